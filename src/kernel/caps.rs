@@ -1,0 +1,194 @@
+//! What this machine can do, found out by trying, with the reason for every "no".
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::{call, map};
+
+/// Whether something works here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Support {
+    /// It was tried and works.
+    Yes,
+    /// It is not used; the text says why and what is done instead.
+    No(String),
+}
+
+impl Support {
+    /// Whether it works.
+    pub fn is_yes(&self) -> bool {
+        matches!(self, Self::Yes)
+    }
+}
+
+impl fmt::Display for Support {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Yes => f.write_str("yes"),
+            Self::No(reason) => write!(f, "no: {reason}"),
+        }
+    }
+}
+
+/// What the kernel under this process offers and millstream uses; [`Display`](fmt::Display) prints it as a report.
+///
+/// Each entry was tried once, the first time it was asked for. Where the answer is no, the same calls give the same
+/// results by another path. `MILLSTREAM_DISABLE`, a comma-separated list of the names below, turns entries off before
+/// that, for tests and as a switch in an emergency.
+#[derive(Debug)]
+pub struct Capabilities {
+    release: String,
+    sendfile: Support,
+    read_nowait: Support,
+    openat2: Support,
+    cachestat: Support,
+    mapping: Support,
+}
+
+impl Capabilities {
+    /// The capabilities of this process, probed at the first call and then kept.
+    pub fn get() -> &'static Self {
+        static KEPT: OnceLock<Capabilities> = OnceLock::new();
+        KEPT.get_or_init(|| Self::probe(&std::env::var("MILLSTREAM_DISABLE").unwrap_or_default()))
+    }
+
+    /// Files go to sockets inside the kernel, `sendfile(2)`.
+    pub fn sendfile(&self) -> &Support {
+        &self.sendfile
+    }
+
+    /// Cached file data is read on the runtime thread, `preadv2(2)` with `RWF_NOWAIT`, Linux 4.14.
+    pub fn read_nowait(&self) -> &Support {
+        &self.read_nowait
+    }
+
+    /// Paths are resolved beneath a directory by the kernel, `openat2(2)`, Linux 5.6.
+    pub fn openat2(&self) -> &Support {
+        &self.openat2
+    }
+
+    /// The kernel tells which file pages it has cached, `cachestat(2)`, Linux 6.5.
+    pub fn cachestat(&self) -> &Support {
+        &self.cachestat
+    }
+
+    /// Files can be mapped into an address range of our own, guarded against files that shrink.
+    pub fn mapping(&self) -> &Support {
+        &self.mapping
+    }
+
+    fn probe(disabled: &str) -> Self {
+        let off = |name: &str| disabled.split(',').any(|d| d.trim() == name);
+        let try_it = |name: &str, instead: &str, probe: fn() -> io::Result<()>| match probe() {
+            _ if off(name) => Support::No(format!("turned off by MILLSTREAM_DISABLE; {instead}")),
+            Ok(()) => Support::Yes,
+            Err(e) => Support::No(format!("{e}; {instead}")),
+        };
+        Self {
+            release: rustix::system::uname().release().to_string_lossy().into_owned(),
+            sendfile: try_it("sendfile", "file bodies are sent from their mapping", try_sendfile),
+            read_nowait: try_it("read_nowait", "small files are read on the blocking pool", try_read_nowait),
+            openat2: try_it("openat2", "directories are not served: no other call is as safe", try_openat2),
+            cachestat: try_it("cachestat", "files are warmed on the blocking pool once per validation", try_cachestat),
+            mapping: try_it("mapping", "file bodies are read into pool memory on the blocking pool", try_mapping),
+        }
+    }
+
+    fn rows(&self) -> [(&'static str, &Support); 5] {
+        [
+            ("sendfile", &self.sendfile),
+            ("read_nowait", &self.read_nowait),
+            ("openat2", &self.openat2),
+            ("cachestat", &self.cachestat),
+            ("mapping", &self.mapping),
+        ]
+    }
+}
+
+impl fmt::Display for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Linux {}", self.release)?;
+        for (name, support) in self.rows() {
+            writeln!(f, "  {name:<12} {support}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A file with a few bytes that never touches a disk.
+fn sample() -> io::Result<File> {
+    let fd = rustix::fs::memfd_create("millstream-probe", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = File::from(fd);
+    file.write_all(b"millstream")?;
+    Ok(file)
+}
+
+fn expect(what: bool) -> io::Result<()> {
+    if what { Ok(()) } else { Err(io::Error::other("the call gave a wrong answer")) }
+}
+
+fn try_sendfile() -> io::Result<()> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    let sent = call::send_file(ours.as_fd(), sample()?.as_fd(), 4, 6)?;
+    let mut got = [0; 6];
+    io::Read::read_exact(&mut &theirs, &mut got)?;
+    expect(sent == 6 && &got == b"stream")
+}
+
+fn try_read_nowait() -> io::Result<()> {
+    // Asked of the program's own file: memory files do not support the flag.
+    let file = File::open("/proc/self/exe")?;
+    let mut magic = [0; 4];
+    let mut slices = [io::IoSliceMut::new(&mut magic)];
+    match rustix::io::preadv2(&file, &mut slices, 0, rustix::io::ReadWriteFlags::NOWAIT) {
+        Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::OPNOTSUPP) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn try_openat2() -> io::Result<()> {
+    let root = call::open_directory_blocking(Path::new("/proc"))?;
+    call::open_beneath(root.as_fd(), Path::new("version"), call::Links::Refuse, false)?;
+    let escape = call::open_beneath(root.as_fd(), Path::new("../etc"), call::Links::Refuse, false);
+    expect(escape.is_err_and(|e| e.raw_os_error() == Some(rustix::io::Errno::XDEV.raw_os_error())))
+}
+
+fn try_cachestat() -> io::Result<()> {
+    expect(call::cached_pages(sample()?.as_fd(), 0, 10)? == 1)
+}
+
+fn try_mapping() -> io::Result<()> {
+    let range = map::range().map_err(|e| io::Error::new(e.kind(), e.to_string()))?;
+    let granule = range.take()?;
+    granule.map_file(sample()?.as_fd(), 0, 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_can_be_turned_off_and_says_so() {
+        let none = Capabilities::probe("sendfile, read_nowait,openat2,cachestat,mapping");
+        for (name, support) in none.rows() {
+            assert!(!support.is_yes(), "{name}");
+            assert!(support.to_string().contains("MILLSTREAM_DISABLE"), "{name}: {support}");
+        }
+    }
+
+    #[test]
+    fn the_report_names_the_kernel_and_every_entry() {
+        let caps = Capabilities::probe("");
+        let report = caps.to_string();
+        assert!(report.starts_with("Linux "));
+        for (name, support) in caps.rows() {
+            assert!(report.contains(name), "{report}");
+            assert!(support.is_yes(), "this machine was expected to have {name}: {support}");
+        }
+    }
+}

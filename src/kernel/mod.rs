@@ -1,0 +1,16 @@
+//! The only room that calls Linux.
+//!
+//! ```text
+//!  caps    what this machine can do, tried once, with the reason for every "no"
+//!  call    typed system calls: send, receive, sendfile, read without waiting, open beneath
+//!  socket  options and addresses of sockets
+//!  map     a reserved address range, files mapped into it, and the guard that survives a truncated file
+//! ```
+//!
+//! Every other room asks for work in these words and never sees a raw descriptor number or a raw pointer. Calls that a
+//! signal interrupted are retried here.
+
+pub(crate) mod call;
+pub(crate) mod caps;
+pub(crate) mod map;
+pub(crate) mod socket;
