@@ -3,6 +3,8 @@
 compile_error!("millstream needs Linux");
 
 mod buf;
+pub mod fs;
+pub mod http;
 mod kernel;
 pub mod observe;
 
