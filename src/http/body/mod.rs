@@ -1,0 +1,3 @@
+//! Response bodies and body adapters, one per file.
+
+pub mod batch;
