@@ -58,15 +58,22 @@ fn pattern(len: usize) -> Bytes {
 type H1 = hyper::client::conn::http1::SendRequest<Empty<Bytes>>;
 type H2 = hyper::client::conn::http2::SendRequest<Empty<Bytes>>;
 
+/// A client's connection; without Nagle's algorithm, or its window updates wait for the server's delayed ACKs.
+async fn connect(addr: SocketAddr) -> TokioIo<TcpStream> {
+    let stream = TcpStream::connect(addr).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    TokioIo::new(stream)
+}
+
 async fn h1(addr: SocketAddr) -> H1 {
-    let io = TokioIo::new(TcpStream::connect(addr).await.unwrap());
+    let io = connect(addr).await;
     let (sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
     tokio::spawn(connection.with_upgrades());
     sender
 }
 
 async fn h2(addr: SocketAddr) -> H2 {
-    let io = TokioIo::new(TcpStream::connect(addr).await.unwrap());
+    let io = connect(addr).await;
     let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
     tokio::spawn(connection);
     sender
@@ -105,25 +112,33 @@ async fn a_body_frame_larger_than_every_buffer_arrives_whole() {
 
 #[tokio::test]
 async fn streams_of_frames_of_all_sizes_do_not_stall_each_other() {
-    // Each body is cut into frames of 1, 2, 4, … 256 KiB, over and over: below and above the send buffer.
-    const LEN: usize = 1 << 20;
-    let all = pattern(LEN);
+    // Below, at and above the send buffer.
+    const SIZES: [usize; 7] = [1, 300, 70_000, 17, 64 << 10, 1000, 200_000];
+    let all = pattern(1 << 20);
     let sent = all.clone();
     let (addr, _server) = start(move |_| {
         let mut rest = sent.clone();
-        let frames = std::iter::from_fn(move || {
-            let len = (1 << ((LEN - rest.len()).count_ones() % 19)).min(rest.len());
+        let frames = SIZES.into_iter().cycle().map_while(move |size| {
+            let len = size.min(rest.len());
             (len > 0).then(|| Ok::<_, io::Error>(Frame::data(rest.split_to(len))))
         });
         std::future::ready(Response::new(boxed(StreamBody::new(stream::iter(frames)))))
     })
     .await;
-    let mut client = h2(addr).await;
+    // A stream's window is a small part of the connection's, so that the streams not read yet cannot use that up.
+    let io = connect(addr).await;
+    let (mut client, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(65_535)
+        .initial_connection_window_size(4 << 20)
+        .handshake(io)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
     let mut answers = Vec::new();
     for _ in 0..20 {
         answers.push(client.send_request(get("/")).await.unwrap());
     }
-    // The first is read last, so its window stays full while the others go through.
+    // The first is read last, so its window stays used up while the others go through.
     for answer in answers.into_iter().rev() {
         assert!(whole(answer).await == all);
     }
@@ -273,12 +288,16 @@ async fn a_request_head_beyond_the_limit_is_refused() {
         request
     };
     assert_eq!(h1(addr).await.send_request(with(60 << 10)).await.unwrap().status(), StatusCode::OK);
-    let refused = h1(addr).await.send_request(with(80 << 10)).await;
-    assert!(refused.is_err_and(|e| !e.is_timeout()), "a head of 80 KiB was accepted");
-
     assert_eq!(h2(addr).await.send_request(with(12 << 10)).await.unwrap().status(), StatusCode::OK);
-    let refused = h2(addr).await.send_request(with(20 << 10)).await.map(|answer| answer.status());
-    assert!(refused.as_ref().map_or(true, |status| status.is_client_error()), "{refused:?}");
+
+    // The answer may be lost, because the connection closes while the rest of the head is still unread.
+    let refused =
+        [h1(addr).await.send_request(with(80 << 10)).await, h2(addr).await.send_request(with(20 << 10)).await];
+    for answer in refused {
+        let status = answer.map(|answer| answer.status());
+        let too_large = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        assert!(status.as_ref().map_or(true, |status| *status == too_large), "{status:?}");
+    }
 }
 
 /// Reads to the end of the stream. The clock of these tests stands still and jumps to the next timer when everything
