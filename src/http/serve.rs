@@ -135,7 +135,8 @@ where
         let builder = Arc::new(builder());
         Serving(Box::pin(async move {
             loop {
-                let (stream, _) = listener.accept().await?;stream.set_nodelay(true)?;
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
                 let (builder, service) = (Arc::clone(&builder), service.clone());
                 tokio::spawn(async move {
                     // The one place that learns how a connection ended. Clients leave in every way there is, so an
