@@ -2,14 +2,12 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("millstream needs Linux");
 
-mod buf;
+pub mod buf;
 pub mod http;
 mod kernel;
-/// Stand-in until the room is here.
-pub mod net {
-    pub use tokio::net::{TcpListener, TcpStream};
-}
+pub mod net;
 pub mod observe;
 pub mod testing;
+mod turn;
 
 pub use kernel::caps::{Capabilities, Support};

@@ -136,7 +136,7 @@ where
         Serving(Box::pin(async move {
             loop {
                 let (stream, _) = listener.accept().await?;
-                stream.set_nodelay(true)?;
+
                 let (builder, service) = (Arc::clone(&builder), service.clone());
                 tokio::spawn(async move {
                     // The one place that learns how a connection ended. Clients leave in every way there is, so an
@@ -194,7 +194,7 @@ where
 {
     let requested = AtomicBool::new(false);
     let service = Watched { service: TowerToHyperService::new(service), requested: &requested };
-    let mut connection = pin!(builder.serve_connection_with_upgrades(hyper_util::rt::TokioIo::new(stream), service));
+    let mut connection = pin!(builder.serve_connection_with_upgrades(stream, service));
 
     for (limit, last) in [(HEAD_TIMEOUT, false), (FAREWELL_TIMEOUT, true)] {
         // `Some` when the connection has ended, `None` when it has brought a request.
