@@ -1,7 +1,7 @@
 //! Just enough of Rust's grammar to tell program text from comments and strings.
 
 /// The program text alone: comments, strings and characters blanked, everything else where it was.
-pub fn code(text: &str) -> String {
+pub(crate) fn code(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(next) = rest.chars().next() {
@@ -75,23 +75,23 @@ fn character(text: &str) -> usize {
 }
 
 /// Where `word` stands by itself in `code`.
-pub fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word)
         .map(|(at, _)| at)
         .filter(move |&at| !code[..at].ends_with(part) && !code[at + word.len()..].starts_with(part))
 }
 
-pub fn ident(text: &str) -> &str {
+pub(crate) fn ident(text: &str) -> &str {
     &text[..text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len())]
 }
 
-pub fn line_of(text: &str, at: usize) -> usize {
+pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
 /// Whether there is `unsafe` in the program text.
-pub fn is_unsafe(text: &str) -> bool {
+pub(crate) fn is_unsafe(text: &str) -> bool {
     words(&code(text), "unsafe").next().is_some()
 }
 
