@@ -10,8 +10,11 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use millstream::http::Batch;
-use millstream::http::body::batch::{DEFAULT_LIMIT, MAX_LIMIT};
 use proptest::prelude::*;
+
+/// What the documentation promises.
+const DEFAULT_LIMIT: usize = 16_375;
+const MAX_LIMIT: usize = 1 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {

@@ -18,13 +18,8 @@ const FLOORS: &[&[&str]] =
 const EXEMPT: &[&str] = &["src/lib.rs", "src/testing.rs"];
 
 /// The files with `unsafe` code, all of them.
-const UNSAFE: &[&str] = &[
-    "src/buf/origin.rs",
-    "src/buf/pool.rs",
-    "src/kernel/call.rs",
-    "src/kernel/map.rs",
-    "src/kernel/socket.rs",
-];
+const UNSAFE: &[&str] =
+    &["src/buf/origin.rs", "src/buf/pool.rs", "src/kernel/call.rs", "src/kernel/map.rs", "src/kernel/socket.rs"];
 
 /// Rooms that may have such files.
 const UNSAFE_ROOMS: &[&str] = &["src/kernel/", "src/buf/", "src/ring/"];
@@ -153,9 +148,15 @@ fn leftovers(path: &str, text: &str) -> Vec<String> {
     lines.filter_map(|(n, line)| Some(format!("{path}:{}: `{}`", n + 1, found(line)?))).collect()
 }
 
+/// The name of the example or bench that starts in this file: `examples/load.rs`, `examples/load/main.rs`.
+fn program(path: &str) -> Option<&str> {
+    let (_, inside) = path.split_once('/')?;
+    inside.strip_suffix("/main.rs").or_else(|| inside.strip_suffix(".rs")).filter(|name| !name.contains('/'))
+}
+
 /// Whether an example or bench is run by a check or shown to readers.
 fn is_named(path: &str, check: &str, readme: &str) -> bool {
-    let name = Path::new(path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let Some(name) = program(path) else { return true };
     let all = if path.starts_with("benches/") { "--benches" } else { "--examples" };
     let runs_all = check.contains(all) || check.contains("--all-targets");
     runs_all || words(check, name).chain(words(readme, name)).next().is_some()
@@ -317,5 +318,7 @@ mod rules {
         assert!(is_named("benches/files.rs", "cargo bench --benches", ""));
         assert!(!is_named("benches/files.rs", "cargo build --examples", "serve"));
         assert!(!is_named("examples/serve.rs", "", "a server"));
+        assert!(!is_named("examples/load/main.rs", "", "loading"));
+        assert!(is_named("examples/load/tally.rs", "", ""), "a part of a program");
     }
 }

@@ -19,9 +19,8 @@
 //! hyper polls a body only while it has room to write, so a slow reader stops its body by itself; nothing here buffers
 //! without a bound.
 
-pub mod body;
+mod body;
 mod serve;
 
-#[doc(inline)]
-pub use body::batch::Batch;
-pub use serve::{Serve, serve};
+pub use body::Batch;
+pub use serve::{Serve, Serving, serve};

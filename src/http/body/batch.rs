@@ -18,12 +18,12 @@ use pin_project_lite::pin_project;
 
 use crate::buf::pool;
 
-/// Default limit in bytes: with its 9-byte head the merged frame is a 16 KiB HTTP/2 DATA frame, the largest that every
-/// peer accepts ([RFC 9113 §4.2](https://www.rfc-editor.org/rfc/rfc9113#section-4.2) allows 9 more).
-pub const DEFAULT_LIMIT: usize = (16 << 10) - 9;
+/// Default limit in bytes. With its head of 9 bytes such a frame fills 16 KiB, which is one HTTP/2 DATA frame for every
+/// peer (RFC 9113 §4.2) and one TLS record.
+const DEFAULT_LIMIT: usize = (16 << 10) - 9;
 
-/// Largest limit in bytes; a larger one given to [`Batch::with_limit`] means this.
-pub const MAX_LIMIT: usize = 1 << 20;
+/// Largest limit in bytes.
+const MAX_LIMIT: usize = 1 << 20;
 
 /// Frames taken from the inner body in one call, empty ones included, so that a body that is always ready gives the
 /// thread back. 256 frames of 64 bytes fill the default limit.
@@ -76,12 +76,13 @@ pin_project! {
 }
 
 impl<B: Body<Data = Bytes>> Batch<B> {
-    /// Merges ready frames of `body` up to [`DEFAULT_LIMIT`] bytes.
+    /// Merges ready frames of `body` up to 16 375 bytes: 16 KiB with the head of an HTTP/2 DATA frame, which is one frame
+    /// for every peer ([RFC 9113 §4.2](https://www.rfc-editor.org/rfc/rfc9113#section-4.2)) and one TLS record.
     pub fn new(body: B) -> Self {
         Self::with_limit(body, DEFAULT_LIMIT)
     }
 
-    /// Merges ready frames of `body` up to `bytes` bytes, at most [`MAX_LIMIT`]. With 0 nothing is merged.
+    /// Merges ready frames of `body` up to `bytes` bytes, at most 1 MiB. With 0 nothing is merged.
     pub fn with_limit(body: B, bytes: usize) -> Self {
         let limit = bytes.min(MAX_LIMIT);
         Self { inner: body, limit, held: None, after: None, ended: false, parts: Vec::new() }

@@ -1,3 +1,9 @@
 //! Response bodies and body adapters, one per file.
+//!
+//! ```text
+//!  batch    any body, its ready frames merged
+//! ```
 
-pub mod batch;
+mod batch;
+
+pub use batch::Batch;
