@@ -239,6 +239,16 @@ fn a_body_that_is_always_ready_gives_the_thread_back() {
 }
 
 #[test]
+fn a_body_that_has_announced_its_end_is_not_asked_again() {
+    let inner = Scripted::new(data(&[b"last"]), true);
+    let log = Rc::clone(&inner.log);
+    let mut body = Batch::new(inner);
+    assert!(poll_once(&mut body).is_ready());
+    assert_eq!(*log.borrow(), [Answer::Data(4)]);
+    assert!(body.is_end_stream(), "so that hyper writes the end together with the data");
+}
+
+#[test]
 fn ten_thousand_tokens_become_the_fewest_frames() {
     let token = Bytes::from(vec![b'x'; 300]);
     let out = out_of(vec![Step::Data(token); 10_000], DEFAULT_LIMIT);

@@ -318,6 +318,10 @@ async fn a_client_that_brings_no_request_is_closed() {
         io.write_all(sent).await.unwrap();
         closed_by_server(&mut io).await;
     }
+    // From the second request on it is hyper that watches.
+    let mut io = TcpStream::connect(addr).await.unwrap();
+    io.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\n\r\nGET / HT").await.unwrap();
+    assert!(closed_by_server(&mut io).await.starts_with(b"HTTP/1.1 200 OK\r\n"));
     // This one is told by GOAWAY.
     let mut io = TcpStream::connect(addr).await.unwrap();
     io.write_all(&[PREFACE, EMPTY_SETTINGS].concat()).await.unwrap();
