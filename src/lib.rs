@@ -63,6 +63,7 @@
 compile_error!("millstream needs Linux");
 
 pub mod buf;
+pub mod fs;
 pub mod http;
 mod kernel;
 pub mod net;

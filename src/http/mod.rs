@@ -20,7 +20,9 @@
 //! without a bound.
 
 mod body;
+mod files;
 mod serve;
 
-pub use body::Batch;
+pub use body::{Batch, FileBody, OpenFile};
+pub use files::{Files, FilesBuilder, FilesFuture};
 pub use serve::{Serve, Serving, serve};
