@@ -1,0 +1,386 @@
+//! The sending side of a stream: at once, or gathered until the end of the turn.
+//!
+//! A write goes *through*, with what is queued before it in the same call, when the peer has spoken since the last write
+//! and so waits for an answer, when gathering is off, or when it carries a long slice of unknown origin. Other writes
+//! are queued: short slices copied, those of known origin kept by reference.
+//!
+//! Invariants:
+//! 1. Bytes leave in the order in which writes returned: whoever sends holds the lock and sends the queue first.
+//! 2. While `blocked`, the wire's waker is armed with the runtime's driver; nobody tries to send before it fires.
+//! 3. A queue that is not empty has someone to empty it: it is scheduled, or blocked, or the stream has failed.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::Duration;
+
+use tokio::io::unix::AsyncFd;
+use tokio::task::coop;
+
+use super::wire::{Failure, Wire};
+use crate::buf::origin;
+use crate::buf::queue::Queue;
+use crate::kernel::{map, socket};
+use crate::observe::counters::{Counter, count};
+use crate::turn::{Flush, Turn};
+
+/// Slices of unknown origin longer than this are sent at once rather than copied.
+const COPY_MAX: usize = 16 << 10;
+/// Bytes a task sends before it lets others run.
+const BURST: usize = 2 << 20;
+/// Queued bytes of all streams beyond which nothing more is gathered.
+const PROCESS_MAX: usize = 256 << 20;
+/// Queues account for their bytes in steps of this many, so that few writes touch what all threads share.
+const RESERVE_STEP: usize = 16 << 10;
+/// How long the kernel goes on for a peer that takes nothing of what a dropped stream has left.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// Queued bytes of all streams, rounded up.
+static QUEUED: AtomicUsize = AtomicUsize::new(0);
+
+/// How a stream gathers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gather {
+    /// Longest time a byte waits for company; zero sends every write at once.
+    pub(super) limit: Duration,
+    /// Queued bytes beyond which writers wait; they are woken at half of it.
+    pub(super) high: usize,
+}
+
+impl Default for Gather {
+    fn default() -> Self {
+        Self { limit: Duration::from_micros(200), high: 64 << 10 }
+    }
+}
+
+/// A socket, what waits to be sent on it, and who waits for that.
+pub(super) struct Egress {
+    wire: Wire,
+    turn: Arc<Turn>,
+    gather: Gather,
+    /// The peer has sent something since our last write.
+    peer_spoke: AtomicBool,
+    /// `state.failure` is set: lets flushes, which are many, look without the lock.
+    failed: AtomicBool,
+    state: Mutex<State>,
+    me: Weak<Self>,
+}
+
+#[derive(Default)]
+struct State {
+    queue: Queue,
+    /// The writer that waits for room, or for the queue to be empty.
+    waiter: Option<Waker>,
+    scheduled: bool,
+    blocked: bool,
+    failure: Option<Failure>,
+    /// Bytes sent since the writing task last had to wait.
+    burst: usize,
+    /// What this queue has taken of `QUEUED`.
+    reserved: usize,
+    /// What was gathered since the last flush: writes, bytes copied, bytes held.
+    tally: (u64, usize, usize),
+}
+
+impl fmt::Debug for Egress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("Egress")
+            .field("fd", self.wire.io().get_ref())
+            .field("queued", &state.queue.len())
+            .field("blocked", &state.blocked)
+            .field("failure", &state.failure)
+            .finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Whether the queue has nobody yet to empty it (invariant 3); whoever is told so has to schedule the stream.
+    fn needs_flush(&mut self) -> bool {
+        let needs = !self.scheduled && !self.blocked && !self.queue.is_empty();
+        self.scheduled |= needs;
+        needs
+    }
+
+    fn enqueue(&mut self, slices: &[IoSlice<'_>]) {
+        self.tally.0 += 1;
+        for slice in slices {
+            match self.queue.push(slice) {
+                true => self.tally.2 += slice.len(),
+                false => self.tally.1 += slice.len(),
+            }
+        }
+        if self.queue.len() > self.reserved {
+            let step = (self.queue.len() - self.reserved).next_multiple_of(RESERVE_STEP);
+            self.reserved += step;
+            QUEUED.fetch_add(step, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives back what the queue no longer needs of `QUEUED`, and counts what was gathered.
+    fn settle(&mut self) {
+        if self.queue.is_empty() && self.reserved > 0 {
+            QUEUED.fetch_sub(std::mem::take(&mut self.reserved), Ordering::Relaxed);
+        }
+        if self.tally.0 > 0 {
+            let (writes, copied, held) = std::mem::take(&mut self.tally);
+            count(Counter::Gathered, writes);
+            count(Counter::BytesCopied, copied as u64);
+            count(Counter::BytesHeld, held as u64);
+        }
+    }
+
+    /// Drops what waits: it cannot be sent any more.
+    fn lose(&mut self) {
+        count(Counter::BytesLost, self.queue.clear() as u64);
+        self.settle();
+    }
+}
+
+impl Egress {
+    /// Panics outside of a tokio runtime with I/O enabled.
+    #[track_caller]
+    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, gather: Gather) -> io::Result<Arc<Self>> {
+        // The waker needs the stream and the stream the waker: it is told afterwards.
+        let writable = Arc::new(Writable::default());
+        let wire = Wire::new(socket, Waker::from(Arc::clone(&writable)))?;
+        let egress = Arc::new_cyclic(|me| Self {
+            wire,
+            turn,
+            gather,
+            peer_spoke: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            state: Mutex::default(),
+            me: me.clone(),
+        });
+        let _ = writable.0.set(egress.me.clone());
+        Ok(egress)
+    }
+
+    /// The socket, for reading and for options.
+    pub(super) fn io(&self) -> &AsyncFd<OwnedFd> {
+        self.wire.io()
+    }
+
+    /// Notes that something was received.
+    #[inline]
+    pub(super) fn peer_spoke(&self) {
+        self.peer_spoke.store(true, Ordering::Relaxed);
+    }
+
+    /// Bytes that wait to be sent.
+    pub(super) fn queued(&self) -> usize {
+        self.state().queue.len()
+    }
+
+    /// The error that ended the stream, if one did.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if !self.failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.state().failure.map_or(Ok(()), |failure| Err(failure.into()))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes bytes of `slices` in order; says how many. `Pending` means none: the task is woken when there is room.
+    pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let progress = ready!(coop::poll_proceed(cx));
+        let mut state = self.state();
+        if map::take_touched_torn() {
+            // Whoever wrote this has just read zeros where its file has ended: it must not pass for the whole.
+            self.fail(&mut state, Failure::Torn);
+        }
+        if let Some(failure) = state.failure {
+            return Poll::Ready(Err(failure.into()));
+        }
+        let offered = slices.iter().map(|s| s.len()).sum();
+        if self.gathers(&state, slices, offered) {
+            state.enqueue(slices);
+            self.turn.wrote();
+            let flush = state.needs_flush();
+            drop(state);
+            if flush {
+                self.schedule();
+            }
+            progress.made_progress();
+            return Poll::Ready(Ok(offered));
+        }
+        if state.burst >= BURST {
+            state.burst = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if !state.blocked
+            && let Some(n) = self.write_through(&mut state, slices, offered)?
+        {
+            progress.made_progress();
+            return Poll::Ready(Ok(n));
+        }
+        state.burst = 0;
+        state.waiter = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Whether a write is to wait in the queue.
+    fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> bool {
+        if self.gather.limit.is_zero() || state.queue.len() + offered > self.gather.high {
+            return false;
+        }
+        if !state.blocked && self.peer_spoke.load(Ordering::Relaxed) {
+            self.peer_spoke.store(false, Ordering::Relaxed);
+            return false;
+        }
+        QUEUED.load(Ordering::Relaxed) < PROCESS_MAX
+            && slices.iter().all(|s| s.len() <= COPY_MAX || origin::is_known(s))
+    }
+
+    fn write_through(&self, state: &mut State, slices: &[IoSlice<'_>], offered: usize) -> io::Result<Option<usize>> {
+        if offered == 0 {
+            return Ok(Some(0));
+        }
+        match self.wire.send_through(&mut state.queue, slices) {
+            Ok(sent) => {
+                state.blocked = sent.is_none();
+                state.burst += sent.unwrap_or(0);
+                state.settle();
+                Ok(sent)
+            }
+            Err(failure) => {
+                self.fail(state, failure);
+                Err(failure.into())
+            }
+        }
+    }
+
+    /// Has the queue flushed at the end of the turn, or now if the runtime is gone. Called without the lock, after
+    /// [`State::needs_flush`]: a runtime that shuts down flushes from inside this call.
+    fn schedule(&self) {
+        let Some(me) = self.me.upgrade() else { return };
+        if let Err(me) = self.turn.schedule(me, self.gather.limit) {
+            me.flush();
+        }
+    }
+
+    /// Sends the queue as far as the socket takes it, unless that is known to be not at all.
+    fn send_queue(&self, state: &mut State) {
+        if state.blocked || state.failure.is_some() {
+            return;
+        }
+        match self.wire.send_queue(&mut state.queue) {
+            Ok(sent) => {
+                state.blocked = sent.is_none();
+                state.settle();
+            }
+            Err(failure) => self.fail(state, failure),
+        }
+    }
+
+    /// Ends the stream; what waits is lost.
+    fn fail(&self, state: &mut State, failure: Failure) {
+        state.failure = Some(failure);
+        self.failed.store(true, Ordering::Relaxed);
+        state.lose();
+        // Either way a task that only reads learns of it too.
+        match failure {
+            Failure::Torn => {
+                count(Counter::TornFiles, 1);
+                socket::reset(self.io().as_fd());
+            }
+            Failure::Errno(_) => socket::shutdown_both(self.io().as_fd()),
+        }
+    }
+
+    /// Ready once every byte that was written has been taken by the kernel.
+    pub(super) fn poll_drained(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.state();
+        self.send_queue(&mut state);
+        match state.failure {
+            Some(failure) => Poll::Ready(Err(failure.into())),
+            None if state.queue.is_empty() => Poll::Ready(Ok(())),
+            None => {
+                state.waiter = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Sends what waits, then ends the sending side.
+    pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_drained(cx))?;
+        match socket::shutdown_write(self.io().as_fd()) {
+            // The peer has closed the connection already: there is nothing left to end.
+            Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            done => Poll::Ready(done),
+        }
+    }
+
+    /// The stream was dropped. What the socket does not take now is sent by a task of its own, for as long as the peer
+    /// goes on reading.
+    pub(super) fn abandon(self: Arc<Self>) {
+        let mut state = self.state();
+        if state.queue.is_empty() {
+            return;
+        }
+        self.send_queue(&mut state);
+        let left = !state.queue.is_empty();
+        drop(state);
+        if left {
+            socket::give_up_after(self.io().as_fd(), LINGER);
+            let runtime = self.turn.runtime().clone();
+            runtime.spawn(std::future::poll_fn(move |cx| self.poll_drained(cx).map(drop)));
+        }
+    }
+}
+
+impl Flush for Egress {
+    fn flush(self: Arc<Self>) {
+        let mut state = self.state();
+        state.scheduled = false;
+        count(Counter::TurnFlushes, 1);
+        self.send_queue(&mut state);
+        let enough = state.queue.len() <= self.gather.high / 2;
+        let waiter = if enough { state.waiter.take() } else { None };
+        drop(state);
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+}
+
+impl Drop for Egress {
+    fn drop(&mut self) {
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).lose();
+    }
+}
+
+/// Told by the runtime's driver that the socket has room again.
+#[derive(Default)]
+struct Writable(std::sync::OnceLock<Weak<Egress>>);
+
+impl Wake for Writable {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let Some(egress) = self.0.get().and_then(Weak::upgrade) else { return };
+        let mut state = egress.state();
+        state.blocked = false;
+        let flush = state.needs_flush();
+        // With nothing queued it is the writer itself that waits for room.
+        let waiter = if flush { None } else { state.waiter.take() };
+        drop(state);
+        if flush {
+            egress.schedule();
+        }
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+}
