@@ -183,7 +183,7 @@ impl Reader {
                 Err(e) => return Err(e),
             }
         }
-        Ok((lease.len() > 0).then(|| lease.freeze()))
+        Ok((!lease.is_empty()).then(|| lease.freeze()))
     }
 }
 
