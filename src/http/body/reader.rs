@@ -331,4 +331,20 @@ mod tests {
             assert!(read(&mut reader, range, &bytes).await.is_err());
         }
     }
+
+    #[tokio::test]
+    async fn a_window_that_was_torn_is_an_error_though_the_file_is_long_again() {
+        let (std, file, bytes) = file(9 << 20);
+        let mut reader = Reader::new(file, None);
+        let mut range = 0..9u64 << 20;
+        let first = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
+        if reader.window.is_none() {
+            return; // Nothing is mapped on this machine.
+        }
+        std.set_len(0).unwrap();
+        assert_eq!(first[100], 0);
+        std.set_len(9 << 20).unwrap();
+        let error = read(&mut reader, range, &bytes).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
 }
