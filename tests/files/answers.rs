@@ -250,3 +250,31 @@ async fn directories_have_an_index_and_a_slash() {
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 }
+
+#[tokio::test]
+async fn a_mounted_directory_answers_beneath_its_prefix_only() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.txt"), "a").unwrap();
+    std::fs::write(dir.path().join("index.html"), "index").unwrap();
+    let files = millstream::http::Files::builder(dir.path()).mounted_at("/static").build().unwrap();
+    for (path, status) in [
+        ("/static/a.txt", 200),
+        ("/static/%61.txt", 200),
+        ("/static/", 200),
+        ("/static", 307),
+        ("/a.txt", 404),
+        ("/staticky/a.txt", 404),
+        ("/statica.txt", 404),
+        ("/static//a.txt", 404),
+    ] {
+        // Twice: once loaded, once from the cache.
+        for _ in 0..2 {
+            let uri = path.parse().unwrap();
+            let answer = files.get(&http::Method::GET, &uri, &http::HeaderMap::new()).await.unwrap();
+            assert_eq!(answer.status(), status, "{path}");
+        }
+    }
+    for prefix in ["static", "/static/", "/"] {
+        assert!(millstream::http::Files::builder(dir.path()).mounted_at(prefix).build().is_err(), "{prefix}");
+    }
+}
