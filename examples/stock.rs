@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 
 async fn run(options: &Options) -> io::Result<()> {
     let listener = TcpListener::bind(options.listen).await?;
-    println!("http://{}/ serves {}, {} workers", listener.local_addr()?, options.root.display(), options.workers);
+    println!("http://{}/ serves {}, workers: {}", listener.local_addr()?, options.root.display(), options.workers);
     tokio::select! {
         () = accept(listener, &options.root) => Ok(()),
         interrupted = tokio::signal::ctrl_c() => interrupted,

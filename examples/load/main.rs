@@ -5,7 +5,7 @@
 //! All streams are connected before the clock starts, so the CPU time is that of requests and events, not of accepts.
 //! A response that ends is asked for again until the time is over. Everything runs on one thread: pin this program to
 //! another CPU than the server's and it disturbs least. Events are the pieces of a body that end in an empty line;
-//! events that arrive in one read have a gap of zero.
+//! the gap between events that arrived in one read is close to zero.
 
 mod connection;
 mod histogram;
