@@ -1,0 +1,11 @@
+//! Memory.
+//!
+//! ```text
+//!  pool     leases of pool memory, frozen into Bytes without a copy
+//!  origin   address → where its bytes came from: a mapped file, a block of the pool
+//!  queue    what waits to be sent: copied bytes, kept bytes, pieces of files
+//! ```
+
+pub(crate) mod origin;
+pub(crate) mod pool;
+pub(crate) mod queue;

@@ -1,0 +1,253 @@
+//! Origins: addresses that know where their bytes came from.
+//!
+//! hyper passes the addresses of a body to the stream and never reads what is there. So when a body is a slice of a
+//! [`Mapping`], the stream finds the file behind the address and sends from the file; when it lies in pool memory, the
+//! stream keeps a share of the block instead of a copy. Everyone else (TLS, compression, logs) just reads the bytes.
+//!
+//! Invariants:
+//! 1. `FILES[granule]` points at the [`Mapping`] that owns the granule from before the first slice of it can exist
+//!    until after the last is gone.
+//! 2. Slices of a granule are only made by [`Mapping::bytes`], whose `Bytes` own a share of the mapping. So whoever
+//!    holds a `&[u8]` that lies in a granule also keeps its mapping alive, for as long as the borrow lasts.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use bytes::Bytes;
+
+use super::pool::BlockRef;
+use crate::kernel::caps::Capabilities;
+use crate::kernel::map::{self, GRANULE, GRANULES, Granule};
+
+/// Longest mapping in bytes, whatever its offset: a granule less the page that an unaligned start needs.
+pub(crate) const WINDOW: usize = GRANULE - (64 << 10);
+
+static FILES: [AtomicPtr<Mapping>; GRANULES] = [const { AtomicPtr::new(ptr::null_mut()) }; GRANULES];
+
+/// A range of a file, mapped for reading.
+///
+/// Reading it is always legal. Where the file has become shorter, readers see zeros and the mapping is
+/// [torn](Self::is_torn); what was read then must not leave as if it were whole.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    granule: Granule,
+    /// Where the range starts in the granule: its offset in the file need not be page-aligned.
+    skip: usize,
+    len: usize,
+    file: Arc<File>,
+    offset: u64,
+}
+
+impl Mapping {
+    /// Maps `len` bytes of `file` from `offset`. `len` must be in `1..=WINDOW`.
+    pub(crate) fn new(file: Arc<File>, offset: u64, len: usize) -> io::Result<Arc<Self>> {
+        assert!((1..=WINDOW).contains(&len), "internal: a mapping of {len} bytes");
+        if !Capabilities::get().mapping().is_yes() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let range = map::range().map_err(|e| io::Error::new(e.kind(), e.to_string()))?;
+        let granule = range.take()?;
+        let skip = (offset % rustix::param::page_size() as u64) as usize;
+        granule.map_file(file.as_fd(), offset - skip as u64, skip + len)?;
+        let mapping = Arc::new(Self { granule, skip, len, file, offset });
+        FILES[mapping.granule.index()].store(Arc::as_ptr(&mapping).cast_mut(), Ordering::Release);
+        Ok(mapping)
+    }
+
+    /// The range as [`Bytes`], without a copy.
+    pub(crate) fn bytes(self: &Arc<Self>) -> Bytes {
+        struct Owner(Arc<Mapping>);
+        impl AsRef<[u8]> for Owner {
+            fn as_ref(&self) -> &[u8] {
+                self.0.as_slice()
+            }
+        }
+        Bytes::from_owner(Owner(Arc::clone(self)))
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        // SAFETY: `skip + len` bytes are mapped from the start of the granule.
+        let start = unsafe { self.granule.start().add(self.skip) };
+        // SAFETY: mapped for reading while the granule lives, that is while `self` does. Another process may write to
+        // the file; the bytes may then change under the reader, as they may under every reader of a shared mapping.
+        unsafe { slice::from_raw_parts(start, self.len) }
+    }
+
+    /// Whether a reader met the end of the file inside the range.
+    pub(crate) fn is_torn(&self) -> bool {
+        self.granule.is_torn()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // Before the granule can be taken by another mapping (invariant 1): fields drop after this.
+        FILES[self.granule.index()].store(ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// The file behind `bytes` and where in it they start, for as long as `bytes` is borrowed.
+#[inline]
+pub(crate) fn file_of(bytes: &[u8]) -> Option<(BorrowedFd<'_>, u64)> {
+    let (mapping, at) = mapping_of(bytes)?;
+    Some((mapping.file.as_fd(), mapping.offset + at as u64))
+}
+
+#[inline]
+fn mapping_of(bytes: &[u8]) -> Option<(&Mapping, usize)> {
+    if bytes.is_empty() {
+        // The address of no bytes says nothing about who owns it.
+        return None;
+    }
+    let granule = map::range().ok()?.granule_of(bytes.as_ptr() as usize)?;
+    let mapping = NonNull::new(FILES[granule].load(Ordering::Acquire))?;
+    // SAFETY: `bytes` lies in the granule of this mapping, so by invariant 2 the mapping lives as long as the borrow.
+    let mapping: &Mapping = unsafe { mapping.as_ref() };
+    let at = (bytes.as_ptr() as usize).checked_sub(mapping.as_slice().as_ptr() as usize)?;
+    // A slice cannot reach beyond the allocation it was cut from; this is a check on this file, not on the caller.
+    debug_assert!(at + bytes.len() <= mapping.len);
+    Some((mapping, at))
+}
+
+/// Bytes kept by a share in their origin, for as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    start: NonNull<u8>,
+    len: usize,
+    owner: Owner,
+}
+
+#[derive(Debug)]
+enum Owner {
+    File(Arc<Mapping>),
+    Block(#[allow(dead_code, reason = "held for its share in the block")] BlockRef),
+}
+
+// SAFETY: the memory is only read, its owner keeps it alive, and both kinds of owner can be sent and shared.
+unsafe impl Send for Kept {}
+// SAFETY: as for Send.
+unsafe impl Sync for Kept {}
+
+impl Kept {
+    /// Keeps `bytes` if their origin is known.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() {
+            return None;
+        }
+        let granule = map::range().ok()?.granule_of(bytes.as_ptr() as usize)?;
+        let owner = match mapping_of(bytes) {
+            Some((mapping, _)) => {
+                // SAFETY: the pointer comes from `Arc::as_ptr` of an `Arc` that lives (invariant 2).
+                unsafe { Arc::increment_strong_count(ptr::from_ref(mapping)) };
+                // SAFETY: takes over the count that was just added.
+                Owner::File(unsafe { Arc::from_raw(ptr::from_ref(mapping)) })
+            }
+            None => Owner::Block(BlockRef::of(bytes, granule)?),
+        };
+        Some(Self { start: NonNull::from(bytes).cast(), len: bytes.len(), owner })
+    }
+
+    /// The file behind the bytes and where in it they start, if they are a mapped file's.
+    pub(crate) fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        match &self.owner {
+            Owner::File(_) => file_of(self.as_ref()),
+            Owner::Block(_) => None,
+        }
+    }
+
+    /// Drops the first `n` bytes.
+    pub(crate) fn advance(&mut self, n: usize) {
+        assert!(n <= self.len, "internal: advancing {n} bytes of {}", self.len);
+        // SAFETY: stays inside the kept bytes or one past them.
+        self.start = unsafe { self.start.add(n) };
+        self.len -= n;
+    }
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: these bytes were borrowed when they were kept, and the owner keeps them readable and unchanged.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buf::pool;
+    use std::io::Write;
+
+    fn file(len: usize) -> Arc<File> {
+        let mut file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+        file.write_all(&bytes).unwrap();
+        Arc::new(file)
+    }
+
+    #[test]
+    fn a_slice_of_a_mapping_leads_to_its_file() {
+        let f = file(100_000);
+        let mapping = Mapping::new(Arc::clone(&f), 5000, 90_000).unwrap();
+        let bytes = mapping.bytes();
+        drop(mapping);
+        assert_eq!(bytes.len(), 90_000);
+        assert_eq!(bytes[0], (5000 % 251) as u8);
+        let slice = bytes.slice(1000..2000);
+        drop(bytes);
+        let (_, offset) = file_of(&slice).unwrap();
+        assert_eq!(offset, 6000);
+        let kept = Kept::of(&slice).unwrap();
+        drop(slice);
+        assert_eq!(kept.as_ref()[0], (6000 % 251) as u8);
+        assert_eq!(kept.file().unwrap().1, 6000);
+        assert_eq!(Arc::strong_count(&f), 2);
+        drop(kept);
+        assert_eq!(Arc::strong_count(&f), 1, "the mapping is gone with its last share");
+    }
+
+    #[test]
+    fn strangers_have_no_origin() {
+        let local = vec![1, 2, 3];
+        assert!(file_of(&local).is_none());
+        assert!(Kept::of(&local).is_none());
+        assert!(Kept::of(&[]).is_none());
+        let mut lease = pool::lease(512);
+        lease.extend_from_slice(&[1; 512]);
+        assert!(Kept::of(&lease.freeze()[512..]).is_none(), "no bytes, no owner");
+    }
+
+    #[test]
+    fn a_block_of_the_pool_is_kept_until_its_last_share() {
+        let mut lease = pool::lease(4096);
+        lease.extend_from_slice(&[7; 4096]);
+        let address = lease.as_ref().as_ptr();
+        let bytes = lease.freeze();
+        let kept = Kept::of(&bytes[100..200]).unwrap();
+        assert!(kept.file().is_none());
+        drop(bytes);
+        let others: Vec<_> = (0..100).map(|_| pool::lease(4096)).collect();
+        assert!(others.iter().all(|o| o.as_ref().as_ptr() != address), "leased anew while a share lived");
+        assert_eq!(kept.as_ref(), &[7; 100]);
+    }
+
+    #[test]
+    fn keeping_and_dropping_leaves_no_granule_behind() {
+        let range = map::range().unwrap();
+        let f = file(10_000);
+        drop(Mapping::new(Arc::clone(&f), 0, 10_000).unwrap());
+        let before = range.available();
+        for _ in 0..1000 {
+            let bytes = Mapping::new(Arc::clone(&f), 0, 10_000).unwrap().bytes();
+            drop(Kept::of(&bytes));
+        }
+        // Other tests of this process hold a few granules at any moment.
+        assert!(range.available() + 16 >= before);
+    }
+}

@@ -1,0 +1,5 @@
+//! What happened, in numbers.
+
+pub(crate) mod counters;
+
+pub use counters::Snapshot;
