@@ -6,16 +6,13 @@
 use std::convert::Infallible;
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
 use std::process::ExitCode;
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Request, Response};
 use http_body_util::Full;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -23,11 +20,11 @@ use tokio::net::TcpListener;
 use tower::ServiceExt;
 use tower_http::services::fs::{ServeDir, ServeFileSystemResponseBody};
 
-use common::{Events, HELLO, Options, Tokens};
+use common::{Options, Reply, Route, route};
 
 mod common;
 
-const INDEX: &[u8] = b"plain hyper: /hello  /f/NAME  /tokens  /events?hz=N\n";
+const INDEX: &str = "plain hyper: /hello  /f/NAME  /tokens  /events?hz=N\n";
 
 fn main() -> ExitCode {
     let result = Options::parse("stock", 8081).and_then(|options| {
@@ -53,7 +50,7 @@ async fn run(options: &Options) -> io::Result<()> {
 }
 
 async fn accept(listener: TcpListener, root: &Path) {
-    let files = ServeDir::new(root);
+    let files = Arc::new(ServeDir::new(root));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // Without a timer hyper has no header timeout, and nobody should run it so.
     builder.http1().timer(TokioTimer::new());
@@ -81,85 +78,15 @@ async fn accept(listener: TcpListener, root: &Path) {
     }
 }
 
-async fn answer(request: Request<Incoming>, files: ServeDir) -> Result<Response<Reply>, Infallible> {
-    let uri = request.uri();
-    Ok(match uri.path() {
-        _ if !matches!(*request.method(), Method::GET | Method::HEAD) => not_found(),
-        "/" => reply("text/plain; charset=utf-8", Reply::whole(INDEX)),
-        "/hello" => reply("application/json", Reply::whole(HELLO)),
-        "/tokens" => reply("text/event-stream", Reply::Tokens { body: Tokens::new() }),
-        "/events" => reply("text/event-stream", Reply::Events { body: Events::new(uri.query()) }),
-        path => match path.strip_prefix("/f").filter(|rest| rest.starts_with('/')).map(str::parse::<Uri>) {
-            Some(Ok(rest)) => {
-                let (mut parts, body) = request.into_parts();
-                parts.uri = rest;
-                match files.oneshot(Request::from_parts(parts, body)).await {
-                    Ok(response) => response.map(|body| Reply::File { body }),
-                    Err(never) => match never {},
-                }
-            }
-            _ => not_found(),
-        },
-    })
-}
+type Answer = Response<Reply<ServeFileSystemResponseBody>>;
 
-fn reply(content_type: &'static str, body: Reply) -> Response<Reply> {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
-}
-
-fn not_found() -> Response<Reply> {
-    let mut response = reply("text/plain; charset=utf-8", Reply::whole(b"not found\n"));
-    *response.status_mut() = StatusCode::NOT_FOUND;
-    response
-}
-
-pin_project_lite::pin_project! {
-    /// Every body of this server; an enum, so that no route pays for a box it does not need.
-    #[project = ReplyProjection]
-    enum Reply {
-        Whole { #[pin] body: Full<Bytes> },
-        File { #[pin] body: ServeFileSystemResponseBody },
-        Tokens { #[pin] body: Tokens },
-        Events { #[pin] body: Events },
-    }
-}
-
-impl Reply {
-    fn whole(text: &'static [u8]) -> Self {
-        Self::Whole { body: Full::new(Bytes::from_static(text)) }
-    }
-}
-
-impl Body for Reply {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        match self.project() {
-            ReplyProjection::Whole { body } => body.poll_frame(cx).map_err(|never| match never {}),
-            ReplyProjection::File { body } => body.poll_frame(cx),
-            ReplyProjection::Tokens { body } => body.poll_frame(cx).map_err(|never| match never {}),
-            ReplyProjection::Events { body } => body.poll_frame(cx).map_err(|never| match never {}),
+async fn answer(mut request: Request<Incoming>, files: Arc<ServeDir>) -> Result<Answer, Infallible> {
+    match route(&request) {
+        Route::Index => Ok(Reply::Whole { body: Full::from(INDEX) }.of("text/plain; charset=utf-8")),
+        Route::File(below) => {
+            *request.uri_mut() = below;
+            Ok(ServeDir::clone(&files).oneshot(request).await?.map(|body| Reply::File { body }))
         }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Whole { body } => body.is_end_stream(),
-            Self::File { body } => body.is_end_stream(),
-            Self::Tokens { body } => body.is_end_stream(),
-            Self::Events { body } => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole { body } => body.size_hint(),
-            Self::File { body } => body.size_hint(),
-            Self::Tokens { body } => body.size_hint(),
-            Self::Events { body } => body.size_hint(),
-        }
+        Route::Done(response) => Ok(response),
     }
 }

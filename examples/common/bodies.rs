@@ -1,4 +1,5 @@
-//! The two streaming bodies, written as a plain hyper service would write them: one frame per event.
+//! What the routes answer with; the streaming bodies are written as a plain hyper service would write them, one frame
+//! per event.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};

@@ -2,6 +2,7 @@
 
 mod bodies;
 mod options;
+mod reply;
 
-pub(crate) use bodies::{Events, HELLO, Tokens};
 pub(crate) use options::{Options, runtime};
+pub(crate) use reply::{Reply, Route, route};
