@@ -2,8 +2,10 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("millstream needs Linux");
 
-mod buf;
+pub mod buf;
 mod kernel;
+pub mod net;
 pub mod observe;
+mod turn;
 
 pub use kernel::caps::{Capabilities, Support};

@@ -1,4 +1,4 @@
-//! Memory.
+//! Memory: leases from a pool, and what the streams know about addresses.
 //!
 //! ```text
 //!  pool     leases of pool memory, frozen into Bytes without a copy
@@ -9,3 +9,5 @@
 pub(crate) mod origin;
 pub(crate) mod pool;
 pub(crate) mod queue;
+
+pub use pool::{Lease, lease, lease_with_headroom};

@@ -100,6 +100,12 @@ pub(crate) fn file_of(bytes: &[u8]) -> Option<(BorrowedFd<'_>, u64)> {
     Some((mapping.file.as_fd(), mapping.offset + at as u64))
 }
 
+/// Whether [`Kept::of`] would keep `bytes`.
+#[inline]
+pub(crate) fn is_known(bytes: &[u8]) -> bool {
+    map::range().is_ok_and(|range| range.granule_of(bytes.as_ptr() as usize).is_some())
+}
+
 #[inline]
 fn mapping_of(bytes: &[u8]) -> Option<(&Mapping, usize)> {
     if bytes.is_empty() {
@@ -126,8 +132,8 @@ pub(crate) struct Kept {
 
 #[derive(Debug)]
 enum Owner {
-    File(Arc<Mapping>),
-    Block(#[allow(dead_code, reason = "held for its share in the block")] BlockRef),
+    File(#[expect(dead_code, reason = "held for its share in the mapping")] Arc<Mapping>),
+    Block(#[expect(dead_code, reason = "held for its share in the block")] BlockRef),
 }
 
 // SAFETY: the memory is only read, its owner keeps it alive, and both kinds of owner can be sent and shared.

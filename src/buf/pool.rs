@@ -159,7 +159,9 @@ enum Memory {
 }
 
 /// Memory with room for a known number of bytes, written front to back, then frozen into [`Bytes`].
-pub(crate) struct Lease {
+///
+/// Comes from [`lease`]. The streams of this crate recognise frozen leases and queue them by reference.
+pub struct Lease {
     start: NonNull<u8>,
     capacity: usize,
     /// Where the contents begin: what lies before is headroom.
@@ -185,14 +187,26 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// Leases at least `capacity` bytes. Never fails but for want of memory, which ends the process as any allocation does.
-pub(crate) fn lease(capacity: usize) -> Lease {
+/// Leases at least `capacity` bytes: from the pool up to 256 KiB while it lasts, else from the heap. Never fails but for
+/// want of memory, which ends the process as any allocation does.
+///
+/// ```
+/// let mut lease = millstream::buf::lease_with_headroom(100, 5);
+/// lease.extend_from_slice(b"body");
+/// lease.prepend(b"head:");
+/// assert_eq!(&lease.freeze()[..], b"head:body");
+/// ```
+///
+/// # Panics
+///
+/// If `capacity` exceeds `isize::MAX`.
+pub fn lease(capacity: usize) -> Lease {
     lease_with_headroom(capacity, 0)
 }
 
 /// As [`lease`], with `headroom` bytes in front of the contents, so that a header can be put before a body by
 /// [`Lease::prepend`] without moving the body.
-pub(crate) fn lease_with_headroom(capacity: usize, headroom: usize) -> Lease {
+pub fn lease_with_headroom(capacity: usize, headroom: usize) -> Lease {
     let need = capacity.checked_add(headroom).expect("capacity overflow");
     if let Some(class) = SIZES.iter().position(|&size| size >= need)
         && let Some(index) = take(class)
@@ -219,12 +233,17 @@ pub(crate) fn lease_with_headroom(capacity: usize, headroom: usize) -> Lease {
 
 impl Lease {
     /// Bytes written.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.to - self.from
     }
 
+    /// Whether nothing was written yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Bytes that can still be appended.
-    pub(crate) fn spare_len(&self) -> usize {
+    pub fn spare_len(&self) -> usize {
         self.capacity - self.to
     }
 
@@ -236,22 +255,39 @@ impl Lease {
         unsafe { slice::from_raw_parts_mut(start.as_ptr(), self.capacity - self.to) }
     }
 
-    /// Appends what `fill` writes to the front of the spare memory; `fill` returns how much that is.
-    pub(crate) fn read_with(&mut self, fill: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
+    /// Appends what `fill` writes to the front of the spare memory; `fill` returns how much that is. What it is given
+    /// may hold anything: it must report no more than it has written.
+    ///
+    /// # Errors
+    ///
+    /// Those of `fill`; nothing is appended then.
+    ///
+    /// # Panics
+    ///
+    /// If `fill` reports more than it was offered.
+    pub fn read_with(&mut self, fill: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
         let n = fill(self.spare())?;
         assert!(n <= self.spare_len(), "{n} bytes do not fit the {} that were offered", self.spare_len());
         self.to += n;
         Ok(n)
     }
 
-    /// Appends `bytes`. Panics if they do not fit.
-    pub(crate) fn extend_from_slice(&mut self, bytes: &[u8]) {
+    /// Appends `bytes`.
+    ///
+    /// # Panics
+    ///
+    /// If there is less [spare room](Self::spare_len) than that.
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.spare()[..bytes.len()].copy_from_slice(bytes);
         self.to += bytes.len();
     }
 
-    /// Puts `head` in front of the contents. Panics if the headroom is too small.
-    pub(crate) fn prepend(&mut self, head: &[u8]) {
+    /// Puts `head` in front of the contents, which do not move.
+    ///
+    /// # Panics
+    ///
+    /// If there is less headroom than that.
+    pub fn prepend(&mut self, head: &[u8]) {
         assert!(head.len() <= self.from, "{} bytes do not fit {} of headroom", head.len(), self.from);
         let at = self.from - head.len();
         // SAFETY: `at..from` lies inside the memory of this lease.
@@ -262,8 +298,8 @@ impl Lease {
     }
 
     /// The contents as [`Bytes`], without a copy. The memory returns to the pool when the last clone drops.
-    pub(crate) fn freeze(self) -> Bytes {
-        if self.len() == 0 { Bytes::new() } else { Bytes::from_owner(self) }
+    pub fn freeze(self) -> Bytes {
+        if self.is_empty() { Bytes::new() } else { Bytes::from_owner(self) }
     }
 }
 

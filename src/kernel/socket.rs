@@ -1,4 +1,6 @@
-//! Options and addresses of sockets.
+//! Options and addresses of sockets, and their registration with the runtime.
+
+#![allow(unsafe_code)]
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,6 +9,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Registers a socket with the runtime's driver. Panics outside of a tokio runtime with I/O enabled.
+#[track_caller]
+pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` is open and stays the same for as long as the `AsyncFd` owns it: nothing replaces it, since
+    // only shared references to it are handed out.
+    Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
+}
 
 /// A TCP socket that listens, with `TCP_NODELAY` set: accepted sockets inherit it
 /// ([tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)), so no accepted connection pays a call for it.
@@ -41,6 +53,17 @@ pub(crate) fn shutdown_write(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?)
 }
 
+/// Ends both sides: a task that waits to read reads the end of the stream.
+pub(crate) fn shutdown_both(socket: BorrowedFd<'_>) {
+    // Fails only where the connection is gone already.
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+}
+
+/// Lets the kernel end the connection if the peer takes none of what is sent for `patience` (`TCP_USER_TIMEOUT`).
+pub(crate) fn give_up_after(socket: BorrowedFd<'_>, patience: std::time::Duration) {
+    let _ = SockRef::from(&socket).set_tcp_user_timeout(Some(patience));
+}
+
 /// Makes the coming close a reset (`SO_LINGER` 0): the peer must not take what it has for the whole.
 pub(crate) fn reset_on_close(socket: BorrowedFd<'_>) {
     let _ = SockRef::from(&socket).set_linger(Some(std::time::Duration::ZERO));
@@ -54,9 +77,4 @@ pub(crate) fn local_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
 pub(crate) fn peer_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
     let addr = SockRef::from(socket).peer_addr()?;
     addr.as_socket().ok_or_else(|| io::Error::from(Errno::AFNOSUPPORT))
-}
-
-/// The kernel's own note of an error on this socket (`SO_ERROR`), cleared by asking.
-pub(crate) fn take_error(socket: BorrowedFd<'_>) -> Option<io::Error> {
-    SockRef::from(&socket).take_error().ok().flatten()
 }

@@ -1,0 +1,31 @@
+//! What several test programs share.
+#![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
+
+use std::time::Duration;
+
+use millstream::net::{TcpListener, TcpStream};
+
+/// A connection of ours that gathers for at most `gather`, and the other end of it.
+pub async fn pair_with(gather: Duration) -> (TcpStream, tokio::net::TcpStream) {
+    let listener = TcpListener::builder().gather_limit(gather).bind("127.0.0.1:0").await.unwrap();
+    let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (listener.accept().await.unwrap().0, client)
+}
+
+/// A connection of ours that gathers for as long as writes keep coming.
+pub async fn pair() -> (TcpStream, tokio::net::TcpStream) {
+    pair_with(Duration::from_secs(60)).await
+}
+
+/// Bytes that repeat nowhere a test would notice.
+pub fn noise(len: usize) -> Vec<u8> {
+    let mut x = 0x2545_f491_4f6c_dd1du64;
+    (0..len)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            x as u8
+        })
+        .collect()
+}
