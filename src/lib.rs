@@ -1,11 +1,79 @@
-//! millstream
+//! Streaming for hyper, axum and tonic services on Linux, with fewer system calls, copies and wake-ups.
+//!
+//! A service that streams (files, server-sent events, model tokens, gRPC messages) spends most of its time handing bytes
+//! to the kernel. This crate changes how that is done and nothing else: the service stays a tower service, its bodies stay
+//! [`http_body::Body`]s, HTTP stays hyper's. There are a [listener](net::TcpListener) and a [stream](net::TcpStream) to
+//! use in place of tokio's, a [directory](http::Files) as a service, a [body adapter](http::Batch) for many small frames,
+//! and a [server](http::serve()) for those who have none.
+//!
+//! ```no_run
+//! # use std::convert::Infallible;
+//! # use bytes::Bytes;
+//! # use http_body_util::Full;
+//! # use hyper::{Request, Response, body::Incoming};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! # let app = tower::service_fn(async |_: Request<Incoming>| Ok::<_, Infallible>(Response::new(Full::new(Bytes::new()))));
+//! let listener = millstream::net::TcpListener::bind("127.0.0.1:8080").await?;
+//! millstream::http::serve(listener, app).await
+//! # }
+//! ```
+//!
+//! With axum it is one line, and the feature `axum`:
+//! `axum::serve(millstream::net::TcpListener::bind(addr).await?, app)`.
+//!
+//! # The way of a byte
+//!
+//! ```text
+//!  Body ──frames──▶ hyper ──IoSlice──▶ net::TcpStream ──▶ egress ──▶ turn (end of this turn) ──▶ kernel
+//!  file · batch · yours                recognises origins   a queue of                           sendmsg | sendfile
+//!                                                           segments
+//! ```
+//!
+//! It runs one way, and three things happen on it:
+//!
+//! * **Gathering.** Between two waits of a runtime thread lies one *turn*. The first write after something was received
+//!   leaves at once, because somebody waits for it. Further writes gather while they keep coming and leave in one system
+//!   call at the end of the turn, or after 200 µs. No timer is armed, and an idle service flushes at once.
+//! * **Origins.** Files are mapped into an address range of the crate's own, and pool memory lies there too. hyper hands
+//!   body memory on by address, so the stream can tell where the bytes came from: long pieces of files go by `sendfile`
+//!   and never enter the process, pool memory is kept by reference count instead of being copied. Whoever reads such
+//!   memory (TLS, compression, a log) sees ordinary bytes.
+//! * **Merging.** A [`Batch`](http::Batch) turns the frames a body has ready into one, without waiting for more.
+//!
+//! # The paved path
+//!
+//! 1. Put [`net::TcpListener`] where tokio's is, and measure.
+//! 2. Serve files with [`http::Files`], or a single one with [`http::FileBody`].
+//! 3. Wrap bodies that make many small frames in [`http::Batch`].
+//! 4. If something of your own stands between hyper and the stream, test it with [`testing::assert_vectored`]: by default
+//!    such a wrapper makes hyper copy every byte, and says nothing.
+//! 5. Read [`observe::Snapshot`] and [`Capabilities`] to see what was done, and what this machine cannot do and why.
+//!
+//! Where the kernel lacks something, or a container forbids it, another path gives the same bytes. The one exception is
+//! `openat2`: without it directories are not served, because nothing else keeps a path inside of one.
+//!
+//! # Features
+//!
+//! | | |
+//! |---|---|
+//! | `axum` | [`net::TcpListener`] is an `axum::serve::Listener` |
+//! | `tonic` | [`net::TcpStream`] is `Connected`, for `serve_with_incoming` |
 #[cfg(not(target_os = "linux"))]
 compile_error!("millstream needs Linux");
 
 pub mod buf;
+pub mod fs;
+pub mod http;
 mod kernel;
 pub mod net;
 pub mod observe;
+pub mod testing;
 mod turn;
 
 pub use kernel::caps::{Capabilities, Support};
+
+// The examples of the README are compiled.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -64,9 +64,12 @@ pub(crate) fn give_up_after(socket: BorrowedFd<'_>, patience: std::time::Duratio
     let _ = SockRef::from(&socket).set_tcp_user_timeout(Some(patience));
 }
 
-/// Makes the coming close a reset (`SO_LINGER` 0): the peer must not take what it has for the whole.
-pub(crate) fn reset_on_close(socket: BorrowedFd<'_>) {
-    let _ = SockRef::from(&socket).set_linger(Some(std::time::Duration::ZERO));
+/// Resets the connection (`connect` to no address, [connect(2)](https://man7.org/linux/man-pages/man2/connect.2.html)):
+/// the peer must not take what it has for the whole, as it might after an orderly end. Tasks that wait are woken.
+pub(crate) fn reset(socket: BorrowedFd<'_>) {
+    if rustix::net::connect_unspec(socket).is_err() {
+        shutdown_both(socket);
+    }
 }
 
 pub(crate) fn local_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {

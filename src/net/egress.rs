@@ -1,39 +1,32 @@
 //! The sending side of a stream: at once, or gathered until the end of the turn.
 //!
-//! A write goes *through* (one `sendmsg` of the queue and the caller's slices, or `sendfile`) when the peer has spoken
-//! since the last write and so waits for an answer, when gathering is off, or when it carries a long slice of unknown
-//! origin. Other writes are queued: short ones copied, those of known origin kept by reference.
+//! A write goes *through*, with what is queued before it in the same call, when the peer has spoken since the last write
+//! and so waits for an answer, when gathering is off, or when it carries a long slice of unknown origin. Other writes
+//! are queued: short slices copied, those of known origin kept by reference.
 //!
 //! Invariants:
 //! 1. Bytes leave in the order in which writes returned: whoever sends holds the lock and sends the queue first.
-//! 2. While `blocked`, the waker of this stream is armed with the runtime's driver; nobody tries to send before it fires.
-//! 3. A queue that is not empty has someone to empty it: it is scheduled, blocked, or its stream has failed.
+//! 2. While `blocked`, the wire's waker is armed with the runtime's driver; nobody tries to send before it fires.
+//! 3. A queue that is not empty has someone to empty it: it is scheduled, or blocked, or the stream has failed.
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
-use rustix::io::Errno;
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop;
 
+use super::wire::{Failure, Wire, from_file};
 use crate::buf::origin::{self, Kept};
-use crate::buf::queue::{Front, Queue};
-use crate::kernel::call::{self, IOV_LIMIT};
-use crate::kernel::caps::Capabilities;
+use crate::buf::queue::Queue;
 use crate::kernel::{map, socket};
 use crate::observe::counters::{Counter, count};
 use crate::turn::{Flush, Turn};
 
-/// Slices of a file at least this long are sent by `sendfile`; shorter ones cost less copied from their mapping.
-const SENDFILE_MIN: usize = 256 << 10;
-/// Most bytes one `sendfile` moves.
-const SENDFILE_MAX: usize = 1 << 20;
 /// Slices of known origin at least this long are kept rather than copied.
 const KEEP_MIN: usize = 2 << 10;
 /// Slices of unknown origin longer than this are sent at once rather than copied.
@@ -42,17 +35,21 @@ const COPY_MAX: usize = 16 << 10;
 const BURST: usize = 2 << 20;
 /// Queued bytes of all streams beyond which nothing more is gathered.
 const PROCESS_MAX: usize = 256 << 20;
+/// Queues account for their bytes in steps of this many, so that few writes touch what all threads share.
+const RESERVE_STEP: usize = 16 << 10;
+/// How long the kernel goes on for a peer that takes nothing of what a dropped stream has left.
+const LINGER: Duration = Duration::from_secs(30);
 
-/// Queued bytes of all streams.
+/// Queued bytes of all streams, rounded up.
 static QUEUED: AtomicUsize = AtomicUsize::new(0);
 
 /// How a stream gathers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gather {
+pub(super) struct Gather {
     /// Longest time a byte waits for company; zero sends every write at once.
-    pub(crate) limit: Duration,
+    pub(super) limit: Duration,
     /// Queued bytes beyond which writers wait; they are woken at half of it.
-    pub(crate) high: usize,
+    pub(super) high: usize,
 }
 
 impl Default for Gather {
@@ -62,12 +59,14 @@ impl Default for Gather {
 }
 
 /// A socket, what waits to be sent on it, and who waits for that.
-pub(crate) struct Egress {
-    io: AsyncFd<OwnedFd>,
+pub(super) struct Egress {
+    wire: Wire,
     turn: Arc<Turn>,
     gather: Gather,
     /// The peer has sent something since our last write.
     peer_spoke: AtomicBool,
+    /// `state.failure` is set: lets flushes, which are many, look without the lock.
+    failed: AtomicBool,
     state: Mutex<State>,
     me: Weak<Self>,
 }
@@ -80,18 +79,24 @@ struct State {
     scheduled: bool,
     blocked: bool,
     failure: Option<Failure>,
-    /// Wakes this stream when the socket has room; made when it first had none.
-    writable: Option<Waker>,
     /// Bytes sent since the writing task last had to wait.
     burst: usize,
+    /// What this queue has taken of `QUEUED`.
+    reserved: usize,
+    /// What was gathered since the last flush: writes, bytes copied, bytes held.
+    tally: (u64, usize, usize),
 }
 
-/// Why nothing more can be sent; kept because errors surface on later calls.
-#[derive(Clone, Copy, Debug)]
-enum Failure {
-    Errno(Errno),
-    /// The file behind a response became shorter than what was promised.
-    Torn,
+impl fmt::Debug for Egress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("Egress")
+            .field("fd", self.wire.io().get_ref())
+            .field("queued", &state.queue.len())
+            .field("blocked", &state.blocked)
+            .field("failure", &state.failure)
+            .finish_non_exhaustive()
+    }
 }
 
 impl State {
@@ -101,62 +106,90 @@ impl State {
         self.scheduled |= needs;
         needs
     }
-}
 
-impl From<Failure> for io::Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Errno(errno) => errno.into(),
-            Failure::Torn => Self::new(io::ErrorKind::UnexpectedEof, "the file shrank while it was being sent"),
+    fn enqueue(&mut self, slices: &[IoSlice<'_>]) {
+        self.tally.0 += 1;
+        for slice in slices {
+            match Some(slice).filter(|s| s.len() >= KEEP_MIN).and_then(|s| Kept::of(s)) {
+                Some(kept) => {
+                    self.queue.push_kept(kept, from_file(slice));
+                    self.tally.2 += slice.len();
+                }
+                None => {
+                    self.queue.push_copy(slice);
+                    self.tally.1 += slice.len();
+                }
+            }
+        }
+        if self.queue.len() > self.reserved {
+            let step = (self.queue.len() - self.reserved).next_multiple_of(RESERVE_STEP);
+            self.reserved += step;
+            QUEUED.fetch_add(step, Ordering::Relaxed);
         }
     }
-}
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Errno(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    /// Gives back what the queue no longer needs of `QUEUED`, and counts what was gathered.
+    fn settle(&mut self) {
+        if self.queue.is_empty() && self.reserved > 0 {
+            QUEUED.fetch_sub(std::mem::take(&mut self.reserved), Ordering::Relaxed);
+        }
+        if self.tally.0 > 0 {
+            let (writes, copied, held) = std::mem::take(&mut self.tally);
+            count(Counter::Gathered, writes);
+            count(Counter::BytesCopied, copied as u64);
+            count(Counter::BytesHeld, held as u64);
+        }
     }
-}
 
-impl fmt::Debug for Egress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state();
-        f.debug_struct("Egress")
-            .field("fd", self.io.get_ref())
-            .field("queued", &state.queue.len())
-            .field("blocked", &state.blocked)
-            .field("failure", &state.failure)
-            .finish_non_exhaustive()
+    /// Drops what waits: it cannot be sent any more.
+    fn lose(&mut self) {
+        count(Counter::BytesLost, self.queue.clear() as u64);
+        self.settle();
     }
 }
 
 impl Egress {
-    pub(crate) fn new(fd: OwnedFd, turn: Arc<Turn>, gather: Gather) -> io::Result<Arc<Self>> {
-        let io = socket::watch(fd, Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Arc::new_cyclic(|me| Self {
-            io,
+    /// Panics outside of a tokio runtime with I/O enabled.
+    #[track_caller]
+    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, gather: Gather) -> io::Result<Arc<Self>> {
+        // The waker needs the stream and the stream the waker: it is told afterwards.
+        let writable = Arc::new(Writable::default());
+        let wire = Wire::new(socket, Waker::from(Arc::clone(&writable)))?;
+        let egress = Arc::new_cyclic(|me| Self {
+            wire,
             turn,
             gather,
             peer_spoke: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
             state: Mutex::default(),
             me: me.clone(),
-        }))
+        });
+        let _ = writable.0.set(egress.me.clone());
+        Ok(egress)
     }
 
     /// The socket, for reading and for options.
-    pub(crate) fn io(&self) -> &AsyncFd<OwnedFd> {
-        &self.io
+    pub(super) fn io(&self) -> &AsyncFd<OwnedFd> {
+        self.wire.io()
     }
 
     /// Notes that something was received.
     #[inline]
-    pub(crate) fn peer_spoke(&self) {
+    pub(super) fn peer_spoke(&self) {
         self.peer_spoke.store(true, Ordering::Relaxed);
     }
 
     /// Bytes that wait to be sent.
-    pub(crate) fn queued(&self) -> usize {
+    pub(super) fn queued(&self) -> usize {
         self.state().queue.len()
+    }
+
+    /// The error that ended the stream, if one did.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if !self.failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.state().failure.map_or(Ok(()), |failure| Err(failure.into()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -164,7 +197,7 @@ impl Egress {
     }
 
     /// Takes bytes of `slices` in order; says how many. `Pending` means none: the task is woken when there is room.
-    pub(crate) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let progress = ready!(coop::poll_proceed(cx));
         let mut state = self.state();
         if map::take_touched_torn() {
@@ -175,44 +208,31 @@ impl Egress {
             return Poll::Ready(Err(failure.into()));
         }
         let offered = slices.iter().map(|s| s.len()).sum();
-        if offered == 0 {
-            return Poll::Ready(Ok(0));
+        if self.gathers(&state, slices, offered) {
+            state.enqueue(slices);
+            self.turn.wrote();
+            let flush = state.needs_flush();
+            drop(state);
+            if flush {
+                self.schedule();
+            }
+            progress.made_progress();
+            return Poll::Ready(Ok(offered));
         }
         if state.burst >= BURST {
             state.burst = 0;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let took = if self.gathers(&state, slices, offered) {
-            self.enqueue(&mut state, slices, offered);
-            if state.needs_flush() {
-                drop(state);
-                self.schedule();
-            }
+        if !state.blocked
+            && let Some(n) = self.write_through(&mut state, slices, offered)?
+        {
             progress.made_progress();
-            return Poll::Ready(Ok(offered));
-        } else if state.blocked {
-            None
-        } else {
-            match self.send_through(&mut state, slices) {
-                Ok(took) => took,
-                Err(failure) => {
-                    self.fail(&mut state, failure);
-                    return Poll::Ready(Err(failure.into()));
-                }
-            }
-        };
-        match took {
-            Some(n) => {
-                progress.made_progress();
-                Poll::Ready(Ok(n))
-            }
-            None => {
-                state.burst = 0;
-                state.waiter = Some(cx.waker().clone());
-                Poll::Pending
-            }
+            return Poll::Ready(Ok(n));
         }
+        state.burst = 0;
+        state.waiter = Some(cx.waker().clone());
+        Poll::Pending
     }
 
     /// Whether a write is to wait in the queue.
@@ -220,209 +240,74 @@ impl Egress {
         if self.gather.limit.is_zero() || state.queue.len() + offered > self.gather.high {
             return false;
         }
-        let answers = !state.blocked && self.peer_spoke.load(Ordering::Relaxed);
-        if answers {
+        if !state.blocked && self.peer_spoke.load(Ordering::Relaxed) {
             self.peer_spoke.store(false, Ordering::Relaxed);
+            return false;
         }
-        !answers
-            && QUEUED.load(Ordering::Relaxed) < PROCESS_MAX
+        QUEUED.load(Ordering::Relaxed) < PROCESS_MAX
             && slices.iter().all(|s| s.len() <= COPY_MAX || origin::is_known(s))
     }
 
-    fn enqueue(&self, state: &mut State, slices: &[IoSlice<'_>], offered: usize) {
-        let mut copied = 0;
-        for slice in slices {
-            match Some(slice).filter(|s| s.len() >= KEEP_MIN).and_then(|s| Kept::of(s)) {
-                Some(kept) => state.queue.push_kept(kept, from_file(slice)),
-                None => {
-                    state.queue.push_copy(slice);
-                    copied += slice.len();
-                }
+    fn write_through(&self, state: &mut State, slices: &[IoSlice<'_>], offered: usize) -> io::Result<Option<usize>> {
+        if offered == 0 {
+            return Ok(Some(0));
+        }
+        match self.wire.send_through(&mut state.queue, slices) {
+            Ok(sent) => {
+                state.blocked = sent.is_none();
+                state.burst += sent.unwrap_or(0);
+                state.settle();
+                Ok(sent)
+            }
+            Err(failure) => {
+                self.fail(state, failure);
+                Err(failure.into())
             }
         }
-        QUEUED.fetch_add(offered, Ordering::Relaxed);
-        count(Counter::Gathered, 1);
-        count(Counter::BytesCopied, copied as u64);
-        count(Counter::BytesHeld, (offered - copied) as u64);
-        self.turn.wrote();
     }
 
     /// Has the queue flushed at the end of the turn, or now if the runtime is gone. Called without the lock, after
     /// [`State::needs_flush`]: a runtime that shuts down flushes from inside this call.
     fn schedule(&self) {
         let Some(me) = self.me.upgrade() else { return };
-        let me: Arc<dyn Flush> = me;
         if let Err(me) = self.turn.schedule(me, self.gather.limit) {
             me.flush();
         }
     }
 
-    /// Sends the queue and then `slices` until the socket is full or a call's worth is sent. Says how many bytes of
-    /// `slices` left; `None` if there was no room for any.
-    fn send_through(&self, state: &mut State, slices: &[IoSlice<'_>]) -> Result<Option<usize>, Failure> {
-        loop {
-            if !state.queue.fits_one_call(IOV_LIMIT) {
-                self.send_queue(state)?;
-                if !state.queue.is_empty() {
-                    return Ok(None);
-                }
+    /// Sends the queue as far as the socket takes it, unless that is known to be not at all.
+    fn send_queue(&self, state: &mut State) {
+        if state.blocked || state.failure.is_some() {
+            return;
+        }
+        match self.wire.send_queue(&mut state.queue) {
+            Ok(sent) => {
+                state.blocked = sent.is_none();
+                state.settle();
             }
-            // Taken out so that its memory can be borrowed while `state` changes.
-            let queue = std::mem::take(&mut state.queue);
-            let sent = self.send_both(state, &queue, slices);
-            let queued = queue.len();
-            state.queue = queue;
-            let Some(sent) = sent? else { return Ok(None) };
-            self.advance(state, sent.min(queued));
-            state.burst += sent;
-            if sent > queued {
-                return Ok(Some(sent - queued));
-            }
+            Err(failure) => self.fail(state, failure),
         }
     }
 
-    /// Sends all of `queue` and the memory at the front of `slices` in one call, and a piece of a file behind it in
-    /// another. Says how many bytes left.
-    fn send_both(&self, state: &mut State, queue: &Queue, slices: &[IoSlice<'_>]) -> Result<Option<usize>, Failure> {
-        let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
-        let mut used = match queue.front(&mut iov) {
-            Front::Memory { slices, .. } => slices,
-            _ => 0,
-        };
-        let mut offered = queue.len();
-        let mut file = None;
-        for slice in slices.iter().filter(|s| !s.is_empty()) {
-            if from_file(slice) {
-                file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, slice.len()));
-                break;
-            }
-            if used == IOV_LIMIT {
-                break;
-            }
-            iov[used] = IoSlice::new(slice);
-            used += 1;
-            offered += slice.len();
-        }
-        let mut sent = 0;
-        if used > 0 {
-            let more = file.is_some();
-            match self.try_send(state, |fd| call::send(fd, &iov[..used], more))? {
-                Some(n) => sent = n,
-                None => return Ok(None),
-            }
-            if sent < offered {
-                count(Counter::PartialWrites, 1);
-                return Ok(Some(sent));
-            }
-        }
-        match file {
-            Some((fd, offset, len)) => match self.try_send_file(state, fd, offset, len)? {
-                Some(n) => Ok(Some(sent + n)),
-                None => Ok(Some(sent).filter(|&n| n > 0)),
-            },
-            None => Ok(Some(sent)),
-        }
-    }
-
-    /// Sends the queue as far as the socket takes it.
-    fn send_queue(&self, state: &mut State) -> Result<(), Failure> {
-        loop {
-            let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
-            let queue = std::mem::take(&mut state.queue);
-            let sent = match queue.front(&mut iov) {
-                Front::Empty => {
-                    state.queue = queue;
-                    return Ok(());
-                }
-                Front::Memory { slices, more, .. } => self.try_send(state, |fd| call::send(fd, &iov[..slices], more)),
-                Front::File { file, offset, len } => self.try_send_file(state, file, offset, len),
-            };
-            state.queue = queue;
-            match sent? {
-                Some(n) => self.advance(state, n),
-                None => return Ok(()),
-            }
-        }
-    }
-
-    fn advance(&self, state: &mut State, n: usize) {
-        state.queue.advance(n);
-        QUEUED.fetch_sub(n, Ordering::Relaxed);
-    }
-
-    fn try_send_file(
-        &self,
-        state: &mut State,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-    ) -> Result<Option<usize>, Failure> {
-        let sent = self.try_send(state, |fd| call::send_file(fd, file, offset, len.min(SENDFILE_MAX)))?;
-        match sent {
-            Some(0) => return Err(Failure::Torn),
-            Some(n) => count(Counter::BytesBySendfile, n as u64),
-            None => {}
-        }
-        Ok(sent)
-    }
-
-    /// Runs `send`; `None` if the socket has no room, and then its waker is armed (invariant 2).
-    fn try_send(
-        &self,
-        state: &mut State,
-        mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> Result<Option<usize>, Failure> {
-        loop {
-            match self.io.try_io(Interest::WRITABLE, |fd| send(fd.as_fd())) {
-                Ok(n) => {
-                    count(Counter::Writes, 1);
-                    count(Counter::BytesWritten, n as u64);
-                    return Ok(Some(n));
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    count(Counter::WouldBlock, 1);
-                    let me = &self.me;
-                    let writable = state.writable.get_or_insert_with(|| Waker::from(Arc::new(Writable(me.clone()))));
-                    match self.io.poll_write_ready(&mut Context::from_waker(writable)) {
-                        // Room came while we looked.
-                        Poll::Ready(Ok(_)) => {}
-                        Poll::Ready(Err(e)) => return Err(e.into()),
-                        Poll::Pending => {
-                            state.blocked = true;
-                            return Ok(None);
-                        }
-                    }
-                }
-                // The mapping a slice lies in has lost its file.
-                Err(e) if Errno::from_io_error(&e) == Some(Errno::FAULT) => return Err(Failure::Torn),
-                Err(e) => return Err(e.into()),
-            }
-        }
-    }
-
-    /// Ends the stream: what waits is lost, and the peer must not take what it has for the whole.
+    /// Ends the stream; what waits is lost.
     fn fail(&self, state: &mut State, failure: Failure) {
         state.failure = Some(failure);
-        let lost = state.queue.clear();
-        QUEUED.fetch_sub(lost, Ordering::Relaxed);
-        count(Counter::BytesLost, lost as u64);
-        if matches!(failure, Failure::Torn) {
-            count(Counter::TornFiles, 1);
-            socket::reset_on_close(self.io.as_fd());
+        self.failed.store(true, Ordering::Relaxed);
+        state.lose();
+        // Either way a task that only reads learns of it too.
+        match failure {
+            Failure::Torn => {
+                count(Counter::TornFiles, 1);
+                socket::reset(self.io().as_fd());
+            }
+            Failure::Errno(_) => socket::shutdown_both(self.io().as_fd()),
         }
-        // A task that only reads must learn of it too.
-        socket::shutdown_both(self.io.as_fd());
     }
 
     /// Ready once every byte that was written has been taken by the kernel.
-    pub(crate) fn poll_drained(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_drained(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.state();
-        if state.failure.is_none()
-            && !state.blocked
-            && let Err(failure) = self.send_queue(&mut state)
-        {
-            self.fail(&mut state, failure);
-        }
+        self.send_queue(&mut state);
         match state.failure {
             Some(failure) => Poll::Ready(Err(failure.into())),
             None if state.queue.is_empty() => Poll::Ready(Ok(())),
@@ -433,59 +318,40 @@ impl Egress {
         }
     }
 
-    /// The error that ended the stream, if one did.
-    pub(crate) fn check(&self) -> io::Result<()> {
-        self.state().failure.map_or(Ok(()), |failure| Err(failure.into()))
-    }
-
     /// Sends what waits, then ends the sending side.
-    pub(crate) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_drained(cx))?;
-        match socket::shutdown_write(self.io.as_fd()) {
+        match socket::shutdown_write(self.io().as_fd()) {
             // The peer has closed the connection already: there is nothing left to end.
             Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
             done => Poll::Ready(done),
         }
     }
 
-    /// The stream was dropped. What the socket does not take now is sent by a task of its own, as long as the peer keeps
-    /// reading: the kernel gives up on one that does not after 30 s.
-    pub(crate) fn abandon(self: Arc<Self>) {
+    /// The stream was dropped. What the socket does not take now is sent by a task of its own, for as long as the peer
+    /// goes on reading.
+    pub(super) fn abandon(self: Arc<Self>) {
         let mut state = self.state();
-        if state.queue.is_empty() || state.failure.is_some() {
+        if state.queue.is_empty() {
             return;
         }
-        if !state.blocked
-            && let Err(failure) = self.send_queue(&mut state)
-        {
-            self.fail(&mut state, failure);
-        }
+        self.send_queue(&mut state);
         let left = !state.queue.is_empty();
         drop(state);
         if left {
-            socket::give_up_after(self.io.as_fd(), Duration::from_secs(30));
+            socket::give_up_after(self.io().as_fd(), LINGER);
             let runtime = self.turn.runtime().clone();
             runtime.spawn(std::future::poll_fn(move |cx| self.poll_drained(cx).map(drop)));
         }
     }
 }
 
-/// Whether a slice is to be sent by `sendfile`.
-#[inline]
-fn from_file(slice: &[u8]) -> bool {
-    slice.len() >= SENDFILE_MIN && Capabilities::get().sendfile().is_yes() && origin::file_of(slice).is_some()
-}
-
 impl Flush for Egress {
     fn flush(self: Arc<Self>) {
         let mut state = self.state();
         state.scheduled = false;
-        if state.failure.is_none() && !state.blocked {
-            count(Counter::TurnFlushes, 1);
-            if let Err(failure) = self.send_queue(&mut state) {
-                self.fail(&mut state, failure);
-            }
-        }
+        count(Counter::TurnFlushes, 1);
+        self.send_queue(&mut state);
         let enough = state.queue.len() <= self.gather.high / 2;
         let waiter = if enough { state.waiter.take() } else { None };
         drop(state);
@@ -497,15 +363,13 @@ impl Flush for Egress {
 
 impl Drop for Egress {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let lost = state.queue.clear();
-        QUEUED.fetch_sub(lost, Ordering::Relaxed);
-        count(Counter::BytesLost, lost as u64);
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).lose();
     }
 }
 
 /// Told by the runtime's driver that the socket has room again.
-struct Writable(Weak<Egress>);
+#[derive(Default)]
+struct Writable(std::sync::OnceLock<Weak<Egress>>);
 
 impl Wake for Writable {
     fn wake(self: Arc<Self>) {
@@ -513,10 +377,11 @@ impl Wake for Writable {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let Some(egress) = self.0.upgrade() else { return };
+        let Some(egress) = self.0.get().and_then(Weak::upgrade) else { return };
         let mut state = egress.state();
         state.blocked = false;
         let flush = state.needs_flush();
+        // With nothing queued it is the writer itself that waits for room.
         let waiter = if flush { None } else { state.waiter.take() };
         drop(state);
         if flush {

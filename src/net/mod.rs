@@ -12,6 +12,7 @@
 mod egress;
 mod listener;
 mod stream;
+mod wire;
 
 pub use listener::{TcpListener, TcpListenerBuilder};
 pub use stream::TcpStream;

@@ -1,0 +1,84 @@
+//! Which file this is and which version of it.
+
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FileType, Statx, StatxTimestamp};
+
+/// What a file was at one moment. Two equal values mean the same file with the same contents, as far as the file
+/// system's clock can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    device: (u32, u32),
+    inode: u64,
+    len: u64,
+    modified: Stamp,
+    changed: Stamp,
+    mode: u16,
+}
+
+/// Seconds and nanoseconds; the seconds may be negative.
+type Stamp = (i64, u32);
+
+impl Status {
+    pub(crate) fn new(statx: &Statx) -> Self {
+        let stamp = |t: &StatxTimestamp| (t.tv_sec, t.tv_nsec);
+        Self {
+            device: (statx.stx_dev_major, statx.stx_dev_minor),
+            inode: statx.stx_ino,
+            len: statx.stx_size,
+            modified: stamp(&statx.stx_mtime),
+            changed: stamp(&statx.stx_ctime),
+            mode: statx.stx_mode,
+        }
+    }
+
+    /// Length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a status is not a collection")]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Number of the file in its file system.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// When the contents last changed; `None` if the file system says that was before 1970.
+    pub fn modified(&self) -> Option<SystemTime> {
+        let (seconds, nanos) = self.modified;
+        let since = Duration::new(u64::try_from(seconds).ok()?, nanos);
+        SystemTime::UNIX_EPOCH.checked_add(since)
+    }
+
+    /// Nanoseconds since 1970 of the last change, for tags that must differ when the contents do.
+    pub(crate) fn modified_nanos(&self) -> i128 {
+        i128::from(self.modified.0) * 1_000_000_000 + i128::from(self.modified.1)
+    }
+
+    /// Whether this is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.kind() == FileType::RegularFile
+    }
+
+    /// Whether this is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind() == FileType::Directory
+    }
+
+    /// In words, for messages.
+    pub(crate) fn what(&self) -> &'static str {
+        match self.kind() {
+            FileType::RegularFile => "a regular file",
+            FileType::Directory => "a directory",
+            FileType::Symlink => "a symbolic link",
+            FileType::Fifo => "a FIFO",
+            FileType::Socket => "a socket",
+            FileType::CharacterDevice | FileType::BlockDevice => "a device",
+            FileType::Unknown => "of an unknown kind",
+        }
+    }
+
+    fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.mode.into())
+    }
+}

@@ -1,0 +1,284 @@
+//! A file, a range of it, or several, as a response body.
+//!
+//! Invariants:
+//! 1. `left` is exactly what the body will still deliver; `size_hint` says so and `is_end_stream` is `left == 0`.
+//! 2. A body ends cleanly only at `left == 0`. When the file has less to give, the last thing it yields is an error, at
+//!    which hyper aborts the connection, so that no client takes a part for the whole.
+
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::vec;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::OpenFile;
+use super::reader::Reader;
+use crate::buf::origin::Mapping;
+use crate::observe::counters::{Counter, count};
+
+/// The body of a response that comes from a file: all of it, a range, or several ranges with headers between them.
+///
+/// Frames are slices of the mapped file wherever that is possible. A [`net::TcpStream`](crate::net::TcpStream) that
+/// hyper hands them to sends them from the file; to every other stream, layer or test they are plain bytes. A frame is
+/// handed out only when its bytes are in memory, so a cold file never blocks a runtime thread.
+///
+/// # Errors
+///
+/// If the file turns out to be shorter than it was when it was opened, the body yields an error and never the clean end
+/// of a shorter response. Replace files by renaming, not by truncating them in place: bytes that were already handed out
+/// read as zeros once their file is gone.
+#[derive(Debug)]
+pub struct FileBody {
+    left: u64,
+    inner: Inner,
+}
+
+#[derive(Debug)]
+enum Inner {
+    /// Nothing to come, or failed.
+    Done,
+    /// One frame, ready.
+    Ready(Bytes),
+    /// One frame of a mapping that is kept for many responses.
+    Kept(Bytes, Arc<Mapping>),
+    /// Frames as the file gives them.
+    Stream(Box<Stream>),
+}
+
+/// A piece of a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Bytes between ranges.
+    Text(Bytes),
+    /// A range of the file, not empty.
+    File(Range<u64>),
+}
+
+#[derive(Debug)]
+struct Stream {
+    reader: Reader,
+    range: Range<u64>,
+    /// What comes when `range` is through. Never filled for a single range, so that costs no allocation.
+    rest: vec::IntoIter<Part>,
+}
+
+// What hyper and axum ask of a body; the compiler says here, not at the user, when it is lost.
+const _: () = {
+    const fn body<B: Body + Send + Unpin + 'static>() {}
+    body::<FileBody>();
+};
+
+impl FileBody {
+    /// A body without bytes.
+    pub const fn empty() -> Self {
+        Self { left: 0, inner: Inner::Done }
+    }
+
+    /// One frame of a kept mapping. `bytes` must be a slice of it.
+    pub(crate) fn kept(bytes: Bytes, mapping: Arc<Mapping>) -> Self {
+        if bytes.is_empty() {
+            return Self::empty();
+        }
+        Self { left: bytes.len() as u64, inner: Inner::Kept(bytes, mapping) }
+    }
+
+    /// A range of `file`, which must not reach beyond its length.
+    pub(super) fn range(reader: Reader, range: Range<u64>) -> Self {
+        if range.is_empty() {
+            return Self::empty();
+        }
+        let stream = Stream { reader, range: range.clone(), rest: Vec::new().into_iter() };
+        Self { left: range.end - range.start, inner: Inner::Stream(Box::new(stream)) }
+    }
+
+    /// Several parts, in order. Their ranges must not reach beyond the file's length.
+    pub(crate) fn parts(file: &OpenFile, window: Option<Arc<Mapping>>, parts: Vec<Part>) -> Self {
+        let left = parts.iter().map(Part::len).sum();
+        let reader = Reader::new(file.clone(), window);
+        let stream = Stream { reader, range: 0..0, rest: parts.into_iter() };
+        Self { left, inner: Inner::Stream(Box::new(stream)) }
+    }
+
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        match &mut self.inner {
+            Inner::Done => Poll::Ready(None),
+            Inner::Stream(stream) => Poll::Ready(ready!(stream.poll_bytes(cx)).transpose()),
+            Inner::Ready(_) | Inner::Kept(..) => Poll::Ready(match std::mem::replace(&mut self.inner, Inner::Done) {
+                Inner::Ready(bytes) => Some(Ok(bytes)),
+                Inner::Kept(_, mapping) if mapping.is_torn() => Some(Err(torn())),
+                Inner::Kept(bytes, _) => Some(Ok(bytes)),
+                Inner::Done | Inner::Stream(_) => None,
+            }),
+        }
+    }
+}
+
+/// The error of a body whose mapping met the end of its file.
+pub(super) fn torn() -> io::Error {
+    count(Counter::TornFiles, 1);
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the file was truncated while it was being sent")
+}
+
+impl Stream {
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        while self.range.is_empty() {
+            match self.rest.next() {
+                Some(Part::Text(text)) if text.is_empty() => {}
+                Some(Part::Text(text)) => return Poll::Ready(Ok(Some(text))),
+                Some(Part::File(range)) => self.range = range,
+                None => return Poll::Ready(Ok(None)),
+            }
+        }
+        self.reader.poll_next(cx, &mut self.range).map_ok(Some)
+    }
+}
+
+impl Part {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Text(text) => text.len() as u64,
+            Self::File(range) => range.end - range.start,
+        }
+    }
+}
+
+impl Body for FileBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let this = self.get_mut();
+        if this.left == 0 {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(match ready!(this.poll_bytes(cx)) {
+            Some(Ok(bytes)) => {
+                debug_assert!(!bytes.is_empty() && bytes.len() as u64 <= this.left);
+                this.left -= bytes.len() as u64;
+                if this.left == 0 {
+                    // The file and the mapping go as soon as they can, not when hyper drops the body.
+                    this.inner = Inner::Done;
+                }
+                Some(Ok(Frame::data(bytes)))
+            }
+            Some(Err(e)) => {
+                this.inner = Inner::Done;
+                Some(Err(e))
+            }
+            None => None,
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+impl From<Bytes> for FileBody {
+    /// A body that is one ready frame.
+    fn from(bytes: Bytes) -> Self {
+        if bytes.is_empty() {
+            return Self::empty();
+        }
+        Self { left: bytes.len() as u64, inner: Inner::Ready(bytes) }
+    }
+}
+
+impl Default for FileBody {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    fn file(bytes: &[u8]) -> OpenFile {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        OpenFile::from_std(file).unwrap()
+    }
+
+    async fn collect(mut body: FileBody) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        let promised = body.size_hint().exact().unwrap();
+        while let Some(frame) = body.frame().await {
+            let data = frame?.into_data().unwrap();
+            assert!(!data.is_empty());
+            all.extend_from_slice(&data);
+            assert_eq!(body.size_hint().exact().unwrap() + all.len() as u64, promised);
+            assert_eq!(body.is_end_stream(), all.len() as u64 == promised);
+        }
+        assert_eq!(all.len() as u64, promised, "a clean end before the promised length");
+        Ok(all)
+    }
+
+    #[tokio::test]
+    async fn an_empty_body_and_a_ready_one() {
+        assert!(FileBody::empty().is_end_stream());
+        assert!(FileBody::from(Bytes::new()).is_end_stream());
+        assert_eq!(collect(FileBody::default()).await.unwrap(), b"");
+        assert_eq!(collect(FileBody::from(Bytes::from_static(b"hello"))).await.unwrap(), b"hello");
+    }
+
+    #[tokio::test]
+    async fn parts_come_in_order_with_their_text() {
+        let file = file(b"0123456789");
+        let text = |t: &'static str| Part::Text(Bytes::from_static(t.as_bytes()));
+        let parts = vec![text("<"), Part::File(2..4), text(""), text("|"), Part::File(0..10), text(">")];
+        let body = FileBody::parts(&file, None, parts);
+        assert_eq!(collect(body).await.unwrap(), b"<23|0123456789>");
+    }
+
+    #[tokio::test]
+    async fn a_torn_mapping_fails_the_body_that_was_made_before() {
+        let bytes = vec![b'x'; 100_000];
+        let mut std_file = tempfile::tempfile().unwrap();
+        std_file.write_all(&bytes).unwrap();
+        let mapping = Mapping::new(Arc::new(std_file.try_clone().unwrap()), 0, bytes.len()).unwrap();
+        let body = FileBody::kept(mapping.bytes(), Arc::clone(&mapping));
+        std_file.set_len(10).unwrap();
+        // Whoever reads it first tears it.
+        assert_eq!(mapping.bytes()[99_999], 0);
+        let error = collect(body).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_parts_of_any_file_are_exact(
+            len in 1usize..200_000,
+            cuts in proptest::collection::vec((0.0f64..1.0, 0.0f64..1.0), 0..6),
+        ) {
+            let bytes: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
+            let file = file(&bytes);
+            let mut parts = Vec::new();
+            let mut expected = Vec::new();
+            for (from, to) in cuts {
+                let from = (from * len as f64) as usize;
+                let to = from + 1 + (to * (len - from - 1) as f64) as usize;
+                parts.push(Part::Text(Bytes::from_static(b"--")));
+                parts.push(Part::File(from as u64..to as u64));
+                expected.extend_from_slice(b"--");
+                expected.extend_from_slice(&bytes[from..to]);
+            }
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let got = runtime.block_on(collect(FileBody::parts(&file, None, parts))).unwrap();
+            prop_assert!(got == expected);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Where the next frame of a file comes from, without ever waiting for a disk on a runtime thread.
+//!
+//! ```text
+//!  at most 32 KiB   one read of what the page cache holds, into a lease
+//!  more             a slice of a window of the mapped file, once all its pages are in memory
+//!  not in memory    a job on the blocking pool warms the next step; while it is being sent, the one after it is warmed
+//!  no mapping       a job reads the next chunk into a lease
+//! ```
+//!
+//! Invariant: a body has at most one job, for the bytes at the front of its range.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+
+use super::OpenFile;
+use super::file::torn;
+use crate::buf::origin::{self, Mapping};
+use crate::buf::pool;
+use crate::fs::job::Job;
+use crate::kernel::call;
+use crate::observe::counters::{Counter, count};
+
+/// Ranges up to this many bytes are read, not mapped: below it a copy costs less than a mapping.
+const SMALL: u64 = 32 << 10;
+/// Longest frame in bytes. hyper asks for the next one only when it has written most of this one.
+const FRAME: u64 = 4 << 20;
+/// Bytes that one job warms: a few milliseconds of a disk.
+const STEP: u64 = 1 << 20;
+/// Bytes that one job reads where files cannot be mapped.
+const CHUNK: u64 = 256 << 10;
+
+/// Reads ranges of one file, front to back.
+#[derive(Debug)]
+pub(super) struct Reader {
+    file: OpenFile,
+    window: Option<Window>,
+    /// Cleared when a mapping could not be had.
+    maps: bool,
+    job: Option<Job<Bytes>>,
+}
+
+/// A mapped part of the file.
+#[derive(Debug)]
+struct Window {
+    mapping: Arc<Mapping>,
+    bytes: Bytes,
+    start: u64,
+}
+
+impl Window {
+    fn new(mapping: Arc<Mapping>, start: u64) -> Self {
+        Self { bytes: mapping.bytes(), mapping, start }
+    }
+
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// The bytes of a range of the file that lies in the window.
+    fn slice(&self, range: Range<u64>) -> Bytes {
+        self.bytes.slice((range.start - self.start) as usize..(range.end - self.start) as usize)
+    }
+}
+
+impl Reader {
+    /// `whole` is a mapping of the whole file, if there is one already.
+    pub(super) fn new(file: OpenFile, whole: Option<Arc<Mapping>>) -> Self {
+        Self { file, window: whole.map(|mapping| Window::new(mapping, 0)), maps: true, job: None }
+    }
+
+    /// Takes the next frame off the front of `range`, which must not be empty, and starts to warm what follows it.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>, range: &mut Range<u64>) -> Poll<io::Result<Bytes>> {
+        let bytes = loop {
+            if let Some(job) = &mut self.job {
+                let done = ready!(Pin::new(job).poll(cx));
+                self.job = None;
+                break done?;
+            }
+            match self.ready(range)? {
+                Some(bytes) => break bytes,
+                None => self.job = Some(self.start(range)?),
+            }
+        };
+        // Also after a job: another body of the same mapping may have met the end.
+        if self.window.as_ref().is_some_and(|window| window.mapping.is_torn()) {
+            return Poll::Ready(Err(torn()));
+        }
+        range.start += bytes.len() as u64;
+        self.look_ahead(range)?;
+        Poll::Ready(Ok(bytes))
+    }
+
+    /// The next frame, if its bytes are in memory.
+    fn ready(&mut self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
+        if is_small(range) {
+            return self.read_cached(range);
+        }
+        let Some(window) = self.window_at(range.start) else { return Ok(None) };
+        let whole = range.start..range.end.min(window.end()).min(range.start + FRAME);
+        for end in [whole.end, whole.end.min(range.start + STEP)] {
+            if self.is_warm(range.start..end) {
+                // The pages may all be there and the last of them may yet have become shorter.
+                self.file.reaches(end)?;
+                return Ok(self.window.as_ref().map(|window| window.slice(range.start..end)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A job that brings the bytes at the front of `range`.
+    fn start(&mut self, range: &Range<u64>) -> io::Result<Job<Bytes>> {
+        count(Counter::ColdSteps, 1);
+        let file = self.file.clone();
+        let start = range.start;
+        let small = is_small(range);
+        match self.window_at(start).filter(|_| !small) {
+            Some(window) => {
+                let end = range.end.min(window.end()).min(start + STEP);
+                let bytes = window.slice(start..end);
+                Job::start(move || {
+                    call::warm_blocking(file.file().as_fd(), start, end - start)?;
+                    file.reaches(end)?;
+                    Ok(bytes)
+                })
+            }
+            None => {
+                let len = (range.end - start).min(CHUNK) as usize;
+                Job::start(move || read_whole(&file, start, len))
+            }
+        }
+    }
+
+    /// Starts the next job while the frame before it is being sent, if one will be needed.
+    fn look_ahead(&mut self, range: &Range<u64>) -> io::Result<()> {
+        if range.is_empty() || is_small(range) {
+            return Ok(());
+        }
+        let warm = match self.window_at(range.start) {
+            Some(window) => {
+                let end = range.end.min(window.end()).min(range.start + STEP);
+                self.is_warm(range.start..end)
+            }
+            None => false,
+        };
+        if !warm {
+            self.job = Some(self.start(range)?);
+        }
+        Ok(())
+    }
+
+    fn is_warm(&self, range: Range<u64>) -> bool {
+        call::is_resident(self.file.file().as_fd(), range.start, range.end - range.start)
+    }
+
+    /// The window that `at` lies in; `None` where files cannot be mapped.
+    fn window_at(&mut self, at: u64) -> Option<&Window> {
+        let fits = self.window.as_ref().is_some_and(|window| (window.start..window.end()).contains(&at));
+        if !fits && self.maps {
+            // Windows lie side by side from the front of the file, so that ranges of one body share them.
+            let start = at / origin::WINDOW as u64 * origin::WINDOW as u64;
+            let len = (self.file.len() - start).min(origin::WINDOW as u64) as usize;
+            self.window = Mapping::new(Arc::clone(self.file.file()), start, len).ok().map(|m| Window::new(m, start));
+            self.maps = self.window.is_some();
+        }
+        self.window.as_ref().filter(|window| (window.start..window.end()).contains(&at))
+    }
+
+    /// What the page cache holds of a small range: all of it, as a rule.
+    fn read_cached(&self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
+        let len = (range.end - range.start) as usize;
+        let mut lease = pool::lease(len);
+        while lease.len() < len {
+            let (at, want) = (range.start + lease.len() as u64, len - lease.len());
+            match lease.read_with(|spare| call::read_nowait(self.file.file().as_fd(), &mut spare[..want], at)) {
+                Ok(0) => return Err(self.file.short()),
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok((lease.len() > 0).then(|| lease.freeze()))
+    }
+}
+
+/// Whether the range is read into a lease, be it a whole body or the end of a longer one.
+fn is_small(range: &Range<u64>) -> bool {
+    range.end - range.start <= SMALL
+}
+
+/// Reads exactly `len` bytes, waiting for the disk.
+fn read_whole(file: &OpenFile, start: u64, len: usize) -> io::Result<Bytes> {
+    let mut lease = pool::lease(len);
+    while lease.len() < len {
+        let (at, want) = (start + lease.len() as u64, len - lease.len());
+        let n = lease.read_with(|spare| call::read_blocking(file.file().as_fd(), &mut spare[..want], at))?;
+        if n == 0 {
+            return Err(file.short());
+        }
+    }
+    Ok(lease.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body::Body;
+    use http_body_util::BodyExt;
+    use std::fs::File;
+    use std::io::Write;
+
+    fn file(len: usize) -> (File, OpenFile, Vec<u8>) {
+        let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        (file.try_clone().unwrap(), OpenFile::from_std(file).unwrap(), bytes)
+    }
+
+    fn cool(file: &File) {
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+
+    /// Reads `range` with a reader, giving the lengths of the frames.
+    async fn read(reader: &mut Reader, mut range: Range<u64>, bytes: &[u8]) -> io::Result<Vec<usize>> {
+        let mut frames = Vec::new();
+        while !range.is_empty() {
+            let at = range.start as usize;
+            let frame = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await?;
+            assert!(frame[..] == bytes[at..at + frame.len()], "wrong bytes at {at}");
+            assert_eq!(range.start as usize, at + frame.len());
+            frames.push(frame.len());
+        }
+        assert!(reader.job.is_none(), "a job for bytes that nobody asked for");
+        Ok(frames)
+    }
+
+    #[tokio::test]
+    async fn a_small_file_is_one_ready_frame() {
+        let (_, file, bytes) = file(SMALL as usize);
+        let mut body = file.body(..);
+        let frame = futures_util::FutureExt::now_or_never(body.frame()).expect("ready").unwrap().unwrap();
+        assert!(frame.into_data().unwrap() == bytes);
+        assert!(body.is_end_stream());
+    }
+
+    #[tokio::test]
+    async fn a_cached_file_is_mapped_in_frames_of_4_mib() {
+        let (_, file, bytes) = file(9 << 20);
+        let mut reader = Reader::new(file, None);
+        let frames = read(&mut reader, 5..9 << 20, &bytes).await.unwrap();
+        assert_eq!(frames, [4 << 20, 4 << 20, (1 << 20) - 5]);
+    }
+
+    #[tokio::test]
+    async fn a_cold_file_is_warmed_step_by_step_with_the_same_bytes() {
+        let (std, file, bytes) = file(3 << 20);
+        cool(&std);
+        let mut reader = Reader::new(file.clone(), None);
+        if call::is_resident(std.as_fd(), 0, 3 << 20) {
+            eprintln!("skipped: this file system keeps pages that it was told to drop");
+            return;
+        }
+        let mut range = 0..3u64 << 20;
+        let first = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
+        assert_eq!(first.len(), 1 << 20);
+        let ahead = call::is_resident(std.as_fd(), 1 << 20, 1 << 20);
+        assert!(ahead || reader.job.is_some(), "the next step is warming while this one is sent");
+        assert!(first[..] == bytes[..1 << 20]);
+        read(&mut reader, range, &bytes).await.unwrap();
+        cool(&std);
+        let small = file.body(100..5000).collect().await.unwrap().to_bytes();
+        assert!(small[..] == bytes[100..5000]);
+    }
+
+    #[tokio::test]
+    async fn without_mappings_the_bytes_are_the_same() {
+        let (_, file, bytes) = file(1 << 20);
+        let mut reader = Reader::new(file, None);
+        reader.maps = false;
+        let frames = read(&mut reader, 100..(1 << 20) - 7, &bytes).await.unwrap();
+        assert_eq!(frames.iter().sum::<usize>(), (1 << 20) - 107);
+        assert!(frames.iter().all(|&len| len <= CHUNK as usize));
+    }
+
+    #[tokio::test]
+    async fn ranges_across_windows_are_whole() {
+        let len = origin::WINDOW as u64 * 2 + 1000;
+        let sparse = tempfile::tempfile().unwrap();
+        sparse.set_len(len).unwrap();
+        let mark = origin::WINDOW as u64 - 50_000;
+        std::os::unix::fs::FileExt::write_all_at(&sparse, &[9; 100_000], mark).unwrap();
+        let file = OpenFile::from_std(sparse).unwrap();
+        let got = file.body(mark - 10..mark + 100_010).collect().await.unwrap().to_bytes();
+        assert_eq!(got.len(), 100_020);
+        assert!(got[..10] == [0; 10] && got[100_010..] == [0; 10]);
+        assert!(got[10..100_010].iter().all(|&b| b == 9));
+        let end = file.body(len - 100_000..).collect().await.unwrap().to_bytes();
+        assert_eq!(end.len(), 100_000);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_shrank_is_an_error_on_every_path() {
+        for (len, maps) in [(20_000, true), (200_000, true), (200_000, false), (9 << 20, true), (9 << 20, false)] {
+            // A few bytes short, within the last page, and nothing left at all.
+            for left in [len - 5, 0] {
+                let (std, file, bytes) = file(len);
+                let mut reader = Reader::new(file, None);
+                reader.maps = maps;
+                std.set_len(left as u64).unwrap();
+                let error = read(&mut reader, 0..len as u64, &bytes).await.unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{len} {maps} {left}: {error}");
+                assert!(error.to_string().contains(&len.to_string()), "{error}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_shrinks_between_frames_is_an_error() {
+        for maps in [true, false] {
+            let (std, file, bytes) = file(9 << 20);
+            let mut reader = Reader::new(file, None);
+            reader.maps = maps;
+            let mut range = 0..9u64 << 20;
+            std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
+            std.set_len(range.start + (1 << 20)).unwrap();
+            assert!(read(&mut reader, range, &bytes).await.is_err());
+        }
+    }
+}

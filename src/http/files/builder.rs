@@ -1,0 +1,107 @@
+//! How a directory is to be served.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Files;
+use super::cache::Store;
+use super::entry::{Budget, Loader};
+use crate::fs::Root;
+
+/// Settings of [`Files`]; made by [`Files::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is opened before build"]
+pub struct FilesBuilder {
+    dir: PathBuf,
+    validate_every: Duration,
+    capacity: usize,
+    kept_bytes: u64,
+    precompressed: bool,
+    follow_links_beneath: bool,
+    hidden: bool,
+    index: String,
+}
+
+impl FilesBuilder {
+    pub(super) fn new(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            validate_every: Duration::from_secs(1),
+            capacity: 1000,
+            kept_bytes: 64 << 20,
+            precompressed: true,
+            follow_links_beneath: false,
+            hidden: false,
+            index: "index.html".to_owned(),
+        }
+    }
+
+    /// How old the knowledge about an open file may be: after this time the next request looks whether its name still
+    /// leads to the same file with the same contents. One second unless set; zero looks at every request, which costs a
+    /// `statx(2)` for the file and one for each variant that it could have.
+    pub fn validate_every(mut self, age: Duration) -> Self {
+        self.validate_every = age;
+        self
+    }
+
+    /// Most files that are kept open, each variant counting as one. 1000 unless set; they count against `RLIMIT_NOFILE`.
+    pub fn capacity(mut self, files: usize) -> Self {
+        self.capacity = files;
+        self
+    }
+
+    /// Most bytes of small files, up to 256 KiB each, that are kept mapped and looked after so that they stay in memory.
+    /// 64 MiB unless set. Other files are sent from the page cache just the same, with a few system calls more.
+    pub fn kept_bytes(mut self, bytes: u64) -> Self {
+        self.kept_bytes = bytes;
+        self
+    }
+
+    /// Whether `name.br`, `name.zst` and `name.gz` are sent instead of `name` to clients that accept them. On unless
+    /// turned off. Keeping them up to date is left to whoever writes the files.
+    pub fn precompressed(mut self, on: bool) -> Self {
+        self.precompressed = on;
+        self
+    }
+
+    /// Whether symbolic links that stay beneath the directory are followed. Off unless turned on; links that lead out
+    /// are never followed.
+    pub fn follow_links_beneath(mut self, on: bool) -> Self {
+        self.follow_links_beneath = on;
+        self
+    }
+
+    /// Whether names that start with a dot are served. Off unless turned on: `.git` and `.env` lie in many a directory.
+    pub fn hidden(mut self, on: bool) -> Self {
+        self.hidden = on;
+        self
+    }
+
+    /// The name of the file that is sent for a directory. `index.html` unless set.
+    pub fn index(mut self, name: impl Into<String>) -> Self {
+        self.index = name.into();
+        self
+    }
+
+    /// Opens the directory. This waits for the disk: call it while the service starts.
+    ///
+    /// # Errors
+    ///
+    /// The path is not a directory that this process may search, the index is not a plain file name, or the kernel
+    /// cannot keep paths beneath the directory (`ErrorKind::Unsupported`, see [`Root::open_dir`]).
+    pub fn build(self) -> io::Result<Files> {
+        if self.index.is_empty() || self.index.contains(['/', '\0']) || matches!(&self.index[..], "." | "..") {
+            let message = format!("index {:?}: not a file name", self.index);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let loader = Loader {
+            root: Root::open_dir(&self.dir)?.follow_links_beneath(self.follow_links_beneath),
+            index: self.index,
+            precompressed: self.precompressed,
+            budget: Arc::new(Budget::new(self.kept_bytes)),
+        };
+        Ok(Files::of(Store::new(loader, self.validate_every, self.capacity), self.hidden))
+    }
+}

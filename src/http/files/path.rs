@@ -1,0 +1,167 @@
+//! From the path of a request to a name beneath the directory.
+//!
+//! The kernel's `RESOLVE_BENEATH` is the guard; what is refused here is refused so that one file has one name, and so
+//! that hidden files stay hidden.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use http::{HeaderValue, Uri};
+use percent_encoding::percent_decode;
+
+/// Longest name that Linux resolves.
+const PATH_MAX: usize = 4096;
+
+/// The decoded name beneath the directory: no leading slash; empty or ending with one for a directory. `None` is a path
+/// that leads nowhere: a segment that is empty, `.`, `..` or, unless `hidden`, starts with a dot; a slash or a zero byte
+/// that was encoded; an encoding that is none.
+pub(super) fn name(path: &str, hidden: bool) -> Option<Cow<'_, [u8]>> {
+    let path = path.strip_prefix('/')?;
+    if path.len() > PATH_MAX {
+        return None;
+    }
+    let mut segments = path.split('/').peekable();
+    while let Some(segment) = segments.next() {
+        let last = segments.peek().is_none();
+        let decoded = decode(segment)?;
+        let fine = match &decoded[..] {
+            b"" => last,
+            b"." | b".." => false,
+            [b'.', ..] if !hidden => false,
+            segment => !segment.iter().any(|&b| b == b'/' || b == 0),
+        };
+        if !fine {
+            return None;
+        }
+    }
+    // Decoding the whole at once gives the same, now that no segment hides a slash.
+    Some(percent_decode(path.as_bytes()).into())
+}
+
+fn decode(segment: &str) -> Option<Cow<'_, [u8]>> {
+    let mut rest = segment.as_bytes();
+    while let Some(at) = rest.iter().position(|&b| b == b'%') {
+        let [_, high, low, ..] = rest[at..] else { return None };
+        if !high.is_ascii_hexdigit() || !low.is_ascii_hexdigit() {
+            return None;
+        }
+        rest = &rest[at + 3..];
+    }
+    Some(percent_decode(segment.as_bytes()).into())
+}
+
+/// Whether a name asks for a directory.
+pub(super) fn is_directory(name: &[u8]) -> bool {
+    name.last().is_none_or(|&b| b == b'/')
+}
+
+/// A name as a path.
+pub(super) fn as_path(name: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(name))
+}
+
+/// Where a directory is that was asked for without its slash, relative to the request
+/// ([RFC 3986 §5.2](https://www.rfc-editor.org/rfc/rfc3986#section-5.2)). A relative reference that starts with a dot
+/// cannot lead to another host, and holds wherever the service is mounted.
+pub(super) fn slashed(uri: &Uri) -> Option<HeaderValue> {
+    let (_, last) = uri.path().rsplit_once('/')?;
+    let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
+    HeaderValue::try_from(format!("./{last}/{query}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_decoded_once() {
+        for (path, expected) in [
+            ("/", Some("")),
+            ("/a.txt", Some("a.txt")),
+            ("/a/b/c.txt", Some("a/b/c.txt")),
+            ("/docs/", Some("docs/")),
+            ("/a%20b", Some("a b")),
+            ("/100%25", Some("100%")),
+            ("/%252e%252e/x", Some("%2e%2e/x")),
+            ("/a..b/...c", None),
+            ("/a..b/c...", Some("a..b/c...")),
+            ("/a\\b", Some("a\\b")),
+            ("", None),
+            ("*", None),
+            ("a", None),
+            ("//", None),
+            ("//etc/passwd", None),
+            ("/a//b", None),
+            ("/.", None),
+            ("/..", None),
+            ("/../x", None),
+            ("/a/../x", None),
+            ("/a/./x", None),
+            ("/%2e%2e/x", None),
+            ("/.%2E/x", None),
+            ("/%2e", None),
+            ("/a%2fb", None),
+            ("/a%2Fb", None),
+            ("/..%2f..%2fetc", None),
+            ("/a%00b", None),
+            ("/.git/config", None),
+            ("/a/.env", None),
+            ("/%2egit/config", None),
+            ("/a%", None),
+            ("/a%2", None),
+            ("/a%zz", None),
+            ("/a%+1", None),
+        ] {
+            assert_eq!(name(path, false).as_deref(), expected.map(str::as_bytes), "{path}");
+        }
+    }
+
+    #[test]
+    fn hidden_names_are_shown_on_request_but_never_dots() {
+        assert_eq!(name("/.well-known/x", true).as_deref(), Some(&b".well-known/x"[..]));
+        assert_eq!(name("/...", true).as_deref(), Some(&b"..."[..]));
+        for path in ["/..", "/.", "/a/..", "/%2e%2E/x"] {
+            assert_eq!(name(path, true), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_names_too() {
+        assert_eq!(name("/%ff%fe", false).as_deref(), Some(&b"\xff\xfe"[..]));
+        assert!(name(&format!("/{}", "a".repeat(PATH_MAX + 1)), false).is_none());
+    }
+
+    #[test]
+    fn redirects_are_relative() {
+        for (uri, expected) in [
+            ("/docs", "./docs/"),
+            ("/a/b%20c", "./b%20c/"),
+            ("/a/b?x=1&y", "./b/?x=1&y"),
+            ("//evil.example", "./evil.example/"),
+            ("http://host/docs", "./docs/"),
+        ] {
+            assert_eq!(slashed(&uri.parse().unwrap()).unwrap(), expected, "{uri}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_path_leads_out(path in "[/.%2eEfF0a\\\\]{0,24}") {
+            let path = format!("/{path}");
+            for hidden in [false, true] {
+                if let Some(name) = name(&path, hidden) {
+                    let mut segments: Vec<&[u8]> = name.split(|&b| b == b'/').collect();
+                    if segments.last() == Some(&&b""[..]) {
+                        segments.pop();
+                    }
+                    for segment in segments {
+                        proptest::prop_assert!(!segment.is_empty() && segment != b"." && segment != b"..");
+                        proptest::prop_assert!(!segment.contains(&0) && (hidden || segment[0] != b'.'));
+                    }
+                }
+            }
+        }
+    }
+}

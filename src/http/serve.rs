@@ -1,0 +1,237 @@
+//! A server: connections of a listener, HTTP/1.1 or HTTP/2, to one service.
+//!
+//! Each connection is a task of its own, so what goes wrong in it stays in it. The limits are those a reviewer would ask
+//! for; hyper has most of them switched off or set wide, and its header timeout does nothing until a timer is given.
+//!
+//! Invariant: a connection that has not brought a whole request in time is closed. hyper watches the HTTP/1 head; the time
+//! before that, while the protocol is not known, and an HTTP/2 connection without a request are watched here.
+
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::time::timeout;
+use tower_service::Service;
+
+use crate::net::{TcpListener, TcpStream};
+
+type BoxError = Box<dyn Error + Send + Sync>;
+type Builder = auto::Builder<TokioExecutor>;
+
+/// From accepting a connection to its first request, and from each answer to the next request head of HTTP/1.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// For saying goodbye to a client that has let [`HEAD_TIMEOUT`] pass.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// HTTP/1: bytes of body hyper queues before it writes, and the most it reads ahead; so also the largest request head. A
+/// body frame is queued if there is any room, whatever its size, so a mapped file stays one piece. The smallest hyper
+/// takes is 8 KiB; its default of 408 KiB is what each slow reader could make a connection keep, and on loopback it saved
+/// calls but no CPU time that could be told from noise.
+const H1_BUFFER: usize = 64 << 10;
+/// HTTP/2: requests of one connection in flight.
+const H2_STREAMS: u32 = 100;
+/// HTTP/2: bytes of request body a stream may have in flight. Smaller than the connection's, so that no stream can
+/// stall the others by not being read.
+const H2_STREAM_WINDOW: u32 = 64 << 10;
+/// HTTP/2: bytes of request bodies a connection may have in flight.
+const H2_CONNECTION_WINDOW: u32 = 1 << 20;
+/// HTTP/2: bytes of a request's header list, decoded.
+const H2_HEADER_LIST: u32 = 16 << 10;
+/// HTTP/2: response bytes a stream may have queued before its body is polled again. As for HTTP/1 a frame of any size is
+/// taken if there is room for its first byte. hyper's default is 400 KiB; on loopback the
+/// difference in CPU time could not be told from noise.
+const H2_SEND_BUFFER: usize = 64 << 10;
+
+/// Serves the connections of `listener` with `service`, HTTP/1.1 and HTTP/2 without TLS on the same port.
+///
+/// `service` is any tower service for hyper's requests, such as an axum `Router`; each connection has a clone, and each
+/// request one of that. Await what is returned:
+///
+/// ```no_run
+/// use std::convert::Infallible;
+///
+/// use bytes::Bytes;
+/// use http_body_util::Full;
+/// use hyper::{Request, Response, body::Incoming};
+/// use millstream::{http, net::TcpListener};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let hello = tower::service_fn(async |_: Request<Incoming>| {
+///     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("Hello, world!"))))
+/// });
+/// http::serve(TcpListener::bind("127.0.0.1:8080").await?, hello).await
+/// # }
+/// ```
+///
+/// What holds for each connection:
+///
+/// | | limit |
+/// |---|---|
+/// | first request after connecting; next request head of HTTP/1 | 10 s |
+/// | request head | HTTP/1: 64 KiB, 100 fields; HTTP/2: 16 KiB |
+/// | HTTP/2 requests at a time | 100 |
+/// | HTTP/2 request bodies in flight | 64 KiB each, 1 MiB together |
+/// | response bytes queued, besides the body frame in hand | 64 KiB; HTTP/2: for each stream |
+///
+/// Upgrades (WebSocket, `CONNECT`) work; `hyper_util::server::conn::auto::upgrade::downcast` gives the
+/// [`TcpStream`] back.
+///
+/// # Errors
+///
+/// The future ends only when the listener fails for good. What fails in a connection ends that connection, and what panics
+/// in the service or a body ends its connection or, over HTTP/2, its stream.
+///
+/// # Cancellation
+///
+/// Dropping the future closes the listener at once. Connections that run are finished by their own tasks.
+pub fn serve<S, B>(listener: TcpListener, service: S) -> Serve<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    Serve { listener, service }
+}
+
+/// A server that is ready to run: await it. Made by [`serve`].
+#[must_use = "a server does nothing unless awaited"]
+pub struct Serve<S> {
+    listener: TcpListener,
+    service: S,
+}
+
+/// A running server; see [`serve`] for how it ends.
+#[must_use = "a server does nothing unless polled"]
+pub struct Serving(Pin<Box<dyn Future<Output = io::Result<()>> + Send>>);
+
+impl<S, B> IntoFuture for Serve<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    type Output = io::Result<()>;
+    type IntoFuture = Serving;
+
+    fn into_future(self) -> Serving {
+        let Self { listener, service } = self;
+        let builder = Arc::new(builder());
+        Serving(Box::pin(async move {
+            loop {
+                let (stream, _) = listener.accept().await?;
+
+                let (builder, service) = (Arc::clone(&builder), service.clone());
+                tokio::spawn(async move {
+                    // The one place that learns how a connection ended. Clients leave in every way there is, so an
+                    // error here is nobody's news.
+                    let _ended: Result<(), BoxError> = connection(&builder, stream, service).await;
+                });
+            }
+        }))
+    }
+}
+
+impl Future for Serving {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<S> fmt::Debug for Serve<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serve").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serving").finish_non_exhaustive()
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(H1_BUFFER);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(H2_STREAMS)
+        .initial_stream_window_size(H2_STREAM_WINDOW)
+        .initial_connection_window_size(H2_CONNECTION_WINDOW)
+        .max_header_list_size(H2_HEADER_LIST)
+        .max_send_buf_size(H2_SEND_BUFFER);
+    builder
+}
+
+/// Runs one connection to its end.
+async fn connection<S, B>(builder: &Builder, stream: TcpStream, service: S) -> Result<(), BoxError>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    let requested = AtomicBool::new(false);
+    let service = Watched { service: TowerToHyperService::new(service), requested: &requested };
+    let mut connection = pin!(builder.serve_connection_with_upgrades(stream, service));
+
+    for (limit, last) in [(HEAD_TIMEOUT, false), (FAREWELL_TIMEOUT, true)] {
+        // `Some` when the connection has ended, `None` when it has brought a request.
+        let opening = poll_fn(|cx| match connection.as_mut().poll(cx) {
+            Poll::Ready(ended) => Poll::Ready(Some(ended)),
+            Poll::Pending if requested.load(Ordering::Relaxed) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        match timeout(limit, opening).await {
+            Ok(Some(ended)) => return ended,
+            Ok(None) => return connection.await,
+            Err(_) if last => break,
+            // An HTTP/2 client is told by GOAWAY, so a request it is just sending can be sent again elsewhere.
+            Err(_) => connection.as_mut().graceful_shutdown(),
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::TimedOut).into())
+}
+
+/// A service that notes that there was a request.
+struct Watched<'a, S> {
+    service: TowerToHyperService<S>,
+    requested: &'a AtomicBool,
+}
+
+impl<S> hyper::service::Service<Request<Incoming>> for Watched<'_, S>
+where
+    S: Service<Request<Incoming>> + Clone,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = <TowerToHyperService<S> as hyper::service::Service<Request<Incoming>>>::Future;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.requested.store(true, Ordering::Relaxed);
+        hyper::service::Service::call(&self.service, request)
+    }
+}

@@ -1,0 +1,182 @@
+//! Sending on one socket: what to hand to the kernel in which call, and what its answers mean. Knows nothing of who
+//! waits, or why now.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::{Context, Poll, Waker};
+
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::buf::origin;
+use crate::buf::queue::{Front, Queue};
+use crate::kernel::call::{self, IOV_LIMIT};
+use crate::kernel::caps::Capabilities;
+use crate::kernel::socket;
+use crate::observe::counters::{Counter, count};
+
+/// Slices of a file at least this long are sent by `sendfile`; shorter ones cost less copied from their mapping.
+const SENDFILE_MIN: usize = 256 << 10;
+/// Most bytes one `sendfile` moves.
+const SENDFILE_MAX: usize = 1 << 20;
+
+/// A socket and the waker to call when it has room again.
+#[derive(Debug)]
+pub(super) struct Wire {
+    io: AsyncFd<OwnedFd>,
+    writable: Waker,
+}
+
+/// Why nothing more can be sent; kept because errors surface on later calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Failure {
+    Errno(Errno),
+    /// The file behind a response became shorter than what was promised.
+    Torn,
+}
+
+impl From<Failure> for io::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Errno(errno) => errno.into(),
+            Failure::Torn => Self::new(io::ErrorKind::UnexpectedEof, "the file shrank while it was being sent"),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            // The mapping that a slice lies in has lost its file.
+            Some(Errno::FAULT) => Self::Torn,
+            errno => Self::Errno(errno.unwrap_or(Errno::IO)),
+        }
+    }
+}
+
+/// Whether a slice is to be sent by `sendfile`.
+#[inline]
+pub(super) fn from_file(slice: &[u8]) -> bool {
+    slice.len() >= SENDFILE_MIN && Capabilities::get().sendfile().is_yes() && origin::file_of(slice).is_some()
+}
+
+impl Wire {
+    /// Panics outside of a tokio runtime with I/O enabled.
+    #[track_caller]
+    pub(super) fn new(socket: OwnedFd, writable: Waker) -> io::Result<Self> {
+        Ok(Self { io: socket::watch(socket, Interest::READABLE | Interest::WRITABLE)?, writable })
+    }
+
+    pub(super) fn io(&self) -> &AsyncFd<OwnedFd> {
+        &self.io
+    }
+
+    /// Sends `queue` as far as the socket takes it. `None` says that it is full and that the waker is armed.
+    pub(super) fn send_queue(&self, queue: &mut Queue) -> Result<Option<()>, Failure> {
+        while !queue.is_empty() {
+            let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
+            let sent = match queue.front(&mut iov) {
+                Front::Memory { slices, more } => self.send(|fd| call::send(fd, &iov[..slices], more))?,
+                Front::File { file, offset, len } => self.send_file(file, offset, len)?,
+                Front::Empty => break,
+            };
+            match sent {
+                Some(n) => queue.advance(n),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// Sends `queue` and then `slices`, until the socket is full or a call's worth of `slices` has left; says how many
+    /// bytes of them did. `None` says that none did, that the socket is full, and that the waker is armed.
+    pub(super) fn send_through(&self, queue: &mut Queue, slices: &[IoSlice<'_>]) -> Result<Option<usize>, Failure> {
+        loop {
+            if !queue.fits_one_call(IOV_LIMIT) && self.send_queue(queue)?.is_none() {
+                return Ok(None);
+            }
+            let Some(sent) = self.send_both(queue, slices)? else { return Ok(None) };
+            let queued = queue.len();
+            queue.advance(sent.min(queued));
+            if sent > queued {
+                return Ok(Some(sent - queued));
+            }
+        }
+    }
+
+    /// Sends all of `queue` and the memory at the front of `slices` in one call, and a piece of a file that follows in
+    /// another. Says how many bytes left.
+    fn send_both(&self, queue: &Queue, slices: &[IoSlice<'_>]) -> Result<Option<usize>, Failure> {
+        let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
+        let mut used = match queue.front(&mut iov) {
+            Front::Memory { slices, .. } => slices,
+            Front::Empty | Front::File { .. } => 0,
+        };
+        let mut offered = queue.len();
+        let mut file = None;
+        for slice in slices.iter().filter(|s| !s.is_empty()) {
+            if from_file(slice) {
+                file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, slice.len()));
+                break;
+            }
+            if used == IOV_LIMIT {
+                break;
+            }
+            iov[used] = IoSlice::new(slice);
+            used += 1;
+            offered += slice.len();
+        }
+        let mut sent = 0;
+        if used > 0 {
+            // The last segment of a head stays open for the file behind it.
+            let more = file.is_some();
+            match self.send(|fd| call::send(fd, &iov[..used], more))? {
+                Some(n) => sent = n,
+                None => return Ok(None),
+            }
+            if sent < offered {
+                count(Counter::PartialWrites, 1);
+                return Ok(Some(sent));
+            }
+        }
+        let Some((fd, offset, len)) = file else { return Ok(Some(sent)) };
+        match self.send_file(fd, offset, len)? {
+            Some(n) => Ok(Some(sent + n)),
+            None => Ok(Some(sent).filter(|&n| n > 0)),
+        }
+    }
+
+    fn send_file(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Option<usize>, Failure> {
+        let sent = self.send(|fd| call::send_file(fd, file, offset, len.min(SENDFILE_MAX)))?;
+        match sent {
+            Some(0) => return Err(Failure::Torn),
+            Some(n) => count(Counter::BytesBySendfile, n as u64),
+            None => {}
+        }
+        Ok(sent)
+    }
+
+    /// Runs `send`; `None` if the socket has no room, and then the waker is armed.
+    fn send(&self, mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>) -> Result<Option<usize>, Failure> {
+        loop {
+            match self.io.try_io(Interest::WRITABLE, |fd| send(fd.as_fd())) {
+                Ok(n) => {
+                    count(Counter::Writes, 1);
+                    count(Counter::BytesWritten, n as u64);
+                    return Ok(Some(n));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    count(Counter::WouldBlock, 1);
+                    match self.io.poll_write_ready(&mut Context::from_waker(&self.writable)) {
+                        // Room came while we looked.
+                        Poll::Ready(Ok(_)) => {}
+                        Poll::Ready(Err(e)) => return Err(e.into()),
+                        Poll::Pending => return Ok(None),
+                    }
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}

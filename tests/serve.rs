@@ -1,0 +1,347 @@
+//! `http::serve`: both protocols on one port, its limits, and what stays unharmed when something goes wrong.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use hyper::body::{Body, Frame, Incoming};
+use hyper::{Request, Response, StatusCode, header};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use millstream::{http, net::TcpListener};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
+
+/// Starts a server for `handler` and returns its address and its task.
+async fn start<F, R>(handler: F) -> (SocketAddr, JoinHandle<io::Result<()>>)
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
+    R: Future<Output = Answer> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let service = tower::service_fn(move |request| {
+        let answer = handler(request);
+        async { Ok::<_, Infallible>(answer.await) }
+    });
+    (addr, tokio::spawn(http::serve(listener, service).into_future()))
+}
+
+fn boxed<B>(body: B) -> UnsyncBoxBody<Bytes, io::Error>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    body.map_err(io::Error::other).boxed_unsync()
+}
+
+fn text(text: impl Into<Bytes>) -> Answer {
+    Response::new(boxed(Full::new(text.into())))
+}
+
+/// Bytes in which every position differs from its neighbours' and from the same position a page later.
+fn pattern(len: usize) -> Bytes {
+    (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect::<Vec<_>>().into()
+}
+
+type H1 = hyper::client::conn::http1::SendRequest<Empty<Bytes>>;
+type H2 = hyper::client::conn::http2::SendRequest<Empty<Bytes>>;
+
+/// A client's connection; without Nagle's algorithm, or its window updates wait for the server's delayed ACKs.
+async fn connect(addr: SocketAddr) -> TokioIo<TcpStream> {
+    let stream = TcpStream::connect(addr).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    TokioIo::new(stream)
+}
+
+async fn h1(addr: SocketAddr) -> H1 {
+    let io = connect(addr).await;
+    let (sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+    tokio::spawn(connection.with_upgrades());
+    sender
+}
+
+async fn h2(addr: SocketAddr) -> H2 {
+    let io = connect(addr).await;
+    let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn get(path: &str) -> Request<Empty<Bytes>> {
+    Request::get(path).header(header::HOST, "mill").body(Empty::new()).unwrap()
+}
+
+async fn whole(answer: Response<Incoming>) -> Bytes {
+    answer.into_body().collect().await.unwrap().to_bytes()
+}
+
+#[tokio::test]
+async fn both_protocols_are_spoken_on_one_port() {
+    let (addr, _server) =
+        start(async |request| text(format!("{:?} {}", request.version(), request.uri().path()))).await;
+    let mut one = h1(addr).await;
+    let mut two = h2(addr).await;
+    for _ in 0..3 {
+        assert_eq!(whole(one.send_request(get("/a")).await.unwrap()).await, "HTTP/1.1 /a");
+        assert_eq!(whole(two.send_request(get("/b")).await.unwrap()).await, "HTTP/2.0 /b");
+    }
+}
+
+#[tokio::test]
+async fn a_body_frame_larger_than_every_buffer_arrives_whole() {
+    let body = pattern(9 << 20);
+    let sent = body.clone();
+    let (addr, _server) = start(move |_| std::future::ready(text(sent.clone()))).await;
+    let answer = h1(addr).await.send_request(get("/")).await.unwrap();
+    assert_eq!(answer.headers()[header::CONTENT_LENGTH], (9 << 20).to_string());
+    assert!(whole(answer).await == body);
+    assert!(whole(h2(addr).await.send_request(get("/")).await.unwrap()).await == body);
+}
+
+#[tokio::test]
+async fn streams_of_frames_of_all_sizes_do_not_stall_each_other() {
+    // Below, at and above the send buffer.
+    const SIZES: [usize; 7] = [1, 300, 70_000, 17, 64 << 10, 1000, 200_000];
+    let all = pattern(1 << 20);
+    let sent = all.clone();
+    let (addr, _server) = start(move |_| {
+        let mut rest = sent.clone();
+        let frames = SIZES.into_iter().cycle().map_while(move |size| {
+            let len = size.min(rest.len());
+            (len > 0).then(|| Ok::<_, io::Error>(Frame::data(rest.split_to(len))))
+        });
+        std::future::ready(Response::new(boxed(StreamBody::new(stream::iter(frames)))))
+    })
+    .await;
+    // A stream's window is a small part of the connection's, so that the streams not read yet cannot use that up.
+    let io = connect(addr).await;
+    let (mut client, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(65_535)
+        .initial_connection_window_size(4 << 20)
+        .handshake(io)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let mut answers = Vec::new();
+    for _ in 0..20 {
+        answers.push(client.send_request(get("/")).await.unwrap());
+    }
+    // The first is read last, so its window stays used up while the others go through.
+    for answer in answers.into_iter().rev() {
+        assert!(whole(answer).await == all);
+    }
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_is_handed_over() {
+    let (addr, _server) = start(async |mut request| {
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut io = TokioIo::new(upgrade.await.unwrap());
+            let mut line = [0; 5];
+            io.read_exact(&mut line).await.unwrap();
+            line.reverse();
+            io.write_all(&line).await.unwrap();
+            io.shutdown().await.unwrap();
+        });
+        let mut answer = text("");
+        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        answer.headers_mut().insert(header::UPGRADE, "mirror".parse().unwrap());
+        answer.headers_mut().insert(header::CONNECTION, "upgrade".parse().unwrap());
+        answer
+    })
+    .await;
+    let mut request = get("/");
+    request.headers_mut().insert(header::UPGRADE, "mirror".parse().unwrap());
+    request.headers_mut().insert(header::CONNECTION, "upgrade".parse().unwrap());
+    let answer = h1(addr).await.send_request(request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
+    let mut io = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+    io.write_all(b"hello").await.unwrap();
+    let mut back = String::new();
+    io.read_to_string(&mut back).await.unwrap();
+    assert_eq!(back, "olleh");
+}
+
+#[tokio::test]
+async fn dropping_the_server_closes_the_listener_and_leaves_connections_running() {
+    let go_on = Arc::new(Notify::new());
+    let waited_for = Arc::clone(&go_on);
+    let (addr, server) = start(move |_| {
+        let go_on = Arc::clone(&waited_for);
+        let last = stream::once(async move {
+            go_on.notified().await;
+            Ok::<_, io::Error>(Frame::data(Bytes::from("and the rest")))
+        });
+        let first = stream::iter([Ok(Frame::data(Bytes::from("the first ")))]);
+        let body = StreamBody::new(futures_util::StreamExt::chain(first, last));
+        std::future::ready(Response::new(boxed(body)))
+    })
+    .await;
+    let mut client = h1(addr).await;
+    let mut answer = client.send_request(get("/")).await.unwrap();
+    assert_eq!(answer.body_mut().frame().await.unwrap().unwrap().into_data().unwrap(), "the first ");
+
+    server.abort();
+    assert!(server.await.unwrap_err().is_cancelled());
+    let refused = TcpStream::connect(addr).await.unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+
+    go_on.notify_one();
+    assert_eq!(whole(answer).await, "and the rest");
+}
+
+/// A body that gives one frame and then panics.
+struct Bomb(bool);
+
+impl Body for Bomb {
+    type Data = Bytes;
+    type Error = io::Error;
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        assert!(!std::mem::replace(&mut self.0, true), "the bomb went off, as it should in this test");
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from("tick ")))))
+    }
+}
+
+#[tokio::test]
+async fn a_panic_ends_its_own_connection_only() {
+    let (addr, _server) = start(async |request| match request.uri().path() {
+        "/service" => panic!("the service went off, as it should in this test"),
+        "/body" => Response::new(boxed(Bomb(false))),
+        _ => text("fine"),
+    })
+    .await;
+    let mut bystander_one = h1(addr).await;
+    let mut bystander_two = h2(addr).await;
+    for path in ["/service", "/body"] {
+        let mut victim = h1(addr).await;
+        if let Ok(answer) = victim.send_request(get(path)).await {
+            assert_eq!(path, "/body");
+            assert!(answer.into_body().collect().await.is_err(), "the end must not look like the end of the body");
+        }
+        assert!(victim.ready().await.is_err(), "the connection should be gone");
+
+        // Over HTTP/2 even the other requests of the same connection go on.
+        if let Ok(answer) = bystander_two.send_request(get(path)).await {
+            assert_eq!(path, "/body");
+            assert!(answer.into_body().collect().await.is_err());
+        }
+        assert_eq!(whole(bystander_one.send_request(get("/")).await.unwrap()).await, "fine");
+        assert_eq!(whole(bystander_two.send_request(get("/")).await.unwrap()).await, "fine");
+        assert_eq!(whole(h1(addr).await.send_request(get("/")).await.unwrap()).await, "fine");
+    }
+}
+
+/// The type and payload of the next HTTP/2 frame, RFC 9113 §4.1.
+async fn frame(io: &mut TcpStream) -> (u8, Vec<u8>) {
+    let mut head = [0; 9];
+    io.read_exact(&mut head).await.unwrap();
+    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    io.read_exact(&mut payload).await.unwrap();
+    (head[3], payload)
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const EMPTY_SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+#[tokio::test]
+async fn http2_clients_are_told_the_limits() {
+    let (addr, _server) = start(async |_| text("")).await;
+    let mut io = TcpStream::connect(addr).await.unwrap();
+    io.write_all(&[PREFACE, EMPTY_SETTINGS].concat()).await.unwrap();
+    let (kind, settings) = frame(&mut io).await;
+    assert_eq!(kind, 4, "SETTINGS come first");
+    let value = |id: u16| {
+        let found = settings.chunks(6).find(|entry| entry[..2] == id.to_be_bytes());
+        found.map(|entry| u32::from_be_bytes(entry[2..].try_into().unwrap()))
+    };
+    assert_eq!(value(3), Some(100), "MAX_CONCURRENT_STREAMS");
+    assert_eq!(value(4), Some(64 << 10), "INITIAL_WINDOW_SIZE");
+    assert_eq!(value(6), Some(16 << 10), "MAX_HEADER_LIST_SIZE");
+    // The connection's window starts at 65 535 bytes and is opened by WINDOW_UPDATE.
+    let window = loop {
+        if let (8, increment) = frame(&mut io).await {
+            break 65_535 + u32::from_be_bytes(increment.try_into().unwrap());
+        }
+    };
+    assert_eq!(window, 1 << 20);
+}
+
+#[tokio::test]
+async fn a_request_head_beyond_the_limit_is_refused() {
+    let (addr, _server) = start(async |_| text("reached")).await;
+    let with = |len: usize| {
+        let mut request = get("/");
+        request.headers_mut().insert("x-long", "x".repeat(len).parse().unwrap());
+        request
+    };
+    assert_eq!(h1(addr).await.send_request(with(60 << 10)).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(h2(addr).await.send_request(with(12 << 10)).await.unwrap().status(), StatusCode::OK);
+
+    // The answer may be lost, because the connection closes while the rest of the head is still unread.
+    let refused =
+        [h1(addr).await.send_request(with(80 << 10)).await, h2(addr).await.send_request(with(20 << 10)).await];
+    for answer in refused {
+        let status = answer.map(|answer| answer.status());
+        let too_large = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        assert!(status.as_ref().map_or(true, |status| *status == too_large), "{status:?}");
+    }
+}
+
+/// Reads to the end of the stream. The clock of these tests stands still and jumps to the next timer when everything
+/// waits: the server's, if it has one, or else this one, which is later than all of them.
+async fn closed_by_server(io: &mut TcpStream) -> Vec<u8> {
+    let mut got = Vec::new();
+    let end = timeout(Duration::from_secs(600), io.read_to_end(&mut got)).await;
+    // A connection closed while our bytes are unread is reset, which is as good.
+    let _: Result<usize, io::Error> = end.expect("the server kept the connection");
+    got
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_brings_no_request_is_closed() {
+    let (addr, _server) = start(async |_| text("")).await;
+    for sent in [&b""[..], b"P", b"PRI * HTTP/2.0\r\n", b"GET / HTTP/1.1\r\nHost: mi"] {
+        let mut io = TcpStream::connect(addr).await.unwrap();
+        io.write_all(sent).await.unwrap();
+        closed_by_server(&mut io).await;
+    }
+    // From the second request on it is hyper that watches.
+    let mut io = TcpStream::connect(addr).await.unwrap();
+    io.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\n\r\nGET / HT").await.unwrap();
+    assert!(closed_by_server(&mut io).await.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    // This one is told by GOAWAY.
+    let mut io = TcpStream::connect(addr).await.unwrap();
+    io.write_all(&[PREFACE, EMPTY_SETTINGS].concat()).await.unwrap();
+    let got = closed_by_server(&mut io).await;
+    let mut rest = &got[..];
+    let mut kinds = Vec::new();
+    while let [a, b, c, kind, ..] = *rest {
+        kinds.push(kind);
+        rest = &rest[9 + u32::from_be_bytes([0, a, b, c]) as usize..];
+    }
+    assert!(kinds.contains(&7), "frames of types {kinds:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_waits_for_a_slow_answer_is_not() {
+    let (addr, _server) = start(async |_| {
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        text("at last")
+    })
+    .await;
+    assert_eq!(whole(h1(addr).await.send_request(get("/")).await.unwrap()).await, "at last");
+    assert_eq!(whole(h2(addr).await.send_request(get("/")).await.unwrap()).await, "at last");
+}
