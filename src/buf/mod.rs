@@ -11,3 +11,4 @@ pub(crate) mod pool;
 pub(crate) mod queue;
 
 pub use pool::{Lease, lease, lease_with_headroom};
+pub use queue::{Front, Queue};

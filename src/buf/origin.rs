@@ -29,6 +29,9 @@ use crate::kernel::map::{self, GRANULE, GRANULES, Granule};
 /// Longest mapping in bytes, whatever its offset: a granule less the page that an unaligned start needs.
 pub(crate) const WINDOW: usize = GRANULE - (64 << 10);
 
+/// Slices of a file at least this long are sent by `sendfile`.
+const SENDFILE_MIN: usize = 256 << 10;
+
 static FILES: [AtomicPtr<Mapping>; GRANULES] = [const { AtomicPtr::new(ptr::null_mut()) }; GRANULES];
 
 /// A range of a file, mapped for reading.
@@ -98,6 +101,12 @@ impl Drop for Mapping {
 pub(crate) fn file_of(bytes: &[u8]) -> Option<(BorrowedFd<'_>, u64)> {
     let (mapping, at) = mapping_of(bytes)?;
     Some((mapping.file.as_fd(), mapping.offset + at as u64))
+}
+
+/// Whether a slice is to be sent by `sendfile` from the file behind it: shorter ones cost less copied from their mapping.
+#[inline]
+pub(crate) fn is_sent_from_file(bytes: &[u8]) -> bool {
+    bytes.len() >= SENDFILE_MIN && Capabilities::get().sendfile().is_yes() && file_of(bytes).is_some()
 }
 
 /// Whether [`Kept::of`] would keep `bytes`.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
-use super::origin::Kept;
+use super::origin::{Kept, is_sent_from_file};
 use super::pool::{self, Lease};
 
 /// First chunk of copied bytes: enough for most events and heads.
@@ -15,9 +15,26 @@ const FIRST_CHUNK: usize = 4 << 10;
 /// Later chunks: whoever filled the first writes in bulk.
 const NEXT_CHUNK: usize = 16 << 10;
 
+/// Slices of known origin at least this long are kept rather than copied.
+const KEEP_MIN: usize = 2 << 10;
+
 /// Segments in the order in which they are to be sent.
+///
+/// ```
+/// use millstream::buf::{Front, Queue};
+/// use std::io::IoSlice;
+///
+/// let mut queue = Queue::default();
+/// queue.push(b"hello ");
+/// queue.push(b"world");
+/// let mut slices = [IoSlice::new(&[]); 8];
+/// let Front::Memory { slices: n, .. } = queue.front(&mut slices) else { panic!() };
+/// assert_eq!((n, &slices[0][..]), (1, &b"hello world"[..]));
+/// queue.advance(11);
+/// assert!(queue.is_empty());
+/// ```
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub struct Queue {
     segments: VecDeque<Segment>,
     /// Sum of the segments' lengths.
     len: usize,
@@ -42,24 +59,40 @@ impl Segment {
     }
 }
 
-/// What is at the front of a queue.
+/// What is at the front of a [`Queue`].
 #[derive(Debug)]
-pub(crate) enum Front<'a> {
+#[non_exhaustive]
+pub enum Front<'a> {
     /// Nothing waits.
     Empty,
-    /// Memory: `slices` of them were filled; `more` says whether anything follows.
-    Memory { slices: usize, more: bool },
-    /// A piece of a file.
-    File { file: BorrowedFd<'a>, offset: u64, len: usize },
+    /// Memory.
+    #[non_exhaustive]
+    Memory {
+        /// Slices that were filled.
+        slices: usize,
+        /// Whether anything follows them.
+        more: bool,
+    },
+    /// A piece of a file, to be sent by `sendfile`.
+    #[non_exhaustive]
+    File {
+        /// The file.
+        file: BorrowedFd<'a>,
+        /// Where the piece starts, in bytes.
+        offset: u64,
+        /// Its length in bytes.
+        len: usize,
+    },
 }
 
 impl Queue {
     /// Bytes that wait.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.len
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
@@ -68,34 +101,41 @@ impl Queue {
         self.segments.len() < limit && !self.segments.iter().any(|s| matches!(s, Segment::File(_)))
     }
 
-    /// Appends a copy of `bytes`.
-    pub(crate) fn push_copy(&mut self, mut bytes: &[u8]) {
-        self.len += bytes.len();
+    /// Appends `bytes`: by a share in their owner if they are long and lie in pool memory or in a mapped file, else by
+    /// a copy. Says whether they were kept without a copy.
+    pub fn push(&mut self, bytes: &[u8]) -> bool {
+        let kept = if bytes.len() >= KEEP_MIN { Kept::of(bytes) } else { None };
+        let held = kept.is_some();
+        match kept {
+            Some(kept) if is_sent_from_file(bytes) => self.push_segment(Segment::File(kept)),
+            Some(kept) => self.push_segment(Segment::Held(kept)),
+            None => self.push_copy(bytes),
+        }
+        held
+    }
+
+    fn push_segment(&mut self, segment: Segment) {
+        self.len += segment.bytes().len();
+        self.segments.push_back(segment);
+    }
+
+    fn push_copy(&mut self, mut bytes: &[u8]) {
         if let Some(Segment::Copied { lease, .. }) = self.segments.back_mut() {
             let fits = bytes.len().min(lease.spare_len());
             lease.extend_from_slice(&bytes[..fits]);
+            self.len += fits;
             bytes = &bytes[fits..];
         }
         if !bytes.is_empty() {
             let chunk = if self.segments.is_empty() { FIRST_CHUNK } else { NEXT_CHUNK };
             let mut lease = pool::lease(chunk.max(bytes.len()));
             lease.extend_from_slice(bytes);
-            self.segments.push_back(Segment::Copied { lease, from: 0 });
+            self.push_segment(Segment::Copied { lease, from: 0 });
         }
     }
 
-    /// Appends bytes kept by a share in their origin; `from_file` if they are to be sent from the file behind them.
-    pub(crate) fn push_kept(&mut self, kept: Kept, from_file: bool) {
-        let len = kept.as_ref().len();
-        debug_assert!(!from_file || kept.file().is_some());
-        if len > 0 {
-            self.len += len;
-            self.segments.push_back(if from_file { Segment::File(kept) } else { Segment::Held(kept) });
-        }
-    }
-
-    /// Fills `out` with the memory at the front, up to the first piece of a file, or gives that piece.
-    pub(crate) fn front<'a>(&'a self, out: &mut [IoSlice<'a>]) -> Front<'a> {
+    /// Fills `out` with the memory at the front, up to the first piece of a file, or gives that piece. Allocates nothing.
+    pub fn front<'a>(&'a self, out: &mut [IoSlice<'a>]) -> Front<'a> {
         if let Some(Segment::File(kept)) = self.segments.front() {
             let (file, offset) = kept.file().expect("internal: pushed as a piece of a file");
             return Front::File { file, offset, len: kept.as_ref().len() };
@@ -114,8 +154,12 @@ impl Queue {
     }
 
     /// Drops the first `n` bytes: they were sent.
-    pub(crate) fn advance(&mut self, mut n: usize) {
-        assert!(n <= self.len, "internal: advancing {n} bytes of {}", self.len);
+    ///
+    /// # Panics
+    ///
+    /// If fewer than that wait.
+    pub fn advance(&mut self, mut n: usize) {
+        assert!(n <= self.len, "advancing {n} bytes of {}", self.len);
         self.len -= n;
         while n > 0 {
             let front = self.segments.front_mut().expect("internal: the lengths add up");
@@ -134,7 +178,7 @@ impl Queue {
     }
 
     /// Drops everything, and says how many bytes that was.
-    pub(crate) fn clear(&mut self) -> usize {
+    pub fn clear(&mut self) -> usize {
         self.segments.clear();
         std::mem::take(&mut self.len)
     }
@@ -158,14 +202,14 @@ mod tests {
     }
 
     const POOL: usize = 4000;
-    const FILE: usize = 20_000;
+    const FILE: usize = 1 << 20;
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..9000).prop_map(Step::Copy),
             (0..POOL, 0..POOL).prop_map(|(a, b)| Step::Hold(a.min(b), a.max(b))),
             (0..FILE, 0..FILE).prop_map(|(a, b)| Step::File(a.min(b), a.max(b))),
-            (0usize..30_000).prop_map(Step::Advance),
+            (0usize..800_000).prop_map(Step::Advance),
         ];
         proptest::collection::vec(step, 0..40)
     }
@@ -194,6 +238,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn bytes_come_out_as_they_went_in(steps in steps(), slots in 1usize..8) {
             let mut lease = pool::lease(POOL);
@@ -208,15 +254,15 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Copy(bytes) => {
-                        queue.push_copy(&bytes);
+                        prop_assert!(!queue.push(&bytes));
                         model.extend(bytes);
                     }
                     Step::Hold(a, b) => {
-                        queue.push_kept(Kept::of(&held[a..b]).unwrap(), false);
+                        prop_assert_eq!(queue.push(&held[a..b]), b - a >= KEEP_MIN);
                         model.extend(&held[a..b]);
                     }
                     Step::File(a, b) => {
-                        queue.push_kept(Kept::of(&mapped[a..b]).unwrap(), true);
+                        prop_assert_eq!(queue.push(&mapped[a..b]), b - a >= KEEP_MIN);
                         model.extend(&mapped[a..b]);
                     }
                     Step::Advance(n) => {
@@ -241,7 +287,7 @@ mod tests {
     fn small_writes_share_a_chunk() {
         let mut queue = Queue::default();
         for _ in 0..100 {
-            queue.push_copy(&[1; 40]);
+            queue.push(&[1; 40]);
         }
         let mut out = [IoSlice::new(&[]); 64];
         assert!(matches!(queue.front(&mut out), Front::Memory { slices: 1, more: false }));
@@ -251,7 +297,7 @@ mod tests {
     #[should_panic(expected = "advancing 2 bytes of 1")]
     fn more_than_there_is_cannot_be_advanced() {
         let mut queue = Queue::default();
-        queue.push_copy(b"x");
+        queue.push(b"x");
         queue.advance(2);
     }
 }

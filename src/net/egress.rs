@@ -20,15 +20,13 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop;
 
-use super::wire::{Failure, Wire, from_file};
-use crate::buf::origin::{self, Kept};
+use super::wire::{Failure, Wire};
+use crate::buf::origin;
 use crate::buf::queue::Queue;
 use crate::kernel::{map, socket};
 use crate::observe::counters::{Counter, count};
 use crate::turn::{Flush, Turn};
 
-/// Slices of known origin at least this long are kept rather than copied.
-const KEEP_MIN: usize = 2 << 10;
 /// Slices of unknown origin longer than this are sent at once rather than copied.
 const COPY_MAX: usize = 16 << 10;
 /// Bytes a task sends before it lets others run.
@@ -110,15 +108,9 @@ impl State {
     fn enqueue(&mut self, slices: &[IoSlice<'_>]) {
         self.tally.0 += 1;
         for slice in slices {
-            match Some(slice).filter(|s| s.len() >= KEEP_MIN).and_then(|s| Kept::of(s)) {
-                Some(kept) => {
-                    self.queue.push_kept(kept, from_file(slice));
-                    self.tally.2 += slice.len();
-                }
-                None => {
-                    self.queue.push_copy(slice);
-                    self.tally.1 += slice.len();
-                }
+            match self.queue.push(slice) {
+                true => self.tally.2 += slice.len(),
+                false => self.tally.1 += slice.len(),
             }
         }
         if self.queue.len() > self.reserved {

@@ -12,12 +12,9 @@ use tokio::io::unix::AsyncFd;
 use crate::buf::origin;
 use crate::buf::queue::{Front, Queue};
 use crate::kernel::call::{self, IOV_LIMIT};
-use crate::kernel::caps::Capabilities;
 use crate::kernel::socket;
 use crate::observe::counters::{Counter, count};
 
-/// Slices of a file at least this long are sent by `sendfile`; shorter ones cost less copied from their mapping.
-const SENDFILE_MIN: usize = 256 << 10;
 /// Most bytes one `sendfile` moves.
 const SENDFILE_MAX: usize = 1 << 20;
 
@@ -53,12 +50,6 @@ impl From<io::Error> for Failure {
             errno => Self::Errno(errno.unwrap_or(Errno::IO)),
         }
     }
-}
-
-/// Whether a slice is to be sent by `sendfile`.
-#[inline]
-pub(super) fn from_file(slice: &[u8]) -> bool {
-    slice.len() >= SENDFILE_MIN && Capabilities::get().sendfile().is_yes() && origin::file_of(slice).is_some()
 }
 
 impl Wire {
@@ -116,7 +107,7 @@ impl Wire {
         let mut offered = queue.len();
         let mut file = None;
         for slice in slices.iter().filter(|s| !s.is_empty()) {
-            if from_file(slice) {
+            if origin::is_sent_from_file(slice) {
                 file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, slice.len()));
                 break;
             }

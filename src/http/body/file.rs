@@ -6,7 +6,7 @@
 //!    which hyper aborts the connection, so that no client takes a part for the whole.
 
 use std::io;
-use std::ops::Range;
+use std::ops::{Range, RangeBounds};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -43,8 +43,8 @@ enum Inner {
     Done,
     /// One frame, ready.
     Ready(Bytes),
-    /// One frame of a mapping that is kept for many responses.
-    Kept(Bytes, Arc<Mapping>),
+    /// One frame of a file that is kept for many responses.
+    Kept(Bytes, Arc<Whole>),
     /// Frames as the file gives them.
     Stream(Box<Stream>),
 }
@@ -56,6 +56,14 @@ pub(crate) enum Part {
     Text(Bytes),
     /// A range of the file, not empty.
     File(Range<u64>),
+}
+
+/// A file all of which is mapped and in memory, kept for many responses.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    file: OpenFile,
+    mapping: Arc<Mapping>,
+    bytes: Bytes,
 }
 
 #[derive(Debug)]
@@ -78,12 +86,13 @@ impl FileBody {
         Self { left: 0, inner: Inner::Done }
     }
 
-    /// One frame of a kept mapping. `bytes` must be a slice of it.
-    pub(crate) fn kept(bytes: Bytes, mapping: Arc<Mapping>) -> Self {
+    /// A range of a kept file, which must lie within it, as one frame. `..` costs no more than a share.
+    pub(crate) fn kept(whole: &Arc<Whole>, range: impl RangeBounds<usize>) -> Self {
+        let bytes = whole.bytes.slice(range);
         if bytes.is_empty() {
             return Self::empty();
         }
-        Self { left: bytes.len() as u64, inner: Inner::Kept(bytes, mapping) }
+        Self { left: bytes.len() as u64, inner: Inner::Kept(bytes, Arc::clone(whole)) }
     }
 
     /// A range of `file`, which must not reach beyond its length.
@@ -109,7 +118,7 @@ impl FileBody {
             Inner::Stream(stream) => Poll::Ready(ready!(stream.poll_bytes(cx)).transpose()),
             Inner::Ready(_) | Inner::Kept(..) => Poll::Ready(match std::mem::replace(&mut self.inner, Inner::Done) {
                 Inner::Ready(bytes) => Some(Ok(bytes)),
-                Inner::Kept(_, mapping) if mapping.is_torn() => Some(Err(torn())),
+                Inner::Kept(_, whole) if whole.mapping.is_torn() => Some(Err(whole.file.short())),
                 Inner::Kept(bytes, _) => Some(Ok(bytes)),
                 Inner::Done | Inner::Stream(_) => None,
             }),
@@ -117,10 +126,15 @@ impl FileBody {
     }
 }
 
-/// The error of a body whose mapping met the end of its file.
-pub(super) fn torn() -> io::Error {
-    count(Counter::TornFiles, 1);
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the file was truncated while it was being sent")
+impl Whole {
+    /// `mapping` must be of all of `file`.
+    pub(crate) fn new(file: OpenFile, mapping: Arc<Mapping>) -> Self {
+        Self { bytes: mapping.bytes(), file, mapping }
+    }
+
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
 }
 
 impl Stream {
@@ -166,6 +180,9 @@ impl Body for FileBody {
                 Some(Ok(Frame::data(bytes)))
             }
             Some(Err(e)) => {
+                if e.kind() == io::ErrorKind::UnexpectedEof {
+                    count(Counter::TornFiles, 1);
+                }
                 this.inner = Inner::Done;
                 Some(Err(e))
             }
@@ -247,13 +264,18 @@ mod tests {
         let bytes = vec![b'x'; 100_000];
         let mut std_file = tempfile::tempfile().unwrap();
         std_file.write_all(&bytes).unwrap();
-        let mapping = Mapping::new(Arc::new(std_file.try_clone().unwrap()), 0, bytes.len()).unwrap();
-        let body = FileBody::kept(mapping.bytes(), Arc::clone(&mapping));
+        let file = OpenFile::from_std(std_file.try_clone().unwrap()).unwrap();
+        let mapping = Mapping::new(Arc::clone(file.file()), 0, bytes.len()).unwrap();
+        let whole = Arc::new(Whole::new(file, Arc::clone(&mapping)));
+        assert_eq!(collect(FileBody::kept(&whole, 5..10)).await.unwrap(), b"xxxxx");
+        assert!(FileBody::kept(&whole, 5..5).is_end_stream());
+        let body = FileBody::kept(&whole, ..);
         std_file.set_len(10).unwrap();
         // Whoever reads it first tears it.
         assert_eq!(mapping.bytes()[99_999], 0);
         let error = collect(body).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert!(collect(FileBody::kept(&whole, 5..10)).await.is_err());
     }
 
     proptest! {

@@ -19,7 +19,6 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 
 use super::OpenFile;
-use super::file::torn;
 use crate::buf::origin::{self, Mapping};
 use crate::buf::pool;
 use crate::fs::job::Job;
@@ -89,7 +88,7 @@ impl Reader {
         };
         // Also after a job: another body of the same mapping may have met the end.
         if self.window.as_ref().is_some_and(|window| window.mapping.is_torn()) {
-            return Poll::Ready(Err(torn()));
+            return Poll::Ready(Err(self.file.short()));
         }
         range.start += bytes.len() as u64;
         self.look_ahead(range)?;
@@ -184,7 +183,7 @@ impl Reader {
                 Err(e) => return Err(e),
             }
         }
-        Ok((lease.len() > 0).then(|| lease.freeze()))
+        Ok((!lease.is_empty()).then(|| lease.freeze()))
     }
 }
 

@@ -62,6 +62,14 @@ struct Inner {
     hidden: bool,
 }
 
+// What axum and hyper ask of a service; the compiler says here, not at the user, when it is lost.
+const _: () = {
+    const fn service<S: Service<Request<()>> + Clone + Send + Sync + 'static>() {}
+    service::<Files>();
+    const fn future<F: Future + Send + Unpin + 'static>() {}
+    future::<FilesFuture>();
+};
+
 impl Files {
     /// Serves a directory with the settings of [`FilesBuilder`] as they are.
     ///
