@@ -83,8 +83,10 @@ type Answer = Response<Reply<ServeFileSystemResponseBody>>;
 async fn answer(mut request: Request<Incoming>, files: Arc<ServeDir>) -> Result<Answer, Infallible> {
     match route(&request) {
         Route::Index => Ok(Reply::Whole { body: Full::from(INDEX) }.of("text/plain; charset=utf-8")),
-        Route::File(below) => {
-            *request.uri_mut() = below;
+        Route::File => {
+            // ServeDir takes the whole path to lie beneath its directory.
+            let below = request.uri().path().strip_prefix("/f").and_then(|path| path.parse().ok());
+            *request.uri_mut() = below.unwrap_or_default();
             Ok(ServeDir::clone(&files).oneshot(request).await?.map(|body| Reply::File { body }))
         }
         Route::Done(response) => Ok(response),

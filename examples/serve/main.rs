@@ -18,7 +18,6 @@ use hyper::body::Incoming;
 use millstream::Capabilities;
 use millstream::http::{FileBody, Files};
 use millstream::net::TcpListener;
-use tower::ServiceExt;
 
 use common::{Options, Reply, Route, route};
 
@@ -47,7 +46,7 @@ fn main() -> ExitCode {
 
 async fn run(options: &Options) -> Result<(), String> {
     let Options { listen, root, workers } = options;
-    let files = Files::new(root).map_err(|e| format!("--root {}: {e}", root.display()))?;
+    let files = Files::builder(root).mounted_at("/f").build().map_err(|e| format!("--root {}: {e}", root.display()))?;
     let listener = TcpListener::bind(listen).await;
     let listener = listener.map_err(|e| format!("{e}; choose another address with --listen"))?;
     let address = listener.local_addr().map_err(|e| format!("{listen}: {e}"))?;
@@ -68,7 +67,7 @@ struct App {
     files: Files,
 }
 
-async fn answer(mut request: Request<Incoming>, app: Arc<App>) -> Result<Response<Reply<FileBody>>, Infallible> {
+async fn answer(request: Request<Incoming>, app: Arc<App>) -> Result<Response<Reply<FileBody>>, Infallible> {
     match route(&request) {
         Route::Index => {
             let page = tokio::task::spawn_blocking(move || page::render_blocking(&app.root)).await;
@@ -77,9 +76,9 @@ async fn answer(mut request: Request<Incoming>, app: Arc<App>) -> Result<Respons
             response.headers_mut().insert(CONTENT_SECURITY_POLICY, POLICY);
             Ok(response)
         }
-        Route::File(below) => {
-            *request.uri_mut() = below;
-            Ok(app.files.clone().oneshot(request).await?.map(|body| Reply::File { body }))
+        Route::File => {
+            let found = app.files.get(request.method(), request.uri(), request.headers()).await?;
+            Ok(found.map(|body| Reply::File { body }))
         }
         Route::Done(response) => Ok(response),
     }
