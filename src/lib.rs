@@ -59,6 +59,8 @@
 //! |---|---|
 //! | `axum` | [`net::TcpListener`] is an `axum::serve::Listener` |
 //! | `tonic` | [`net::TcpStream`] is `Connected`, for `serve_with_incoming` |
+//! | `metrics` | `observe::record_metrics` gives the counters to the metrics facade |
+//! | `tracing` | what an operator should read about is told to tracing |
 #[cfg(not(target_os = "linux"))]
 compile_error!("millstream needs Linux");
 

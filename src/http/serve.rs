@@ -26,6 +26,7 @@ use tower_service::Service;
 
 use super::adapter::Adapter;
 use crate::net::{TcpListener, TcpStream};
+use crate::observe::log;
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 type Builder = auto::Builder<TokioExecutor>;
@@ -141,9 +142,10 @@ where
 
                 let (builder, service) = (Arc::clone(&builder), service.clone());
                 tokio::spawn(async move {
-                    // The one place that learns how a connection ended. Clients leave in every way there is, so an
-                    // error here is nobody's news.
-                    let _ended: Result<(), BoxError> = connection(&builder, stream, service).await;
+                    // The one place that learns how a connection ended.
+                    if let Err(error) = connection(&builder, stream, service).await {
+                        log::connection_failed(&*error);
+                    }
                 });
             }
         }))

@@ -25,6 +25,7 @@ use crate::buf::origin;
 use crate::buf::queue::Queue;
 use crate::kernel::{map, socket};
 use crate::observe::counters::{Counter, count};
+use crate::observe::log;
 use crate::turn::{Flush, Turn};
 
 /// Slices of unknown origin longer than this are sent at once rather than copied.
@@ -290,6 +291,7 @@ impl Egress {
         match failure {
             Failure::Torn => {
                 count(Counter::TornFiles, 1);
+                log::file_torn();
                 socket::reset(self.io().as_fd());
             }
             Failure::Errno(_) => socket::shutdown_both(self.io().as_fd()),

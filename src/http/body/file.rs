@@ -19,6 +19,7 @@ use super::OpenFile;
 use super::reader::Reader;
 use crate::buf::origin::Mapping;
 use crate::observe::counters::{Counter, count};
+use crate::observe::log;
 
 /// The body of a response that comes from a file: all of it, a range, or several ranges with headers between them.
 ///
@@ -182,6 +183,7 @@ impl Body for FileBody {
             Some(Err(e)) => {
                 if e.kind() == io::ErrorKind::UnexpectedEof {
                     count(Counter::TornFiles, 1);
+                    log::file_torn();
                 }
                 this.inner = Inner::Done;
                 Some(Err(e))
