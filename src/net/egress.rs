@@ -64,6 +64,8 @@ pub(super) struct Egress {
     gather: Gather,
     /// The peer has sent something since our last write.
     peer_spoke: AtomicBool,
+    /// Counts gathered writes, for the turn to look at without the lock.
+    writes: AtomicUsize,
     /// `state.failure` is set: lets flushes, which are many, look without the lock.
     failed: AtomicBool,
     state: Mutex<State>,
@@ -153,6 +155,7 @@ impl Egress {
             turn,
             gather,
             peer_spoke: AtomicBool::new(false),
+            writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             state: Mutex::default(),
             me: me.clone(),
@@ -203,7 +206,12 @@ impl Egress {
         let offered = slices.iter().map(|s| s.len()).sum();
         if self.gathers(&state, slices, offered) {
             state.enqueue(slices);
-            self.turn.wrote();
+            if map::take_touched_torn() {
+                // The copy itself has met the end of a file.
+                self.fail(&mut state, Failure::Torn);
+                return Poll::Ready(Err(Failure::Torn.into()));
+            }
+            self.writes.fetch_add(1, Ordering::Relaxed);
             let flush = state.needs_flush();
             drop(state);
             if flush {
@@ -341,6 +349,10 @@ impl Egress {
 }
 
 impl Flush for Egress {
+    fn writes(&self) -> usize {
+        self.writes.load(Ordering::Relaxed)
+    }
+
     fn flush(self: Arc<Self>) {
         let mut state = self.state();
         state.scheduled = false;
