@@ -84,7 +84,7 @@ pub struct Row {
     pub note: String,
 }
 
-/// A table of CPU time for each operation; the ratio is to the first row, which is ours.
+/// A table of CPU time for each operation; the ratio is to the first row, ours unless it was filtered out.
 pub fn table(title: &str, operation: &str, rows: &[Row]) -> String {
     let mut text = format!("\n{title:<34} {:>14} {:>7}\n", format!("CPU us/{operation}"), "ratio");
     let ours = rows.first().map_or(1.0, |row| row.cpu);
