@@ -314,8 +314,8 @@ fn main() {
         .filter_map(|(count, len)| compare(&mut criterion, count, len))
         .collect();
     criterion.final_summary();
-    println!("{}", tables.concat());
     if is_test() {
-        println!("(a test run: one burst each, no figures)");
+        println!("\n(a test run, one burst each: the figures mean nothing)");
     }
+    println!("{}", tables.concat());
 }

@@ -39,7 +39,7 @@ use tokio_util::io::ReaderStream;
 use tower_http::services::ServeDir;
 
 mod common;
-use common::{Row, by_turns, cpu_of_others, noise, runtime, table};
+use common::{Row, by_turns, cpu_of_others, is_test, noise, runtime, table};
 
 /// Sizes of the files, and how many responses a round takes in which CPU time is measured.
 const SIZES: [(&str, usize, u64); 4] =
@@ -250,8 +250,8 @@ fn main() {
         .filter_map(|(size, len, responses)| compare(&mut criterion, dir.path(), size, len, responses))
         .collect();
     criterion.final_summary();
-    println!("{}", tables.concat());
-    if common::is_test() {
-        println!("(a test run: one response each, no figures)");
+    if is_test() {
+        println!("\n(a test run, one response each: the figures mean nothing)");
     }
+    println!("{}", tables.concat());
 }
