@@ -72,7 +72,7 @@ const WAYS: [(&str, Way); 3] = [
 ];
 
 fn main() {
-    let mut criterion = Criterion::default().warm_up_time(Duration::from_secs(1)).configure_from_args();
+    let mut criterion = Criterion::default().without_plots().warm_up_time(Duration::from_secs(1)).configure_from_args();
     for len in [40, 300, 4000] {
         let bytes = Bytes::from(noise(len * FRAMES));
         let frames: Vec<Bytes> = (0..FRAMES).map(|i| bytes.slice(i * len..(i + 1) * len)).collect();

@@ -297,7 +297,7 @@ fn compare(criterion: &mut Criterion, count: usize, len: usize) -> Option<String
         let row = Row {
             name: sender.name.to_owned(),
             cpu,
-            note: format!("calls/burst: {alone:.2} alone, {in_a_row:.2} in a row"),
+            note: format!("calls/burst: {alone:.2} alone, {in_a_row:.3} in a row"),
         };
         runtime.block_on(sender.finish());
         row
@@ -307,7 +307,7 @@ fn compare(criterion: &mut Criterion, count: usize, len: usize) -> Option<String
 }
 
 fn main() {
-    let mut criterion = Criterion::default().configure_from_args();
+    let mut criterion = Criterion::default().without_plots().configure_from_args();
     let tables: Vec<String> = [64, 1024]
         .into_iter()
         .flat_map(|len| [1, 8, 64].map(|count| (count, len)))

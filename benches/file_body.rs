@@ -243,7 +243,7 @@ fn compare(criterion: &mut Criterion, dir: &Path, size: &str, len: usize, respon
 }
 
 fn main() {
-    let mut criterion = Criterion::default().configure_from_args();
+    let mut criterion = Criterion::default().without_plots().configure_from_args();
     let dir = tempfile::tempdir().unwrap();
     let tables: Vec<String> = SIZES
         .into_iter()

@@ -241,7 +241,7 @@ fn leases(criterion: &mut Criterion) {
 }
 
 fn main() {
-    let mut criterion = Criterion::default().warm_up_time(Duration::from_secs(1)).configure_from_args();
+    let mut criterion = Criterion::default().without_plots().warm_up_time(Duration::from_secs(1)).configure_from_args();
     queues(&mut criterion);
     leases(&mut criterion);
     criterion.final_summary();
