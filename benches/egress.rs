@@ -16,6 +16,7 @@
 //! to 200 us or 64 KiB, and where a full socket splits calls. Calls that sent nothing are left out for all. Then look at the
 //! CPU time of the sending thread, measured by turns, which other load on the machine disturbs least. **Noise**: the
 //! timings and throughput that criterion prints, because reader and sender compete for the same CPUs.
+//! Congestion control is `reno` unless `MILLSTREAM_BENCH_CONGESTION` names another, because one that paces measures timers.
 
 use std::io::{self, IoSlice, Read};
 use std::pin::Pin;

@@ -15,6 +15,7 @@
 //! turns. It counts all threads of the process but the client's. **Noise**: the timings that criterion prints, because
 //! server and client compete for the same CPUs; and what the kernel does on behalf of either end of a loopback connection
 //! is charged to whoever happens to run.
+//! Congestion control is `reno` unless `MILLSTREAM_BENCH_CONGESTION` names another, because one that paces measures timers.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};

@@ -33,12 +33,18 @@ pub fn noise(len: usize) -> Vec<u8> {
 }
 
 /// Both ends of a connection over loopback; `TCP_NODELAY` is set on both.
+///
+/// Their congestion control is `reno`, which every kernel has and every user may choose: the machine's may be one that
+/// paces (`bbr`), and then loopback measures the kernel's timers. `MILLSTREAM_BENCH_CONGESTION` names another.
 pub fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (other, _) = listener.accept().unwrap();
-    one.set_nodelay(true).unwrap();
-    other.set_nodelay(true).unwrap();
+    let congestion = std::env::var("MILLSTREAM_BENCH_CONGESTION").unwrap_or("reno".to_owned());
+    for stream in [&one, &other] {
+        stream.set_nodelay(true).unwrap();
+        socket2::SockRef::from(stream).set_tcp_congestion(congestion.as_bytes()).unwrap();
+    }
     (one, other)
 }
 
