@@ -31,8 +31,6 @@ pub(crate) const WINDOW: usize = GRANULE - (64 << 10);
 
 /// Mappings up to this many bytes are sent as memory.
 const SENDFILE_MAPPING: usize = 256 << 10;
-/// So are slices shorter than this: an HTTP/2 frame of 16 KiB, of which many fit one call.
-const SENDFILE_SLICE: usize = 32 << 10;
 
 static FILES: [AtomicPtr<Mapping>; GRANULES] = [const { AtomicPtr::new(ptr::null_mut()) }; GRANULES];
 
@@ -106,10 +104,10 @@ pub(crate) fn file_of(bytes: &[u8]) -> Option<(BorrowedFd<'_>, u64)> {
 }
 
 /// Whether a slice is to be sent by `sendfile` from the file behind it. Where mappings are short, sending from them costs
-/// less; of a long one the last slice goes the way of the others.
+/// less; of a long one even the last few bytes go the way of the others, so that none of it is ever read.
 #[inline]
-pub(crate) fn is_sent_from_file(bytes: &[u8]) -> bool {
-    bytes.len() >= SENDFILE_SLICE
+pub(crate) fn is_of_long_mapping(bytes: &[u8]) -> bool {
+    is_known(bytes)
         && Capabilities::get().sendfile().is_yes()
         && mapping_of(bytes).is_some_and(|(mapping, _)| mapping.len > SENDFILE_MAPPING)
 }

@@ -58,7 +58,7 @@ impl TcpListenerBuilder {
         self
     }
 
-    /// Longest time a written byte waits for company while more writes keep coming; 200 µs by default. Zero sends every
+    /// Longest time a written byte waits for company while it is written to again and again; 1 ms by default. Zero sends every
     /// write at once, as tokio's stream does.
     #[must_use]
     pub fn gather_limit(mut self, limit: Duration) -> Self {
