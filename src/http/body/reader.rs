@@ -74,6 +74,11 @@ impl Reader {
         Self { file, window: whole.map(|mapping| Window::new(mapping, 0)), maps: true, job: None }
     }
 
+    /// The mapping that the latest frames lie in, if they do.
+    pub(super) fn mapping(&self) -> Option<Arc<Mapping>> {
+        self.window.as_ref().map(|window| Arc::clone(&window.mapping))
+    }
+
     /// Takes the next frame off the front of `range`, which must not be empty, and starts to warm what follows it.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>, range: &mut Range<u64>) -> Poll<io::Result<Bytes>> {
         let bytes = loop {
