@@ -1,0 +1,191 @@
+//! Files that shrink while they are being sent: a client never takes a part, or zeros, for the whole.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+use tokio::task::coop;
+
+mod support;
+use support::http::{H2, Raw, h1, h2, narrow, on_both, request, whole};
+use support::tree::{KEPT, LARGE, believing, lives, middleware, tree, truncate};
+
+/// An HTTP/2 client whose windows hold little of a file.
+async fn narrow_h2(addr: SocketAddr) -> H2 {
+    let io = TokioIo::new(narrow(addr).await);
+    let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(40_000)
+        .handshake(io)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// Asserts that a body of `len` bytes was cut; gives what came of it.
+async fn cut(client: &mut Raw, len: usize) -> Vec<u8> {
+    client.body(len).await.map(|got| got.len()).expect_err("the file was cut, so must be the response").got
+}
+
+#[test]
+fn a_file_truncated_while_it_is_sent_resets_the_connection() {
+    on_both(async || {
+        for left in [0, 2_000_001, LARGE - 4097] {
+            let (dir, bytes) = tree();
+            let addr = believing(&dir).await;
+            let mut client = Raw::connect_narrow(addr).await;
+            client.ask("/large").await;
+            let head = client.head().await;
+            assert_eq!((head.status, head.content_length()), (200, LARGE));
+            truncate(&dir.path().join("large"), left);
+            let got = cut(&mut client, LARGE).await;
+            if left == 2_000_001 {
+                // All of it came by sendfile, which knows where the file ends: not a single zero.
+                assert!(bytes.starts_with(&got) && got.len() <= left, "{} bytes", got.len());
+            }
+            lives(addr).await;
+        }
+    });
+}
+
+#[test]
+fn a_kept_file_truncated_before_it_is_sent_is_no_response() {
+    on_both(async || {
+        for left in [0, KEPT / 2] {
+            let (dir, bytes) = tree();
+            let addr = believing(&dir).await;
+            assert!(Raw::connect(addr).await.get("/kept").await == (200, bytes[..KEPT].to_vec()));
+            truncate(&dir.path().join("kept"), left);
+            let mut client = Raw::connect(addr).await;
+            client.ask("/kept").await;
+            // Head and body leave in one call, which may fail as a whole.
+            if let Ok(head) = client.try_head().await {
+                assert_eq!((head.status, head.content_length()), (200, KEPT));
+                let got = cut(&mut client, KEPT).await;
+                assert!(got.len() <= left.next_multiple_of(4096), "{} bytes of {left}", got.len());
+            }
+            lives(addr).await;
+        }
+    });
+}
+
+#[test]
+fn a_file_truncated_before_a_middleware_copies_it_is_no_response() {
+    on_both(async || {
+        for (name, protocol) in [("kept", "h1"), ("large", "h1"), ("kept", "h2"), ("large", "h2")] {
+            println!("{name} over {protocol}");
+            let (dir, _) = tree();
+            let path = dir.path().join(name);
+            let addr = middleware(&dir, move |_, bytes| {
+                truncate(&path, 0);
+                Bytes::copy_from_slice(&bytes)
+            })
+            .await;
+            let answer = match protocol {
+                "h1" => h1(addr).await.send_request(request(&format!("/{name}"))).await,
+                _ => h2(addr).await.send_request(request(&format!("/{name}"))).await,
+            };
+            if let Ok(answer) = answer {
+                let got = whole(answer).await.map(|got| got.len());
+                got.expect_err("the file was cut, so must be the response");
+            }
+            lives(addr).await;
+        }
+    });
+}
+
+#[test]
+fn a_file_truncated_under_http2_fails_its_stream() {
+    on_both(async || {
+        for left in [0, 1_000_001] {
+            let (dir, _) = tree();
+            let addr = believing(&dir).await;
+            let answer = narrow_h2(addr).await.send_request(request("/large")).await.unwrap();
+            truncate(&dir.path().join("large"), left);
+            whole(answer).await.expect_err("the file was cut, so must be the response");
+            lives(addr).await;
+        }
+        let (dir, bytes) = tree();
+        let addr = believing(&dir).await;
+        let mut client = h2(addr).await;
+        assert!(whole(client.send_request(request("/kept")).await.unwrap()).await.unwrap() == bytes[..KEPT]);
+        truncate(&dir.path().join("kept"), 0);
+        if let Ok(answer) = client.send_request(request("/kept")).await {
+            whole(answer).await.expect_err("the file was cut, so must be the response");
+        }
+        lives(addr).await;
+    });
+}
+
+/// Uses up what a task may do before it must yield.
+fn exhaust(cx: &mut Context<'_>) {
+    while let Poll::Ready(step) = coop::poll_proceed(cx) {
+        step.made_progress();
+    }
+}
+
+#[test]
+fn a_torn_copy_fails_its_own_connection_even_if_that_must_yield_first() {
+    on_both(async || {
+        let (dir, _) = tree();
+        let path = dir.path().join("kept");
+        let bystander = Arc::new(Notify::new());
+        let wake = Arc::clone(&bystander);
+        let addr = middleware(&dir, move |cx, bytes| {
+            truncate(&path, 0);
+            // The bystander's task is to run between this poll and the next.
+            wake.notify_one();
+            exhaust(cx);
+            Bytes::copy_from_slice(&bytes)
+        })
+        .await;
+        let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut other = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut ours, _) = listener.accept().await.unwrap();
+        let task = tokio::spawn(async move {
+            bystander.notified().await;
+            ours.write_all(b"unharmed").await.unwrap();
+            ours.shutdown().await.unwrap();
+        });
+        if let Ok(answer) = h1(addr).await.send_request(request("/kept")).await {
+            let got = whole(answer).await.map(|got| got.len());
+            got.expect_err("the file was cut, so must be the response");
+        }
+        task.await.unwrap();
+        let mut got = Vec::new();
+        other.read_to_end(&mut got).await.unwrap();
+        assert_eq!(got, b"unharmed");
+        lives(addr).await;
+    });
+}
+
+#[test]
+fn a_file_truncated_before_another_thread_copies_it_is_no_response() {
+    on_both(async || {
+        for (name, protocol) in [("kept", "h2"), ("large", "h2"), ("kept", "chunked"), ("large", "chunked")] {
+            println!("{name} over {protocol}");
+            let (dir, _) = tree();
+            let path = dir.path().join(name);
+            let addr = middleware(&dir, move |_, bytes| {
+                truncate(&path, 0);
+                // As a compressor on a pool of threads would.
+                std::thread::scope(|scope| scope.spawn(|| Bytes::copy_from_slice(&bytes)).join().unwrap())
+            })
+            .await;
+            let uri = format!("/{name}");
+            let answer = match protocol {
+                "chunked" => h1(addr).await.send_request(request(&format!("{uri}?chunked"))).await,
+                _ => h2(addr).await.send_request(request(&uri)).await,
+            };
+            if let Ok(answer) = answer {
+                let got = whole(answer).await.map(|got| got.len());
+                got.expect_err("the file was cut, so must be the response");
+            }
+            lives(addr).await;
+        }
+    });
+}
