@@ -86,7 +86,8 @@ fn a_file_truncated_while_it_is_encrypted_is_no_response() {
             let head = victim.head().await;
             assert_eq!((head.status, head.content_length()), (200, LARGE));
             truncate(&dir.path().join("large"), left);
-            let cut = victim.body(LARGE).await.map(|got| got.len()).expect_err("the file was cut, so must be the response");
+            let cut =
+                victim.body(LARGE).await.map(|got| got.len()).expect_err("the file was cut, so must be the response");
             // The zeros that were read in the end have not left.
             let whole_pages = left / 4096 * 4096;
             let known = cut.got.len().min(whole_pages.max(1 << 10));

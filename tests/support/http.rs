@@ -12,6 +12,8 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper::{Request, Response, header};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::{http, net::TcpListener};
@@ -98,6 +100,37 @@ where
         async { Ok::<_, Infallible>(answer.await) }
     });
     tokio::spawn(http::serve(listener, service).into_future());
+    addr
+}
+
+/// As `http::serve`, with hyper's options for HTTP/1 set by `options` and each accepted socket's by `adjust`.
+pub async fn start_hyper<F, R, B>(
+    options: impl Fn(&mut http1::Builder) + Send + 'static,
+    adjust: impl Fn(&millstream::net::TcpStream) + Send + 'static,
+    handler: F,
+) -> SocketAddr
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            adjust(&stream);
+            let mut builder = http1::Builder::new();
+            options(&mut builder);
+            let handler = handler.clone();
+            let service = service_fn(move |request| {
+                let answer = handler(request);
+                async { Ok::<_, Infallible>(answer.await) }
+            });
+            // Connections end in every way there is.
+            tokio::spawn(async move { builder.serve_connection(stream, service).await.ok() });
+        }
+    });
     addr
 }
 
@@ -232,6 +265,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
 
     pub async fn head(&mut self) -> Head {
         self.try_head().await.unwrap()
+    }
+
+    /// What was received and not looked at.
+    pub fn buffered(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.rest)
     }
 
     /// `len` bytes of a body.

@@ -42,7 +42,7 @@ pub fn believed(dir: &TempDir) -> Files {
 
 /// Serves a tree that is [`believed`].
 pub async fn believing(dir: &TempDir) -> SocketAddr {
-    middleware(dir, |_, bytes| bytes).await
+    serve(dir, SEND_BUFFER, |_, bytes| bytes).await
 }
 
 /// As [`believing`], with something that handles every frame of the files that are not `/fine`.
@@ -50,8 +50,15 @@ pub async fn middleware<F>(dir: &TempDir, handle: F) -> SocketAddr
 where
     F: Fn(&mut Context<'_>, Bytes) -> Bytes + Clone + Send + Unpin + 'static,
 {
+    serve(dir, None, handle).await
+}
+
+async fn serve<F>(dir: &TempDir, send_buffer: Option<usize>, handle: F) -> SocketAddr
+where
+    F: Fn(&mut Context<'_>, Bytes) -> Bytes + Clone + Send + Unpin + 'static,
+{
     let files = believed(dir);
-    start_with(SEND_BUFFER, move |request| {
+    start_with(send_buffer, move |request| {
         let (files, handle) = (files.clone(), handle.clone());
         async move {
             match request.uri().path() {
@@ -103,4 +110,3 @@ pub fn truncate(path: &Path, len: usize) {
 pub async fn lives(addr: SocketAddr) {
     assert_eq!(Raw::connect(addr).await.get("/fine").await, (200, b"fine".to_vec()));
 }
-
