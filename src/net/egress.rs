@@ -233,6 +233,9 @@ impl Egress {
         if self.gather.limit.is_zero() || state.queue.len() + offered > self.gather.high {
             return false;
         }
+        if slices.iter().any(|slice| self.wire.continues(slice)) {
+            return false;
+        }
         if !state.blocked && self.peer_spoke.load(Ordering::Relaxed) {
             self.peer_spoke.store(false, Ordering::Relaxed);
             return false;

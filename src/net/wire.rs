@@ -3,6 +3,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use rustix::io::Errno;
@@ -23,6 +24,8 @@ const SENDFILE_MAX: usize = 1 << 20;
 pub(super) struct Wire {
     io: AsyncFd<OwnedFd>,
     writable: Waker,
+    /// The address at which the latest `sendfile` ended. Read and written by whoever holds the stream's lock.
+    left_off: AtomicUsize,
 }
 
 /// Why nothing more can be sent; kept because errors surface on later calls.
@@ -56,11 +59,24 @@ impl Wire {
     /// Panics outside of a tokio runtime with I/O enabled.
     #[track_caller]
     pub(super) fn new(socket: OwnedFd, writable: Waker) -> io::Result<Self> {
-        Ok(Self { io: socket::watch(socket, Interest::READABLE | Interest::WRITABLE)?, writable })
+        let io = socket::watch(socket, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Self { io, writable, left_off: AtomicUsize::new(0) })
     }
 
     pub(super) fn io(&self) -> &AsyncFd<OwnedFd> {
         &self.io
+    }
+
+    /// Whether `slice` goes by `sendfile`: because it is long, or because it goes on where one has ended. The rest of a
+    /// frame that left in pieces is best not read at all: reading maps pages that nobody else needs, and reads zeros
+    /// where the file has ended in the middle of a page.
+    pub(super) fn is_sent_from_file(&self, slice: &[u8]) -> bool {
+        origin::is_sent_from_file(slice) || self.continues(slice)
+    }
+
+    /// Whether `slice` begins where the latest `sendfile` has ended.
+    pub(super) fn continues(&self, slice: &[u8]) -> bool {
+        slice.as_ptr() as usize == self.left_off.load(Ordering::Relaxed) && origin::file_of(slice).is_some()
     }
 
     /// Sends `queue` as far as the socket takes it. `None` says that it is full and that the waker is armed.
@@ -107,8 +123,8 @@ impl Wire {
         let mut offered = queue.len();
         let mut file = None;
         for slice in slices.iter().filter(|s| !s.is_empty()) {
-            if origin::is_sent_from_file(slice) {
-                file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, slice.len()));
+            if self.is_sent_from_file(slice) {
+                file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, &**slice));
                 break;
             }
             if used == IOV_LIMIT {
@@ -131,9 +147,12 @@ impl Wire {
                 return Ok(Some(sent));
             }
         }
-        let Some((fd, offset, len)) = file else { return Ok(Some(sent)) };
-        match self.send_file(fd, offset, len)? {
-            Some(n) => Ok(Some(sent + n)),
+        let Some((fd, offset, slice)) = file else { return Ok(Some(sent)) };
+        match self.send_file(fd, offset, slice.len())? {
+            Some(n) => {
+                self.left_off.store(slice.as_ptr() as usize + n, Ordering::Relaxed);
+                Ok(Some(sent + n))
+            }
             None => Ok(Some(sent).filter(|&n| n > 0)),
         }
     }
