@@ -3,14 +3,15 @@
 //! The server is a process of its own: this program, started anew.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use millstream::http::Files;
 use tokio::io::AsyncReadExt;
+use tokio::net::TcpSocket;
 
 mod support;
 use support::http::{Flavour, Raw, ask, pages, start, watched};
@@ -73,6 +74,8 @@ fn serve(dir: &Path, flavour: usize) {
 
 struct Server {
     child: Child,
+    /// Kept open, because the child goes on printing.
+    _lines: Lines<BufReader<ChildStdout>>,
     addr: SocketAddr,
 }
 
@@ -88,7 +91,7 @@ impl Server {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let addr = lines.find_map(|line| Some(line.unwrap().strip_prefix("listening ")?.parse().unwrap()));
-        Self { child, addr: addr.expect("the server's address") }
+        Self { child, _lines: lines, addr: addr.expect("the server's address") }
     }
 
     /// Its memory in KiB, by the names of proc_pid_status(5).
@@ -116,7 +119,11 @@ impl Drop for Server {
 
 /// Downloads and compares a file of blocks.
 async fn download(addr: SocketAddr, path: &str, block: &[u8], slow: bool) {
-    let mut client = if slow { Raw::connect_narrow(addr).await } else { Raw::connect(addr).await };
+    let socket = TcpSocket::new_v4().unwrap();
+    if slow {
+        socket.set_recv_buffer_size(32 << 10).unwrap();
+    }
+    let mut client = Raw::over(socket.connect(addr).await.unwrap());
     client.ask(path).await;
     let len = client.head().await.content_length();
     let first = client.buffered();
