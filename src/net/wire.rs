@@ -84,7 +84,7 @@ impl Wire {
         while !queue.is_empty() {
             let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
             let sent = match queue.front(&mut iov) {
-                Front::Memory { slices, more } => self.send(|fd| call::send(fd, &iov[..slices], more))?,
+                Front::Memory { slices, more } => self.send_memory(&iov[..slices], more)?,
                 Front::File { file, offset, len } => self.send_file(file, offset, len)?,
                 Front::Empty => break,
             };
@@ -138,7 +138,7 @@ impl Wire {
         if used > 0 {
             // The last segment of a head stays open for the file behind it.
             let more = file.is_some();
-            match self.send(|fd| call::send(fd, &iov[..used], more))? {
+            match self.send_memory(&iov[..used], more)? {
                 Some(n) => sent = n,
                 None => return Ok(None),
             }
@@ -155,6 +155,16 @@ impl Wire {
             }
             None => Ok(Some(sent).filter(|&n| n > 0)),
         }
+    }
+
+    fn send_memory(&self, slices: &[IoSlice<'_>], more: bool) -> Result<Option<usize>, Failure> {
+        let sent = self.send(|fd| call::send(fd, slices, more))?;
+        // The kernel refuses what a mapping has lost, but not the zeros that another reader was given in its place.
+        // Asked after the call, so that no zeros can come in between.
+        if sent.is_some() && slices.iter().any(|slice| origin::is_torn(slice)) {
+            return Err(Failure::Torn);
+        }
+        Ok(sent)
     }
 
     fn send_file(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Option<usize>, Failure> {
