@@ -115,6 +115,9 @@ fn what_lies_outside_or_is_no_file_is_not_found() {
         for target in ["/fine", "http://mill/fine", "http://other.example/fine"] {
             assert_eq!(client.get(target).await, (200, b"fine".to_vec()), "{target}");
         }
+        // A link that stays inside is none of the directory's files either, unless that was asked for.
+        client.ask("/in").await;
+        assert_eq!(client.head().await.status, 404);
         assert_eq!(client.get("/sub/file").await, (200, b"sub/file".to_vec()));
         assert_eq!(client.get("/%66ine").await, (200, b"fine".to_vec()));
     });

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::task::coop;
 
 mod support;
-use support::http::{H2, Raw, h1, h2, narrow, on_both, request, whole};
-use support::tree::{KEPT, LARGE, believing, lives, middleware, tree, truncate};
+use support::http::{H2, Raw, ask, h1, h2, narrow, on_both, request, start, whole};
+use support::tree::{Handled, KEPT, LARGE, SEND_BUFFER, believed, believing, lives, middleware, serve, tree, truncate};
 
 /// An HTTP/2 client whose windows hold little of a file.
 async fn narrow_h2(addr: SocketAddr) -> H2 {
@@ -187,4 +188,63 @@ fn a_file_truncated_before_another_thread_copies_it_is_no_response() {
             lives(addr).await;
         }
     });
+}
+
+#[test]
+fn zeros_that_one_response_met_do_not_end_another() {
+    on_both(async || {
+        let (dir, bytes) = tree();
+        let path = dir.path().join("kept");
+        let addr = serve(&dir, SEND_BUFFER, move |_, bytes| {
+            truncate(&path, 0);
+            Bytes::copy_from_slice(&bytes)
+        })
+        .await;
+        let mut slow = Raw::connect_narrow(addr).await;
+        slow.ask("/kept?plain").await;
+        assert_eq!(slow.head().await.content_length(), KEPT);
+        // Both are sent from one mapping. The second one's layer reads what the file has no more and is given zeros.
+        let mut other = Raw::connect(addr).await;
+        other.ask("/kept").await;
+        if other.try_head().await.is_ok() {
+            cut(&mut other, KEPT).await;
+        }
+        let got = cut(&mut slow, KEPT).await;
+        assert!(bytes.starts_with(&got), "zeros among the first {}", got.len());
+        lives(addr).await;
+    });
+}
+
+#[test]
+fn a_mapping_that_was_torn_stays_so_when_its_file_grows_again() {
+    on_both(async || {
+        for (name, len) in [("kept", KEPT), ("large", LARGE)] {
+            let (dir, bytes) = tree();
+            let (files, path, again) = (believed(&dir), dir.path().join(name), bytes[..len].to_vec());
+            let addr = start(move |request| {
+                let (files, path, again) = (files.clone(), path.clone(), again.clone());
+                async move {
+                    let answer = ask(&files, &request, |inner| Handled::new(inner, copy)).await;
+                    // Between the answer and its first byte somebody reads, too late, the file that is being rewritten.
+                    let Ok(other) = files.get(request.method(), request.uri(), request.headers()).await;
+                    let frame = other.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
+                    truncate(&path, 0);
+                    std::thread::scope(|scope| scope.spawn(|| assert_eq!(frame[..], vec![0; frame.len()])).join())
+                        .unwrap();
+                    std::fs::write(&path, again).unwrap();
+                    answer
+                }
+            })
+            .await;
+            if let Ok(answer) = h1(addr).await.send_request(request(&format!("/{name}"))).await
+                && let Ok(got) = whole(answer).await
+            {
+                assert!(got == bytes[..len], "zeros for a whole {name}");
+            }
+        }
+    });
+}
+
+fn copy(_: &mut Context<'_>, bytes: Bytes) -> Bytes {
+    Bytes::copy_from_slice(&bytes)
 }

@@ -45,7 +45,7 @@ pub async fn believing(dir: &TempDir) -> SocketAddr {
     serve(dir, SEND_BUFFER, |_, bytes| bytes).await
 }
 
-/// As [`believing`], with something that handles every frame of the files that are not `/fine`.
+/// As [`believing`], with something that handles every frame of files other than `/fine`, unless the query is `plain`.
 pub async fn middleware<F>(dir: &TempDir, handle: F) -> SocketAddr
 where
     F: Fn(&mut Context<'_>, Bytes) -> Bytes + Clone + Send + Unpin + 'static,
@@ -53,7 +53,8 @@ where
     serve(dir, None, handle).await
 }
 
-async fn serve<F>(dir: &TempDir, send_buffer: Option<usize>, handle: F) -> SocketAddr
+/// As [`middleware`], with accepted sockets that have a send buffer of `send_buffer` bytes.
+pub async fn serve<F>(dir: &TempDir, send_buffer: Option<usize>, handle: F) -> SocketAddr
 where
     F: Fn(&mut Context<'_>, Bytes) -> Bytes + Clone + Send + Unpin + 'static,
 {
@@ -61,10 +62,10 @@ where
     start_with(send_buffer, move |request| {
         let (files, handle) = (files.clone(), handle.clone());
         async move {
-            match request.uri().path() {
-                "/fine" => ask(&files, &request, |body| body).await,
+            match (request.uri().path(), request.uri().query()) {
+                ("/fine", _) | (_, Some("plain")) => ask(&files, &request, |body| body).await,
                 _ => {
-                    let mut answer = ask(&files, &request, |inner| Handled { inner, handle }).await;
+                    let mut answer = ask(&files, &request, |inner| Handled::new(inner, handle)).await;
                     if request.uri().query() == Some("chunked") {
                         // As layers do that change the length.
                         answer.headers_mut().remove(CONTENT_LENGTH);
@@ -79,9 +80,15 @@ where
 }
 
 /// A body whose frames go through somebody's hands.
-struct Handled<F> {
+pub struct Handled<F> {
     inner: FileBody,
     handle: F,
+}
+
+impl<F> Handled<F> {
+    pub fn new(inner: FileBody, handle: F) -> Self {
+        Self { inner, handle }
+    }
 }
 
 impl<F: Fn(&mut Context<'_>, Bytes) -> Bytes + Unpin> Body for Handled<F> {
