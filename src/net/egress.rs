@@ -203,6 +203,11 @@ impl Egress {
         let offered = slices.iter().map(|s| s.len()).sum();
         if self.gathers(&state, slices, offered) {
             state.enqueue(slices);
+            // Short slices are copied, and that may be what meets the end of their file.
+            if map::take_touched_torn() || slices.iter().any(|slice| origin::is_torn(slice)) {
+                self.fail(&mut state, Failure::Torn);
+                return Poll::Ready(Err(Failure::Torn.into()));
+            }
             self.turn.wrote();
             let flush = state.needs_flush();
             drop(state);

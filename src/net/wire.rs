@@ -158,13 +158,14 @@ impl Wire {
     }
 
     fn send_memory(&self, slices: &[IoSlice<'_>], more: bool) -> Result<Option<usize>, Failure> {
-        let sent = self.send(|fd| call::send(fd, slices, more))?;
-        // The kernel refuses what a mapping has lost, but not the zeros that another reader was given in its place.
-        // Asked after the call, so that no zeros can come in between.
-        if sent.is_some() && slices.iter().any(|slice| origin::is_torn(slice)) {
+        // The kernel refuses what a mapping has lost, but not the zeros that another reader was given in its place. These
+        // may come while the call runs, so it is asked again afterwards.
+        let torn = || slices.iter().any(|slice| origin::is_torn(slice));
+        if torn() {
             return Err(Failure::Torn);
         }
-        Ok(sent)
+        let sent = self.send(|fd| call::send(fd, slices, more))?;
+        if sent.is_some() && torn() { Err(Failure::Torn) } else { Ok(sent) }
     }
 
     fn send_file(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Option<usize>, Failure> {
