@@ -70,9 +70,11 @@ async fn frame(file: &OpenFile, len: usize) -> Bytes {
 
 #[test]
 fn a_torn_file_ends_a_stream_by_a_reset() {
+    const COPIED: usize = 40 << 10;
+    const QUEUED: usize = 41 << 10;
     on_both(async || {
-        // Sent from the file, from the mapping, and as a copy.
-        for len in [1 << 20, 100 << 10, 40 << 10] {
+        // Sent from the file and from the mapping, copied before it is written and while it is queued.
+        for len in [1 << 20, 100 << 10, COPIED, QUEUED] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("file");
             std::fs::write(&path, pages(len)).unwrap();
@@ -80,9 +82,15 @@ fn a_torn_file_ends_a_stream_by_a_reset() {
             let (mut ours, mut theirs) = pair().await;
             truncate(&path, 0);
             let written = match len {
-                40_960 => ours.write_all(&frame.to_vec()).await,
+                COPIED => ours.write_all(&frame.to_vec()).await,
+                QUEUED => ours.write_all(&frame[..1000]).await,
                 _ => ours.write_all(&frame).await,
             };
+            // Nobody else of this thread is blamed.
+            let (mut other, mut peer) = pair().await;
+            other.write_all(b"unharmed").await.unwrap();
+            let mut got = [0; 8];
+            peer.read_exact(&mut got).await.unwrap();
             // What was queued fails when it is sent.
             let error = match written {
                 Ok(()) => ours.flushed().await.expect_err("the file is gone"),
