@@ -118,6 +118,12 @@ pub(crate) fn is_known(bytes: &[u8]) -> bool {
     map::range().is_ok_and(|range| range.granule_of(bytes.as_ptr() as usize).is_some())
 }
 
+/// Whether `bytes` lie in a mapping that somebody found torn: they may hold zeros that no file ever had.
+#[inline]
+pub(crate) fn is_torn(bytes: &[u8]) -> bool {
+    map::range().is_ok_and(|range| range.is_torn_at(bytes.as_ptr() as usize))
+}
+
 #[inline]
 fn mapping_of(bytes: &[u8]) -> Option<(&Mapping, usize)> {
     if bytes.is_empty() {

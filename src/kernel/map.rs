@@ -91,6 +91,12 @@ impl Range {
         (offset < LEN.load(Ordering::Relaxed)).then_some(offset / GRANULE)
     }
 
+    /// Whether `addr` lies in a granule whose file was found shorter than its mapping by someone who read it.
+    #[inline]
+    pub(crate) fn is_torn_at(&self, addr: usize) -> bool {
+        self.granule_of(addr).is_some_and(|index| TORN[index].load(Ordering::Acquire))
+    }
+
     /// Granules that can still be taken.
     pub(crate) fn available(&self) -> usize {
         let free = self.free.lock().unwrap_or_else(|e| e.into_inner());
@@ -108,6 +114,8 @@ impl Range {
             }
             None => return Err(Errno::NOMEM.into()),
         };
+        // What an earlier owner met is not the next one's affair.
+        TORN[index].store(false, Ordering::Relaxed);
         Ok(Granule { range: self, index })
     }
 }
@@ -138,7 +146,6 @@ impl Granule {
     /// Maps `len` bytes of `file` from `offset`, a multiple of the page size, for reading.
     pub(crate) fn map_file(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<()> {
         assert!(len <= GRANULE, "internal: {len} bytes do not fit a granule");
-        TORN[self.index].store(false, Ordering::Relaxed);
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: by the invariants of this file the target addresses are ours alone and nothing refers to them yet.
         unsafe { rustix::mm::mmap(self.start().cast(), len, ProtFlags::READ, flags, file, offset) }?;
@@ -227,11 +234,12 @@ fn patch(addr: usize) -> bool {
     }
     let start = ptr::with_exposed_provenance_mut(base + index * GRANULE + from);
     let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    // Before the zeros are there: whoever has read one and then asks is told.
+    TORN[index].store(true, Ordering::Release);
     // SAFETY: the pages lie in a granule with a file mapped; its readers see zeros where the file has nothing to give.
     if unsafe { rustix::mm::mmap_anonymous(start, mapped - from, ProtFlags::READ, flags) }.is_err() {
         return false;
     }
-    TORN[index].store(true, Ordering::Release);
     TOUCHED.with(|touched| touched.set(true));
     true
 }

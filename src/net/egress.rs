@@ -177,20 +177,21 @@ impl Egress {
 
     /// Takes bytes of `slices` in order; says how many. `Pending` means none: the task is woken when there is room.
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        if map::take_touched_torn() {
+            // Whoever writes this has just read zeros where its file has ended: it must not pass for the whole. Asked
+            // before anything can make the task yield, or the next task of this thread would be blamed.
+            self.fail(&mut self.state(), Failure::Torn);
+        }
         let progress = ready!(coop::poll_proceed(cx));
         let mut state = self.state();
-        if map::take_touched_torn() {
-            // Whoever wrote this has just read zeros where its file has ended: it must not pass for the whole.
-            self.fail(&mut state, Failure::Torn);
-        }
         if let Some(failure) = state.failure {
             return Poll::Ready(Err(failure.into()));
         }
         let offered = slices.iter().map(|s| s.len()).sum();
         if self.gathers(&state, slices, offered) {
             state.enqueue(slices);
-            if map::take_touched_torn() {
-                // The copy itself has met the end of a file.
+            // Short slices are copied, and that may be what meets the end of their file.
+            if map::take_touched_torn() || slices.iter().any(|slice| origin::is_torn(slice)) {
                 self.fail(&mut state, Failure::Torn);
                 return Poll::Ready(Err(Failure::Torn.into()));
             }

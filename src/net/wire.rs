@@ -68,7 +68,7 @@ impl Wire {
         while !queue.is_empty() {
             let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
             let sent = match queue.front(&mut iov) {
-                Front::Memory { slices, more } => self.send(|fd| call::send(fd, &iov[..slices], more))?,
+                Front::Memory { slices, more } => self.send_memory(&iov[..slices], more)?,
                 Front::File { file, offset, len } => self.send_file(file, offset, len)?,
                 Front::Empty => break,
             };
@@ -85,7 +85,7 @@ impl Wire {
     pub(super) fn send_through(&self, queue: &mut Queue, slices: &[IoSlice<'_>]) -> Result<Option<usize>, Failure> {
         if queue.is_empty() && slices.len() <= IOV_LIMIT && !slices.iter().any(|s| origin::is_of_long_mapping(s)) {
             // The common case, an answer from memory: the caller's slices as they are.
-            return self.send(|fd| call::send(fd, slices, false));
+            return self.send_memory(slices, false);
         }
         loop {
             if !queue.fits_one_call(IOV_LIMIT) && self.send_queue(queue)?.is_none() {
@@ -126,7 +126,7 @@ impl Wire {
         if used > 0 {
             // The last segment of a head stays open for the file behind it.
             let more = file.is_some();
-            match self.send(|fd| call::send(fd, &iov[..used], more))? {
+            match self.send_memory(&iov[..used], more)? {
                 Some(n) => sent = n,
                 None => return Ok(None),
             }
@@ -140,6 +140,17 @@ impl Wire {
             Some(n) => Ok(Some(sent + n)),
             None => Ok(Some(sent).filter(|&n| n > 0)),
         }
+    }
+
+    fn send_memory(&self, slices: &[IoSlice<'_>], more: bool) -> Result<Option<usize>, Failure> {
+        // The kernel refuses what a mapping has lost, but not the zeros that another reader was given in its place. These
+        // may come while the call runs, so it is asked again afterwards.
+        let torn = || slices.iter().any(|slice| origin::is_torn(slice));
+        if torn() {
+            return Err(Failure::Torn);
+        }
+        let sent = self.send(|fd| call::send(fd, slices, more))?;
+        if sent.is_some() && torn() { Err(Failure::Torn) } else { Ok(sent) }
     }
 
     fn send_file(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Option<usize>, Failure> {

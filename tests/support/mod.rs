@@ -1,6 +1,9 @@
 //! What several test programs share.
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
+pub mod http;
+pub mod tree;
+
 use std::time::Duration;
 
 use millstream::net::{TcpListener, TcpStream};

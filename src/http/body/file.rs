@@ -1,9 +1,11 @@
 //! A file, a range of it, or several, as a response body.
 //!
 //! Invariants:
-//! 1. `left` is exactly what the body will still deliver; `size_hint` says so and `is_end_stream` is `left == 0`.
+//! 1. `left` is exactly what the body will still deliver, and `size_hint` says so.
 //! 2. A body ends cleanly only at `left == 0`. When the file has less to give, the last thing it yields is an error, at
 //!    which hyper aborts the connection, so that no client takes a part for the whole.
+//! 3. After mapped frames the end is told by a poll of its own, when whoever copies them has met what was torn. A layer
+//!    may do that on another thread than the one that sends the copy, where the stream does not learn of it.
 
 use std::io;
 use std::ops::{Range, RangeBounds};
@@ -42,6 +44,8 @@ pub struct FileBody {
 enum Inner {
     /// Nothing to come, or failed.
     Done,
+    /// The frame of a kept file was handed out; it may yet be torn.
+    Sent(Arc<Whole>),
     /// One frame, ready.
     Ready(Bytes),
     /// One frame of a file that is kept for many responses.
@@ -114,16 +118,18 @@ impl FileBody {
     }
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        match &mut self.inner {
-            Inner::Done => Poll::Ready(None),
-            Inner::Stream(stream) => Poll::Ready(ready!(stream.poll_bytes(cx)).transpose()),
-            Inner::Ready(_) | Inner::Kept(..) => Poll::Ready(match std::mem::replace(&mut self.inner, Inner::Done) {
-                Inner::Ready(bytes) => Some(Ok(bytes)),
-                Inner::Kept(_, whole) if whole.mapping.is_torn() => Some(Err(whole.file.short())),
-                Inner::Kept(bytes, _) => Some(Ok(bytes)),
-                Inner::Done | Inner::Stream(_) => None,
-            }),
+        if let Inner::Stream(stream) = &mut self.inner {
+            return if self.left > 0 { stream.poll_bytes(cx).map(Result::transpose) } else { stream.poll_end() };
         }
+        Poll::Ready(match std::mem::replace(&mut self.inner, Inner::Done) {
+            Inner::Ready(bytes) => Some(Ok(bytes)),
+            Inner::Kept(_, whole) | Inner::Sent(whole) if whole.mapping.is_torn() => Some(Err(whole.file.short())),
+            Inner::Kept(bytes, whole) => {
+                self.inner = Inner::Sent(whole);
+                Some(Ok(bytes))
+            }
+            Inner::Done | Inner::Sent(_) | Inner::Stream(_) => None,
+        })
     }
 }
 
@@ -150,6 +156,10 @@ impl Stream {
         }
         self.reader.poll_next(cx, &mut self.range).map_ok(Some)
     }
+
+    fn poll_end(&mut self) -> Poll<Option<io::Result<Bytes>>> {
+        Poll::Ready(self.reader.torn().map(Err))
+    }
 }
 
 impl Part {
@@ -167,17 +177,10 @@ impl Body for FileBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
-        if this.left == 0 {
-            return Poll::Ready(None);
-        }
         Poll::Ready(match ready!(this.poll_bytes(cx)) {
             Some(Ok(bytes)) => {
                 debug_assert!(!bytes.is_empty() && bytes.len() as u64 <= this.left);
                 this.left -= bytes.len() as u64;
-                if this.left == 0 {
-                    // The file and the mapping go as soon as they can, not when hyper drops the body.
-                    this.inner = Inner::Done;
-                }
                 Some(Ok(Frame::data(bytes)))
             }
             Some(Err(e)) => {
@@ -188,12 +191,19 @@ impl Body for FileBody {
                 this.inner = Inner::Done;
                 Some(Err(e))
             }
-            None => None,
+            None => {
+                this.inner = Inner::Done;
+                None
+            }
         })
     }
 
     fn is_end_stream(&self) -> bool {
         self.left == 0
+            && match &self.inner {
+                Inner::Stream(stream) => !stream.reader.is_mapped(),
+                inner => !matches!(inner, Inner::Sent(_)),
+            }
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -223,6 +233,7 @@ mod tests {
     use http_body_util::BodyExt;
     use proptest::prelude::*;
     use std::io::Write;
+    use std::os::unix::fs::FileExt;
 
     fn file(bytes: &[u8]) -> OpenFile {
         let mut file = tempfile::tempfile().unwrap();
@@ -238,8 +249,9 @@ mod tests {
             assert!(!data.is_empty());
             all.extend_from_slice(&data);
             assert_eq!(body.size_hint().exact().unwrap() + all.len() as u64, promised);
-            assert_eq!(body.is_end_stream(), all.len() as u64 == promised);
+            assert!(!body.is_end_stream() || all.len() as u64 == promised);
         }
+        assert!(body.is_end_stream());
         assert_eq!(all.len() as u64, promised, "a clean end before the promised length");
         Ok(all)
     }
@@ -278,6 +290,25 @@ mod tests {
         let error = collect(body).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         assert!(collect(FileBody::kept(&whole, 5..10)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_mapping_torn_after_its_last_frame_fails_the_end() {
+        let mut std_file = tempfile::tempfile().unwrap();
+        std_file.write_all(&[b'x'; 100_000]).unwrap();
+        let mapping = Mapping::new(Arc::new(std_file.try_clone().unwrap()), 0, 100_000).unwrap();
+        let file = OpenFile::from_std(std_file.try_clone().unwrap()).unwrap();
+        let parts = FileBody::parts(&file, None, vec![Part::File(0..100_000)]);
+        let whole = Arc::new(Whole::new(file.clone(), mapping));
+        for mut body in [FileBody::kept(&whole, ..), file.body(..), parts] {
+            std_file.write_all_at(&[b'x'; 100_000], 0).unwrap();
+            let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert_eq!((frame.len(), body.is_end_stream()), (100_000, false));
+            std_file.set_len(10).unwrap();
+            assert_eq!(std::hint::black_box(&frame)[99_999], 0);
+            assert!(body.frame().await.unwrap().is_err());
+            assert!(body.frame().await.is_none());
+        }
     }
 
     proptest! {

@@ -73,6 +73,16 @@ impl Reader {
         Self { file, window: whole.map(|mapping| Window::new(mapping, 0)), maps: true, job: None }
     }
 
+    /// Whether the latest frames lie in a mapping.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.window.is_some()
+    }
+
+    /// The error of a body whose frames lie in a mapping that was torn.
+    pub(super) fn torn(&self) -> Option<io::Error> {
+        self.window.as_ref().filter(|window| window.mapping.is_torn()).map(|_| self.file.short())
+    }
+
     /// Takes the next frame off the front of `range`, which must not be empty, and starts to warm what follows it.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>, range: &mut Range<u64>) -> Poll<io::Result<Bytes>> {
         let bytes = loop {
@@ -87,8 +97,8 @@ impl Reader {
             }
         };
         // Also after a job: another body of the same mapping may have met the end.
-        if self.window.as_ref().is_some_and(|window| window.mapping.is_torn()) {
-            return Poll::Ready(Err(self.file.short()));
+        if let Some(torn) = self.torn() {
+            return Poll::Ready(Err(torn));
         }
         range.start += bytes.len() as u64;
         self.look_ahead(range)?;

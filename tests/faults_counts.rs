@@ -1,0 +1,95 @@
+//! Many event streams on one connection take few calls. Counters are the process's: one test, and nothing else.
+
+use std::future::ready;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::Response;
+use hyper::body::Frame;
+use millstream::observe::Snapshot;
+use tokio::sync::watch;
+
+mod support;
+use support::http::{Flavour, boxed, h2, request, start, watched};
+
+const STREAMS: usize = 20;
+const EVENTS: usize = 500;
+const EVENT: usize = 300;
+
+/// What stream `id` says at tick `n`.
+fn event(id: usize, n: usize) -> Bytes {
+    let mut text = format!("id: {n}\ndata: stream {id}, ");
+    while text.len() < EVENT - 2 {
+        text.push(char::from(b'a' + ((id + n + text.len()) % 26) as u8));
+    }
+    text.push_str("\n\n");
+    text.into()
+}
+
+/// One connection, all streams ticking; gives how many calls the server made to send.
+async fn tick() -> Snapshot {
+    let (ticks, ticking) = watch::channel(0);
+    let addr = start(move |request| {
+        let id: usize = request.uri().path()[1..].parse().unwrap();
+        let frames = stream::unfold((ticking.clone(), 0), move |(mut ticking, n)| async move {
+            if n == EVENTS {
+                return None;
+            }
+            ticking.wait_for(|&tick| tick > n).await.unwrap();
+            Some((Ok::<_, io::Error>(Frame::data(event(id, n))), (ticking, n + 1)))
+        });
+        ready(Response::new(boxed(StreamBody::new(Box::pin(frames)))))
+    })
+    .await;
+    let mut client = h2(addr).await;
+    let mut answers = Vec::new();
+    for id in 0..STREAMS {
+        answers.push(client.send_request(request(&format!("/{id}"))).await.unwrap());
+    }
+    let before = Snapshot::now();
+    let received = Arc::new(tokio::sync::Semaphore::new(0));
+    let mut readers = Vec::new();
+    for (id, mut answer) in answers.into_iter().enumerate() {
+        let received = Arc::clone(&received);
+        readers.push(tokio::spawn(async move {
+            let mut got = Vec::new();
+            let mut n = 0;
+            while let Some(frame) = answer.body_mut().frame().await {
+                got.extend_from_slice(&frame.unwrap().into_data().unwrap());
+                while got.len() >= EVENT {
+                    assert!(got[..EVENT] == event(id, n), "event {n} of stream {id}");
+                    got.drain(..EVENT);
+                    received.add_permits(1);
+                    n += 1;
+                }
+            }
+            assert_eq!((n, got.len()), (EVENTS, 0), "stream {id}");
+        }));
+    }
+    for tick in 1..=EVENTS {
+        ticks.send(tick).unwrap();
+        // The next tick is not before everyone has this one: no two ticks can share a call.
+        received.acquire_many(STREAMS as u32).await.unwrap().forget();
+        tokio::time::sleep(Duration::from_micros(100)).await;
+    }
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    Snapshot::now().since(&before)
+}
+
+#[test]
+fn ten_thousand_events_of_twenty_streams_take_a_thousand_calls() {
+    watched(|| {
+        for flavour in Flavour::BOTH {
+            let counted = flavour.runtime().block_on(tick());
+            println!("on {flavour:?}: {} calls for {} events", counted.writes, STREAMS * EVENTS);
+            assert!(counted.writes <= 2 * EVENTS as u64, "{counted}");
+            assert!(counted.bytes_written >= (STREAMS * EVENTS * EVENT) as u64, "{counted}");
+        }
+    });
+}

@@ -1,0 +1,145 @@
+//! A long download costs the server no memory, however slowly it is read.
+//!
+//! The server is a process of its own: this program, started anew.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use millstream::http::Files;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpSocket;
+
+mod support;
+use support::http::{Flavour, Raw, ask, pages, start, watched};
+
+const DIR: &str = "MILLSTREAM_TEST_SERVED_DIR";
+const FLAVOUR: &str = "MILLSTREAM_TEST_FLAVOUR";
+const NAME: &str = "a_download_of_100_mib_costs_the_server_less_than_8";
+
+const MIB: usize = 1 << 20;
+const FILE: usize = 100 * MIB;
+/// Part of the file that repeats.
+const BLOCK: usize = 4 * MIB;
+/// Most that the server's memory may grow, in KiB.
+const GROWTH: u64 = 8 << 10;
+
+#[test]
+fn a_download_of_100_mib_costs_the_server_less_than_8() {
+    if let Some(dir) = std::env::var_os(DIR) {
+        return serve(Path::new(&dir), std::env::var(FLAVOUR).unwrap().parse().unwrap());
+    }
+    watched(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let block = pages(BLOCK);
+        let mut file = std::fs::File::create(dir.path().join("large")).unwrap();
+        for _ in 0..FILE / BLOCK {
+            file.write_all(&block).unwrap();
+        }
+        std::fs::write(dir.path().join("warm"), &block).unwrap();
+        for flavour in 0..Flavour::BOTH.len() {
+            let mut server = Server::start(dir.path(), flavour);
+            let runtime = Flavour::CurrentThread.runtime();
+            // What is set up once is not growth.
+            runtime.block_on(download(server.addr, "/warm", &block, true));
+            for slow in [false, true] {
+                let before = server.memory();
+                runtime.block_on(download(server.addr, "/large", &block, slow));
+                let after = server.memory();
+                let growth = after["VmHWM"].saturating_sub(before["VmRSS"]);
+                println!("{:?}, slow {slow}: peak {growth} KiB above {before:?}", Flavour::BOTH[flavour]);
+                assert!(growth < GROWTH, "{before:?} {after:?}");
+            }
+            server.end();
+        }
+    });
+}
+
+/// Serves `dir` until the standard input ends.
+fn serve(dir: &Path, flavour: usize) {
+    Flavour::BOTH[flavour].runtime().block_on(async {
+        let files = Files::new(dir).unwrap();
+        let addr = start(move |request| {
+            let files = files.clone();
+            async move { ask(&files, &request, |body| body).await }
+        })
+        .await;
+        println!("\nlistening {addr}");
+        tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().unwrap();
+    });
+}
+
+struct Server {
+    child: Child,
+    /// Kept open, because the child goes on printing.
+    _lines: Lines<BufReader<ChildStdout>>,
+    addr: SocketAddr,
+}
+
+impl Server {
+    fn start(dir: &Path, flavour: usize) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--nocapture"])
+            .env(DIR, dir)
+            .env(FLAVOUR, flavour.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let addr = lines.find_map(|line| Some(line.unwrap().strip_prefix("listening ")?.parse().unwrap()));
+        Self { child, _lines: lines, addr: addr.expect("the server's address") }
+    }
+
+    /// Its memory in KiB, by the names of proc_pid_status(5).
+    fn memory(&self) -> HashMap<String, u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let rows = status.lines().filter_map(|line| line.split_once(':'));
+        rows.filter(|(name, _)| ["VmHWM", "VmRSS", "RssAnon", "RssFile"].contains(name))
+            .map(|(name, value)| (name.to_owned(), value.trim().trim_end_matches(" kB").parse().unwrap()))
+            .collect()
+    }
+
+    fn end(&mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Also when an assertion failed. Ended already, it cannot be killed, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Downloads and compares a file of blocks.
+async fn download(addr: SocketAddr, path: &str, block: &[u8], slow: bool) {
+    let socket = TcpSocket::new_v4().unwrap();
+    if slow {
+        socket.set_recv_buffer_size(32 << 10).unwrap();
+    }
+    let mut client = Raw::over(socket.connect(addr).await.unwrap());
+    client.ask(path).await;
+    let len = client.head().await.content_length();
+    let first = client.buffered();
+    assert!(block.starts_with(&first));
+    let mut at = first.len();
+    let mut buf = vec![0; 64 << 10];
+    while at < len {
+        let offset = at % BLOCK;
+        let room = buf.len().min(BLOCK - offset);
+        let n = client.io.read(&mut buf[..room]).await.unwrap();
+        assert!(n > 0 && buf[..n] == block[offset..offset + n], "wrong bytes at {at}");
+        // Now and then a reader has something else to do.
+        if slow && (at + n) / (256 << 10) > at / (256 << 10) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        at += n;
+    }
+    assert_eq!(at, len);
+}

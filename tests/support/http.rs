@@ -1,0 +1,330 @@
+//! Servers of ours and raw clients for tests over real sockets.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+use std::panic::resume_unwind;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, header};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use millstream::{http, net::TcpListener};
+use sha2::{Digest, Sha256};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+
+pub type BoxError = Box<dyn Error + Send + Sync>;
+pub type AnyBody = UnsyncBoxBody<Bytes, BoxError>;
+pub type Answer = Response<AnyBody>;
+
+/// No test runs longer, whatever goes wrong in it.
+const WATCHDOG: Duration = Duration::from_secs(30);
+
+/// Runs `test` on a thread of its own and fails if it hangs.
+pub fn watched(test: impl FnOnce() + Send + 'static) {
+    let (done, wait) = mpsc::sync_channel::<()>(1);
+    let thread = std::thread::spawn(move || {
+        // Dropped, and so told, also when the test panics.
+        let _done = done;
+        test();
+    });
+    let hangs = matches!(wait.recv_timeout(WATCHDOG), Err(mpsc::RecvTimeoutError::Timeout));
+    assert!(!hangs, "the test hangs");
+    if let Err(panic) = thread.join() {
+        resume_unwind(panic);
+    }
+}
+
+/// The two kinds of runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    CurrentThread,
+    TwoWorkers,
+}
+
+impl Flavour {
+    pub const BOTH: [Self; 2] = [Self::CurrentThread, Self::TwoWorkers];
+
+    pub fn runtime(self) -> Runtime {
+        let mut builder = match self {
+            Self::CurrentThread => Builder::new_current_thread(),
+            Self::TwoWorkers => Builder::new_multi_thread(),
+        };
+        builder.worker_threads(2).enable_all().build().unwrap()
+    }
+}
+
+/// Runs `test` on a runtime of each kind.
+pub fn on_both<R: Future<Output = ()>>(test: impl Fn() -> R + Send + 'static) {
+    watched(move || {
+        for flavour in Flavour::BOTH {
+            // Shown only if the test fails.
+            println!("on {flavour:?}");
+            flavour.runtime().block_on(test());
+        }
+    });
+}
+
+/// Serves `handler` on a port of its own; the server ends with the runtime.
+pub async fn start<F, R>(handler: F) -> SocketAddr
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
+    R: Future<Output = Answer> + Send + 'static,
+{
+    start_with(None, handler).await
+}
+
+/// As [`start`]; accepted sockets inherit a send buffer of `send_buffer` bytes, so that what is on its way is little.
+pub async fn start_with<F, R>(send_buffer: Option<usize>, handler: F) -> SocketAddr
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
+    R: Future<Output = Answer> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    if let Some(bytes) = send_buffer {
+        SockRef::from(&listener).set_send_buffer_size(bytes).unwrap();
+    }
+    let addr = listener.local_addr().unwrap();
+    let service = tower::service_fn(move |request| {
+        let answer = handler(request);
+        async { Ok::<_, Infallible>(answer.await) }
+    });
+    tokio::spawn(http::serve(listener, service).into_future());
+    addr
+}
+
+/// As `http::serve`, with hyper's options for HTTP/1 set by `options` and each accepted socket's by `adjust`.
+pub async fn start_hyper<F, R, B>(
+    options: impl Fn(&mut http1::Builder) + Send + 'static,
+    adjust: impl Fn(&millstream::net::TcpStream) + Send + 'static,
+    handler: F,
+) -> SocketAddr
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            adjust(&stream);
+            let mut builder = http1::Builder::new();
+            options(&mut builder);
+            let handler = handler.clone();
+            let service = service_fn(move |request| {
+                let answer = handler(request);
+                async { Ok::<_, Infallible>(answer.await) }
+            });
+            // Connections end in every way there is.
+            tokio::spawn(async move { builder.serve_connection(stream, service).await.ok() });
+        }
+    });
+    addr
+}
+
+pub fn boxed<B>(body: B) -> AnyBody
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    body.map_err(Into::into).boxed_unsync()
+}
+
+/// The answer of `files` to `request`, its body made into something else by `wrap`.
+pub async fn ask<B>(files: &http::Files, request: &Request<Incoming>, wrap: impl FnOnce(http::FileBody) -> B) -> Answer
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    let Ok(answer) = files.get(request.method(), request.uri(), request.headers()).await;
+    answer.map(|body| boxed(wrap(body)))
+}
+
+pub fn sha256(bytes: impl AsRef<[u8]>) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+/// `len` bytes without a zero among them, in which every page differs from every other.
+pub fn pages(len: usize) -> Vec<u8> {
+    const PAGE: usize = 4096;
+    let noise: Vec<u8> = super::noise(PAGE).into_iter().map(|b| b | 1).collect();
+    let mut all = noise.repeat(len.div_ceil(PAGE));
+    for (n, page) in all.chunks_mut(PAGE).enumerate() {
+        let n = n as u32;
+        page[..4].copy_from_slice(&(n | 0x8080_8080).to_le_bytes());
+        page[4..8].copy_from_slice(&((n << 1) | 0x0101_0101).to_le_bytes());
+    }
+    all.truncate(len);
+    all
+}
+
+/// A client of HTTP/1 that speaks bytes.
+#[derive(Debug)]
+pub struct Raw<S = TcpStream> {
+    pub io: S,
+    /// Received and not looked at yet.
+    rest: Vec<u8>,
+}
+
+/// What a response began with.
+#[derive(Debug)]
+pub struct Head {
+    pub status: u16,
+    fields: String,
+}
+
+impl Head {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut fields = self.fields.lines().filter_map(|line| line.split_once(": "));
+        fields.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    pub fn content_length(&self) -> usize {
+        self.field("content-length").expect("a content-length").parse().unwrap()
+    }
+}
+
+/// A body that ended before its promised length.
+pub struct Cut {
+    /// What came of it.
+    pub got: Vec<u8>,
+}
+
+impl std::fmt::Debug for Cut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cut after {} bytes", self.got.len())
+    }
+}
+
+impl Raw {
+    pub async fn connect(addr: SocketAddr) -> Self {
+        Self::over(TcpStream::connect(addr).await.unwrap())
+    }
+
+    /// A client that has room for next to nothing.
+    pub async fn connect_narrow(addr: SocketAddr) -> Self {
+        Self::over(narrow(addr).await)
+    }
+
+    /// Closes the connection by a reset.
+    pub fn reset(self) {
+        SockRef::from(&self.io).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+}
+
+/// A connection whose receive buffer is as small as the kernel makes it.
+pub async fn narrow(addr: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(2048).unwrap();
+    socket.connect(addr).await.unwrap()
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
+    pub fn over(io: S) -> Self {
+        Self { io, rest: Vec::new() }
+    }
+
+    pub async fn send(&mut self, request: impl AsRef<[u8]>) {
+        self.io.write_all(request.as_ref()).await.unwrap();
+    }
+
+    pub async fn ask(&mut self, path: &str) {
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: mill\r\n\r\n")).await;
+    }
+
+    async fn more(&mut self) -> io::Result<usize> {
+        let mut buf = [0; 16 << 10];
+        let n = self.io.read(&mut buf).await?;
+        self.rest.extend_from_slice(&buf[..n]);
+        Ok(n)
+    }
+
+    /// The head of the response, or how the connection ended before it.
+    pub async fn try_head(&mut self) -> io::Result<Head> {
+        let end = loop {
+            if let Some(at) = self.rest.windows(4).position(|w| w == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if self.more().await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        };
+        let fields = String::from_utf8(self.rest.drain(..end).collect()).unwrap();
+        Ok(Head { status: fields.split(' ').nth(1).unwrap().parse().unwrap(), fields })
+    }
+
+    pub async fn head(&mut self) -> Head {
+        self.try_head().await.unwrap()
+    }
+
+    /// What was received and not looked at.
+    pub fn buffered(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.rest)
+    }
+
+    /// `len` bytes of a body.
+    pub async fn body(&mut self, len: usize) -> Result<Vec<u8>, Cut> {
+        while self.rest.len() < len {
+            // By end or by reset.
+            if !self.more().await.is_ok_and(|n| n > 0) {
+                return Err(Cut { got: std::mem::take(&mut self.rest) });
+            }
+        }
+        Ok(self.rest.drain(..len).collect())
+    }
+
+    /// Status and body of the response to a `GET`.
+    pub async fn get(&mut self, path: &str) -> (u16, Vec<u8>) {
+        self.ask(path).await;
+        let head = self.head().await;
+        let body = self.body(head.content_length()).await;
+        (head.status, body.expect("a whole body"))
+    }
+
+    /// Everything up to the end of the connection, be it orderly or not.
+    pub async fn drain(&mut self) -> Vec<u8> {
+        while self.more().await.is_ok_and(|n| n > 0) {}
+        std::mem::take(&mut self.rest)
+    }
+}
+
+pub type H1 = hyper::client::conn::http1::SendRequest<Empty<Bytes>>;
+pub type H2 = hyper::client::conn::http2::SendRequest<Empty<Bytes>>;
+
+async fn connect(addr: SocketAddr) -> TokioIo<TcpStream> {
+    let stream = TcpStream::connect(addr).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    TokioIo::new(stream)
+}
+
+pub async fn h1(addr: SocketAddr) -> H1 {
+    let (sender, connection) = hyper::client::conn::http1::handshake(connect(addr).await).await.unwrap();
+    tokio::spawn(connection.with_upgrades());
+    sender
+}
+
+pub async fn h2(addr: SocketAddr) -> H2 {
+    let exec = TokioExecutor::new();
+    let (sender, connection) = hyper::client::conn::http2::handshake(exec, connect(addr).await).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+pub fn request(path: &str) -> Request<Empty<Bytes>> {
+    Request::get(path).header(header::HOST, "mill").body(Empty::new()).unwrap()
+}
+
+/// The whole body, or the error that cut it short.
+pub async fn whole(answer: Response<Incoming>) -> hyper::Result<Bytes> {
+    Ok(answer.into_body().collect().await?.to_bytes())
+}

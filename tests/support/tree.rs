@@ -1,0 +1,119 @@
+//! A directory with files to truncate, served so that only the sending can notice.
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyStream, StreamBody};
+use hyper::body::{Body, Frame, SizeHint};
+use hyper::header::CONTENT_LENGTH;
+use millstream::http::{FileBody, Files};
+use tempfile::TempDir;
+
+use super::http::{Raw, ask, boxed, pages, start_with};
+
+/// So that most of a file is still to be sent when a client has read its first bytes.
+pub const SEND_BUFFER: Option<usize> = Some(32 << 10);
+
+/// One frame of a mapped file, so that no later frame can tell that this one was torn.
+pub const LARGE: usize = 3 << 20;
+/// Small enough to be kept mapped, too small for `sendfile`.
+pub const KEPT: usize = 100 << 10;
+
+/// A directory with a large and a kept file, and one that nothing happens to.
+pub fn tree() -> (TempDir, Vec<u8>) {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = pages(LARGE);
+    std::fs::write(dir.path().join("large"), &bytes).unwrap();
+    std::fs::write(dir.path().join("kept"), &bytes[..KEPT]).unwrap();
+    std::fs::write(dir.path().join("fine"), "fine").unwrap();
+    (dir, bytes)
+}
+
+/// A tree that is looked at once and then believed, so that whatever notices the truncation, it is not the cache.
+pub fn believed(dir: &TempDir) -> Files {
+    Files::builder(dir.path()).validate_every(Duration::from_secs(3600)).build().unwrap()
+}
+
+/// Serves a tree that is [`believed`].
+pub async fn believing(dir: &TempDir) -> SocketAddr {
+    serve(dir, SEND_BUFFER, |_, bytes| bytes).await
+}
+
+/// As [`believing`], with something that handles every frame of files other than `/fine`, unless the query is `plain`.
+pub async fn middleware<F>(dir: &TempDir, handle: F) -> SocketAddr
+where
+    F: Fn(&mut Context<'_>, Bytes) -> Bytes + Clone + Send + Unpin + 'static,
+{
+    serve(dir, None, handle).await
+}
+
+/// As [`middleware`], with accepted sockets that have a send buffer of `send_buffer` bytes.
+pub async fn serve<F>(dir: &TempDir, send_buffer: Option<usize>, handle: F) -> SocketAddr
+where
+    F: Fn(&mut Context<'_>, Bytes) -> Bytes + Clone + Send + Unpin + 'static,
+{
+    let files = believed(dir);
+    start_with(send_buffer, move |request| {
+        let (files, handle) = (files.clone(), handle.clone());
+        async move {
+            match (request.uri().path(), request.uri().query()) {
+                ("/fine", _) | (_, Some("plain")) => ask(&files, &request, |body| body).await,
+                _ => {
+                    let mut answer = ask(&files, &request, |inner| Handled::new(inner, handle)).await;
+                    if request.uri().query() == Some("chunked") {
+                        // As layers do that change the length.
+                        answer.headers_mut().remove(CONTENT_LENGTH);
+                        answer = answer.map(|body| boxed(StreamBody::new(BodyStream::new(body))));
+                    }
+                    answer
+                }
+            }
+        }
+    })
+    .await
+}
+
+/// A body whose frames go through somebody's hands.
+pub struct Handled<F> {
+    inner: FileBody,
+    handle: F,
+}
+
+impl<F> Handled<F> {
+    pub fn new(inner: FileBody, handle: F) -> Self {
+        Self { inner, handle }
+    }
+}
+
+impl<F: Fn(&mut Context<'_>, Bytes) -> Bytes + Unpin> Body for Handled<F> {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| Ok(frame?.map_data(|bytes| (self.handle)(cx, bytes)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+pub fn truncate(path: &Path, len: usize) {
+    File::options().write(true).open(path).unwrap().set_len(len as u64).unwrap();
+}
+
+/// Asserts that the server goes on: on a new connection, with another file.
+pub async fn lives(addr: SocketAddr) {
+    assert_eq!(Raw::connect(addr).await.get("/fine").await, (200, b"fine".to_vec()));
+}
