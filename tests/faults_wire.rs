@@ -82,7 +82,7 @@ fn a_torn_file_ends_a_stream_by_a_reset() {
             let (mut ours, mut theirs) = pair().await;
             truncate(&path, 0);
             let written = match len {
-                COPIED => ours.write_all(&frame.to_vec()).await,
+                COPIED => ours.write_all(&Bytes::copy_from_slice(&frame)).await,
                 QUEUED => ours.write_all(&frame[..1000]).await,
                 _ => ours.write_all(&frame).await,
             };
