@@ -34,7 +34,7 @@
 //!
 //! * **Gathering.** Between two waits of a runtime thread lies one *turn*. The first write after something was received
 //!   leaves at once, because somebody waits for it. Further writes gather while they keep coming and leave in one system
-//!   call at the end of the turn, or after 200 µs. No timer is armed, and an idle service flushes at once.
+//!   call at the end of the turn, or after 1 ms. No timer is armed, and an idle service flushes at once.
 //! * **Origins.** Files are mapped into an address range of the crate's own, and pool memory lies there too. hyper hands
 //!   body memory on by address, so the stream can tell where the bytes came from: long pieces of files go by `sendfile`
 //!   and never enter the process, pool memory is kept by reference count instead of being copied. Whoever reads such
@@ -59,6 +59,8 @@
 //! |---|---|
 //! | `axum` | [`net::TcpListener`] is an `axum::serve::Listener` |
 //! | `tonic` | [`net::TcpStream`] is `Connected`, for `serve_with_incoming` |
+//! | `metrics` | `observe::record_metrics` gives the counters to the metrics facade |
+//! | `tracing` | what an operator should read about is told to tracing |
 #[cfg(not(target_os = "linux"))]
 compile_error!("millstream needs Linux");
 

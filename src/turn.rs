@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!  stream ──schedule──▶ shard of this thread: dirty list ──wakes──▶ flusher task
-//!                                                                      │ look: anything written since the last look?
-//!                                                                      │   yes → let the others run, look again
-//!                                                                      ▼   no, or waited long enough
-//!                                                                   flush each dirty stream once
+//!                                                                      │ let the other tasks run, then look:
+//!                                                                      │ has this stream been written to again?
+//!                                                                      │   yes → look again after the next turn
+//!                                                                      ▼   no, or it has waited long enough
+//!                                                                   flush it
 //! ```
 //!
 //! The flusher is an ordinary task. `yield_now` runs it after the tasks that are runnable and after the runtime has
-//! polled its driver once, so looking again costs no timer and no sleep; an idle service flushes at its first look.
-//! No runtime hooks are needed: `on_thread_park` is not called under load.
+//! polled its driver once, so looking again costs no timer and no sleep; a stream that is written to once is flushed
+//! after two looks. No runtime hooks are needed: `on_thread_park` is not called under load.
 //!
 //! Each runtime has one [`Turn`] with one shard, and one flusher, for each of its worker threads.
 
@@ -18,7 +19,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
@@ -29,10 +30,40 @@ use tokio::task::yield_now;
 /// Streams flushed before other tasks get a chance to run.
 const FLUSH_BATCH: usize = 64;
 
+/// Looks without a new write after which a stream is flushed. Two, because the runtime may run the flusher before a
+/// stream's task in one turn and after it in the next: tasks that yield are woken last in, first out.
+const QUIET_LOOKS: u32 = 2;
+
 /// Something with bytes that wait for the end of the turn.
 pub(crate) trait Flush: Send + Sync {
+    /// A number that changes with every write.
+    fn writes(&self) -> usize;
+
     /// Sends what waits, as far as that is possible now. Never blocks.
     fn flush(self: Arc<Self>);
+}
+
+/// A stream that is dirty.
+struct Dirty {
+    stream: Arc<dyn Flush>,
+    /// How long it may wait.
+    limit: Duration,
+    /// Its writes at the last look.
+    seen: usize,
+    /// Looks in a row that saw no new write.
+    quiet: u32,
+    /// The first look at it.
+    since: Instant,
+}
+
+impl Dirty {
+    /// Whether the stream is to be flushed now.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let writes = self.stream.writes();
+        self.quiet = if writes == self.seen { self.quiet + 1 } else { 0 };
+        self.seen = writes;
+        self.quiet >= QUIET_LOOKS || now.duration_since(self.since) >= self.limit
+    }
 }
 
 /// The dirty streams of one runtime.
@@ -44,17 +75,12 @@ pub(crate) struct Turn {
 /// The dirty streams of one worker thread, on cache lines of their own.
 #[repr(align(128))]
 #[derive(Default)]
-struct Shard {
-    state: Mutex<ShardState>,
-    /// Grows with every gathered write: what the flusher looks at.
-    writes: AtomicU64,
-}
+struct Shard(Mutex<ShardState>);
 
 #[derive(Default)]
 struct ShardState {
-    dirty: Vec<Arc<dyn Flush>>,
-    /// The shortest gather limit among `dirty`.
-    limit: Option<Duration>,
+    /// Those the flusher has not looked at yet, with their limits.
+    dirty: Vec<(Arc<dyn Flush>, Duration)>,
     flusher: Flusher,
 }
 
@@ -78,7 +104,7 @@ impl fmt::Debug for Turn {
 
 impl Shard {
     fn state(&self) -> MutexGuard<'_, ShardState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -113,11 +139,6 @@ impl Turn {
         MINE.try_with(Cell::get).unwrap_or(0) % self.shards.len()
     }
 
-    /// Notes that a stream has gathered a write: more may be coming.
-    pub(crate) fn wrote(&self) {
-        self.shards[self.shard()].writes.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Has `stream` flushed at the end of this turn, at the latest after `limit`. Returns it if the runtime is gone and
     /// nothing will ever be flushed by it.
     pub(crate) fn schedule(self: &Arc<Self>, stream: Arc<dyn Flush>, limit: Duration) -> Result<(), Arc<dyn Flush>> {
@@ -126,8 +147,7 @@ impl Turn {
         if matches!(state.flusher, Flusher::Gone) {
             return Err(stream);
         }
-        state.dirty.push(stream);
-        state.limit = Some(state.limit.map_or(limit, |l| l.min(limit)));
+        state.dirty.push((stream, limit));
         match std::mem::replace(&mut state.flusher, Flusher::Awake) {
             Flusher::Asleep(waker) => {
                 drop(state);
@@ -135,7 +155,7 @@ impl Turn {
             }
             Flusher::NotStarted => {
                 drop(state);
-                let task = FlusherTask { turn: Arc::clone(self), index };
+                let mut task = FlusherTask { turn: Arc::clone(self), index, waiting: Vec::new() };
                 // On a runtime that is shutting down the task is dropped at once, which marks the shard.
                 self.runtime.spawn(async move { task.run().await });
             }
@@ -148,6 +168,8 @@ impl Turn {
 struct FlusherTask {
     turn: Arc<Turn>,
     index: usize,
+    /// Streams that may yet be written to.
+    waiting: Vec<Dirty>,
 }
 
 impl FlusherTask {
@@ -155,69 +177,56 @@ impl FlusherTask {
         &self.turn.shards[self.index]
     }
 
-    async fn run(self) {
-        let mut batch = Vec::new();
+    async fn run(&mut self) {
+        let mut taken = Vec::new();
+        let mut due = Vec::new();
         loop {
-            let limit = self.dirty().await;
-            self.gather(limit).await;
-            // What became dirty meanwhile goes with the rest.
-            self.shard().state().take_into(&mut batch);
-            for (n, stream) in batch.drain(..).enumerate() {
+            self.take(&mut taken).await;
+            let now = Instant::now();
+            due.extend(self.waiting.extract_if(.., |dirty| dirty.is_due(now)).map(|dirty| dirty.stream));
+            self.waiting.extend(taken.drain(..).map(|(stream, limit)| Dirty {
+                seen: stream.writes(),
+                quiet: 0,
+                stream,
+                limit,
+                since: now,
+            }));
+            for (n, stream) in due.drain(..).enumerate() {
                 if n % FLUSH_BATCH == FLUSH_BATCH - 1 {
                     yield_now().await;
                 }
                 stream.flush();
             }
+            if !self.waiting.is_empty() {
+                yield_now().await;
+            }
         }
     }
 
-    /// Waits until a stream is dirty; gives the gather limit.
-    async fn dirty(&self) -> Duration {
+    /// Takes what has become dirty, and waits for that if nothing else is to be looked at.
+    async fn take(&self, taken: &mut Vec<(Arc<dyn Flush>, Duration)>) {
         poll_fn(|cx| {
             let mut state = self.shard().state();
-            match state.limit {
-                Some(limit) => Poll::Ready(limit),
-                None => {
-                    state.flusher = Flusher::Asleep(cx.waker().clone());
-                    Poll::Pending
-                }
+            if state.dirty.is_empty() && self.waiting.is_empty() {
+                state.flusher = Flusher::Asleep(cx.waker().clone());
+                return Poll::Pending;
             }
+            std::mem::swap(&mut state.dirty, taken);
+            Poll::Ready(())
         })
-        .await
-    }
-
-    /// Lets the other tasks write, as long as they do.
-    async fn gather(&self, limit: Duration) {
-        let writes = &self.shard().writes;
-        let since = Instant::now();
-        let mut seen = writes.load(Ordering::Relaxed);
-        loop {
-            yield_now().await;
-            let now = writes.load(Ordering::Relaxed);
-            if now == seen || since.elapsed() >= limit {
-                return;
-            }
-            seen = now;
-        }
-    }
-}
-
-impl ShardState {
-    fn take_into(&mut self, batch: &mut Vec<Arc<dyn Flush>>) {
-        self.limit = None;
-        std::mem::swap(&mut self.dirty, batch);
+        .await;
     }
 }
 
 impl Drop for FlusherTask {
     fn drop(&mut self) {
-        let mut dirty = Vec::new();
         let mut state = self.shard().state();
         state.flusher = Flusher::Gone;
-        state.take_into(&mut dirty);
+        let dirty = std::mem::take(&mut state.dirty);
         drop(state);
         // The runtime is shutting down: one last try for what still waits.
-        dirty.into_iter().for_each(Flush::flush);
+        let waiting = self.waiting.drain(..).map(|dirty| dirty.stream);
+        waiting.chain(dirty.into_iter().map(|(stream, _)| stream)).for_each(Flush::flush);
     }
 }
 
@@ -226,48 +235,69 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Counted(AtomicUsize);
+    struct Counted {
+        writes: AtomicUsize,
+        flushes: AtomicUsize,
+    }
 
-    impl Flush for Counted {
-        fn flush(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
+    impl Counted {
+        fn write(&self) {
+            self.writes.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn flushes(&self) -> usize {
+            self.flushes.load(Ordering::Relaxed)
         }
     }
 
-    fn flushes(stream: &Counted) -> usize {
-        stream.0.load(Ordering::Relaxed)
+    impl Flush for Counted {
+        fn writes(&self) -> usize {
+            self.writes.load(Ordering::Relaxed)
+        }
+
+        fn flush(self: Arc<Self>) {
+            self.flushes.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     const LONG: Duration = Duration::from_secs(60);
 
+    async fn turns(n: usize) {
+        for _ in 0..n {
+            yield_now().await;
+        }
+    }
+
     #[tokio::test]
-    async fn an_idle_service_flushes_at_its_first_look() {
+    async fn a_stream_that_is_written_to_once_is_flushed_soon() {
         let turn = Turn::current();
         let stream = Arc::new(Counted::default());
         for round in 1..=3 {
-            turn.wrote();
+            stream.write();
             turn.schedule(stream.clone(), LONG).ok().unwrap();
-            for _ in 0..4 {
-                yield_now().await;
-            }
-            assert_eq!(flushes(&stream), round);
+            turns(4).await;
+            assert_eq!(stream.flushes(), round);
         }
     }
 
     #[tokio::test]
     async fn writes_are_gathered_while_they_keep_coming() {
         let turn = Turn::current();
-        let stream = Arc::new(Counted::default());
-        turn.schedule(stream.clone(), LONG).ok().unwrap();
-        for _ in 0..100 {
-            turn.wrote();
+        let (busy, quiet) = (Arc::new(Counted::default()), Arc::new(Counted::default()));
+        turn.schedule(busy.clone(), LONG).ok().unwrap();
+        turn.schedule(quiet.clone(), LONG).ok().unwrap();
+        for turn in 0..100 {
+            // In every turn, or in every other.
+            if turn < 50 || turn % 2 == 0 {
+                busy.write();
+            }
             yield_now().await;
-            assert_eq!(flushes(&stream), 0);
+            assert_eq!(busy.flushes(), 0);
         }
-        for _ in 0..4 {
-            yield_now().await;
-        }
-        assert_eq!(flushes(&stream), 1);
+        assert_eq!(quiet.flushes(), 1, "one stream does not wait for another");
+        turns(4).await;
+        assert_eq!(busy.flushes(), 1);
+        assert_eq!(quiet.flushes(), 1);
     }
 
     #[tokio::test]
@@ -276,10 +306,21 @@ mod tests {
         let stream = Arc::new(Counted::default());
         turn.schedule(stream.clone(), Duration::ZERO).ok().unwrap();
         for _ in 0..4 {
-            turn.wrote();
+            stream.write();
             yield_now().await;
         }
-        assert_eq!(flushes(&stream), 1);
+        assert_eq!(stream.flushes(), 1);
+    }
+
+    #[tokio::test]
+    async fn more_streams_than_one_batch_are_all_flushed() {
+        let turn = Turn::current();
+        let streams: Vec<_> = (0..FLUSH_BATCH * 3 + 5).map(|_| Arc::new(Counted::default())).collect();
+        for stream in &streams {
+            turn.schedule(stream.clone(), LONG).ok().unwrap();
+        }
+        turns(10).await;
+        assert!(streams.iter().all(|stream| stream.flushes() == 1));
     }
 
     #[test]
@@ -292,7 +333,7 @@ mod tests {
             turn
         });
         drop(runtime);
-        assert_eq!(flushes(&stream), 1);
+        assert_eq!(stream.flushes(), 1);
         assert!(turn.schedule(stream.clone(), LONG).is_err());
         assert_eq!(Arc::strong_count(&stream), 1);
         assert_eq!(Arc::strong_count(&turn), 1, "the flusher let go");

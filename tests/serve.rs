@@ -345,3 +345,45 @@ async fn a_client_that_waits_for_a_slow_answer_is_not() {
     assert_eq!(whole(h1(addr).await.send_request(get("/")).await.unwrap()).await, "at last");
     assert_eq!(whole(h2(addr).await.send_request(get("/")).await.unwrap()).await, "at last");
 }
+
+/// Not ready the first time it is asked, as a service that limits concurrency may be.
+#[derive(Clone, Default)]
+struct Hesitant {
+    asked: bool,
+}
+
+impl tower::Service<Request<Incoming>> for Hesitant {
+    type Response = Answer;
+    type Error = io::Error;
+    type Future = std::future::Ready<Result<Answer, io::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if std::mem::replace(&mut self.asked, true) {
+            return Poll::Ready(Ok(()));
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        assert!(self.asked, "called before it was ready");
+        std::future::ready(match request.uri().path() {
+            "/fails" => Err(io::Error::other("as asked")),
+            path => Ok(text(path.to_owned())),
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_ready_is_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(http::serve(listener, Hesitant::default()).into_future());
+    let mut client = h1(addr).await;
+    for path in ["/one", "/two"] {
+        assert_eq!(whole(client.send_request(get(path)).await.unwrap()).await, path);
+    }
+    assert!(client.send_request(get("/fails")).await.is_err(), "an error of the service ends the connection");
+    let mut other = h2(addr).await;
+    assert_eq!(whole(other.send_request(get("/three")).await.unwrap()).await, "/three");
+}

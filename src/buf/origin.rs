@@ -29,8 +29,8 @@ use crate::kernel::map::{self, GRANULE, GRANULES, Granule};
 /// Longest mapping in bytes, whatever its offset: a granule less the page that an unaligned start needs.
 pub(crate) const WINDOW: usize = GRANULE - (64 << 10);
 
-/// Slices of a file at least this long are sent by `sendfile`.
-const SENDFILE_MIN: usize = 256 << 10;
+/// Mappings up to this many bytes are sent as memory.
+const SENDFILE_MAPPING: usize = 256 << 10;
 
 static FILES: [AtomicPtr<Mapping>; GRANULES] = [const { AtomicPtr::new(ptr::null_mut()) }; GRANULES];
 
@@ -103,10 +103,13 @@ pub(crate) fn file_of(bytes: &[u8]) -> Option<(BorrowedFd<'_>, u64)> {
     Some((mapping.file.as_fd(), mapping.offset + at as u64))
 }
 
-/// Whether a slice is to be sent by `sendfile` from the file behind it: shorter ones cost less copied from their mapping.
+/// Whether a slice is to be sent by `sendfile` from the file behind it. Where mappings are short, sending from them costs
+/// less; of a long one even the last few bytes go the way of the others, so that none of it is ever read.
 #[inline]
-pub(crate) fn is_sent_from_file(bytes: &[u8]) -> bool {
-    bytes.len() >= SENDFILE_MIN && Capabilities::get().sendfile().is_yes() && file_of(bytes).is_some()
+pub(crate) fn is_of_long_mapping(bytes: &[u8]) -> bool {
+    is_known(bytes)
+        && Capabilities::get().sendfile().is_yes()
+        && mapping_of(bytes).is_some_and(|(mapping, _)| mapping.len > SENDFILE_MAPPING)
 }
 
 /// Whether [`Kept::of`] would keep `bytes`.

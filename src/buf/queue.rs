@@ -6,8 +6,9 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::origin::{Kept, is_sent_from_file};
+use super::origin::{Kept, is_of_long_mapping};
 use super::pool::{self, Lease};
 
 /// First chunk of copied bytes: enough for most events and heads.
@@ -17,6 +18,17 @@ const NEXT_CHUNK: usize = 16 << 10;
 
 /// Slices of known origin at least this long are kept rather than copied.
 const KEEP_MIN: usize = 2 << 10;
+
+/// Slices of files at least this long are sent from the file; of the frames of HTTP/2, of 16 KiB, many fit one call.
+const FILE_MIN: usize = 32 << 10;
+
+/// Bytes of all queues together beyond which they are full.
+const ALL_MAX: usize = 256 << 20;
+/// Queues account for their bytes in steps of this many, so that few pushes touch what all threads share.
+const STEP: usize = 16 << 10;
+
+/// Bytes that all queues have accounted for.
+static ALL: AtomicUsize = AtomicUsize::new(0);
 
 /// Segments in the order in which they are to be sent.
 ///
@@ -38,6 +50,8 @@ pub struct Queue {
     segments: VecDeque<Segment>,
     /// Sum of the segments' lengths.
     len: usize,
+    /// What this queue has added to `ALL`.
+    accounted: usize,
 }
 
 #[derive(Debug)]
@@ -96,6 +110,12 @@ impl Queue {
         self.len == 0
     }
 
+    /// Whether the queues of the process hold so much together, 256 MiB, that nothing should be added that can wait
+    /// elsewhere.
+    pub fn all_are_full() -> bool {
+        ALL.load(Ordering::Relaxed) >= ALL_MAX
+    }
+
     /// Whether everything that waits is memory and leaves room in a call of `limit` slices.
     pub(crate) fn fits_one_call(&self, limit: usize) -> bool {
         self.segments.len() < limit && !self.segments.iter().any(|s| matches!(s, Segment::File(_)))
@@ -107,11 +127,25 @@ impl Queue {
         let kept = if bytes.len() >= KEEP_MIN { Kept::of(bytes) } else { None };
         let held = kept.is_some();
         match kept {
-            Some(kept) if is_sent_from_file(bytes) => self.push_segment(Segment::File(kept)),
+            Some(kept) if bytes.len() >= FILE_MIN && is_of_long_mapping(bytes) => {
+                self.push_segment(Segment::File(kept))
+            }
             Some(kept) => self.push_segment(Segment::Held(kept)),
             None => self.push_copy(bytes),
         }
+        if self.len > self.accounted {
+            let more = (self.len - self.accounted).next_multiple_of(STEP);
+            ALL.fetch_add(more, Ordering::Relaxed);
+            self.accounted += more;
+        }
         held
+    }
+
+    /// Takes an empty queue's share out of `ALL`.
+    fn settle(&mut self) {
+        if self.len == 0 && self.accounted > 0 {
+            ALL.fetch_sub(std::mem::take(&mut self.accounted), Ordering::Relaxed);
+        }
     }
 
     fn push_segment(&mut self, segment: Segment) {
@@ -175,12 +209,21 @@ impl Queue {
             }
             n = 0;
         }
+        self.settle();
     }
 
     /// Drops everything, and says how many bytes that was.
     pub fn clear(&mut self) -> usize {
         self.segments.clear();
-        std::mem::take(&mut self.len)
+        let dropped = std::mem::take(&mut self.len);
+        self.settle();
+        dropped
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 
@@ -291,6 +334,20 @@ mod tests {
         }
         let mut out = [IoSlice::new(&[]); 64];
         assert!(matches!(queue.front(&mut out), Front::Memory { slices: 1, more: false }));
+    }
+
+    #[test]
+    fn every_byte_is_accounted_for_and_given_back() {
+        let mut queue = Queue::default();
+        queue.push(&[0; 100]);
+        assert_eq!(queue.accounted, STEP);
+        queue.push(&[0; 3 * STEP]);
+        assert_eq!(queue.accounted, 4 * STEP);
+        assert!(ALL.load(Ordering::Relaxed) >= 4 * STEP);
+        queue.advance(200);
+        assert_eq!(queue.accounted, 4 * STEP);
+        queue.advance(queue.len());
+        assert_eq!(queue.accounted, 0);
     }
 
     #[test]

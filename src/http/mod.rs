@@ -19,6 +19,7 @@
 //! hyper polls a body only while it has room to write, so a slow reader stops its body by itself; nothing here buffers
 //! without a bound.
 
+mod adapter;
 mod body;
 mod files;
 mod serve;

@@ -21,13 +21,14 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use tokio::time::timeout;
 use tower_service::Service;
 
+use super::adapter::Adapter;
 use crate::net::{TcpListener, TcpStream};
+use crate::observe::log;
 
-type BoxError = Box<dyn Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 type Builder = auto::Builder<TokioExecutor>;
 
 /// From accepting a connection to its first request, and from each answer to the next request head of HTTP/1.
@@ -141,9 +142,10 @@ where
 
                 let (builder, service) = (Arc::clone(&builder), service.clone());
                 tokio::spawn(async move {
-                    // The one place that learns how a connection ended. Clients leave in every way there is, so an
-                    // error here is nobody's news.
-                    let _ended: Result<(), BoxError> = connection(&builder, stream, service).await;
+                    // The one place that learns how a connection ended.
+                    if let Err(error) = connection(&builder, stream, service).await {
+                        log::connection_failed(&*error);
+                    }
                 });
             }
         }))
@@ -195,7 +197,7 @@ where
     B::Error: Into<BoxError>,
 {
     let requested = AtomicBool::new(false);
-    let service = Watched { service: TowerToHyperService::new(service), requested: &requested };
+    let service = Adapter { service, requested: &requested };
     let mut connection = pin!(builder.serve_connection_with_upgrades(stream, service));
 
     for (limit, last) in [(HEAD_TIMEOUT, false), (FAREWELL_TIMEOUT, true)] {
@@ -214,24 +216,4 @@ where
         }
     }
     Err(io::Error::from(io::ErrorKind::TimedOut).into())
-}
-
-/// A service that notes that there was a request.
-struct Watched<'a, S> {
-    service: TowerToHyperService<S>,
-    requested: &'a AtomicBool,
-}
-
-impl<S> hyper::service::Service<Request<Incoming>> for Watched<'_, S>
-where
-    S: Service<Request<Incoming>> + Clone,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = <TowerToHyperService<S> as hyper::service::Service<Request<Incoming>>>::Future;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.requested.store(true, Ordering::Relaxed);
-        hyper::service::Service::call(&self.service, request)
-    }
 }

@@ -99,7 +99,8 @@ impl Capabilities {
         }
     }
 
-    fn rows(&self) -> [(&'static str, &Support); 5] {
+    /// The entries by name.
+    pub fn entries(&self) -> [(&'static str, &Support); 5] {
         [
             ("sendfile", &self.sendfile),
             ("read_nowait", &self.read_nowait),
@@ -113,7 +114,7 @@ impl Capabilities {
 impl fmt::Display for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Linux {}", self.release)?;
-        for (name, support) in self.rows() {
+        for (name, support) in self.entries() {
             writeln!(f, "  {name:<12} {support}")?;
         }
         Ok(())
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn every_entry_can_be_turned_off_and_says_so() {
         let none = Capabilities::probe("sendfile, read_nowait,openat2,cachestat,mapping");
-        for (name, support) in none.rows() {
+        for (name, support) in none.entries() {
             assert!(!support.is_yes(), "{name}");
             assert!(support.to_string().contains("MILLSTREAM_DISABLE"), "{name}: {support}");
         }
@@ -186,7 +187,7 @@ mod tests {
         let caps = Capabilities::probe("");
         let report = caps.to_string();
         assert!(report.starts_with("Linux "));
-        for (name, support) in caps.rows() {
+        for (name, support) in caps.entries() {
             assert!(report.contains(name), "{report}");
             assert!(support.is_yes(), "this machine was expected to have {name}: {support}");
         }

@@ -88,7 +88,7 @@ impl Range {
     pub(crate) fn granule_of(&self, addr: usize) -> Option<usize> {
         // One comparison: an address below the base wraps around to a large number.
         let offset = addr.wrapping_sub(self.base);
-        (offset < LEN.load(Ordering::Relaxed)).then(|| offset / GRANULE)
+        (offset < LEN.load(Ordering::Relaxed)).then_some(offset / GRANULE)
     }
 
     /// Whether `addr` lies in a granule whose file was found shorter than its mapping by someone who read it.

@@ -25,21 +25,15 @@ use crate::buf::origin;
 use crate::buf::queue::Queue;
 use crate::kernel::{map, socket};
 use crate::observe::counters::{Counter, count};
+use crate::observe::log;
 use crate::turn::{Flush, Turn};
 
 /// Slices of unknown origin longer than this are sent at once rather than copied.
 const COPY_MAX: usize = 16 << 10;
 /// Bytes a task sends before it lets others run.
 const BURST: usize = 2 << 20;
-/// Queued bytes of all streams beyond which nothing more is gathered.
-const PROCESS_MAX: usize = 256 << 20;
-/// Queues account for their bytes in steps of this many, so that few writes touch what all threads share.
-const RESERVE_STEP: usize = 16 << 10;
 /// How long the kernel goes on for a peer that takes nothing of what a dropped stream has left.
 const LINGER: Duration = Duration::from_secs(30);
-
-/// Queued bytes of all streams, rounded up.
-static QUEUED: AtomicUsize = AtomicUsize::new(0);
 
 /// How a stream gathers.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +46,7 @@ pub(super) struct Gather {
 
 impl Default for Gather {
     fn default() -> Self {
-        Self { limit: Duration::from_micros(200), high: 64 << 10 }
+        Self { limit: Duration::from_millis(1), high: 64 << 10 }
     }
 }
 
@@ -63,6 +57,8 @@ pub(super) struct Egress {
     gather: Gather,
     /// The peer has sent something since our last write.
     peer_spoke: AtomicBool,
+    /// Counts gathered writes, for the turn to look at without the lock.
+    writes: AtomicUsize,
     /// `state.failure` is set: lets flushes, which are many, look without the lock.
     failed: AtomicBool,
     state: Mutex<State>,
@@ -79,8 +75,6 @@ struct State {
     failure: Option<Failure>,
     /// Bytes sent since the writing task last had to wait.
     burst: usize,
-    /// What this queue has taken of `QUEUED`.
-    reserved: usize,
     /// What was gathered since the last flush: writes, bytes copied, bytes held.
     tally: (u64, usize, usize),
 }
@@ -113,18 +107,10 @@ impl State {
                 false => self.tally.1 += slice.len(),
             }
         }
-        if self.queue.len() > self.reserved {
-            let step = (self.queue.len() - self.reserved).next_multiple_of(RESERVE_STEP);
-            self.reserved += step;
-            QUEUED.fetch_add(step, Ordering::Relaxed);
-        }
     }
 
-    /// Gives back what the queue no longer needs of `QUEUED`, and counts what was gathered.
+    /// Counts what was gathered.
     fn settle(&mut self) {
-        if self.queue.is_empty() && self.reserved > 0 {
-            QUEUED.fetch_sub(std::mem::take(&mut self.reserved), Ordering::Relaxed);
-        }
         if self.tally.0 > 0 {
             let (writes, copied, held) = std::mem::take(&mut self.tally);
             count(Counter::Gathered, writes);
@@ -152,6 +138,7 @@ impl Egress {
             turn,
             gather,
             peer_spoke: AtomicBool::new(false),
+            writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             state: Mutex::default(),
             me: me.clone(),
@@ -203,12 +190,13 @@ impl Egress {
         let offered = slices.iter().map(|s| s.len()).sum();
         if self.gathers(&state, slices, offered) {
             state.enqueue(slices);
-            // Short slices are copied, and that may be what meets the end of their file.
             if map::take_touched_torn() || slices.iter().any(|slice| origin::is_torn(slice)) {
+                // The copy itself has met the end of a file, or zeros that another reader was given there.
                 self.fail(&mut state, Failure::Torn);
                 return Poll::Ready(Err(Failure::Torn.into()));
             }
-            self.turn.wrote();
+            // Written under the lock only, so no read-modify-write, which would cost more than the copy.
+            self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             let flush = state.needs_flush();
             drop(state);
             if flush {
@@ -238,15 +226,17 @@ impl Egress {
         if self.gather.limit.is_zero() || state.queue.len() + offered > self.gather.high {
             return false;
         }
-        if slices.iter().any(|slice| self.wire.continues(slice)) {
-            return false;
-        }
         if !state.blocked && self.peer_spoke.load(Ordering::Relaxed) {
             self.peer_spoke.store(false, Ordering::Relaxed);
             return false;
         }
-        QUEUED.load(Ordering::Relaxed) < PROCESS_MAX
-            && slices.iter().all(|s| s.len() <= COPY_MAX || origin::is_known(s))
+        // The rest of a file has nothing to be gathered with; HTTP/2 frames come with their heads.
+        if let [slice] = slices
+            && origin::is_of_long_mapping(slice)
+        {
+            return false;
+        }
+        !Queue::all_are_full() && slices.iter().all(|s| s.len() <= COPY_MAX || origin::is_known(s))
     }
 
     fn write_through(&self, state: &mut State, slices: &[IoSlice<'_>], offered: usize) -> io::Result<Option<usize>> {
@@ -299,6 +289,7 @@ impl Egress {
         match failure {
             Failure::Torn => {
                 count(Counter::TornFiles, 1);
+                log::file_torn();
                 socket::reset(self.io().as_fd());
             }
             Failure::Errno(_) => socket::shutdown_both(self.io().as_fd()),
@@ -333,12 +324,13 @@ impl Egress {
     /// goes on reading.
     pub(super) fn abandon(self: Arc<Self>) {
         let mut state = self.state();
-        if state.queue.is_empty() {
-            return;
-        }
         self.send_queue(&mut state);
-        let left = !state.queue.is_empty();
+        let (left, scheduled) = (!state.queue.is_empty(), state.scheduled);
         drop(state);
+        if scheduled && !left {
+            // The turn still holds the stream: the peer does not have to wait for it to let go.
+            socket::shutdown_both(self.io().as_fd());
+        }
         if left {
             socket::give_up_after(self.io().as_fd(), LINGER);
             let runtime = self.turn.runtime().clone();
@@ -348,6 +340,10 @@ impl Egress {
 }
 
 impl Flush for Egress {
+    fn writes(&self) -> usize {
+        self.writes.load(Ordering::Relaxed)
+    }
+
     fn flush(self: Arc<Self>) {
         let mut state = self.state();
         state.scheduled = false;

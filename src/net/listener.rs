@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -13,8 +13,10 @@ use tokio::net::ToSocketAddrs;
 
 use super::egress::Gather;
 use super::stream::TcpStream;
+use crate::kernel::caps::{Capabilities, Support};
 use crate::kernel::socket;
 use crate::observe::counters::{Counter, count};
+use crate::observe::log;
 use crate::turn::Turn;
 
 /// How long accepting pauses when the process or the machine is out of descriptors or memory.
@@ -56,7 +58,7 @@ impl TcpListenerBuilder {
         self
     }
 
-    /// Longest time a written byte waits for company while more writes keep coming; 200 µs by default. Zero sends every
+    /// Longest time a written byte waits for company while it is written to again and again; 1 ms by default. Zero sends every
     /// write at once, as tokio's stream does.
     #[must_use]
     pub fn gather_limit(mut self, limit: Duration) -> Self {
@@ -99,6 +101,7 @@ impl TcpListenerBuilder {
     }
 
     fn listener(self, fd: OwnedFd) -> io::Result<TcpListener> {
+        log_capabilities();
         let io = socket::watch(fd, Interest::READABLE)?;
         Ok(TcpListener { io, turn: Turn::current(), gather: self.gather })
     }
@@ -160,6 +163,7 @@ impl TcpListener {
                     After::Next => {}
                     After::Pause => {
                         count(Counter::AcceptPauses, 1);
+                        log::accept_paused(&e);
                         tokio::time::sleep(PAUSE).await;
                     }
                     After::Give => return Err(e),
@@ -167,6 +171,18 @@ impl TcpListener {
             }
         }
     }
+}
+
+/// Tells the log, once, what this machine cannot do.
+fn log_capabilities() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for (name, support) in Capabilities::get().entries() {
+            if let Support::No(reason) = support {
+                log::unsupported(name, reason);
+            }
+        }
+    });
 }
 
 /// What to do after a failed accept.

@@ -23,7 +23,7 @@ use crate::turn::Turn;
 /// # Writing
 ///
 /// A write that returned `n` has taken `n` bytes: they are sent in order, once, at the end of the runtime's turn at the
-/// latest, or after the gather limit (200 µs unless the [listener](super::TcpListener::builder) says otherwise) while
+/// latest, or after the gather limit (1 ms unless the [listener](super::TcpListener::builder) says otherwise) while
 /// more writes keep coming. The first write after something was received leaves at once: somebody waits for it. `flush`
 /// returns at once; call [`flushed`](Self::flushed) to wait until the kernel has taken everything.
 ///

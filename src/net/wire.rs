@@ -3,7 +3,6 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use rustix::io::Errno;
@@ -17,15 +16,13 @@ use crate::kernel::socket;
 use crate::observe::counters::{Counter, count};
 
 /// Most bytes one `sendfile` moves.
-const SENDFILE_MAX: usize = 1 << 20;
+const SENDFILE_MAX: usize = 2 << 20;
 
 /// A socket and the waker to call when it has room again.
 #[derive(Debug)]
 pub(super) struct Wire {
     io: AsyncFd<OwnedFd>,
     writable: Waker,
-    /// The address at which the latest `sendfile` ended. Read and written by whoever holds the stream's lock.
-    left_off: AtomicUsize,
 }
 
 /// Why nothing more can be sent; kept because errors surface on later calls.
@@ -59,24 +56,11 @@ impl Wire {
     /// Panics outside of a tokio runtime with I/O enabled.
     #[track_caller]
     pub(super) fn new(socket: OwnedFd, writable: Waker) -> io::Result<Self> {
-        let io = socket::watch(socket, Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Self { io, writable, left_off: AtomicUsize::new(0) })
+        Ok(Self { io: socket::watch(socket, Interest::READABLE | Interest::WRITABLE)?, writable })
     }
 
     pub(super) fn io(&self) -> &AsyncFd<OwnedFd> {
         &self.io
-    }
-
-    /// Whether `slice` goes by `sendfile`: because it is long, or because it goes on where one has ended. The rest of a
-    /// frame that left in pieces is best not read at all: reading maps pages that nobody else needs, and reads zeros
-    /// where the file has ended in the middle of a page.
-    pub(super) fn is_sent_from_file(&self, slice: &[u8]) -> bool {
-        origin::is_sent_from_file(slice) || self.continues(slice)
-    }
-
-    /// Whether `slice` begins where the latest `sendfile` has ended.
-    pub(super) fn continues(&self, slice: &[u8]) -> bool {
-        slice.as_ptr() as usize == self.left_off.load(Ordering::Relaxed) && origin::file_of(slice).is_some()
     }
 
     /// Sends `queue` as far as the socket takes it. `None` says that it is full and that the waker is armed.
@@ -99,6 +83,10 @@ impl Wire {
     /// Sends `queue` and then `slices`, until the socket is full or a call's worth of `slices` has left; says how many
     /// bytes of them did. `None` says that none did, that the socket is full, and that the waker is armed.
     pub(super) fn send_through(&self, queue: &mut Queue, slices: &[IoSlice<'_>]) -> Result<Option<usize>, Failure> {
+        if queue.is_empty() && slices.len() <= IOV_LIMIT && !slices.iter().any(|s| origin::is_of_long_mapping(s)) {
+            // The common case, an answer from memory: the caller's slices as they are.
+            return self.send_memory(slices, false);
+        }
         loop {
             if !queue.fits_one_call(IOV_LIMIT) && self.send_queue(queue)?.is_none() {
                 return Ok(None);
@@ -123,8 +111,8 @@ impl Wire {
         let mut offered = queue.len();
         let mut file = None;
         for slice in slices.iter().filter(|s| !s.is_empty()) {
-            if self.is_sent_from_file(slice) {
-                file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, &**slice));
+            if origin::is_of_long_mapping(slice) {
+                file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, slice.len()));
                 break;
             }
             if used == IOV_LIMIT {
@@ -147,12 +135,9 @@ impl Wire {
                 return Ok(Some(sent));
             }
         }
-        let Some((fd, offset, slice)) = file else { return Ok(Some(sent)) };
-        match self.send_file(fd, offset, slice.len())? {
-            Some(n) => {
-                self.left_off.store(slice.as_ptr() as usize + n, Ordering::Relaxed);
-                Ok(Some(sent + n))
-            }
+        let Some((fd, offset, len)) = file else { return Ok(Some(sent)) };
+        match self.send_file(fd, offset, len)? {
+            Some(n) => Ok(Some(sent + n)),
             None => Ok(Some(sent).filter(|&n| n > 0)),
         }
     }

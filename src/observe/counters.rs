@@ -29,8 +29,9 @@ macro_rules! counters {
                 Self { $($field: self.$field.wrapping_sub(earlier.$field),)+ }
             }
 
-            fn values(&self) -> [u64; NAMES.len()] {
-                [$(self.$field,)+]
+            /// The counters by name, in the order of the fields.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                NAMES.iter().copied().zip([$(self.$field,)+])
             }
         }
     };
@@ -73,7 +74,7 @@ counters! {
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, value) in NAMES.iter().zip(self.values()) {
+        for (name, value) in self.named() {
             writeln!(f, "{name} {value}")?;
         }
         Ok(())

@@ -8,7 +8,7 @@
 //!    may do that on another thread than the one that sends the copy, where the stream does not learn of it.
 
 use std::io;
-use std::ops::Range;
+use std::ops::{Range, RangeBounds};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -21,6 +21,7 @@ use super::OpenFile;
 use super::reader::Reader;
 use crate::buf::origin::Mapping;
 use crate::observe::counters::{Counter, count};
+use crate::observe::log;
 
 /// The body of a response that comes from a file: all of it, a range, or several ranges with headers between them.
 ///
@@ -44,11 +45,11 @@ enum Inner {
     /// Nothing to come, or failed.
     Done,
     /// All was handed out; what lies in this mapping may yet have been torn.
-    Sent(Arc<Mapping>),
+    Sent(OpenFile, Arc<Mapping>),
     /// One frame, ready.
     Ready(Bytes),
-    /// One frame of a mapping that is kept for many responses.
-    Kept(Bytes, Arc<Mapping>),
+    /// One frame of a file that is kept for many responses.
+    Kept(Bytes, Arc<Whole>),
     /// Frames as the file gives them.
     Stream(Box<Stream>),
 }
@@ -60,6 +61,14 @@ pub(crate) enum Part {
     Text(Bytes),
     /// A range of the file, not empty.
     File(Range<u64>),
+}
+
+/// A file all of which is mapped and in memory, kept for many responses.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    file: OpenFile,
+    mapping: Arc<Mapping>,
+    bytes: Bytes,
 }
 
 #[derive(Debug)]
@@ -82,12 +91,13 @@ impl FileBody {
         Self { left: 0, inner: Inner::Done }
     }
 
-    /// One frame of a kept mapping. `bytes` must be a slice of it.
-    pub(crate) fn kept(bytes: Bytes, mapping: Arc<Mapping>) -> Self {
+    /// A range of a kept file, which must lie within it, as one frame. `..` costs no more than a share.
+    pub(crate) fn kept(whole: &Arc<Whole>, range: impl RangeBounds<usize>) -> Self {
+        let bytes = whole.bytes.slice(range);
         if bytes.is_empty() {
             return Self::empty();
         }
-        Self { left: bytes.len() as u64, inner: Inner::Kept(bytes, mapping) }
+        Self { left: bytes.len() as u64, inner: Inner::Kept(bytes, Arc::clone(whole)) }
     }
 
     /// A range of `file`, which must not reach beyond its length.
@@ -109,25 +119,33 @@ impl FileBody {
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         match &mut self.inner {
-            Inner::Done | Inner::Sent(_) => Poll::Ready(None),
+            Inner::Done => Poll::Ready(None),
             Inner::Stream(stream) => Poll::Ready(ready!(stream.poll_bytes(cx)).transpose()),
-            Inner::Ready(_) | Inner::Kept(..) => Poll::Ready(match std::mem::replace(&mut self.inner, Inner::Done) {
-                Inner::Ready(bytes) => Some(Ok(bytes)),
-                Inner::Kept(_, mapping) if mapping.is_torn() => Some(Err(torn())),
-                Inner::Kept(bytes, mapping) => {
-                    self.inner = Inner::Sent(mapping);
-                    Some(Ok(bytes))
-                }
-                Inner::Done | Inner::Sent(_) | Inner::Stream(_) => None,
-            }),
+            Inner::Ready(_) | Inner::Kept(..) | Inner::Sent(..) => {
+                Poll::Ready(match std::mem::replace(&mut self.inner, Inner::Done) {
+                    Inner::Ready(bytes) => Some(Ok(bytes)),
+                    Inner::Kept(_, whole) if whole.mapping.is_torn() => Some(Err(whole.file.short())),
+                    Inner::Kept(bytes, whole) => {
+                        self.inner = Inner::Sent(whole.file.clone(), Arc::clone(&whole.mapping));
+                        Some(Ok(bytes))
+                    }
+                    Inner::Sent(file, mapping) if mapping.is_torn() => Some(Err(file.short())),
+                    Inner::Done | Inner::Sent(..) | Inner::Stream(_) => None,
+                })
+            }
         }
     }
 }
 
-/// The error of a body whose mapping met the end of its file.
-pub(super) fn torn() -> io::Error {
-    count(Counter::TornFiles, 1);
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the file was truncated while it was being sent")
+impl Whole {
+    /// `mapping` must be of all of `file`.
+    pub(crate) fn new(file: OpenFile, mapping: Arc<Mapping>) -> Self {
+        Self { bytes: mapping.bytes(), file, mapping }
+    }
+
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
 }
 
 impl Stream {
@@ -159,11 +177,8 @@ impl Body for FileBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
-        if this.left == 0 {
-            return Poll::Ready(match std::mem::replace(&mut this.inner, Inner::Done) {
-                Inner::Sent(mapping) if mapping.is_torn() => Some(Err(torn())),
-                _ => None,
-            });
+        if this.is_end_stream() {
+            return Poll::Ready(None);
         }
         Poll::Ready(match ready!(this.poll_bytes(cx)) {
             Some(Ok(bytes)) => {
@@ -172,11 +187,15 @@ impl Body for FileBody {
                 if this.left == 0
                     && let Inner::Stream(stream) = &this.inner
                 {
-                    this.inner = stream.reader.mapping().map_or(Inner::Done, Inner::Sent);
+                    this.inner = stream.reader.sent().map_or(Inner::Done, |(file, mapping)| Inner::Sent(file, mapping));
                 }
                 Some(Ok(Frame::data(bytes)))
             }
             Some(Err(e)) => {
+                if e.kind() == io::ErrorKind::UnexpectedEof {
+                    count(Counter::TornFiles, 1);
+                    log::file_torn();
+                }
                 this.inner = Inner::Done;
                 Some(Err(e))
             }
@@ -185,7 +204,7 @@ impl Body for FileBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0 && !matches!(self.inner, Inner::Sent(_))
+        self.left == 0 && !matches!(self.inner, Inner::Sent(..))
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -260,23 +279,29 @@ mod tests {
         let bytes = vec![b'x'; 100_000];
         let mut std_file = tempfile::tempfile().unwrap();
         std_file.write_all(&bytes).unwrap();
-        let mapping = Mapping::new(Arc::new(std_file.try_clone().unwrap()), 0, bytes.len()).unwrap();
-        let body = FileBody::kept(mapping.bytes(), Arc::clone(&mapping));
+        let file = OpenFile::from_std(std_file.try_clone().unwrap()).unwrap();
+        let mapping = Mapping::new(Arc::clone(file.file()), 0, bytes.len()).unwrap();
+        let whole = Arc::new(Whole::new(file, Arc::clone(&mapping)));
+        assert_eq!(collect(FileBody::kept(&whole, 5..10)).await.unwrap(), b"xxxxx");
+        assert!(FileBody::kept(&whole, 5..5).is_end_stream());
+        let body = FileBody::kept(&whole, ..);
         std_file.set_len(10).unwrap();
         // Whoever reads it first tears it.
         assert_eq!(mapping.bytes()[99_999], 0);
         let error = collect(body).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert!(collect(FileBody::kept(&whole, 5..10)).await.is_err());
     }
 
     #[tokio::test]
     async fn a_mapping_torn_after_its_last_frame_fails_the_end() {
         let mut std_file = tempfile::tempfile().unwrap();
         std_file.write_all(&[b'x'; 100_000]).unwrap();
-        let mapping = Mapping::new(Arc::new(std_file.try_clone().unwrap()), 0, 100_000).unwrap();
         let file = OpenFile::from_std(std_file.try_clone().unwrap()).unwrap();
+        let mapping = Mapping::new(Arc::clone(file.file()), 0, 100_000).unwrap();
+        let whole = Arc::new(Whole::new(file.clone(), mapping));
         let parts = FileBody::parts(&file, None, vec![Part::File(0..100_000)]);
-        for mut body in [FileBody::kept(mapping.bytes(), mapping), file.body(..), parts] {
+        for mut body in [FileBody::kept(&whole, ..), file.body(..), parts] {
             std_file.write_all_at(&[b'x'; 100_000], 0).unwrap();
             let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
             assert_eq!((frame.len(), body.is_end_stream()), (100_000, false));

@@ -19,7 +19,6 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 
 use super::OpenFile;
-use super::file::torn;
 use crate::buf::origin::{self, Mapping};
 use crate::buf::pool;
 use crate::fs::job::Job;
@@ -74,9 +73,9 @@ impl Reader {
         Self { file, window: whole.map(|mapping| Window::new(mapping, 0)), maps: true, job: None }
     }
 
-    /// The mapping that the latest frames lie in, if they do.
-    pub(super) fn mapping(&self) -> Option<Arc<Mapping>> {
-        self.window.as_ref().map(|window| Arc::clone(&window.mapping))
+    /// The file and the mapping that its latest frames lie in, if they do.
+    pub(super) fn sent(&self) -> Option<(OpenFile, Arc<Mapping>)> {
+        self.window.as_ref().map(|window| (self.file.clone(), Arc::clone(&window.mapping)))
     }
 
     /// Takes the next frame off the front of `range`, which must not be empty, and starts to warm what follows it.
@@ -94,7 +93,7 @@ impl Reader {
         };
         // Also after a job: another body of the same mapping may have met the end.
         if self.window.as_ref().is_some_and(|window| window.mapping.is_torn()) {
-            return Poll::Ready(Err(torn()));
+            return Poll::Ready(Err(self.file.short()));
         }
         range.start += bytes.len() as u64;
         self.look_ahead(range)?;
@@ -189,7 +188,7 @@ impl Reader {
                 Err(e) => return Err(e),
             }
         }
-        Ok((lease.len() > 0).then(|| lease.freeze()))
+        Ok((!lease.is_empty()).then(|| lease.freeze()))
     }
 }
 
@@ -336,5 +335,21 @@ mod tests {
             std.set_len(range.start + (1 << 20)).unwrap();
             assert!(read(&mut reader, range, &bytes).await.is_err());
         }
+    }
+
+    #[tokio::test]
+    async fn a_window_that_was_torn_is_an_error_though_the_file_is_long_again() {
+        let (std, file, bytes) = file(9 << 20);
+        let mut reader = Reader::new(file, None);
+        let mut range = 0..9u64 << 20;
+        let first = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
+        if reader.window.is_none() {
+            return; // Nothing is mapped on this machine.
+        }
+        std.set_len(0).unwrap();
+        assert_eq!(first[100], 0);
+        std.set_len(9 << 20).unwrap();
+        let error = read(&mut reader, range, &bytes).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -22,6 +22,7 @@ pub struct FilesBuilder {
     follow_links_beneath: bool,
     hidden: bool,
     index: String,
+    prefix: String,
 }
 
 impl FilesBuilder {
@@ -35,6 +36,7 @@ impl FilesBuilder {
             follow_links_beneath: false,
             hidden: false,
             index: "index.html".to_owned(),
+            prefix: String::new(),
         }
     }
 
@@ -85,15 +87,27 @@ impl FilesBuilder {
         self
     }
 
+    /// Where the directory is mounted, such as `/static`: taken off the front of every path; paths that do not begin
+    /// with it lead nowhere. For services without a router; axum's `nest_service` takes the prefix off itself.
+    pub fn mounted_at(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
     /// Opens the directory. This waits for the disk: call it while the service starts.
     ///
     /// # Errors
     ///
-    /// The path is not a directory that this process may search, the index is not a plain file name, or the kernel
+    /// The path is not a directory that this process may search, the index is not a plain file name, the place it is
+    /// mounted at does not start with a slash or ends with one, or the kernel
     /// cannot keep paths beneath the directory (`ErrorKind::Unsupported`, see [`Root::open_dir`]).
     pub fn build(self) -> io::Result<Files> {
         if self.index.is_empty() || self.index.contains(['/', '\0']) || matches!(&self.index[..], "." | "..") {
             let message = format!("index {:?}: not a file name", self.index);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        if !self.prefix.is_empty() && (!self.prefix.starts_with('/') || self.prefix.ends_with('/')) {
+            let message = format!("mounted at {:?}: must start with a slash and not end with one", self.prefix);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let loader = Loader {
@@ -102,6 +116,7 @@ impl FilesBuilder {
             precompressed: self.precompressed,
             budget: Arc::new(Budget::new(self.kept_bytes)),
         };
-        Ok(Files::of(Store::new(loader, self.validate_every, self.capacity), self.hidden))
+        let store = Store::new(loader, self.validate_every, self.capacity);
+        Ok(Files::of(store, self.hidden, self.prefix))
     }
 }

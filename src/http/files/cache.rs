@@ -8,7 +8,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quick_cache::Weighter;
@@ -19,6 +19,10 @@ use crate::fs::job::Job;
 
 /// Shortest time between two looks at whether kept bytes are still in memory, in nanoseconds.
 const WARM: u64 = 1_000_000_000;
+
+/// Shortest time between two looks at the lengths of open files, in nanoseconds: a busy file is looked at for a small part
+/// of its requests, and one that is truncated in place is noticed long before the next validation.
+const LENGTH: u64 = 1_000_000;
 
 /// The cache and what it loads with.
 #[derive(Debug)]
@@ -64,21 +68,23 @@ impl Store {
             return false;
         }
         let now = self.now();
-        let age = |at: u64| now.saturating_sub(at);
-        if age(entry.checked.load(Ordering::Relaxed)) < self.validate_every {
-            return true;
-        }
-        if !entry.is_current(&self.loader.root) {
-            return false;
-        }
-        if age(entry.warmed.load(Ordering::Relaxed)) >= WARM.max(self.validate_every) {
-            if !entry.is_warm() {
-                return false;
+        let is_older = |at: &AtomicU64, limit: u64| now.saturating_sub(at.load(Ordering::Relaxed)) >= limit;
+        let looks: [(&AtomicU64, u64, &dyn Fn() -> bool); 3] = [
+            (&entry.measured, LENGTH, &|| entry.is_as_long()),
+            (&entry.checked, self.validate_every, &|| entry.is_current(&self.loader.root)),
+            (&entry.warmed, WARM, &|| entry.is_warm()),
+        ];
+        looks.into_iter().all(|(at, limit, look)| {
+            if !is_older(at, limit) {
+                return true;
             }
-            Entry::mark(&entry.warmed, now);
-        }
-        Entry::mark(&entry.checked, now);
-        true
+            let fine = look();
+            if fine {
+                // A request that looked at the clock earlier must not turn it back.
+                at.fetch_max(now, Ordering::Relaxed);
+            }
+            fine
+        })
     }
 
     /// What a name leads to, opened now or by someone who was first. What failed is not remembered.

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED, VARY,
 };
@@ -21,7 +20,8 @@ use super::path;
 use super::respond::is_absent;
 use crate::buf::origin::{self, Mapping};
 use crate::fs::{Opened, Root, Status};
-use crate::http::body::{FileBody, OpenFile, file::Part};
+use crate::http::body::file::{Part, Whole};
+use crate::http::body::{FileBody, OpenFile};
 use crate::kernel::{call, map};
 
 /// Files up to this many bytes are kept mapped and leave as one frame, warmed beforehand.
@@ -41,6 +41,8 @@ pub(super) struct Entry {
     pub(super) checked: AtomicU64,
     /// When its kept bytes were last found in memory.
     pub(super) warmed: AtomicU64,
+    /// When its files were last found as long as they were.
+    pub(super) measured: AtomicU64,
 }
 
 /// A precompressed sibling, or the place where one may appear.
@@ -69,7 +71,7 @@ pub(super) struct Document {
 enum Kept {
     Nothing,
     /// All of it, in memory, as one frame.
-    Whole(Bytes, Arc<Mapping>, #[expect(dead_code, reason = "held for its share of the bound")] Share),
+    Whole(Arc<Whole>, #[expect(dead_code, reason = "held for its share of the bound")] Share),
     /// A mapping of all of it, to be looked at frame by frame.
     Window(Arc<Mapping>),
 }
@@ -126,8 +128,8 @@ impl Loader {
             variant.document = opened.map(|file| document(file, Some(variant.encoding))).transpose()?;
             variants.push(variant);
         }
-        let entry = Entry { path, plain, variants, checked: AtomicU64::new(now), warmed: AtomicU64::new(now) };
-        Ok(Loaded::Entry(Arc::new(entry)))
+        let [checked, warmed, measured] = [now; 3].map(AtomicU64::new);
+        Ok(Loaded::Entry(Arc::new(Entry { path, plain, variants, checked, warmed, measured })))
     }
 
     fn open(&self, path: &Path, wait: Wait) -> io::Result<Opened> {
@@ -198,7 +200,7 @@ impl Loader {
             Wait::Never => {}
             Wait::ForDisk => call::warm_blocking(file.file().as_fd(), 0, len)?,
         }
-        Ok(Kept::Whole(mapping.bytes(), mapping, share))
+        Ok(Kept::Whole(Arc::new(Whole::new(file.clone(), mapping)), share))
     }
 }
 
@@ -218,8 +220,15 @@ impl Entry {
     pub(super) fn is_torn(&self) -> bool {
         self.documents().any(|document| match &document.kept {
             Kept::Nothing => false,
-            Kept::Whole(_, mapping, _) | Kept::Window(mapping) => mapping.is_torn(),
+            Kept::Whole(whole, _) => whole.mapping().is_torn(),
+            Kept::Window(mapping) => mapping.is_torn(),
         })
+    }
+
+    /// Whether the open files are still as long as they were. One that shrank by less than a page shows zeros in its
+    /// mapping that no fault tells of, and one that shrank by more would fail every response until the next validation.
+    pub(super) fn is_as_long(&self) -> bool {
+        self.documents().all(|document| document.file.reaches(document.len()).is_ok())
     }
 
     /// Whether all bytes that would leave as one frame are in memory.
@@ -228,12 +237,6 @@ impl Entry {
             Kept::Whole(..) => call::is_resident(document.file.file().as_fd(), 0, document.len()),
             Kept::Nothing | Kept::Window(_) => true,
         })
-    }
-
-    /// Remembers that the entry was found valid.
-    pub(super) fn mark(at: &AtomicU64, now: u64) {
-        // A request that looked at the clock earlier must not turn it back.
-        at.fetch_max(now, Ordering::Relaxed);
     }
 
     /// The representation for a request.
@@ -264,7 +267,7 @@ impl Document {
     /// All of it.
     pub(super) fn whole(&self) -> FileBody {
         match &self.kept {
-            Kept::Whole(bytes, mapping, _) => FileBody::kept(bytes.clone(), Arc::clone(mapping)),
+            Kept::Whole(whole, _) => FileBody::kept(whole, ..),
             Kept::Window(mapping) => self.file.body_of(Arc::clone(mapping), 0..self.len()),
             Kept::Nothing => self.file.body(..),
         }
@@ -273,9 +276,7 @@ impl Document {
     /// A range that lies within it.
     pub(super) fn range(&self, range: std::ops::Range<u64>) -> FileBody {
         match &self.kept {
-            Kept::Whole(bytes, mapping, _) => {
-                FileBody::kept(bytes.slice(range.start as usize..range.end as usize), Arc::clone(mapping))
-            }
+            Kept::Whole(whole, _) => FileBody::kept(whole, range.start as usize..range.end as usize),
             Kept::Window(mapping) => self.file.body_of(Arc::clone(mapping), range),
             Kept::Nothing => self.file.body(range),
         }
@@ -284,7 +285,8 @@ impl Document {
     /// Several ranges and what stands between them.
     pub(super) fn parts(&self, parts: Vec<Part>) -> FileBody {
         let window = match &self.kept {
-            Kept::Whole(_, mapping, _) | Kept::Window(mapping) => Some(Arc::clone(mapping)),
+            Kept::Whole(whole, _) => Some(Arc::clone(whole.mapping())),
+            Kept::Window(mapping) => Some(Arc::clone(mapping)),
             Kept::Nothing => None,
         };
         FileBody::parts(&self.file, window, parts)

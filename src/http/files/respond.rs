@@ -112,8 +112,8 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
         Some(errno) => matches!(
             errno,
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::NAMETOOLONG
-                // A device that is not there, and a socket: both are no files.
-                | Errno::NXIO | Errno::NODEV
+                // A socket, a device that is not there: no files. A name that the file system cannot have.
+                | Errno::NXIO | Errno::NODEV | Errno::INVAL | Errno::ILSEQ
         ),
         None => matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied),
     }
@@ -143,6 +143,7 @@ mod tests {
             (Errno::PERM, 404),
             (Errno::NAMETOOLONG, 404),
             (Errno::NXIO, 404),
+            (Errno::ILSEQ, 404),
             (Errno::MFILE, 503),
             (Errno::NFILE, 503),
             (Errno::AGAIN, 503),

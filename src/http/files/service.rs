@@ -60,7 +60,16 @@ pub struct Files(Arc<Inner>);
 struct Inner {
     store: Store,
     hidden: bool,
+    prefix: String,
 }
+
+// What axum and hyper ask of a service; the compiler says here, not at the user, when it is lost.
+const _: () = {
+    const fn service<S: Service<Request<()>> + Clone + Send + Sync + 'static>() {}
+    service::<Files>();
+    const fn future<F: Future + Send + Unpin + 'static>() {}
+    future::<FilesFuture>();
+};
 
 impl Files {
     /// Serves a directory with the settings of [`FilesBuilder`] as they are.
@@ -77,8 +86,8 @@ impl Files {
         FilesBuilder::new(dir.as_ref())
     }
 
-    pub(super) fn of(store: Store, hidden: bool) -> Self {
-        Self(Arc::new(Inner { store, hidden }))
+    pub(super) fn of(store: Store, hidden: bool, prefix: String) -> Self {
+        Self(Arc::new(Inner { store, hidden, prefix }))
     }
 
     /// Answers a request. The path of `uri` is taken beneath the directory; the future borrows nothing.
@@ -92,7 +101,13 @@ impl Files {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return FilesFuture::ready(respond::method_not_allowed());
         }
-        let path = uri.path();
+        let Some(path) = uri.path().strip_prefix(&self.0.prefix[..]) else {
+            return FilesFuture::ready(respond::plain(StatusCode::NOT_FOUND));
+        };
+        if path.is_empty() {
+            // The directory itself, without its slash.
+            return FilesFuture::ready(respond::to_directory(uri));
+        }
         let encoded = path.as_bytes().contains(&b'%');
         if !encoded
             && let Some(name) = path.strip_prefix('/')

@@ -1,0 +1,101 @@
+//! What the benches share: bytes, connections, CPU clocks, and comparing by turns.
+#![allow(dead_code, unreachable_pub, reason = "each bench uses a part")]
+
+use std::fmt::Write as _;
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Whether the benches run as tests: each case once. By the rule that criterion has.
+pub fn is_test() -> bool {
+    let given = |option: &str| std::env::args().any(|arg| arg == option);
+    given("--test") || !given("--bench")
+}
+
+/// Bytes that repeat nowhere a check would notice. The period is odd, so that pieces that were swapped, lost or sent
+/// twice show, unless they are a multiple of it long.
+pub fn noise(len: usize) -> Vec<u8> {
+    const PERIOD: usize = (256 << 10) - 5;
+    let mut x = 0x2545_f491_4f6c_dd1du64;
+    let mut bytes: Vec<u8> = (0..len.min(PERIOD))
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            x as u8
+        })
+        .collect();
+    while bytes.len() < len {
+        bytes.extend_from_within(..PERIOD.min(len - bytes.len()));
+    }
+    bytes
+}
+
+/// Both ends of a connection over loopback; `TCP_NODELAY` is set on both.
+///
+/// Their congestion control is `reno`, which every kernel has and every user may choose: the machine's may be one that
+/// paces (`bbr`), and then loopback measures the kernel's timers. `MILLSTREAM_BENCH_CONGESTION` names another.
+pub fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other, _) = listener.accept().unwrap();
+    let congestion = std::env::var("MILLSTREAM_BENCH_CONGESTION").unwrap_or("reno".to_owned());
+    for stream in [&one, &other] {
+        stream.set_nodelay(true).unwrap();
+        socket2::SockRef::from(stream).set_tcp_congestion(congestion.as_bytes()).unwrap();
+    }
+    (one, other)
+}
+
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// CPU time this thread has used.
+pub fn cpu_of_this_thread() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
+}
+
+/// CPU time all other threads of this process have used.
+pub fn cpu_of_others() -> Duration {
+    let process = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap();
+    process.saturating_sub(cpu_of_this_thread())
+}
+
+/// The CPU time that one operation of each contender takes, in microseconds: `run(contender, operations)` does them and
+/// says how long they took. The contenders take turns, so that what else the machine does meets all of them; each gets
+/// the median of its rounds.
+pub fn by_turns(contenders: usize, operations: u64, mut run: impl FnMut(usize, u64) -> Duration) -> Vec<f64> {
+    let (rounds, operations) = if is_test() { (1, 1) } else { (9, operations) };
+    let mut micros = vec![Vec::with_capacity(rounds); contenders];
+    for _ in 0..rounds {
+        for (contender, micros) in micros.iter_mut().enumerate() {
+            micros.push(run(contender, operations).as_secs_f64() * 1e6 / operations as f64);
+        }
+    }
+    micros.into_iter().map(median).collect()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A line of a table.
+pub struct Row {
+    pub name: String,
+    /// In microseconds.
+    pub cpu: f64,
+    pub note: String,
+}
+
+/// A table of CPU time for each operation; the ratio is to the first row, ours unless it was filtered out.
+pub fn table(title: &str, operation: &str, rows: &[Row]) -> String {
+    let mut text = format!("\n{title:<34} {:>14} {:>7}\n", format!("CPU us/{operation}"), "ratio");
+    let ours = rows.first().map_or(1.0, |row| row.cpu);
+    for Row { name, cpu, note } in rows {
+        writeln!(text, "  {name:<32} {cpu:>14.2} {:>7.2}  {note}", cpu / ours).unwrap();
+    }
+    text
+}

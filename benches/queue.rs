@@ -1,0 +1,249 @@
+//! Memory without the kernel: what waits to be sent, and where the memory for it comes from.
+//!
+//! | group | ours | beside |
+//! |---|---|---|
+//! | `queue/small` | [`Queue`] copies into pool chunks | `BytesMut` append; a list of `Bytes`, each copied |
+//! | `queue/large owned` | [`Queue`] copies borrowed memory | the same two |
+//! | `queue/large leased` | [`Queue`] keeps leases by reference | `BytesMut` append (a copy); a list of `Bytes` clones |
+//! | `lease` | [`lease`], filled and frozen | `BytesMut::with_capacity`, `Vec` |
+//!
+//! In `queue` a case takes 64 KiB in, as borrowed slices the way a stream gets them, and gives it out as a socket would
+//! take it: slices for one call, then an advance by a count that fits no boundary. A list of clones is what hyper does
+//! when it owns the `Bytes`; a stream cannot, because it is given slices. For large pieces it is the floor, not a rival.
+//! Lists of small pieces take longer because 64 slices of them are less than a call would take.
+//!
+//! In `lease` the memory is filled, because memory that nobody touches costs nothing, and the 16 last blocks stay alive,
+//! because an allocator that always gets the same block back looks better than it is.
+//!
+//! **Look at** ratios within a group. **Noise**: single nanoseconds, and `lease` from 64 KiB on, where the copy into the
+//! memory is most of the time. These cases show cost alone: what a queue saves, it saves in calls; see `egress`.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::io::IoSlice;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use criterion::{BenchmarkId, Criterion, Throughput};
+use millstream::buf::{Front, Queue, lease};
+
+mod common;
+use common::noise;
+
+/// Bytes that go through a queue in one case.
+const TOTAL: usize = 64 << 10;
+/// Bytes that are taken in one go.
+const TAKE: usize = 10_007;
+/// Slices for one call.
+const SLICES: usize = 64;
+/// Blocks of memory that are in use at a time.
+const ALIVE: usize = 16;
+
+/// What waits to be sent, as the cases see it.
+trait Waiting: Default {
+    fn push(&mut self, bytes: &Bytes);
+    /// Shows `taker` at most `limit` bytes from the front and drops them. Says how many there were.
+    fn take(&mut self, limit: usize, taker: &mut dyn FnMut(&[u8])) -> usize;
+}
+
+fn show(slices: &[IoSlice<'_>], limit: usize, taker: &mut dyn FnMut(&[u8])) -> usize {
+    let mut left = limit;
+    for slice in slices {
+        let n = slice.len().min(left);
+        taker(&slice[..n]);
+        left -= n;
+    }
+    limit - left
+}
+
+impl Waiting for Queue {
+    fn push(&mut self, bytes: &Bytes) {
+        Queue::push(self, bytes);
+    }
+
+    fn take(&mut self, limit: usize, taker: &mut dyn FnMut(&[u8])) -> usize {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let Front::Memory { slices: n, .. } = self.front(&mut slices) else { return 0 };
+        let taken = show(&slices[..n], limit, taker);
+        self.advance(taken);
+        taken
+    }
+}
+
+/// Everything in one piece of memory.
+#[derive(Default)]
+struct Append(BytesMut);
+
+impl Waiting for Append {
+    fn push(&mut self, bytes: &Bytes) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn take(&mut self, limit: usize, taker: &mut dyn FnMut(&[u8])) -> usize {
+        let taken = show(&[IoSlice::new(&self.0)], limit, taker);
+        self.0.advance(taken);
+        taken
+    }
+}
+
+/// A list of buffers that is read as one, as `http-body-util` and hyper have it.
+#[derive(Default)]
+struct List(VecDeque<Bytes>);
+
+impl List {
+    fn take(&mut self, limit: usize, taker: &mut dyn FnMut(&[u8])) -> usize {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut n = 0;
+        for (slot, bytes) in slices.iter_mut().zip(&self.0) {
+            *slot = IoSlice::new(bytes);
+            n += 1;
+        }
+        let taken = show(&slices[..n], limit, taker);
+        let mut left = taken;
+        while let Some(front) = self.0.front_mut().filter(|_| left > 0) {
+            let n = front.len().min(left);
+            left -= n;
+            if n == front.len() {
+                self.0.pop_front();
+            } else {
+                front.advance(n);
+            }
+        }
+        taken
+    }
+}
+
+/// A list of buffers, each copied out of the slice it came as.
+#[derive(Default)]
+struct Copies(List);
+
+impl Waiting for Copies {
+    fn push(&mut self, bytes: &Bytes) {
+        self.0.0.push_back(Bytes::copy_from_slice(bytes));
+    }
+
+    fn take(&mut self, limit: usize, taker: &mut dyn FnMut(&[u8])) -> usize {
+        self.0.take(limit, taker)
+    }
+}
+
+/// A list of buffers whose owner shares them.
+#[derive(Default)]
+struct Clones(List);
+
+impl Waiting for Clones {
+    fn push(&mut self, bytes: &Bytes) {
+        self.0.0.push_back(bytes.clone());
+    }
+
+    fn take(&mut self, limit: usize, taker: &mut dyn FnMut(&[u8])) -> usize {
+        self.0.take(limit, taker)
+    }
+}
+
+/// Everything in, then everything out. Says how many bytes came out.
+fn pass<W: Waiting>(pieces: &[Bytes], taker: &mut dyn FnMut(&[u8])) -> usize {
+    let mut waiting = W::default();
+    for piece in pieces {
+        waiting.push(piece);
+    }
+    let mut total = 0;
+    loop {
+        match waiting.take(TAKE, taker) {
+            0 => return total,
+            n => total += n,
+        }
+    }
+}
+
+fn queue(criterion: &mut Criterion, name: &str, pieces: &[Bytes], cases: &[Case]) {
+    let all = pieces.concat();
+    let mut group = criterion.benchmark_group(format!("queue/{name}"));
+    group.throughput(Throughput::Bytes(all.len() as u64));
+    for &(case, pass) in cases {
+        group.bench_function(case, |bencher| {
+            let mut out = Vec::new();
+            pass(pieces, &mut |bytes| out.extend_from_slice(bytes));
+            assert!(out == all, "{case}: other bytes came out than went in");
+            bencher.iter(|| {
+                let total = pass(black_box(pieces), &mut |bytes| {
+                    black_box(bytes);
+                });
+                assert_eq!(total, all.len());
+            });
+        });
+    }
+    group.finish();
+}
+
+type Case = (&'static str, fn(&[Bytes], &mut dyn FnMut(&[u8])) -> usize);
+
+const OURS: Case = ("millstream Queue", pass::<Queue>);
+const APPEND: Case = ("BytesMut append", pass::<Append>);
+const COPIES: Case = ("list of copies", pass::<Copies>);
+const CLONES: Case = ("list of clones", pass::<Clones>);
+
+fn queues(criterion: &mut Criterion) {
+    let bytes = Bytes::from(noise(TOTAL));
+    let pieces = |len: usize| (0..TOTAL / len).map(|i| bytes.slice(i * len..(i + 1) * len)).collect::<Vec<_>>();
+    for len in [40, 300] {
+        queue(criterion, &format!("small, {len} B"), &pieces(len), &[OURS, APPEND, COPIES, CLONES]);
+    }
+    let large = pieces(8 << 10);
+    queue(criterion, "large owned, 8 KiB", &large, &[OURS, APPEND, COPIES, CLONES]);
+    let leased = |bytes: &Bytes| {
+        let mut lease = lease(bytes.len());
+        lease.extend_from_slice(bytes);
+        lease.freeze()
+    };
+    let leased: Vec<Bytes> = large.iter().map(leased).collect();
+    queue(criterion, "large leased, 8 KiB", &leased, &[OURS, APPEND, CLONES]);
+}
+
+/// Memory filled with `bytes`.
+type Fill = fn(&[u8]) -> Bytes;
+
+fn leases(criterion: &mut Criterion) {
+    let ways: [(&str, Fill); 3] = [
+        ("millstream lease", |bytes| {
+            let mut lease = lease(bytes.len());
+            lease.extend_from_slice(bytes);
+            lease.freeze()
+        }),
+        ("BytesMut::with_capacity", |bytes| {
+            let mut memory = BytesMut::with_capacity(bytes.len());
+            memory.extend_from_slice(bytes);
+            memory.freeze()
+        }),
+        ("Vec", |bytes| {
+            let mut memory = Vec::with_capacity(bytes.len());
+            memory.extend_from_slice(bytes);
+            memory.into()
+        }),
+    ];
+    let mut group = criterion.benchmark_group("lease");
+    for len in [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10] {
+        let source = noise(len);
+        group.throughput(Throughput::Bytes(len as u64));
+        for (way, fill) in ways {
+            let size = if len < 1024 { format!("{len} B") } else { format!("{} KiB", len >> 10) };
+            group.bench_function(BenchmarkId::new(way, size), |bencher| {
+                let mut alive: VecDeque<Bytes> = (0..ALIVE).map(|_| fill(&source)).collect();
+                assert!(alive.iter().all(|bytes| bytes[..] == source[..]), "{way}: wrong bytes");
+                bencher.iter(|| {
+                    alive.pop_front();
+                    alive.push_back(fill(black_box(&source)));
+                });
+                assert!(alive.iter().all(|bytes| bytes[..] == source[..]), "{way}: wrong bytes");
+            });
+        }
+    }
+    group.finish();
+}
+
+fn main() {
+    let mut criterion = Criterion::default().without_plots().warm_up_time(Duration::from_secs(1)).configure_from_args();
+    queues(&mut criterion);
+    leases(&mut criterion);
+    criterion.final_summary();
+}

@@ -1,0 +1,8 @@
+//! What `serve` and `stock` share, so that comparing the two compares the I/O below them and nothing else.
+
+mod bodies;
+mod options;
+mod reply;
+
+pub(crate) use options::{Options, runtime};
+pub(crate) use reply::{Reply, Route, route};

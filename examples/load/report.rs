@@ -1,0 +1,93 @@
+//! The numbers of a run, and the server's CPU time.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::Uri;
+
+use super::histogram::Histogram;
+use super::tally::Tally;
+
+/// User and system time of all threads of a process so far, `proc_pid_stat(5)`; the kernel counts in steps of 10 ms.
+pub(crate) fn cpu_time(pid: u32) -> Result<Duration, String> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = std::fs::read_to_string(&path)
+        .map_err(|e| format!("--pid {pid}: {e}; give the running server's process id"))?;
+    // The name in the second field may hold spaces and brackets; the last bracket ends it, field 3 follows.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let mut fields = fields.split_ascii_whitespace().skip(14 - 3).map(str::parse::<u64>);
+    match (fields.next(), fields.next()) {
+        (Some(Ok(user)), Some(Ok(system))) => {
+            Ok(Duration::from_secs(user + system) / rustix::param::clock_ticks_per_second() as u32)
+        }
+        _ => Err(format!("{path} has no times in fields 14 and 15")),
+    }
+}
+
+/// All that is printed.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) url: Uri,
+    pub(crate) h2: bool,
+    pub(crate) streams: usize,
+    pub(crate) pid: Option<u32>,
+    pub(crate) elapsed: Duration,
+    pub(crate) cpu: Option<Duration>,
+    pub(crate) tally: Tally,
+}
+
+impl Outcome {
+    /// Whether every stream ran to the end and got something.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.tally.failed == 0 && self.tally.answered == self.streams
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tally, elapsed, .. } = self;
+        let per_second = |count: u64| count as f64 / elapsed.as_secs_f64();
+        let protocol = if self.h2 { "one HTTP/2 connection" } else { "HTTP/1.1" };
+        writeln!(f, "{}: {} streams, {protocol}, {:.1} s", self.url, self.streams, elapsed.as_secs_f64())?;
+        writeln!(f, "events       {:>12}   {:>12.1} /s", tally.events, per_second(tally.events))?;
+        writeln!(f, "bytes        {:>12}   {:>12.2} MB/s", tally.bytes, per_second(tally.bytes) / 1e6)?;
+        if tally.events > 0 {
+            quantiles(f, "event gap", &tally.gaps)?;
+            quantiles(f, "first event", &tally.firsts)?;
+        }
+        if tally.responses > 0 {
+            writeln!(f, "responses    {:>12}   {:>12.1} /s", tally.responses, per_second(tally.responses))?;
+            quantiles(f, "response", &tally.times)?;
+        }
+        if let (Some(pid), Some(cpu)) = (self.pid, self.cpu) {
+            write!(f, "cpu of {pid:<8}{:>9.2} s", cpu.as_secs_f64())?;
+            for (count, name) in [(tally.events, "event"), (tally.responses, "response")] {
+                if count > 0 {
+                    write!(f, "   {:>9.2} µs/{name}", cpu.as_secs_f64() * 1e6 / count as f64)?;
+                }
+            }
+            writeln!(f)?;
+        }
+        if tally.reconnects > 0 {
+            writeln!(f, "reconnects   {:>12}", tally.reconnects)?;
+        }
+        if let Some(problem) = &tally.problem {
+            writeln!(f, "FAILED       {:>12} streams, the first: {problem}", tally.failed)?;
+        }
+        let silent = self.streams - tally.answered;
+        if silent > tally.failed {
+            let why = if self.h2 {
+                "servers limit the streams of one connection, often to 100 or 200; ask for fewer"
+            } else {
+                "the server was too slow to answer them all; ask for fewer or give it more seconds"
+            };
+            writeln!(f, "UNANSWERED   {silent:>12} streams: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+fn quantiles(f: &mut fmt::Formatter<'_>, name: &str, histogram: &Histogram) -> fmt::Result {
+    let show = |share| histogram.quantile(share).map_or_else(|| "-".to_owned(), |d| format!("{d:.2?}"));
+    writeln!(f, "{name:<13}p50 {:>12}  p99 {:>12}", show(0.5), show(0.99))
+}

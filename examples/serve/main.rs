@@ -1,0 +1,85 @@
+//! A directory, events and tokens, served by millstream. Try it:
+//!
+//! `cargo run --release --example serve` serves the current directory on `http://127.0.0.1:8080/`;
+//! `-- [--listen ADDR] [--root DIR] [--workers N]` changes that. It ends at Ctrl-C.
+//!
+//! The service below is an ordinary tower service and its bodies are ordinary bodies. What is millstream's is the listener,
+//! the files, and `serve`; the `stock` example answers the same routes without them.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use millstream::Capabilities;
+use millstream::http::{FileBody, Files};
+use millstream::net::TcpListener;
+
+use common::{Options, Reply, Route, route};
+
+#[path = "../common/mod.rs"]
+mod common;
+mod page;
+
+/// The page needs its own script, style and events, and nothing else.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:",
+);
+
+fn main() -> ExitCode {
+    let result = Options::parse("serve", 8080).and_then(|options| {
+        let runtime = common::runtime(options.workers).map_err(|e| format!("the runtime did not start: {e}"))?;
+        runtime.block_on(run(&options))
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: &Options) -> Result<(), String> {
+    let Options { listen, root, workers } = options;
+    let files = Files::builder(root).mounted_at("/f").build().map_err(|e| format!("--root {}: {e}", root.display()))?;
+    let listener = TcpListener::bind(listen).await;
+    let listener = listener.map_err(|e| format!("{e}; choose another address with --listen"))?;
+    let address = listener.local_addr().map_err(|e| format!("{listen}: {e}"))?;
+    println!("http://{address}/ serves {}, workers: {workers}\n{}", root.display(), Capabilities::get());
+
+    let app = Arc::new(App { root: root.clone(), files });
+    let service = tower::service_fn(move |request| answer(request, app.clone()));
+    tokio::select! {
+        served = millstream::http::serve(listener, service) => served,
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+    }
+    .map_err(|e| format!("{address}: {e}"))
+}
+
+/// What requests share.
+struct App {
+    root: PathBuf,
+    files: Files,
+}
+
+async fn answer(request: Request<Incoming>, app: Arc<App>) -> Result<Response<Reply<FileBody>>, Infallible> {
+    match route(&request) {
+        Route::Index => {
+            let page = tokio::task::spawn_blocking(move || page::render_blocking(&app.root)).await;
+            let page = page.unwrap_or_else(|e| format!("the page could not be made: {e}"));
+            let mut response = Reply::Whole { body: Full::from(page) }.of("text/html; charset=utf-8");
+            response.headers_mut().insert(CONTENT_SECURITY_POLICY, POLICY);
+            Ok(response)
+        }
+        Route::File => {
+            let found = app.files.get(request.method(), request.uri(), request.headers()).await?;
+            Ok(found.map(|body| Reply::File { body }))
+        }
+        Route::Done(response) => Ok(response),
+    }
+}

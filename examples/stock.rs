@@ -1,0 +1,94 @@
+//! The baseline: the service a careful user writes with tokio, hyper and tower-http alone, TCP_NODELAY on.
+//!
+//! `cargo run --release --example stock -- [--listen ADDR] [--root DIR] [--workers N]` answers the routes of the `serve`
+//! example, so that both can be loaded the same way and compared.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::TcpListener;
+use tower::ServiceExt;
+use tower_http::services::fs::{ServeDir, ServeFileSystemResponseBody};
+
+use common::{Options, Reply, Route, route};
+
+mod common;
+
+const INDEX: &str = "plain hyper: /hello  /f/NAME  /tokens  /events?hz=N\n";
+
+fn main() -> ExitCode {
+    let result = Options::parse("stock", 8081).and_then(|options| {
+        let run = || common::runtime(options.workers)?.block_on(run(&options));
+        run().map_err(|e| format!("{}: {e}; choose another address with --listen", options.listen))
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: &Options) -> io::Result<()> {
+    let listener = TcpListener::bind(options.listen).await?;
+    println!("http://{}/ serves {}, workers: {}", listener.local_addr()?, options.root.display(), options.workers);
+    tokio::select! {
+        () = accept(listener, &options.root) => Ok(()),
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+    }
+}
+
+async fn accept(listener: TcpListener, root: &Path) {
+    let files = Arc::new(ServeDir::new(root));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // Without a timer hyper has no header timeout, and nobody should run it so.
+    builder.http1().timer(TokioTimer::new());
+    builder.http2().timer(TokioTimer::new());
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(e) => {
+                eprintln!("accept: {e}; trying again");
+                // Out of descriptors or memory: others have to finish first. Anything else is over by then as well.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        if stream.set_nodelay(true).is_err() {
+            // The peer is gone already.
+            continue;
+        }
+        let (builder, files) = (builder.clone(), files.clone());
+        tokio::spawn(async move {
+            let service = service_fn(move |request| answer(request, files.clone()));
+            // A client that leaves in the middle of a stream is an error here and none for a server.
+            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+type Answer = Response<Reply<ServeFileSystemResponseBody>>;
+
+async fn answer(mut request: Request<Incoming>, files: Arc<ServeDir>) -> Result<Answer, Infallible> {
+    match route(&request) {
+        Route::Index => Ok(Reply::Whole { body: Full::from(INDEX) }.of("text/plain; charset=utf-8")),
+        Route::File => {
+            // ServeDir takes the whole path to lie beneath its directory.
+            let below = request.uri().path().strip_prefix("/f").and_then(|path| path.parse().ok());
+            *request.uri_mut() = below.unwrap_or_default();
+            Ok(ServeDir::clone(&files).oneshot(request).await?.map(|body| Reply::File { body }))
+        }
+        Route::Done(response) => Ok(response),
+    }
+}

@@ -1,0 +1,32 @@
+//! What an operator should read about, as `tracing` events under the target `millstream` (feature `tracing`). Without the
+//! feature these functions are empty and cost nothing.
+
+use std::error::Error;
+use std::io;
+
+/// Accepting pauses: out of descriptors or memory.
+pub(crate) fn accept_paused(error: &io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", %error, "accepting pauses; raise RLIMIT_NOFILE or close something");
+    let _ = error;
+}
+
+/// A response failed because its file became shorter.
+pub(crate) fn file_torn() {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", "a file was truncated while it was being sent; replace files by renaming");
+}
+
+/// A connection ended with an error. Clients leave in every way there is, so this is detail.
+pub(crate) fn connection_failed(error: &(dyn Error + 'static)) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(target: "millstream", error, "connection ended");
+    let _ = error;
+}
+
+/// Something this machine cannot do, and what is done instead.
+pub(crate) fn unsupported(capability: &str, reason: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: "millstream", capability, reason, "not supported here");
+    let _ = (capability, reason);
+}

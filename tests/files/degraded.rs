@@ -1,0 +1,34 @@
+//! The same answers where the kernel offers less.
+
+/// Runs all other tests of this program again, in a process in which something is turned off.
+fn without(what: &str) {
+    // Without those of this file, which would run them all again without end.
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--skip", "degraded::"])
+        .env("MILLSTREAM_DISABLE", what)
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success(), "without {what}:\n{out}\n{}", String::from_utf8_lossy(&child.stderr));
+    assert!(out.contains("test result: ok.") && !out.contains(" 0 passed"), "{out}");
+}
+
+#[test]
+fn without_mappings() {
+    without("mapping");
+}
+
+#[test]
+fn without_knowing_what_is_cached() {
+    without("cachestat");
+}
+
+#[test]
+fn without_reads_that_do_not_wait() {
+    without("read_nowait,sendfile");
+}
+
+#[test]
+fn without_any_of_it() {
+    without("mapping,cachestat,read_nowait,sendfile");
+}

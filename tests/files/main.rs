@@ -1,0 +1,90 @@
+//! `Files` as a service, without sockets: what each request gets, what is never served, what happens when files change.
+
+mod answers;
+mod changes;
+mod degraded;
+mod escapes;
+mod hyper_bodies;
+
+use std::io;
+use std::path::Path;
+
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use millstream::http::{FileBody, Files};
+use tower_service::Service;
+
+/// A directory that is removed at the end, with files in it.
+fn dir(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        write(dir.path(), name, bytes);
+    }
+    dir
+}
+
+fn write(dir: &Path, name: &str, bytes: &[u8]) {
+    let path = dir.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Puts a file in the place of another, as those who publish files should.
+fn replace(dir: &Path, name: &str, bytes: &[u8]) {
+    let new = dir.join(format!("{name}.new"));
+    std::fs::write(&new, bytes).unwrap();
+    std::fs::rename(new, dir.join(name)).unwrap();
+}
+
+/// Bytes that differ from place to place.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 % 251) as u8).collect()
+}
+
+async fn send(files: &Files, method: &str, uri: &str, headers: &[(&str, &str)]) -> Response<FileBody> {
+    let mut request = Request::builder().method(method).uri(uri);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    // Any request body will do: files do not read it.
+    let Ok(response) = files.clone().call(request.body("unread").unwrap()).await;
+    let promised = http_body::Body::size_hint(response.body()).exact().unwrap();
+    if method != "HEAD" && response.status().is_success() {
+        assert_eq!(header(&response, "content-length"), promised.to_string());
+    } else {
+        assert_eq!(promised, 0, "only a GET that found something has a body");
+    }
+    response
+}
+
+async fn get(files: &Files, uri: &str, headers: &[(&str, &str)]) -> Answer {
+    collect(send(files, "GET", uri, headers).await).await.unwrap()
+}
+
+async fn collect(response: Response<FileBody>) -> io::Result<Answer> {
+    let (head, body) = response.into_parts();
+    let promised = http_body::Body::size_hint(&body).exact().unwrap();
+    let bytes = body.collect().await?.to_bytes().to_vec();
+    assert_eq!(bytes.len() as u64, promised, "a body is as long as it said or an error");
+    Ok(Answer { status: head.status, headers: head.headers, bytes })
+}
+
+fn header<'a, B>(response: &'a Response<B>, name: &str) -> &'a str {
+    text(response.headers(), name)
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).map_or("", |value| value.to_str().unwrap())
+}
+
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    bytes: Vec<u8>,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> &str {
+        text(&self.headers, name)
+    }
+}
