@@ -28,7 +28,7 @@ fn tree() -> TempDir {
     symlink("../..", public.join("sub/up")).unwrap();
     symlink("fine", public.join("in")).unwrap();
     symlink("loop", public.join("loop")).unwrap();
-    symlink("/proc/self/root/etc", public.join("magic")).unwrap();
+    symlink("/proc/self/cwd", public.join("magic")).unwrap();
     mkfifoat(CWD, public.join("fifo"), Mode::RUSR).unwrap();
     drop(UnixListener::bind(public.join("socket")).unwrap());
     match mknodat(CWD, public.join("zero"), FileType::CharacterDevice, Mode::RUSR, makedev(1, 5)) {
@@ -77,7 +77,7 @@ const NOWHERE: &[&str] = &[
     "/sub/up/secret",
     "/sub/up/public/fine",
     "/loop",
-    "/magic/passwd",
+    "/magic/Cargo.toml",
     "/fifo",
     "/socket",
     "/zero",

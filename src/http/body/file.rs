@@ -296,8 +296,9 @@ mod tests {
     async fn a_mapping_torn_after_its_last_frame_fails_the_end() {
         let mut std_file = tempfile::tempfile().unwrap();
         std_file.write_all(&[b'x'; 100_000]).unwrap();
-        let mapping = Mapping::new(Arc::new(std_file.try_clone().unwrap()), 0, 100_000).unwrap();
         let file = OpenFile::from_std(std_file.try_clone().unwrap()).unwrap();
+        let mapping = Mapping::new(Arc::clone(file.file()), 0, 100_000).unwrap();
+        let whole = Arc::new(Whole::new(file.clone(), mapping));
         let parts = FileBody::parts(&file, None, vec![Part::File(0..100_000)]);
         let whole = Arc::new(Whole::new(file.clone(), mapping));
         for mut body in [FileBody::kept(&whole, ..), file.body(..), parts] {
