@@ -107,7 +107,10 @@ fn a_kept_file_truncated_before_it_is_encrypted_is_no_response() {
         assert_eq!(victim.get("/kept").await.0, 200);
         truncate(&dir.path().join("kept"), 0);
         victim.ask("/kept").await;
-        if victim.try_head().await.is_ok() {
+        // Should the server look at the file before it answers, the answer is about the file as it is now.
+        if let Ok(head) = victim.try_head().await
+            && head.content_length() != 0
+        {
             victim.body(KEPT).await.map(|got| got.len()).expect_err("the file was cut, so must be the response");
         }
         assert_eq!(connect(addr, &client).await.get("/fine").await, (200, b"fine".to_vec()));

@@ -300,7 +300,6 @@ mod tests {
         let mapping = Mapping::new(Arc::clone(file.file()), 0, 100_000).unwrap();
         let whole = Arc::new(Whole::new(file.clone(), mapping));
         let parts = FileBody::parts(&file, None, vec![Part::File(0..100_000)]);
-        let whole = Arc::new(Whole::new(file.clone(), mapping));
         for mut body in [FileBody::kept(&whole, ..), file.body(..), parts] {
             std_file.write_all_at(&[b'x'; 100_000], 0).unwrap();
             let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
