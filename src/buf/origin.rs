@@ -29,8 +29,12 @@ use crate::kernel::map::{self, GRANULE, GRANULES, Granule};
 /// Longest mapping in bytes, whatever its offset: a granule less the page that an unaligned start needs.
 pub(crate) const WINDOW: usize = GRANULE - (64 << 10);
 
-/// Mappings up to this many bytes are sent as memory.
-const SENDFILE_MAPPING: usize = 256 << 10;
+/// Slices of files at least this long are sent by `sendfile`: at 10 KiB it cost 8 % more than `sendmsg` from the mapping,
+/// at 16 KiB 10 % less, at 64 KiB 13 % less (loopback, Linux 6.18).
+const SENDFILE_MIN: usize = 16 << 10;
+/// Mappings longer than this are never read when they are sent, not even for a few bytes: reading maps pages that then
+/// count as this process's memory.
+const READ_MAX: usize = 256 << 10;
 
 static FILES: [AtomicPtr<Mapping>; GRANULES] = [const { AtomicPtr::new(ptr::null_mut()) }; GRANULES];
 
@@ -103,19 +107,19 @@ pub(crate) fn file_of(bytes: &[u8]) -> Option<(BorrowedFd<'_>, u64)> {
     Some((mapping.file.as_fd(), mapping.offset + at as u64))
 }
 
-/// Whether a slice is to be sent by `sendfile` from the file behind it. Where mappings are short, sending from them costs
-/// less; of a long one even the last few bytes go the way of the others, so that none of it is ever read.
-#[inline]
-pub(crate) fn is_of_long_mapping(bytes: &[u8]) -> bool {
-    is_known(bytes)
-        && Capabilities::get().sendfile().is_yes()
-        && mapping_of(bytes).is_some_and(|(mapping, _)| mapping.len > SENDFILE_MAPPING)
-}
-
 /// Whether [`Kept::of`] would keep `bytes`.
 #[inline]
 pub(crate) fn is_known(bytes: &[u8]) -> bool {
     map::range().is_ok_and(|range| range.granule_of(bytes.as_ptr() as usize).is_some())
+}
+
+/// Whether a slice is to be sent by `sendfile` from the file behind it: if it is long enough that this costs less than
+/// copying it from the mapping, or if nothing of the mapping is to be read.
+#[inline]
+pub(crate) fn is_sent_from_file(bytes: &[u8]) -> bool {
+    is_known(bytes)
+        && Capabilities::get().sendfile().is_yes()
+        && mapping_of(bytes).is_some_and(|(mapping, _)| bytes.len() >= SENDFILE_MIN || mapping.len > READ_MAX)
 }
 
 /// Whether `bytes` lie in a mapping that somebody found torn: they may hold zeros that no file ever had.

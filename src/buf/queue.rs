@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::origin::{Kept, is_of_long_mapping};
+use super::origin::{Kept, is_sent_from_file};
 use super::pool::{self, Lease};
 
 /// First chunk of copied bytes: enough for most events and heads.
@@ -127,9 +127,7 @@ impl Queue {
         let kept = if bytes.len() >= KEEP_MIN { Kept::of(bytes) } else { None };
         let held = kept.is_some();
         match kept {
-            Some(kept) if bytes.len() >= FILE_MIN && is_of_long_mapping(bytes) => {
-                self.push_segment(Segment::File(kept))
-            }
+            Some(kept) if bytes.len() >= FILE_MIN && is_sent_from_file(bytes) => self.push_segment(Segment::File(kept)),
             Some(kept) => self.push_segment(Segment::Held(kept)),
             None => self.push_copy(bytes),
         }

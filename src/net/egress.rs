@@ -232,7 +232,7 @@ impl Egress {
         }
         // The rest of a file has nothing to be gathered with; HTTP/2 frames come with their heads.
         if let [slice] = slices
-            && origin::is_of_long_mapping(slice)
+            && origin::is_sent_from_file(slice)
         {
             return false;
         }

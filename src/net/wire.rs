@@ -83,7 +83,7 @@ impl Wire {
     /// Sends `queue` and then `slices`, until the socket is full or a call's worth of `slices` has left; says how many
     /// bytes of them did. `None` says that none did, that the socket is full, and that the waker is armed.
     pub(super) fn send_through(&self, queue: &mut Queue, slices: &[IoSlice<'_>]) -> Result<Option<usize>, Failure> {
-        if queue.is_empty() && slices.len() <= IOV_LIMIT && !slices.iter().any(|s| origin::is_of_long_mapping(s)) {
+        if queue.is_empty() && slices.len() <= IOV_LIMIT && !slices.iter().any(|s| origin::is_sent_from_file(s)) {
             // The common case, an answer from memory: the caller's slices as they are.
             return self.send_memory(slices, false);
         }
@@ -111,7 +111,7 @@ impl Wire {
         let mut offered = queue.len();
         let mut file = None;
         for slice in slices.iter().filter(|s| !s.is_empty()) {
-            if origin::is_of_long_mapping(slice) {
+            if origin::is_sent_from_file(slice) {
                 file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, slice.len()));
                 break;
             }
