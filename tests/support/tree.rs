@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyStream, StreamBody};
+use hyper::Request;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::CONTENT_LENGTH;
 use millstream::http::{FileBody, Files};
 use tempfile::TempDir;
 
-use super::http::{Raw, ask, boxed, pages, start_with};
+use super::http::{Answer, Raw, ask, boxed, pages, start_with};
 
 /// So that most of a file is still to be sent when a client has read its first bytes.
 pub const SEND_BUFFER: Option<usize> = Some(32 << 10);
@@ -45,7 +46,8 @@ pub async fn believing(dir: &TempDir) -> SocketAddr {
     serve(dir, SEND_BUFFER, |_, bytes| bytes).await
 }
 
-/// As [`believing`], with something that handles every frame of files other than `/fine`, unless the query is `plain`.
+/// As [`believing`], with something that handles every frame of files other than `/fine`, unless the query is `plain` or
+/// `cut=n` (see [`ask_and_cut`]).
 pub async fn middleware<F>(dir: &TempDir, handle: F) -> SocketAddr
 where
     F: Fn(&mut Context<'_>, Bytes) -> Bytes + Clone + Send + Unpin + 'static,
@@ -58,25 +60,34 @@ pub async fn serve<F>(dir: &TempDir, send_buffer: Option<usize>, handle: F) -> S
 where
     F: Fn(&mut Context<'_>, Bytes) -> Bytes + Clone + Send + Unpin + 'static,
 {
-    let files = believed(dir);
+    let (files, dir) = (believed(dir), dir.path().to_owned());
     start_with(send_buffer, move |request| {
-        let (files, handle) = (files.clone(), handle.clone());
+        let (files, dir, handle) = (files.clone(), dir.clone(), handle.clone());
         async move {
-            match (request.uri().path(), request.uri().query()) {
-                ("/fine", _) | (_, Some("plain")) => ask(&files, &request, |body| body).await,
-                _ => {
-                    let mut answer = ask(&files, &request, |inner| Handled::new(inner, handle)).await;
-                    if request.uri().query() == Some("chunked") {
-                        // As layers do that change the length.
-                        answer.headers_mut().remove(CONTENT_LENGTH);
-                        answer = answer.map(|body| boxed(StreamBody::new(BodyStream::new(body))));
-                    }
-                    answer
-                }
+            let (path, query) = (request.uri().path(), request.uri().query());
+            if path == "/fine" || query == Some("plain") || query.is_some_and(|query| query.starts_with("cut=")) {
+                return ask_and_cut(&files, &dir, &request).await;
             }
+            let mut answer = ask(&files, &request, |inner| Handled::new(inner, handle)).await;
+            if query == Some("chunked") {
+                // As layers do that change the length.
+                answer.headers_mut().remove(CONTENT_LENGTH);
+                answer = answer.map(|body| boxed(StreamBody::new(BodyStream::new(body))));
+            }
+            answer
         }
     })
     .await
+}
+
+/// The answer of `files` as it is. With the query `cut=n` its file has `n` bytes left when the answer begins to be sent:
+/// cut any earlier, it might be noticed by the cache.
+pub async fn ask_and_cut<B>(files: &Files, dir: &Path, request: &Request<B>) -> Answer {
+    let Ok(answer) = files.get(request.method(), request.uri(), request.headers()).await;
+    if let Some(left) = request.uri().query().and_then(|query| query.strip_prefix("cut=")) {
+        truncate(&dir.join(&request.uri().path()[1..]), left.parse().unwrap());
+    }
+    answer.map(boxed)
 }
 
 /// A body whose frames go through somebody's hands.
