@@ -15,6 +15,7 @@ use tokio::net::TcpSocket;
 
 mod support;
 use support::http::{Flavour, Raw, ask, pages, start, watched};
+use support::lacks;
 
 const DIR: &str = "MILLSTREAM_TEST_SERVED_DIR";
 const FLAVOUR: &str = "MILLSTREAM_TEST_FLAVOUR";
@@ -29,6 +30,9 @@ const GROWTH: u64 = 8 << 10;
 
 #[test]
 fn a_download_of_100_mib_costs_the_server_less_than_8() {
+    if lacks("sendfile") {
+        return;
+    }
     if let Some(dir) = std::env::var_os(DIR) {
         return serve(Path::new(&dir), std::env::var(FLAVOUR).unwrap().parse().unwrap());
     }

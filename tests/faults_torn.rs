@@ -14,6 +14,7 @@ use tokio::task::coop;
 
 mod support;
 use support::http::{H2, Raw, ask, h1, h2, narrow, on_both, request, start, whole};
+use support::lacks;
 use support::tree::{Handled, KEPT, LARGE, SEND_BUFFER, believed, believing, lives, middleware, serve, tree, truncate};
 
 /// An HTTP/2 client whose windows hold little of a file.
@@ -35,6 +36,9 @@ async fn cut(client: &mut Raw, len: usize) -> Vec<u8> {
 
 #[test]
 fn a_file_truncated_while_it_is_sent_resets_the_connection() {
+    if lacks("sendfile") {
+        return;
+    }
     on_both(async || {
         for left in [0, 2_000_001, LARGE - 4097, LARGE - 1] {
             let (dir, bytes) = tree();
@@ -75,6 +79,9 @@ fn a_kept_file_truncated_before_it_is_sent_is_no_response() {
 
 #[test]
 fn a_file_truncated_before_a_middleware_copies_it_is_no_response() {
+    if lacks("mapping") {
+        return;
+    }
     on_both(async || {
         for (name, protocol) in [("kept", "h1"), ("large", "h1"), ("kept", "h2"), ("large", "h2")] {
             println!("{name} over {protocol}");
@@ -130,6 +137,9 @@ fn exhaust(cx: &mut Context<'_>) {
 
 #[test]
 fn a_torn_copy_fails_its_own_connection_even_if_that_must_yield_first() {
+    if lacks("mapping") {
+        return;
+    }
     on_both(async || {
         let (dir, _) = tree();
         let path = dir.path().join("kept");
@@ -165,6 +175,9 @@ fn a_torn_copy_fails_its_own_connection_even_if_that_must_yield_first() {
 
 #[test]
 fn a_file_truncated_before_another_thread_copies_it_is_no_response() {
+    if lacks("mapping") {
+        return;
+    }
     on_both(async || {
         for (name, protocol) in [("kept", "h2"), ("large", "h2"), ("kept", "chunked"), ("large", "chunked")] {
             println!("{name} over {protocol}");
@@ -192,6 +205,9 @@ fn a_file_truncated_before_another_thread_copies_it_is_no_response() {
 
 #[test]
 fn zeros_that_one_response_met_do_not_end_another() {
+    if lacks("mapping") {
+        return;
+    }
     on_both(async || {
         let (dir, bytes) = tree();
         let path = dir.path().join("kept");

@@ -32,3 +32,13 @@ pub fn noise(len: usize) -> Vec<u8> {
         })
         .collect()
 }
+
+/// Whether this machine lacks something a test is about; says so, because skipped is not passed.
+pub fn lacks(capability: &str) -> bool {
+    let mut entries = millstream::Capabilities::get().entries().into_iter();
+    let (name, support) = entries.find(|(name, _)| *name == capability).expect("a capability of that name");
+    if !support.is_yes() {
+        eprintln!("skipped: this is about {name}, and here it is not used ({support})");
+    }
+    !support.is_yes()
+}

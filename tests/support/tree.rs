@@ -23,7 +23,7 @@ pub const SEND_BUFFER: Option<usize> = Some(32 << 10);
 
 /// One frame of a mapped file, so that no later frame can tell that this one was torn.
 pub const LARGE: usize = 3 << 20;
-/// Small enough to be kept mapped, too small for `sendfile`.
+/// Small enough to be kept mapped. Sent from the mapping where `MILLSTREAM_DISABLE=sendfile` is set, else from the file.
 pub const KEPT: usize = 100 << 10;
 
 /// A directory with a large and a kept file, and one that nothing happens to.
