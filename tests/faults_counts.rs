@@ -1,20 +1,29 @@
 //! Many event streams on one connection take few calls. Counters are the process's: one test, and nothing else.
 
-use std::future::ready;
-use std::io;
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt, StreamBody};
-use hyper::Response;
-use hyper::body::Frame;
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::observe::Snapshot;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
 mod support;
-use support::http::{Flavour, boxed, h2, request, start, watched};
+use support::http::{Answer, Flavour, boxed, h2, request, start, watched};
 
 const STREAMS: usize = 20;
 const EVENTS: usize = 500;
@@ -30,10 +39,67 @@ fn event(id: usize, n: usize) -> Bytes {
     text.into()
 }
 
-/// One connection, all streams ticking; gives how many calls the server made to send.
-async fn tick() -> Snapshot {
+/// tokio's stream, with its calls to send counted: what hyper does without us.
+struct Counted(tokio::net::TcpStream, Arc<AtomicU64>);
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.0).poll_write_vectored(cx, bufs);
+        self.1.fetch_add(u64::from(sent.is_ready()), Ordering::Relaxed);
+        sent
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// Serves one connection over tokio's stream.
+async fn start_stock<H>(handler: H, calls: Arc<AtomicU64>) -> SocketAddr
+where
+    H: Fn(Request<Incoming>) -> Ready<Answer> + Send + Sync + 'static,
+{
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let service = service_fn(move |request| {
+            let answer = handler(request);
+            async move { Ok::<_, Infallible>(answer.await) }
+        });
+        let io = TokioIo::new(Counted(stream, calls));
+        let _ = http2::Builder::new(TokioExecutor::new()).serve_connection(io, service).await;
+    });
+    addr
+}
+
+/// One connection, all streams ticking; gives what was counted meanwhile, and with `stock` how many calls it took there.
+async fn tick(stock: Option<Arc<AtomicU64>>) -> Snapshot {
     let (ticks, ticking) = watch::channel(0);
-    let addr = start(move |request| {
+    let handler = move |request: Request<Incoming>| {
         let id: usize = request.uri().path()[1..].parse().unwrap();
         let frames = stream::unfold((ticking.clone(), 0), move |(mut ticking, n)| async move {
             if n == EVENTS {
@@ -43,8 +109,11 @@ async fn tick() -> Snapshot {
             Some((Ok::<_, io::Error>(Frame::data(event(id, n))), (ticking, n + 1)))
         });
         ready(Response::new(boxed(StreamBody::new(Box::pin(frames)))))
-    })
-    .await;
+    };
+    let addr = match stock {
+        Some(calls) => start_stock(handler, calls).await,
+        None => start(handler).await,
+    };
     let mut client = h2(addr).await;
     let mut answers = Vec::new();
     for id in 0..STREAMS {
@@ -86,8 +155,12 @@ async fn tick() -> Snapshot {
 fn ten_thousand_events_of_twenty_streams_take_a_thousand_calls() {
     watched(|| {
         for flavour in Flavour::BOTH {
-            let counted = flavour.runtime().block_on(tick());
-            println!("on {flavour:?}: {} calls for {} events", counted.writes, STREAMS * EVENTS);
+            let counted = flavour.runtime().block_on(tick(None));
+            let stock = Arc::new(AtomicU64::new(0));
+            flavour.runtime().block_on(tick(Some(Arc::clone(&stock))));
+            let stock = stock.load(Ordering::Relaxed);
+            println!("{flavour:?}, {} events: {} calls, stock {stock}", STREAMS * EVENTS, counted.writes);
+            assert!(counted.writes * 5 <= stock, "stock took {stock}: {counted}");
             assert!(counted.writes <= 2 * EVENTS as u64, "{counted}");
             assert!(counted.bytes_written >= (STREAMS * EVENTS * EVENT) as u64, "{counted}");
         }
