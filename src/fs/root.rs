@@ -13,9 +13,9 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::Status;
-use super::job::Job;
 use crate::kernel::call::{self, Links};
 use crate::kernel::caps::{Capabilities, Support};
+use crate::turn::job::Job;
 
 /// How often an open that raced with a rename is tried again.
 const RACES: usize = 16;

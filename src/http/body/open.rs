@@ -16,9 +16,9 @@ use rustix::fs::OFlags;
 use super::FileBody;
 use super::reader::Reader;
 use crate::buf::origin::Mapping;
-use crate::fs::job::Job;
 use crate::fs::{Status, root};
 use crate::kernel::call;
+use crate::turn::job::Job;
 
 /// A regular file, open for serving; cloning shares it.
 ///

@@ -21,9 +21,9 @@ use bytes::Bytes;
 use super::OpenFile;
 use crate::buf::origin::{self, Mapping};
 use crate::buf::pool;
-use crate::fs::job::Job;
 use crate::kernel::call;
 use crate::observe::counters::{Counter, count};
+use crate::turn::job::Job;
 
 /// Ranges up to this many bytes are read, not mapped: below it a copy costs less than a mapping.
 const SMALL: u64 = 32 << 10;

@@ -15,7 +15,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::entry::{Entry, Loaded, Loader, Wait};
-use crate::fs::job::Job;
+use crate::turn::job::Job;
 
 /// Shortest time between two looks at whether kept bytes are still in memory, in nanoseconds.
 const WARM: u64 = 1_000_000_000;
