@@ -1,4 +1,4 @@
-//! The end of the turn: where writes of many streams, and many writes of one stream, leave together.
+//! The flusher: writes of many streams, many writes of one stream, and operations of many tasks leave together.
 //!
 //! ```text
 //!  stream ──schedule──▶ shard of this thread: dirty list ──wakes──▶ flusher task
@@ -13,6 +13,10 @@
 //! polled its driver once, so looking again costs no timer and no sleep; a stream that is written to once is flushed
 //! after two looks. No runtime hooks are needed: `on_thread_park` is not called under load.
 //!
+//! A shard whose tasks work on files has a ring as well. Whoever queues a program kicks the flusher, which lets the tasks
+//! run that are ready, hands over what has come together by then, and reaps at once, because most operations on cached
+//! files end while they are handed over. When it sleeps, the ring's descriptor wakes it.
+//!
 //! Each runtime has one [`Turn`] with one shard, and one flusher, for each of its worker threads.
 
 use std::cell::Cell;
@@ -20,12 +24,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, Id};
 use tokio::task::yield_now;
+
+use super::reactor::{Bell, Reactor};
+use super::setup::{DriverBuilder, DriverInfo, Io};
+use crate::observe::log;
+use crate::ring::driver::Driver;
 
 /// Streams flushed before other tasks get a chance to run.
 const FLUSH_BATCH: usize = 64;
@@ -33,6 +42,9 @@ const FLUSH_BATCH: usize = 64;
 /// Looks without a new write after which a stream is flushed. Two, because the runtime may run the flusher before a
 /// stream's task in one turn and after it in the next: tasks that yield are woken last in, first out.
 const QUIET_LOOKS: u32 = 2;
+
+/// How long a runtime that ends waits for the kernel to let go of buffers.
+const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// Something with bytes that wait for the end of the turn.
 pub(crate) trait Flush: Send + Sync {
@@ -70,18 +82,25 @@ impl Dirty {
 pub(crate) struct Turn {
     runtime: Handle,
     shards: Box<[Shard]>,
+    setup: OnceLock<DriverBuilder>,
 }
 
 /// The dirty streams of one worker thread, on cache lines of their own.
 #[repr(align(128))]
 #[derive(Default)]
-struct Shard(Mutex<ShardState>);
+struct Shard {
+    state: Mutex<ShardState>,
+    /// Why there is none, if it could not be made.
+    ring: OnceLock<Result<Reactor, String>>,
+}
 
 #[derive(Default)]
 struct ShardState {
     /// Those the flusher has not looked at yet, with their limits.
     dirty: Vec<(Arc<dyn Flush>, Duration)>,
     flusher: Flusher,
+    /// Until the flusher takes it.
+    bell: Option<Bell>,
 }
 
 #[derive(Default)]
@@ -104,7 +123,7 @@ impl fmt::Debug for Turn {
 
 impl Shard {
     fn state(&self) -> MutexGuard<'_, ShardState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -114,15 +133,18 @@ impl Turn {
     pub(crate) fn current() -> Arc<Self> {
         static TURNS: Mutex<Option<HashMap<Id, Weak<Turn>>>> = Mutex::new(None);
         let runtime = Handle::current();
-        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
-        let turns = turns.get_or_insert_default();
+        let mut guard = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        let turns = guard.get_or_insert_default();
         if let Some(turn) = turns.get(&runtime.id()).and_then(Weak::upgrade) {
             return turn;
         }
         turns.retain(|_, turn| turn.strong_count() > 0);
         let shards = (0..runtime.metrics().num_workers()).map(|_| Shard::default()).collect();
-        let turn = Arc::new(Self { runtime, shards });
+        let turn = Arc::new(Self { runtime, shards, setup: OnceLock::new() });
         turns.insert(turn.runtime.id(), Arc::downgrade(&turn));
+        drop(guard);
+        // A flusher keeps the turn for as long as the runtime lives.
+        turn.wake(0, turn.shards[0].state());
         turn
     }
 
@@ -148,6 +170,15 @@ impl Turn {
             return Err(stream);
         }
         state.dirty.push((stream, limit));
+        self.wake(index, state);
+        Ok(())
+    }
+
+    /// Has the flusher of a shard look.
+    fn wake(self: &Arc<Self>, index: usize, mut state: MutexGuard<'_, ShardState>) {
+        if matches!(state.flusher, Flusher::Gone) {
+            return;
+        }
         match std::mem::replace(&mut state.flusher, Flusher::Awake) {
             Flusher::Asleep(waker) => {
                 drop(state);
@@ -155,13 +186,64 @@ impl Turn {
             }
             Flusher::NotStarted => {
                 drop(state);
-                let mut task = FlusherTask { turn: Arc::clone(self), index, waiting: Vec::new() };
+                let waiting = Vec::new();
+                let mut task = FlusherTask { turn: Arc::clone(self), index, waiting, bell: None };
                 // On a runtime that is shutting down the task is dropped at once, which marks the shard.
                 self.runtime.spawn(async move { task.run().await });
             }
             Flusher::Awake | Flusher::Gone => {}
         }
-        Ok(())
+    }
+
+    /// Sets up the driver, before anything has asked for it. Gives the builder back if that is too late.
+    pub(super) fn install(&self, setup: DriverBuilder) -> Result<(), DriverBuilder> {
+        self.setup.set(setup)
+    }
+
+    fn setup(&self) -> &DriverBuilder {
+        self.setup.get_or_init(DriverBuilder::default)
+    }
+
+    /// Which way operations go.
+    pub(crate) fn io(&self) -> Io {
+        self.setup().io
+    }
+
+    /// The driver of this thread's ring, made now if there was none. `None` where there can be none.
+    pub(crate) fn driver(self: &Arc<Self>) -> Option<Arc<Driver>> {
+        let index = self.shard();
+        let shard = &self.shards[index];
+        let ring = shard.ring.get_or_init(|| {
+            let turn = Arc::downgrade(self);
+            let kick = move || {
+                if let Some(turn) = turn.upgrade() {
+                    turn.wake(index, turn.shards[index].state());
+                }
+            };
+            let (reactor, bell) = Reactor::new(self.setup(), kick)?;
+            let mut state = shard.state();
+            if matches!(state.flusher, Flusher::Gone) {
+                return Err("the runtime has shut down".to_owned());
+            }
+            state.bell = Some(bell);
+            Ok(reactor)
+        });
+        ring.as_ref().ok().map(|reactor| Arc::clone(&reactor.driver))
+    }
+
+    /// What drives the files of this runtime.
+    pub(super) fn driver_info(&self) -> DriverInfo {
+        let mut info = DriverInfo { io: self.io(), rings: Vec::new(), refused: Vec::new() };
+        for ring in self.shards.iter().filter_map(|shard| shard.ring.get()) {
+            match ring {
+                Ok(reactor) => match reactor.driver.closed() {
+                    Some(reason) => info.refused.push(reason),
+                    None => info.rings.push(reactor.info.clone()),
+                },
+                Err(reason) => info.refused.push(reason.clone()),
+            }
+        }
+        info
     }
 }
 
@@ -170,6 +252,8 @@ struct FlusherTask {
     index: usize,
     /// Streams that may yet be written to.
     waiting: Vec<Dirty>,
+    /// Present once the shard has a ring.
+    bell: Option<Bell>,
 }
 
 impl FlusherTask {
@@ -180,8 +264,12 @@ impl FlusherTask {
     async fn run(&mut self) {
         let mut taken = Vec::new();
         let mut due = Vec::new();
+        let mut stalled = false;
         loop {
-            self.take(&mut taken).await;
+            self.take(&mut taken, stalled).await;
+            if self.driver().is_some_and(Driver::has_work) {
+                requeue().await;
+            }
             let now = Instant::now();
             due.extend(self.waiting.extract_if(.., |dirty| dirty.is_due(now)).map(|dirty| dirty.stream));
             self.waiting.extend(taken.drain(..).map(|(stream, limit)| Dirty {
@@ -197,17 +285,28 @@ impl FlusherTask {
                 }
                 stream.flush();
             }
-            if !self.waiting.is_empty() {
+            stalled = self.driver().is_some_and(Driver::turn);
+            if stalled || !self.waiting.is_empty() {
                 yield_now().await;
             }
         }
     }
 
+    /// The driver of the shard's ring, once there is one.
+    fn driver(&self) -> Option<&Driver> {
+        self.bell.as_ref()?;
+        self.shard().ring.get()?.as_ref().ok().map(|reactor| &*reactor.driver)
+    }
+
     /// Takes what has become dirty, and waits for that if nothing else is to be looked at.
-    async fn take(&self, taken: &mut Vec<(Arc<dyn Flush>, Duration)>) {
+    async fn take(&mut self, taken: &mut Vec<(Arc<dyn Flush>, Duration)>, stalled: bool) {
         poll_fn(|cx| {
-            let mut state = self.shard().state();
-            if state.dirty.is_empty() && self.waiting.is_empty() {
+            let turn = Arc::clone(&self.turn);
+            let mut state = turn.shards[self.index].state();
+            self.bell = self.bell.take().or_else(|| state.bell.take());
+            let rang = self.bell.as_ref().is_some_and(|bell| bell.poll(cx));
+            let ring = rang || stalled || self.driver().is_some_and(Driver::has_work);
+            if state.dirty.is_empty() && self.waiting.is_empty() && !ring {
                 state.flusher = Flusher::Asleep(cx.waker().clone());
                 return Poll::Pending;
             }
@@ -218,12 +317,33 @@ impl FlusherTask {
     }
 }
 
+/// Runs the calling task again after those that are ready. Unlike `yield_now` this does not wait for the runtime to poll
+/// its driver; on several threads a task that was just woken runs next, this puts it behind the others.
+async fn requeue() {
+    let mut waited = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 impl Drop for FlusherTask {
     fn drop(&mut self) {
         let mut state = self.shard().state();
         state.flusher = Flusher::Gone;
         let dirty = std::mem::take(&mut state.dirty);
+        state.bell = None;
         drop(state);
+        if let Some(Ok(reactor)) = self.shard().ring.get() {
+            let leaked = reactor.driver.shutdown(SHUTDOWN);
+            if leaked > 0 {
+                log::leaked(leaked);
+            }
+        }
         // The runtime is shutting down: one last try for what still waits.
         let waiting = self.waiting.drain(..).map(|dirty| dirty.stream);
         waiting.chain(dirty.into_iter().map(|(stream, _)| stream)).for_each(Flush::flush);
