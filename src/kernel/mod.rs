@@ -3,6 +3,7 @@
 //! ```text
 //!  caps    what this machine can do, tried once, with the reason for every "no"
 //!  call    typed system calls: send, receive, sendfile, read without waiting, open beneath
+//!  path    calls on paths, which may wait for the disk
 //!  socket  options and addresses of sockets
 //!  uring   one io_uring: set-up, submission, completion
 //!  map     a reserved address range, files mapped into it, and the guard that survives a truncated file
@@ -14,5 +15,6 @@
 pub(crate) mod call;
 pub(crate) mod caps;
 pub(crate) mod map;
+pub(crate) mod path;
 pub(crate) mod socket;
 pub(crate) mod uring;

@@ -20,6 +20,8 @@ pub(crate) mod port;
 pub(crate) mod program;
 pub(crate) mod slots;
 
+#[cfg(test)]
+mod both;
 mod sync;
 
 pub use program::Outcome;

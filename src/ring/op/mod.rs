@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  rw      read and write, one piece or many
+//!  open    open and close
 //! ```
 //!
 //! An operation knows two ways to the same end: the entry for a ring, and the plain system calls. Both report the number
@@ -25,8 +26,10 @@ use io_uring::types;
 use rustix::io::Errno;
 
 use super::buffers;
+use super::program::Outcome;
 use crate::buf::pool::Lease;
 
+pub(crate) mod open;
 pub(crate) mod rw;
 
 /// One request to the kernel.
@@ -56,6 +59,12 @@ pub(crate) trait Operation: Any + fmt::Debug + Send {
     fn advance(&mut self, result: u32) -> Progress {
         let _ = result;
         Progress::Done
+    }
+
+    /// What an error means that for this operation is final, whatever it means for others. `None`: what it usually means.
+    fn fail(&mut self, errno: i32) -> Option<Outcome> {
+        let _ = errno;
+        None
     }
 
     /// Bytes moved so far.
