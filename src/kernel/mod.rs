@@ -1,12 +1,13 @@
 //! The only room that calls Linux.
 //!
 //! ```text
-//!  caps    what this machine can do, tried once, with the reason for every "no"
-//!  call    typed system calls: send, receive, sendfile, read without waiting, open beneath
-//!  path    calls on paths, which may wait for the disk
-//!  socket  options and addresses of sockets
-//!  uring   one io_uring: set-up, submission, completion
-//!  map     a reserved address range, files mapped into it, and the guard that survives a truncated file
+//!  caps      what this machine can do, tried once, with the reason for every "no"
+//!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
+//!  path      calls on paths, which may wait for the disk
+//!  socket    options and addresses of sockets
+//!  uring     one io_uring: set-up, submission, completion
+//!  vectored  typed system calls on open files that wait: many pieces, sync, allocate
+//!  map       a reserved address range, files mapped into it, and the guard that survives a truncated file
 //! ```
 //!
 //! Every other room asks for work in these words and never sees a raw descriptor number or a raw pointer. Calls that a
@@ -18,3 +19,4 @@ pub(crate) mod map;
 pub(crate) mod path;
 pub(crate) mod socket;
 pub(crate) mod uring;
+pub(crate) mod vectored;

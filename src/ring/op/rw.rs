@@ -65,7 +65,7 @@ impl Operation for Read {
         let (fd, flags) = self.file.in_ring(files);
         let (at, want) = (self.offset + self.lease.len() as u64, piece(self.len, self.lease.len(), usize::MAX));
         let (start, want) = (self.lease.spare_ptr(), want as u32);
-        match files.buffer(&self.lease) {
+        match files.buffer(start) {
             Some(index) => opcode::ReadFixed::new(fd, start, want, index).offset(at).build().flags(flags),
             None => opcode::Read::new(fd, start, want).offset(at).build().flags(flags),
         }
@@ -115,7 +115,11 @@ impl Operation for Write {
         let (fd, flags) = self.file.in_ring(files);
         let rest = &self.bytes[self.done..][..piece(self.bytes.len(), self.done, usize::MAX)];
         let at = self.offset + self.done as u64;
-        opcode::Write::new(fd, rest.as_ptr(), rest.len() as u32).offset(at).build().flags(flags)
+        let (start, len) = (rest.as_ptr(), rest.len() as u32);
+        match files.buffer(start) {
+            Some(index) => opcode::WriteFixed::new(fd, start, len, index).offset(at).build().flags(flags),
+            None => opcode::Write::new(fd, start, len).offset(at).build().flags(flags),
+        }
     }
 
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {
