@@ -22,4 +22,9 @@ pub(crate) mod slots;
 
 mod sync;
 
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
 pub use program::Outcome;
