@@ -23,6 +23,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,7 @@ use rustix::io::Errno;
 use super::port::Port;
 use super::program::{Program, Verdict};
 use super::slots::{Ended, Key, Orphan, STEPS_MAX, Slots};
-use super::sync::{Arc, Mutex, lock};
+use super::sync::{Mutex, lock};
 use crate::kernel::uring::Completion;
 use crate::observe::counters::{Counter, count};
 use crate::observe::log;

@@ -24,4 +24,9 @@ pub(crate) mod slots;
 mod both;
 mod sync;
 
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
 pub use program::Outcome;
