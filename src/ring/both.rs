@@ -2,12 +2,12 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::driver::Driver;
 use super::program::{Outcome, Program};
 use super::slots::Ended;
-use super::sync::Arc;
 use crate::kernel::uring::{Setup, Uring};
 
 /// Files that a program can have open.
