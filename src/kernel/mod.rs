@@ -5,6 +5,7 @@
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
 //!  path      calls on paths, which may wait for the disk
 //!  socket    options and addresses of sockets
+//!  transfer  bytes to and from what may have no positions: pipes, sockets; waiting for them
 //!  uring     one io_uring: set-up, submission, completion
 //!  vectored  typed system calls on open files that wait: many pieces, sync, allocate
 //!  map       a reserved address range, files mapped into it, and the guard that survives a truncated file
@@ -18,5 +19,6 @@ pub(crate) mod caps;
 pub(crate) mod map;
 pub(crate) mod path;
 pub(crate) mod socket;
+pub(crate) mod transfer;
 pub(crate) mod uring;
 pub(crate) mod vectored;

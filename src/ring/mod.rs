@@ -1,8 +1,10 @@
 //! io_uring: many operations of many tasks handed to the kernel together.
 //!
 //! ```text
+//!  chain     programs as users build them
 //!  op        what can be asked for, each request with everything it touches
 //!  program   operations in order, linked; what became of each; the same by plain calls
+//!  step      one of them, until it is done
 //!  slots     programs by key: who owns them, who waits for them
 //!  driver    queue of programs ─▶ ring ─▶ completions ─▶ wakers; shut-down
 //!  buffers   pool memory that a ring knows by index
@@ -14,6 +16,7 @@
 //! submission until the last completion, whatever happens to the future that waits for it.
 
 pub(crate) mod buffers;
+pub(crate) mod chain;
 pub(crate) mod driver;
 pub(crate) mod op;
 pub(crate) mod port;
@@ -22,6 +25,7 @@ pub(crate) mod slots;
 
 #[cfg(test)]
 mod both;
+mod step;
 mod sync;
 
 #[cfg(test)]
@@ -29,4 +33,5 @@ mod fake;
 #[cfg(test)]
 mod tests;
 
+pub use chain::Chain;
 pub use program::Outcome;
