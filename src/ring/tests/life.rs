@@ -153,7 +153,8 @@ fn memory_of_a_zero_copy_send_stays_until_the_notification() {
 fn shutting_down_cancels_and_waits() {
     let alive = alive();
     let (driver, _) = driver(64, |_| Act::Hold);
-    let mut kept: Vec<_> = (0..20).map(|_| submit(&driver, Program::of(write(&file(), 0, counted(9, &alive))))).collect();
+    let mut kept: Vec<_> =
+        (0..20).map(|_| submit(&driver, Program::of(write(&file(), 0, counted(9, &alive))))).collect();
     driver.turn();
     let mut late = submit(&driver, Program::of(write(&file(), 0, counted(9, &alive))));
     kept.truncate(10);
@@ -210,4 +211,20 @@ fn an_interrupted_kernel_is_asked_again() {
         driver.turn();
     }
     assert!(driver.closed().is_none());
+}
+
+#[test]
+fn a_forked_child_is_told_and_touches_nothing() {
+    let alive = alive();
+    let (driver, handle) = driver(8, |_| Act::Hold);
+    let mut held = submit(&driver, Program::of(write(&file(), 0, counted(9, &alive))));
+    driver.turn();
+    handle.fork();
+    let mut queued = submit(&driver, Program::of(write(&file(), 0, counted(9, &alive))));
+    driver.turn();
+    assert!(matches!(poll(&mut held), Some(Ended::Lost)));
+    assert!(matches!(poll(&mut queued), Some(Ended::Fallback(..))));
+    assert!(driver.closed().unwrap().contains("forked"));
+    assert_eq!(driver.shutdown(Duration::from_secs(1)), 0);
+    assert_eq!(alive.load(Ordering::SeqCst), 1, "the parent's kernel may still use it");
 }
