@@ -32,7 +32,7 @@ use super::port::Port;
 use super::program::{Program, Verdict};
 use super::queue::{After, CANCEL, Queue};
 use super::running::Running;
-use super::slots::{Ended, Key, STEPS_MAX};
+use super::slots::{Ended, Key};
 use super::sync::{Mutex, lock};
 use crate::kernel::uring::Completion;
 use crate::observe::counters::{Counter, count};
@@ -83,8 +83,7 @@ impl Driver {
         registered: bool,
         kick: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
-        let limits = (port.room().min(STEPS_MAX), files as usize);
-        let queue = Queue::new(|opcode| port.supports(opcode), limits, registered);
+        let queue = Queue::new(&mut *port, files as usize, registered);
         let ring = Ring { port, pushed: VecDeque::new(), held_back: false, stalls: 0, done: Vec::new() };
         Self { queue: Mutex::new(queue), ring: Mutex::new(Some(ring)), kick }
     }
@@ -105,8 +104,7 @@ impl Driver {
 
     /// Whether [`turn`](Self::turn) has something to hand over.
     pub(crate) fn has_work(&self) -> bool {
-        let queue = lock(&self.queue);
-        !(queue.todo.is_empty() && queue.cancels.is_empty() && queue.stale_files.is_empty())
+        lock(&self.queue).has_work()
     }
 
     /// Completions that are still to come.
@@ -177,7 +175,7 @@ impl Driver {
     fn fill(&self, ring: &mut Ring) -> bool {
         let mut queue = lock(&self.queue);
         let before = ring.pushed.len();
-        let mut room = ring.port.room().min(ring.port.completions().saturating_sub(queue.in_flight));
+        let mut room = ring.port.room().min(queue.room());
         while room > 0
             && let Some(target) = queue.cancels.pop_front()
         {

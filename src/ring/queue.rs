@@ -8,8 +8,9 @@ use std::task::Waker;
 
 use rustix::io::Errno;
 
+use super::port::Port;
 use super::program::{Program, Verdict};
-use super::slots::{Ended, Key, Slots};
+use super::slots::{Ended, Key, STEPS_MAX, Slots};
 use crate::kernel::uring::Completion;
 use crate::observe::counters::{Counter, count};
 
@@ -33,6 +34,8 @@ pub(super) struct Queue {
     pub(super) by_calls: [bool; 256],
     /// Entries and files that one program can have.
     pub(super) limits: (usize, usize),
+    /// The most that may be in flight.
+    pub(super) completions: usize,
     /// Operations may name pool memory by its index.
     pub(super) registered: bool,
     /// Why the ring takes nothing any more.
@@ -62,20 +65,21 @@ impl After {
 }
 
 impl Queue {
-    /// An empty one, for a ring that supports some operations, has room for so many entries and files at once, and knows
-    /// registered buffers or not.
-    pub(super) fn new(supports: impl Fn(u8) -> bool, limits: (usize, usize), registered: bool) -> Self {
+    /// An empty one, for a ring that has room for so many entries and files at once, and knows registered buffers or not.
+    pub(super) fn new(port: &mut dyn Port, files: usize, registered: bool) -> Self {
         let mut by_calls = [false; 256];
-        by_calls.iter_mut().zip(0..=u8::MAX).for_each(|(by_calls, opcode)| *by_calls = !supports(opcode));
+        by_calls.iter_mut().zip(0..=u8::MAX).for_each(|(by_calls, opcode)| *by_calls = !port.supports(opcode));
+        let limits = (port.room().min(STEPS_MAX), files);
         Self {
             slots: Slots::default(),
             todo: VecDeque::new(),
             cancels: VecDeque::new(),
             in_flight: 0,
-            files: (0..limits.1 as u32).collect(),
+            files: (0..files as u32).collect(),
             stale_files: Vec::new(),
             by_calls,
             limits,
+            completions: port.completions(),
             registered,
             closed: None,
         }
@@ -96,6 +100,29 @@ impl Queue {
         None
     }
 
+    /// Completions that there is room for.
+    pub(super) fn room(&self) -> usize {
+        self.completions.saturating_sub(self.in_flight)
+    }
+
+    /// Whether something can be submitted now. What has to wait for a completion, or for a file to be closed by one, is
+    /// looked at again when that has come.
+    pub(super) fn has_work(&mut self) -> bool {
+        let fits = |queue: &mut Self, key| match queue.slots.queued(key) {
+            Some(program) => {
+                let opens = program.opens() - program.files().assigned().len();
+                let room = queue.completions.saturating_sub(queue.in_flight);
+                program.entries() <= room && opens <= queue.files.len()
+            }
+            // Its future was dropped: it only has to be skipped.
+            None => true,
+        };
+        !self.stale_files.is_empty()
+            || (!self.cancels.is_empty() && self.room() > 0)
+            || self.todo.front().copied().is_some_and(|key| fits(self, key))
+    }
+
+    /// Takes a completion: whoever waits for the program is woken with its last one.
     pub(super) fn complete(&mut self, completion: Completion, after: &mut After) {
         if completion.more {
             // The first of two completions of a zero-copy send carries the result; the memory is still in use.

@@ -65,8 +65,11 @@ impl Drop for Running {
                 None
             }
         };
+        let has_work = queue.has_work();
         drop(queue);
         drop(dropped);
-        (self.driver.kick)();
+        if has_work {
+            (self.driver.kick)();
+        }
     }
 }

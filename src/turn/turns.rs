@@ -37,6 +37,23 @@ pub(super) struct Shard {
     pub(super) state: Mutex<ShardState>,
     /// Why there is none, if it could not be made.
     pub(super) ring: OnceLock<Result<Reactor, String>>,
+    /// Programs that tasks of this thread are waiting for.
+    programs: AtomicUsize,
+}
+
+/// One of the programs that run at a time.
+#[derive(Debug)]
+pub(super) struct Running {
+    turn: Arc<Turn>,
+    index: usize,
+    /// Whether others ran when it started.
+    pub(super) together: bool,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.turn.shards[self.index].programs.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -149,12 +166,19 @@ impl Turn {
     }
 
     /// Which way operations go.
-    pub(crate) fn io(&self) -> Io {
+    pub(super) fn io(&self) -> Io {
         self.setup().io
     }
 
+    /// Counts a program that starts.
+    pub(super) fn begin(self: &Arc<Self>) -> Running {
+        let index = self.shard();
+        let together = self.shards[index].programs.fetch_add(1, Ordering::Relaxed) > 0;
+        Running { turn: Arc::clone(self), index, together }
+    }
+
     /// The driver of this thread's ring, made now if there was none. `None` where there can be none.
-    pub(crate) fn driver(self: &Arc<Self>) -> Option<Arc<Driver>> {
+    pub(super) fn driver(self: &Arc<Self>) -> Option<Arc<Driver>> {
         let index = self.shard();
         let shard = &self.shards[index];
         let ring = shard.ring.get_or_init(|| {
