@@ -57,6 +57,24 @@ fn completions_that_nobody_is_owed_change_nothing() {
 }
 
 #[test]
+fn a_completion_that_comes_twice_does_not_stand_for_another() {
+    let alive = alive();
+    let (driver, handle) = driver(8, |_| Act::Hold);
+    let steps = (0..2).map(|n| write(&file(), n, counted(10, &alive)));
+    let mut running = submit(&driver, chain(steps));
+    driver.turn();
+    // Of the first step, twice; the second one is still the kernel's.
+    handle.complete(0, Ok(10));
+    handle.complete(0, Ok(10));
+    driver.turn();
+    assert!(poll(&mut running).is_none());
+    assert_eq!((alive.load(Ordering::SeqCst), driver.in_flight()), (2, 1));
+    handle.complete(1, Ok(10));
+    driver.turn();
+    assert_eq!(outcomes(&finished(&mut running)), [Outcome::Done(10); 2]);
+}
+
+#[test]
 fn a_dropped_future_leaves_its_memory_to_the_kernel() {
     let alive = alive();
     let (driver, handle) = driver(8, |_| Act::Hold);
@@ -84,6 +102,7 @@ fn a_dropped_future_is_cancelled_and_no_cancel_is_lost() {
     driver.turn();
     assert_eq!(handle.in_flight(), 16, "as many as there is room for completions");
     drop(running);
+    assert!(!driver.has_work(), "cancels that have no room yet: a flusher that looks again would only spin");
     // The completion queue has no room for the completions of cancels until something ends.
     handle.complete(0, Ok(8));
     for _ in 0..20 {
