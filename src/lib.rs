@@ -70,8 +70,16 @@ pub mod http;
 mod kernel;
 pub mod net;
 pub mod observe;
+mod ring;
 pub mod testing;
 mod turn;
+
+/// How a runtime drives its files: by io_uring or by the blocking pool, asked for and reported.
+pub mod runtime {
+    pub use crate::turn::{DriverBuilder, DriverInfo, Io, RuntimeBuilderExt, driver_info};
+}
+
+pub use ring::Outcome;
 
 pub use kernel::caps::{Capabilities, Support};
 

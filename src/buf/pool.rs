@@ -153,6 +153,11 @@ fn give_back(slab: &'static Slab, index: u32) {
     }
 }
 
+/// The slabs with blocks of at least `block_min` bytes, smallest blocks first.
+pub(crate) fn slabs(block_min: usize) -> impl Iterator<Item = (NonNull<u8>, usize)> {
+    (0..SIZES.len()).filter(move |&class| SIZES[class] >= block_min).map(|class| (Slab::of(class).start, SLAB))
+}
+
 enum Memory {
     Block { slab: &'static Slab, index: u32 },
     Heap { layout: Layout },
@@ -270,6 +275,30 @@ impl Lease {
         assert!(n <= self.spare_len(), "{n} bytes do not fit the {} that were offered", self.spare_len());
         self.to += n;
         Ok(n)
+    }
+
+    /// Which of [`slabs`] it lies in, if in one of them.
+    pub(crate) fn slab(&self, block_min: usize) -> Option<u16> {
+        let Memory::Block { slab, .. } = self.memory else { return None };
+        let below = SIZES.iter().filter(|&&size| size < block_min).count();
+        slab.class.checked_sub(below).map(|index| index as u16)
+    }
+
+    /// Where the spare memory starts, for the kernel to write to. What it has written is appended by
+    /// [`advance`](Self::advance).
+    pub(crate) fn spare_ptr(&mut self) -> *mut u8 {
+        self.spare().as_mut_ptr()
+    }
+
+    /// The first `len` bytes of the spare memory.
+    pub(crate) fn spare_first(&mut self, len: usize) -> &mut [u8] {
+        &mut self.spare()[..len]
+    }
+
+    /// Appends `n` bytes that were written to the front of the spare memory.
+    pub(crate) fn advance(&mut self, n: usize) {
+        assert!(n <= self.spare_len(), "internal: {n} bytes were written where {} fit", self.spare_len());
+        self.to += n;
     }
 
     /// Appends `bytes`.

@@ -197,6 +197,11 @@ pub(crate) fn read_blocking(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -
     Ok(retry_on_intr(|| rustix::io::pread(file, &mut *buf, offset))?)
 }
 
+/// Writes at `offset` and **waits for the disk** where the page cache has no room.
+pub(crate) fn write_blocking(file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    Ok(retry_on_intr(|| rustix::io::pwrite(file, bytes, offset))?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

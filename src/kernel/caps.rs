@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use super::uring::{Setup, Uring};
 use super::{call, map};
 
 /// Whether something works here.
@@ -48,6 +49,7 @@ pub struct Capabilities {
     openat2: Support,
     cachestat: Support,
     mapping: Support,
+    io_uring: Support,
 }
 
 impl Capabilities {
@@ -82,6 +84,12 @@ impl Capabilities {
         &self.mapping
     }
 
+    /// Operations on files are handed to the kernel together, [io_uring(7)](https://man7.org/linux/man-pages/man7/io_uring.7.html):
+    /// a ring was made and has carried one operation. Linux 5.12 is needed.
+    pub fn io_uring(&self) -> &Support {
+        &self.io_uring
+    }
+
     fn probe(disabled: &str) -> Self {
         let off = |name: &str| disabled.split(',').any(|d| d.trim() == name);
         let try_it = |name: &str, instead: &str, probe: fn() -> io::Result<()>| match probe() {
@@ -96,17 +104,19 @@ impl Capabilities {
             openat2: try_it("openat2", "directories are not served: no other call is as safe", try_openat2),
             cachestat: try_it("cachestat", "files are warmed on the blocking pool once per validation", try_cachestat),
             mapping: try_it("mapping", "file bodies are read into pool memory on the blocking pool", try_mapping),
+            io_uring: try_it("io_uring", "operations on files go to the blocking pool", try_io_uring),
         }
     }
 
     /// The entries by name.
-    pub fn entries(&self) -> [(&'static str, &Support); 5] {
+    pub fn entries(&self) -> [(&'static str, &Support); 6] {
         [
             ("sendfile", &self.sendfile),
             ("read_nowait", &self.read_nowait),
             ("openat2", &self.openat2),
             ("cachestat", &self.cachestat),
             ("mapping", &self.mapping),
+            ("io_uring", &self.io_uring),
         ]
     }
 }
@@ -169,13 +179,17 @@ fn try_mapping() -> io::Result<()> {
     granule.map_file(sample()?.as_fd(), 0, 10)
 }
 
+fn try_io_uring() -> io::Result<()> {
+    Uring::new(Setup::default()).map(drop).map_err(io::Error::other)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_entry_can_be_turned_off_and_says_so() {
-        let none = Capabilities::probe("sendfile, read_nowait,openat2,cachestat,mapping");
+        let none = Capabilities::probe("sendfile, read_nowait,openat2,cachestat,mapping,io_uring");
         for (name, support) in none.entries() {
             assert!(!support.is_yes(), "{name}");
             assert!(support.to_string().contains("MILLSTREAM_DISABLE"), "{name}: {support}");

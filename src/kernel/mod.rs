@@ -4,6 +4,7 @@
 //!  caps    what this machine can do, tried once, with the reason for every "no"
 //!  call    typed system calls: send, receive, sendfile, read without waiting, open beneath
 //!  socket  options and addresses of sockets
+//!  uring   one io_uring: set-up, submission, completion
 //!  map     a reserved address range, files mapped into it, and the guard that survives a truncated file
 //! ```
 //!
@@ -14,3 +15,4 @@ pub(crate) mod call;
 pub(crate) mod caps;
 pub(crate) mod map;
 pub(crate) mod socket;
+pub(crate) mod uring;

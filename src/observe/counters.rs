@@ -70,6 +70,22 @@ counters! {
     TornFiles => torn_files,
     /// Steps of file bodies that were read ahead on the blocking pool because they were not in the page cache.
     ColdSteps => cold_steps,
+    /// Programs of file operations, of one step or more, that ran on the blocking pool.
+    PoolPrograms => pool_programs,
+    /// Calls of `io_uring_enter`.
+    RingEnters => ring_enters,
+    /// Entries handed to a ring, those of cancels and time limits included.
+    RingSubmissions => ring_submissions,
+    /// Completions reaped from a ring. Equal to `ring_submissions` once nothing is in flight.
+    RingCompletions => ring_completions,
+    /// Completions that nobody was waiting for; always 0, unless the kernel errs.
+    RingStrays => ring_strays,
+    /// Operations that the kernel refused by ring and did by plain call, which is used from then on.
+    RingDemotions => ring_demotions,
+    /// Rings that were given up while they were in use, or because their runtime ended.
+    RingsClosed => rings_closed,
+    /// Programs whose memory was leaked because the kernel never said that it had finished with it.
+    RingLeaks => ring_leaks,
 }
 
 impl fmt::Display for Snapshot {

@@ -30,3 +30,17 @@ pub(crate) fn unsupported(capability: &str, reason: &str) {
     tracing::info!(target: "millstream", capability, reason, "not supported here");
     let _ = (capability, reason);
 }
+
+/// A runtime ended before the kernel had finished with some memory.
+pub(crate) fn leaked(programs: usize) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(target: "millstream", programs, "memory leaked: the kernel did not finish with it in time");
+    let _ = programs;
+}
+
+/// A ring was given up while it was in use.
+pub(crate) fn ring_closed(reason: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", reason, "io_uring was given up; the blocking pool takes over");
+    let _ = reason;
+}

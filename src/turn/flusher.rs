@@ -1,4 +1,4 @@
-//! The end of the turn: where writes of many streams, and many writes of one stream, leave together.
+//! The flusher: writes of many streams, many writes of one stream, and operations of many tasks leave together.
 //!
 //! ```text
 //!  stream ──schedule──▶ shard of this thread: dirty list ──wakes──▶ flusher task
@@ -13,19 +13,23 @@
 //! polled its driver once, so looking again costs no timer and no sleep; a stream that is written to once is flushed
 //! after two looks. No runtime hooks are needed: `on_thread_park` is not called under load.
 //!
+//! A shard whose tasks work on files has a ring as well. Whoever queues a program kicks the flusher, which lets the tasks
+//! run that are ready, hands over what has come together by then, and reaps at once, because most operations on cached
+//! files end while they are handed over. When it sleeps, the ring's descriptor wakes it.
+//!
 //! Each runtime has one [`Turn`] with one shard, and one flusher, for each of its worker threads.
 
-use std::cell::Cell;
-use std::collections::HashMap;
-use std::fmt;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Poll, Waker};
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Handle, Id};
 use tokio::task::yield_now;
+
+use super::reactor::Bell;
+use super::turns::{Flush, Flusher, Shard, Turn};
+use crate::observe::log;
+use crate::ring::driver::Driver;
 
 /// Streams flushed before other tasks get a chance to run.
 const FLUSH_BATCH: usize = 64;
@@ -34,14 +38,8 @@ const FLUSH_BATCH: usize = 64;
 /// stream's task in one turn and after it in the next: tasks that yield are woken last in, first out.
 const QUIET_LOOKS: u32 = 2;
 
-/// Something with bytes that wait for the end of the turn.
-pub(crate) trait Flush: Send + Sync {
-    /// A number that changes with every write.
-    fn writes(&self) -> usize;
-
-    /// Sends what waits, as far as that is possible now. Never blocks.
-    fn flush(self: Arc<Self>);
-}
+/// How long a runtime that ends waits for the kernel to let go of buffers.
+const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// A stream that is dirty.
 struct Dirty {
@@ -65,123 +63,33 @@ impl Dirty {
         self.quiet >= QUIET_LOOKS || now.duration_since(self.since) >= self.limit
     }
 }
-
-/// The dirty streams of one runtime.
-pub(crate) struct Turn {
-    runtime: Handle,
-    shards: Box<[Shard]>,
-}
-
-/// The dirty streams of one worker thread, on cache lines of their own.
-#[repr(align(128))]
-#[derive(Default)]
-struct Shard(Mutex<ShardState>);
-
-#[derive(Default)]
-struct ShardState {
-    /// Those the flusher has not looked at yet, with their limits.
-    dirty: Vec<(Arc<dyn Flush>, Duration)>,
-    flusher: Flusher,
-}
-
-#[derive(Default)]
-enum Flusher {
-    /// Nothing was ever dirty here.
-    #[default]
-    NotStarted,
-    /// It has work, or is about to look for some.
-    Awake,
-    Asleep(Waker),
-    /// The runtime has shut down.
-    Gone,
-}
-
-impl fmt::Debug for Turn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn").field("runtime", &self.runtime.id()).field("shards", &self.shards.len()).finish()
-    }
-}
-
-impl Shard {
-    fn state(&self) -> MutexGuard<'_, ShardState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Turn {
-    /// The turn of the runtime this is called on. Panics outside of a tokio runtime.
-    #[track_caller]
-    pub(crate) fn current() -> Arc<Self> {
-        static TURNS: Mutex<Option<HashMap<Id, Weak<Turn>>>> = Mutex::new(None);
-        let runtime = Handle::current();
-        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
-        let turns = turns.get_or_insert_default();
-        if let Some(turn) = turns.get(&runtime.id()).and_then(Weak::upgrade) {
-            return turn;
-        }
-        turns.retain(|_, turn| turn.strong_count() > 0);
-        let shards = (0..runtime.metrics().num_workers()).map(|_| Shard::default()).collect();
-        let turn = Arc::new(Self { runtime, shards });
-        turns.insert(turn.runtime.id(), Arc::downgrade(&turn));
-        turn
-    }
-
-    /// The runtime whose turn this is.
-    pub(crate) fn runtime(&self) -> &Handle {
-        &self.runtime
-    }
-
-    fn shard(&self) -> usize {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        thread_local! {
-            static MINE: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        MINE.try_with(Cell::get).unwrap_or(0) % self.shards.len()
-    }
-
-    /// Has `stream` flushed at the end of this turn, at the latest after `limit`. Returns it if the runtime is gone and
-    /// nothing will ever be flushed by it.
-    pub(crate) fn schedule(self: &Arc<Self>, stream: Arc<dyn Flush>, limit: Duration) -> Result<(), Arc<dyn Flush>> {
-        let index = self.shard();
-        let mut state = self.shards[index].state();
-        if matches!(state.flusher, Flusher::Gone) {
-            return Err(stream);
-        }
-        state.dirty.push((stream, limit));
-        match std::mem::replace(&mut state.flusher, Flusher::Awake) {
-            Flusher::Asleep(waker) => {
-                drop(state);
-                waker.wake();
-            }
-            Flusher::NotStarted => {
-                drop(state);
-                let mut task = FlusherTask { turn: Arc::clone(self), index, waiting: Vec::new() };
-                // On a runtime that is shutting down the task is dropped at once, which marks the shard.
-                self.runtime.spawn(async move { task.run().await });
-            }
-            Flusher::Awake | Flusher::Gone => {}
-        }
-        Ok(())
-    }
-}
-
-struct FlusherTask {
+pub(super) struct FlusherTask {
     turn: Arc<Turn>,
     index: usize,
     /// Streams that may yet be written to.
     waiting: Vec<Dirty>,
+    /// Present once the shard has a ring.
+    bell: Option<Bell>,
 }
 
 impl FlusherTask {
+    pub(super) fn new(turn: Arc<Turn>, index: usize) -> Self {
+        Self { turn, index, waiting: Vec::new(), bell: None }
+    }
+
     fn shard(&self) -> &Shard {
         &self.turn.shards[self.index]
     }
 
-    async fn run(&mut self) {
+    pub(super) async fn run(&mut self) {
         let mut taken = Vec::new();
         let mut due = Vec::new();
+        let mut stalled = false;
         loop {
-            self.take(&mut taken).await;
+            self.take(&mut taken, stalled).await;
+            if self.driver().is_some_and(Driver::has_work) {
+                requeue().await;
+            }
             let now = Instant::now();
             due.extend(self.waiting.extract_if(.., |dirty| dirty.is_due(now)).map(|dirty| dirty.stream));
             self.waiting.extend(taken.drain(..).map(|(stream, limit)| Dirty {
@@ -197,17 +105,28 @@ impl FlusherTask {
                 }
                 stream.flush();
             }
-            if !self.waiting.is_empty() {
+            stalled = self.driver().is_some_and(Driver::turn);
+            if stalled || !self.waiting.is_empty() {
                 yield_now().await;
             }
         }
     }
 
+    /// The driver of the shard's ring, once there is one.
+    fn driver(&self) -> Option<&Driver> {
+        self.bell.as_ref()?;
+        self.shard().ring.get()?.as_ref().ok().map(|reactor| &*reactor.driver)
+    }
+
     /// Takes what has become dirty, and waits for that if nothing else is to be looked at.
-    async fn take(&self, taken: &mut Vec<(Arc<dyn Flush>, Duration)>) {
+    async fn take(&mut self, taken: &mut Vec<(Arc<dyn Flush>, Duration)>, stalled: bool) {
         poll_fn(|cx| {
-            let mut state = self.shard().state();
-            if state.dirty.is_empty() && self.waiting.is_empty() {
+            let turn = Arc::clone(&self.turn);
+            let mut state = turn.shards[self.index].state();
+            self.bell = self.bell.take().or_else(|| state.bell.take());
+            let rang = self.bell.as_ref().is_some_and(|bell| bell.poll(cx));
+            let ring = rang || stalled || self.driver().is_some_and(Driver::has_work);
+            if state.dirty.is_empty() && self.waiting.is_empty() && !ring {
                 state.flusher = Flusher::Asleep(cx.waker().clone());
                 return Poll::Pending;
             }
@@ -218,12 +137,33 @@ impl FlusherTask {
     }
 }
 
+/// Runs the calling task again after those that are ready. Unlike `yield_now` this does not wait for the runtime to poll
+/// its driver; on several threads a task that was just woken runs next, this puts it behind the others.
+async fn requeue() {
+    let mut waited = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 impl Drop for FlusherTask {
     fn drop(&mut self) {
         let mut state = self.shard().state();
         state.flusher = Flusher::Gone;
         let dirty = std::mem::take(&mut state.dirty);
+        state.bell = None;
         drop(state);
+        if let Some(Ok(reactor)) = self.shard().ring.get() {
+            let leaked = reactor.driver.shutdown(SHUTDOWN);
+            if leaked > 0 {
+                log::leaked(leaked);
+            }
+        }
         // The runtime is shutting down: one last try for what still waits.
         let waiting = self.waiting.drain(..).map(|dirty| dirty.stream);
         waiting.chain(dirty.into_iter().map(|(stream, _)| stream)).for_each(Flush::flush);
@@ -233,6 +173,7 @@ impl Drop for FlusherTask {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[derive(Default)]
     struct Counted {
@@ -337,16 +278,5 @@ mod tests {
         assert!(turn.schedule(stream.clone(), LONG).is_err());
         assert_eq!(Arc::strong_count(&stream), 1);
         assert_eq!(Arc::strong_count(&turn), 1, "the flusher let go");
-    }
-
-    #[test]
-    fn each_runtime_has_a_turn_of_its_own() {
-        let one = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().unwrap();
-        let two = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let turn = |rt: &tokio::runtime::Runtime| rt.block_on(async { Turn::current() });
-        assert!(Arc::ptr_eq(&turn(&one), &turn(&one)));
-        let kept = turn(&one);
-        assert!(!Arc::ptr_eq(&kept, &turn(&two)));
-        assert_eq!(kept.shards.len(), 3);
     }
 }

@@ -1,0 +1,385 @@
+//! The driver of one ring: takes programs from any thread, submits them together, hands out what became of them.
+//!
+//! ```text
+//!  any thread                              the flusher of the turn
+//!  submit ──▶ slots + queue ──kick──▶      turn: fill the ring ─▶ enter once ─▶ reap until dry ─▶ wake
+//!  drop   ──▶ orphan, cancel ──kick──▶     shutdown: cancel all ─▶ reap to zero ─▶ else leak and count
+//! ```
+//!
+//! Two locks: `queue` is held for moments, by anybody; `port` is held while the kernel is entered, by whoever drives.
+//! `port` is taken first.
+//!
+//! Invariants:
+//! 1. Operations and cancels in flight never exceed the completion queue, so it does not overflow.
+//! 2. The entries of a program are pushed in one piece and handed over in one piece: a chain that was cut by the end of a
+//!    submission would lose its links, so the ring is given up then and the rest never submitted.
+//! 3. After a push only a completion ends an operation, or the certainty that the entry will never be handed over.
+//! 4. A ring that was given up takes nothing new; what is in flight is still reaped.
+
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use io_uring::opcode;
+use io_uring::squeue::Entry;
+use rustix::io::Errno;
+
+use super::port::Port;
+use super::program::{Program, Verdict};
+use super::queue::{After, CANCEL, Queue};
+use super::running::Running;
+use super::slots::{Ended, Key, STEPS_MAX};
+use super::sync::{Mutex, lock};
+use crate::kernel::uring::Completion;
+use crate::observe::counters::{Counter, count};
+use crate::observe::log;
+
+/// How often in a row the kernel may be too busy to take anything, with nothing to reap, before the ring is given up.
+const STALLS_MAX: u32 = 1000;
+/// The same for want of memory, which seldom passes.
+const STARVED_MAX: u32 = 16;
+/// Why a driver that was shut down takes nothing.
+const ENDED: &str = "the runtime has shut down";
+/// Why a forked child's driver takes nothing.
+const FORKED: &str = "the process has forked, and the ring belongs to the parent";
+
+/// The side of the kernel.
+struct Ring {
+    port: Box<dyn Port>,
+    /// Pushed and not handed over, in order.
+    pushed: VecDeque<(u64, bool)>,
+    /// The kernel holds back completions until it is entered.
+    held_back: bool,
+    stalls: u32,
+    done: Vec<Completion>,
+}
+
+/// One ring and what it works on.
+pub(crate) struct Driver {
+    pub(super) queue: Mutex<Queue>,
+    /// Gone once the driver has shut down.
+    ring: Mutex<Option<Ring>>,
+    pub(super) kick: Box<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queue = lock(&self.queue);
+        f.debug_struct("Driver").field("in_flight", &queue.in_flight).field("closed", &queue.closed).finish()
+    }
+}
+
+impl Driver {
+    /// A driver of `port`, with places for `files` files that chains open, and `registered` if it knows the
+    /// [buffers](super::buffers) by index. `kick` is called when there is work: it must
+    /// see to it that [`turn`](Self::turn) is called soon, and must not call it itself.
+    pub(crate) fn new(
+        mut port: Box<dyn Port>,
+        files: u32,
+        registered: bool,
+        kick: Box<dyn Fn() + Send + Sync>,
+    ) -> Self {
+        let limits = (port.room().min(STEPS_MAX), files as usize);
+        let queue = Queue::new(|opcode| port.supports(opcode), limits, registered);
+        let ring = Ring { port, pushed: VecDeque::new(), held_back: false, stalls: 0, done: Vec::new() };
+        Self { queue: Mutex::new(queue), ring: Mutex::new(Some(ring)), kick }
+    }
+
+    /// Takes a program in. Gives it back, with the reason, if this ring cannot run it.
+    pub(crate) fn submit(self: &Arc<Self>, program: Box<Program>) -> Result<Running, (Box<Program>, String)> {
+        let mut queue = lock(&self.queue);
+        if let Some(why) = queue.refusal(&program) {
+            drop(queue);
+            return Err((program, why));
+        }
+        let key = queue.slots.insert(program);
+        queue.todo.push_back(key);
+        drop(queue);
+        (self.kick)();
+        Ok(Running::new(Arc::clone(self), key))
+    }
+
+    /// Whether [`turn`](Self::turn) has something to hand over.
+    pub(crate) fn has_work(&self) -> bool {
+        let queue = lock(&self.queue);
+        !(queue.todo.is_empty() && queue.cancels.is_empty() && queue.stale_files.is_empty())
+    }
+
+    /// Completions that are still to come.
+    pub(crate) fn in_flight(&self) -> usize {
+        lock(&self.queue).in_flight
+    }
+
+    /// Why the ring takes nothing any more, if so.
+    pub(crate) fn closed(&self) -> Option<String> {
+        lock(&self.queue).closed.clone()
+    }
+
+    /// From now on an operation goes by plain calls: the kernel refused it by ring and did it so.
+    pub(crate) fn demote(&self, opcode: u8) {
+        let mut queue = lock(&self.queue);
+        if !std::mem::replace(&mut queue.by_calls[usize::from(opcode)], true) {
+            count(Counter::RingDemotions, 1);
+        }
+    }
+
+    /// Hands over what is queued and reaps until nothing more comes at once. Never waits. Returns whether the kernel was
+    /// too busy to take everything: then call again after other tasks have run.
+    pub(crate) fn turn(&self) -> bool {
+        let mut guard = lock(&self.ring);
+        let Some(ring) = guard.as_mut() else { return false };
+        let mut after = After::default();
+        if !ring.port.is_ours() {
+            self.close(ring, FORKED.to_owned(), &mut after);
+            self.lose(&mut after);
+            drop(guard);
+            after.run();
+            return false;
+        }
+        self.reap(ring, &mut after);
+        let stalled = loop {
+            self.close_files(ring);
+            let pushed = self.fill(ring);
+            let stalled = match self.hand_over(ring, 0, None, &mut after) {
+                Ok(stalled) => stalled,
+                Err(reason) => {
+                    self.close(ring, reason, &mut after);
+                    false
+                }
+            };
+            // Not until nothing is held back: what another thread has to run, entering from here does not bring.
+            let reaped = self.reap(ring, &mut after);
+            if reaped > 0 {
+                ring.stalls = 0;
+            } else if stalled || !pushed {
+                break stalled;
+            }
+        };
+        drop(guard);
+        after.run();
+        stalled
+    }
+
+    /// Closes files that chains have left open in the table.
+    fn close_files(&self, ring: &mut Ring) {
+        let stale = std::mem::take(&mut lock(&self.queue).stale_files);
+        if !stale.is_empty() {
+            stale.iter().for_each(|&place| ring.port.close_file(place));
+            lock(&self.queue).files.extend(stale);
+        }
+    }
+
+    /// Pushes cancels and programs while there is room. Returns whether anything was pushed.
+    fn fill(&self, ring: &mut Ring) -> bool {
+        let mut queue = lock(&self.queue);
+        let before = ring.pushed.len();
+        let mut room = ring.port.room().min(ring.port.completions().saturating_sub(queue.in_flight));
+        while room > 0
+            && let Some(target) = queue.cancels.pop_front()
+        {
+            let (key, ..) = Key::parse(target);
+            if queue.slots.in_flight(key).is_some() {
+                let entry = opcode::AsyncCancel::new(target).build();
+                // SAFETY: a cancel points to nothing.
+                unsafe { ring.push(&entry, CANCEL, false) };
+                queue.in_flight += 1;
+                room -= 1;
+            }
+        }
+        while let Some(&key) = queue.todo.front() {
+            let Queue { slots, files, registered, .. } = &mut *queue;
+            if let Some(program) = slots.queued(key) {
+                let opens = program.opens() - program.files().assigned().len();
+                if program.entries() > room || opens > files.len() {
+                    break;
+                }
+                if opens > 0 {
+                    let places = files.split_off(files.len() - opens);
+                    program.files().assign(places);
+                }
+                program.files().set_registered(*registered);
+                let pieces = program.pieces();
+                room -= pieces.len();
+                queue.in_flight += pieces.len();
+                for piece in pieces {
+                    // SAFETY: the entry points into operations of the program or into what they own, and the program
+                    // stays in its slot, untouched, until all its completions have come (invariants of `op`, `slots`).
+                    unsafe { ring.push(&piece.entry, key.user_data(piece.step, piece.is_limit), piece.linked) };
+                }
+                queue.slots.submitted(key);
+            }
+            queue.todo.pop_front();
+        }
+        ring.pushed.len() > before
+    }
+
+    /// Enters the ring if that is of use. `Ok(true)` says that the kernel took nothing for now, `Err` that the ring is of
+    /// no use any more.
+    fn hand_over(
+        &self,
+        ring: &mut Ring,
+        want: usize,
+        timeout: Option<Duration>,
+        after: &mut After,
+    ) -> Result<bool, String> {
+        // A ring that was given up only waits: what is queued in it must never be handed over.
+        let submit = ring.pushed.len();
+        if submit == 0 && !ring.held_back && want == 0 {
+            return Ok(false);
+        }
+        count(Counter::RingEnters, 1);
+        match ring.port.enter(submit, want, timeout) {
+            Ok(taken) => {
+                count(Counter::RingSubmissions, taken as u64);
+                let mut cut = false;
+                for _ in 0..taken.min(submit) {
+                    cut = ring.pushed.pop_front().is_some_and(|(_, linked)| linked);
+                }
+                if cut {
+                    return Err("the kernel took a part of a chain".to_owned());
+                }
+                if ring.port.dropped() > 0 {
+                    self.reap(ring, after);
+                    self.lose(after);
+                    return Err("the kernel dropped completions for want of memory".to_owned());
+                }
+                Ok(taken < submit && self.stall(ring, STALLS_MAX))
+            }
+            Err(e) => match Errno::from_io_error(&e) {
+                Some(Errno::INTR) => Ok(false),
+                Some(Errno::AGAIN | Errno::BUSY) if self.stall(ring, STALLS_MAX) => Ok(true),
+                Some(Errno::NOMEM) if self.stall(ring, STARVED_MAX) => Ok(true),
+                Some(Errno::BADR) => {
+                    self.reap(ring, after);
+                    self.lose(after);
+                    Err("the kernel dropped completions (EBADR)".to_owned())
+                }
+                _ => Err(format!("io_uring_enter: {e}")),
+            },
+        }
+    }
+
+    /// Whether it makes sense to try again.
+    fn stall(&self, ring: &mut Ring, max: u32) -> bool {
+        ring.stalls += 1;
+        ring.stalls < max
+    }
+
+    /// Reaps and hands out. Returns how many completions there were.
+    fn reap(&self, ring: &mut Ring, after: &mut After) -> usize {
+        let mut done = std::mem::take(&mut ring.done);
+        ring.held_back = ring.port.reap(&mut done);
+        let reaped = done.len();
+        if reaped > 0 {
+            count(Counter::RingCompletions, reaped as u64);
+            let mut queue = lock(&self.queue);
+            for completion in done.drain(..) {
+                queue.complete(completion, after);
+            }
+        }
+        ring.done = done;
+        reaped
+    }
+
+    /// Gives the ring up: what was not handed over goes by plain calls, what is in flight is still reaped.
+    fn close(&self, ring: &mut Ring, reason: String, after: &mut After) {
+        let mut queue = lock(&self.queue);
+        if queue.closed.is_none() {
+            count(Counter::RingsClosed, 1);
+            if reason != ENDED {
+                log::ring_closed(&reason);
+            }
+            queue.closed = Some(reason);
+        }
+        queue.cancels.clear();
+        // Entries that stay in the submission queue for ever: as if the kernel had cancelled them.
+        for (user_data, _) in ring.pushed.drain(..) {
+            let result = Err(Errno::CANCELED.raw_os_error());
+            queue.complete(Completion { key: user_data, result, more: false, notification: false }, after);
+        }
+        while let Some(key) = queue.todo.pop_front() {
+            queue.end(key, Verdict::Again, after);
+        }
+    }
+
+    /// Gives up what is in flight: nobody will ever know what became of it. Returns how many programs that are.
+    fn lose(&self, after: &mut After) -> usize {
+        let mut queue = lock(&self.queue);
+        queue.in_flight = 0;
+        let mut lost = 0;
+        for key in queue.slots.keys() {
+            if queue.slots.in_flight(key).is_none() {
+                continue;
+            }
+            let end = queue.slots.end(key, |program| {
+                // The kernel may still write to its buffers: they must never be used again.
+                count(Counter::RingLeaks, 1);
+                lost += 1;
+                Box::leak(program);
+                Ended::Lost
+            });
+            after.ended(end);
+        }
+        lost
+    }
+
+    /// Ends the driver: cancels all, reaps for at most `bound`, and leaks what has not ended by then. The ring is closed;
+    /// that alone would not stop the kernel from writing into buffers. Returns how many programs were leaked.
+    pub(crate) fn shutdown(&self, bound: Duration) -> usize {
+        let mut guard = lock(&self.ring);
+        let Some(mut ring) = guard.take() else { return 0 };
+        drop(guard);
+        let mut after = After::default();
+        self.close(&mut ring, ENDED.to_owned(), &mut after);
+        if ring.port.is_ours() {
+            self.drain(&mut ring, bound, &mut after);
+        }
+        let lost = self.lose(&mut after);
+        drop(ring);
+        after.run();
+        lost
+    }
+
+    /// Cancels all and reaps until nothing is in flight, for at most `bound`.
+    fn drain(&self, ring: &mut Ring, bound: Duration, after: &mut After) {
+        let deadline = Instant::now() + bound;
+        self.reap(ring, after);
+        if self.in_flight() > 0 {
+            // Fails where the kernel is older than Linux 6.0, or where somebody blocks it: then waiting must do.
+            let _ = ring.port.cancel_all(bound / 2);
+        }
+        loop {
+            self.reap(ring, after);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.in_flight() == 0 || left.is_zero() {
+                break;
+            }
+            match ring.port.enter(0, 1, Some(left)) {
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shutdown(Duration::from_secs(2));
+    }
+}
+
+impl Ring {
+    /// # Safety
+    ///
+    /// As [`Port::push`].
+    unsafe fn push(&mut self, entry: &Entry, user_data: u64, linked: bool) {
+        // SAFETY: the caller's promise.
+        unsafe { self.port.push(&entry.clone().user_data(user_data), linked) };
+        self.pushed.push_back((user_data, linked));
+    }
+}

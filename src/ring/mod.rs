@@ -1,0 +1,34 @@
+//! io_uring: many operations of many tasks handed to the kernel together.
+//!
+//! ```text
+//!  op        what can be asked for, each request with everything it touches
+//!  program   operations in order, linked; what became of each; the same by plain calls
+//!  slots     programs by key: who owns them, who waits for them
+//!  queue     what futures and driver share: programs to submit, to cancel, in flight
+//!  driver    queue ─▶ ring ─▶ completions ─▶ wakers; shut-down
+//!  running   the future of a program
+//!  buffers   pool memory that a ring knows by index
+//!  port      the kernel as the driver sees it: a ring, or a script in tests
+//! ```
+//!
+//! A ring is passive: it is driven by whoever calls [`Driver::turn`](driver::Driver::turn), which is the flusher of the
+//! turn. Memory and descriptors that the kernel may touch belong to the program, and the program to the driver, from
+//! submission until the last completion, whatever happens to the future that waits for it.
+
+pub(crate) mod buffers;
+pub(crate) mod driver;
+pub(crate) mod op;
+pub(crate) mod port;
+pub(crate) mod program;
+pub(crate) mod slots;
+
+mod queue;
+mod running;
+mod sync;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
+pub use program::Outcome;

@@ -1,0 +1,107 @@
+//! The threads that meet at a driver, in every order: `RUSTFLAGS='--cfg millstream_loom' cargo test --release --lib models`.
+
+use std::time::Duration;
+
+use loom::future::block_on;
+use loom::thread;
+
+use super::*;
+
+/// Memory that is alive, and a driver whose kernel fails if it is not when it is used.
+fn setup() -> (Arc<AtomicUsize>, Arc<Driver>, Handle) {
+    let alive = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&alive);
+    let (driver, handle) = driver(4, move |_| {
+        assert_eq!(seen.load(Ordering::SeqCst), 1, "memory was freed while the kernel used it");
+        Act::Do
+    });
+    (alive, driver, handle)
+}
+
+fn operation(alive: &Arc<AtomicUsize>) -> Program {
+    Program::of(write(&file(), 0, counted(4, alive)))
+}
+
+#[test]
+fn whoever_waits_is_woken() {
+    loom::model(|| {
+        let (alive, driver, _) = setup();
+        let running = submit(&driver, operation(&alive));
+        let flusher = thread::spawn({
+            let driver = Arc::clone(&driver);
+            move || driver.turn()
+        });
+        assert!(matches!(block_on(running), Ended::Finished(_)));
+        flusher.join().unwrap();
+        assert_eq!((alive.load(Ordering::SeqCst), driver.in_flight()), (0, 0));
+    });
+}
+
+#[test]
+fn a_drop_meets_the_completion() {
+    loom::model(|| {
+        let (alive, driver, handle) = setup();
+        let mut running = submit(&driver, operation(&alive));
+        let user = thread::spawn(move || {
+            let _ = poll(&mut running);
+            drop(running);
+        });
+        driver.turn();
+        user.join().unwrap();
+        driver.turn();
+        assert_eq!((alive.load(Ordering::SeqCst), driver.in_flight(), handle.in_flight()), (0, 0, 0));
+    });
+}
+
+#[test]
+fn a_drop_meets_a_kernel_that_takes_its_time() {
+    loom::model(|| {
+        let (alive, driver, handle) = setup();
+        handle.set_script(|_| Act::Hold);
+        let running = submit(&driver, operation(&alive));
+        let user = thread::spawn(move || drop(running));
+        driver.turn();
+        user.join().unwrap();
+        driver.turn();
+        assert_eq!((alive.load(Ordering::SeqCst), driver.in_flight(), handle.in_flight()), (0, 0, 0));
+    });
+}
+
+#[test]
+fn a_submission_meets_the_shutdown() {
+    loom::model(|| {
+        let (alive, driver, _) = setup();
+        let user = thread::spawn({
+            let (alive, driver) = (Arc::clone(&alive), Arc::clone(&driver));
+            move || match driver.submit(Box::new(operation(&alive))) {
+                // Nothing drives it any more, or the last turn has taken it along.
+                Ok(running) => assert!(matches!(block_on(running), Ended::Finished(_) | Ended::Fallback(_, None))),
+                Err((program, _)) => drop(program),
+            }
+        });
+        driver.turn();
+        assert_eq!(driver.shutdown(Duration::from_millis(1)), 0);
+        user.join().unwrap();
+        assert_eq!((alive.load(Ordering::SeqCst), driver.in_flight()), (0, 0));
+    });
+}
+
+#[test]
+fn two_tasks_and_a_flusher() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let alive = Arc::new(AtomicUsize::new(0));
+        let (driver, _) = driver(4, |_| Act::Do);
+        let user = thread::spawn({
+            let (alive, driver) = (Arc::clone(&alive), Arc::clone(&driver));
+            move || drop(submit(&driver, operation(&alive)))
+        });
+        let mut mine = submit(&driver, operation(&alive));
+        driver.turn();
+        finished(&mut mine);
+        user.join().unwrap();
+        driver.turn();
+        assert_eq!((alive.load(Ordering::SeqCst), driver.in_flight()), (0, 0));
+    });
+}

@@ -1,0 +1,207 @@
+//! Outcomes of chains, whatever the kernel answers; plain calls give the same.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rustix::io::Errno;
+
+use super::super::program::Link;
+use super::*;
+
+/// Runs a program on a fake ring whose entries fare as `script` says.
+fn run(program: Program, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> Program {
+    let (driver, _) = driver(32, script);
+    let mut running = submit(&driver, program);
+    driver.turn();
+    finished(&mut running)
+}
+
+/// A script that lets `act` happen to the `n`th entry it is asked about, once.
+fn once(n: usize, act: Act) -> impl FnMut(&Sqe) -> Act + Send {
+    let mut asked = 0;
+    move |_| {
+        asked += 1;
+        if asked == n + 1 { act } else { Act::Do }
+    }
+}
+
+/// Three writes of 100 bytes, one behind the other.
+fn three(file: &Arc<File>) -> Program {
+    chain((0..3).map(|n| write(file, n * 100, pattern(300)[n as usize * 100..][..100].to_vec())))
+}
+
+#[test]
+fn a_failure_skips_what_is_linked_behind_it() {
+    for errno in [Errno::NOSPC, Errno::IO, Errno::BADF, Errno::FBIG, Errno::DQUOT, Errno::PERM] {
+        for n in 0..3 {
+            let file = file();
+            let done = run(three(&file), once(n, Act::Fail(errno)));
+            let mut expected = vec![Outcome::Done(100); n];
+            expected.push(Outcome::Failed(errno.raw_os_error()));
+            expected.resize(3, Outcome::Skipped);
+            assert_eq!(outcomes(&done), expected, "{errno}");
+            assert_eq!(contents(&file), pattern(300)[..n * 100]);
+        }
+    }
+}
+
+#[test]
+fn a_hard_link_goes_on_behind_a_failure() {
+    let file = file();
+    let mut program = Program::new();
+    program.push(write(&file, 0, pattern(10)));
+    program.set_link(Link::Hard);
+    program.push(write(&file, 100, pattern(10)));
+    program.push(write(&file, 200, pattern(10)));
+    let done = run(program, once(0, Act::Fail(Errno::IO)));
+    let failed = Outcome::Failed(Errno::IO.raw_os_error());
+    assert_eq!(outcomes(&done), [failed, Outcome::Done(10), Outcome::Done(10)]);
+}
+
+#[test]
+fn a_short_step_is_resumed_from_the_first_byte_that_is_missing() {
+    for n in 0..3 {
+        for moved in [1, 50, 99] {
+            let file = file();
+            let done = run(three(&file), once(n, Act::Short(moved)));
+            assert_eq!(outcomes(&done), [Outcome::Done(100); 3]);
+            assert_eq!(contents(&file), pattern(300), "step {n} cut at {moved}");
+        }
+    }
+}
+
+#[test]
+fn a_short_step_with_a_hard_link_is_resumed_alone() {
+    let file = file();
+    let mut program = Program::new();
+    program.push(write(&file, 0, pattern(10)));
+    program.set_link(Link::Hard);
+    program.push(write(&file, 10, [9; 5].to_vec()));
+    let mut writes = 0;
+    let done = run(program, move |sqe| {
+        writes += usize::from(sqe.len == 5);
+        assert!(writes <= 1, "the second step ran twice");
+        if sqe.len == 10 { Act::Short(4) } else { Act::Do }
+    });
+    assert_eq!(outcomes(&done), [Outcome::Done(10), Outcome::Done(5)]);
+    assert_eq!(contents(&file), [&pattern(10)[..], &[9; 5]].concat());
+}
+
+#[test]
+fn the_end_of_the_file_is_short_for_good() {
+    let build = |file: &Arc<File>| {
+        let mut program = Program::of(read(file, 0, 100));
+        program.push(write(file, 0, pattern(5)));
+        program
+    };
+    let file = file();
+    file.write_all_at(&pattern(30), 0).unwrap();
+    let by_ring = run(build(&file), |_| Act::Do);
+    let mut by_calls = build(&file);
+    by_calls.run_blocking();
+    for mut done in [by_ring, by_calls] {
+        assert_eq!(outcomes(&done), [Outcome::Short(30), Outcome::Skipped]);
+        assert_eq!(done.take::<Read>(0).into_bytes()[..], pattern(30));
+    }
+}
+
+#[test]
+fn a_step_that_never_moves_fails_in_the_end() {
+    for errno in [Errno::AGAIN, Errno::INTR, Errno::CANCELED] {
+        let file = file();
+        let done = run(three(&file), move |_| Act::Fail(errno));
+        assert_eq!(outcomes(&done)[0], Outcome::Failed(errno.raw_os_error()));
+        assert_eq!(outcomes(&done)[1..], [Outcome::Skipped; 2]);
+    }
+}
+
+#[test]
+fn a_time_limit_that_expires_is_a_failure_of_its_step() {
+    for (link, behind) in [(Link::Soft, Outcome::Skipped), (Link::Hard, Outcome::Done(10))] {
+        let file = file();
+        let mut program = Program::new();
+        program.push(write(&file, 0, pattern(10)));
+        program.push(write(&file, 10, pattern(10)));
+        program.set_limit(Duration::from_secs(1));
+        program.set_link(link);
+        program.push(write(&file, 20, pattern(10)));
+        let done = run(program, once(1, Act::TimeOut));
+        let timed_out = Outcome::Failed(Errno::TIMEDOUT.raw_os_error());
+        assert_eq!(outcomes(&done), [Outcome::Done(10), timed_out, behind]);
+    }
+}
+
+#[test]
+fn a_time_limit_that_does_not_expire_changes_nothing() {
+    let file = file();
+    let mut program = three(&file);
+    program.set_limit(Duration::from_secs(1));
+    let done = run(program, once(2, Act::Short(7)));
+    assert_eq!(outcomes(&done), [Outcome::Done(100); 3]);
+    assert_eq!(contents(&file), pattern(300));
+}
+
+#[test]
+fn an_expired_limit_fails_by_plain_calls_too() {
+    let file = file();
+    let mut program = three(&file);
+    program.set_limit(Duration::ZERO);
+    program.run_blocking();
+    let timed_out = Outcome::Failed(Errno::TIMEDOUT.raw_os_error());
+    assert_eq!(outcomes(&program), [Outcome::Done(100), Outcome::Done(100), timed_out]);
+}
+
+/// What may happen to an entry without any caller noticing.
+fn hardship() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        3 => Just(Act::Do),
+        4 => (1u32..200).prop_map(Act::Short),
+        1 => Just(Act::Fail(Errno::INTR)),
+        1 => Just(Act::Fail(Errno::AGAIN)),
+        2 => Just(Act::Hold),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn every_byte_is_written_and_read_once_whatever_happens(
+        script in proptest::collection::vec(hardship(), 1..60),
+        sizes in proptest::collection::vec(1usize..400, 1..6),
+        reversed: bool,
+    ) {
+        let file = file();
+        let mut script = script.into_iter();
+        let (driver, handle) = driver(16, move |_| script.next().unwrap_or(Act::Do));
+        if reversed {
+            handle.reverse();
+        }
+        let bytes = pattern(sizes.iter().sum());
+        let mut at = 0;
+        let writes: Vec<_> = sizes.iter().map(|size| {
+            let range = at..at + size;
+            at += size;
+            write(&file, range.start as u64, bytes[range].to_vec())
+        }).collect();
+        let mut program = chain(writes);
+        program.push(read(&file, 0, bytes.len()));
+        let mut running = submit(&driver, program);
+        let mut ended = None;
+        for _ in 0..1000 {
+            driver.turn();
+            ended = poll(&mut running);
+            if ended.is_some() {
+                break;
+            }
+            handle.proceed();
+        }
+        let Some(Ended::Finished(mut program)) = ended else { panic!("not finished: {ended:?}") };
+        let mut expected: Vec<_> = sizes.iter().map(|&size| Outcome::Done(size as u64)).collect();
+        expected.push(Outcome::Done(bytes.len() as u64));
+        prop_assert_eq!(outcomes(&program), expected);
+        let last = program.len() - 1;
+        prop_assert!(program.take::<Read>(last).into_bytes()[..] == bytes[..]);
+        prop_assert_eq!(driver.in_flight(), 0);
+    }
+}

@@ -1,0 +1,116 @@
+//! Which way a program goes: by the ring of this thread, or in one job on the blocking pool.
+
+use std::io;
+
+use tokio::runtime::Handle;
+
+use super::job::Job;
+use super::{Io, Turn};
+use crate::observe::counters::{Counter, count};
+use crate::ring::program::{Outcome, Program};
+use crate::ring::slots::Ended;
+
+/// What wins for a program that is alone, in the mode [`Io::Auto`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alone {
+    /// The ring, also then.
+    Ring,
+    /// The blocking pool, unless the ring has something to hand over anyway.
+    Pool,
+}
+
+/// Runs a program to its end. The error says that there is no runtime, or that the kernel never told what became of it.
+///
+/// Dropping the future cancels what has not begun; what has begun may yet happen.
+pub(crate) async fn run(program: Program, alone: Alone) -> io::Result<Program> {
+    Handle::try_current().map_err(io::Error::other)?;
+    let turn = Turn::current();
+    let mut program = Box::new(program);
+    let mut refused = None;
+    let driver = turn
+        .driver()
+        .filter(|driver| turn.io() == Io::Uring || alone == Alone::Ring || driver.has_work() || driver.in_flight() > 0);
+    if let Some(driver) = &driver {
+        match driver.submit(program) {
+            Ok(running) => match running.await {
+                Ended::Finished(program) => return Ok(*program),
+                Ended::Fallback(rest, step) => (program, refused) = (rest, step),
+                Ended::Lost => return Err(io::Error::other("the kernel lost the completion of an operation")),
+            },
+            Err((rest, _)) => program = rest,
+        }
+    }
+    count(Counter::PoolPrograms, 1);
+    let program = Job::start(move || {
+        program.run_blocking();
+        Ok(program)
+    })?;
+    let program = program.await?;
+    if let (Some(driver), Some(step)) = (driver, refused) {
+        // Refused by ring and done by call: the ring lacks the operation. Else its arguments were wrong.
+        if matches!(program.outcome(step), Outcome::Done(_) | Outcome::Short(_)) {
+            driver.demote(program.code(step));
+        }
+    }
+    Ok(*program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::Snapshot;
+    use crate::ring::op::rw::{Nop, Read, Write};
+    use crate::turn::DriverBuilder;
+    use bytes::Bytes;
+    use std::sync::Arc;
+
+    fn file() -> Arc<std::fs::File> {
+        Arc::new(tempfile::tempfile().unwrap())
+    }
+
+    async fn round_trip() {
+        let file = file();
+        let bytes = Bytes::from(vec![7; 100_000]);
+        let write = run(Program::of(Write::new(file.clone().into(), 5, bytes.clone())), Alone::Ring).await.unwrap();
+        assert_eq!(write.into_single::<Write>().1.unwrap(), 100_000);
+        let read = run(Program::of(Read::new(file.into(), 5, 200_000)), Alone::Ring).await.unwrap();
+        assert_eq!(read.outcome(0), Outcome::Short(100_000));
+        assert_eq!(read.into_single::<Read>().0.into_bytes(), bytes);
+    }
+
+    #[tokio::test]
+    async fn both_ways_give_the_same() {
+        for io in [Io::Uring, Io::Epoll] {
+            tokio::task::spawn_blocking(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async {
+                    DriverBuilder::new().io(io).install().unwrap();
+                    round_trip().await;
+                });
+            })
+            .await
+            .unwrap();
+        }
+    }
+
+    #[test]
+    fn without_an_io_driver_the_pool_takes_over() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(round_trip());
+    }
+
+    #[tokio::test]
+    async fn many_at_once_are_one_enter() {
+        DriverBuilder::new().io(Io::Uring).install().unwrap();
+        if Turn::current().driver().is_none() {
+            return;
+        }
+        let before = Snapshot::now();
+        let all: Vec<_> = (0..32).map(|_| tokio::spawn(run(Program::of(Nop), Alone::Ring))).collect();
+        for one in all {
+            assert_eq!(one.await.unwrap().unwrap().outcome(0), Outcome::Done(0));
+        }
+        let after = Snapshot::now().since(&before);
+        eprintln!("{after}");
+    }
+}
