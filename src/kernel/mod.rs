@@ -3,6 +3,7 @@
 //! ```text
 //!  caps    what this machine can do, tried once, with the reason for every "no"
 //!  call    typed system calls: send, receive, sendfile, read without waiting, open beneath
+//!  file    making, writing, naming and syncing files: what waits for a disk
 //!  socket  options and addresses of sockets
 //!  map     a reserved address range, files mapped into it, and the guard that survives a truncated file
 //! ```
@@ -12,5 +13,6 @@
 
 pub(crate) mod call;
 pub(crate) mod caps;
+pub(crate) mod file;
 pub(crate) mod map;
 pub(crate) mod socket;
