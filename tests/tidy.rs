@@ -22,6 +22,7 @@ const UNSAFE: &[&str] = &[
     "src/buf/origin.rs",
     "src/buf/pool.rs",
     "src/kernel/call.rs",
+    "src/kernel/file.rs",
     "src/kernel/map.rs",
     "src/kernel/socket.rs",
     "src/ring/op/stat.rs",

@@ -1,12 +1,42 @@
 //! Files.
 //!
 //! ```text
-//!  root     a directory beneath which paths are opened, and nothing outside of it
-//!  status   which file this is and which version of it
+//!  root        a directory beneath which paths are opened, and nothing outside of it
+//!  status      which file this is and which version of it
+//!
+//!  replace     new contents in one step: bytes or a stream
+//!  prepend     a header before the contents: by a new file, in place, or by moving blocks
+//!  append      bytes at the end
+//!  target      the name in its directory, and what has it   ┐
+//!  draft       a new file until it has its name             │
+//!  keep        what it takes over from the old one          │ what these
+//!  body        the old contents, moved into it              │ are made of
+//!  intake      a stream, in pieces worth a trip to the disk │
+//!  work        all the steps as one job                     │
+//!  durability  what is promised about a power cut           │
+//!  error       which step failed, for which path, and why   ┘
 //! ```
 
+mod append;
+mod body;
+mod draft;
+mod durability;
+mod error;
+mod intake;
+mod keep;
+mod prepend;
+mod replace;
 pub(crate) mod root;
 mod status;
+mod target;
+mod work;
 
+pub use append::{Append, append};
+pub use body::Moved;
+pub use durability::Durability;
+pub use error::{Error, Step};
+pub use keep::Keep;
+pub use prepend::{Prepend, Prepended, Strategy, prepend};
+pub use replace::{Replace, replace};
 pub use root::{Opened, Root};
 pub use status::Status;

@@ -153,7 +153,8 @@ fn memory_of_a_zero_copy_send_stays_until_the_notification() {
 fn shutting_down_cancels_and_waits() {
     let alive = alive();
     let (driver, _) = driver(64, |_| Act::Hold);
-    let mut kept: Vec<_> = (0..20).map(|_| submit(&driver, Program::of(write(&file(), 0, counted(9, &alive))))).collect();
+    let mut kept: Vec<_> =
+        (0..20).map(|_| submit(&driver, Program::of(write(&file(), 0, counted(9, &alive))))).collect();
     driver.turn();
     let mut late = submit(&driver, Program::of(write(&file(), 0, counted(9, &alive))));
     kept.truncate(10);
