@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A change of a file that failed, as told by [`Replace`](super::Replace), [`Prepend`](super::Prepend) and
-/// [`Append`](super::Append).
+/// What failed with a file, as told by [`Replace`](super::Replace), [`Prepend`](super::Prepend) and
+/// [`Append`](super::Append), and inside of the [`io::Error`]s of [`File`](super::File).
 ///
 /// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error and keeps the
 /// number of the error and the step.
@@ -29,12 +29,20 @@ pub enum Step {
     Inspect,
     /// Opening the file.
     Open,
+    /// Reading.
+    Read,
     /// Making the new file.
     Create,
     /// Waiting for the contents: the stream failed.
     Receive,
     /// Writing the contents.
     Write,
+    /// Giving the file room.
+    Allocate,
+    /// Cutting the file, or making it longer.
+    SetLength,
+    /// Closing the file: writing what a network file system had put off, as a rule.
+    Close,
     /// Moving the contents the file had.
     Move,
     /// Giving the new file the owner and group of the old one.
@@ -125,9 +133,13 @@ impl fmt::Display for Step {
             Self::OpenDirectory => "open the directory",
             Self::Inspect => "look at the file",
             Self::Open => "open the file",
+            Self::Read => "read",
             Self::Create => "make the new file",
             Self::Receive => "receive the contents",
             Self::Write => "write",
+            Self::Allocate => "give the file room",
+            Self::SetLength => "set the length",
+            Self::Close => "close",
             Self::Move => "move the contents",
             Self::KeepOwner => "keep the owner",
             Self::SetMode => "set the mode",

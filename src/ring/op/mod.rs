@@ -38,7 +38,7 @@ pub(crate) mod sync;
 pub(crate) mod vectored;
 
 /// One request to the kernel.
-pub(crate) trait Operation: Any + fmt::Debug + Send {
+pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
     /// The entry for a ring, for what is still to be done.
     fn entry(&mut self, files: &Files) -> Entry;
 
