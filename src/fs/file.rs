@@ -14,7 +14,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use tokio::runtime::Handle;
 use tokio::task::coop::consume_budget;
 
 use super::error::{Error, Step};
@@ -30,8 +29,7 @@ use crate::ring::op::stat::Stat;
 use crate::ring::op::sync::{Allocate, SetLen, Sync};
 use crate::ring::op::vectored::{ReadVectored, WriteVectored};
 use crate::ring::program::Program;
-use crate::turn::run::{Alone, run};
-use crate::turn::{Io, Turn};
+use crate::turn::run::{Alone, looks_now, run};
 
 /// Most bytes of a read that is tried at once, so that it holds up nobody: about 10 us of copying.
 pub(super) const NOW_MAX: usize = 64 << 10;
@@ -383,9 +381,4 @@ pub(super) async fn perform<T: Operation>(op: T, alone: Alone, step: Step, path:
 
 pub(super) fn failed(step: Step, path: &Path, error: io::Error) -> io::Error {
     Error::new(step, path, error).into()
-}
-
-/// Whether what is in memory is looked at from the runtime's thread.
-pub(super) fn looks_now() -> bool {
-    Handle::try_current().is_ok() && Turn::current().io() != Io::Uring
 }

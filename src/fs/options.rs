@@ -11,10 +11,11 @@ use rustix::io::Errno;
 
 use super::File;
 use super::error::Step;
-use super::file::{OPEN, failed, looks_now, perform};
+use super::file::{OPEN, failed, perform};
 use crate::kernel::caps::Capabilities;
 use crate::kernel::path::{self, How};
 use crate::ring::op::open::{Dir, Open};
+use crate::turn::run::looks_now;
 
 /// How to open a [`File`]; the same options as [`std::fs::OpenOptions`], and the same combinations are refused.
 ///

@@ -13,10 +13,11 @@ use tokio::task::coop::consume_budget;
 use super::File;
 use super::ahead::{Ahead, DEPTH, PIECE};
 use super::error::Step;
-use super::file::{NOW_MAX, looks_now};
+use super::file::NOW_MAX;
 use super::jump::{Jump, OFFSET_MAX};
 use crate::buf::pool;
 use crate::kernel::call;
+use crate::turn::run::looks_now;
 
 /// A position in a [`File`] to read from: [`AsyncRead`], [`AsyncBufRead`], [`AsyncSeek`], and a [`Stream`] of [`Bytes`]
 /// that copies nothing.

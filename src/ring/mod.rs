@@ -4,7 +4,9 @@
 //!  op        what can be asked for, each request with everything it touches
 //!  program   operations in order, linked; what became of each; the same by plain calls
 //!  slots     programs by key: who owns them, who waits for them
-//!  driver    queue of programs ─▶ ring ─▶ completions ─▶ wakers; shut-down
+//!  queue     what futures and driver share: programs to submit, to cancel, in flight
+//!  driver    queue ─▶ ring ─▶ completions ─▶ wakers; shut-down
+//!  running   the future of a program
 //!  buffers   pool memory that a ring knows by index
 //!  port      the kernel as the driver sees it: a ring, or a script in tests
 //! ```
@@ -22,6 +24,8 @@ pub(crate) mod slots;
 
 #[cfg(test)]
 mod both;
+mod queue;
+mod running;
 mod sync;
 
 #[cfg(test)]

@@ -15,13 +15,18 @@ use crate::ring::slots::Ended;
 pub(crate) enum Alone {
     /// The ring, also then.
     Ring,
-    /// The blocking pool, unless the ring has something to hand over anyway.
+    /// The blocking pool, unless other programs of this thread are under way.
     Pool,
 }
 
 /// Whether programs of this thread can go by ring.
 pub(crate) fn has_ring() -> bool {
     Handle::try_current().is_ok() && Turn::current().driver().is_some()
+}
+
+/// Whether what the kernel has in memory is asked for at once, without a program.
+pub(crate) fn looks_now() -> bool {
+    Handle::try_current().is_ok() && Turn::current().io() != Io::Uring
 }
 
 /// Runs a program to its end. The error says that there is no runtime, or that the kernel never told what became of it.
@@ -37,7 +42,7 @@ pub(crate) async fn run(program: Program, alone: Alone) -> io::Result<Program> {
         .filter(|driver| turn.io() == Io::Uring || alone == Alone::Ring || driver.has_work() || driver.in_flight() > 0);
     if let Some(driver) = &driver {
         match driver.submit(program) {
-            Ok(running) => match running.await {
+            Ok(future) => match future.await {
                 Ended::Finished(program) => return Ok(*program),
                 Ended::Fallback(rest, step) => (program, refused) = (rest, step),
                 Ended::Lost => return Err(io::Error::other("the kernel lost the completion of an operation")),

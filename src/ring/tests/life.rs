@@ -57,6 +57,24 @@ fn completions_that_nobody_is_owed_change_nothing() {
 }
 
 #[test]
+fn a_completion_that_comes_twice_does_not_stand_for_another() {
+    let alive = alive();
+    let (driver, handle) = driver(8, |_| Act::Hold);
+    let steps = (0..2).map(|n| write(&file(), n, counted(10, &alive)));
+    let mut running = submit(&driver, chain(steps));
+    driver.turn();
+    // Of the first step, twice; the second one is still the kernel's.
+    handle.complete(0, Ok(10));
+    handle.complete(0, Ok(10));
+    driver.turn();
+    assert!(poll(&mut running).is_none());
+    assert_eq!((alive.load(Ordering::SeqCst), driver.in_flight()), (2, 1));
+    handle.complete(1, Ok(10));
+    driver.turn();
+    assert_eq!(outcomes(&finished(&mut running)), [Outcome::Done(10); 2]);
+}
+
+#[test]
 fn a_dropped_future_leaves_its_memory_to_the_kernel() {
     let alive = alive();
     let (driver, handle) = driver(8, |_| Act::Hold);
@@ -84,6 +102,7 @@ fn a_dropped_future_is_cancelled_and_no_cancel_is_lost() {
     driver.turn();
     assert_eq!(handle.in_flight(), 16, "as many as there is room for completions");
     drop(running);
+    assert!(!driver.has_work(), "cancels that have no room yet: a flusher that looks again would only spin");
     // The completion queue has no room for the completions of cancels until something ends.
     handle.complete(0, Ok(8));
     for _ in 0..20 {
@@ -211,4 +230,20 @@ fn an_interrupted_kernel_is_asked_again() {
         driver.turn();
     }
     assert!(driver.closed().is_none());
+}
+
+#[test]
+fn a_forked_child_is_told_and_touches_nothing() {
+    let alive = alive();
+    let (driver, handle) = driver(8, |_| Act::Hold);
+    let mut held = submit(&driver, Program::of(write(&file(), 0, counted(9, &alive))));
+    driver.turn();
+    handle.fork();
+    let mut queued = submit(&driver, Program::of(write(&file(), 0, counted(9, &alive))));
+    driver.turn();
+    assert!(matches!(poll(&mut held), Some(Ended::Lost)));
+    assert!(matches!(poll(&mut queued), Some(Ended::Fallback(..))));
+    assert!(driver.closed().unwrap().contains("forked"));
+    assert_eq!(driver.shutdown(Duration::from_secs(1)), 0);
+    assert_eq!(alive.load(Ordering::SeqCst), 1, "the parent's kernel may still use it");
 }
