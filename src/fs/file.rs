@@ -138,7 +138,8 @@ impl File {
         OpenOptions::new()
     }
 
-    /// Takes over a file. Its position is neither used nor moved. Errors call it "the open file".
+    /// Takes over a file, which must have offsets: what they mean to a pipe or a terminal depends on the way. Its position
+    /// is neither used nor moved. Errors call it "the open file".
     pub fn from_std(file: std::fs::File) -> Self {
         Self::new(file, Path::new("the open file"))
     }

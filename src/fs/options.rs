@@ -2,16 +2,17 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::File;
 use super::error::Step;
 use super::file::{OPEN, failed, perform};
+use super::{File, Status};
+use crate::kernel::call;
 use crate::kernel::caps::Capabilities;
 use crate::kernel::path::{self, How};
 use crate::ring::op::open::{Dir, Open};
@@ -118,12 +119,12 @@ impl OpenOptions {
         self
     }
 
-    /// Opens the file. Links are followed; opening a FIFO does not wait for its other end. For paths that come from
-    /// outside use [`Root`](super::Root).
+    /// Opens the file. Links are followed. For paths that come from outside use [`Root`](super::Root).
     ///
     /// # Errors
     ///
-    /// As open(2); `EINVAL` for options that contradict each other. The error holds an [`Error`](super::Error).
+    /// As open(2); `EINVAL` for options that contradict each other, `ESPIPE` for a FIFO, which has no offsets. The error
+    /// holds an [`Error`](super::Error).
     ///
     /// # Cancellation
     ///
@@ -137,11 +138,10 @@ impl OpenOptions {
         if looks_now()
             && let Some(fd) = self.open_now(&name).map_err(failed)?
         {
-            return Ok(File::new(fd.into(), path));
+            return seekable(fd, path).map_err(failed);
         }
         let (open, _) = perform(Open::new(Dir::default(), name, how), OPEN, Step::Open, path).await?;
-        let fd = open.into_fd().expect("internal: an open that was done");
-        Ok(File::new(fd.into(), path))
+        seekable(open.into_fd().expect("internal: an open that was done"), path).map_err(failed)
     }
 
     /// Opens what the kernel has in memory; `None` if the disk may have to be asked or changed.
@@ -184,5 +184,13 @@ impl OpenOptions {
         // Without waiting, because opening a FIFO would wait for its other end.
         let always = OFlags::NONBLOCK | OFlags::NOCTTY;
         Ok(How::new(access | make | always | self.flags, Mode::from_raw_mode(self.mode), resolve))
+    }
+}
+
+/// The file, if it has offsets: by ring, they would be ignored where it has none.
+fn seekable(fd: OwnedFd, path: &Path) -> io::Result<File> {
+    match Status::new(&call::status(fd.as_fd())?).is_fifo() {
+        true => Err(Errno::SPIPE.into()),
+        false => Ok(File::new(fd.into(), path)),
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod http;
 pub mod tree;
+pub mod ways;
 
 use std::time::Duration;
 
