@@ -86,6 +86,13 @@ impl Slab {
         Some(start.unwrap_or_else(|| handle_alloc_error(layout)))
     }
 
+    /// The slab that lies in a granule of the reserved range.
+    fn at(granule: usize) -> Option<&'static Self> {
+        let slab = NonNull::new(BY_GRANULE[granule].load(Ordering::Acquire))?;
+        // SAFETY: slabs are never freed.
+        Some(unsafe { slab.as_ref() })
+    }
+
     fn block(&self, index: u32) -> NonNull<u8> {
         assert!((index as usize) < self.refs.len(), "internal: block {index} of class {}", self.class);
         // SAFETY: the index was checked, so the block lies inside the slab.
@@ -156,6 +163,13 @@ fn give_back(slab: &'static Slab, index: u32) {
 /// The slabs with blocks of at least `block_min` bytes, smallest blocks first.
 pub(crate) fn slabs(block_min: usize) -> impl Iterator<Item = (NonNull<u8>, usize)> {
     (0..SIZES.len()).filter(move |&class| SIZES[class] >= block_min).map(|class| (Slab::of(class).start, SLAB))
+}
+
+/// Which of [`slabs`] an address lies in, if in one of them.
+pub(crate) fn slab_at(address: *const u8, block_min: usize) -> Option<u16> {
+    let granule = map::range().ok()?.granule_of(address as usize)?;
+    let below = SIZES.iter().filter(|&&size| size < block_min).count();
+    Slab::at(granule)?.class.checked_sub(below).map(|index| index as u16)
 }
 
 enum Memory {
@@ -277,13 +291,6 @@ impl Lease {
         Ok(n)
     }
 
-    /// Which of [`slabs`] it lies in, if in one of them.
-    pub(crate) fn slab(&self, block_min: usize) -> Option<u16> {
-        let Memory::Block { slab, .. } = self.memory else { return None };
-        let below = SIZES.iter().filter(|&&size| size < block_min).count();
-        slab.class.checked_sub(below).map(|index| index as u16)
-    }
-
     /// Where the spare memory starts, for the kernel to write to. What it has written is appended by
     /// [`advance`](Self::advance).
     pub(crate) fn spare_ptr(&mut self) -> *mut u8 {
@@ -360,9 +367,7 @@ pub(crate) struct BlockRef {
 impl BlockRef {
     /// A share in the block that `bytes` lies in, `granule` being the granule of the reserved range it was found in.
     pub(super) fn of(bytes: &[u8], granule: usize) -> Option<Self> {
-        let slab = NonNull::new(BY_GRANULE[granule].load(Ordering::Acquire))?;
-        // SAFETY: slabs are never freed.
-        let slab: &'static Slab = unsafe { slab.as_ref() };
+        let slab = Slab::at(granule)?;
         let offset = (bytes.as_ptr() as usize).wrapping_sub(slab.start.as_ptr() as usize);
         let index = u32::try_from(offset / SIZES[slab.class]).ok()?;
         let refs = slab.refs.get(index as usize)?;

@@ -1,11 +1,14 @@
 //! The only room that calls Linux.
 //!
 //! ```text
-//!  caps    what this machine can do, tried once, with the reason for every "no"
-//!  call    typed system calls: send, receive, sendfile, read without waiting, open beneath
-//!  socket  options and addresses of sockets
-//!  uring   one io_uring: set-up, submission, completion
-//!  map     a reserved address range, files mapped into it, and the guard that survives a truncated file
+//!  caps      what this machine can do, tried once, with the reason for every "no"
+//!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
+//!  file      making, writing, naming and syncing files: what waits for a disk
+//!  path      calls on paths, which may wait for the disk
+//!  socket    options and addresses of sockets
+//!  uring     one io_uring: set-up, submission, completion
+//!  vectored  the same: many pieces at once, allocate, cut
+//!  map       a reserved address range, files mapped into it, and the guard that survives a truncated file
 //! ```
 //!
 //! Every other room asks for work in these words and never sees a raw descriptor number or a raw pointer. Calls that a
@@ -13,6 +16,9 @@
 
 pub(crate) mod call;
 pub(crate) mod caps;
+pub(crate) mod file;
 pub(crate) mod map;
+pub(crate) mod path;
 pub(crate) mod socket;
 pub(crate) mod uring;
+pub(crate) mod vectored;

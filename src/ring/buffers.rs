@@ -22,7 +22,7 @@ pub(crate) fn register(uring: &mut Uring) -> io::Result<()> {
     unsafe { uring.register_buffers(&buffers) }
 }
 
-/// The index under which a block of this lease is registered, where anything is.
-pub(super) fn index_of(lease: &pool::Lease) -> Option<u16> {
-    lease.slab(BLOCK_MIN)
+/// The index under which the slab that the address lies in is registered, where anything is.
+pub(super) fn index_of(start: *const u8) -> Option<u16> {
+    pool::slab_at(start, BLOCK_MIN)
 }

@@ -22,6 +22,8 @@ pub(crate) mod port;
 pub(crate) mod program;
 pub(crate) mod slots;
 
+#[cfg(test)]
+mod both;
 mod queue;
 mod running;
 mod sync;

@@ -265,6 +265,7 @@ impl Program {
             let step = &mut self.steps[n];
             let Some(result) = step.result.take() else { continue };
             let outcome = match result {
+                Err(e) if let Some(outcome) = step.op.fail(e) => Some(outcome),
                 Err(e)
                     if is(e, Errno::CANCELED)
                         && let Some(resumed) = cut =>

@@ -19,6 +19,16 @@ pub(crate) enum Alone {
     Pool,
 }
 
+/// Whether programs of this thread can go by ring.
+pub(crate) fn has_ring() -> bool {
+    Handle::try_current().is_ok() && Turn::current().driver().is_some()
+}
+
+/// Whether what the kernel has in memory is asked for at once, without a program.
+pub(crate) fn looks_now() -> bool {
+    Handle::try_current().is_ok() && Turn::current().io() != Io::Uring
+}
+
 /// Runs a program to its end. The error says that there is no runtime, or that the kernel never told what became of it.
 ///
 /// Dropping the future cancels what has not begun; what has begun may yet happen.

@@ -7,6 +7,7 @@ pub mod limits;
 pub mod seccomp;
 pub mod strace;
 pub mod tree;
+pub mod ways;
 
 use std::time::Duration;
 
@@ -53,4 +54,11 @@ pub fn lacks(capability: &str) -> bool {
         eprintln!("skipped: this is about {name}, and here it is not used ({support})");
     }
     !support.is_yes()
+}
+
+/// Says that a test cannot run here, because skipped is not passed. Where all must run, `MILLSTREAM_REQUIRE=all`, it fails.
+pub fn skip(what: &str, why: impl std::fmt::Display) {
+    let required = std::env::var_os("MILLSTREAM_REQUIRE").is_some_and(|required| required == "all");
+    assert!(!required, "MILLSTREAM_REQUIRE=all, but {what} cannot run: {why}");
+    eprintln!("skipped: {what}: {why}");
 }

@@ -1,7 +1,11 @@
 //! What the kernel can be asked for, each request with everything it touches.
 //!
 //! ```text
-//!  rw      read and write, one piece or many
+//!  open      open and close
+//!  rw        read and write, one piece of memory
+//!  vectored  the same with many pieces
+//!  sync      sync and allocate
+//!  stat      what a file is
 //! ```
 //!
 //! An operation knows two ways to the same end: the entry for a ring, and the plain system calls. Both report the number
@@ -25,12 +29,16 @@ use io_uring::types;
 use rustix::io::Errno;
 
 use super::buffers;
-use crate::buf::pool::Lease;
+use super::program::Outcome;
 
+pub(crate) mod open;
 pub(crate) mod rw;
+pub(crate) mod stat;
+pub(crate) mod sync;
+pub(crate) mod vectored;
 
 /// One request to the kernel.
-pub(crate) trait Operation: Any + fmt::Debug + Send {
+pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
     /// The entry for a ring, for what is still to be done.
     fn entry(&mut self, files: &Files) -> Entry;
 
@@ -56,6 +64,12 @@ pub(crate) trait Operation: Any + fmt::Debug + Send {
     fn advance(&mut self, result: u32) -> Progress {
         let _ = result;
         Progress::Done
+    }
+
+    /// What an error means that for this operation is final, whatever it means for others. `None`: what it usually means.
+    fn fail(&mut self, errno: i32) -> Option<Outcome> {
+        let _ = errno;
+        None
     }
 
     /// Bytes moved so far.
@@ -148,9 +162,9 @@ impl Files {
         self.registered = registered;
     }
 
-    /// The index under which the ring knows the memory of a lease.
-    pub(super) fn buffer(&self, lease: &Lease) -> Option<u16> {
-        buffers::index_of(lease).filter(|_| self.registered)
+    /// The index under which the ring knows the memory that starts there.
+    pub(super) fn buffer(&self, start: *const u8) -> Option<u16> {
+        self.registered.then(|| buffers::index_of(start)).flatten()
     }
 
     /// The places that were assigned.
@@ -183,3 +197,6 @@ impl Files {
         Ok(self.fds.get(n).and_then(Option::as_ref).ok_or(Errno::BADF)?.as_fd())
     }
 }
+
+#[cfg(test)]
+mod tests;

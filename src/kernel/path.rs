@@ -1,0 +1,55 @@
+//! Calls on paths: open, rename, remove, link; and closing with its result. All of them **may wait for the disk**, and
+//! none returns `EINTR`.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+/// How a path is opened: the `open_how` of [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html). What is
+/// opened is always closed on exec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct How {
+    flags: OFlags,
+    mode: Mode,
+    resolve: ResolveFlags,
+}
+
+impl How {
+    /// `mode` counts only where `flags` may create a file; openat2 would refuse it elsewhere.
+    pub(crate) fn new(flags: OFlags, mode: Mode, resolve: ResolveFlags) -> Self {
+        let creates = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
+        let mode = if creates { mode & Mode::from_raw_mode(0o7777) } else { Mode::empty() };
+        Self { flags: flags | OFlags::CLOEXEC, mode, resolve }
+    }
+
+    /// Flags, mode and resolution as numbers. `into_table` leaves out what the kernel refuses for the file table of a
+    /// ring, whose files no exec ever inherits.
+    pub(crate) fn raw(&self, into_table: bool) -> (u64, u64, u64) {
+        let flags = if into_table { self.flags - OFlags::CLOEXEC } else { self.flags };
+        (flags.bits().into(), self.mode.as_raw_mode().into(), self.resolve.bits())
+    }
+}
+
+/// Opens `path` relative to `dir`. Uses openat2 only where the path is to be kept beneath something: a sandbox may lack it.
+pub(crate) fn open_blocking(dir: BorrowedFd<'_>, path: &CStr, how: &How) -> io::Result<OwnedFd> {
+    let &How { flags, mode, resolve } = how;
+    Ok(retry_on_intr(|| match resolve.is_empty() {
+        true => rustix::fs::openat(dir, path, flags, mode),
+        false => rustix::fs::openat2(dir, path, flags, mode, resolve),
+    })?)
+}
+
+/// Closes, and tells what [close(2)](https://man7.org/linux/man-pages/man2/close.2.html) says. The descriptor is gone
+/// also where that is an error; `EINTR` is none, since Linux has closed it then and nobody may try again.
+pub(crate) fn close_blocking(fd: OwnedFd) -> io::Result<()> {
+    // SAFETY: the descriptor was owned, and from here on nobody has it.
+    match unsafe { rustix::io::try_close(fd.into_raw_fd()) } {
+        Ok(()) | Err(Errno::INTR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
