@@ -1,6 +1,8 @@
 //! Which way a program goes: by the ring of this thread, or in one job on the blocking pool.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::runtime::Handle;
 
@@ -51,6 +53,9 @@ pub(crate) async fn run(program: Program, alone: Alone) -> io::Result<Program> {
         }
     }
     count(Counter::PoolPrograms, 1);
+    // A job that runs cannot be taken back: it is told.
+    let abandoned = Abandoned::default();
+    program.abandon_by(Arc::clone(&abandoned.0));
     let program = Job::start(move || {
         program.run_blocking();
         Ok(program)
@@ -65,6 +70,16 @@ pub(crate) async fn run(program: Program, alone: Alone) -> io::Result<Program> {
     Ok(*program)
 }
 
+/// Becomes true when it is dropped.
+#[derive(Debug, Default)]
+struct Abandoned(Arc<AtomicBool>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,7 +87,6 @@ mod tests {
     use crate::ring::op::rw::{Nop, Read, Write};
     use crate::turn::DriverBuilder;
     use bytes::Bytes;
-    use std::sync::Arc;
 
     fn file() -> Arc<std::fs::File> {
         Arc::new(tempfile::tempfile().unwrap())

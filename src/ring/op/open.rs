@@ -33,13 +33,11 @@ impl fmt::Debug for Dir {
     }
 }
 
-impl From<Arc<dyn AsFd + Send + Sync>> for Dir {
-    fn from(dir: Arc<dyn AsFd + Send + Sync>) -> Self {
+impl Dir {
+    pub(crate) fn of<F: AsFd + Send + Sync + 'static>(dir: Arc<F>) -> Self {
         Self(Some(dir))
     }
-}
 
-impl Dir {
     /// The directory for plain calls.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_ref().map_or(CWD, |dir| dir.as_ref().as_fd())
@@ -219,8 +217,7 @@ mod tests {
     }
 
     fn dir(path: &Path) -> Dir {
-        let dir: Arc<dyn AsFd + Send + Sync> = Arc::new(File::open(path).unwrap());
-        dir.into()
+        Dir::of(Arc::new(File::open(path).unwrap()))
     }
 
     #[test]
