@@ -1,10 +1,14 @@
 //! Another process that changes a file while strace stands between it and the kernel.
 
+use std::convert::Infallible;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::task::Poll;
 
+use futures_util::stream::{self, Stream, StreamExt};
 use millstream::fs::{Prepend, Replace, Strategy};
+use tokio::sync::mpsc::{Receiver, channel};
 
 use super::{HEADER, NEW, block_on, support};
 
@@ -19,6 +23,8 @@ pub(crate) enum Work {
     Prepend,
     /// Inserts a block.
     Insert,
+    /// Replaces the contents by a stream, and drops the future when the first piece is written.
+    Abandon,
 }
 
 /// The header [`Work::Insert`] inserts.
@@ -47,6 +53,13 @@ fn child() {
         match work {
             "Replace" => Replace::new(path).run(NEW.clone()).await,
             "Prepend" => Prepend::new(path).run(HEADER.clone()).await.map(drop),
+            "Abandon" => {
+                let (stream, mut told) = unfinished();
+                tokio::select! {
+                    done = Replace::new(path).run_stream(stream) => done.map(drop),
+                    _ = told.recv() => Ok(()),
+                }
+            }
             _ => Prepend::new(path).strategy(Strategy::InsertRange).run(vec![b'h'; BLOCK]).await.map(drop),
         }
     });
@@ -54,6 +67,17 @@ fn child() {
         Ok(()) => println!("said done"),
         Err(e) => println!("said {:?} {:?} {e}", e.step(), e.raw_os_error().unwrap_or_default()),
     }
+}
+
+/// A stream of one piece, and then nothing more; tells when that is waited for, and so the first was written.
+pub(crate) fn unfinished() -> (impl Stream<Item = Result<Vec<u8>, Infallible>> + Send + 'static, Receiver<()>) {
+    let (tell, told) = channel(1);
+    let first = stream::iter([Ok(vec![1; 2 << 20])]);
+    let rest = stream::poll_fn(move |_| {
+        let _ = tell.try_send(());
+        Poll::Pending
+    });
+    (first.chain(rest), told)
 }
 
 /// Runs a child that does `work` to `path`. `inject` are strace's injections, such as `fsync:error=EIO:when=2`; counts are

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use millstream::fs::{Durability, Prepend, Replace, Step, append, replace};
 
+use super::child::{self, Work};
 use super::{HEADER, NEW, OLD, block_on, fds_beneath, holds, listing, only, with_header};
 
 /// Waits until nothing of a draft is left, for as long as a watchdog allows.
@@ -40,7 +41,7 @@ async fn poll_times(mut work: Pin<&mut impl Future>, polls: usize) -> bool {
 }
 
 fn with_old() -> (tempfile::TempDir, std::path::PathBuf) {
-    super::child::with_old()
+    child::with_old()
 }
 
 #[test]
@@ -193,17 +194,23 @@ fn draft_len(dir: &Path) -> usize {
 }
 
 #[test]
+fn a_draft_that_is_abandoned_is_removed_by_another_thread() {
+    // Without /proc drafts have names, so that their removal is a call on its own.
+    let (dir, path) = with_old();
+    let Some(ended) = child::run("an abandoned draft", Work::Abandon, &path, &[], true) else { return };
+    assert_eq!((&*ended.said, ended.threads), ("done", 1), "{ended:?}");
+    assert!(ended.calls.iter().any(|call| call.starts_with("unlinkat")), "{ended:?}");
+    only(dir.path(), &["file"]);
+    holds(&path, &OLD);
+}
+
+#[test]
 fn a_runtime_that_ends_takes_its_drafts_along() {
     let (dir, path) = with_old();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let waiting = path.clone();
     runtime.block_on(async {
-        let (tell, mut told) = tokio::sync::mpsc::channel(1);
-        let stream =
-            stream::iter([Ok::<_, Infallible>(vec![1; 2 << 20])]).chain(stream::poll_fn(move |_: &mut Context<'_>| {
-                let _ = tell.try_send(());
-                Poll::Pending
-            }));
+        let (stream, mut told) = child::unfinished();
         tokio::spawn(Replace::new(waiting).run_stream(stream));
         told.recv().await.unwrap();
         // The first piece was written, and the second one never comes.

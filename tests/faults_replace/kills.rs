@@ -81,6 +81,24 @@ fn in_order(found: Option<Vec<&str>>, expected: &[&str]) {
     }
 }
 
+/// What makes the two promises, in the order that does.
+#[test]
+fn the_calls_come_in_the_order_that_the_promises_rest_on() {
+    let order = |work| {
+        let (_dir, path) = child::with_old();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        let ended = child::run("the order of the calls", work, &path, &[], false)?;
+        let made = ended.calls.iter().position(|call| call.contains("O_TMPFILE")).unwrap();
+        let telling = ["flock", "pwrite64", "copy_file_range", "fchmod", "fsync", "statx", "linkat", "renameat"];
+        let after = ended.calls[made..].iter().map(|call| name(call).to_owned());
+        Some(after.filter(|call| telling.contains(&&**call)).collect::<Vec<_>>().join(" "))
+    };
+    let Some(replace) = order(Work::Replace) else { return };
+    assert_eq!(replace, "flock pwrite64 statx fchmod fsync linkat renameat flock fsync");
+    let prepend = order(Work::Prepend).unwrap();
+    assert_eq!(prepend, "flock pwrite64 copy_file_range statx fchmod fsync statx linkat renameat flock fsync");
+}
+
 #[test]
 fn a_file_is_old_or_new_wherever_its_replacing_is_killed() {
     in_order(walk(Work::Replace, false, true, is_one_of(&OLD, &NEW)), &["old", "left", "new"]);
@@ -88,7 +106,7 @@ fn a_file_is_old_or_new_wherever_its_replacing_is_killed() {
 
 #[test]
 fn a_new_file_is_whole_or_not_there() {
-    in_order(walk(Work::Replace, false, false, is_one_of(&NEW, &NEW)), &["none", "left", "old"]);
+    in_order(walk(Work::Replace, false, false, is_one_of(&[], &NEW)), &["none", "left", "new"]);
 }
 
 #[test]
