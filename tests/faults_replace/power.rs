@@ -4,7 +4,7 @@ use std::path::Path;
 
 use millstream::fs::{Durability, Replace};
 
-use super::child::{self, Work, name};
+use super::child::{self, Proc, Work, name};
 use super::mounts::{Cut, Mount};
 use super::{NEW, OLD, block_on, holds, listing, with_header};
 
@@ -27,14 +27,14 @@ fn restore(disk: &Mount) {
     rustix::fs::syncfs(std::fs::File::open(disk.path()).unwrap()).unwrap();
 }
 
-/// What the file is after a power cut: old, new, or something that must never be.
+/// What the file is after a power cut: old, new, or something that must never be. Always there.
 fn found(path: &Path, new: &[u8]) -> &'static str {
     match std::fs::read(path) {
         Ok(bytes) if bytes == *OLD => "old",
         Ok(bytes) if bytes == new => "new",
         Ok(bytes) if bytes.is_empty() => "empty",
         Ok(_) => "mixed",
-        Err(_) => "gone",
+        Err(e) => panic!("{}: {e}", path.display()),
     }
 }
 
@@ -54,7 +54,7 @@ fn after_ok(disk: &Mount, durability: Durability) -> [&'static str; 2] {
 fn before_ok(disk: &Mount, what: &str, work: Work) {
     let path = disk.path().join("file");
     let new = if work == Work::Replace { NEW.clone() } else { with_header() };
-    let Some(whole) = child::run(what, work, &path, &[], false) else { return };
+    let Some(whole) = child::run(what, work, &path, &[], Proc::Mounted) else { return };
     let made = whole.calls.iter().position(|call| call.contains("O_TMPFILE")).unwrap();
     let mut all = Vec::new();
     for (n, kill) in child::kills(&whole.calls).into_iter().enumerate().skip(made + 1) {
@@ -64,7 +64,7 @@ fn before_ok(disk: &Mount, what: &str, work: Work) {
         }
         for cut in CUTS {
             restore(disk);
-            child::run(what, work, &path, std::slice::from_ref(&kill), false).unwrap();
+            child::run(what, work, &path, std::slice::from_ref(&kill), Proc::Mounted).unwrap();
             disk.cut_power(cut);
             let word = found(&path, &new);
             assert!(matches!(word, "old" | "new"), "{kill}, {cut:?}: {word}");
