@@ -104,7 +104,7 @@ fn every_call_that_fails_is_told_by_its_step_and_leaves_the_old_file() {
         // The blocks are moved back.
         (Work::Insert, "pwrite64:error=ENOSPC", "Write 28 "),
     ] {
-        let Some((dir, ended)) = failing(work, inject) else { return };
+        let Some((dir, ended)) = failing(work, inject) else { continue };
         assert!(ended.said.starts_with(told), "{inject}: {}", ended.said);
         holds(&dir.path().join("file"), &OLD);
         let syncs = ended.calls.iter().filter(|call| name(call) == "fsync").count();
@@ -123,6 +123,27 @@ fn a_directory_that_is_not_synced_is_told_although_the_new_file_is_there() {
     let told = format!("SyncDirectory 5 {}: sync the directory: Input/output error (os error 5)", path.display());
     assert_eq!(ended.said, told);
     holds(&path, &NEW);
+}
+
+#[test]
+fn an_append_that_is_not_synced_says_that_the_bytes_are_there() {
+    for (exists, inject, told) in [
+        (true, "fsync:error=EIO", "Sync 5 "),
+        (false, "fsync:error=EIO:when=1", "Sync 5 "),
+        // The name of a file that was made must be synced as well.
+        (false, "fsync:error=EIO:when=2", "SyncDirectory 5 "),
+    ] {
+        let (_dir, path) = child::with_old();
+        if !exists {
+            std::fs::remove_file(&path).unwrap();
+        }
+        let before = if exists { &OLD[..] } else { &[] };
+        let Some(ended) = child::run(inject, Work::Append, &path, &[inject.to_owned()], Proc::Mounted) else { return };
+        assert!(ended.said.starts_with(told), "{inject}: {}", ended.said);
+        let synced = told.starts_with("Sync");
+        assert_eq!(ended.said.ends_with("; 7655 bytes were appended"), synced, "{inject}: {}", ended.said);
+        holds(&path, &[before, if synced { &HEADER[..] } else { &[] }].concat());
+    }
 }
 
 #[test]

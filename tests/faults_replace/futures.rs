@@ -109,34 +109,39 @@ fn forgotten_futures_end_by_themselves() {
 }
 
 #[test]
-fn a_prepend_whose_caller_leaves_stops_at_the_next_piece() {
+fn a_prepend_whose_caller_leaves_stops_at_the_next_piece_and_before_the_rename() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
-    let len = 64u64 << 20;
-    std::fs::File::create(&path).unwrap().set_len(len).unwrap();
-    block_on(async {
+    // Of many pieces, and of one, after which there is only the rename to be stopped.
+    for len in [64u64 << 20, 1 << 20] {
+        std::fs::File::create(&path).unwrap().set_len(len).unwrap();
         let told = Arc::new(AtomicUsize::new(0));
-        let (tell, mut first) = tokio::sync::mpsc::channel(1);
-        let (go, wait) = std::sync::mpsc::channel::<()>();
-        let count = Arc::clone(&told);
-        let prepending = Prepend::new(&path).on_progress(move |_, _| {
-            if count.fetch_add(1, Ordering::Relaxed) == 0 {
-                tell.try_send(()).unwrap();
-                wait.recv().unwrap();
-            }
-        });
-        {
-            let mut work = pin!(prepending.run("head"));
-            tokio::select! {
-                done = &mut work => panic!("{done:?}"),
-                _ = first.recv() => {}
-            }
-        }
-        go.send(()).unwrap();
-        settled(dir.path()).await;
+        block_on(left_at_the_first_piece(&path, &told));
         assert_eq!(told.load(Ordering::Relaxed), 1);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), len);
+        only(dir.path(), &["file"]);
+    }
+}
+
+async fn left_at_the_first_piece(path: &Path, told: &Arc<AtomicUsize>) {
+    let (tell, mut first) = tokio::sync::mpsc::channel(1);
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let count = Arc::clone(told);
+    let prepending = Prepend::new(path).durability(Durability::None).on_progress(move |_, _| {
+        if count.fetch_add(1, Ordering::Relaxed) == 0 {
+            tell.try_send(()).unwrap();
+            wait.recv().unwrap();
+        }
     });
-    assert_eq!(std::fs::metadata(&path).unwrap().len(), len);
+    {
+        let mut work = pin!(prepending.run("head"));
+        tokio::select! {
+            done = &mut work => panic!("{done:?}"),
+            _ = first.recv() => {}
+        }
+    }
+    go.send(()).unwrap();
+    settled(path.parent().unwrap()).await;
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use millstream::fs::{Durability, Replace};
+use millstream::fs::{Append, Durability, Prepend, Replace, Strategy, append};
 
 use super::child::{self, Proc, Work, name};
 use super::mounts::{Cut, Mount};
-use super::{NEW, OLD, block_on, holds, listing, with_header};
+use super::{HEADER, NEW, OLD, block_on, holds, listing, with_header};
 
 const CUTS: [Cut; 2] = [Cut::LogFlushed, Cut::LogLost];
 
@@ -104,6 +104,35 @@ fn a_power_cut_leaves_old_or_new_without_auto_da_alloc() {
 #[test]
 fn a_power_cut_leaves_old_or_new_with_writeback() {
     survives("data=writeback");
+}
+
+#[test]
+fn what_was_changed_in_place_or_appended_is_there_after_ok() {
+    let Some(disk) = disk("a power cut after changes in place", "defaults") else { return };
+    let (path, made) = (disk.path().join("file"), disk.path().join("made"));
+    let head = HEADER.len() as u64;
+    let overwritten = [&HEADER[..], &OLD[HEADER.len()..]].concat();
+    let blocks = vec![b'h'; 4096];
+    for durability in [Durability::None, Durability::Data, Durability::Full] {
+        let expect = if durability == Durability::None { "old" } else { "new" };
+        let work = |strategy| Prepend::new(&path).strategy(strategy).durability(durability);
+        restore(&disk);
+        block_on(work(Strategy::InPlace { reserved: head }).run(HEADER.clone())).unwrap();
+        disk.cut_power(Cut::LogLost);
+        assert_eq!(found(&path, &overwritten), expect, "in place, {durability:?}");
+        restore(&disk);
+        block_on(work(Strategy::InsertRange).run(blocks.clone())).unwrap();
+        disk.cut_power(Cut::LogLost);
+        assert_eq!(found(&path, &[&blocks[..], &OLD].concat()), expect, "inserted, {durability:?}");
+        restore(&disk);
+        block_on(Append::new(&path).durability(durability).run(HEADER.clone())).unwrap();
+        disk.cut_power(Cut::LogLost);
+        assert_eq!(found(&path, &[&OLD[..], &HEADER].concat()), expect, "appended, {durability:?}");
+    }
+    restore(&disk);
+    block_on(append(&made, HEADER.clone())).unwrap();
+    disk.cut_power(Cut::LogLost);
+    holds(&made, &HEADER);
 }
 
 #[test]
