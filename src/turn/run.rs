@@ -39,9 +39,13 @@ pub(crate) async fn run(program: Program, alone: Alone) -> io::Result<Program> {
     let turn = Turn::current();
     let mut program = Box::new(program);
     let mut refused = None;
-    let driver = turn
-        .driver()
-        .filter(|driver| turn.io() == Io::Uring || alone == Alone::Ring || driver.has_work() || driver.in_flight() > 0);
+    let running = turn.begin();
+    let by_ring = match turn.io() {
+        Io::Auto => alone == Alone::Ring || running.together,
+        Io::Uring => true,
+        Io::Epoll => false,
+    };
+    let driver = if by_ring { turn.driver() } else { None };
     if let Some(driver) = &driver {
         match driver.submit(program) {
             Ok(future) => match future.await {
@@ -83,8 +87,7 @@ impl Drop for Abandoned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::Snapshot;
-    use crate::ring::op::rw::{Nop, Read, Write};
+    use crate::ring::op::rw::{Read, Write};
     use crate::turn::DriverBuilder;
     use bytes::Bytes;
 
@@ -121,20 +124,5 @@ mod tests {
     fn without_an_io_driver_the_pool_takes_over() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(round_trip());
-    }
-
-    #[tokio::test]
-    async fn many_at_once_are_one_enter() {
-        DriverBuilder::new().io(Io::Uring).install().unwrap();
-        if Turn::current().driver().is_none() {
-            return;
-        }
-        let before = Snapshot::now();
-        let all: Vec<_> = (0..32).map(|_| tokio::spawn(run(Program::of(Nop), Alone::Ring))).collect();
-        for one in all {
-            assert_eq!(one.await.unwrap().unwrap().outcome(0), Outcome::Done(0));
-        }
-        let after = Snapshot::now().since(&before);
-        eprintln!("{after}");
     }
 }

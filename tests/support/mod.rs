@@ -55,10 +55,3 @@ pub fn lacks(capability: &str) -> bool {
     }
     !support.is_yes()
 }
-
-/// Says that a test cannot run here, because skipped is not passed. Where all must run, `MILLSTREAM_REQUIRE=all`, it fails.
-pub fn skip(what: &str, why: impl std::fmt::Display) {
-    let required = std::env::var_os("MILLSTREAM_REQUIRE").is_some_and(|required| required == "all");
-    assert!(!required, "MILLSTREAM_REQUIRE=all, but {what} cannot run: {why}");
-    eprintln!("skipped: {what}: {why}");
-}
