@@ -2,12 +2,13 @@
 //!
 //! `cargo run --example doctor`. It always exits 0: every "no" has a way around it, or is refused for a reason.
 
+use millstream::runtime::{DriverBuilder, Io, driver_info};
 use millstream::{Capabilities, Support};
 
 /// A capability, how to ask for it, and what its absence means.
 type Check = (&'static str, fn(&Capabilities) -> &Support, &'static str);
 
-const CHECKS: [Check; 5] = [
+const CHECKS: [Check; 6] = [
     (
         "sendfile",
         Capabilities::sendfile,
@@ -39,17 +40,39 @@ const CHECKS: [Check; 5] = [
         "File bodies are read into pool memory and copied to the socket; sendfile is not used for them. Usual causes: \
          a limit on address space (ulimit -v), or a SIGBUS handler that could not be installed.",
     ),
+    (
+        "io_uring",
+        Capabilities::io_uring,
+        "Operations on files go to the blocking pool, one thread hop for each call or chain: same answers, more CPU time \
+         when many come at once. Usual causes: a container's seccomp profile (Docker and containerd block io_uring by \
+         default), sysctl kernel.io_uring_disabled, a limit on locked memory (ulimit -l) too small for even 32 entries, \
+         or a kernel before 5.12.",
+    ),
 ];
 
-fn main() {
+fn main() -> std::io::Result<()> {
     let capabilities = Capabilities::get();
     println!("{capabilities}");
     let missing: Vec<&Check> = CHECKS.iter().filter(|(_, ask, _)| !ask(capabilities).is_yes()).collect();
     if missing.is_empty() {
         println!("Nothing is missing: every path millstream has is open here.");
-        return;
     }
     for (name, ask, meaning) in missing {
         println!("{name}: {}\n  {meaning}", ask(capabilities));
     }
+    files()
+}
+
+/// Works on a file and says which way that went.
+fn files() -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // Asks for a ring wherever there can be one; what the environment says comes first.
+        if std::env::var_os("MILLSTREAM_IO").is_none() {
+            DriverBuilder::new().io(Io::Uring).install()?;
+        }
+        millstream::fs::File::open(std::env::current_exe()?).await?.read_at(0, 4096).await?;
+        println!("files: {}", driver_info());
+        Ok(())
+    })
 }

@@ -1,12 +1,57 @@
 //! Files.
 //!
 //! ```text
-//!  root     a directory beneath which paths are opened, and nothing outside of it
-//!  status   which file this is and which version of it
+//!  root        a directory beneath which paths are opened, and nothing outside of it
+//!  status      which file this is and which version of it
+//!
+//!  file        an open file, read and written at offsets
+//!  options     how it is opened
+//!  reader      front to back: bytes ahead of their use   ┐ what these are made of:
+//!  writer      front to back: pieces behind their use    ┘ ahead, reads under way; jump, a seek
+//!
+//!  replace     new contents in one step: bytes or a stream
+//!  prepend     a header before the contents: by a new file, in place, or by moving blocks
+//!  append      bytes at the end
+//!  target      the name in its directory, and what has it   ┐
+//!  draft       a new file until it has its name             │
+//!  keep        what it takes over from the old one          │ what these
+//!  body        the old contents, moved into it              │ are made of
+//!  intake      a stream, in pieces worth a trip to the disk │
+//!  work        all the steps as one job                     │
+//!  durability  what is promised about a power cut           │
+//!  error       which step failed, for which path, and why   ┘
 //! ```
 
+pub(crate) mod ahead;
+mod append;
+mod body;
+mod draft;
+mod durability;
+mod error;
+mod file;
+mod intake;
+mod jump;
+mod keep;
+mod options;
+mod prepend;
+mod reader;
+mod replace;
 pub(crate) mod root;
 mod status;
+mod target;
+mod work;
+mod writer;
 
+pub use append::{Append, append};
+pub use body::Moved;
+pub use durability::Durability;
+pub use error::{Error, Step};
+pub use file::File;
+pub use keep::Keep;
+pub use options::OpenOptions;
+pub use prepend::{Prepend, Prepended, Strategy, prepend};
+pub use reader::Reader;
+pub use replace::{Replace, replace};
 pub use root::{Opened, Root};
 pub use status::Status;
+pub use writer::Writer;

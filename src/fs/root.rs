@@ -13,6 +13,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::Status;
+use super::error::{Error, Step};
 use crate::kernel::call::{self, Links};
 use crate::kernel::caps::{Capabilities, Support};
 use crate::turn::job::Job;
@@ -101,6 +102,23 @@ impl Root {
         }
         let (root, path) = (self.clone(), path.to_owned());
         Job::start(move || root.open_blocking(&path))?.await
+    }
+
+    /// As [`open`](Self::open), for a regular file that is read by [`File`](super::File)'s operations.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); `EISDIR` for a directory. They hold an [`Error`].
+    ///
+    /// # Cancellation
+    ///
+    /// As [`open`](Self::open).
+    pub async fn open_file(&self, path: &Path) -> io::Result<super::File> {
+        let failed = |e: io::Error| io::Error::from(Error::new(Step::Open, path, e));
+        match self.open(path).await.map_err(failed)? {
+            Opened::File(file, _) => Ok(super::File::new(file, path)),
+            Opened::Directory => Err(failed(Errno::ISDIR.into())),
+        }
     }
 
     /// As [`open`](Self::open), but fails with `WouldBlock` instead of waiting for the disk.

@@ -65,6 +65,21 @@ impl Status {
         self.kind() == FileType::Directory
     }
 
+    /// Whether this is a symbolic link itself.
+    pub(crate) fn is_link(&self) -> bool {
+        self.kind() == FileType::Symlink
+    }
+
+    /// Whether this is a FIFO, the end of a pipe included.
+    pub(crate) fn is_fifo(&self) -> bool {
+        self.kind() == FileType::Fifo
+    }
+
+    /// Whether both are of one file, whatever has happened to it in between.
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
     /// In words, for messages.
     pub(crate) fn what(&self) -> &'static str {
         match self.kind() {

@@ -3,11 +3,12 @@
 //! ```text
 //!  caps      what this machine can do, tried once, with the reason for every "no"
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
+//!  file      making, writing, naming and syncing files: what waits for a disk
 //!  path      calls on paths, which may wait for the disk
 //!  socket    options and addresses of sockets
 //!  transfer  bytes to and from what may have no positions: pipes, sockets; waiting for them
 //!  uring     one io_uring: set-up, submission, completion
-//!  vectored  typed system calls on open files that wait: many pieces, sync, allocate
+//!  vectored  the same: many pieces at once, allocate, cut
 //!  map       a reserved address range, files mapped into it, and the guard that survives a truncated file
 //! ```
 //!
@@ -16,6 +17,7 @@
 
 pub(crate) mod call;
 pub(crate) mod caps;
+pub(crate) mod file;
 pub(crate) mod map;
 pub(crate) mod path;
 pub(crate) mod socket;

@@ -1,5 +1,5 @@
-//! Typed system calls on open files that move many pieces, or none: vectored reads and writes, syncing, allocating.
-//! **All of them wait for the disk** where they have to, and none returns `EINTR`.
+//! Typed system calls on open files: many pieces at once, and how long a file is. **All of them wait for the disk** where
+//! they have to, and none returns `EINTR`.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
@@ -20,13 +20,12 @@ pub(crate) fn write_pieces(file: BorrowedFd<'_>, pieces: &[IoSlice<'_>], offset:
     Ok(retry_on_intr(|| rustix::io::pwritev(file, pieces, offset))?)
 }
 
-/// Has what was written reach the disk, [fsync(2)](https://man7.org/linux/man-pages/man2/fsync.2.html), or
-/// `fdatasync(2)` for the data and what is needed to find it.
-pub(crate) fn sync(file: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
-    Ok(retry_on_intr(|| if data_only { rustix::fs::fdatasync(file) } else { rustix::fs::fsync(file) })?)
-}
-
 /// Works on the room that a file has, [fallocate(2)](https://man7.org/linux/man-pages/man2/fallocate.2.html).
 pub(crate) fn allocate(file: BorrowedFd<'_>, mode: FallocateFlags, offset: u64, len: u64) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fallocate(file, mode, offset, len))?)
+}
+
+/// Cuts the file, or makes it longer with zeros, [ftruncate(2)](https://man7.org/linux/man-pages/man2/ftruncate.2.html).
+pub(crate) fn set_len(file: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::ftruncate(file, len))?)
 }

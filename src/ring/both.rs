@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use super::buffers;
 use super::driver::Driver;
 use super::program::{Outcome, Program};
 use super::slots::Ended;
@@ -18,14 +19,15 @@ pub(super) fn both_ways(make: impl Fn() -> Program) -> Vec<Program> {
     let mut by_calls = make();
     by_calls.run_blocking();
     let mut ended = vec![by_calls];
-    ended.extend(by_ring(make()));
+    ended.extend(by_ring(make(), false));
     let outcomes = |program: &Program| (0..program.len()).map(|step| program.outcome(step)).collect::<Vec<Outcome>>();
     let all: Vec<_> = ended.iter().map(outcomes).collect();
     assert!(all.iter().all(|one| *one == all[0]), "by calls, by ring: {all:?}");
     ended
 }
 
-fn by_ring(program: Program) -> Option<Program> {
+/// Runs a program by a ring that knows the memory of the pool if `registered`; `None` where there is no ring.
+pub(super) fn by_ring(program: Program, registered: bool) -> Option<Program> {
     let mut uring = match Uring::new(Setup::default()) {
         Ok(uring) => uring,
         Err(refused) => {
@@ -34,7 +36,10 @@ fn by_ring(program: Program) -> Option<Program> {
         }
     };
     uring.register_files(FILES);
-    let driver = Arc::new(Driver::new(Box::new(uring), FILES, false, Box::new(|| {})));
+    if registered {
+        buffers::register(&mut uring).unwrap();
+    }
+    let driver = Arc::new(Driver::new(Box::new(uring), FILES, registered, Box::new(|| {})));
     let mut running = pin!(driver.submit(Box::new(program)).map_err(|(_, why)| why).unwrap());
     loop {
         driver.turn();

@@ -20,11 +20,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use io_uring::opcode;
@@ -33,43 +30,22 @@ use rustix::io::Errno;
 
 use super::port::Port;
 use super::program::{Program, Verdict};
-use super::slots::{Ended, Key, Orphan, STEPS_MAX, Slots};
+use super::queue::{After, CANCEL, Queue};
+use super::running::Running;
+use super::slots::{Ended, Key};
 use super::sync::{Mutex, lock};
 use crate::kernel::uring::Completion;
 use crate::observe::counters::{Counter, count};
 use crate::observe::log;
 
-/// The key of a cancel's own completion.
-const CANCEL: u64 = u64::MAX;
 /// How often in a row the kernel may be too busy to take anything, with nothing to reap, before the ring is given up.
 const STALLS_MAX: u32 = 1000;
 /// The same for want of memory, which seldom passes.
 const STARVED_MAX: u32 = 16;
 /// Why a driver that was shut down takes nothing.
 const ENDED: &str = "the runtime has shut down";
-
-/// What is shared with the futures.
-struct Queue {
-    slots: Slots,
-    /// Programs to submit, oldest first. Keys of programs that were dropped meanwhile stay and are skipped.
-    todo: VecDeque<Key>,
-    /// Cancels to submit, by the key of the operation.
-    cancels: VecDeque<u64>,
-    /// Completions the kernel owes, those of cancels included.
-    in_flight: usize,
-    /// Free places in the ring's table of files.
-    files: Vec<u32>,
-    /// Places whose files are still open though their programs have ended.
-    stale_files: Vec<u32>,
-    /// Operations that go by plain calls.
-    by_calls: [bool; 256],
-    /// Entries and files that one program can have.
-    limits: (usize, usize),
-    /// Operations may name pool memory by its index.
-    registered: bool,
-    /// Why the ring takes nothing any more.
-    closed: Option<String>,
-}
+/// Why a forked child's driver takes nothing.
+const FORKED: &str = "the process has forked, and the ring belongs to the parent";
 
 /// The side of the kernel.
 struct Ring {
@@ -84,38 +60,16 @@ struct Ring {
 
 /// One ring and what it works on.
 pub(crate) struct Driver {
-    queue: Mutex<Queue>,
+    pub(super) queue: Mutex<Queue>,
     /// Gone once the driver has shut down.
     ring: Mutex<Option<Ring>>,
-    kick: Box<dyn Fn() + Send + Sync>,
+    pub(super) kick: Box<dyn Fn() + Send + Sync>,
 }
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queue = lock(&self.queue);
         f.debug_struct("Driver").field("in_flight", &queue.in_flight).field("closed", &queue.closed).finish()
-    }
-}
-
-/// What is to be done once no lock is held: wakers and programs may run the code of users.
-#[derive(Default)]
-struct After {
-    wake: Vec<Waker>,
-    drop: Vec<Box<Program>>,
-}
-
-impl After {
-    fn ended(&mut self, (waker, end): (Option<Waker>, Option<Ended>)) {
-        self.wake.extend(waker);
-        match end {
-            Some(Ended::Finished(program) | Ended::Fallback(program, _)) => self.drop.push(program),
-            Some(Ended::Lost) | None => {}
-        }
-    }
-
-    fn run(self) {
-        drop(self.drop);
-        self.wake.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -129,21 +83,7 @@ impl Driver {
         registered: bool,
         kick: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
-        let mut by_calls = [false; 256];
-        by_calls.iter_mut().zip(0..=u8::MAX).for_each(|(by_calls, opcode)| *by_calls = !port.supports(opcode));
-        let limits = (port.room().min(STEPS_MAX), files as usize);
-        let queue = Queue {
-            slots: Slots::default(),
-            todo: VecDeque::new(),
-            cancels: VecDeque::new(),
-            in_flight: 0,
-            files: (0..files).collect(),
-            stale_files: Vec::new(),
-            by_calls,
-            limits,
-            registered,
-            closed: None,
-        };
+        let queue = Queue::new(&mut *port, files as usize, registered);
         let ring = Ring { port, pushed: VecDeque::new(), held_back: false, stalls: 0, done: Vec::new() };
         Self { queue: Mutex::new(queue), ring: Mutex::new(Some(ring)), kick }
     }
@@ -159,13 +99,12 @@ impl Driver {
         queue.todo.push_back(key);
         drop(queue);
         (self.kick)();
-        Ok(Running { driver: Arc::clone(self), key: Some(key) })
+        Ok(Running::new(Arc::clone(self), key))
     }
 
     /// Whether [`turn`](Self::turn) has something to hand over.
     pub(crate) fn has_work(&self) -> bool {
-        let queue = lock(&self.queue);
-        !(queue.todo.is_empty() && queue.cancels.is_empty() && queue.stale_files.is_empty())
+        lock(&self.queue).has_work()
     }
 
     /// Completions that are still to come.
@@ -192,6 +131,13 @@ impl Driver {
         let mut guard = lock(&self.ring);
         let Some(ring) = guard.as_mut() else { return false };
         let mut after = After::default();
+        if !ring.port.is_ours() {
+            self.close(ring, FORKED.to_owned(), &mut after);
+            self.lose(&mut after);
+            drop(guard);
+            after.run();
+            return false;
+        }
         self.reap(ring, &mut after);
         let stalled = loop {
             self.close_files(ring);
@@ -229,7 +175,7 @@ impl Driver {
     fn fill(&self, ring: &mut Ring) -> bool {
         let mut queue = lock(&self.queue);
         let before = ring.pushed.len();
-        let mut room = ring.port.room().min(ring.port.completions().saturating_sub(queue.in_flight));
+        let mut room = ring.port.room().min(queue.room());
         while room > 0
             && let Some(target) = queue.cancels.pop_front()
         {
@@ -295,7 +241,8 @@ impl Driver {
                     return Err("the kernel took a part of a chain".to_owned());
                 }
                 if ring.port.dropped() > 0 {
-                    self.lose(ring, after);
+                    self.reap(ring, after);
+                    self.lose(after);
                     return Err("the kernel dropped completions for want of memory".to_owned());
                 }
                 Ok(taken < submit && self.stall(ring, STALLS_MAX))
@@ -305,7 +252,8 @@ impl Driver {
                 Some(Errno::AGAIN | Errno::BUSY) if self.stall(ring, STALLS_MAX) => Ok(true),
                 Some(Errno::NOMEM) if self.stall(ring, STARVED_MAX) => Ok(true),
                 Some(Errno::BADR) => {
-                    self.lose(ring, after);
+                    self.reap(ring, after);
+                    self.lose(after);
                     Err("the kernel dropped completions (EBADR)".to_owned())
                 }
                 _ => Err(format!("io_uring_enter: {e}")),
@@ -357,8 +305,7 @@ impl Driver {
     }
 
     /// Gives up what is in flight: nobody will ever know what became of it. Returns how many programs that are.
-    fn lose(&self, ring: &mut Ring, after: &mut After) -> usize {
-        self.reap(ring, after);
+    fn lose(&self, after: &mut After) -> usize {
         let mut queue = lock(&self.queue);
         queue.in_flight = 0;
         let mut lost = 0;
@@ -385,15 +332,26 @@ impl Driver {
         let Some(mut ring) = guard.take() else { return 0 };
         drop(guard);
         let mut after = After::default();
-        let deadline = Instant::now() + bound;
         self.close(&mut ring, ENDED.to_owned(), &mut after);
-        self.reap(&mut ring, &mut after);
+        if ring.port.is_ours() {
+            self.drain(&mut ring, bound, &mut after);
+        }
+        let lost = self.lose(&mut after);
+        drop(ring);
+        after.run();
+        lost
+    }
+
+    /// Cancels all and reaps until nothing is in flight, for at most `bound`.
+    fn drain(&self, ring: &mut Ring, bound: Duration, after: &mut After) {
+        let deadline = Instant::now() + bound;
+        self.reap(ring, after);
         if self.in_flight() > 0 {
             // Fails where the kernel is older than Linux 6.0, or where somebody blocks it: then waiting must do.
             let _ = ring.port.cancel_all(bound / 2);
         }
         loop {
-            self.reap(&mut ring, &mut after);
+            self.reap(ring, after);
             let left = deadline.saturating_duration_since(Instant::now());
             if self.in_flight() == 0 || left.is_zero() {
                 break;
@@ -404,10 +362,6 @@ impl Driver {
                 Err(_) => break,
             }
         }
-        let lost = self.lose(&mut ring, &mut after);
-        drop(ring);
-        after.run();
-        lost
     }
 }
 
@@ -425,145 +379,5 @@ impl Ring {
         // SAFETY: the caller's promise.
         unsafe { self.port.push(&entry.clone().user_data(user_data), linked) };
         self.pushed.push_back((user_data, linked));
-    }
-}
-
-impl Queue {
-    /// Why a program cannot run on this ring.
-    fn refusal(&self, program: &Program) -> Option<String> {
-        if let Some(why) = &self.closed {
-            return Some(why.clone());
-        }
-        if program.codes().any(|code| self.by_calls[usize::from(code)]) {
-            return Some("the kernel refuses one of its operations by ring".to_owned());
-        }
-        let (entries, files) = self.limits;
-        if program.entries() > entries || program.opens() > files {
-            return Some(format!("it needs more than {entries} entries or {files} files at once"));
-        }
-        None
-    }
-
-    fn complete(&mut self, completion: Completion, after: &mut After) {
-        if completion.more {
-            // The first of two completions of a zero-copy send carries the result; the memory is still in use.
-            return;
-        }
-        if completion.key == CANCEL {
-            self.in_flight -= 1;
-            return;
-        }
-        let (key, step, is_limit) = Key::parse(completion.key);
-        let Some(program) = self.slots.in_flight(key) else {
-            count(Counter::RingStrays, 1);
-            return;
-        };
-        if !program.complete(step, is_limit, completion.result) {
-            count(Counter::RingStrays, 1);
-            return;
-        }
-        self.in_flight -= 1;
-        if program.owed() > 0 {
-            return;
-        }
-        let verdict = program.settle();
-        if verdict == Verdict::Again && self.closed.is_none() {
-            match self.slots.requeue(key) {
-                Some(orphan) => after.drop.push(self.without_files(orphan)),
-                None => self.todo.push_back(key),
-            }
-            return;
-        }
-        self.end(key, verdict, after);
-    }
-
-    /// Ends a program of which nothing is in flight.
-    fn end(&mut self, key: Key, verdict: Verdict, after: &mut After) {
-        let mut left = None;
-        let ended = self.slots.end(key, |mut program| {
-            let open = program.open_places();
-            let is_out_of_reach = !open.is_empty();
-            left = Some((open, program.files().take_assigned()));
-            match verdict {
-                Verdict::Refused(step) => Ended::Fallback(program, Some(step)),
-                Verdict::Again if is_out_of_reach => {
-                    program.give_up(Errno::CANCELED.raw_os_error());
-                    Ended::Finished(program)
-                }
-                Verdict::Again => Ended::Fallback(program, None),
-                Verdict::Finished => Ended::Finished(program),
-            }
-        });
-        if let Some((open, assigned)) = left {
-            self.release_files(open, assigned);
-        }
-        after.ended(ended);
-    }
-
-    /// Takes back the places of a program that nobody wants.
-    fn without_files(&mut self, mut program: Box<Program>) -> Box<Program> {
-        let (open, assigned) = (program.open_places(), program.files().take_assigned());
-        self.release_files(open, assigned);
-        program
-    }
-
-    /// Places that are still open are free only once the ring was told to close them.
-    fn release_files(&mut self, open: Vec<u32>, assigned: Vec<u32>) {
-        self.files.extend(assigned.into_iter().filter(|place| !open.contains(place)));
-        self.stale_files.extend(open);
-    }
-}
-
-/// A program that runs; resolves to how it ended.
-///
-/// Dropping it asks the kernel to cancel what is in flight. What the operations own is kept until the kernel has
-/// answered, and descriptors that they open are closed.
-pub(crate) struct Running {
-    driver: Arc<Driver>,
-    /// `None` once it has ended.
-    key: Option<Key>,
-}
-
-impl fmt::Debug for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("key", &self.key).finish_non_exhaustive()
-    }
-}
-
-impl Future for Running {
-    type Output = Ended;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
-        let key = self.key.expect("polled after it has ended");
-        let waker = cx.waker().clone();
-        let polled = lock(&self.driver.queue).slots.poll(key, waker);
-        match polled {
-            Ok(ended) => {
-                self.key = None;
-                Poll::Ready(ended)
-            }
-            Err(_) => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let Some(key) = self.key else { return };
-        let mut queue = lock(&self.driver.queue);
-        let dropped = match queue.slots.orphan(key) {
-            Orphan::Free(program) => program.map(|program| queue.without_files(program)),
-            Orphan::InFlight => {
-                if queue.closed.is_none() {
-                    let Queue { slots, cancels, .. } = &mut *queue;
-                    let owed = slots.in_flight(key).into_iter().flat_map(|program| program.owed_steps());
-                    cancels.extend(owed.map(|step| key.user_data(step, false)));
-                }
-                None
-            }
-        };
-        drop(queue);
-        drop(dropped);
-        (self.driver.kick)();
     }
 }

@@ -79,6 +79,7 @@ struct State {
     obeys_cancel: bool,
     reversed: bool,
     dropped: u32,
+    forked: bool,
     unsupported: Vec<u8>,
     closed_files: Vec<u32>,
     enters: usize,
@@ -107,6 +108,7 @@ pub(super) fn fake(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'st
         obeys_cancel: true,
         reversed: false,
         dropped: 0,
+        forked: false,
         unsupported: Vec::new(),
         closed_files: Vec::new(),
         enters: 0,
@@ -151,6 +153,11 @@ impl Handle {
 
     pub(super) fn drop_completions(&self) {
         self.state().dropped = 1;
+    }
+
+    /// From now on the process is a forked child: every other call is a failure of the test.
+    pub(super) fn fork(&self) {
+        self.state().forked = true;
     }
 
     pub(super) fn without(&self, opcode: u8) {
@@ -280,22 +287,34 @@ fn carry_out(sqe: &Sqe, len: u32) -> Result<u32, Errno> {
     }
 }
 
-impl Port for Fake {
-    fn room(&mut self) -> usize {
+impl Fake {
+    fn ours(&self) -> MutexGuard<'_, State> {
         let state = self.0.lock().unwrap();
+        assert!(!state.forked, "a forked child touches the ring");
+        state
+    }
+}
+
+impl Port for Fake {
+    fn is_ours(&self) -> bool {
+        !self.0.lock().unwrap().forked
+    }
+
+    fn room(&mut self) -> usize {
+        let state = self.ours();
         state.capacity - state.pushed.len()
     }
 
     fn completions(&self) -> usize {
-        self.0.lock().unwrap().completions
+        self.ours().completions
     }
 
     fn supports(&self, opcode: u8) -> bool {
-        !self.0.lock().unwrap().unsupported.contains(&opcode)
+        !self.ours().unsupported.contains(&opcode)
     }
 
     unsafe fn push(&mut self, entry: &Entry, linked: bool) {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.ours();
         assert!(state.pushed.len() < state.capacity, "pushed without room");
         // SAFETY: both are the 64 bytes of the kernel's `struct io_uring_sqe`.
         let sqe: Sqe = unsafe { std::ptr::from_ref(entry).cast::<Sqe>().read() };
@@ -304,7 +323,7 @@ impl Port for Fake {
     }
 
     fn enter(&mut self, submit: usize, _: usize, _: Option<Duration>) -> io::Result<usize> {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.ours();
         state.enters += 1;
         if let Some(errno) = state.enter_errors.pop_front() {
             return Err(errno.into());
@@ -337,7 +356,7 @@ impl Port for Fake {
     }
 
     fn reap(&mut self, into: &mut Vec<Completion>) -> bool {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.ours();
         let from = into.len();
         into.extend(state.done.drain(..));
         if state.reversed {
@@ -347,15 +366,15 @@ impl Port for Fake {
     }
 
     fn close_file(&mut self, place: u32) {
-        self.0.lock().unwrap().closed_files.push(place);
+        self.ours().closed_files.push(place);
     }
 
     fn dropped(&mut self) -> u32 {
-        self.0.lock().unwrap().dropped
+        self.ours().dropped
     }
 
     fn cancel_all(&mut self, _: Duration) -> io::Result<()> {
-        self.0.lock().unwrap().cancel(None);
+        self.ours().cancel(None);
         Ok(())
     }
 }

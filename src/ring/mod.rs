@@ -6,7 +6,9 @@
 //!  program   operations in order, linked; what became of each; the same by plain calls
 //!  step      one of them, until it is done
 //!  slots     programs by key: who owns them, who waits for them
-//!  driver    queue of programs ─▶ ring ─▶ completions ─▶ wakers; shut-down
+//!  queue     what futures and driver share: programs to submit, to cancel, in flight
+//!  driver    queue ─▶ ring ─▶ completions ─▶ wakers; shut-down
+//!  running   the future of a program
 //!  buffers   pool memory that a ring knows by index
 //!  port      the kernel as the driver sees it: a ring, or a script in tests
 //! ```
@@ -25,6 +27,8 @@ pub(crate) mod slots;
 
 #[cfg(test)]
 mod both;
+mod queue;
+mod running;
 mod step;
 mod sync;
 

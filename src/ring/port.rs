@@ -20,8 +20,8 @@ pub(crate) trait Port: Send {
     /// Whether an operation is known.
     fn supports(&self, opcode: u8) -> bool;
 
-    /// Whether this thread may enter.
-    fn is_mine(&self) -> bool {
+    /// Whether this process made it; a forked child must call nothing else.
+    fn is_ours(&self) -> bool {
         true
     }
 
@@ -62,8 +62,8 @@ impl Port for Uring {
         self.supports(opcode)
     }
 
-    fn is_mine(&self) -> bool {
-        self.is_mine()
+    fn is_ours(&self) -> bool {
+        self.is_ours()
     }
 
     unsafe fn push(&mut self, entry: &Entry, _: bool) {

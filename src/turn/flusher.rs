@@ -19,20 +19,15 @@
 //!
 //! Each runtime has one [`Turn`] with one shard, and one flusher, for each of its worker threads.
 
-use std::cell::Cell;
-use std::collections::HashMap;
-use std::fmt;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::{Poll, Waker};
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Handle, Id};
 use tokio::task::yield_now;
 
-use super::reactor::{Bell, Reactor};
-use super::setup::{DriverBuilder, DriverInfo, Io};
+use super::reactor::Bell;
+use super::turns::{Flush, Flusher, Shard, Turn};
 use crate::observe::log;
 use crate::ring::driver::Driver;
 
@@ -45,15 +40,6 @@ const QUIET_LOOKS: u32 = 2;
 
 /// How long a runtime that ends waits for the kernel to let go of buffers.
 const SHUTDOWN: Duration = Duration::from_secs(2);
-
-/// Something with bytes that wait for the end of the turn.
-pub(crate) trait Flush: Send + Sync {
-    /// A number that changes with every write.
-    fn writes(&self) -> usize;
-
-    /// Sends what waits, as far as that is possible now. Never blocks.
-    fn flush(self: Arc<Self>);
-}
 
 /// A stream that is dirty.
 struct Dirty {
@@ -77,177 +63,7 @@ impl Dirty {
         self.quiet >= QUIET_LOOKS || now.duration_since(self.since) >= self.limit
     }
 }
-
-/// The dirty streams of one runtime.
-pub(crate) struct Turn {
-    runtime: Handle,
-    shards: Box<[Shard]>,
-    setup: OnceLock<DriverBuilder>,
-}
-
-/// The dirty streams of one worker thread, on cache lines of their own.
-#[repr(align(128))]
-#[derive(Default)]
-struct Shard {
-    state: Mutex<ShardState>,
-    /// Why there is none, if it could not be made.
-    ring: OnceLock<Result<Reactor, String>>,
-}
-
-#[derive(Default)]
-struct ShardState {
-    /// Those the flusher has not looked at yet, with their limits.
-    dirty: Vec<(Arc<dyn Flush>, Duration)>,
-    flusher: Flusher,
-    /// Until the flusher takes it.
-    bell: Option<Bell>,
-}
-
-#[derive(Default)]
-enum Flusher {
-    /// Nothing was ever dirty here.
-    #[default]
-    NotStarted,
-    /// It has work, or is about to look for some.
-    Awake,
-    Asleep(Waker),
-    /// The runtime has shut down.
-    Gone,
-}
-
-impl fmt::Debug for Turn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn").field("runtime", &self.runtime.id()).field("shards", &self.shards.len()).finish()
-    }
-}
-
-impl Shard {
-    fn state(&self) -> MutexGuard<'_, ShardState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Turn {
-    /// The turn of the runtime this is called on. Panics outside of a tokio runtime.
-    #[track_caller]
-    pub(crate) fn current() -> Arc<Self> {
-        static TURNS: Mutex<Option<HashMap<Id, Weak<Turn>>>> = Mutex::new(None);
-        let runtime = Handle::current();
-        let mut guard = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
-        let turns = guard.get_or_insert_default();
-        if let Some(turn) = turns.get(&runtime.id()).and_then(Weak::upgrade) {
-            return turn;
-        }
-        turns.retain(|_, turn| turn.strong_count() > 0);
-        let shards = (0..runtime.metrics().num_workers()).map(|_| Shard::default()).collect();
-        let turn = Arc::new(Self { runtime, shards, setup: OnceLock::new() });
-        turns.insert(turn.runtime.id(), Arc::downgrade(&turn));
-        drop(guard);
-        // A flusher keeps the turn for as long as the runtime lives.
-        turn.wake(0, turn.shards[0].state());
-        turn
-    }
-
-    /// The runtime whose turn this is.
-    pub(crate) fn runtime(&self) -> &Handle {
-        &self.runtime
-    }
-
-    fn shard(&self) -> usize {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        thread_local! {
-            static MINE: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        MINE.try_with(Cell::get).unwrap_or(0) % self.shards.len()
-    }
-
-    /// Has `stream` flushed at the end of this turn, at the latest after `limit`. Returns it if the runtime is gone and
-    /// nothing will ever be flushed by it.
-    pub(crate) fn schedule(self: &Arc<Self>, stream: Arc<dyn Flush>, limit: Duration) -> Result<(), Arc<dyn Flush>> {
-        let index = self.shard();
-        let mut state = self.shards[index].state();
-        if matches!(state.flusher, Flusher::Gone) {
-            return Err(stream);
-        }
-        state.dirty.push((stream, limit));
-        self.wake(index, state);
-        Ok(())
-    }
-
-    /// Has the flusher of a shard look.
-    fn wake(self: &Arc<Self>, index: usize, mut state: MutexGuard<'_, ShardState>) {
-        if matches!(state.flusher, Flusher::Gone) {
-            return;
-        }
-        match std::mem::replace(&mut state.flusher, Flusher::Awake) {
-            Flusher::Asleep(waker) => {
-                drop(state);
-                waker.wake();
-            }
-            Flusher::NotStarted => {
-                drop(state);
-                let waiting = Vec::new();
-                let mut task = FlusherTask { turn: Arc::clone(self), index, waiting, bell: None };
-                // On a runtime that is shutting down the task is dropped at once, which marks the shard.
-                self.runtime.spawn(async move { task.run().await });
-            }
-            Flusher::Awake | Flusher::Gone => {}
-        }
-    }
-
-    /// Sets up the driver, before anything has asked for it. Gives the builder back if that is too late.
-    pub(super) fn install(&self, setup: DriverBuilder) -> Result<(), DriverBuilder> {
-        self.setup.set(setup)
-    }
-
-    fn setup(&self) -> &DriverBuilder {
-        self.setup.get_or_init(DriverBuilder::default)
-    }
-
-    /// Which way operations go.
-    pub(crate) fn io(&self) -> Io {
-        self.setup().io
-    }
-
-    /// The driver of this thread's ring, made now if there was none. `None` where there can be none.
-    pub(crate) fn driver(self: &Arc<Self>) -> Option<Arc<Driver>> {
-        let index = self.shard();
-        let shard = &self.shards[index];
-        let ring = shard.ring.get_or_init(|| {
-            let turn = Arc::downgrade(self);
-            let kick = move || {
-                if let Some(turn) = turn.upgrade() {
-                    turn.wake(index, turn.shards[index].state());
-                }
-            };
-            let (reactor, bell) = Reactor::new(self.setup(), kick)?;
-            let mut state = shard.state();
-            if matches!(state.flusher, Flusher::Gone) {
-                return Err("the runtime has shut down".to_owned());
-            }
-            state.bell = Some(bell);
-            Ok(reactor)
-        });
-        ring.as_ref().ok().map(|reactor| Arc::clone(&reactor.driver))
-    }
-
-    /// What drives the files of this runtime.
-    pub(super) fn driver_info(&self) -> DriverInfo {
-        let mut info = DriverInfo { io: self.io(), rings: Vec::new(), refused: Vec::new() };
-        for ring in self.shards.iter().filter_map(|shard| shard.ring.get()) {
-            match ring {
-                Ok(reactor) => match reactor.driver.closed() {
-                    Some(reason) => info.refused.push(reason),
-                    None => info.rings.push(reactor.info.clone()),
-                },
-                Err(reason) => info.refused.push(reason.clone()),
-            }
-        }
-        info
-    }
-}
-
-struct FlusherTask {
+pub(super) struct FlusherTask {
     turn: Arc<Turn>,
     index: usize,
     /// Streams that may yet be written to.
@@ -257,11 +73,15 @@ struct FlusherTask {
 }
 
 impl FlusherTask {
+    pub(super) fn new(turn: Arc<Turn>, index: usize) -> Self {
+        Self { turn, index, waiting: Vec::new(), bell: None }
+    }
+
     fn shard(&self) -> &Shard {
         &self.turn.shards[self.index]
     }
 
-    async fn run(&mut self) {
+    pub(super) async fn run(&mut self) {
         let mut taken = Vec::new();
         let mut due = Vec::new();
         let mut stalled = false;
@@ -353,6 +173,7 @@ impl Drop for FlusherTask {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[derive(Default)]
     struct Counted {
@@ -457,16 +278,5 @@ mod tests {
         assert!(turn.schedule(stream.clone(), LONG).is_err());
         assert_eq!(Arc::strong_count(&stream), 1);
         assert_eq!(Arc::strong_count(&turn), 1, "the flusher let go");
-    }
-
-    #[test]
-    fn each_runtime_has_a_turn_of_its_own() {
-        let one = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().unwrap();
-        let two = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let turn = |rt: &tokio::runtime::Runtime| rt.block_on(async { Turn::current() });
-        assert!(Arc::ptr_eq(&turn(&one), &turn(&one)));
-        let kept = turn(&one);
-        assert!(!Arc::ptr_eq(&kept, &turn(&two)));
-        assert_eq!(kept.shards.len(), 3);
     }
 }

@@ -42,6 +42,14 @@ impl<T> Drop for Job<T> {
     }
 }
 
+/// Drops `value` on the blocking pool, for what the disk takes its time to drop. Without a runtime it is dropped here.
+pub(crate) fn dispose<T: Send + 'static>(value: T) {
+    match Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(move || drop(value))),
+        Err(_) => drop(value),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +64,19 @@ mod tests {
     #[test]
     fn without_a_runtime_there_is_an_error_and_no_panic() {
         assert!(Job::start(|| Ok(())).is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_disposed_of_is_dropped_on_another_thread() {
+        struct Told(std::sync::mpsc::Sender<std::thread::ThreadId>);
+        impl Drop for Told {
+            fn drop(&mut self) {
+                self.0.send(std::thread::current().id()).unwrap();
+            }
+        }
+        let (tell, told) = std::sync::mpsc::channel();
+        dispose(Told(tell));
+        assert_ne!(told.recv().unwrap(), std::thread::current().id());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The end of the turn, where what many tasks have asked for leaves together; and work that leaves the runtime's threads.
 //!
 //! ```text
+//!  turns     for each worker thread of each runtime, what waits for the end of its turn
 //!  flusher   streams with bytes that wait, and the ring, once per turn
 //!  reactor   the ring of a worker thread, and what wakes the flusher for it
 //!  run       a program of file operations: by ring or by job
@@ -16,7 +17,8 @@ mod chain;
 mod flusher;
 mod reactor;
 mod setup;
+mod turns;
 
-pub(crate) use flusher::{Flush, Turn};
 pub use reactor::RuntimeBuilderExt;
 pub use setup::{DriverBuilder, DriverInfo, Io, driver_info};
+pub(crate) use turns::{Flush, Turn};

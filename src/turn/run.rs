@@ -17,8 +17,18 @@ use crate::ring::slots::Ended;
 pub(crate) enum Alone {
     /// The ring, also then.
     Ring,
-    /// The blocking pool, unless the ring has something to hand over anyway.
+    /// The blocking pool, unless other programs of this thread are under way.
     Pool,
+}
+
+/// Whether programs of this thread can go by ring.
+pub(crate) fn has_ring() -> bool {
+    Handle::try_current().is_ok() && Turn::current().driver().is_some()
+}
+
+/// Whether what the kernel has in memory is asked for at once, without a program.
+pub(crate) fn looks_now() -> bool {
+    Handle::try_current().is_ok() && Turn::current().io() != Io::Uring
 }
 
 /// Runs a program to its end. The error says that there is no runtime, or that the kernel never told what became of it.
@@ -29,12 +39,16 @@ pub(crate) async fn run(program: Program, alone: Alone) -> io::Result<Program> {
     let turn = Turn::current();
     let mut program = Box::new(program);
     let mut refused = None;
-    let driver = turn
-        .driver()
-        .filter(|driver| turn.io() == Io::Uring || alone == Alone::Ring || driver.has_work() || driver.in_flight() > 0);
+    let running = turn.begin();
+    let by_ring = match turn.io() {
+        Io::Auto => alone == Alone::Ring || running.together,
+        Io::Uring => true,
+        Io::Epoll => false,
+    };
+    let driver = if by_ring { turn.driver() } else { None };
     if let Some(driver) = &driver {
         match driver.submit(program) {
-            Ok(running) => match running.await {
+            Ok(future) => match future.await {
                 Ended::Finished(program) => return Ok(*program),
                 Ended::Fallback(rest, step) => (program, refused) = (rest, step),
                 Ended::Lost => return Err(io::Error::other("the kernel lost the completion of an operation")),
@@ -73,8 +87,7 @@ impl Drop for Abandoned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::Snapshot;
-    use crate::ring::op::rw::{Nop, Read, Write};
+    use crate::ring::op::rw::{Read, Write};
     use crate::turn::DriverBuilder;
     use bytes::Bytes;
 
@@ -111,20 +124,5 @@ mod tests {
     fn without_an_io_driver_the_pool_takes_over() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(round_trip());
-    }
-
-    #[tokio::test]
-    async fn many_at_once_are_one_enter() {
-        DriverBuilder::new().io(Io::Uring).install().unwrap();
-        if Turn::current().driver().is_none() {
-            return;
-        }
-        let before = Snapshot::now();
-        let all: Vec<_> = (0..32).map(|_| tokio::spawn(run(Program::of(Nop), Alone::Ring))).collect();
-        for one in all {
-            assert_eq!(one.await.unwrap().unwrap().outcome(0), Outcome::Done(0));
-        }
-        let after = Snapshot::now().since(&before);
-        eprintln!("{after}");
     }
 }

@@ -1,8 +1,13 @@
 //! What several test programs share.
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
+pub mod child;
 pub mod http;
+pub mod limits;
+pub mod seccomp;
+pub mod strace;
 pub mod tree;
+pub mod ways;
 
 use std::time::Duration;
 
@@ -31,6 +36,14 @@ pub fn noise(len: usize) -> Vec<u8> {
             x as u8
         })
         .collect()
+}
+
+/// Says that a test, or a part of one, was left out, because skipped is not passed. Where `MILLSTREAM_REQUIRE` is `all`,
+/// as in a check on a machine that should have everything, it fails instead.
+pub fn skip(what: &str, why: impl std::fmt::Display) {
+    let message = format!("skipped: {what}: {why}");
+    assert!(std::env::var("MILLSTREAM_REQUIRE").as_deref() != Ok("all"), "{message}");
+    eprintln!("{message}");
 }
 
 /// Whether this machine lacks something a test is about; says so, because skipped is not passed.

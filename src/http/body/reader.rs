@@ -3,11 +3,11 @@
 //! ```text
 //!  at most 32 KiB   one read of what the page cache holds, into a lease
 //!  more             a slice of a window of the mapped file, once all its pages are in memory
-//!  not in memory    a job on the blocking pool warms the next step; while it is being sent, the one after it is warmed
-//!  no mapping       a job reads the next chunk into a lease
+//!  not in memory    by ring, two reads of 256 KiB ahead of the frame; where there is a window they only warm its pages.
+//!                   Without a ring a job on the blocking pool warms the next step, or reads the next chunk
 //! ```
 //!
-//! Invariant: a body has at most one job, for the bytes at the front of its range.
+//! Invariant: a body has at most two reads or one job under way, for the bytes at the front of its range.
 
 use std::io;
 use std::ops::Range;
@@ -21,9 +21,11 @@ use bytes::Bytes;
 use super::OpenFile;
 use crate::buf::origin::{self, Mapping};
 use crate::buf::pool;
+use crate::fs::ahead::{Ahead, DEPTH};
 use crate::kernel::call;
 use crate::observe::counters::{Counter, count};
 use crate::turn::job::Job;
+use crate::turn::run;
 
 /// Ranges up to this many bytes are read, not mapped: below it a copy costs less than a mapping.
 const SMALL: u64 = 32 << 10;
@@ -42,6 +44,7 @@ pub(super) struct Reader {
     /// Cleared when a mapping could not be had.
     maps: bool,
     job: Option<Job<Bytes>>,
+    ahead: Ahead,
 }
 
 /// A mapped part of the file.
@@ -70,7 +73,8 @@ impl Window {
 impl Reader {
     /// `whole` is a mapping of the whole file, if there is one already.
     pub(super) fn new(file: OpenFile, whole: Option<Arc<Mapping>>) -> Self {
-        Self { file, window: whole.map(|mapping| Window::new(mapping, 0)), maps: true, job: None }
+        let window = whole.map(|mapping| Window::new(mapping, 0));
+        Self { file, window, maps: true, job: None, ahead: Ahead::default() }
     }
 
     /// Whether the latest frames lie in a mapping.
@@ -91,9 +95,13 @@ impl Reader {
                 self.job = None;
                 break done?;
             }
+            if !self.ahead.is_empty() {
+                let read = ready!(self.ahead.poll_next(cx))?;
+                break self.frame_of(read, range)?;
+            }
             match self.ready(range)? {
                 Some(bytes) => break bytes,
-                None => self.job = Some(self.start(range)?),
+                None => self.fetch(cx, range)?,
             }
         };
         // Also after a job: another body of the same mapping may have met the end.
@@ -101,7 +109,7 @@ impl Reader {
             return Poll::Ready(Err(torn));
         }
         range.start += bytes.len() as u64;
-        self.look_ahead(range)?;
+        self.look_ahead(cx, range)?;
         Poll::Ready(Ok(bytes))
     }
 
@@ -122,15 +130,36 @@ impl Reader {
         Ok(None)
     }
 
-    /// A job that brings the bytes at the front of `range`.
-    fn start(&mut self, range: &Range<u64>) -> io::Result<Job<Bytes>> {
-        count(Counter::ColdSteps, 1);
-        let file = self.file.clone();
-        let start = range.start;
+    /// The frame for bytes that were read at the front of `range`: they themselves, or the window they have warmed.
+    fn frame_of(&mut self, read: Bytes, range: &Range<u64>) -> io::Result<Bytes> {
+        if read.is_empty() {
+            return Err(self.file.short());
+        }
+        let end = range.start + read.len() as u64;
+        match self.window_at(range.start).filter(|_| !is_small(range)) {
+            Some(window) => Ok(window.slice(range.start..end)),
+            None => Ok(read),
+        }
+    }
+
+    /// Has the bytes at the front of `range` brought, and by ring those behind them.
+    fn fetch(&mut self, cx: &mut Context<'_>, range: &Range<u64>) -> io::Result<()> {
+        // What has begun by ring goes on so, also where the task has moved to a thread without one.
+        let by_ring = !self.ahead.is_empty() || run::has_ring();
         let small = is_small(range);
-        match self.window_at(start).filter(|_| !small) {
+        let file = self.file.clone();
+        let window = self.window_at(range.start).filter(|_| !small);
+        // A frame lies in one window.
+        let end = window.map_or(range.end, |window| range.end.min(window.end()));
+        let start = range.start;
+        if by_ring {
+            let begun = self.ahead.begin(cx, file.file(), start..end, DEPTH);
+            count(Counter::ColdSteps, begun as u64);
+            return Ok(());
+        }
+        let job = match window {
             Some(window) => {
-                let end = range.end.min(window.end()).min(start + STEP);
+                let end = end.min(start + STEP);
                 let bytes = window.slice(start..end);
                 Job::start(move || {
                     call::warm_blocking(file.file().as_fd(), start, end - start)?;
@@ -138,29 +167,27 @@ impl Reader {
                     Ok(bytes)
                 })
             }
-            None => {
-                let len = (range.end - start).min(CHUNK) as usize;
-                Job::start(move || read_whole(&file, start, len))
-            }
-        }
+            None => Job::start(move || read_whole(&file, start, (end - start).min(CHUNK) as usize)),
+        };
+        self.job = Some(job?);
+        count(Counter::ColdSteps, 1);
+        Ok(())
     }
 
-    /// Starts the next job while the frame before it is being sent, if one will be needed.
-    fn look_ahead(&mut self, range: &Range<u64>) -> io::Result<()> {
+    /// Has the next bytes brought while the frame before them is being sent, if that will be needed.
+    fn look_ahead(&mut self, cx: &mut Context<'_>, range: &Range<u64>) -> io::Result<()> {
         if range.is_empty() || is_small(range) {
             return Ok(());
         }
+        let next = self.ahead.end().unwrap_or(range.start);
         let warm = match self.window_at(range.start) {
             Some(window) => {
-                let end = range.end.min(window.end()).min(range.start + STEP);
-                self.is_warm(range.start..end)
+                let end = range.end.min(window.end()).min(next + STEP);
+                next >= end || self.is_warm(next..end)
             }
             None => false,
         };
-        if !warm {
-            self.job = Some(self.start(range)?);
-        }
-        Ok(())
+        if warm { Ok(()) } else { self.fetch(cx, range) }
     }
 
     fn is_warm(&self, range: Range<u64>) -> bool {
@@ -245,7 +272,7 @@ mod tests {
             assert_eq!(range.start as usize, at + frame.len());
             frames.push(frame.len());
         }
-        assert!(reader.job.is_none(), "a job for bytes that nobody asked for");
+        assert!(reader.job.is_none() && reader.ahead.is_empty(), "something was brought that nobody asked for");
         Ok(frames)
     }
 
@@ -277,10 +304,14 @@ mod tests {
         }
         let mut range = 0..3u64 << 20;
         let first = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
-        assert_eq!(first.len(), 1 << 20);
-        let ahead = call::is_resident(std.as_fd(), 1 << 20, 1 << 20);
-        assert!(ahead || reader.job.is_some(), "the next step is warming while this one is sent");
-        assert!(first[..] == bytes[..1 << 20]);
+        let step = if run::has_ring() { 256 << 10 } else { 1 << 20 };
+        assert_eq!(first.len(), step);
+        let ahead = call::is_resident(std.as_fd(), step as u64, step as u64);
+        assert!(
+            ahead || reader.job.is_some() || !reader.ahead.is_empty(),
+            "the next step comes while this one is sent"
+        );
+        assert!(first[..] == bytes[..step]);
         read(&mut reader, range, &bytes).await.unwrap();
         cool(&std);
         let small = file.body(100..5000).collect().await.unwrap().to_bytes();

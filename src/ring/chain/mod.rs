@@ -12,5 +12,4 @@ mod report;
 
 pub use build::Chain;
 pub use options::OpenOptions;
-pub(crate) use report::Steps;
 pub use report::{Error, Report, Way};

@@ -112,6 +112,7 @@ impl Operation for Open {
         self.place.map_or(FileUse::None, FileUse::Opens)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a completion brings a number")]
     fn advance(&mut self, result: u32) -> Progress {
         if self.place.is_none() {
             // SAFETY: the number is that of a descriptor which the call has just made, and nobody else knows it.

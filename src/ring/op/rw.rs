@@ -4,7 +4,7 @@ use std::io;
 
 use bytes::Bytes;
 use io_uring::opcode;
-use io_uring::squeue::Entry;
+use io_uring::squeue::{Entry, Flags};
 use rustix::event::PollFlags;
 
 use super::{Files, Operation, Progress, Target, Waits};
@@ -16,6 +16,14 @@ use crate::kernel::{call, transfer};
 const CALL_MAX: usize = 1 << 30;
 /// What `IORING_OP_READ` and `IORING_OP_WRITE` take for "at the position of the file".
 const NO_OFFSET: u64 = u64::MAX;
+
+/// Longer pieces are copied by a thread of the kernel: whoever enters the ring would be held up for too long.
+const INLINE_MAX: usize = 1 << 20;
+
+/// How an entry for `len` bytes is to be worked on.
+pub(super) fn worker(len: usize) -> Flags {
+    if len > INLINE_MAX { Flags::ASYNC } else { Flags::empty() }
+}
 
 /// The next piece of `len` bytes of which `done` are done.
 pub(super) fn piece(len: usize, done: usize, limit: usize) -> usize {
@@ -56,7 +64,12 @@ pub(crate) struct Read {
 
 impl Read {
     pub(crate) fn new(file: Target, offset: u64, len: usize) -> Self {
-        Self { file, offset: Some(offset), len, lease: pool::lease(len) }
+        Self::resume(file, offset, len, pool::lease(len))
+    }
+
+    /// As [`new`](Self::new), of which `lease` holds the first bytes already; it has room for `len` bytes.
+    pub(crate) fn resume(file: Target, offset: u64, len: usize, lease: Lease) -> Self {
+        Self { file, offset: Some(offset), len, lease }
     }
 
     /// Reads at the position of the file.
@@ -87,11 +100,12 @@ impl Operation for Read {
     fn entry(&mut self, files: &Files) -> Entry {
         let (fd, flags) = self.file.in_ring(files);
         let (at, want) = (self.at().unwrap_or(NO_OFFSET), piece(self.len, self.lease.len(), usize::MAX));
-        let (start, want) = (self.lease.spare_ptr(), want as u32);
-        match files.buffer(start) {
-            Some(index) => opcode::ReadFixed::new(fd, start, want, index).offset(at).build().flags(flags),
-            None => opcode::Read::new(fd, start, want).offset(at).build().flags(flags),
-        }
+        let (start, len) = (self.lease.spare_ptr(), want as u32);
+        let entry = match files.buffer(start) {
+            Some(index) => opcode::ReadFixed::new(fd, start, len, index).offset(at).build(),
+            None => opcode::Read::new(fd, start, len).offset(at).build(),
+        };
+        entry.flags(flags | worker(want))
     }
 
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {
@@ -159,10 +173,11 @@ impl Operation for Write {
         let rest = &self.bytes[self.done..][..piece(self.bytes.len(), self.done, usize::MAX)];
         let at = self.at().unwrap_or(NO_OFFSET);
         let (start, len) = (rest.as_ptr(), rest.len() as u32);
-        match files.buffer(start) {
-            Some(index) => opcode::WriteFixed::new(fd, start, len, index).offset(at).build().flags(flags),
-            None => opcode::Write::new(fd, start, len).offset(at).build().flags(flags),
-        }
+        let entry = match files.buffer(start) {
+            Some(index) => opcode::WriteFixed::new(fd, start, len, index).offset(at).build(),
+            None => opcode::Write::new(fd, start, len).offset(at).build(),
+        };
+        entry.flags(flags | worker(rest.len()))
     }
 
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {

@@ -1,4 +1,4 @@
-//! What is done to a file as a whole: having it reach the disk, and giving or taking room.
+//! What is done to a file as a whole: having it reach the disk, giving or taking room, cutting it.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use io_uring::{opcode, types};
 use rustix::fs::FallocateFlags;
 
 use super::{Files, Operation, Target};
-use crate::kernel::vectored;
+use crate::kernel::{file, vectored};
 
 /// Has what was written reach the disk.
 #[derive(Debug)]
@@ -35,7 +35,8 @@ impl Operation for Sync {
     }
 
     fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
-        vectored::sync(self.file.as_fd(files)?, self.data_only).map(|()| 0)
+        let file = self.file.as_fd(files)?;
+        if self.data_only { file::sync_data(file) } else { file::sync(file) }.map(|()| 0)
     }
 }
 
@@ -67,5 +68,33 @@ impl Operation for Allocate {
 
     fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
         vectored::allocate(self.file.as_fd(files)?, self.mode, self.offset, self.len).map(|()| 0)
+    }
+}
+
+/// Cuts the file, or makes it longer with zeros. By ring from Linux 6.9 on.
+#[derive(Debug)]
+pub(crate) struct SetLen {
+    file: Target,
+    len: u64,
+}
+
+impl SetLen {
+    pub(crate) fn new(file: Target, len: u64) -> Self {
+        Self { file, len }
+    }
+}
+
+impl Operation for SetLen {
+    fn code(&self) -> u8 {
+        opcode::Ftruncate::CODE
+    }
+
+    fn entry(&mut self, files: &Files) -> Entry {
+        let (fd, flags) = self.file.in_ring(files);
+        opcode::Ftruncate::new(fd, self.len).build().flags(flags)
+    }
+
+    fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
+        vectored::set_len(self.file.as_fd(files)?, self.len).map(|()| 0)
     }
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use io_uring::opcode;
 use io_uring::squeue::Entry;
 
+use super::rw::worker;
 use super::{Files, Operation, Progress, Target};
 use crate::buf::pool::{self, Lease};
 use crate::kernel::vectored::{self, PIECES_MAX};
@@ -21,6 +22,8 @@ struct Vector(Vec<libc::iovec>);
 // SAFETY: the pointers are only ever followed by the kernel; the memory belongs to the operation beside this, and that
 // can be sent.
 unsafe impl Send for Vector {}
+// SAFETY: as for Send.
+unsafe impl Sync for Vector {}
 
 impl fmt::Debug for Vector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,10 +32,11 @@ impl fmt::Debug for Vector {
 }
 
 impl Vector {
-    fn set(&mut self, pieces: impl Iterator<Item = (*mut u8, usize)>) -> (*const libc::iovec, u32) {
+    /// Lists the pieces. Gives where that lies, how many they are, and how many bytes.
+    fn set(&mut self, pieces: impl Iterator<Item = (*mut u8, usize)>) -> (*const libc::iovec, u32, usize) {
         self.0.clear();
         self.0.extend(pieces.map(|(start, len)| libc::iovec { iov_base: start.cast(), iov_len: len }));
-        (self.0.as_ptr(), self.0.len() as u32)
+        (self.0.as_ptr(), self.0.len() as u32, self.0.iter().map(|piece| piece.iov_len).sum())
     }
 }
 
@@ -78,8 +82,8 @@ impl Operation for ReadVectored {
         let (fd, flags) = self.file.in_ring(files);
         let at = self.offset + self.bytes();
         let rest = Self::rest(&mut self.pieces).map(|(left, lease)| (lease.spare_ptr(), left));
-        let (start, count) = self.vector.set(rest);
-        opcode::Readv::new(fd, start, count).offset(at).build().flags(flags)
+        let (start, count, len) = self.vector.set(rest);
+        opcode::Readv::new(fd, start, count).offset(at).build().flags(flags | worker(len))
     }
 
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {
@@ -157,8 +161,8 @@ impl Operation for WriteVectored {
     fn entry(&mut self, files: &Files) -> Entry {
         let (fd, flags) = self.file.in_ring(files);
         let rest = Self::rest(&self.pieces, self.done).map(|piece| (piece.as_ptr().cast_mut(), piece.len()));
-        let (start, count) = self.vector.set(rest);
-        opcode::Writev::new(fd, start, count).offset(self.offset + self.done).build().flags(flags)
+        let (start, count, len) = self.vector.set(rest);
+        opcode::Writev::new(fd, start, count).offset(self.offset + self.done).build().flags(flags | worker(len))
     }
 
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {

@@ -36,6 +36,7 @@ fn what_is_in_flight_never_exceeds_the_completion_queue() {
     let mut running: Vec<_> = (0..100).map(|n| submit(&driver, Program::of(write(&file, n, [1].to_vec())))).collect();
     driver.turn();
     assert_eq!((handle.in_flight(), driver.in_flight()), (32, 32));
+    assert!(!driver.has_work(), "a flusher that looks again would only spin");
     handle.set_script(|_| Act::Do);
     handle.proceed();
     driver.turn();

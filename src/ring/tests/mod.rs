@@ -17,11 +17,12 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-use super::driver::{Driver, Running};
+use super::driver::Driver;
 use super::fake::{Act, Handle, Sqe, fake};
 use super::op::Target;
 use super::op::rw::{Read, Write};
 use super::program::{Outcome, Program};
+use super::running::Running;
 use super::slots::Ended;
 
 #[cfg(not(millstream_loom))]

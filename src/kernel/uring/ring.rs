@@ -1,71 +1,36 @@
-//! One io_uring: set-up that steps down until the kernel agrees, and the three calls
-//! ([io_uring(7)](https://man7.org/linux/man-pages/man7/io_uring.7.html)).
+//! One io_uring and the three calls ([io_uring(7)](https://man7.org/linux/man-pages/man7/io_uring.7.html)).
 //!
 //! A ring that [`Uring::new`] gives has carried one operation there and back: a filter that lets set-up pass and blocks
 //! the rest is found out there, not by the first user.
-//!
-//! Rings are small. Since Linux 6.14 or so their memory counts against `RLIMIT_MEMLOCK` of the *user*, all processes
-//! together, so that an unprivileged service with the usual 64 KiB gets two rings of 256 entries and none of 1024.
 
 #![allow(unsafe_code)]
 
 use std::fmt;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use io_uring::squeue::Entry;
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
-use io_uring::{Builder, IoUring, Probe, opcode};
+use io_uring::{IoUring, Probe, opcode};
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
+use rustix::process::{Pid, getpid};
 
-/// Fewest entries that are worth a ring.
-const ENTRIES_MIN: u32 = 32;
+use super::setup::{Refused, Setup, refused};
+
 /// `IORING_ENTER_GETEVENTS` and `IORING_ENTER_EXT_ARG`, io_uring_enter(2).
 const GETEVENTS: u32 = 1;
 const EXT_ARG: u32 = 8;
 /// `IORING_CQE_F_MORE` and `IORING_CQE_F_NOTIF`, io_uring_enter(2).
 const MORE: u32 = 1 << 1;
 const NOTIF: u32 = 1 << 3;
+/// How often the first operation of a ring is tried.
+const PROBES: u32 = 16;
 /// How long the first operation of a ring may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// What a ring should be like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Setup {
-    /// Submission entries, a power of two; the completion queue has four times as many.
-    pub(crate) entries: u32,
-    /// Only the thread that makes the ring will ever enter it. Completions are then put off until it does
-    /// (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1), and an eventfd tells that there are some: the ring's own descriptor
-    /// would not.
-    pub(crate) single_thread: bool,
-    /// Most kernel threads for operations that would block: bounded work (files) and unbounded work (the rest).
-    /// Without a limit a few hundred blocked splices are a few hundred threads.
-    pub(crate) workers: [u32; 2],
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        Self { entries: 128, single_thread: false, workers: [(cores * 4).max(16), cores * 2] }
-    }
-}
-
-/// A set-up flag, by name, newest first: the order in which they are given up.
-type Flag = (&'static str, fn(&mut Builder));
-
-const SHARED: &[Flag] =
-    &[("COOP_TASKRUN", |b| drop(b.setup_coop_taskrun())), ("SUBMIT_ALL", |b| drop(b.setup_submit_all()))];
-const SINGLE: &[Flag] = &[
-    ("DEFER_TASKRUN", |b| drop(b.setup_defer_taskrun())),
-    ("SINGLE_ISSUER", |b| drop(b.setup_single_issuer())),
-    ("TASKRUN_FLAG", |b| drop(b.setup_taskrun_flag())),
-    ("COOP_TASKRUN", |b| drop(b.setup_coop_taskrun())),
-    ("SUBMIT_ALL", |b| drop(b.setup_submit_all())),
-];
 
 /// One completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,35 +44,9 @@ pub(crate) struct Completion {
     pub(crate) notification: bool,
 }
 
-/// Why there is no ring: the step that failed and its error.
-#[derive(Clone, Debug)]
-pub(crate) struct Refused {
-    step: &'static str,
-    error: Errno,
-}
-
-impl std::error::Error for Refused {}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cause = match self.error {
-            Errno::NOSYS => "the kernel was built without it, or a sandbox such as gVisor hides it",
-            Errno::PERM | Errno::ACCESS => {
-                "usual causes are a container's seccomp profile and sysctl kernel.io_uring_disabled"
-            }
-            Errno::NOMEM => {
-                "the limit on locked memory (ulimit -l, RLIMIT_MEMLOCK) has no room for 32 entries; it counts for all \
-                 processes of this user"
-            }
-            Errno::MFILE | Errno::NFILE => "there are too many open files (ulimit -n)",
-            _ => "this kernel is not known to behave so",
-        };
-        write!(f, "{}: {}: {cause}", self.step, io::Error::from(self.error))
-    }
-}
-
-fn refused(step: &'static str) -> impl Fn(io::Error) -> Refused {
-    move |e| Refused { step, error: Errno::from_io_error(&e).unwrap_or(Errno::IO) }
+/// Whether the kernel was busy or interrupted, and may not be the next time.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::BUSY))
 }
 
 /// A ring, its limits and what it supports.
@@ -115,6 +54,7 @@ pub(crate) struct Uring {
     ring: IoUring,
     event: Option<OwnedFd>,
     owner: Option<ThreadId>,
+    process: Pid,
     probe: Probe,
     flags: Vec<&'static str>,
     files: u32,
@@ -129,15 +69,11 @@ impl fmt::Debug for Uring {
 impl Uring {
     /// A ring that works: as large as the limits allow, down to 32 entries, with as many of the flags as the kernel has.
     pub(crate) fn new(setup: Setup) -> Result<Self, Refused> {
-        let flags = if setup.single_thread { SINGLE } else { SHARED };
-        let (ring, flags) = build(setup.entries, flags)?;
+        let (ring, flags) = setup.build()?;
         let params = ring.params();
         // From 5.12 on there are all of them; older kernels drop completions or use kernel threads by the hundred.
         if !(params.is_feature_nodrop() && params.is_feature_ext_arg() && params.is_feature_native_workers()) {
-            return Err(Refused {
-                step: "io_uring of this kernel is too old, Linux 5.12 is needed",
-                error: Errno::NOSYS,
-            });
+            return Err(Refused::new("io_uring of this kernel is too old, Linux 5.12 is needed", Errno::NOSYS));
         }
         let deferred = flags.contains(&"DEFER_TASKRUN");
         let mut probe = Probe::new();
@@ -148,6 +84,7 @@ impl Uring {
             ring,
             event: None,
             owner: setup.single_thread.then(|| thread::current().id()),
+            process: getpid(),
             probe,
             flags,
             files: 0,
@@ -155,7 +92,7 @@ impl Uring {
         uring.try_nop().map_err(refused("io_uring_enter"))?;
         if deferred {
             let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-            let event = event.map_err(|error| Refused { step: "eventfd", error })?;
+            let event = event.map_err(|errno| Refused::new("eventfd", errno))?;
             let registered = uring.ring.submitter().register_eventfd(event.as_raw_fd());
             registered.map_err(refused("io_uring_register (eventfd)"))?;
             uring.event = Some(event);
@@ -196,8 +133,16 @@ impl Uring {
         // SAFETY: a NOP points to nothing.
         unsafe { self.push(&opcode::Nop::new().build().user_data(u64::MAX)) };
         let mut done = Vec::new();
-        self.enter(1, 1, Some(PROBE_TIMEOUT))?;
-        self.reap(&mut done);
+        for last in (0..PROBES).map(|n| n + 1 == PROBES) {
+            let submit = usize::from(self.room() < self.entries() as usize);
+            match self.enter(submit, 1, Some(PROBE_TIMEOUT)) {
+                Err(e) if last || !is_passing(&e) => return Err(e),
+                _ => self.reap(&mut done),
+            };
+            if !done.is_empty() {
+                break;
+            }
+        }
         match done[..] {
             [Completion { key: u64::MAX, result: Ok(_), .. }] => Ok(()),
             _ => Err(Errno::IO.into()),
@@ -231,8 +176,14 @@ impl Uring {
     }
 
     /// Whether this thread may enter the ring.
-    pub(crate) fn is_mine(&self) -> bool {
+    fn is_mine(&self) -> bool {
         self.owner.is_none_or(|owner| owner == thread::current().id())
+    }
+
+    /// Whether this is the process that made the ring. A child that forked off has the descriptor and not the memory: it
+    /// must call nothing else here.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.process == getpid()
     }
 
     /// Entries that can be pushed now.
@@ -302,27 +253,92 @@ impl Uring {
     }
 }
 
-/// Builds a ring, giving up entries on `ENOMEM` and flags on `EINVAL`, one at a time.
-fn build(mut entries: u32, mut flags: &[Flag]) -> Result<(IoUring, Vec<&'static str>), Refused> {
-    loop {
-        let mut builder = IoUring::builder();
-        // A child that forks off must not find the queues in its memory.
-        builder.dontfork().setup_clamp().setup_cqsize(entries * 4);
-        flags.iter().for_each(|(_, set)| set(&mut builder));
-        match builder.build(entries) {
-            Ok(ring) => return Ok((ring, flags.iter().map(|(name, _)| *name).collect())),
-            Err(e) if e.raw_os_error() == Some(Errno::NOMEM.raw_os_error()) && entries > ENTRIES_MIN => entries /= 2,
-            Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) && !flags.is_empty() => flags = &flags[1..],
-            Err(e) => return Err(refused("io_uring_setup")(e)),
+const _: () = assert!(size_of::<SubmitArgs<'_, '_>>() == 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec as PollTime, poll};
+
+    fn ring(setup: Setup) -> Option<Uring> {
+        Uring::new(setup).inspect_err(|refused| eprintln!("skipped: no io_uring here: {refused}")).ok()
+    }
+
+    /// Submits an operation that ends on a kernel thread, or at once.
+    fn submit(ring: &mut Uring, key: u64) {
+        let entry = opcode::Nop::new().build().user_data(key).flags(io_uring::squeue::Flags::ASYNC);
+        // SAFETY: a NOP points to nothing.
+        unsafe { ring.push(&entry) };
+        assert_eq!(ring.enter(1, 0, None).unwrap(), 1);
+    }
+
+    fn is_readable(fd: &OwnedFd) -> bool {
+        let wait = PollTime { tv_sec: 10, tv_nsec: 0 };
+        poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&wait)).unwrap() == 1
+    }
+
+    #[test]
+    fn both_kinds_wake_whoever_waits_and_bring_their_completions() {
+        for single_thread in [false, true] {
+            let Some(mut ring) = ring(Setup { single_thread, ..Setup::default() }) else { return };
+            assert_eq!(ring.flags().contains(&"DEFER_TASKRUN"), single_thread);
+            assert_eq!((ring.entries(), ring.completions(), ring.room()), (128, 512, 128));
+            let wake = ring.wake_fd().unwrap();
+            submit(&mut ring, 7);
+            assert!(is_readable(&wake), "single thread: {single_thread}");
+            let mut done = Vec::new();
+            while done.is_empty() {
+                if ring.reap(&mut done) {
+                    ring.enter(0, 0, None).unwrap();
+                }
+            }
+            let nop = Completion { key: 7, result: Ok(0), more: false, notification: false };
+            assert_eq!(done, [nop]);
         }
     }
-}
 
-/// The descriptor of the ring itself, for tests.
-impl AsFd for Uring {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ring.as_fd()
+    #[test]
+    fn a_ring_of_one_thread_refuses_the_others() {
+        let Some(mut ring) = ring(Setup { single_thread: true, ..Setup::default() }) else { return };
+        let error = thread::spawn(move || ring.enter(0, 0, None).unwrap_err()).join().unwrap();
+        assert_eq!(error.raw_os_error(), Some(Errno::EXIST.raw_os_error()));
+    }
+
+    #[test]
+    fn a_forked_child_knows_that_the_ring_is_not_its_own() {
+        let Some(mut ring) = ring(Setup::default()) else { return };
+        // SAFETY: the child calls nothing but getpid(2) and _exit(2).
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: this ends the child without running anything that belongs to the parent.
+            unsafe { libc::_exit(i32::from(ring.is_ours())) };
+        }
+        let child = Pid::from_raw(child).expect("fork failed");
+        let (_, status) =
+            rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty()).unwrap().unwrap();
+        assert_eq!(status.exit_status(), Some(0));
+        assert!(ring.is_ours());
+        submit(&mut ring, 7);
+        assert_eq!(ring.enter(0, 1, None).unwrap(), 0);
+    }
+
+    #[test]
+    fn waiting_ends_when_the_time_is_over() {
+        let Some(mut ring) = ring(Setup::default()) else { return };
+        assert_eq!(ring.enter(0, 1, Some(Duration::from_millis(1))).unwrap(), 0);
+        ring.cancel_all(Duration::from_millis(1)).unwrap();
+    }
+
+    #[test]
+    fn forked_and_started_programs_get_nothing_of_it() {
+        let Some(ring) = ring(Setup::default()) else { return };
+        for fd in [ring.wake_fd().unwrap().as_fd(), ring.ring.as_fd()] {
+            assert!(rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+        }
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut ours = maps.split("VmFlags:").zip(maps.split("VmFlags:").skip(1));
+        // Other tests may be about to mark theirs, so ours is among those that are marked.
+        let is_ring = |map: &str| map.lines().any(|line| line.contains("[io_uring]"));
+        assert!(ours.any(|(map, flags)| is_ring(map) && flags.lines().next().unwrap().contains(" dc")), "dontfork");
     }
 }
-
-const _: () = assert!(size_of::<SubmitArgs<'_, '_>>() == 24);

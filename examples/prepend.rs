@@ -1,0 +1,131 @@
+//! Puts a header before the contents of files, whatever their size.
+//!
+//! `cargo run --release --example prepend -- [OPTIONS] FILE...` reads the header from standard input unless `--header` gives
+//! it, and says for each file how long it took and which way its contents went. It stops at the first file that fails.
+
+use std::io::{IsTerminal, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use millstream::fs::{Durability, Moved, Prepend, Strategy};
+
+const USAGE: &str = "\
+usage: cargo run --release --example prepend -- [OPTIONS] FILE...
+  --header TEXT        the header, with a line end after it; without this it is read from standard input as it is
+  --strategy WAY       atomic (default): a new file takes the place of the old one
+                       in-place:BYTES: overwrites the first BYTES, which were left for a header of that length
+                       insert: has the file system insert blocks; the header must be a multiple of its block size
+  --durability WHAT    full (default), data or none: what a power cut may take back
+  --follow-link        a FILE that is a symbolic link means what it leads to";
+
+/// Between two updates of the progress line.
+const TICK: Duration = Duration::from_millis(100);
+
+struct Options {
+    files: Vec<PathBuf>,
+    header: Option<String>,
+    strategy: Strategy,
+    durability: Durability,
+    follow_link: bool,
+}
+
+/// The error text is ready to be printed.
+fn parse(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<Options, String> {
+    let (strategy, durability) = (Strategy::default(), Durability::default());
+    let mut options = Options { files: Vec::new(), header: None, strategy, durability, follow_link: false };
+    while let Some(arg) = args.next() {
+        match arg.to_string_lossy().as_ref() {
+            "--follow-link" => options.follow_link = true,
+            flag @ ("--header" | "--strategy" | "--durability") => {
+                let value = args.next().ok_or_else(|| format!("{flag} needs a value\n{USAGE}"))?;
+                let value = value.to_string_lossy();
+                let wrong = || format!("{flag} {value}: no such choice\n{USAGE}");
+                match flag {
+                    "--header" => options.header = Some(format!("{value}\n")),
+                    "--strategy" => options.strategy = strategy_of(&value).ok_or_else(wrong)?,
+                    _ => options.durability = durability_of(&value).ok_or_else(wrong)?,
+                }
+            }
+            "--" => options.files.extend(args.by_ref().map(PathBuf::from)),
+            flag if flag.starts_with("--") => return Err(USAGE.to_owned()),
+            _ => options.files.push(arg.into()),
+        }
+    }
+    if options.files.is_empty() { Err(USAGE.to_owned()) } else { Ok(options) }
+}
+
+fn strategy_of(name: &str) -> Option<Strategy> {
+    match name {
+        "atomic" => Some(Strategy::Atomic),
+        "insert" => Some(Strategy::InsertRange),
+        other => Some(Strategy::InPlace { reserved: other.strip_prefix("in-place:")?.parse().ok()? }),
+    }
+}
+
+fn durability_of(name: &str) -> Option<Durability> {
+    Some(match name {
+        "full" => Durability::Full,
+        "data" => Durability::Data,
+        "none" => Durability::None,
+        _ => return None,
+    })
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let done = match parse(std::env::args_os().skip(1)) {
+        Ok(options) => run(options).await,
+        Err(text) => Err(text),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: Options) -> Result<(), String> {
+    let header = match options.header {
+        Some(header) => Bytes::from(header),
+        None => {
+            let mut header = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut header).map_err(|e| format!("standard input: {e}"))?;
+            header.into()
+        }
+    };
+    for file in options.files {
+        let since = Instant::now();
+        let prepend = Prepend::new(&file)
+            .strategy(options.strategy)
+            .durability(options.durability)
+            .follow_link(options.follow_link)
+            .on_progress(progress_line());
+        let done = prepend.run(header.clone()).await.map_err(|e| e.to_string())?;
+        let seconds = since.elapsed().as_secs_f64();
+        let way = match done.moved() {
+            Moved::Stayed => "contents stayed in place".to_owned(),
+            way => format!("{way}, {:.1} MB/s", done.body_len() as f64 / seconds / 1e6),
+        };
+        println!("{}: {} + {} bytes in {seconds:.3} s, {way}", file.display(), header.len(), done.body_len());
+    }
+    Ok(())
+}
+
+/// A line on standard error that is overwritten, if somebody looks at it, and gone when the contents were moved.
+fn progress_line() -> impl FnMut(u64, u64) + Send {
+    let watched = std::io::stderr().is_terminal();
+    let mut last = Instant::now();
+    move |moved, of| {
+        if watched && (last.elapsed() >= TICK || moved == of) {
+            last = Instant::now();
+            let percent = moved as f64 / of as f64 * 100.0;
+            let text = if moved == of { String::new() } else { format!("{moved} of {of} bytes, {percent:.0} %") };
+            // A terminal that went away is no reason to stop.
+            let _ = write!(std::io::stderr(), "\r{text:50}\r");
+        }
+    }
+}

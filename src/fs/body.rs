@@ -1,0 +1,121 @@
+//! The contents of one file, moved into another.
+//!
+//! Each way goes on where the one before it stopped, whatever the reason was: if it concerns the disk, the last way meets
+//! it again and reports it.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::draft::Draft;
+use super::error::{Result, Step};
+use super::work::Caller;
+use crate::buf::lease;
+use crate::kernel::{call, file};
+
+/// How the contents of a file got to where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Moved {
+    /// Not at all: they stayed where they were, or there were none.
+    Stayed,
+    /// The file system shares their blocks between the old file and the new one.
+    Cloned,
+    /// The kernel copied them, without bringing them into this process.
+    Copied,
+    /// They were read and written, all or the last part.
+    Pumped,
+}
+
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stayed => "stayed",
+            Self::Cloned => "cloned",
+            Self::Copied => "copied",
+            Self::Pumped => "pumped",
+        })
+    }
+}
+
+/// Told how many bytes were moved, and of how many.
+pub(super) type OnProgress = Box<dyn FnMut(u64, u64) + Send>;
+
+/// Bytes the kernel copies in one call, between looks at whether somebody waits.
+const COPY_PIECE: usize = 8 << 20;
+/// Bytes read and written at a time.
+const PUMP_PIECE: usize = 256 << 10;
+
+/// A file to move from.
+#[derive(Debug)]
+pub(super) struct Body<'a> {
+    pub(super) from: BorrowedFd<'a>,
+    /// Its length in bytes.
+    pub(super) len: u64,
+}
+
+impl Body<'_> {
+    /// Moves the whole body to `at` in the draft, where nothing is yet.
+    pub(super) fn move_to(
+        &self,
+        draft: &Draft,
+        at: u64,
+        caller: &Caller,
+        mut on_progress: Option<&mut OnProgress>,
+    ) -> Result<Moved> {
+        let mut told = |moved| {
+            if let Some(tell) = &mut on_progress {
+                tell(moved, self.len);
+            }
+        };
+        if self.len == 0 {
+            return Ok(Moved::Stayed);
+        }
+        if self.clone_to(draft, at).is_ok() {
+            told(self.len);
+            return Ok(Moved::Cloned);
+        }
+        let (mut moved, mut way) = (0, Moved::Copied);
+        while moved < self.len {
+            caller.waits(draft.target())?;
+            let n = match way {
+                Moved::Copied => self.copy(draft, at, moved).unwrap_or_default(),
+                _ => self.pump(draft, at, moved, caller)?,
+            };
+            match (n, way) {
+                (0, Moved::Copied) => way = Moved::Pumped,
+                (0, _) => return Err(draft.target().at(Step::Recheck)(changed())),
+                _ => {
+                    moved += n;
+                    told(moved);
+                }
+            }
+        }
+        Ok(way)
+    }
+
+    fn clone_to(&self, draft: &Draft, at: u64) -> io::Result<()> {
+        if !at.is_multiple_of(file::block_size(self.from)?) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        file::clone_all(self.from, draft.fd(), at)
+    }
+
+    fn copy(&self, draft: &Draft, at: u64, moved: u64) -> io::Result<u64> {
+        let len = (self.len - moved).min(COPY_PIECE as u64);
+        file::copy_range((self.from, moved), (draft.fd(), at + moved), len as usize).map(|n| n as u64)
+    }
+
+    fn pump(&self, draft: &Draft, at: u64, moved: u64, caller: &Caller) -> Result<u64> {
+        let len = (self.len - moved).min(PUMP_PIECE as u64) as usize;
+        let mut piece = lease(len);
+        let read = piece.read_with(|spare| call::read_blocking(self.from, &mut spare[..len], moved));
+        read.map_err(draft.target().at(Step::Move))?;
+        draft.write(&[piece], at + moved, caller)
+    }
+}
+
+/// The error for a file that became another one while it was being read.
+pub(super) fn changed() -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, "it changed meanwhile and was left as it is; try again")
+}

@@ -1,0 +1,169 @@
+//! A file read front to back, with the next reads under way while the last one is used.
+
+use std::io::{self, SeekFrom};
+use std::os::fd::AsFd;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use futures_core::Stream;
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, ReadBuf};
+use tokio::task::coop::consume_budget;
+
+use super::File;
+use super::ahead::{Ahead, DEPTH, PIECE};
+use super::error::Step;
+use super::file::NOW_MAX;
+use super::jump::{Jump, OFFSET_MAX};
+use crate::buf::pool;
+use crate::kernel::call;
+use crate::turn::run::looks_now;
+
+/// A position in a [`File`] to read from: [`AsyncRead`], [`AsyncBufRead`], [`AsyncSeek`], and a [`Stream`] of [`Bytes`]
+/// that copies nothing.
+///
+/// What the page cache holds is read at once, 64 KiB at a time. When the disk has to be asked, 64 KiB are read, and from
+/// the second time in a row on two reads of 256 KiB are under way. What they bring is what the file had then: writes behind
+/// the position may be seen or not. At the end it can be read again, and gives what the file has got since.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("lines");
+/// # std::fs::write(&path, "one\ntwo\n")?;
+/// use tokio::io::AsyncBufReadExt;
+///
+/// let mut lines = millstream::fs::File::open(&path).await?.reader().lines();
+/// assert_eq!(lines.next_line().await?.as_deref(), Some("one"));
+/// # assert_eq!(lines.next_line().await?.as_deref(), Some("two"));
+/// # assert_eq!(lines.next_line().await?, None);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// Those of [`File::read_at`]. The position stays where it was, and reading tries again.
+///
+/// # Cancellation
+///
+/// Nothing is lost by dropping a future that reads or seeks, but for what that future has read itself, such as
+/// `read_exact`. Dropping the reader, and jumping, cancel what is under way.
+#[derive(Debug)]
+pub struct Reader {
+    file: File,
+    /// Of the next byte.
+    position: u64,
+    /// The bytes at the position, as far as they have come.
+    chunk: Bytes,
+    /// Reads of what is behind the chunk.
+    ahead: Ahead,
+    /// Bytes were read and used up since the last jump.
+    in_a_row: bool,
+    jump: Jump,
+}
+
+impl Reader {
+    pub(super) fn new(file: File) -> Self {
+        Self { file, position: 0, chunk: Bytes::new(), ahead: Ahead::default(), in_a_row: false, jump: Jump::default() }
+    }
+
+    /// Makes sure that the chunk has bytes, unless the file has none.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.chunk.is_empty() || self.position == OFFSET_MAX {
+            return Poll::Ready(Ok(()));
+        }
+        if self.ahead.is_empty() && looks_now() {
+            // So that a file in memory cannot keep the thread for itself.
+            ready!(pin!(consume_budget()).poll(cx));
+            let mut lease = pool::lease(NOW_MAX);
+            match lease.read_with(|spare| call::read_nowait(self.file.as_fd(), &mut spare[..NOW_MAX], self.position)) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                read => {
+                    read.map_err(|e| self.file.failed(Step::Read, e))?;
+                    self.chunk = lease.freeze();
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+        let (depth, end) = match self.in_a_row {
+            true => (DEPTH, OFFSET_MAX),
+            false => (1, OFFSET_MAX.min(self.position + NOW_MAX as u64)),
+        };
+        self.ahead.begin(cx, self.file.shared(), self.position..end, depth);
+        let read = ready!(self.ahead.poll_next(cx));
+        self.chunk = read.map_err(|e| self.file.failed(Step::Read, e))?;
+        if self.in_a_row && self.chunk.len() as u64 == PIECE {
+            self.ahead.begin(cx, self.file.shared(), self.position + PIECE..OFFSET_MAX, DEPTH);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn advance(&mut self, n: usize) {
+        self.chunk.advance(n);
+        self.position += n as u64;
+        self.in_a_row |= self.chunk.is_empty();
+    }
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(this.poll_chunk(cx))?;
+        let n = this.chunk.len().min(buf.remaining());
+        buf.put_slice(&this.chunk[..n]);
+        this.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncBufRead for Reader {
+    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        let this = self.get_mut();
+        ready!(this.poll_chunk(cx))?;
+        Poll::Ready(Ok(&this.chunk))
+    }
+
+    fn consume(self: Pin<&mut Self>, n: usize) {
+        let this = self.get_mut();
+        this.advance(n.min(this.chunk.len()));
+    }
+}
+
+impl Stream for Reader {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        ready!(this.poll_chunk(cx))?;
+        let chunk = this.chunk.clone();
+        this.advance(chunk.len());
+        Poll::Ready((!chunk.is_empty()).then_some(Ok(chunk)))
+    }
+}
+
+impl AsyncSeek for Reader {
+    fn start_seek(self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
+        self.get_mut().jump.start(to);
+        Ok(())
+    }
+
+    fn poll_complete(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        let this = self.get_mut();
+        let to = ready!(this.jump.poll(cx, &this.file, this.position))?;
+        match to.checked_sub(this.position) {
+            Some(n) if n <= this.chunk.len() as u64 => this.chunk.advance(n as usize),
+            _ => {
+                this.chunk.clear();
+                this.ahead = Ahead::default();
+                this.in_a_row = false;
+            }
+        }
+        this.position = to;
+        Poll::Ready(Ok(to))
+    }
+}

@@ -1,0 +1,161 @@
+//! A name in an open directory: the file that is to be changed.
+//!
+//! The directory is opened once and every step is relative to it, so that renames of its parents in between mix nothing.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Statx;
+use rustix::io::Errno;
+
+use super::Status;
+use super::error::{Error, Result, Step};
+use crate::kernel::call;
+use crate::kernel::file::{self, Access};
+
+/// What is done to the name, or to the file that has it.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// As the caller named it, for messages.
+    path: PathBuf,
+    dir: OwnedFd,
+    name: OsString,
+}
+
+impl Target {
+    /// Opens the directory of `path` and looks at what has the name: a regular file, or nothing (`None`). A symbolic link
+    /// is refused, or followed if that is asked for.
+    pub(super) fn open(path: &Path, follow_link: bool) -> Result<(Self, Option<Statx>)> {
+        let mut target = Self::open_name(path, path)?;
+        let mut found = target.look()?;
+        if follow_link && found.as_ref().is_some_and(|found| Status::new(found).is_link()) {
+            // The name of what it leads to at this moment; if that has become a link by now, it is refused.
+            let place = std::fs::canonicalize(path).map_err(target.at(Step::Inspect))?;
+            target = Self::open_name(path, &place)?;
+            found = target.look()?;
+        }
+        if let Some(found) = &found {
+            target.must_be_file(found)?;
+        }
+        Ok((target, found))
+    }
+
+    fn open_name(path: &Path, place: &Path) -> Result<Self> {
+        let error = |step, source| Error::new(step, path, source);
+        let Some((dir, name)) = split(place) else {
+            return Err(error(Step::Inspect, refused("the last part of the path is not the name of a file")));
+        };
+        let dir = file::open_directory(dir).map_err(|e| error(Step::OpenDirectory, e))?;
+        Ok(Self { path: path.to_owned(), dir, name })
+    }
+
+    /// What has the name at this moment.
+    pub(super) fn look(&self) -> Result<Option<Statx>> {
+        match call::status_at(self.dir(), Path::new(&self.name)) {
+            Ok(found) => Ok(Some(found)),
+            Err(e) if e.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(None),
+            Err(e) => Err(Error::new(Step::Inspect, &self.path, e)),
+        }
+    }
+
+    fn must_be_file(&self, found: &Statx) -> Result<()> {
+        let status = Status::new(found);
+        let message = match status.what() {
+            _ if status.is_file() => return Ok(()),
+            link if status.is_link() => format!("{link}; follow_link(true) changes the file it leads to"),
+            what => format!("{what}, not a regular file"),
+        };
+        Err(self.at(Step::Inspect)(refused(&message)))
+    }
+
+    /// Opens the file that has the name.
+    pub(super) fn open_old(&self, access: Access) -> Result<(OwnedFd, Statx)> {
+        let fd = file::open_at(self.dir(), &self.name, access).map_err(self.at(Step::Open))?;
+        let statx = call::status(fd.as_fd()).map_err(self.at(Step::Open))?;
+        // It may have become something else since it was looked at.
+        self.must_be_file(&statx)?;
+        Ok((fd, statx))
+    }
+
+    /// The error of a step, about this file.
+    pub(super) fn at(&self, step: Step) -> impl Fn(io::Error) -> Error {
+        move |source| Error::new(step, &self.path, source)
+    }
+
+    pub(super) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    pub(super) fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    pub(super) fn sync_directory(&self) -> Result<()> {
+        file::sync(self.dir()).map_err(self.at(Step::SyncDirectory))
+    }
+}
+
+/// The error for what cannot be done as asked.
+pub(super) fn refused(message: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}
+
+/// The directory and the last name of a path. `None` if the last part is no name: empty, `.` or `..`.
+fn split(path: &Path) -> Option<(&Path, OsString)> {
+    let bytes = path.as_os_str().as_bytes();
+    let (dir, name) = match bytes.iter().rposition(|&b| b == b'/') {
+        // The slash stays with the directory: it may be the root.
+        Some(slash) => bytes.split_at(slash + 1),
+        None => (&b"."[..], bytes),
+    };
+    let named = !matches!(name, b"" | b"." | b"..");
+    named.then(|| (Path::new(OsStr::from_bytes(dir)), OsStr::from_bytes(name).to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_split_at_the_last_slash() {
+        let parts = |path: &'static str| split(Path::new(path)).map(|(dir, name)| (dir.to_str().unwrap(), name));
+        assert_eq!(parts("state.json"), Some((".", "state.json".into())));
+        assert_eq!(parts("a/b/c"), Some(("a/b/", "c".into())));
+        assert_eq!(parts("/c"), Some(("/", "c".into())));
+        for path in ["", "/", "a/", "a/.", "..", "a/..", "."] {
+            assert_eq!(parts(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_became_something_else_since_it_was_looked_at_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "x").unwrap();
+        let (target, found) = Target::open(&path, false).unwrap();
+        assert!(found.is_some());
+        std::fs::remove_file(&path).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+        let error = target.open_old(Access::Read).unwrap_err();
+        assert!(error.to_string().ends_with("a FIFO, not a regular file"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        assert_eq!(target.open_old(Access::Change).unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+    }
+
+    #[test]
+    fn the_directory_stays_the_one_that_was_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let (before, after) = (dir.path().join("before"), dir.path().join("after"));
+        std::fs::create_dir(&before).unwrap();
+        std::fs::write(before.join("file"), "x").unwrap();
+        let (target, _) = Target::open(&before.join("file"), false).unwrap();
+        std::fs::rename(&before, &after).unwrap();
+        std::fs::create_dir(&before).unwrap();
+        assert!(target.look().unwrap().is_some());
+        assert!(target.open_old(Access::Read).is_ok());
+    }
+}

@@ -1,0 +1,298 @@
+//! Typed calls that change files: new ones without a name, names, contents, metadata, locks.
+//!
+//! All of them **wait for the disk** and belong on the blocking pool. None returns `EINTR`. Names are relative to an open
+//! directory, and no final symbolic link is ever followed.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, OsStr};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Gid, Mode, OFlags, Uid, XattrFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::call::IOV_LIMIT;
+
+/// How [`open_at`] opens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Access {
+    /// To read what it holds.
+    Read,
+    /// To read and change it in place.
+    Change,
+    /// To write at its end.
+    Append,
+}
+
+/// Opens a directory so that it can be synced; [`call`](super::call) opens those that only paths are resolved in.
+pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?)
+}
+
+/// Opens what exists. A FIFO opens without waiting for its other end, so the caller must look at the file's type.
+pub(crate) fn open_at(dir: BorrowedFd<'_>, name: &OsStr, access: Access) -> io::Result<OwnedFd> {
+    open(dir, name, access.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY, 0)
+}
+
+/// Makes a file that did not exist, which is not the place a symbolic link leads to either.
+pub(crate) fn create_at(dir: BorrowedFd<'_>, name: &OsStr, access: Access, mode: u32) -> io::Result<OwnedFd> {
+    open(dir, name, access.flags() | OFlags::CREATE | OFlags::EXCL, mode)
+}
+
+/// Makes a file without a name, `O_TMPFILE` of [open(2)](https://man7.org/linux/man-pages/man2/open.2.html): the kernel
+/// removes it when the last descriptor closes, whatever happens to the process.
+pub(crate) fn create_unnamed(dir: BorrowedFd<'_>, mode: u32) -> io::Result<OwnedFd> {
+    open(dir, OsStr::new("."), OFlags::TMPFILE | OFlags::WRONLY, mode)
+}
+
+impl Access {
+    fn flags(self) -> OFlags {
+        match self {
+            Self::Read => OFlags::RDONLY,
+            Self::Change => OFlags::RDWR,
+            Self::Append => OFlags::WRONLY | OFlags::APPEND,
+        }
+    }
+}
+
+fn open(dir: BorrowedFd<'_>, name: &OsStr, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
+    let mode = Mode::from_raw_mode(mode);
+    Ok(retry_on_intr(|| rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, mode))?)
+}
+
+/// Where a descriptor is found by path: of the thread, because the first thread may have ended and then lists none.
+fn path_of(file: BorrowedFd<'_>) -> String {
+    format!("/proc/thread-self/fd/{}", file.as_raw_fd())
+}
+
+/// Whether [`link_at`] can find a file without a name: it cannot where `/proc` is not mounted.
+pub(crate) fn is_linkable(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::statat(CWD, path_of(file), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+}
+
+/// Gives a name to a file made without one. Fails with `EEXIST` if anything has that name, and changes nothing then.
+pub(crate) fn link_at(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    let from = path_of(file);
+    Ok(retry_on_intr(|| rustix::fs::linkat(CWD, from.as_str(), dir, name, AtFlags::SYMLINK_FOLLOW))?)
+}
+
+/// Puts `from` in the place of `to`, which is replaced in one step.
+pub(crate) fn rename_at(dir: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::renameat(dir, from, dir, to))?)
+}
+
+pub(crate) fn unlink_at(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::unlinkat(dir, name, AtFlags::empty()))?)
+}
+
+/// Takes the lock of the open file, [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html), which the kernel
+/// gives back when the descriptor closes or the process dies. `false` if somebody else has it.
+pub(crate) fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
+    match retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+pub(crate) fn unlock(file: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::flock(file, FlockOperation::Unlock))?)
+}
+
+/// Waits until the file, or the entries of the directory, are on the disk. The error of a failed write-back is told once
+/// and the pages then count as clean: calling again proves nothing.
+pub(crate) fn sync(file: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::fsync(file))?)
+}
+
+/// As [`sync`], leaving out times and what else is not needed to read the contents.
+pub(crate) fn sync_data(file: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::fdatasync(file))?)
+}
+
+/// Writes at `offset`; may take less than was offered.
+pub(crate) fn write_at(file: BorrowedFd<'_>, slices: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+    debug_assert!(slices.len() <= IOV_LIMIT);
+    taken(match slices {
+        [one] => retry_on_intr(|| rustix::io::pwrite(file, one, offset)),
+        many => retry_on_intr(|| rustix::io::pwritev(file, many, offset)),
+    })
+}
+
+/// Writes at the end of a file opened with [`Access::Append`]; may take less than was offered.
+pub(crate) fn write_end(file: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    taken(retry_on_intr(|| rustix::io::write(file, bytes)))
+}
+
+/// A file system that takes nothing and says nothing would be asked for ever.
+fn taken(written: rustix::io::Result<usize>) -> io::Result<usize> {
+    match written? {
+        0 => Err(io::ErrorKind::WriteZero.into()),
+        n => Ok(n),
+    }
+}
+
+/// Copies up to `len` bytes inside the kernel,
+/// [copy_file_range(2)](https://man7.org/linux/man-pages/man2/copy_file_range.2.html). `Ok(0)` is the end of `from`.
+pub(crate) fn copy_range(
+    (from, mut at): (BorrowedFd<'_>, u64),
+    (to, mut to_at): (BorrowedFd<'_>, u64),
+    len: usize,
+) -> io::Result<usize> {
+    Ok(retry_on_intr(|| rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut to_at), len))?)
+}
+
+/// Shares all blocks of `from` with `to`, from `to_at` on, without copying them:
+/// [ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html). `to_at` must be a multiple
+/// of the [block size](block_size).
+pub(crate) fn clone_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>, to_at: u64) -> io::Result<()> {
+    #[repr(C)]
+    struct Range {
+        from: i64,
+        from_at: u64,
+        /// Zero is up to the end.
+        len: u64,
+        to_at: u64,
+    }
+    const FICLONERANGE: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<Range>(0x94, 13);
+    let range = Range { from: from.as_raw_fd().into(), from_at: 0, len: 0, to_at };
+    // SAFETY: this is the number of the request, and `Range` has the layout of `struct file_clone_range` in <linux/fs.h>.
+    let request = unsafe { rustix::ioctl::Setter::<FICLONERANGE, Range>::new(range) };
+    // SAFETY: the kernel only reads the range, which outlives the call, and touches no other memory of the process.
+    // Whoever calls this goes another way on any error, so `EINTR` is none.
+    Ok(unsafe { rustix::ioctl::ioctl(to, request) }?)
+}
+
+/// Moves everything in the file `len` bytes back and leaves a hole at its start, `FALLOC_FL_INSERT_RANGE` of
+/// [fallocate(2)](https://man7.org/linux/man-pages/man2/fallocate.2.html). `len` must be a multiple of the
+/// [block size](block_size), and the file not empty.
+pub(crate) fn insert_range(file: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::INSERT_RANGE, 0, len))?)
+}
+
+/// Takes back an [`insert_range`].
+pub(crate) fn collapse_range(file: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::COLLAPSE_RANGE, 0, len))?)
+}
+
+/// In bytes, of the file system the file is on.
+pub(crate) fn block_size(file: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(retry_on_intr(|| rustix::fs::fstatvfs(file))?.f_bsize)
+}
+
+/// `None` leaves what there is.
+pub(crate) fn set_owner(file: BorrowedFd<'_>, user: Option<u32>, group: Option<u32>) -> io::Result<()> {
+    let (user, group) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
+    Ok(retry_on_intr(|| rustix::fs::fchown(file, user, group))?)
+}
+
+/// The permission bits, setuid, setgid and sticky included.
+pub(crate) fn set_mode(file: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::fchmod(file, Mode::from_raw_mode(mode & 0o7777)))?)
+}
+
+/// The names of the extended attributes this process may see; none where the file system has no such thing.
+pub(crate) fn attributes(file: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
+    let list = match growing(|buf| rustix::fs::flistxattr(file, buf)) {
+        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        list => list?,
+    };
+    let mut names = Vec::new();
+    let mut rest = &list[..];
+    while let Ok(name) = CStr::from_bytes_until_nul(rest) {
+        names.push(name.to_owned());
+        rest = &rest[name.count_bytes() + 1..];
+    }
+    Ok(names)
+}
+
+/// The value of an extended attribute; `None` if there is none of that name.
+pub(crate) fn attribute(file: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<Vec<u8>>> {
+    match growing(|buf| rustix::fs::fgetxattr(file, name, buf)) {
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        value => Ok(Some(value?)),
+    }
+}
+
+/// Sets an extended attribute, or removes it if there is no value.
+pub(crate) fn set_attribute(file: BorrowedFd<'_>, name: &CStr, value: Option<&[u8]>) -> io::Result<()> {
+    Ok(retry_on_intr(|| match value {
+        Some(value) => rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()),
+        None => rustix::fs::fremovexattr(file, name),
+    })?)
+}
+
+/// Reads something whose length is not known: `read` fails with `ERANGE` while the room does not suffice.
+fn growing(read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
+    /// More than any list or value Linux allows, `XATTR_LIST_MAX`.
+    const MOST: usize = 128 << 10;
+    let mut buf = vec![0; 256];
+    loop {
+        match read(&mut buf) {
+            Ok(n) => {
+                buf.truncate(n);
+                return Ok(buf);
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::RANGE) if buf.len() < MOST => buf.resize(buf.len() * 4, 0),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_file_without_a_name_gets_one_that_is_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = open_directory(dir.path()).unwrap();
+        let file = match create_unnamed(fd.as_fd(), 0o600) {
+            Ok(file) if is_linkable(file.as_fd()) => file,
+            other => return eprintln!("skipped: files without a name: {other:?}"),
+        };
+        assert_eq!(write_at(file.as_fd(), &[IoSlice::new(b"he"), IoSlice::new(b"llo")], 0).unwrap(), 5);
+        std::os::unix::fs::symlink("nowhere", dir.path().join("taken")).unwrap();
+        let taken = link_at(file.as_fd(), fd.as_fd(), OsStr::new("taken")).unwrap_err();
+        assert_eq!(taken.raw_os_error(), Some(Errno::EXIST.raw_os_error()));
+        link_at(file.as_fd(), fd.as_fd(), OsStr::new("free")).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("free")).unwrap(), b"hello");
+        assert!(!dir.path().join("nowhere").exists());
+    }
+
+    #[test]
+    fn a_lock_is_had_by_one_and_returns_when_it_closes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let (one, other) = (std::fs::File::create(&path).unwrap(), std::fs::File::open(&path).unwrap());
+        assert!(try_lock(one.as_fd()).unwrap());
+        assert!(!try_lock(other.as_fd()).unwrap());
+        unlock(one.as_fd()).unwrap();
+        assert!(try_lock(other.as_fd()).unwrap());
+        drop(other);
+        assert!(try_lock(one.as_fd()).unwrap());
+    }
+
+    #[test]
+    fn lists_and_values_of_any_length_are_read() {
+        let whole = vec![7; 70_000];
+        let read = |most: usize| {
+            growing(|buf| {
+                if most > buf.len() {
+                    return Err(Errno::RANGE);
+                }
+                buf[..most].copy_from_slice(&whole[..most]);
+                Ok(most)
+            })
+        };
+        for len in [0, 1, 256, 257, 65_536] {
+            assert_eq!(read(len).unwrap(), whole[..len], "{len}");
+        }
+        assert_eq!(growing(|_| Err(Errno::RANGE)).unwrap_err(), Errno::RANGE);
+    }
+}

@@ -1,0 +1,138 @@
+//! What a ring should be like, and stepping down until the kernel agrees.
+//!
+//! Rings are small. Since Linux 6.14 or so their memory counts against `RLIMIT_MEMLOCK` of the *user*, all processes
+//! together, so that an unprivileged service with the usual 64 KiB gets two rings of 256 entries and none of 1024.
+
+use std::fmt;
+use std::io;
+use std::thread;
+
+use io_uring::{Builder, IoUring};
+use rustix::io::Errno;
+
+/// Fewest entries that are worth a ring.
+const ENTRIES_MIN: u32 = 32;
+
+/// What a ring should be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setup {
+    /// Submission entries, a power of two; the completion queue has four times as many.
+    pub(crate) entries: u32,
+    /// Only the thread that makes the ring will ever enter it. Completions are then put off until it does
+    /// (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1), and an eventfd tells that there are some: the ring's own descriptor
+    /// would not.
+    pub(crate) single_thread: bool,
+    /// Most kernel threads for operations that would block: bounded work (files) and unbounded work (the rest).
+    /// Without a limit a few hundred blocked splices are a few hundred threads.
+    pub(crate) workers: [u32; 2],
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        Self { entries: 128, single_thread: false, workers: [(cores * 4).max(16), cores * 2] }
+    }
+}
+
+/// A set-up flag, by name, newest first: the order in which they are given up.
+type Flag = (&'static str, fn(&mut Builder));
+
+const SHARED: &[Flag] =
+    &[("COOP_TASKRUN", |b| _ = b.setup_coop_taskrun()), ("SUBMIT_ALL", |b| _ = b.setup_submit_all())];
+const SINGLE: &[Flag] = &[
+    ("DEFER_TASKRUN", |b| _ = b.setup_defer_taskrun()),
+    ("SINGLE_ISSUER", |b| _ = b.setup_single_issuer()),
+    ("TASKRUN_FLAG", |b| _ = b.setup_taskrun_flag()),
+    ("COOP_TASKRUN", |b| _ = b.setup_coop_taskrun()),
+    ("SUBMIT_ALL", |b| _ = b.setup_submit_all()),
+];
+
+/// Why there is no ring: the step that failed and its error.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused {
+    step: &'static str,
+    error: Errno,
+}
+
+impl std::error::Error for Refused {}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = match self.error {
+            Errno::NOSYS => "the kernel was built without it, or a sandbox such as gVisor hides it",
+            Errno::PERM | Errno::ACCESS => {
+                "usual causes are a container's seccomp profile and sysctl kernel.io_uring_disabled"
+            }
+            Errno::NOMEM => {
+                "the limit on locked memory (ulimit -l, RLIMIT_MEMLOCK) has no room for 32 entries; it counts for all \
+                 processes of this user"
+            }
+            Errno::MFILE | Errno::NFILE => "there are too many open files (ulimit -n)",
+            _ => "this kernel is not known to behave so",
+        };
+        write!(f, "{}: {}: {cause}", self.step, io::Error::from(self.error))
+    }
+}
+
+impl Refused {
+    pub(super) fn new(step: &'static str, error: Errno) -> Self {
+        Self { step, error }
+    }
+}
+
+pub(super) fn refused(step: &'static str) -> impl Fn(io::Error) -> Refused {
+    move |e| Refused { step, error: Errno::from_io_error(&e).unwrap_or(Errno::IO) }
+}
+
+impl Setup {
+    /// A ring, as near to this as the kernel agrees to, and the names of its flags.
+    pub(super) fn build(&self) -> Result<(IoUring, Vec<&'static str>), Refused> {
+        build(self.entries, if self.single_thread { SINGLE } else { SHARED })
+    }
+}
+
+/// Builds a ring, giving up entries on `ENOMEM` and flags on `EINVAL`, one at a time.
+fn build(mut entries: u32, mut flags: &[Flag]) -> Result<(IoUring, Vec<&'static str>), Refused> {
+    loop {
+        let mut builder = IoUring::builder();
+        // A child that forks off must not find the queues in its memory.
+        builder.dontfork().setup_clamp().setup_cqsize(entries * 4);
+        flags.iter().for_each(|(_, set)| set(&mut builder));
+        match builder.build(entries) {
+            Ok(ring) => return Ok((ring, flags.iter().map(|(name, _)| *name).collect())),
+            Err(e) if e.raw_os_error() == Some(Errno::NOMEM.raw_os_error()) && entries > ENTRIES_MIN => entries /= 2,
+            Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) && !flags.is_empty() => flags = &flags[1..],
+            Err(e) => return Err(refused("io_uring_setup")(e)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_the_kernel_does_not_take_are_given_up_one_by_one() {
+        // Binding a polling thread to a processor is refused where there is no polling thread.
+        let bad: Flag = ("SQ_AFF", |b| _ = b.setup_sqpoll_cpu(0));
+        let flags = [bad, bad, SHARED[0]];
+        match build(32, &flags) {
+            Ok((_, kept)) => assert_eq!(kept, ["COOP_TASKRUN"]),
+            Err(refused) => eprintln!("skipped: no io_uring here: {refused}"),
+        }
+    }
+
+    #[test]
+    fn every_refusal_names_a_cause() {
+        for (errno, cause) in [
+            (Errno::NOSYS, "built without it"),
+            (Errno::PERM, "seccomp"),
+            (Errno::NOMEM, "ulimit -l"),
+            (Errno::MFILE, "ulimit -n"),
+            (Errno::INVAL, "not known"),
+        ] {
+            let refused = refused("io_uring_setup")(errno.into()).to_string();
+            assert!(refused.starts_with("io_uring_setup: ") && refused.contains(cause), "{refused}");
+        }
+    }
+}

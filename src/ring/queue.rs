@@ -1,0 +1,195 @@
+//! What futures and the driver share: the programs, what is to be submitted, what is in flight.
+//!
+//! It is behind one lock that is held for moments. Nothing in here calls the kernel, wakes anybody or drops what belongs
+//! to users: that is put into an [`After`], for when the lock is released.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use rustix::io::Errno;
+
+use super::port::Port;
+use super::program::{Program, Verdict};
+use super::slots::{Ended, Key, STEPS_MAX, Slots};
+use crate::kernel::uring::Completion;
+use crate::observe::counters::{Counter, count};
+
+/// The key of a cancel's own completion.
+pub(super) const CANCEL: u64 = u64::MAX;
+
+/// What is shared with the futures.
+pub(super) struct Queue {
+    pub(super) slots: Slots,
+    /// Programs to submit, oldest first. Keys of programs that were dropped meanwhile stay and are skipped.
+    pub(super) todo: VecDeque<Key>,
+    /// Cancels to submit, by the key of the operation.
+    pub(super) cancels: VecDeque<u64>,
+    /// Completions the kernel owes, those of cancels included.
+    pub(super) in_flight: usize,
+    /// Free places in the ring's table of files.
+    pub(super) files: Vec<u32>,
+    /// Places whose files are still open though their programs have ended.
+    pub(super) stale_files: Vec<u32>,
+    /// Operations that go by plain calls.
+    pub(super) by_calls: [bool; 256],
+    /// Entries and files that one program can have.
+    pub(super) limits: (usize, usize),
+    /// The most that may be in flight.
+    pub(super) completions: usize,
+    /// Operations may name pool memory by its index.
+    pub(super) registered: bool,
+    /// Why the ring takes nothing any more.
+    pub(super) closed: Option<String>,
+}
+
+/// What is to be done once no lock is held: wakers and programs may run the code of users.
+#[derive(Default)]
+pub(super) struct After {
+    pub(super) wake: Vec<Waker>,
+    #[expect(clippy::vec_box, reason = "they come in boxes, and none is to be moved out of its own")]
+    pub(super) drop: Vec<Box<Program>>,
+}
+
+impl After {
+    pub(super) fn ended(&mut self, (waker, end): (Option<Waker>, Option<Ended>)) {
+        self.wake.extend(waker);
+        match end {
+            Some(Ended::Finished(program) | Ended::Fallback(program, _)) => self.drop.push(program),
+            Some(Ended::Lost) | None => {}
+        }
+    }
+
+    pub(super) fn run(self) {
+        drop(self.drop);
+        self.wake.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Queue {
+    /// An empty one, for a ring that has room for so many entries and files at once, and knows registered buffers or not.
+    pub(super) fn new(port: &mut dyn Port, files: usize, registered: bool) -> Self {
+        let mut by_calls = [false; 256];
+        by_calls.iter_mut().zip(0..=u8::MAX).for_each(|(by_calls, opcode)| *by_calls = !port.supports(opcode));
+        let limits = (port.room().min(STEPS_MAX), files);
+        Self {
+            slots: Slots::default(),
+            todo: VecDeque::new(),
+            cancels: VecDeque::new(),
+            in_flight: 0,
+            files: (0..files as u32).collect(),
+            stale_files: Vec::new(),
+            by_calls,
+            limits,
+            completions: port.completions(),
+            registered,
+            closed: None,
+        }
+    }
+
+    /// Why a program cannot run on this ring.
+    pub(super) fn refusal(&self, program: &Program) -> Option<String> {
+        if let Some(why) = &self.closed {
+            return Some(why.clone());
+        }
+        if program.codes().any(|code| self.by_calls[usize::from(code)]) {
+            return Some("the kernel refuses one of its operations by ring".to_owned());
+        }
+        let (entries, files) = self.limits;
+        if program.entries() > entries || program.opens() > files {
+            return Some(format!("it needs more than {entries} entries or {files} files at once"));
+        }
+        None
+    }
+
+    /// Completions that there is room for.
+    pub(super) fn room(&self) -> usize {
+        self.completions.saturating_sub(self.in_flight)
+    }
+
+    /// Whether something can be submitted now. What has to wait for a completion, or for a file to be closed by one, is
+    /// looked at again when that has come.
+    pub(super) fn has_work(&mut self) -> bool {
+        let fits = |queue: &mut Self, key| match queue.slots.queued(key) {
+            Some(program) => {
+                let opens = program.opens() - program.files().assigned().len();
+                let room = queue.completions.saturating_sub(queue.in_flight);
+                program.entries() <= room && opens <= queue.files.len()
+            }
+            // Its future was dropped: it only has to be skipped.
+            None => true,
+        };
+        !self.stale_files.is_empty()
+            || (!self.cancels.is_empty() && self.room() > 0)
+            || self.todo.front().copied().is_some_and(|key| fits(self, key))
+    }
+
+    /// Takes a completion: whoever waits for the program is woken with its last one.
+    pub(super) fn complete(&mut self, completion: Completion, after: &mut After) {
+        if completion.more {
+            // The first of two completions of a zero-copy send carries the result; the memory is still in use.
+            return;
+        }
+        if completion.key == CANCEL {
+            self.in_flight -= 1;
+            return;
+        }
+        let (key, step, is_limit) = Key::parse(completion.key);
+        let Some(program) = self.slots.in_flight(key) else {
+            count(Counter::RingStrays, 1);
+            return;
+        };
+        if !program.complete(step, is_limit, completion.result) {
+            count(Counter::RingStrays, 1);
+            return;
+        }
+        self.in_flight -= 1;
+        if program.owed() > 0 {
+            return;
+        }
+        let verdict = program.settle();
+        if verdict == Verdict::Again && self.closed.is_none() {
+            match self.slots.requeue(key) {
+                Some(orphan) => after.drop.push(self.without_files(orphan)),
+                None => self.todo.push_back(key),
+            }
+            return;
+        }
+        self.end(key, verdict, after);
+    }
+
+    /// Ends a program of which nothing is in flight.
+    pub(super) fn end(&mut self, key: Key, verdict: Verdict, after: &mut After) {
+        let mut left = None;
+        let ended = self.slots.end(key, |mut program| {
+            let open = program.open_places();
+            let is_out_of_reach = !open.is_empty();
+            left = Some((open, program.files().take_assigned()));
+            match verdict {
+                Verdict::Refused(step) => Ended::Fallback(program, Some(step)),
+                Verdict::Again if is_out_of_reach => {
+                    program.give_up(Errno::CANCELED.raw_os_error());
+                    Ended::Finished(program)
+                }
+                Verdict::Again => Ended::Fallback(program, None),
+                Verdict::Finished => Ended::Finished(program),
+            }
+        });
+        if let Some((open, assigned)) = left {
+            self.release_files(open, assigned);
+        }
+        after.ended(ended);
+    }
+
+    /// Takes back the places of a program that nobody wants.
+    pub(super) fn without_files(&mut self, mut program: Box<Program>) -> Box<Program> {
+        let (open, assigned) = (program.open_places(), program.files().take_assigned());
+        self.release_files(open, assigned);
+        program
+    }
+
+    /// Places that are still open are free only once the ring was told to close them.
+    fn release_files(&mut self, open: Vec<u32>, assigned: Vec<u32>) {
+        self.files.extend(assigned.into_iter().filter(|place| !open.contains(place)));
+        self.stale_files.extend(open);
+    }
+}

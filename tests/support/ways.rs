@@ -1,0 +1,61 @@
+//! Every way that operations on files go, on both kinds of runtime.
+
+use millstream::runtime::{DriverBuilder, Io};
+
+use super::http::{Flavour, watched};
+use super::lacks;
+
+/// The ways: all by ring, the same with registered buffers, none by ring, each by what wins.
+pub const WAYS: [(Io, bool); 4] = [(Io::Uring, false), (Io::Uring, true), (Io::Epoll, false), (Io::Auto, false)];
+
+/// Runs `test` on each way and each kind of runtime, as a task of its own.
+pub fn on_every_way<R>(test: impl Fn(Io) -> R + Send + 'static)
+where
+    R: Future<Output = ()> + Send + 'static,
+{
+    // Then its two ways go to the pool, which is to be known and no reason to stop.
+    lacks("io_uring");
+    watched(move || {
+        for flavour in Flavour::BOTH {
+            for (io, registered) in WAYS {
+                // Shown only if the test fails.
+                println!("{flavour:?}, {io}{}", if registered { ", registered buffers" } else { "" });
+                on_way(flavour, io, registered, test(io));
+            }
+        }
+    });
+}
+
+/// Runs `test` as a task of a runtime that goes one way.
+pub fn on_way<T: Send + 'static>(
+    flavour: Flavour,
+    io: Io,
+    registered: bool,
+    test: impl Future<Output = T> + Send + 'static,
+) -> T {
+    flavour.runtime().block_on(async {
+        DriverBuilder::new().io(io).registered_buffers(registered).install().unwrap();
+        match tokio::spawn(test).await {
+            Ok(done) => done,
+            Err(e) => std::panic::resume_unwind(e.into_panic()),
+        }
+    })
+}
+
+/// Has the kernel forget the pages of a file. `false`, loudly, if it keeps them.
+pub fn cool(file: &std::fs::File) -> bool {
+    use rustix::fs::{Advice, fadvise};
+    use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+    file.sync_all().unwrap();
+    fadvise(file, 0, None, Advice::DontNeed).unwrap();
+    let mut byte = [0];
+    let mut slices = [std::io::IoSliceMut::new(&mut byte)];
+    // At the end, for asking makes the kernel begin to read there.
+    let end = file.metadata().unwrap().len() - 1;
+    let cold = preadv2(file, &mut slices, end, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN);
+    if !cold {
+        eprintln!("skipped: this file system keeps pages that it was told to drop");
+    }
+    cold
+}
