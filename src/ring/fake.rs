@@ -401,6 +401,9 @@ impl Port for Fake {
 
     fn cancel_all(&mut self, _: Duration) -> io::Result<()> {
         let mut state = self.ours();
+        if let Some(errno) = state.cancel_errors.pop_front() {
+            return Err(errno.into());
+        }
         state.cancel(None);
         for key in std::mem::take(&mut state.timers) {
             state.complete(key, Err(Errno::CANCELED.raw_os_error()), false, false);

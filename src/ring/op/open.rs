@@ -267,6 +267,16 @@ mod tests {
     }
 
     #[test]
+    fn a_job_leaves_nothing_for_others_to_close() {
+        let mut program = Program::new();
+        let n = program.open_next();
+        program.push(Open::for_program(Dir::default(), path("/dev/null"), how(OFlags::RDONLY), n));
+        program.run_blocking();
+        assert_eq!(program.outcome(0), Outcome::Done(0));
+        assert!(program.files().take(n).is_none());
+    }
+
+    #[test]
     fn nothing_is_opened_outside_of_a_directory() {
         let tree = tempfile::tempdir().unwrap();
         std::fs::write(tree.path().join("out"), "").unwrap();

@@ -217,6 +217,16 @@ fn shutting_down_cancels_and_waits() {
 }
 
 #[test]
+fn a_chain_between_two_steps_when_all_is_cancelled_is_cancelled_again() {
+    let (driver, handle) = driver(8, |_| Act::Hold);
+    let running = submit(&driver, chain((0..2).map(|n| write(&file(), n, pattern(1)))));
+    driver.turn();
+    handle.fail_cancel(Errno::NOENT);
+    assert_eq!(driver.shutdown(Duration::from_secs(5)), 0, "programs leaked");
+    drop(running);
+}
+
+#[test]
 fn what_the_kernel_does_not_let_go_of_is_leaked_and_counted() {
     let alive = alive();
     let (driver, handle) = driver(64, |_| Act::Hold);
