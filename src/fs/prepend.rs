@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use rustix::io::Errno;
 
 use super::Status;
 use super::body::{Body, Moved, OnProgress, changed};
@@ -188,7 +189,7 @@ impl Prepend {
         let header = header.into();
         work::run(&self.path.clone(), move |caller| {
             let (target, found) = Target::open(&self.path, self.follow_link)?;
-            let missing = || target.at(Step::Inspect)(io::ErrorKind::NotFound.into());
+            let missing = || target.at(Step::Inspect)(Errno::NOENT.into());
             let body = found.ok_or_else(missing)?.stx_size;
             let stayed = Prepended { body, moved: Moved::Stayed };
             match self.strategy {

@@ -242,3 +242,57 @@ fn growing(read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io:
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_file_without_a_name_gets_one_that_is_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = open_directory(dir.path()).unwrap();
+        let file = match create_unnamed(fd.as_fd(), 0o600) {
+            Ok(file) if is_linkable(file.as_fd()) => file,
+            other => return eprintln!("skipped: files without a name: {other:?}"),
+        };
+        assert_eq!(write_at(file.as_fd(), &[IoSlice::new(b"he"), IoSlice::new(b"llo")], 0).unwrap(), 5);
+        std::os::unix::fs::symlink("nowhere", dir.path().join("taken")).unwrap();
+        let taken = link_at(file.as_fd(), fd.as_fd(), OsStr::new("taken")).unwrap_err();
+        assert_eq!(taken.raw_os_error(), Some(Errno::EXIST.raw_os_error()));
+        link_at(file.as_fd(), fd.as_fd(), OsStr::new("free")).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("free")).unwrap(), b"hello");
+        assert!(!dir.path().join("nowhere").exists());
+    }
+
+    #[test]
+    fn a_lock_is_had_by_one_and_returns_when_it_closes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let (one, other) = (std::fs::File::create(&path).unwrap(), std::fs::File::open(&path).unwrap());
+        assert!(try_lock(one.as_fd()).unwrap());
+        assert!(!try_lock(other.as_fd()).unwrap());
+        unlock(one.as_fd()).unwrap();
+        assert!(try_lock(other.as_fd()).unwrap());
+        drop(other);
+        assert!(try_lock(one.as_fd()).unwrap());
+    }
+
+    #[test]
+    fn lists_and_values_of_any_length_are_read() {
+        let whole = vec![7; 70_000];
+        let read = |most: usize| {
+            growing(|buf| {
+                if most > buf.len() {
+                    return Err(Errno::RANGE);
+                }
+                buf[..most].copy_from_slice(&whole[..most]);
+                Ok(most)
+            })
+        };
+        for len in [0, 1, 256, 257, 65_536] {
+            assert_eq!(read(len).unwrap(), whole[..len], "{len}");
+        }
+        assert_eq!(growing(|_| Err(Errno::RANGE)).unwrap_err(), Errno::RANGE);
+    }
+}

@@ -1,12 +1,16 @@
 //! Another process that changes a file while strace stands between it and the kernel.
 
+use std::convert::Infallible;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::task::Poll;
 
-use millstream::fs::{Prepend, Replace, Strategy};
+use futures_util::stream::{self, Stream, StreamExt};
+use millstream::fs::{Prepend, Replace, Strategy, append};
+use tokio::sync::mpsc::{Receiver, channel};
 
-use super::{HEADER, NEW, block_on, support};
+use super::{HEADER, NEW, support};
 
 const WORK: &str = "MILLSTREAM_TEST_WORK";
 
@@ -19,6 +23,10 @@ pub(crate) enum Work {
     Prepend,
     /// Inserts a block.
     Insert,
+    /// Appends [`HEADER`].
+    Append,
+    /// Replaces the contents by a stream, and drops the future when the first piece is written.
+    Abandon,
 }
 
 /// The header [`Work::Insert`] inserts.
@@ -30,10 +38,12 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     /// What it said: `done`, or the error.
     pub(crate) said: String,
-    /// The calls of the thread that worked, from the first on a file, as `name(arguments`.
+    /// The calls about files of the thread that worked, as strace writes them.
     pub(crate) calls: Vec<String>,
     /// How many threads made such calls, closing what they had open aside.
     pub(crate) threads: usize,
+    /// How often the worker woke others or waited for them between the first of the calls and the last: one job does not.
+    pub(crate) hops: usize,
 }
 
 /// Not a test: what the child does.
@@ -43,10 +53,23 @@ fn child() {
     let (work, path) = work.split_once(' ').unwrap();
     println!("\nready");
     std::io::stdin().lock().read_line(&mut String::new()).unwrap();
-    let done = block_on(async {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    // Of one thread, so that any other that works on files is one of the runtime.
+    let done = runtime.enable_all().max_blocking_threads(1).build().unwrap().block_on(async {
         match work {
             "Replace" => Replace::new(path).run(NEW.clone()).await,
             "Prepend" => Prepend::new(path).run(HEADER.clone()).await.map(drop),
+            "Append" => append(path, HEADER.clone()).await,
+            "Abandon" => {
+                let (stream, mut told) = unfinished();
+                tokio::select! {
+                    done = Replace::new(path).run_stream(stream) => panic!("{done:?}"),
+                    _ = told.recv() => {}
+                }
+                // The pool takes its work in order: what the dropped future left to it has begun when this has.
+                tokio::task::spawn_blocking(|| ()).await.unwrap();
+                Ok(())
+            }
             _ => Prepend::new(path).strategy(Strategy::InsertRange).run(vec![b'h'; BLOCK]).await.map(drop),
         }
     });
@@ -56,39 +79,51 @@ fn child() {
     }
 }
 
+/// A stream of one piece, and then nothing more; tells when that is waited for, and so the first was written.
+pub(crate) fn unfinished() -> (impl Stream<Item = Result<Vec<u8>, Infallible>> + Send + 'static, Receiver<()>) {
+    let (tell, told) = channel(1);
+    let first = stream::iter([Ok(vec![1; 2 << 20])]);
+    let rest = stream::poll_fn(move |_| {
+        let _ = tell.try_send(());
+        Poll::Pending
+    });
+    (first.chain(rest), told)
+}
+
+/// Whether a child finds the descriptors of its own by path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proc {
+    Mounted,
+    /// Then a file without a name cannot get one, so drafts have names from the start.
+    Missing,
+}
+
 /// Runs a child that does `work` to `path`. `inject` are strace's injections, such as `fsync:error=EIO:when=2`; counts are
-/// those of the one thread that works. `hidden` runs it where there is no `/proc`. `None` says that this machine cannot.
-pub(crate) fn run(what: &str, work: Work, path: &Path, inject: &[String], hidden: bool) -> Option<Ended> {
-    let program = std::env::current_exe().unwrap();
-    let mut command = Command::new(if hidden { Path::new("unshare") } else { &program });
-    if hidden {
-        command.args(["--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$@\"", "sh"]).arg(&program);
-    }
+/// those of the one thread that works. `None` says that this machine cannot.
+pub(crate) fn run(what: &str, work: Work, path: &Path, inject: &[String], proc: Proc) -> Option<Ended> {
+    let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child::child", "--nocapture", "--test-threads=1"]);
     command.env(WORK, format!("{work:?} {}", path.display()));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = match command.spawn() {
-        Ok(child) => Reaped(child),
-        Err(e) => {
-            support::skip(what, format_args!("unshare: {e}"));
-            return None;
-        }
-    };
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = Reaped(command.spawn().unwrap());
     let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
-    if !lines.any(|line| line == "ready") {
-        assert!(hidden, "a child that did not start");
-        let why = std::io::read_to_string(child.0.stderr.take().unwrap()).unwrap();
-        support::skip(what, format_args!("a process without /proc: {why}"));
-        return None;
-    }
+    assert!(lines.any(|line| line == "ready"));
+    // The one call of its kind that is made.
+    let missing = (proc == Proc::Missing).then(|| "newfstatat:error=ENOENT".to_owned());
+    let inject: Vec<_> = missing.iter().chain(inject).collect();
     let log = tempfile::NamedTempFile::new().unwrap();
-    let mut strace = attach(what, child.0.id(), inject, log.path())?;
+    let mut strace = attach(what, child.0.id(), &inject, log.path())?;
     child.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
     let said = lines.find_map(|line| Some(line.strip_prefix("said ")?.to_owned())).unwrap_or_default();
     let status = child.0.wait().unwrap();
     strace.0.wait().unwrap();
-    let (calls, threads) = calls(&std::fs::read_to_string(log.path()).unwrap());
-    Some(Ended { status, said, calls, threads })
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    let (calls, threads, hops) = read(&log);
+    if work == Work::Insert && said.starts_with("Move 95 ") {
+        support::skip(what, &said);
+        return None;
+    }
+    Some(Ended { status, said, calls, threads, hops })
 }
 
 /// A process that does not outlive its test.
@@ -103,7 +138,7 @@ impl Drop for Reaped {
 }
 
 /// Attaches strace to a process and waits until it has.
-fn attach(what: &str, pid: u32, inject: &[String], log: &Path) -> Option<Reaped> {
+fn attach(what: &str, pid: u32, inject: &[&String], log: &Path) -> Option<Reaped> {
     let mut command = Command::new("strace");
     command.args(["-f", "-p", &pid.to_string(), "-o"]).arg(log).stderr(Stdio::piped());
     for inject in inject {
@@ -155,21 +190,23 @@ const ABOUT_FILES: [&str; 23] = [
     "unlinkat",
 ];
 
-/// The calls about files that strace has logged of the thread that opened a directory first, from then on, and how many
-/// threads made any.
-fn calls(log: &str) -> (Vec<String>, usize) {
-    let calls: Vec<(&str, &str)> = log
-        .lines()
-        .filter_map(|line| line.split_once(' ').map(|(thread, call)| (thread, call.trim_start())))
-        .filter(|(_, call)| ABOUT_FILES.contains(&name(call)))
-        .collect();
-    let working = calls.iter().filter(|(_, call)| name(call) != "close");
-    let mut threads: Vec<_> = working.map(|(thread, _)| *thread).collect();
+/// What strace has logged: the calls about files of the thread that opened a directory, how many threads made any, and
+/// how often that one dealt with others in between.
+fn read(log: &str) -> (Vec<String>, usize, usize) {
+    let all = log.lines().filter_map(|line| line.split_once(' ').map(|(thread, call)| (thread, call.trim_start())));
+    let about_files = |call: &str| ABOUT_FILES.contains(&name(call));
+    let works = |call: &str| about_files(call) && name(call) != "close";
+    let mut threads: Vec<_> = all.clone().filter(|(_, call)| works(call)).map(|(thread, _)| thread).collect();
+    let worker = all.clone().find(|(_, call)| call.contains("O_DIRECTORY")).map(|(thread, _)| thread);
+    let of_worker: Vec<_> = all.filter(|(thread, _)| Some(*thread) == worker).map(|(_, call)| call).collect();
+    let first = of_worker.iter().position(|call| call.contains("O_DIRECTORY")).unwrap_or_default();
+    let last = of_worker.iter().rposition(|call| works(call)).unwrap_or_default();
+    let between = of_worker.get(first..last).unwrap_or_default();
+    let hops = between.iter().filter(|call| matches!(name(call), "futex" | "write" | "epoll_wait")).count();
     threads.sort_unstable();
     threads.dedup();
-    let worker = calls.iter().find(|(_, call)| call.contains("O_DIRECTORY")).map(|(thread, _)| *thread);
-    let of_worker = calls.iter().filter(|(thread, _)| Some(*thread) == worker);
-    (of_worker.map(|(_, call)| (*call).to_owned()).collect(), threads.len())
+    let calls = of_worker.iter().filter(|call| about_files(call)).map(|call| (*call).to_owned());
+    (calls.collect(), threads.len(), hops)
 }
 
 /// The name of a logged call.

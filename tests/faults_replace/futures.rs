@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use millstream::fs::{Durability, Prepend, Replace, Step, append, replace};
 
+use super::child::{self, Proc, Work};
 use super::{HEADER, NEW, OLD, block_on, fds_beneath, holds, listing, only, with_header};
 
 /// Waits until nothing of a draft is left, for as long as a watchdog allows.
@@ -40,7 +41,7 @@ async fn poll_times(mut work: Pin<&mut impl Future>, polls: usize) -> bool {
 }
 
 fn with_old() -> (tempfile::TempDir, std::path::PathBuf) {
-    super::child::with_old()
+    child::with_old()
 }
 
 #[test]
@@ -108,34 +109,39 @@ fn forgotten_futures_end_by_themselves() {
 }
 
 #[test]
-fn a_prepend_whose_caller_leaves_stops_at_the_next_piece() {
+fn a_prepend_whose_caller_leaves_stops_at_the_next_piece_and_before_the_rename() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
-    let len = 64u64 << 20;
-    std::fs::File::create(&path).unwrap().set_len(len).unwrap();
-    block_on(async {
+    // Of many pieces, and of one, after which there is only the rename to be stopped.
+    for len in [64u64 << 20, 1 << 20] {
+        std::fs::File::create(&path).unwrap().set_len(len).unwrap();
         let told = Arc::new(AtomicUsize::new(0));
-        let (tell, mut first) = tokio::sync::mpsc::channel(1);
-        let (go, wait) = std::sync::mpsc::channel::<()>();
-        let count = Arc::clone(&told);
-        let prepending = Prepend::new(&path).on_progress(move |_, _| {
-            if count.fetch_add(1, Ordering::Relaxed) == 0 {
-                tell.try_send(()).unwrap();
-                wait.recv().unwrap();
-            }
-        });
-        {
-            let mut work = pin!(prepending.run("head"));
-            tokio::select! {
-                done = &mut work => panic!("{done:?}"),
-                _ = first.recv() => {}
-            }
-        }
-        go.send(()).unwrap();
-        settled(dir.path()).await;
+        block_on(left_at_the_first_piece(&path, &told));
         assert_eq!(told.load(Ordering::Relaxed), 1);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), len);
+        only(dir.path(), &["file"]);
+    }
+}
+
+async fn left_at_the_first_piece(path: &Path, told: &Arc<AtomicUsize>) {
+    let (tell, mut first) = tokio::sync::mpsc::channel(1);
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let count = Arc::clone(told);
+    let prepending = Prepend::new(path).durability(Durability::None).on_progress(move |_, _| {
+        if count.fetch_add(1, Ordering::Relaxed) == 0 {
+            tell.try_send(()).unwrap();
+            wait.recv().unwrap();
+        }
     });
-    assert_eq!(std::fs::metadata(&path).unwrap().len(), len);
+    {
+        let mut work = pin!(prepending.run("head"));
+        tokio::select! {
+            done = &mut work => panic!("{done:?}"),
+            _ = first.recv() => {}
+        }
+    }
+    go.send(()).unwrap();
+    settled(path.parent().unwrap()).await;
 }
 
 #[test]
@@ -193,17 +199,24 @@ fn draft_len(dir: &Path) -> usize {
 }
 
 #[test]
+fn a_draft_that_is_abandoned_is_removed_by_another_thread() {
+    // Without /proc drafts have names, so that their removal is a call on its own.
+    let (dir, path) = with_old();
+    let Some(ended) = child::run("an abandoned draft", Work::Abandon, &path, &[], Proc::Missing) else { return };
+    assert_eq!((&*ended.said, ended.threads), ("done", 1), "{ended:?}");
+    assert!(ended.calls.iter().any(|call| call.starts_with("unlinkat")), "{ended:?}");
+    assert!(ended.hops > 0, "two jobs, one that writes and one that removes: {ended:?}");
+    only(dir.path(), &["file"]);
+    holds(&path, &OLD);
+}
+
+#[test]
 fn a_runtime_that_ends_takes_its_drafts_along() {
     let (dir, path) = with_old();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let waiting = path.clone();
     runtime.block_on(async {
-        let (tell, mut told) = tokio::sync::mpsc::channel(1);
-        let stream =
-            stream::iter([Ok::<_, Infallible>(vec![1; 2 << 20])]).chain(stream::poll_fn(move |_: &mut Context<'_>| {
-                let _ = tell.try_send(());
-                Poll::Pending
-            }));
+        let (stream, mut told) = child::unfinished();
         tokio::spawn(Replace::new(waiting).run_stream(stream));
         told.recv().await.unwrap();
         // The first piece was written, and the second one never comes.

@@ -3,13 +3,13 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 
-use super::child::{self, BLOCK, Ended, Work, name};
+use super::child::{self, BLOCK, Ended, Proc, Work, name};
 use super::{NEW, OLD, block_on, holds, listing, only, with_header};
 
 /// Lets `work` be killed before each of its calls. Before each run `prepare` makes the directory, afterwards `check` looks
 /// at it, and gives what it found in a word. Returns those words in the order of the calls.
-fn walk(work: Work, hidden: bool, exists: bool, check: impl Fn(&[u8]) -> &'static str) -> Option<Vec<&'static str>> {
-    let what = format!("{work:?} killed at each call{}", if hidden { ", without /proc" } else { "" });
+fn walk(work: Work, proc: Proc, exists: bool, check: impl Fn(&[u8]) -> &'static str) -> Option<Vec<&'static str>> {
+    let what = format!("{work:?} killed at each call, /proc {proc:?}");
     let run = |inject: &[String]| -> Option<(tempfile::TempDir, Ended)> {
         let (dir, path) = child::with_old();
         if exists {
@@ -17,14 +17,18 @@ fn walk(work: Work, hidden: bool, exists: bool, check: impl Fn(&[u8]) -> &'stati
         } else {
             std::fs::remove_file(&path).unwrap();
         }
-        let ended = child::run(&what, work, &path, inject, hidden)?;
+        let ended = child::run(&what, work, &path, inject, proc)?;
         Some((dir, ended))
     };
     let (_dir, whole) = run(&[])?;
     assert_eq!(whole.said, "done", "{whole:?}");
-    assert_eq!(whole.threads, 1, "all of it is one job: {whole:?}");
+    assert_eq!((whole.threads, whole.hops), (1, 0), "all of it is one job: {whole:?}");
     let mut found = Vec::new();
     for (n, kill) in child::kills(&whole.calls).into_iter().enumerate() {
+        if proc == Proc::Missing && kill.starts_with("newfstatat") {
+            // That it fails is injected already.
+            continue;
+        }
         let (dir, ended) = run(std::slice::from_ref(&kill))?;
         let path = dir.path().join("file");
         assert_eq!(ended.status.signal(), Some(9), "{kill}: {ended:?}");
@@ -81,24 +85,42 @@ fn in_order(found: Option<Vec<&str>>, expected: &[&str]) {
     }
 }
 
+/// What makes the two promises, in the order that does.
+#[test]
+fn the_calls_come_in_the_order_that_the_promises_rest_on() {
+    let order = |work| {
+        let (_dir, path) = child::with_old();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        let ended = child::run("the order of the calls", work, &path, &[], Proc::Mounted)?;
+        let made = ended.calls.iter().position(|call| call.contains("O_TMPFILE")).unwrap();
+        let telling = ["flock", "pwrite64", "copy_file_range", "fchmod", "fsync", "statx", "linkat", "renameat"];
+        let after = ended.calls[made..].iter().map(|call| name(call).to_owned());
+        Some(after.filter(|call| telling.contains(&&**call)).collect::<Vec<_>>().join(" "))
+    };
+    let Some(replace) = order(Work::Replace) else { return };
+    assert_eq!(replace, "flock pwrite64 statx fchmod fsync linkat renameat flock fsync");
+    let prepend = order(Work::Prepend).unwrap();
+    assert_eq!(prepend, "flock pwrite64 copy_file_range statx fchmod fsync statx linkat renameat flock fsync");
+}
+
 #[test]
 fn a_file_is_old_or_new_wherever_its_replacing_is_killed() {
-    in_order(walk(Work::Replace, false, true, is_one_of(&OLD, &NEW)), &["old", "left", "new"]);
+    in_order(walk(Work::Replace, Proc::Mounted, true, is_one_of(&OLD, &NEW)), &["old", "left", "new"]);
 }
 
 #[test]
 fn a_new_file_is_whole_or_not_there() {
-    in_order(walk(Work::Replace, false, false, is_one_of(&NEW, &NEW)), &["none", "left", "old"]);
+    in_order(walk(Work::Replace, Proc::Mounted, false, is_one_of(&[], &NEW)), &["none", "left", "new"]);
 }
 
 #[test]
 fn a_file_is_old_or_new_where_drafts_must_have_names() {
-    in_order(walk(Work::Replace, true, true, is_one_of(&OLD, &NEW)), &["old", "left", "new"]);
+    in_order(walk(Work::Replace, Proc::Missing, true, is_one_of(&OLD, &NEW)), &["old", "left", "new"]);
 }
 
 #[test]
 fn a_file_is_old_or_new_wherever_its_prepending_is_killed() {
-    in_order(walk(Work::Prepend, false, true, is_one_of(&OLD, &with_header())), &["old", "left", "new"]);
+    in_order(walk(Work::Prepend, Proc::Mounted, true, is_one_of(&OLD, &with_header())), &["old", "left", "new"]);
 }
 
 #[test]
@@ -106,6 +128,6 @@ fn inserting_never_loses_what_was_there() {
     let with = |fill: u8| [&[fill; BLOCK][..], &OLD].concat();
     let (zeros, new) = (with(0), with(b'h'));
     let check = is_one_of(&OLD, &new);
-    let found = walk(Work::Insert, false, true, |bytes| if bytes == zeros { "zeros" } else { check(bytes) });
+    let found = walk(Work::Insert, Proc::Mounted, true, |bytes| if bytes == zeros { "zeros" } else { check(bytes) });
     in_order(found, &["old", "zeros", "new"]);
 }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use millstream::fs::{Durability, Replace};
+use millstream::fs::{Append, Durability, Prepend, Replace, Strategy, append};
 
-use super::child::{self, Work, name};
+use super::child::{self, Proc, Work, name};
 use super::mounts::{Cut, Mount};
-use super::{NEW, OLD, block_on, holds, listing, with_header};
+use super::{HEADER, NEW, OLD, block_on, holds, listing, with_header};
 
 const CUTS: [Cut; 2] = [Cut::LogFlushed, Cut::LogLost];
 
@@ -27,14 +27,14 @@ fn restore(disk: &Mount) {
     rustix::fs::syncfs(std::fs::File::open(disk.path()).unwrap()).unwrap();
 }
 
-/// What the file is after a power cut: old, new, or something that must never be.
+/// What the file is after a power cut: old, new, or something that must never be. Always there.
 fn found(path: &Path, new: &[u8]) -> &'static str {
     match std::fs::read(path) {
         Ok(bytes) if bytes == *OLD => "old",
         Ok(bytes) if bytes == new => "new",
         Ok(bytes) if bytes.is_empty() => "empty",
         Ok(_) => "mixed",
-        Err(_) => "gone",
+        Err(e) => panic!("{}: {e}", path.display()),
     }
 }
 
@@ -54,7 +54,7 @@ fn after_ok(disk: &Mount, durability: Durability) -> [&'static str; 2] {
 fn before_ok(disk: &Mount, what: &str, work: Work) {
     let path = disk.path().join("file");
     let new = if work == Work::Replace { NEW.clone() } else { with_header() };
-    let Some(whole) = child::run(what, work, &path, &[], false) else { return };
+    let Some(whole) = child::run(what, work, &path, &[], Proc::Mounted) else { return };
     let made = whole.calls.iter().position(|call| call.contains("O_TMPFILE")).unwrap();
     let mut all = Vec::new();
     for (n, kill) in child::kills(&whole.calls).into_iter().enumerate().skip(made + 1) {
@@ -64,7 +64,7 @@ fn before_ok(disk: &Mount, what: &str, work: Work) {
         }
         for cut in CUTS {
             restore(disk);
-            child::run(what, work, &path, std::slice::from_ref(&kill), false).unwrap();
+            child::run(what, work, &path, std::slice::from_ref(&kill), Proc::Mounted).unwrap();
             disk.cut_power(cut);
             let word = found(&path, &new);
             assert!(matches!(word, "old" | "new"), "{kill}, {cut:?}: {word}");
@@ -104,6 +104,35 @@ fn a_power_cut_leaves_old_or_new_without_auto_da_alloc() {
 #[test]
 fn a_power_cut_leaves_old_or_new_with_writeback() {
     survives("data=writeback");
+}
+
+#[test]
+fn what_was_changed_in_place_or_appended_is_there_after_ok() {
+    let Some(disk) = disk("a power cut after changes in place", "defaults") else { return };
+    let (path, made) = (disk.path().join("file"), disk.path().join("made"));
+    let head = HEADER.len() as u64;
+    let overwritten = [&HEADER[..], &OLD[HEADER.len()..]].concat();
+    let blocks = vec![b'h'; 4096];
+    for durability in [Durability::None, Durability::Data, Durability::Full] {
+        let expect = if durability == Durability::None { "old" } else { "new" };
+        let work = |strategy| Prepend::new(&path).strategy(strategy).durability(durability);
+        restore(&disk);
+        block_on(work(Strategy::InPlace { reserved: head }).run(HEADER.clone())).unwrap();
+        disk.cut_power(Cut::LogLost);
+        assert_eq!(found(&path, &overwritten), expect, "in place, {durability:?}");
+        restore(&disk);
+        block_on(work(Strategy::InsertRange).run(blocks.clone())).unwrap();
+        disk.cut_power(Cut::LogLost);
+        assert_eq!(found(&path, &[&blocks[..], &OLD].concat()), expect, "inserted, {durability:?}");
+        restore(&disk);
+        block_on(Append::new(&path).durability(durability).run(HEADER.clone())).unwrap();
+        disk.cut_power(Cut::LogLost);
+        assert_eq!(found(&path, &[&OLD[..], &HEADER].concat()), expect, "appended, {durability:?}");
+    }
+    restore(&disk);
+    block_on(append(&made, HEADER.clone())).unwrap();
+    disk.cut_power(Cut::LogLost);
+    holds(&made, &HEADER);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::path::Path;
 use millstream::fs::{Append, Durability, Error, Keep, Prepend, Replace, Step, append, replace};
 use rustix::fs::{CWD, Mode, XattrFlags, chownat, mkfifoat};
 
+use super::child::{self, Proc, Work};
 use super::support::skip;
 use super::{HEADER, NEW, OLD, block_on, holds, listing, only, with_header};
 
@@ -134,9 +135,26 @@ fn what_is_planted_at_the_names_of_drafts_is_neither_written_nor_followed() {
     holds(&path, &OLD);
     holds(&dir.path().join("victim"), b"precious");
     assert_eq!(listing(dir.path()).len(), 10);
-    drop(living);
+    living.unlock().unwrap();
     block_on(replace(&path, NEW.clone())).unwrap();
     assert!(!planted(4).exists());
+}
+
+#[test]
+fn what_is_planted_is_not_followed_where_drafts_must_have_names() {
+    let (dir, path) = child::with_old();
+    std::fs::write(dir.path().join("victim"), "precious").unwrap();
+    for n in 0..8 {
+        symlink(["victim", "nowhere"][n % 2], dir.path().join(format!(".file.millstream-{n}"))).unwrap();
+    }
+    let before = listing(dir.path());
+    let Some(ended) = child::run("planted names, without /proc", Work::Replace, &path, &[], Proc::Missing) else {
+        return;
+    };
+    assert_eq!(ended.said, "done");
+    holds(&path, &NEW);
+    holds(&dir.path().join("victim"), b"precious");
+    assert_eq!(listing(dir.path()), before);
 }
 
 #[test]
