@@ -89,6 +89,16 @@ async fn all(path: PathBuf, leave: fn(Any)) -> usize {
     left
 }
 
+/// Drops writers with nothing, with 1000 bytes, and with bytes that were written.
+async fn unflushed(path: PathBuf) {
+    let file = OpenOptions::new().write(true).open(&path).await.unwrap();
+    let (empty, mut unflushed, mut flushed) = (file.writer(), file.writer(), file.writer());
+    unflushed.write_all(&noise(1000)).await.unwrap();
+    flushed.write_all(&noise(1000)).await.unwrap();
+    flushed.flush().await.unwrap();
+    drop((empty, unflushed, flushed));
+}
+
 #[test]
 fn nothing_is_left_of_futures_that_are() {
     watched(|| {
@@ -110,6 +120,11 @@ fn nothing_is_left_of_futures_that_are() {
                 assert_eq!(after.ring_submissions, after.ring_completions, "{after}");
                 assert_eq!((after.ring_strays, after.ring_leaks), (0, 0), "{after}");
             }
+        }
+        for (io, registered) in WAYS {
+            let counted = Snapshot::now();
+            on_way(Flavour::CurrentThread, io, registered, unflushed(path.clone()));
+            assert_eq!(Snapshot::now().since(&counted).bytes_lost, 1000, "{io}: what a dropped writer had accepted");
         }
         for flavour in Flavour::BOTH {
             for (io, registered) in WAYS {

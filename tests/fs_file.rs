@@ -10,6 +10,7 @@ use millstream::fs::{Error, File, OpenOptions, Root, Step};
 use millstream::runtime::Io;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
 mod support;
 use support::noise;
@@ -349,6 +350,27 @@ fn beneath_a_root_there_are_only_regular_files() {
         for (path, errno) in [("sub", Errno::ISDIR), ("../file", Errno::XDEV), ("none", Errno::NOENT)] {
             let error = root.open_file(Path::new(path)).await.unwrap_err();
             assert_eq!(told(&error), (Step::Open, Path::new(path), Some(errno)));
+        }
+    });
+}
+
+#[test]
+fn whoever_reads_what_is_in_memory_lets_others_run() {
+    on_every_way(|_| async {
+        let (file, _) = file().await;
+        file.write_at(0, noise(100_000)).await.unwrap();
+        let mut reader = file.reader();
+        for by_offset in [true, false] {
+            let other = tokio::spawn(async {});
+            while !other.is_finished() {
+                match by_offset {
+                    true => drop(file.read_at(0, 4096).await.unwrap()),
+                    false => {
+                        reader.rewind().await.unwrap();
+                        reader.read_exact(&mut [0; 4096]).await.unwrap();
+                    }
+                }
+            }
         }
     });
 }

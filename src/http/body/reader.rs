@@ -270,6 +270,8 @@ mod tests {
             let frame = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await?;
             assert!(frame[..] == bytes[at..at + frame.len()], "wrong bytes at {at}");
             assert_eq!(range.start as usize, at + frame.len());
+            let ahead = reader.ahead.end().map_or(0, |end| end - range.start);
+            assert!(ahead <= 2 * CHUNK && (ahead == 0 || reader.job.is_none()), "{ahead} bytes ahead");
             frames.push(frame.len());
         }
         assert!(reader.job.is_none() && reader.ahead.is_empty(), "something was brought that nobody asked for");
