@@ -50,7 +50,7 @@ pub use file::File;
 pub use keep::Keep;
 pub use options::OpenOptions;
 pub use prepend::{Prepend, Prepended, Strategy, prepend};
-pub use reader::Reader;
+pub use reader::{Chunks, Reader};
 pub use replace::{Replace, replace};
 pub use root::{Opened, Root};
 pub use status::Status;
