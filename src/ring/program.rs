@@ -96,6 +96,13 @@ impl Program {
         self.steps.push(Step::new(Box::new(op)));
     }
 
+    /// Appends a step that may run also if the one before it has failed: nobody looks at what becomes of it.
+    pub(crate) fn push_last(&mut self, op: impl Operation) {
+        let mut step = Step::new(Box::new(op));
+        step.is_last = true;
+        self.steps.push(step);
+    }
+
     /// Announces that the next step opens a file; gives its number for [`super::op::Target::Opened`].
     pub(crate) fn open_next(&mut self) -> usize {
         self.opens += 1;
@@ -173,15 +180,20 @@ impl Program {
         self.steps.iter().filter(|step| step.outcome.is_none()).map(|step| step.op.code())
     }
 
-    /// Steps to hand over together: what is still to be done, up to one that waits for a descriptor.
+    /// Steps to hand over together: what is still to be done, up to one behind which the kernel goes on when it must not.
     fn todo(&self) -> Vec<usize> {
         let mut todo = Vec::with_capacity(self.steps.len());
+        let mut may_go_on = true;
         for (n, step) in self.steps.iter().enumerate().filter(|(_, step)| step.outcome.is_none()) {
+            if !may_go_on && !step.is_last {
+                break;
+            }
             todo.push(n);
-            // What is linked behind it would run once the descriptor is ready.
+            // A descriptor that is ready is not yet a step that is done.
             if step.is_waiting() {
                 break;
             }
+            may_go_on &= step.link == Link::Hard || step.op.stops_links();
         }
         todo
     }

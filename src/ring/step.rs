@@ -18,8 +18,10 @@ const LIMIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// How long a blocking job waits before it looks whether anybody still wants it.
 const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) const CANCELED: i32 = Errno::CANCELED.raw_os_error();
+/// `ERESTARTSYS`, the kernel's own name for an interrupted call, which `IORING_OP_SPLICE` lets out.
+const RESTART: i32 = 512;
 /// After these a step may be tried again.
-const AGAIN: [i32; 3] = [CANCELED, Errno::INTR.raw_os_error(), Errno::AGAIN.raw_os_error()];
+const AGAIN: [i32; 4] = [CANCELED, Errno::INTR.raw_os_error(), Errno::AGAIN.raw_os_error(), RESTART];
 /// The answers of a time limit that has expired.
 const EXPIRED: [i32; 2] = [Errno::TIME.raw_os_error(), Errno::ALREADY.raw_os_error()];
 /// These may mean that only the ring does not do it.
@@ -41,6 +43,8 @@ pub(super) struct Step {
     /// Between this step and the next.
     pub(super) link: Link,
     pub(super) limit: Option<Limit>,
+    /// It may run whatever became of the one before it, and only such come behind it.
+    pub(super) is_last: bool,
     /// Completions the kernel still owes: of the step, and of its time limit.
     pub(super) owed: u8,
     pub(super) result: Option<Result<u32, i32>>,
@@ -81,7 +85,17 @@ impl Limit {
 impl Step {
     /// A step that is linked softly to the next.
     pub(super) fn new(op: Box<dyn Operation>) -> Self {
-        Self { op, link: Link::Soft, limit: None, owed: 0, result: None, timed_out: false, waits: 0, outcome: None }
+        Self {
+            op,
+            link: Link::Soft,
+            limit: None,
+            is_last: false,
+            owed: 0,
+            result: None,
+            timed_out: false,
+            waits: 0,
+            outcome: None,
+        }
     }
 
     /// Whether a descriptor is waited for before the step is tried again.

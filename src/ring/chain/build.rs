@@ -22,8 +22,8 @@ use super::super::program::{Link, Program};
 use super::report::{Error, Said, Steps};
 use super::{OpenOptions, Report};
 
-/// Steps on files that run in order, handed over as one piece: by io_uring in one submission, or by plain system calls in
-/// one job on the blocking pool. The outcomes are the same.
+/// Steps on files that run in order without coming back in between: by io_uring, together with the chains of other tasks,
+/// or by plain system calls in one job on the blocking pool. The outcomes are the same.
 ///
 /// ```text
 ///  Chain::new()            any number of tasks                       once per turn
@@ -37,6 +37,10 @@ use super::{OpenOptions, Report};
 /// A step begins when the one before it was done in full, unless that one is marked by [`regardless`](Self::regardless).
 /// One that moved a part of its bytes goes on with the rest; what ends it early is the end of a file, an error or its
 /// [`timeout`](Self::timeout). Steps behind one that was not done in full are skipped.
+///
+/// By ring the steps are linked, so that the kernel goes from one to the next by itself. Behind `sync`, `allocate` and the
+/// steps on names it would go on also if they fail (Linux 5.19 to 6.18 at least), so what follows them is handed over once
+/// they are done: the chain in the picture takes two submissions.
 ///
 /// [`open`](Self::open) and [`on`](Self::on) say which file the steps behind them work on, [`at`](Self::at) where their
 /// relative paths start. Files that the chain opens are never descriptors of this process where it goes by ring; they are
@@ -120,7 +124,7 @@ impl Chain {
     }
 
     /// The steps behind this work on an open file, which stays open: a file, a directory (to [`sync`](Self::sync) names),
-    /// a pipe or a socket. It makes no difference whether it is in non-blocking mode.
+    /// a pipe or a socket. Steps wait for these also in non-blocking mode.
     pub fn on<F: AsFd + Send + Sync + 'static>(mut self, file: Arc<F>) -> Self {
         let name = format!("descriptor {}", file.as_fd().as_raw_fd()).into();
         self.file = Some(Current { target: file.into(), name });
@@ -195,7 +199,7 @@ impl Chain {
     }
 
     /// Moves `len` bytes from the file to `to` without copying them through this process; fewer only at the end of the
-    /// file. One of the two must be a pipe. By ring a kernel thread does it.
+    /// file. One of the two must be a pipe, and a socket must be in non-blocking mode. By ring a kernel thread does it.
     /// [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html)
     pub fn splice_to<F: AsFd + Send + Sync + 'static>(self, to: Arc<F>, len: usize) -> Self {
         self.with_file("splice", len, |file| Splice::new((file, None), (to.into(), None), len))
@@ -258,8 +262,8 @@ impl Chain {
     }
 
     /// The last step fails with `ETIMEDOUT` if it is not done in time, counted from its beginning. What a pipe or socket
-    /// has taken by then, it keeps. Work on a disk that was begun is not interrupted, nor is opening a FIFO on the
-    /// blocking pool. By ring a step may get its time twice if a part of it was done.
+    /// has taken by then, it keeps. Work on a disk that was begun is not interrupted, nor is opening a FIFO. By ring a step
+    /// may get its time twice if a part of it was done.
     pub fn timeout(self, limit: Duration) -> Self {
         let mut chain = self.needs_a_step();
         chain.program.set_limit(limit);
@@ -315,7 +319,7 @@ impl Chain {
             let report = Report::of_none(&steps);
             return Err(Error::at(step, &steps, cause, report));
         }
-        self.open.into_iter().for_each(|n| self.program.push(Close::of_program(n)));
+        self.open.into_iter().for_each(|n| self.program.push_last(Close::of_program(n)));
         Ok((self.program, steps))
     }
 }

@@ -54,6 +54,15 @@ pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
         [None, None]
     }
 
+    /// Whether the kernel keeps what is linked behind it from running if it fails or is short.
+    ///
+    /// For many operations it does not: they report their error and forget to fail the link. So it is on Linux 6.18 with
+    /// fsync, fallocate, statx, rename, unlink and link, whatever io_uring_enter(2) says, and their sources have read so
+    /// since 5.19. Behind those a submission ends.
+    fn stops_links(&self) -> bool {
+        false
+    }
+
     /// What it does to the files of the program.
     fn file(&self) -> FileUse {
         FileUse::None

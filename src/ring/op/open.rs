@@ -84,6 +84,10 @@ impl Operation for Open {
         opcode::OpenAt2::CODE
     }
 
+    fn stops_links(&self) -> bool {
+        true
+    }
+
     fn entry(&mut self, files: &Files) -> Entry {
         let (flags, mode, resolve) = self.how.raw(self.place.is_some());
         self.raw = OpenHow::new().flags(flags).mode(mode).resolve(resolve);
@@ -152,6 +156,10 @@ impl Close {
 impl Operation for Close {
     fn code(&self) -> u8 {
         opcode::Close::CODE
+    }
+
+    fn stops_links(&self) -> bool {
+        true
     }
 
     fn entry(&mut self, files: &Files) -> Entry {

@@ -39,6 +39,10 @@ impl Operation for Nop {
         opcode::Nop::CODE
     }
 
+    fn stops_links(&self) -> bool {
+        true
+    }
+
     fn entry(&mut self, _: &Files) -> Entry {
         opcode::Nop::new().build()
     }
@@ -87,6 +91,10 @@ impl Read {
 impl Operation for Read {
     fn code(&self) -> u8 {
         opcode::Read::CODE
+    }
+
+    fn stops_links(&self) -> bool {
+        true
     }
 
     fn entry(&mut self, files: &Files) -> Entry {
@@ -154,6 +162,10 @@ impl Write {
 impl Operation for Write {
     fn code(&self) -> u8 {
         opcode::Write::CODE
+    }
+
+    fn stops_links(&self) -> bool {
+        true
     }
 
     fn entry(&mut self, files: &Files) -> Entry {

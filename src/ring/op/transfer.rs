@@ -6,6 +6,7 @@ use bytes::Bytes;
 use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
 use rustix::event::PollFlags;
+use rustix::pipe::SpliceFlags;
 
 use super::rw::piece;
 use super::{Files, Operation, Progress, Target, Waits};
@@ -17,8 +18,10 @@ const NO_OFFSET: i64 = -1;
 /// One side of a [`Splice`]: a descriptor, and where in it; without an offset at its position, as pipes and sockets need.
 pub(crate) type Side = (Target, Option<u64>);
 
-/// Moves `len` bytes from one descriptor to another, one of them a pipe; fewer only at the end of the source. By ring it
-/// always goes by a kernel thread.
+/// Moves `len` bytes from one descriptor to another, one of them a pipe; fewer only at the end of the source.
+///
+/// By ring it always goes by a kernel thread, which must not wait for a pipe: there are few of them, and a time limit does
+/// not begin until the thread comes back (Linux 6.15 and later). So it is asked not to wait, and the pipe is polled.
 #[derive(Debug)]
 pub(crate) struct Splice {
     from: Side,
@@ -42,6 +45,10 @@ impl Operation for Splice {
         opcode::Splice::CODE
     }
 
+    fn stops_links(&self) -> bool {
+        true
+    }
+
     fn entry(&mut self, files: &Files) -> Entry {
         let offset = |side| self.at(side).map_or(NO_OFFSET, u64::cast_signed);
         let (from_at, to_at) = (offset(&self.from), offset(&self.to));
@@ -51,7 +58,7 @@ impl Operation for Splice {
             Target::Opened(n) => opcode::Splice::new(types::Fixed(files.slot(*n)), from_at, to, to_at, len),
             from => opcode::Splice::new(from.in_ring(files).0, from_at, to, to_at, len),
         };
-        splice.build().flags(flags)
+        splice.flags(SpliceFlags::NONBLOCK.bits()).build().flags(flags)
     }
 
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {
@@ -95,6 +102,10 @@ impl Send {
 impl Operation for Send {
     fn code(&self) -> u8 {
         opcode::Send::CODE
+    }
+
+    fn stops_links(&self) -> bool {
+        true
     }
 
     fn entry(&mut self, files: &Files) -> Entry {
