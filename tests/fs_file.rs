@@ -16,11 +16,9 @@ use support::noise;
 use support::ways::{cool, on_every_way};
 
 /// What was done, to what, and the number of the error.
-fn told(error: &io::Error) -> (Step, &Path, Option<Errno>) {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).expect("an error of ours");
-    assert_eq!(error.kind(), inner.kind());
-    assert!(error.to_string().starts_with(&format!("{}: {}: ", inner.path().display(), inner.step())), "{error}");
-    (inner.step(), inner.path(), inner.raw_os_error().map(Errno::from_raw_os_error))
+fn told(error: &Error) -> (Step, &Path, Option<Errno>) {
+    assert!(error.to_string().starts_with(&format!("{}: {}: ", error.path().display(), error.step())), "{error}");
+    (error.step(), error.path(), error.raw_os_error().map(Errno::from_raw_os_error))
 }
 
 fn dir() -> (tempfile::TempDir, PathBuf) {
