@@ -82,7 +82,7 @@ pub mod runtime {
 /// Several operations on files as one piece of work.
 pub mod chain {
     pub use crate::ring::Outcome;
-    pub use crate::ring::chain::{Chain, Error, Report, Way};
+    pub use crate::ring::chain::{Chain, Error, OpenOptions, Report, Way};
 }
 
 pub use ring::{Chain, Outcome};

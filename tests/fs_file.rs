@@ -1,6 +1,5 @@
 //! Files by offsets: the same on every way and on both kinds of runtime.
 
-use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -181,7 +180,7 @@ fn errors_name_the_step_and_the_path_and_keep_the_number() {
         let (dir, path) = dir();
         std::fs::write(&path, "bytes").unwrap();
         let file = File::open(&path).await.unwrap();
-        let error = |result: io::Result<()>| result.unwrap_err();
+        let error = |result: Result<(), Error>| result.unwrap_err();
         for (error, step, errno) in [
             (error(file.write_at(0, "x").await), Step::Write, Errno::BADF),
             (error(file.writev(0, [Bytes::from_static(b"x")]).await), Step::Write, Errno::BADF),
