@@ -118,6 +118,7 @@ fn nothing_is_left_of_futures_that_are() {
         for flavour in Flavour::BOTH {
             for (io, registered) in WAYS {
                 let (before, counted) = (descriptors(), Snapshot::now());
+                #[expect(clippy::disallowed_methods, reason = "this is what is tested")]
                 let left = on_way(flavour, io, registered, all(path.clone(), std::mem::forget));
                 let after = Snapshot::now().since(&counted);
                 // A forgotten future keeps what it has: the file it was given or has opened, and the runtime's own.
