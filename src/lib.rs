@@ -79,7 +79,13 @@ pub mod runtime {
     pub use crate::turn::{DriverBuilder, DriverInfo, Io, RuntimeBuilderExt, driver_info};
 }
 
-pub use ring::Outcome;
+/// Several operations on files as one piece of work.
+pub mod chain {
+    pub use crate::ring::Outcome;
+    pub use crate::ring::chain::{Chain, Error, OpenOptions, Report, Way};
+}
+
+pub use ring::{Chain, Outcome};
 
 pub use kernel::caps::{Capabilities, Support};
 

@@ -4,7 +4,6 @@
 
 use std::fs::File;
 use std::future::ready;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hyper::Response;
@@ -13,17 +12,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
 
 mod support;
+use support::child;
 use support::http::{Flavour, Raw, boxed, start, watched};
 
 /// From the moment a descriptor is free.
 const SOON: Duration = Duration::from_secs(1);
 
-const CHILD: &str = "MILLSTREAM_TEST_OUT_OF_DESCRIPTORS";
 const NAME: &str = "a_listener_out_of_descriptors_serves_after_one_close";
 
 #[test]
 fn a_listener_out_of_descriptors_serves_after_one_close() {
-    if std::env::var_os(CHILD).is_some() {
+    if child::told().is_some() {
         return watched(|| {
             for flavour in Flavour::BOTH {
                 println!("on {flavour:?}");
@@ -31,15 +30,7 @@ fn a_listener_out_of_descriptors_serves_after_one_close() {
             }
         });
     }
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", NAME, "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
-    assert!(child.status.success(), "{stdout}\n{stderr}");
-    assert!(stdout.contains("1 passed"), "{stdout}");
-    println!("{stdout}");
+    child::run(&mut child::command(NAME, ""));
 }
 
 fn hello() -> Response<support::http::AnyBody> {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
 use millstream::http::Files;
@@ -15,10 +15,9 @@ use tokio::net::TcpSocket;
 
 mod support;
 use support::http::{Flavour, Raw, ask, pages, start, watched};
-use support::lacks;
+use support::{child, lacks};
 
 const DIR: &str = "MILLSTREAM_TEST_SERVED_DIR";
-const FLAVOUR: &str = "MILLSTREAM_TEST_FLAVOUR";
 const NAME: &str = "a_download_of_100_mib_costs_the_server_less_than_8";
 
 const MIB: usize = 1 << 20;
@@ -33,8 +32,8 @@ fn a_download_of_100_mib_costs_the_server_less_than_8() {
     if lacks("sendfile") {
         return;
     }
-    if let Some(dir) = std::env::var_os(DIR) {
-        return serve(Path::new(&dir), std::env::var(FLAVOUR).unwrap().parse().unwrap());
+    if let Some(flavour) = child::told() {
+        return serve(Path::new(&std::env::var_os(DIR).unwrap()), flavour.parse().unwrap());
     }
     watched(|| {
         let dir = tempfile::tempdir().unwrap();
@@ -85,10 +84,8 @@ struct Server {
 
 impl Server {
     fn start(dir: &Path, flavour: usize) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", NAME, "--nocapture"])
+        let mut child = child::command(NAME, &flavour.to_string())
             .env(DIR, dir)
-            .env(FLAVOUR, flavour.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 mod support;
 use support::http::{Raw, ask, h2, on_both, start, whole};
+use support::skip;
 
 const SECRET: &str = "the secret outside";
 
@@ -33,7 +34,9 @@ fn tree() -> TempDir {
     drop(UnixListener::bind(public.join("socket")).unwrap());
     match mknodat(CWD, public.join("zero"), FileType::CharacterDevice, Mode::RUSR, makedev(1, 5)) {
         Ok(()) => {}
-        Err(Errno::PERM) => eprintln!("skipped: only root may make a device; /zero is a name for nothing here"),
+        Err(Errno::PERM) => {
+            skip("a device among the files", "only root may make one; /zero is a name for nothing here")
+        }
         Err(e) => panic!("{e}"),
     }
     dir

@@ -1,6 +1,5 @@
 //! Files by offsets: the same on every way and on both kinds of runtime.
 
-use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -17,11 +16,9 @@ use support::noise;
 use support::ways::{cool, on_every_way};
 
 /// What was done, to what, and the number of the error.
-fn told(error: &io::Error) -> (Step, &Path, Option<Errno>) {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).expect("an error of ours");
-    assert_eq!(error.kind(), inner.kind());
-    assert!(error.to_string().starts_with(&format!("{}: {}: ", inner.path().display(), inner.step())), "{error}");
-    (inner.step(), inner.path(), inner.raw_os_error().map(Errno::from_raw_os_error))
+fn told(error: &Error) -> (Step, &Path, Option<Errno>) {
+    assert!(error.to_string().starts_with(&format!("{}: {}: ", error.path().display(), error.step())), "{error}");
+    (error.step(), error.path(), error.raw_os_error().map(Errno::from_raw_os_error))
 }
 
 fn dir() -> (tempfile::TempDir, PathBuf) {
@@ -184,7 +181,7 @@ fn errors_name_the_step_and_the_path_and_keep_the_number() {
         let (dir, path) = dir();
         std::fs::write(&path, "bytes").unwrap();
         let file = File::open(&path).await.unwrap();
-        let error = |result: io::Result<()>| result.unwrap_err();
+        let error = |result: Result<(), Error>| result.unwrap_err();
         for (error, step, errno) in [
             (error(file.write_at(0, "x").await), Step::Write, Errno::BADF),
             (error(file.writev(0, [Bytes::from_static(b"x")]).await), Step::Write, Errno::BADF),

@@ -18,11 +18,15 @@
 //!
 //! hyper polls a body only while it has room to write, so a slow reader stops its body by itself; nothing here buffers
 //! without a bound.
+//!
+//! For relays that move messages as bytes, without hyper, there is [`head`].
 
 mod adapter;
 mod body;
 mod files;
 mod serve;
+
+pub mod head;
 
 pub use body::{Batch, FileBody, OpenFile};
 pub use files::{Files, FilesBuilder, FilesFuture};

@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 /// How a path is opened: the `open_how` of [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html). What is
@@ -25,6 +25,17 @@ impl How {
         let creates = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
         let mode = if creates { mode & Mode::from_raw_mode(0o7777) } else { Mode::empty() };
         Self { flags: flags | OFlags::CLOEXEC, mode, resolve }
+    }
+
+    /// The same with more flags.
+    pub(crate) fn and(self, flags: OFlags, resolve: ResolveFlags) -> Self {
+        Self { flags: self.flags | flags, resolve: self.resolve | resolve, ..self }
+    }
+
+    /// Whether it does more than opening what is there: then it may have to wait for the disk, whatever is in memory.
+    pub(crate) fn may_wait(&self) -> bool {
+        let harmless = OFlags::ACCMODE | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        !(self.flags - harmless).is_empty()
     }
 
     /// Flags, mode and resolution as numbers. `into_table` leaves out what the kernel refuses for the file table of a
@@ -52,4 +63,27 @@ pub(crate) fn close_blocking(fd: OwnedFd) -> io::Result<()> {
         Ok(()) | Err(Errno::INTR) => Ok(()),
         Err(e) => Err(e.into()),
     }
+}
+
+/// Renames, [renameat2(2)](https://man7.org/linux/man-pages/man2/rename.2.html).
+pub(crate) fn rename_blocking(
+    (from_dir, from): (BorrowedFd<'_>, &CStr),
+    (to_dir, to): (BorrowedFd<'_>, &CStr),
+    flags: RenameFlags,
+) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::renameat_with(from_dir, from, to_dir, to, flags))?)
+}
+
+/// Removes a name of a file, [unlinkat(2)](https://man7.org/linux/man-pages/man2/unlink.2.html).
+pub(crate) fn unlink_blocking(dir: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::unlinkat(dir, path, AtFlags::empty()))?)
+}
+
+/// Gives a file another name, [linkat(2)](https://man7.org/linux/man-pages/man2/link.2.html). A symbolic link gets the
+/// name itself.
+pub(crate) fn link_blocking(
+    (from_dir, from): (BorrowedFd<'_>, &CStr),
+    (to_dir, to): (BorrowedFd<'_>, &CStr),
+) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::linkat(from_dir, from, to_dir, to, AtFlags::empty()))?)
 }

@@ -82,6 +82,9 @@ counters! {
     RingStrays => ring_strays,
     /// Operations that the kernel refused by ring and did by plain call, which is used from then on.
     RingDemotions => ring_demotions,
+    /// Rings that could not be made: operations of their threads go to the blocking pool. The reason is in
+    /// `runtime::driver_info`.
+    RingsRefused => rings_refused,
     /// Rings that were given up while they were in use, or because their runtime ended.
     RingsClosed => rings_closed,
     /// Programs whose memory was leaked because the kernel never said that it had finished with it.

@@ -55,3 +55,62 @@ pub(super) fn by_ring(program: Program, registered: bool) -> Option<Program> {
         }
     }
 }
+
+/// For every operation: the kernel, or the end of a submission, keeps what is behind it from running.
+#[test]
+fn whatever_fails_nothing_runs_behind_it() {
+    use super::op::open::{Close, Dir, Open};
+    use super::op::path::{Link, Rename, Unlink};
+    use super::op::rw::{Nop, Read, Write};
+    use super::op::stat::Stat;
+    use super::op::sync::{Allocate, Sync};
+    use super::op::transfer::{Send, Splice};
+    use super::op::vectored::{ReadVectored, WriteVectored};
+    use super::op::{Operation, Target};
+    use crate::kernel::path::How;
+    use bytes::Bytes;
+    use rustix::fs::{FallocateFlags, Mode, OFlags, RenameFlags, ResolveFlags};
+    use std::fs::File;
+
+    fn fails<T: Operation>(make: impl Fn() -> T) {
+        let programs = both_ways(|| {
+            let mut program = Program::new();
+            // Some are about a file that is never opened.
+            program.open_next();
+            program.push(make());
+            program.push(Nop);
+            program.push(Nop);
+            program
+        });
+        for program in programs {
+            let outcomes = [0, 1, 2].map(|step| program.outcome(step));
+            assert!(matches!(outcomes, [Outcome::Failed(_), Outcome::Skipped, Outcome::Skipped]), "{program:?}");
+        }
+    }
+    let missing = || (Dir::default(), c"/no/such/file".to_owned());
+    let null =
+        |write: bool| Target::from(Arc::new(File::options().read(!write).write(write).open("/dev/null").unwrap()));
+    let pipe = || Target::from(Arc::new(rustix::pipe::pipe().unwrap().0));
+    let path_only = || {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        Target::from(Arc::new(rustix::fs::open("/dev/null", flags, Mode::empty()).unwrap()))
+    };
+    let how = How::new(OFlags::RDONLY, Mode::empty(), ResolveFlags::empty());
+    let bytes = || Bytes::from_static(b"bytes");
+    fails(|| Open::new(missing().0, missing().1, how));
+    fails(|| Close::of_program(0));
+    fails(|| Read::new(null(true), 0, 10));
+    fails(|| Read::next(null(true), 10));
+    fails(|| Write::new(null(false), 0, bytes()));
+    fails(|| Write::next(null(false), bytes()));
+    fails(|| ReadVectored::new(null(true), 0, &[1, 2]));
+    fails(|| WriteVectored::new(null(false), 0, vec![bytes(), bytes()]));
+    fails(|| Sync::new(path_only(), false));
+    fails(|| Allocate::new(pipe(), FallocateFlags::empty(), 0, 1));
+    fails(|| Stat::new(Target::Opened(0)));
+    fails(|| Rename::new(missing(), missing(), RenameFlags::empty()));
+    fails(|| Unlink::new(missing()));
+    fails(|| Link::new(missing(), missing()));
+    fails(|| Splice::new((null(true), None), (null(false), None), 10));
+    fails(|| Send::new(pipe(), bytes()));
+}

@@ -1,8 +1,10 @@
 //! io_uring: many operations of many tasks handed to the kernel together.
 //!
 //! ```text
+//!  chain     programs as users build them
 //!  op        what can be asked for, each request with everything it touches
 //!  program   operations in order, linked; what became of each; the same by plain calls
+//!  step      one of them, until it is done
 //!  slots     programs by key: who owns them, who waits for them
 //!  queue     what futures and driver share: programs to submit, to cancel, in flight
 //!  driver    queue ─▶ ring ─▶ completions ─▶ wakers; shut-down
@@ -16,6 +18,7 @@
 //! submission until the last completion, whatever happens to the future that waits for it.
 
 pub(crate) mod buffers;
+pub(crate) mod chain;
 pub(crate) mod driver;
 pub(crate) mod op;
 pub(crate) mod port;
@@ -26,6 +29,7 @@ pub(crate) mod slots;
 mod both;
 mod queue;
 mod running;
+mod step;
 mod sync;
 
 #[cfg(test)]
@@ -33,4 +37,5 @@ mod fake;
 #[cfg(test)]
 mod tests;
 
+pub use chain::Chain;
 pub use program::Outcome;

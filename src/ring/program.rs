@@ -7,16 +7,15 @@
 use std::any::Any;
 use std::fmt;
 use std::io;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
-use io_uring::{opcode, types};
-use rustix::io::Errno;
 
-use super::op::{FileUse, Files, Operation, Progress};
-
-/// How often in a row a step may be asked for again without having moved.
-const RETRIES: u32 = 64;
+use super::op::{FileUse, Files, Operation};
+use super::step::{CANCELED, Judgement, Limit, RETRIES, Step};
 
 /// What became of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,19 +52,6 @@ pub(crate) enum Verdict {
     Refused(usize),
 }
 
-#[derive(Debug)]
-struct Step {
-    op: Box<dyn Operation>,
-    /// Between this step and the next.
-    link: Link,
-    limit: Option<(Duration, Box<types::Timespec>)>,
-    /// Completions the kernel still owes: of the step, and of its time limit.
-    owed: u8,
-    result: Option<Result<u32, i32>>,
-    timed_out: bool,
-    outcome: Option<Outcome>,
-}
-
 /// Operations in order, and how far they have come.
 pub(crate) struct Program {
     steps: Vec<Step>,
@@ -73,6 +59,8 @@ pub(crate) struct Program {
     /// Files that its steps open.
     opens: usize,
     retries: u32,
+    by_calls: bool,
+    abandoned: Option<Arc<AtomicBool>>,
 }
 
 impl fmt::Debug for Program {
@@ -93,7 +81,7 @@ pub(super) struct Piece {
 
 impl Program {
     pub(crate) fn new() -> Self {
-        Self { steps: Vec::new(), files: Files::default(), opens: 0, retries: 0 }
+        Self { steps: Vec::new(), files: Files::default(), opens: 0, retries: 0, by_calls: false, abandoned: None }
     }
 
     /// A program of one step.
@@ -105,9 +93,14 @@ impl Program {
 
     /// Appends a step, soft-linked.
     pub(crate) fn push(&mut self, op: impl Operation) {
-        let op: Box<dyn Operation> = Box::new(op);
-        let link = Link::Soft;
-        self.steps.push(Step { op, link, limit: None, owed: 0, result: None, timed_out: false, outcome: None });
+        self.steps.push(Step::new(Box::new(op)));
+    }
+
+    /// Appends a step that may run also if the one before it has failed: nobody looks at what becomes of it.
+    pub(crate) fn push_last(&mut self, op: impl Operation) {
+        let mut step = Step::new(Box::new(op));
+        step.is_last = true;
+        self.steps.push(step);
     }
 
     /// Announces that the next step opens a file; gives its number for [`super::op::Target::Opened`].
@@ -126,8 +119,18 @@ impl Program {
     /// Limits the time of the last step.
     pub(crate) fn set_limit(&mut self, limit: Duration) {
         if let Some(step) = self.steps.last_mut() {
-            step.limit = Some((limit, Box::new(limit.into())));
+            step.limit = Some(Limit::new(limit));
         }
+    }
+
+    /// From when this is set on, a blocking job begins no further step and waits for nothing.
+    pub(crate) fn abandon_by(&mut self, abandoned: Arc<AtomicBool>) {
+        self.abandoned = Some(abandoned);
+    }
+
+    /// Whether plain calls did any of it.
+    pub(crate) fn ran_by_calls(&self) -> bool {
+        self.by_calls
     }
 
     /// Steps, done or not.
@@ -177,32 +180,49 @@ impl Program {
         self.steps.iter().filter(|step| step.outcome.is_none()).map(|step| step.op.code())
     }
 
+    /// Steps to hand over together: what is still to be done, up to one behind which the kernel goes on when it must not.
+    fn todo(&self) -> Vec<usize> {
+        let mut todo = Vec::with_capacity(self.steps.len());
+        let mut may_go_on = true;
+        for (n, step) in self.steps.iter().enumerate().filter(|(_, step)| step.outcome.is_none()) {
+            if !may_go_on && !step.is_last {
+                break;
+            }
+            todo.push(n);
+            // A descriptor that is ready is not yet a step that is done.
+            if step.is_waiting() {
+                break;
+            }
+            may_go_on &= step.link == Link::Hard || step.op.stops_links();
+        }
+        todo
+    }
+
     /// Entries that [`pieces`](Self::pieces) would give.
     pub(super) fn entries(&self) -> usize {
-        let todo = self.steps.iter().filter(|step| step.outcome.is_none());
-        todo.map(|step| 1 + usize::from(step.limit.is_some())).sum()
+        self.todo().iter().map(|&n| 1 + usize::from(self.steps[n].limit.is_some())).sum()
     }
 
     /// The entries for what is still to be done. From here until every completion has come, the program must not move.
     pub(super) fn pieces(&mut self) -> Vec<Piece> {
-        let mut pieces = Vec::with_capacity(self.entries());
-        let last = self.steps.iter().rposition(|step| step.outcome.is_none());
-        for (n, step) in self.steps.iter_mut().enumerate().filter(|(_, step)| step.outcome.is_none()) {
-            let linked = Some(n) != last;
+        let todo = self.todo();
+        let mut pieces = Vec::with_capacity(2 * todo.len());
+        for (nth, &n) in todo.iter().enumerate() {
+            let step = &mut self.steps[n];
+            let linked = nth + 1 < todo.len();
             let link = match step.link {
                 _ if !linked => Flags::empty(),
                 Link::Soft => Flags::IO_LINK,
                 Link::Hard => Flags::IO_HARDLINK,
             };
-            step.owed = 1;
-            step.timed_out = false;
-            let mut entry = step.op.entry(&self.files);
-            if let Some((_, limit)) = &step.limit {
-                step.owed = 2;
+            let mut entry = step.entry(&self.files);
+            if let Some(limit) = &mut step.limit {
                 // A time limit belongs to the entry it is soft-linked behind.
                 entry = entry.flags(if step.link == Link::Hard { Flags::IO_HARDLINK } else { Flags::IO_LINK });
                 pieces.push(Piece { entry, step: n, is_limit: false, linked: true });
-                entry = opcode::LinkTimeout::new(&raw const **limit).build();
+                // Further steps begin nobody knows when: the kernel takes their time.
+                let is_first = nth == 0;
+                entry = opcode::LinkTimeout::new(limit.for_kernel(is_first)).build();
             }
             pieces.push(Piece { entry: entry.flags(link), step: n, is_limit: step.limit.is_some(), linked });
         }
@@ -211,14 +231,7 @@ impl Program {
 
     /// Takes a completion. Returns whether it was one that was owed.
     pub(super) fn complete(&mut self, step: usize, is_limit: bool, result: Result<u32, i32>) -> bool {
-        let Some(step) = self.steps.get_mut(step).filter(|step| step.owed > 0) else { return false };
-        if is_limit {
-            step.timed_out = result == Err(Errno::TIME.raw_os_error());
-        } else if step.result.replace(result).is_some() {
-            return false;
-        }
-        step.owed -= 1;
-        true
+        self.steps.get_mut(step).is_some_and(|step| step.complete(is_limit, result))
     }
 
     /// Completions the kernel still owes.
@@ -261,43 +274,29 @@ impl Program {
         let mut left = false;
         let mut moved = false;
         let mut refused = None;
-        for n in 0..self.steps.len() {
-            let step = &mut self.steps[n];
-            let Some(result) = step.result.take() else { continue };
-            let outcome = match result {
-                Err(e) if let Some(outcome) = step.op.fail(e) => Some(outcome),
-                Err(e)
-                    if is(e, Errno::CANCELED)
-                        && let Some(resumed) = cut =>
-                {
-                    (!resumed).then_some(Outcome::Skipped)
-                }
-                Err(e) if is(e, Errno::CANCELED) && step.timed_out => {
-                    Some(Outcome::Failed(Errno::TIMEDOUT.raw_os_error()))
-                }
-                Err(e) if [Errno::CANCELED, Errno::INTR, Errno::AGAIN].iter().any(|errno| is(e, *errno)) => {
-                    (self.retries >= RETRIES).then_some(Outcome::Failed(e))
-                }
-                Err(e) if [Errno::NOSYS, Errno::INVAL, Errno::OPNOTSUPP].iter().any(|errno| is(e, *errno)) => {
-                    // What a chain has opened lives in the table of the ring, out of reach of plain calls.
-                    let is_out_of_reach = self.opens > 0;
-                    refused = refused.or((!is_out_of_reach).then_some(n));
-                    is_out_of_reach.then_some(Outcome::Failed(e))
-                }
-                Err(e) => Some(Outcome::Failed(e)),
-                Ok(got) => {
-                    moved |= got > 0;
-                    match step.op.advance(got) {
-                        Progress::Done => Some(Outcome::Done(step.op.bytes())),
-                        Progress::End => Some(Outcome::Short(step.op.bytes())),
-                        Progress::More => None,
+        let is_spent = self.retries >= RETRIES;
+        // What a step has opened lives in the table of the ring, out of reach of plain calls.
+        let is_out_of_reach = self.steps.iter().any(Step::has_opened);
+        for (n, step) in self.steps.iter_mut().enumerate().filter(|(_, step)| step.outcome.is_none()) {
+            let bytes = step.op.bytes();
+            step.outcome = match step.result.take() {
+                None | Some(Err(CANCELED)) if cut == Some(false) => Some(Outcome::Skipped),
+                None => None,
+                Some(Err(CANCELED)) if cut == Some(true) => None,
+                Some(result) => match step.judge(result, is_spent) {
+                    Judgement::Ended(outcome) => Some(outcome),
+                    Judgement::Refused(e) if is_out_of_reach => Some(Outcome::Failed(e)),
+                    Judgement::Refused(_) => {
+                        refused = refused.or(Some(n));
+                        None
                     }
-                }
+                    Judgement::Again => None,
+                },
             };
-            step.outcome = outcome;
-            left |= outcome.is_none();
-            if step.link == Link::Soft && cut.is_none() && !matches!(outcome, Some(Outcome::Done(_))) {
-                cut = Some(outcome.is_none());
+            left |= step.outcome.is_none();
+            moved |= step.outcome.is_some() || step.op.bytes() > bytes;
+            if step.link == Link::Soft && cut.is_none() && !matches!(step.outcome, Some(Outcome::Done(_))) {
+                cut = Some(step.outcome.is_none());
             }
         }
         self.retries = if moved { 0 } else { self.retries + 1 };
@@ -310,34 +309,18 @@ impl Program {
 
     /// Runs what is still to be done by plain calls, **waiting for each**.
     pub(crate) fn run_blocking(&mut self) {
+        self.by_calls = true;
+        let is_abandoned = || self.abandoned.as_ref().is_some_and(|abandoned| abandoned.load(Ordering::Relaxed));
         let mut cut = false;
         for step in self.steps.iter_mut() {
             if step.outcome.is_none() {
-                step.outcome = Some(if cut { Outcome::Skipped } else { perform(step, &mut self.files) });
+                cut |= is_abandoned();
+                let outcome = if cut { Outcome::Skipped } else { step.perform(&mut self.files, is_abandoned) };
+                step.outcome = Some(outcome);
             }
             cut |= step.link == Link::Soft && !matches!(step.outcome, Some(Outcome::Done(_)));
         }
-    }
-}
-
-fn is(number: i32, errno: Errno) -> bool {
-    number == errno.raw_os_error()
-}
-
-/// Runs one step to its end.
-fn perform(step: &mut Step, files: &mut Files) -> Outcome {
-    let deadline = step.limit.as_ref().map(|(limit, _)| Instant::now() + *limit);
-    loop {
-        let result = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-            Some(Duration::ZERO) => Err(Errno::TIMEDOUT.into()),
-            left => step.op.wait(files, left).and_then(|()| step.op.perform(files, usize::MAX)),
-        };
-        match result.map(|n| step.op.advance(n)) {
-            Ok(Progress::Done) => return Outcome::Done(step.op.bytes()),
-            Ok(Progress::End) => return Outcome::Short(step.op.bytes()),
-            Ok(Progress::More) => {}
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Outcome::Failed(e.raw_os_error().unwrap_or(Errno::IO.raw_os_error())),
-        }
+        // Closing may wait too.
+        self.files.close_all();
     }
 }

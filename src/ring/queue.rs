@@ -46,6 +46,7 @@ pub(super) struct Queue {
 #[derive(Default)]
 pub(super) struct After {
     pub(super) wake: Vec<Waker>,
+    #[expect(clippy::vec_box, reason = "they come in boxes, and none is to be moved out of its own")]
     pub(super) drop: Vec<Box<Program>>,
 }
 

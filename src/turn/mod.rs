@@ -5,6 +5,7 @@
 //!  flusher   streams with bytes that wait, and the ring, once per turn
 //!  reactor   the ring of a worker thread, and what wakes the flusher for it
 //!  run       a program of file operations: by ring or by job
+//!  chain     the same for chains that users have built
 //!  setup     which way that is, asked for and reported
 //!  job       work that waits for a disk, on the blocking pool
 //! ```
@@ -12,6 +13,7 @@
 pub(crate) mod job;
 pub(crate) mod run;
 
+mod chain;
 mod flusher;
 mod reactor;
 mod setup;

@@ -14,6 +14,7 @@ use super::setup::{DriverBuilder, Io, RingInfo};
 use crate::kernel::caps::{Capabilities, Support};
 use crate::kernel::socket;
 use crate::kernel::uring::Uring;
+use crate::observe::counters::{Counter, count};
 use crate::observe::log;
 use crate::ring::buffers;
 use crate::ring::driver::Driver;
@@ -39,11 +40,12 @@ impl Reactor {
         if setup.io == Io::Epoll {
             return Err("as asked for".to_owned());
         }
-        if let Support::No(reason) = Capabilities::get().io_uring() {
-            return Err(reason.clone());
-        }
-        let made = Self::make(setup, kick);
+        let made = match Capabilities::get().io_uring() {
+            Support::Yes => Self::make(setup, kick),
+            Support::No(reason) => Err(reason.clone()),
+        };
         if let Err(reason) = &made {
+            count(Counter::RingsRefused, 1);
             log::unsupported("io_uring", reason);
         }
         made

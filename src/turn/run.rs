@@ -1,6 +1,8 @@
 //! Which way a program goes: by the ring of this thread, or in one job on the blocking pool.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::runtime::Handle;
 
@@ -37,9 +39,13 @@ pub(crate) async fn run(program: Program, alone: Alone) -> io::Result<Program> {
     let turn = Turn::current();
     let mut program = Box::new(program);
     let mut refused = None;
-    let driver = turn
-        .driver()
-        .filter(|driver| turn.io() == Io::Uring || alone == Alone::Ring || driver.has_work() || driver.in_flight() > 0);
+    let running = turn.begin();
+    let by_ring = match turn.io() {
+        Io::Auto => alone == Alone::Ring || running.together,
+        Io::Uring => true,
+        Io::Epoll => false,
+    };
+    let driver = if by_ring { turn.driver() } else { None };
     if let Some(driver) = &driver {
         match driver.submit(program) {
             Ok(future) => match future.await {
@@ -51,6 +57,9 @@ pub(crate) async fn run(program: Program, alone: Alone) -> io::Result<Program> {
         }
     }
     count(Counter::PoolPrograms, 1);
+    // A job that runs cannot be taken back: it is told.
+    let abandoned = Abandoned::default();
+    program.abandon_by(Arc::clone(&abandoned.0));
     let program = Job::start(move || {
         program.run_blocking();
         Ok(program)
@@ -65,14 +74,22 @@ pub(crate) async fn run(program: Program, alone: Alone) -> io::Result<Program> {
     Ok(*program)
 }
 
+/// Becomes true when it is dropped.
+#[derive(Debug, Default)]
+struct Abandoned(Arc<AtomicBool>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::Snapshot;
-    use crate::ring::op::rw::{Nop, Read, Write};
+    use crate::ring::op::rw::{Read, Write};
     use crate::turn::DriverBuilder;
     use bytes::Bytes;
-    use std::sync::Arc;
 
     fn file() -> Arc<std::fs::File> {
         Arc::new(tempfile::tempfile().unwrap())
@@ -107,20 +124,5 @@ mod tests {
     fn without_an_io_driver_the_pool_takes_over() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(round_trip());
-    }
-
-    #[tokio::test]
-    async fn many_at_once_are_one_enter() {
-        DriverBuilder::new().io(Io::Uring).install().unwrap();
-        if Turn::current().driver().is_none() {
-            return;
-        }
-        let before = Snapshot::now();
-        let all: Vec<_> = (0..32).map(|_| tokio::spawn(run(Program::of(Nop), Alone::Ring))).collect();
-        for one in all {
-            assert_eq!(one.await.unwrap().unwrap().outcome(0), Outcome::Done(0));
-        }
-        let after = Snapshot::now().since(&before);
-        eprintln!("{after}");
     }
 }

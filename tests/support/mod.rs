@@ -1,7 +1,11 @@
 //! What several test programs share.
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
+pub mod child;
 pub mod http;
+pub mod limits;
+pub mod seccomp;
+pub mod strace;
 pub mod tree;
 pub mod ways;
 
@@ -34,6 +38,14 @@ pub fn noise(len: usize) -> Vec<u8> {
         .collect()
 }
 
+/// Says that a test, or a part of one, was left out, because skipped is not passed. Where `MILLSTREAM_REQUIRE` is `all`,
+/// as in a check on a machine that should have everything, it fails instead.
+pub fn skip(what: &str, why: impl std::fmt::Display) {
+    let message = format!("skipped: {what}: {why}");
+    assert!(std::env::var("MILLSTREAM_REQUIRE").as_deref() != Ok("all"), "{message}");
+    eprintln!("{message}");
+}
+
 /// Whether this machine lacks something a test is about; says so, because skipped is not passed.
 pub fn lacks(capability: &str) -> bool {
     let mut entries = millstream::Capabilities::get().entries().into_iter();
@@ -42,11 +54,4 @@ pub fn lacks(capability: &str) -> bool {
         eprintln!("skipped: this is about {name}, and here it is not used ({support})");
     }
     !support.is_yes()
-}
-
-/// Says that a test cannot run here, because skipped is not passed. Where all must run, `MILLSTREAM_REQUIRE=all`, it fails.
-pub fn skip(what: &str, why: impl std::fmt::Display) {
-    let required = std::env::var_os("MILLSTREAM_REQUIRE").is_some_and(|required| required == "all");
-    assert!(!required, "MILLSTREAM_REQUIRE=all, but {what} cannot run: {why}");
-    eprintln!("skipped: {what}: {why}");
 }

@@ -27,6 +27,8 @@ const EXT_ARG: u32 = 8;
 /// `IORING_CQE_F_MORE` and `IORING_CQE_F_NOTIF`, io_uring_enter(2).
 const MORE: u32 = 1 << 1;
 const NOTIF: u32 = 1 << 3;
+/// How often the first operation of a ring is tried.
+const PROBES: u32 = 16;
 /// How long the first operation of a ring may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -40,6 +42,11 @@ pub(crate) struct Completion {
     pub(crate) more: bool,
     /// This one tells only that the memory is no longer used.
     pub(crate) notification: bool,
+}
+
+/// Whether the kernel was busy or interrupted, and may not be the next time.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::BUSY))
 }
 
 /// A ring, its limits and what it supports.
@@ -126,8 +133,16 @@ impl Uring {
         // SAFETY: a NOP points to nothing.
         unsafe { self.push(&opcode::Nop::new().build().user_data(u64::MAX)) };
         let mut done = Vec::new();
-        self.enter(1, 1, Some(PROBE_TIMEOUT))?;
-        self.reap(&mut done);
+        for last in (0..PROBES).map(|n| n + 1 == PROBES) {
+            let submit = usize::from(self.room() < self.entries() as usize);
+            match self.enter(submit, 1, Some(PROBE_TIMEOUT)) {
+                Err(e) if last || !is_passing(&e) => return Err(e),
+                _ => self.reap(&mut done),
+            };
+            if !done.is_empty() {
+                break;
+            }
+        }
         match done[..] {
             [Completion { key: u64::MAX, result: Ok(_), .. }] => Ok(()),
             _ => Err(Errno::IO.into()),

@@ -38,13 +38,13 @@ impl Default for Setup {
 type Flag = (&'static str, fn(&mut Builder));
 
 const SHARED: &[Flag] =
-    &[("COOP_TASKRUN", |b| drop(b.setup_coop_taskrun())), ("SUBMIT_ALL", |b| drop(b.setup_submit_all()))];
+    &[("COOP_TASKRUN", |b| _ = b.setup_coop_taskrun()), ("SUBMIT_ALL", |b| _ = b.setup_submit_all())];
 const SINGLE: &[Flag] = &[
-    ("DEFER_TASKRUN", |b| drop(b.setup_defer_taskrun())),
-    ("SINGLE_ISSUER", |b| drop(b.setup_single_issuer())),
-    ("TASKRUN_FLAG", |b| drop(b.setup_taskrun_flag())),
-    ("COOP_TASKRUN", |b| drop(b.setup_coop_taskrun())),
-    ("SUBMIT_ALL", |b| drop(b.setup_submit_all())),
+    ("DEFER_TASKRUN", |b| _ = b.setup_defer_taskrun()),
+    ("SINGLE_ISSUER", |b| _ = b.setup_single_issuer()),
+    ("TASKRUN_FLAG", |b| _ = b.setup_taskrun_flag()),
+    ("COOP_TASKRUN", |b| _ = b.setup_coop_taskrun()),
+    ("SUBMIT_ALL", |b| _ = b.setup_submit_all()),
 ];
 
 /// Why there is no ring: the step that failed and its error.
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn flags_the_kernel_does_not_take_are_given_up_one_by_one() {
         // Binding a polling thread to a processor is refused where there is no polling thread.
-        let bad: Flag = ("SQ_AFF", |b| drop(b.setup_sqpoll_cpu(0)));
+        let bad: Flag = ("SQ_AFF", |b| _ = b.setup_sqpoll_cpu(0));
         let flags = [bad, bad, SHARED[0]];
         match build(32, &flags) {
             Ok((_, kept)) => assert_eq!(kept, ["COOP_TASKRUN"]),

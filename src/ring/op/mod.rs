@@ -6,6 +6,8 @@
 //!  vectored  the same with many pieces
 //!  sync      sync and allocate
 //!  stat      what a file is
+//!  path      rename, unlink, link
+//!  transfer  splice and send
 //! ```
 //!
 //! An operation knows two ways to the same end: the entry for a ring, and the plain system calls. Both report the number
@@ -22,19 +24,21 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types;
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::buffers;
 use super::program::Outcome;
 
 pub(crate) mod open;
+pub(crate) mod path;
 pub(crate) mod rw;
 pub(crate) mod stat;
 pub(crate) mod sync;
+pub(crate) mod transfer;
 pub(crate) mod vectored;
 
 /// One request to the kernel.
@@ -45,11 +49,18 @@ pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
     /// The same by plain system calls, **which may wait**, for at most `limit` bytes where bytes are moved.
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32>;
 
-    /// Waits, at most for `limit`, until [`perform`](Self::perform) would not wait for another: a socket, a pipe. Files
-    /// are always ready.
-    fn wait(&mut self, files: &Files, limit: Option<Duration>) -> io::Result<()> {
-        let _ = (files, limit);
-        Ok(())
+    /// The descriptors that may not be ready, and what for. Files are always ready.
+    fn waits(&self) -> Waits<'_> {
+        [None, None]
+    }
+
+    /// Whether the kernel keeps what is linked behind it from running if it fails or is short.
+    ///
+    /// For many operations it does not: they report their error and forget to fail the link. So it is on Linux 6.18 with
+    /// fsync, fallocate, statx, rename, unlink and link, whatever io_uring_enter(2) says, and their sources have read so
+    /// since 5.19. Behind those a submission ends.
+    fn stops_links(&self) -> bool {
+        false
     }
 
     /// What it does to the files of the program.
@@ -78,6 +89,9 @@ pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
     }
 }
 
+/// What an operation may have to wait for: up to two descriptors that are no files.
+pub(crate) type Waits<'a> = [Option<(&'a Target, PollFlags)>; 2];
+
 /// What an operation does to the files of its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileUse {
@@ -98,6 +112,17 @@ pub(crate) enum Progress {
     More,
     /// A part was done, and there is no more: the end of a file.
     End,
+}
+
+impl Progress {
+    /// How far one has come that is to move `len` bytes, after a call that moved `n` of them.
+    pub(super) fn of(done: usize, len: usize, n: u32) -> Self {
+        match n {
+            _ if done >= len => Self::Done,
+            0 => Self::End,
+            _ => Self::More,
+        }
+    }
 }
 
 /// The file an operation works on.
@@ -191,6 +216,11 @@ impl Files {
     /// Takes the descriptor of the `n`th open, to close it.
     pub(super) fn take(&mut self, n: usize) -> Option<OwnedFd> {
         self.fds.get_mut(n).and_then(Option::take)
+    }
+
+    /// Closes the descriptors that are left.
+    pub(super) fn close_all(&mut self) {
+        self.fds.clear();
     }
 
     fn fd(&self, n: usize) -> io::Result<BorrowedFd<'_>> {

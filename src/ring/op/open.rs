@@ -33,13 +33,11 @@ impl fmt::Debug for Dir {
     }
 }
 
-impl From<Arc<dyn AsFd + Send + Sync>> for Dir {
-    fn from(dir: Arc<dyn AsFd + Send + Sync>) -> Self {
+impl Dir {
+    pub(crate) fn of<F: AsFd + Send + Sync + 'static>(dir: Arc<F>) -> Self {
         Self(Some(dir))
     }
-}
 
-impl Dir {
     /// The directory for plain calls.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_ref().map_or(CWD, |dir| dir.as_ref().as_fd())
@@ -86,6 +84,10 @@ impl Operation for Open {
         opcode::OpenAt2::CODE
     }
 
+    fn stops_links(&self) -> bool {
+        true
+    }
+
     fn entry(&mut self, files: &Files) -> Entry {
         let (flags, mode, resolve) = self.how.raw(self.place.is_some());
         self.raw = OpenHow::new().flags(flags).mode(mode).resolve(resolve);
@@ -110,6 +112,7 @@ impl Operation for Open {
         self.place.map_or(FileUse::None, FileUse::Opens)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a completion brings a number")]
     fn advance(&mut self, result: u32) -> Progress {
         if self.place.is_none() {
             // SAFETY: the number is that of a descriptor which the call has just made, and nobody else knows it.
@@ -153,6 +156,10 @@ impl Close {
 impl Operation for Close {
     fn code(&self) -> u8 {
         opcode::Close::CODE
+    }
+
+    fn stops_links(&self) -> bool {
+        true
     }
 
     fn entry(&mut self, files: &Files) -> Entry {
@@ -219,8 +226,7 @@ mod tests {
     }
 
     fn dir(path: &Path) -> Dir {
-        let dir: Arc<dyn AsFd + Send + Sync> = Arc::new(File::open(path).unwrap());
-        dir.into()
+        Dir::of(Arc::new(File::open(path).unwrap()))
     }
 
     #[test]

@@ -1,17 +1,21 @@
-//! Reading and writing at an offset: one piece or many.
+//! Reading and writing one piece of memory: at an offset, or at the position of the file.
 
 use std::io;
 
 use bytes::Bytes;
 use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
+use rustix::event::PollFlags;
 
-use super::{Files, Operation, Progress, Target};
+use super::{Files, Operation, Progress, Target, Waits};
 use crate::buf::pool::{self, Lease};
-use crate::kernel::call;
+use crate::kernel::transfer::PIPE_BUF;
+use crate::kernel::{call, transfer};
 
 /// Most bytes one read or write moves: the kernel's own limit is 2 GiB less a page.
 const CALL_MAX: usize = 1 << 30;
+/// What `IORING_OP_READ` and `IORING_OP_WRITE` take for "at the position of the file".
+const NO_OFFSET: u64 = u64::MAX;
 
 /// Longer pieces are copied by a thread of the kernel: whoever enters the ring would be held up for too long.
 const INLINE_MAX: usize = 1 << 20;
@@ -22,7 +26,7 @@ pub(super) fn worker(len: usize) -> Flags {
 }
 
 /// The next piece of `len` bytes of which `done` are done.
-fn piece(len: usize, done: usize, limit: usize) -> usize {
+pub(super) fn piece(len: usize, done: usize, limit: usize) -> usize {
     (len - done).min(CALL_MAX).min(limit)
 }
 
@@ -35,6 +39,10 @@ impl Operation for Nop {
         opcode::Nop::CODE
     }
 
+    fn stops_links(&self) -> bool {
+        true
+    }
+
     fn entry(&mut self, _: &Files) -> Entry {
         opcode::Nop::new().build()
     }
@@ -44,11 +52,12 @@ impl Operation for Nop {
     }
 }
 
-/// Reads `len` bytes from `offset` into pool memory, fewer only at the end of the file.
+/// Reads `len` bytes into pool memory, fewer only at the end of the file.
 #[derive(Debug)]
 pub(crate) struct Read {
     file: Target,
-    offset: u64,
+    /// `None`: at the position of the file, which is moved. The only way with pipes and sockets.
+    offset: Option<u64>,
     len: usize,
     lease: Lease,
 }
@@ -60,7 +69,17 @@ impl Read {
 
     /// As [`new`](Self::new), of which `lease` holds the first bytes already; it has room for `len` bytes.
     pub(crate) fn resume(file: Target, offset: u64, len: usize, lease: Lease) -> Self {
-        Self { file, offset, len, lease }
+        Self { file, offset: Some(offset), len, lease }
+    }
+
+    /// Reads at the position of the file.
+    pub(crate) fn next(file: Target, len: usize) -> Self {
+        Self { file, offset: None, len, lease: pool::lease(len) }
+    }
+
+    /// Where the next byte is.
+    fn at(&self) -> Option<u64> {
+        self.offset.map(|offset| offset + self.lease.len() as u64)
     }
 
     /// What was read.
@@ -74,9 +93,13 @@ impl Operation for Read {
         opcode::Read::CODE
     }
 
+    fn stops_links(&self) -> bool {
+        true
+    }
+
     fn entry(&mut self, files: &Files) -> Entry {
         let (fd, flags) = self.file.in_ring(files);
-        let (at, want) = (self.offset + self.lease.len() as u64, piece(self.len, self.lease.len(), usize::MAX));
+        let (at, want) = (self.at().unwrap_or(NO_OFFSET), piece(self.len, self.lease.len(), usize::MAX));
         let (start, len) = (self.lease.spare_ptr(), want as u32);
         let entry = match files.buffer(start) {
             Some(index) => opcode::ReadFixed::new(fd, start, len, index).offset(at).build(),
@@ -87,17 +110,22 @@ impl Operation for Read {
 
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {
         let file = self.file.as_fd(files)?;
-        let (at, want) = (self.offset + self.lease.len() as u64, piece(self.len, self.lease.len(), limit));
-        Ok(call::read_blocking(file, self.lease.spare_first(want), at)? as u32)
+        let (at, want) = (self.at(), piece(self.len, self.lease.len(), limit));
+        let spare = self.lease.spare_first(want);
+        let n = match at {
+            Some(at) => call::read_blocking(file, spare, at),
+            None => transfer::read_next_blocking(file, spare),
+        };
+        Ok(n? as u32)
+    }
+
+    fn waits(&self) -> Waits<'_> {
+        [self.offset.is_none().then_some((&self.file, PollFlags::IN)), None]
     }
 
     fn advance(&mut self, n: u32) -> Progress {
         self.lease.advance(n as usize);
-        match n {
-            _ if self.lease.len() >= self.len => Progress::Done,
-            0 => Progress::End,
-            _ => Progress::More,
-        }
+        Progress::of(self.lease.len(), self.len, n)
     }
 
     fn bytes(&self) -> u64 {
@@ -105,18 +133,29 @@ impl Operation for Read {
     }
 }
 
-/// Writes all of `bytes` at `offset`.
+/// Writes all of `bytes`.
 #[derive(Debug)]
 pub(crate) struct Write {
     file: Target,
-    offset: u64,
+    /// `None`: at the position of the file, which is moved. The only way with pipes and sockets.
+    offset: Option<u64>,
     bytes: Bytes,
     done: usize,
 }
 
 impl Write {
     pub(crate) fn new(file: Target, offset: u64, bytes: Bytes) -> Self {
-        Self { file, offset, bytes, done: 0 }
+        Self { file, offset: Some(offset), bytes, done: 0 }
+    }
+
+    /// Writes at the position of the file.
+    pub(crate) fn next(file: Target, bytes: Bytes) -> Self {
+        Self { file, offset: None, bytes, done: 0 }
+    }
+
+    /// Where the next byte goes.
+    fn at(&self) -> Option<u64> {
+        self.offset.map(|offset| offset + self.done as u64)
     }
 }
 
@@ -125,10 +164,14 @@ impl Operation for Write {
         opcode::Write::CODE
     }
 
+    fn stops_links(&self) -> bool {
+        true
+    }
+
     fn entry(&mut self, files: &Files) -> Entry {
         let (fd, flags) = self.file.in_ring(files);
         let rest = &self.bytes[self.done..][..piece(self.bytes.len(), self.done, usize::MAX)];
-        let at = self.offset + self.done as u64;
+        let at = self.at().unwrap_or(NO_OFFSET);
         let (start, len) = (rest.as_ptr(), rest.len() as u32);
         let entry = match files.buffer(start) {
             Some(index) => opcode::WriteFixed::new(fd, start, len, index).offset(at).build(),
@@ -138,17 +181,26 @@ impl Operation for Write {
     }
 
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {
+        let file = self.file.as_fd(files)?;
         let rest = &self.bytes[self.done..][..piece(self.bytes.len(), self.done, limit)];
-        Ok(call::write_blocking(self.file.as_fd(files)?, rest, self.offset + self.done as u64)? as u32)
+        let n = match self.at() {
+            Some(at) => call::write_blocking(file, rest, at),
+            // A pipe that is ready takes so much without waiting for somebody to read the first of it.
+            None if rest.len() > PIPE_BUF && transfer::is_stream(file)? => {
+                transfer::write_next_blocking(file, &rest[..PIPE_BUF])
+            }
+            None => transfer::write_next_blocking(file, rest),
+        };
+        Ok(n? as u32)
+    }
+
+    fn waits(&self) -> Waits<'_> {
+        [self.offset.is_none().then_some((&self.file, PollFlags::OUT)), None]
     }
 
     fn advance(&mut self, n: u32) -> Progress {
         self.done += n as usize;
-        match n {
-            _ if self.done >= self.bytes.len() => Progress::Done,
-            0 => Progress::End,
-            _ => Progress::More,
-        }
+        Progress::of(self.done, self.bytes.len(), n)
     }
 
     fn bytes(&self) -> u64 {

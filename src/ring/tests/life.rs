@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::*;
+use crate::kernel::path::How;
 use crate::observe::Snapshot;
+use crate::ring::op::Operation;
+use crate::ring::op::open::{Close, Dir, Open};
 
 fn alive() -> Arc<AtomicUsize> {
     Arc::default()
@@ -141,7 +145,7 @@ fn a_forgotten_future_leaks_its_own_and_no_more() {
     let alive = alive();
     let (driver, _) = driver(8, |_| Act::Do);
     let file = file();
-    #[expect(clippy::mem_forget, reason = "this is what is tested")]
+    #[expect(clippy::disallowed_methods, reason = "this is what is tested")]
     std::mem::forget(submit(&driver, Program::of(write(&file, 0, counted(10, &alive)))));
     driver.turn();
     assert_eq!(contents(&file), pattern(10));
@@ -246,4 +250,78 @@ fn a_forked_child_is_told_and_touches_nothing() {
     assert!(driver.closed().unwrap().contains("forked"));
     assert_eq!(driver.shutdown(Duration::from_secs(1)), 0);
     assert_eq!(alive.load(Ordering::SeqCst), 1, "the parent's kernel may still use it");
+}
+
+/// Descriptors of this process that lead to a file: other tests have theirs.
+fn descriptors(path: &std::path::Path) -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    all.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|link| link == path)).count()
+}
+
+fn how() -> How {
+    How::new(OFlags::RDONLY, Mode::empty(), ResolveFlags::empty())
+}
+
+/// Opens a file for the program, writes to it, and closes it.
+fn with_file(alive: &Arc<AtomicUsize>) -> Program {
+    let mut program = Program::new();
+    let n = program.open_next();
+    program.push(Open::for_program(Dir::default(), c"file".into(), how(), n));
+    program.push(Write::new(Target::Opened(n), 0, counted(9, alive)));
+    program.push(Close::of_program(n));
+    program
+}
+
+#[test]
+fn files_that_a_chain_leaves_open_are_closed_and_their_places_used_again() {
+    let alive = alive();
+    let fails =
+        |write: Act| move |sqe: &Sqe| if sqe.opcode == io_uring::opcode::Write::CODE { write } else { Act::Give(0) };
+    let (driver, handle) = driver(32, fails(Act::Give(9)));
+    // Of 8 places; the last step closes the file.
+    let mut all: Vec<_> = (0..20).map(|_| submit(&driver, with_file(&alive))).collect();
+    driver.turn();
+    all.iter_mut().for_each(|running| assert_eq!(outcomes(&finished(running))[2], Outcome::Done(0)));
+    assert!(handle.closed_files().is_empty());
+    handle.set_script(fails(Act::Fail(Errno::NOSPC)));
+    let mut all: Vec<_> = (0..20).map(|_| submit(&driver, with_file(&alive))).collect();
+    driver.turn();
+    driver.turn();
+    all.iter_mut().for_each(|running| assert_eq!(outcomes(&finished(running))[2], Outcome::Skipped));
+    assert_eq!(handle.closed_files().len(), 20);
+    // One whose write is never done is dropped.
+    handle.set_script(fails(Act::Hold));
+    drop(submit(&driver, with_file(&alive)));
+    let running = submit(&driver, with_file(&alive));
+    driver.turn();
+    drop(running);
+    driver.turn();
+    driver.turn();
+    assert_eq!(handle.closed_files().len(), 21);
+    assert_eq!((alive.load(Ordering::SeqCst), driver.in_flight()), (0, 0));
+}
+
+#[test]
+fn a_descriptor_that_nobody_waits_for_is_closed() {
+    for dropped_after in [0, 1, 2] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = std::ffi::CString::new(file.path().to_str().unwrap()).unwrap();
+        let (driver, handle) = driver(8, |_| Act::Hold);
+        let before = descriptors(file.path());
+        let mut running = Some(submit(&driver, Program::of(Open::new(Dir::default(), path.clone(), how()))));
+        for step in 0..=2 {
+            if step == dropped_after {
+                drop(running.take());
+            }
+            if step == 1 {
+                // The kernel has opened it before it heard of the cancel.
+                handle.ignore_cancels();
+                let mut twin = Open::new(Dir::default(), path.clone(), how());
+                handle.set_script(move |_| Act::Give(twin.perform(&mut Default::default(), usize::MAX).unwrap()));
+                handle.proceed();
+            }
+            driver.turn();
+        }
+        assert_eq!((descriptors(file.path()), driver.in_flight()), (before, 0), "dropped after {dropped_after}");
+    }
 }

@@ -1,0 +1,51 @@
+//! Moving bytes where a file has a position or no positions at all: pipes, sockets, terminals. **They may wait** where
+//! their names do not say otherwise, and none returns `EINTR`.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::FileType;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::pipe::SpliceFlags;
+
+/// What a pipe takes without waiting once it is ready to be written, [pipe(7)](https://man7.org/linux/man-pages/man7/pipe.7.html).
+pub(crate) const PIPE_BUF: usize = 4096;
+
+/// Waits until a descriptor is ready or has failed, at most for `limit`, [poll(2)](https://man7.org/linux/man-pages/man2/poll.2.html).
+/// Files are always ready. `false`: not yet, or a signal came in between.
+pub(crate) fn wait_blocking(fd: BorrowedFd<'_>, events: PollFlags, limit: Duration) -> io::Result<bool> {
+    let limit = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+    match rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, events)], Some(&limit)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Whether writing may wait in the middle of it: what is no regular file takes bytes when somebody else takes them out.
+pub(crate) fn is_stream(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) != FileType::RegularFile)
+}
+
+/// Reads at the position of the file, and moves it.
+pub(crate) fn read_next_blocking(file: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+    Ok(retry_on_intr(|| rustix::io::read(file, &mut *buf))?)
+}
+
+/// Writes at the position of the file, and moves it.
+pub(crate) fn write_next_blocking(file: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    Ok(retry_on_intr(|| rustix::io::write(file, bytes))?)
+}
+
+/// Moves up to `len` bytes, one side a pipe, [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html). Without an
+/// offset the position of the file counts, and is moved. Waits for no pipe: `WouldBlock`.
+pub(crate) fn splice(
+    (from, mut from_at): (BorrowedFd<'_>, Option<u64>),
+    (to, mut to_at): (BorrowedFd<'_>, Option<u64>),
+    len: usize,
+) -> io::Result<usize> {
+    let flags = SpliceFlags::NONBLOCK;
+    Ok(retry_on_intr(|| rustix::pipe::splice(from, from_at.as_mut(), to, to_at.as_mut(), len, flags))?)
+}

@@ -1,0 +1,249 @@
+//! What became of a chain, and the error that names the step it failed at.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use bytes::Bytes;
+
+use super::super::op::rw::Read;
+use super::super::program::{Outcome, Program};
+
+/// Which way a chain went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Way {
+    /// By io_uring.
+    Ring,
+    /// By plain system calls in one job on the blocking pool: the whole chain, or what the kernel refused by ring.
+    Pool,
+}
+
+/// A step in words, for errors.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    pub(super) verb: &'static str,
+    /// The path, or what the descriptor is called.
+    pub(super) what: Box<str>,
+    /// Bytes it is to move.
+    pub(super) want: u64,
+}
+
+impl Said {
+    pub(super) fn new(verb: &'static str, what: impl Into<Box<str>>) -> Self {
+        Self { verb, what: what.into(), want: 0 }
+    }
+
+    /// Of a step on two paths.
+    pub(super) fn two(verb: &'static str, one: &Path, other: &Path) -> Self {
+        Self::new(verb, format!("{} to {}", one.display(), other.display()))
+    }
+
+    /// Whether fewer bytes may be all there are.
+    fn is_read(&self) -> bool {
+        self.verb == "read"
+    }
+}
+
+/// The steps of a chain that runs.
+#[derive(Debug)]
+pub(crate) struct Steps(pub(super) Vec<Said>);
+
+impl Steps {
+    /// What became of them.
+    pub(crate) fn report(self, mut program: Program) -> Result<Report, Error> {
+        let outcomes = (0..self.0.len()).map(|step| program.outcome(step)).collect();
+        let reads = self.0.iter().enumerate().filter(|(_, said)| said.is_read());
+        let reads = reads.map(|(step, _)| program.take::<Read>(step).into_bytes()).collect();
+        let way = if program.ran_by_calls() { Way::Pool } else { Way::Ring };
+        Report { outcomes, reads, way }.checked(&self)
+    }
+
+    /// They could not be run, or nobody knows what became of them.
+    pub(crate) fn failed(self, cause: io::Error) -> Error {
+        let report = Report::of_none(&self);
+        Error(Box::new(Inner { report, step: None, place: "chain".to_owned(), cause }))
+    }
+}
+
+/// What became of each step of a chain, and the bytes that were read.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub(super) outcomes: Vec<Outcome>,
+    pub(super) reads: Vec<Bytes>,
+    pub(super) way: Way,
+}
+
+impl Report {
+    /// What became of each step, in order.
+    pub fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
+    }
+
+    /// What the steps that read have brought, one entry for each of them, in order. Empty for those that failed at once
+    /// or were skipped.
+    pub fn reads(&self) -> &[Bytes] {
+        &self.reads
+    }
+
+    /// The same without copying their handles.
+    pub fn into_reads(self) -> Vec<Bytes> {
+        self.reads
+    }
+
+    /// Which way it went.
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Of a chain that was not run.
+    pub(super) fn of_none(steps: &Steps) -> Self {
+        Self { outcomes: vec![Outcome::Skipped; steps.0.len()], reads: Vec::new(), way: Way::Pool }
+    }
+
+    /// The step that is to blame, if something is wrong.
+    fn blamed(&self, said: &[Said]) -> Option<usize> {
+        let is_wrong = |step: usize| match self.outcomes[step] {
+            Outcome::Done(_) => false,
+            Outcome::Short(_) if said[step].is_read() => self.outcomes.get(step + 1) == Some(&Outcome::Skipped),
+            _ => true,
+        };
+        (0..self.outcomes.len()).find(|&step| is_wrong(step))
+    }
+
+    /// An error if a step was not done.
+    fn checked(self, steps: &Steps) -> Result<Self, Error> {
+        let Some(step) = self.blamed(&steps.0) else { return Ok(self) };
+        let what = &steps.0[step];
+        let cause = match self.outcomes[step] {
+            Outcome::Failed(errno) => io::Error::from_raw_os_error(errno),
+            Outcome::Done(n) | Outcome::Short(n) => {
+                let kind = match what.verb {
+                    "write" | "send" => io::ErrorKind::WriteZero,
+                    _ => io::ErrorKind::UnexpectedEof,
+                };
+                io::Error::new(kind, format!("ended after {n} of {} bytes", what.want))
+            }
+            Outcome::Skipped => io::Error::other("not begun: the runtime is shutting down"),
+        };
+        Err(Error::at(step, steps, cause, self))
+    }
+}
+
+/// Why a chain was not done: the step, its path or descriptor, and the error of the system.
+///
+/// It turns into an [`io::Error`] of the same kind by `?`. The number of the system's error is
+/// [`raw_os_error`](Self::raw_os_error) here, and lies below [`source`](std::error::Error::source).
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    report: Report,
+    step: Option<usize>,
+    /// The step in words.
+    place: String,
+    cause: io::Error,
+}
+
+impl Error {
+    pub(super) fn at(step: usize, steps: &Steps, cause: io::Error, report: Report) -> Self {
+        let place = match steps.0.get(step) {
+            Some(Said { verb, what, .. }) => format!("{verb} {what} (step {} of {})", step + 1, steps.0.len()),
+            None => "a chain without steps".to_owned(),
+        };
+        Self(Box::new(Inner { report, step: Some(step), place, cause }))
+    }
+
+    /// The step it failed at: its index in [`Report::outcomes`] (the message counts from 1). `None` if the chain could not be run for another reason.
+    pub fn step(&self) -> Option<usize> {
+        self.0.step
+    }
+
+    /// What kind of error it is.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.0.cause.kind()
+    }
+
+    /// The number of the system's error, if it was one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.0.cause.raw_os_error()
+    }
+
+    /// What became of all the steps.
+    pub fn report(&self) -> &Report {
+        &self.0.report
+    }
+
+    /// The same, with what was read before it failed.
+    pub fn into_report(self) -> Report {
+        self.0.report
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.place, self.0.cause)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { report, place, cause, .. } = &*self.0;
+        f.debug_struct("Error").field("at", place).field("cause", cause).field("outcomes", &report.outcomes).finish()
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0.cause)
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Outcome::*;
+
+    /// Checks the outcomes of the first of four steps.
+    fn check(outcomes: &[Outcome]) -> Result<Report, Error> {
+        let said = ["open", "read", "write", "sync"].map(|verb| Said { want: 100, ..Said::new(verb, "a") });
+        let report = Report { outcomes: outcomes.to_vec(), reads: Vec::new(), way: Way::Pool };
+        report.checked(&Steps(said[..outcomes.len()].to_vec()))
+    }
+
+    #[test]
+    fn a_failure_is_blamed_on_its_step() {
+        let error = check(&[Done(0), Done(100), Failed(28), Skipped]).unwrap_err();
+        assert_eq!((error.step(), error.raw_os_error()), (Some(2), Some(28)));
+        assert_eq!(error.to_string(), "write a (step 3 of 4): No space left on device (os error 28)");
+        assert_eq!(error.report().outcomes()[3], Skipped);
+        let error = io::Error::from(error);
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn a_short_read_is_an_error_only_if_steps_were_skipped_for_it() {
+        assert!(check(&[Done(0), Short(7)]).is_ok());
+        assert!(check(&[Done(0), Short(7), Done(100), Done(0)]).is_ok());
+        let error = check(&[Done(0), Short(7), Skipped, Skipped]).unwrap_err();
+        assert_eq!(error.to_string(), "read a (step 2 of 4): ended after 7 of 100 bytes");
+        assert_eq!((error.step(), error.kind()), (Some(1), io::ErrorKind::UnexpectedEof));
+    }
+
+    #[test]
+    fn a_short_write_is_an_error() {
+        let error = check(&[Done(0), Done(100), Short(0), Skipped]).unwrap_err();
+        assert_eq!((error.step(), error.kind(), error.raw_os_error()), (Some(2), io::ErrorKind::WriteZero, None));
+    }
+
+    #[test]
+    fn what_was_never_begun_is_an_error() {
+        assert_eq!(check(&[Skipped]).unwrap_err().step(), Some(0));
+        assert!(check(&[]).is_ok());
+    }
+}

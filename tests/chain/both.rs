@@ -1,0 +1,153 @@
+//! One scenario by ring and by the blocking pool, on a runtime of its own each.
+
+use std::fmt::Debug;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use millstream::Outcome;
+use millstream::chain::{Chain, OpenOptions, Report, Way};
+use millstream::runtime::{DriverBuilder, Io};
+use rustix::io::Errno;
+
+/// How long something may take that takes no time.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Descriptors and counters are those of the process: one test at a time.
+pub(crate) fn alone() -> MutexGuard<'static, bool> {
+    static ALONE: Mutex<bool> = Mutex::new(false);
+    let mut is_warm = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if !std::mem::replace(&mut *is_warm, true) {
+        // tokio keeps the descriptors of its signal handler for good.
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    }
+    is_warm
+}
+
+/// What a scenario runs on: a driver and an empty directory.
+pub(crate) struct Place {
+    io: Io,
+    dir: tempfile::TempDir,
+}
+
+/// Outcomes and what was read.
+pub(crate) type Ended = (Vec<Outcome>, Vec<Bytes>);
+
+impl Place {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn has_ring(&self) -> bool {
+        self.io == Io::Uring
+    }
+
+    /// Runs a chain to its end, whatever that is.
+    pub(crate) async fn run(&self, chain: Chain) -> Ended {
+        let report = match tokio::time::timeout(PATIENCE, chain.run()).await.expect("it ends") {
+            Ok(report) => report,
+            Err(error) => {
+                assert!(error.step().is_some(), "{error}");
+                error.into_report()
+            }
+        };
+        self.check_way(&report);
+        (report.outcomes().to_vec(), report.into_reads())
+    }
+
+    /// The same for the outcomes alone.
+    pub(crate) async fn outcomes(&self, chain: Chain) -> Vec<Outcome> {
+        self.run(chain).await.0
+    }
+
+    pub(crate) fn check_way(&self, report: &Report) {
+        let expected = if self.has_ring() { Way::Ring } else { Way::Pool };
+        assert_eq!(report.way(), expected);
+    }
+
+    /// Names and contents of the files in the directory.
+    pub(crate) fn files(&self) -> Vec<(String, Bytes)> {
+        let entries = fs::read_dir(self.dir()).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> = entries
+            .filter(|path| path.is_file())
+            .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(path).unwrap().into()))
+            .collect();
+        files.sort();
+        files
+    }
+
+    /// Waits until no more files are open than `before`: the kernel closes some a little later.
+    pub(crate) async fn closed(&self, before: usize) {
+        let begun = Instant::now();
+        while open_files() != before {
+            assert!(begun.elapsed() < PATIENCE, "{before} were open before, {} are now", open_files());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// Runs a scenario both ways, checks that it left nothing open, and that it ended alike. Gives how.
+pub(crate) fn both<T: Debug + PartialEq>(scenario: impl AsyncFn(&Place) -> T) -> T {
+    let _alone = alone();
+    let mut ended: Vec<T> = ways().into_iter().map(|io| on(io, &scenario)).collect();
+    let last = ended.pop().unwrap();
+    assert!(ended.iter().all(|other| *other == last), "by ring {ended:?}, by the blocking pool {last:?}");
+    last
+}
+
+/// The ways this machine has.
+pub(crate) fn ways() -> Vec<Io> {
+    if super::support::lacks("io_uring") { vec![Io::Epoll] } else { vec![Io::Uring, Io::Epoll] }
+}
+
+pub(crate) fn on<T>(io: Io, scenario: impl AsyncFn(&Place) -> T) -> T {
+    let before = open_files();
+    let place = Place { io, dir: tempfile::tempdir().unwrap() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ended = runtime.block_on(async {
+        DriverBuilder::new().io(io).install().unwrap();
+        scenario(&place).await
+    });
+    drop(runtime);
+    assert_eq!(open_files(), before, "descriptors after {io}");
+    ended
+}
+
+/// Descriptors of this process, and files in the tables of its rings.
+pub(crate) fn open_files() -> usize {
+    let fds: Vec<_> = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap()).collect();
+    let is_ring = |path: PathBuf| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("[io_uring]"));
+    let rings = fds.iter().filter(|entry| is_ring(entry.path()));
+    let mut in_tables: Vec<String> = Vec::new();
+    for ring in rings {
+        let info = fs::read_to_string(Path::new("/proc/self/fdinfo").join(ring.file_name())).unwrap_or_default();
+        let inode = info.lines().find(|line| line.starts_with("ino:")).unwrap_or_default().to_owned();
+        // "UserFiles: 256", then a line for each that is open, "  255: name".
+        let lines = info.lines().skip_while(|line| !line.starts_with("UserFiles:")).skip(1);
+        let open = lines.take_while(|line| line.starts_with(' ')).map(|line| format!("{inode} {line}"));
+        in_tables.extend(open);
+    }
+    // The ring has two descriptors, with the same table.
+    in_tables.sort();
+    in_tables.dedup();
+    fds.len() + in_tables.len()
+}
+
+pub(crate) fn failed(errno: Errno) -> Outcome {
+    Outcome::Failed(errno.raw_os_error())
+}
+
+/// A file that is made, and must not be there.
+pub(crate) fn new_file() -> OpenOptions {
+    OpenOptions::new().read(true).write(true).create_new(true)
+}
+
+pub(crate) fn reading() -> OpenOptions {
+    OpenOptions::new().read(true)
+}

@@ -1,0 +1,133 @@
+//! Chains that nobody waits for any more, and such that fail between open and close: nothing stays open.
+
+use std::fs;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use millstream::Outcome::{Done, Skipped};
+use millstream::chain::Chain;
+use rustix::io::Errno;
+
+use super::both::{PATIENCE, both, failed, new_file, open_files, reading};
+
+/// Polls a future at most `polls` times, each time it is woken, then drops it. Says whether it ended.
+async fn polled(future: impl Future, polls: usize) -> bool {
+    let mut future = pin!(future);
+    let mut left = polls;
+    let ended = poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(false);
+        }
+        left -= 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending if left == 0 => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    });
+    tokio::time::timeout(PATIENCE, ended).await.expect("it is woken")
+}
+
+#[test]
+fn a_chain_dropped_after_any_number_of_polls_leaves_nothing_open() {
+    both(async |place| {
+        fs::write(place.path("a"), "a").unwrap();
+        let two = || Chain::new().open(place.path("a"), reading()).open(place.path("a"), reading()).read(1);
+        place.run(two()).await;
+        let before = open_files();
+        let mut polls = 0;
+        while !polled(two().run(), polls).await {
+            place.closed(before).await;
+            polls += 1;
+        }
+        assert!(polls > 0);
+        // And after some turns in between, in which the chain has come somewhere.
+        for turns in 0..50 {
+            let running = tokio::spawn(two().run());
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+            running.abort();
+            let _ = running.await;
+            place.closed(before).await;
+        }
+    });
+}
+
+#[test]
+fn a_chain_dropped_while_it_waits_leaves_nothing_open_and_the_runtime_ends() {
+    both(async |place| {
+        fs::write(place.path("a"), "a").unwrap();
+        place.run(Chain::new().open(place.path("a"), reading()).read(1)).await;
+        let before = open_files();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let reader = Arc::new(reader);
+        let stalled = Chain::new().open(place.path("a"), reading()).on(reader.clone()).read(1).unlink(place.path("a"));
+        let running = tokio::spawn(stalled.run());
+        // One more file is open, by the chain.
+        while open_files() != before + 3 {
+            tokio::task::yield_now().await;
+        }
+        running.abort();
+        assert!(running.await.unwrap_err().is_cancelled());
+        place.closed(before + 2).await;
+        while Arc::strong_count(&reader) > 1 {
+            tokio::task::yield_now().await;
+        }
+        drop(writer);
+        assert!(place.path("a").exists(), "a step ran that was never to be reached");
+    });
+}
+
+#[test]
+fn what_was_open_when_a_chain_failed_is_closed() {
+    let outcomes = both(async |place| {
+        fs::write(place.path("a"), "a").unwrap();
+        place.run(Chain::new().open(place.path("a"), reading()).read(1)).await;
+        let before = open_files();
+        let mut outcomes = Vec::new();
+        let open = || Chain::new().open(place.path("a"), reading()).open(place.path("a"), reading());
+        for chain in [open().write("x"), open().read(2).nop(), open().open(place.path("missing"), reading())] {
+            outcomes.push(place.outcomes(chain.close()).await);
+            place.closed(before).await;
+        }
+        outcomes
+    });
+    assert_eq!(outcomes[0][2..], [failed(Errno::BADF), Skipped]);
+    assert_eq!(outcomes[2][2..], [failed(Errno::NOENT), Skipped]);
+}
+
+#[test]
+fn no_place_in_the_table_of_the_ring_is_lost() {
+    both(async |place| {
+        fs::write(place.path("a"), "a").unwrap();
+        let open = || Chain::new().open(place.path("a"), reading());
+        // Each of these leaves its file to be closed by the ring, or closes it itself, or is dropped; a ring has 256 places.
+        for round in 0..300 {
+            assert_eq!(place.outcomes(open().write("x")).await, [Done(0), failed(Errno::BADF)]);
+            assert_eq!(place.outcomes(open().close()).await, [Done(0), Done(0)]);
+            polled(open().read(1).run(), round % 3).await;
+        }
+        let all: Vec<_> =
+            (0..100).map(|_| tokio::spawn(open().open(place.path("a"), reading()).read(1).run())).collect();
+        for one in all {
+            assert!(tokio::time::timeout(PATIENCE, one).await.expect("it ends").unwrap().is_ok());
+        }
+    });
+}
+
+#[test]
+fn a_runtime_ends_though_chains_wait() {
+    both(async |place| {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let (reader, writer) = (Arc::new(reader), Arc::new(writer));
+        // The pipe is kept open by the chain itself: nobody ends its wait but the runtime.
+        let chain = Chain::new().open(place.path("new"), new_file()).on(reader).read(1).on(writer).write("x");
+        tokio::spawn(chain.run());
+        while !place.path("new").exists() {
+            tokio::task::yield_now().await;
+        }
+    });
+}
