@@ -26,13 +26,14 @@ use std::time::{Duration, Instant};
 
 use io_uring::opcode;
 use io_uring::squeue::Entry;
+use io_uring::types::Timespec;
 use rustix::io::Errno;
 
 use super::port::Port;
 use super::program::{Program, Verdict};
-use super::queue::{After, CANCEL, Queue};
+use super::queue::{After, Queue};
 use super::running::Running;
-use super::slots::{Ended, Key};
+use super::slots::Ended;
 use super::sync::{Mutex, lock};
 use crate::kernel::uring::Completion;
 use crate::observe::counters::{Counter, count};
@@ -42,6 +43,10 @@ use crate::observe::log;
 const STALLS_MAX: u32 = 1000;
 /// The same for want of memory, which seldom passes.
 const STARVED_MAX: u32 = 16;
+/// When a cancel that has found nothing is tried again.
+static LATER: Timespec = Timespec::new().nsec(2_000_000);
+/// How long a driver that shuts down waits before it cancels again.
+const CANCEL_AGAIN: Duration = Duration::from_millis(20);
 /// Why a driver that was shut down takes nothing.
 const ENDED: &str = "the runtime has shut down";
 /// Why a forked child's driver takes nothing.
@@ -177,13 +182,21 @@ impl Driver {
         let before = ring.pushed.len();
         let mut room = ring.port.room().min(queue.room());
         while room > 0
-            && let Some(target) = queue.cancels.pop_front()
+            && let Some(key) = queue.later.pop_front()
         {
-            let (key, ..) = Key::parse(target);
-            if queue.slots.in_flight(key).is_some() {
-                let entry = opcode::AsyncCancel::new(target).build();
+            let entry = opcode::Timeout::new(&raw const LATER).build();
+            // SAFETY: the time is there for ever.
+            unsafe { ring.push(&entry, key.cancel_data(), false) };
+            queue.in_flight += 1;
+            room -= 1;
+        }
+        while room > 0
+            && let Some(key) = queue.cancels.pop_front()
+        {
+            if let Some(step) = queue.slots.in_flight(key).and_then(|program| program.owed_steps().next()) {
+                let entry = opcode::AsyncCancel::new(key.user_data(step, false)).build();
                 // SAFETY: a cancel points to nothing.
-                unsafe { ring.push(&entry, CANCEL, false) };
+                unsafe { ring.push(&entry, key.cancel_data(), false) };
                 queue.in_flight += 1;
                 room -= 1;
             }
@@ -294,6 +307,7 @@ impl Driver {
             queue.closed = Some(reason);
         }
         queue.cancels.clear();
+        queue.later.clear();
         // Entries that stay in the submission queue for ever: as if the kernel had cancelled them.
         for (user_data, _) in ring.pushed.drain(..) {
             let result = Err(Errno::CANCELED.raw_os_error());
@@ -345,15 +359,17 @@ impl Driver {
     /// Cancels all and reaps until nothing is in flight, for at most `bound`.
     fn drain(&self, ring: &mut Ring, bound: Duration, after: &mut After) {
         let deadline = Instant::now() + bound;
-        self.reap(ring, after);
-        if self.in_flight() > 0 {
-            // Fails where the kernel is older than Linux 6.0, or where somebody blocks it: then waiting must do.
-            let _ = ring.port.cancel_all(bound / 2);
-        }
         loop {
             self.reap(ring, after);
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now()).min(CANCEL_AGAIN);
             if self.in_flight() == 0 || left.is_zero() {
+                break;
+            }
+            // Each time, because chains go on to other steps meanwhile. Fails where the kernel is older than Linux 6.0, or
+            // where somebody blocks it: then waiting must do.
+            let _ = ring.port.cancel_all(left);
+            self.reap(ring, after);
+            if self.in_flight() == 0 {
                 break;
             }
             match ring.port.enter(0, 1, Some(left)) {

@@ -77,6 +77,8 @@ struct State {
     /// Most entries that one enter takes.
     takes: usize,
     obeys_cancel: bool,
+    cancel_errors: VecDeque<Errno>,
+    timers: Vec<u64>,
     reversed: bool,
     dropped: u32,
     forked: bool,
@@ -106,6 +108,8 @@ pub(super) fn fake(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'st
         enter_errors: VecDeque::new(),
         takes: usize::MAX,
         obeys_cancel: true,
+        cancel_errors: VecDeque::new(),
+        timers: Vec::new(),
         reversed: false,
         dropped: 0,
         forked: false,
@@ -141,9 +145,14 @@ impl Handle {
         self.state().takes = takes;
     }
 
-    /// Cancels find nothing, as with an operation that a kernel thread has begun.
+    /// Cancels are of no avail, as with an operation that a kernel thread has begun.
     pub(super) fn ignore_cancels(&self) {
         self.state().obeys_cancel = false;
+    }
+
+    /// The next cancel fails, each time one more.
+    pub(super) fn fail_cancel(&self, errno: Errno) {
+        self.state().cancel_errors.push_back(errno);
     }
 
     /// Completions are reaped last first.
@@ -167,6 +176,14 @@ impl Handle {
     /// Completes out of the blue.
     pub(super) fn complete(&self, key: u64, result: Result<u32, i32>) {
         self.state().complete(key, result, false, false);
+    }
+
+    /// Time goes by.
+    pub(super) fn elapse(&self) {
+        let mut state = self.state();
+        for key in std::mem::take(&mut state.timers) {
+            state.complete(key, Err(Errno::TIME.raw_os_error()), false, false);
+        }
     }
 
     /// Lets go of the memory of sends.
@@ -334,8 +351,17 @@ impl Port for Fake {
         for _ in 0..taken {
             let (sqe, linked) = state.pushed.pop_front().expect("more was submitted than was pushed");
             if sqe.opcode == opcode::AsyncCancel::CODE {
-                let result = if state.cancel(Some(sqe.addr)) { Ok(0) } else { Err(Errno::NOENT.raw_os_error()) };
+                let result = match state.cancel_errors.pop_front() {
+                    Some(errno) => Err(errno.raw_os_error()),
+                    None if !state.obeys_cancel => Err(Errno::ALREADY.raw_os_error()),
+                    None if state.cancel(Some(sqe.addr)) => Ok(0),
+                    None => Err(Errno::NOENT.raw_os_error()),
+                };
                 state.complete(sqe.user_data, result, false, false);
+                continue;
+            }
+            if sqe.opcode == opcode::Timeout::CODE {
+                state.timers.push(sqe.user_data);
                 continue;
             }
             chain.push_back(sqe);
@@ -374,7 +400,11 @@ impl Port for Fake {
     }
 
     fn cancel_all(&mut self, _: Duration) -> io::Result<()> {
-        self.ours().cancel(None);
+        let mut state = self.ours();
+        state.cancel(None);
+        for key in std::mem::take(&mut state.timers) {
+            state.complete(key, Err(Errno::CANCELED.raw_os_error()), false, false);
+        }
         Ok(())
     }
 }

@@ -203,6 +203,11 @@ impl Program {
         self.todo().iter().map(|&n| 1 + usize::from(self.steps[n].limit.is_some())).sum()
     }
 
+    /// The most entries that it could ever need at once.
+    pub(super) fn entries_in_all(&self) -> usize {
+        self.steps.iter().map(|step| 1 + usize::from(step.limit.is_some())).sum()
+    }
+
     /// The entries for what is still to be done. From here until every completion has come, the program must not move.
     pub(super) fn pieces(&mut self) -> Vec<Piece> {
         let todo = self.todo();

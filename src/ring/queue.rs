@@ -14,16 +14,15 @@ use super::slots::{Ended, Key, STEPS_MAX, Slots};
 use crate::kernel::uring::Completion;
 use crate::observe::counters::{Counter, count};
 
-/// The key of a cancel's own completion.
-pub(super) const CANCEL: u64 = u64::MAX;
-
 /// What is shared with the futures.
 pub(super) struct Queue {
     pub(super) slots: Slots,
     /// Programs to submit, oldest first. Keys of programs that were dropped meanwhile stay and are skipped.
     pub(super) todo: VecDeque<Key>,
-    /// Cancels to submit, by the key of the operation.
-    pub(super) cancels: VecDeque<u64>,
+    /// Programs to cancel. Of a chain only the first step that is owed can be: the others have not begun.
+    pub(super) cancels: VecDeque<Key>,
+    /// Programs whose cancel has found nothing, to be cancelled again a little later.
+    pub(super) later: VecDeque<Key>,
     /// Completions the kernel owes, those of cancels included.
     pub(super) in_flight: usize,
     /// Free places in the ring's table of files.
@@ -75,6 +74,7 @@ impl Queue {
             slots: Slots::default(),
             todo: VecDeque::new(),
             cancels: VecDeque::new(),
+            later: VecDeque::new(),
             in_flight: 0,
             files: (0..files as u32).collect(),
             stale_files: Vec::new(),
@@ -95,7 +95,7 @@ impl Queue {
             return Some("the kernel refuses one of its operations by ring".to_owned());
         }
         let (entries, files) = self.limits;
-        if program.entries() > entries || program.opens() > files {
+        if program.entries_in_all() > entries || program.opens() > files || program.len() > STEPS_MAX {
             return Some(format!("it needs more than {entries} entries or {files} files at once"));
         }
         None
@@ -119,7 +119,7 @@ impl Queue {
             None => true,
         };
         !self.stale_files.is_empty()
-            || (!self.cancels.is_empty() && self.room() > 0)
+            || (!(self.cancels.is_empty() && self.later.is_empty()) && self.room() > 0)
             || self.todo.front().copied().is_some_and(|key| fits(self, key))
     }
 
@@ -129,11 +129,20 @@ impl Queue {
             // The first of two completions of a zero-copy send carries the result; the memory is still in use.
             return;
         }
-        if completion.key == CANCEL {
+        let (key, step, is_limit) = Key::parse(completion.key);
+        if Key::is_cancel(completion.key) {
             self.in_flight -= 1;
+            if self.closed.is_none() && self.slots.is_orphan(key) {
+                match completion.result.map_err(Errno::from_raw_os_error) {
+                    // Between two steps of a chain nothing is found: the kernel may be about to begin the second.
+                    Err(Errno::NOENT) => self.later.push_back(key),
+                    // It is later.
+                    Err(Errno::TIME) => self.cancels.push_back(key),
+                    _ => {}
+                }
+            }
             return;
         }
-        let (key, step, is_limit) = Key::parse(completion.key);
         let Some(program) = self.slots.in_flight(key) else {
             count(Counter::RingStrays, 1);
             return;
@@ -144,6 +153,10 @@ impl Queue {
         }
         self.in_flight -= 1;
         if program.owed() > 0 {
+            // The chain goes on to another step, which may wait for ever.
+            if self.closed.is_none() && self.slots.is_orphan(key) {
+                self.cancels.push_back(key);
+            }
             return;
         }
         let verdict = program.settle();

@@ -58,9 +58,7 @@ impl Drop for Running {
             Orphan::Free(program) => program.map(|program| queue.without_files(program)),
             Orphan::InFlight => {
                 if queue.closed.is_none() {
-                    let Queue { slots, cancels, .. } = &mut *queue;
-                    let owed = slots.in_flight(key).into_iter().flat_map(|program| program.owed_steps());
-                    cancels.extend(owed.map(|step| key.user_data(step, false)));
+                    queue.cancels.push_back(key);
                 }
                 None
             }

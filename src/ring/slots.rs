@@ -30,8 +30,10 @@ pub(super) struct Key {
 const STEP_BITS: u32 = 8;
 const LIMIT_BIT: u64 = 1 << STEP_BITS;
 const INDEX_BITS: u32 = 23;
+/// The step, with a time limit, that stands for a cancel.
+const CANCEL_STEP: u64 = (1 << STEP_BITS) - 1;
 /// Most steps of a program.
-pub(super) const STEPS_MAX: usize = 1 << STEP_BITS;
+pub(super) const STEPS_MAX: usize = CANCEL_STEP as usize;
 
 impl Key {
     /// The key of the completion of a step.
@@ -39,6 +41,16 @@ impl Key {
         debug_assert!(step < STEPS_MAX);
         let limit = if is_limit { LIMIT_BIT } else { 0 };
         u64::from(self.generation) << 32 | u64::from(self.index) << (STEP_BITS + 1) | limit | step as u64
+    }
+
+    /// The key of the completion of a cancel.
+    pub(super) fn cancel_data(self) -> u64 {
+        self.user_data(0, true) | CANCEL_STEP
+    }
+
+    /// Whether this is the key of a cancel's completion.
+    pub(super) fn is_cancel(user_data: u64) -> bool {
+        user_data & (LIMIT_BIT | CANCEL_STEP) == LIMIT_BIT | CANCEL_STEP
     }
 
     /// The reverse.
@@ -124,6 +136,11 @@ impl Slots {
             State::InFlight { program, .. } => Some(program),
             _ => None,
         }
+    }
+
+    /// Whether a program is in flight and nobody wants it.
+    pub(super) fn is_orphan(&mut self, key: Key) -> bool {
+        matches!(self.get(key), Some(State::InFlight { orphaned: true, .. }))
     }
 
     /// Marks a queued program as being in flight.
@@ -235,8 +252,10 @@ mod tests {
             for (step, is_limit) in [(0, false), (STEPS_MAX - 1, true), (7, false)] {
                 let data = key.user_data(step, is_limit);
                 assert_eq!(Key::parse(data), (key, step, is_limit));
-                assert_ne!(data, u64::MAX);
+                assert!(!Key::is_cancel(data));
             }
+            assert!(Key::is_cancel(key.cancel_data()));
+            assert_eq!(Key::parse(key.cancel_data()).0, key);
         }
     }
 

@@ -168,7 +168,7 @@ impl Step {
     }
 
     /// Runs the step to its end by plain calls.
-    pub(super) fn perform(&mut self, files: &mut Files, is_abandoned: impl Fn() -> bool) -> Outcome {
+    pub(super) fn perform(&mut self, files: &mut Files, mut is_abandoned: impl FnMut() -> bool) -> Outcome {
         let mut retries = 0;
         loop {
             let left = self.limit.as_mut().map_or(PATIENCE, Limit::left);
@@ -200,5 +200,96 @@ impl Step {
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::op::Target;
+    use super::super::op::open::Close;
+    use super::super::op::rw::{Read, Write};
+    use super::*;
+    use bytes::Bytes;
+    use std::sync::Arc;
+
+    fn file() -> Target {
+        Arc::new(std::fs::File::open("/dev/null").unwrap()).into()
+    }
+
+    fn write() -> Step {
+        Step::new(Box::new(Write::next(file(), Bytes::from_static(b"0123456789"))))
+    }
+
+    fn errno(errno: Errno) -> Result<u32, i32> {
+        Err(errno.raw_os_error())
+    }
+
+    #[track_caller]
+    fn ended(judgement: Judgement, outcome: Outcome) {
+        assert!(matches!(judgement, Judgement::Ended(ended) if ended == outcome));
+    }
+
+    #[test]
+    fn whatever_an_expired_limit_leaves_behind_is_a_timeout() {
+        let timed_out = Outcome::Failed(Errno::TIMEDOUT.raw_os_error());
+        for limit in [Errno::TIME, Errno::ALREADY] {
+            for result in [errno(Errno::CANCELED), errno(Errno::INTR), Err(RESTART), Ok(3)] {
+                let mut step = write();
+                step.limit = Some(Limit::new(Duration::MAX));
+                let _ = step.entry(&Files::default());
+                assert!(step.complete(true, errno(limit)) && step.complete(false, result));
+                assert!(!step.complete(false, result), "nothing more is owed");
+                ended(step.judge(result, false), timed_out);
+            }
+            let mut step = write();
+            step.limit = Some(Limit::new(Duration::ZERO));
+            let _ = step.entry(&Files::default());
+            assert!(step.complete(true, errno(limit)));
+            ended(step.judge(Ok(10), false), Outcome::Done(10));
+        }
+    }
+
+    #[test]
+    fn a_descriptor_that_is_not_ready_is_waited_for_and_then_tried_again() {
+        let mut step = write();
+        assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
+        assert!(step.is_waiting());
+        // Interrupted: it waits again, and for the same.
+        assert!(matches!(step.judge(errno(Errno::INTR), false), Judgement::Again));
+        assert!(step.is_waiting());
+        assert!(matches!(step.judge(Ok(4), false), Judgement::Again), "ready, which is no number of bytes");
+        assert!(!step.is_waiting());
+        ended(step.judge(Ok(10), false), Outcome::Done(10));
+        // A file is always ready, so the call is just repeated.
+        let mut step = Step::new(Box::new(Read::new(file(), 0, 10)));
+        assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
+        assert!(!step.is_waiting());
+        ended(step.judge(errno(Errno::AGAIN), true), Outcome::Failed(Errno::AGAIN.raw_os_error()));
+    }
+
+    #[test]
+    fn what_must_not_be_repeated_is_not() {
+        let close = || Step::new(Box::new(Close::fd(std::fs::File::open("/dev/null").unwrap().into())));
+        for (errno, outcome) in [
+            (Errno::INTR, Outcome::Done(0)),
+            (Errno::INVAL, Outcome::Failed(Errno::INVAL.raw_os_error())),
+            (Errno::AGAIN, Outcome::Failed(Errno::AGAIN.raw_os_error())),
+        ] {
+            ended(close().judge(Err(errno.raw_os_error()), false), outcome);
+        }
+        assert!(matches!(close().judge(errno(Errno::CANCELED), false), Judgement::Again));
+        assert!(matches!(write().judge(errno(Errno::INVAL), false), Judgement::Refused(_)));
+    }
+
+    #[test]
+    fn a_job_that_nobody_wants_does_nothing_more() {
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        let mut step = Step::new(Box::new(Read::next(Arc::new(reader).into(), 1)));
+        let mut asked = 0;
+        let outcome = step.perform(&mut Files::default(), || {
+            asked += 1;
+            asked > 1
+        });
+        assert_eq!((outcome, asked), (Outcome::Skipped, 2));
     }
 }

@@ -82,11 +82,15 @@ impl Place {
         files
     }
 
-    /// Waits until no more files are open than `before`: the kernel closes some a little later.
-    pub(crate) async fn closed(&self, before: usize) {
+    /// Waits until so many files are open, by this process and in rings: the kernel closes some a little later.
+    pub(crate) async fn opened(&self, files: usize) {
+        self.until(&format!("{files} files are open"), || open_files() == files).await;
+    }
+
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let begun = Instant::now();
-        while open_files() != before {
-            assert!(begun.elapsed() < PATIENCE, "{before} were open before, {} are now", open_files());
+        while !is_so() {
+            assert!(begun.elapsed() < PATIENCE, "not so: {what}; files that are open: {}", open_files());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

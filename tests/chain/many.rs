@@ -83,6 +83,10 @@ fn a_chain_too_long_for_the_ring_goes_to_the_pool() {
         let report = long.run().await.unwrap();
         assert_eq!(report.way(), Way::Pool);
         assert_eq!(fs::metadata(place.path("file")).unwrap().len(), Chain::STEPS_MAX as u64 - 1);
+        // What is handed over first would fit.
+        let nops = (0..100).fold(Chain::new().unlink(place.path("file")), |chain, _| chain.nop().timeout(PATIENCE));
+        let report = tokio::time::timeout(PATIENCE, nops.run()).await.expect("it ends").unwrap();
+        assert_eq!(report.way(), Way::Pool);
     });
 }
 

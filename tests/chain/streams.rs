@@ -11,7 +11,7 @@ use millstream::Outcome::{Done, Failed, Short, Skipped};
 use millstream::chain::Chain;
 use rustix::io::Errno;
 
-use super::both::{both, failed, new_file};
+use super::both::{both, failed, new_file, reading};
 use super::support;
 
 /// Long enough for a kernel to be sure that nothing comes.
@@ -88,6 +88,32 @@ fn a_read_goes_on_until_it_is_full_or_the_pipe_ends() {
         });
         assert_eq!(outcomes, [Done(LEN as u64 - 10), Short(10)], "nonblocking: {nonblocking}");
         assert!(arrived);
+    }
+}
+
+#[test]
+fn a_splice_waits_for_either_side() {
+    let bytes = support::noise(LEN);
+    for nonblocking in [false, true] {
+        let (outcomes, arrived) = both(async |place| {
+            std::fs::write(place.path("file"), &bytes).unwrap();
+            let ((reader, full), (empty, writer)) = (pipe(false), pipe(false));
+            for end in [&full, &empty] {
+                rustix::io::ioctl_fionbio(end, nonblocking).unwrap();
+            }
+            let there = drain(std::fs::File::from(Arc::into_inner(reader).unwrap()));
+            let mut writer = std::fs::File::from(Arc::into_inner(writer).unwrap());
+            let sent = bytes.clone();
+            let back = thread::spawn(move || sent.chunks(10_000).for_each(|piece| writer.write_all(piece).unwrap()));
+            let chain = Chain::new().open(place.path("file"), reading()).splice_to(full, LEN);
+            let chain = chain.open(place.path("copy"), new_file()).splice_from(empty, LEN);
+            let outcomes = place.outcomes(chain).await;
+            back.join().unwrap();
+            let copy = std::fs::read(place.path("copy")).unwrap();
+            (outcomes, (there.join().unwrap() == bytes, copy == bytes))
+        });
+        assert_eq!(outcomes, [Done(0), Done(LEN as u64), Done(0), Done(LEN as u64)], "nonblocking: {nonblocking}");
+        assert_eq!(arrived, (true, true));
     }
 }
 

@@ -117,6 +117,29 @@ fn a_dropped_future_is_cancelled_and_no_cancel_is_lost() {
 }
 
 #[test]
+fn a_dropped_chain_is_cancelled_at_whatever_step_it_is() {
+    let alive = alive();
+    let (driver, handle) = driver(8, |_| Act::Hold);
+    let running = submit(&driver, chain((0..3).map(|n| write(&file(), n, counted(8, &alive)))));
+    driver.turn();
+    // A kernel thread has begun the first step.
+    handle.fail_cancel(Errno::ALREADY);
+    drop(running);
+    driver.turn();
+    assert!(!driver.has_work(), "nothing to be done but to wait");
+    let mut first = true;
+    handle.set_script(move |_| if std::mem::take(&mut first) { Act::Do } else { Act::Hold });
+    handle.proceed();
+    // When the first step has ended the second one is not begun yet, so it is not found.
+    handle.fail_cancel(Errno::NOENT);
+    driver.turn();
+    assert_eq!(alive.load(Ordering::SeqCst), 3);
+    handle.elapse();
+    driver.turn();
+    assert_eq!((alive.load(Ordering::SeqCst), driver.in_flight()), (0, 0));
+}
+
+#[test]
 fn what_was_not_submitted_never_is() {
     let alive = alive();
     let (driver, handle) = driver(8, |_| Act::Do);
@@ -168,6 +191,8 @@ fn memory_of_a_zero_copy_send_stays_until_the_notification() {
     driver.turn();
     assert_eq!(alive.load(Ordering::SeqCst), 1);
     handle.notify();
+    // A cancel has found nothing, since the send itself is done; it looks once more.
+    handle.elapse();
     driver.turn();
     assert_eq!((alive.load(Ordering::SeqCst), driver.in_flight()), (0, 0));
 }
