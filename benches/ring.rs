@@ -212,11 +212,9 @@ fn alone(criterion: &mut Criterion) -> Vec<Option<String>> {
             drop(tokio::task::spawn_blocking(job).await.unwrap().unwrap());
         }
     }));
-    for (title, contenders) in [
-        ("alone: write 4 KiB", write),
-        ("alone: open, read 4 KiB, close", open),
-        ("alone: sync what is clean", sync),
-    ] {
+    for (title, contenders) in
+        [("alone: write 4 KiB", write), ("alone: open, read 4 KiB, close", open), ("alone: sync what is clean", sync)]
+    {
         let contest = Contest { title, unit: "operation", units: 1, operations: 500 };
         tables.push(contest.run(criterion, contenders));
     }
