@@ -90,7 +90,7 @@ impl Place {
     pub(crate) async fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let begun = Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < PATIENCE, "not so: {what}; files that are open: {}", open_files());
+            assert!(begun.elapsed() < PATIENCE, "not so: {what}; open are {:#?}", list());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -111,7 +111,7 @@ pub(crate) fn ways() -> Vec<Io> {
 }
 
 pub(crate) fn on<T>(io: Io, scenario: impl AsyncFn(&Place) -> T) -> T {
-    let before = open_files();
+    let before = list();
     let place = Place { io, dir: tempfile::tempdir().unwrap() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let ended = runtime.block_on(async {
@@ -119,28 +119,39 @@ pub(crate) fn on<T>(io: Io, scenario: impl AsyncFn(&Place) -> T) -> T {
         scenario(&place).await
     });
     drop(runtime);
-    assert_eq!(open_files(), before, "descriptors after {io}");
+    let after = list();
+    assert_eq!(after.len(), before.len(), "descriptors after {io}: {after:#?}, before: {before:#?}");
     ended
 }
 
-/// Descriptors of this process, and files in the tables of its rings.
+/// How many descriptors this process has, and files in the tables of its rings.
 pub(crate) fn open_files() -> usize {
-    let fds: Vec<_> = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap()).collect();
-    let is_ring = |path: PathBuf| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("[io_uring]"));
-    let rings = fds.iter().filter(|entry| is_ring(entry.path()));
-    let mut in_tables: Vec<String> = Vec::new();
-    for ring in rings {
-        let info = fs::read_to_string(Path::new("/proc/self/fdinfo").join(ring.file_name())).unwrap_or_default();
-        let inode = info.lines().find(|line| line.starts_with("ino:")).unwrap_or_default().to_owned();
-        // "UserFiles: 256", then a line for each that is open, "  255: name".
-        let lines = info.lines().skip_while(|line| !line.starts_with("UserFiles:")).skip(1);
-        let open = lines.take_while(|line| line.starts_with(' ')).map(|line| format!("{inode} {line}"));
-        in_tables.extend(open);
+    list().len()
+}
+
+/// What they lead to.
+fn list() -> Vec<String> {
+    let fds: Vec<_> = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut list = Vec::new();
+    for path in fds {
+        let Ok(to) = fs::read_link(&path).map(|to| to.display().to_string()) else { continue };
+        // glibc looks there for a moment, when some thread ends.
+        if to.starts_with("/proc/") {
+            continue;
+        }
+        if to.contains("[io_uring]") {
+            let info = fs::read_to_string(path.to_str().unwrap().replace("/fd/", "/fdinfo/")).unwrap_or_default();
+            let ring = info.lines().find(|line| line.starts_with("ino:")).unwrap_or_default();
+            // "UserFiles: 256", then a line for each that is open, "  255: name".
+            let lines = info.lines().skip_while(|line| !line.starts_with("UserFiles:")).skip(1);
+            list.extend(lines.take_while(|line| line.starts_with(' ')).map(|line| format!("{ring} {line}")));
+        }
+        list.push(format!("{} {to}", path.display()));
     }
-    // The ring has two descriptors, with the same table.
-    in_tables.sort();
-    in_tables.dedup();
-    fds.len() + in_tables.len()
+    // A ring has two descriptors, with the same table.
+    list.sort();
+    list.dedup();
+    list
 }
 
 pub(crate) fn failed(errno: Errno) -> Outcome {

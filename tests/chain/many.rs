@@ -17,10 +17,10 @@ fn replace(place: &Place, n: usize) -> Chain {
 
 #[test]
 fn chains_that_come_together_are_handed_over_together() {
+    let _alone = alone();
     if support::lacks("io_uring") {
         return;
     }
-    let _alone = alone();
     on(Io::Uring, async |place| {
         let before = Snapshot::now();
         // Four entries each, with the close: 32 chains fill the ring exactly.
@@ -73,10 +73,10 @@ fn many_threads_share_the_work() {
 
 #[test]
 fn a_chain_too_long_for_the_ring_goes_to_the_pool() {
+    let _alone = alone();
     if support::lacks("io_uring") {
         return;
     }
-    let _alone = alone();
     on(Io::Uring, async |place| {
         let open = Chain::new().open(place.path("file"), new_file());
         let long = (0..Chain::STEPS_MAX - 1).fold(open, |chain, _| chain.write("x").timeout(Duration::from_secs(60)));
@@ -103,6 +103,7 @@ fn without_an_io_driver_the_pool_takes_over() {
 
 #[test]
 fn without_a_runtime_there_is_an_error() {
+    let _alone = alone();
     let mut running = std::pin::pin!(Chain::new().unlink("/no/such/file").run());
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let std::task::Poll::Ready(Err(error)) = running.as_mut().poll(&mut cx) else { panic!("no error") };
