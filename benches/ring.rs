@@ -6,8 +6,8 @@
 //! | tokio::fs | the calls of `tokio::fs` one after the other, a hop to the blocking pool for each |
 //! | one job | the same by `std::fs` in one `spawn_blocking` |
 //!
-//! All on a current-thread runtime. A *chain* makes a file, writes 1 KiB, and renames it over another; contents are compared
-//! once at the end. Nothing is synced: a disk would hide everything else. *Alone* means that no other task does anything.
+//! All on a current-thread runtime. A *chain* makes a file, writes 1 KiB, and renames it over another, whose contents are
+//! compared once at the end; one *that reads* opens a file, reads 1 KiB, compares it, and closes the file. Nothing is synced: a disk would hide everything else. *Alone* means that no other task does anything.
 //!
 //! **Look at** the tables at the end: CPU time of the whole process and time in all, by turns, and at the calls of
 //! `io_uring_enter` for each batch, which are exact. **Noise**: single-digit percentages; the file system's own work is most of
@@ -22,7 +22,7 @@ use millstream::Chain;
 use millstream::fs::{File, OpenOptions};
 use millstream::observe::Snapshot;
 use millstream::runtime::{DriverBuilder, Io};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 
 mod common;
@@ -125,10 +125,50 @@ fn chains(criterion: &mut Criterion, batch: usize) -> Option<String> {
     let title = format!("chains, {batch} at once");
     let contest = Contest { title: &title, unit: "chain", units: batch as u64, operations: 640 / batch as u64 };
     let table = contest.run(criterion, contenders);
-    for task in 0..batch {
+    for task in 0..table.iter().count() * batch {
         assert!(std::fs::read(names(&root, task).1).unwrap() == contents, "wrong contents");
     }
     table
+}
+
+/// Files that are opened, read and closed, all in memory: what a chain saves where the disk has no part in it.
+fn reads(criterion: &mut Criterion, batch: usize) -> Option<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let root: Arc<Path> = dir.path().into();
+    let path = |root: &Path, task: usize| root.join(format!("{task}"));
+    (0..batch).for_each(|task| std::fs::write(path(&root, task), noise(LEN)).unwrap());
+    let expected = bytes::Bytes::from(noise(LEN));
+    let mut contenders = Vec::new();
+    for (name, io) in WAYS {
+        let (root, expected) = (Arc::clone(&root), expected.clone());
+        contenders.push(contender(name, on(io), batch, move |task| {
+            let chain = Chain::new().open(path(&root, task), OpenOptions::new().read(true)).read(LEN);
+            let expected = expected.clone();
+            async move { assert!(chain.run().await.unwrap().reads()[0] == expected) }
+        }));
+    }
+    {
+        let (root, expected) = (Arc::clone(&root), expected.clone());
+        contenders.push(contender("tokio::fs", runtime(), batch, move |task| {
+            let (path, expected) = (path(&root, task), expected.clone());
+            async move {
+                let mut file = tokio::fs::File::open(path).await.unwrap();
+                let mut bytes = vec![0; LEN];
+                file.read_exact(&mut bytes).await.unwrap();
+                assert!(bytes == expected);
+            }
+        }));
+    }
+    contenders.push(contender("one job", runtime(), batch, move |task| {
+        let (path, expected) = (path(&root, task), expected.clone());
+        async move {
+            let bytes = tokio::task::spawn_blocking(move || std::fs::read(path)).await.unwrap().unwrap();
+            assert!(bytes == expected);
+        }
+    }));
+    let title = format!("chains that read, {batch} at once");
+    let contest = Contest { title: &title, unit: "chain", units: batch as u64, operations: 640 / batch as u64 };
+    contest.run(criterion, contenders)
 }
 
 /// How often the kernel is entered for a batch of chains.
@@ -225,6 +265,7 @@ fn main() {
     let mut criterion = Criterion::default().without_plots().configure_from_args();
     let mut tables: Vec<_> = [1, 8, 32].map(|batch| nops(&mut criterion, batch)).into();
     tables.extend([1, 32].map(|batch| chains(&mut criterion, batch)));
+    tables.push(reads(&mut criterion, 32));
     tables.extend(alone(&mut criterion));
     criterion.final_summary();
     tables.into_iter().flatten().for_each(|table| println!("{table}"));
