@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millstream::Outcome::{Done, Short, Skipped};
-use millstream::chain::{Chain, OpenOptions};
+use millstream::chain::Chain;
+use millstream::fs::OpenOptions;
 use rustix::io::Errno;
 
 #[path = "chain/both.rs"]

@@ -9,7 +9,6 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::task::{Context, Waker};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use millstream::fs::File;
@@ -49,6 +48,11 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+#[expect(clippy::disallowed_methods, reason = "the kernel is given time to do what it must not do")]
+fn pause(millis: u64) {
+    std::thread::sleep(Duration::from_millis(millis));
+}
+
 #[test]
 fn nothing_writes_into_memory_after_its_runtime_has_ended() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
@@ -70,13 +74,13 @@ fn nothing_writes_into_memory_after_its_runtime_has_ended() {
             while Snapshot::now().since(&before).ring_submissions < 2 {
                 tokio::task::yield_now().await;
             }
-            thread::sleep(Duration::from_millis(round % 3));
+            pause(round % 3);
             !read.is_finished()
         });
         drop(runtime);
         // The allocator hands out what was freed last: were it still written to, it would be seen here.
         let fresh = vec![2u8; LONG];
-        thread::sleep(Duration::from_millis(100));
+        pause(100);
         assert!(fresh.iter().all(|&byte| byte == 2), "round {round}: the kernel wrote after the runtime had ended");
         in_flight += u32::from(was_pending);
     }

@@ -1,6 +1,8 @@
 //! What the benches share: bytes, connections, CPU clocks, and comparing by turns.
 #![allow(dead_code, unreachable_pub, reason = "each bench uses a part")]
 
+pub mod contest;
+
 use std::fmt::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -13,10 +15,12 @@ pub fn is_test() -> bool {
     given("--test") || !given("--bench")
 }
 
+/// After how many bytes [`noise`] repeats.
+pub const PERIOD: usize = (256 << 10) - 5;
+
 /// Bytes that repeat nowhere a check would notice. The period is odd, so that pieces that were swapped, lost or sent
 /// twice show, unless they are a multiple of it long.
 pub fn noise(len: usize) -> Vec<u8> {
-    const PERIOD: usize = (256 << 10) - 5;
     let mut x = 0x2545_f491_4f6c_dd1du64;
     let mut bytes: Vec<u8> = (0..len.min(PERIOD))
         .map(|_| {
@@ -67,14 +71,27 @@ pub fn cpu_of_others() -> Duration {
 /// says how long they took. The contenders take turns, so that what else the machine does meets all of them; each gets
 /// the median of its rounds.
 pub fn by_turns(contenders: usize, operations: u64, mut run: impl FnMut(usize, u64) -> Duration) -> Vec<f64> {
+    let run = |contender, operations| [run(contender, operations)];
+    all_by_turns(contenders, operations, run).into_iter().map(|[median]| median).collect()
+}
+
+/// As [`by_turns`], for several times that are measured together; each has a median of its own.
+pub fn all_by_turns<const N: usize>(
+    contenders: usize,
+    operations: u64,
+    mut run: impl FnMut(usize, u64) -> [Duration; N],
+) -> Vec<[f64; N]> {
     let (rounds, operations) = if is_test() { (1, 1) } else { (9, operations) };
-    let mut micros = vec![Vec::with_capacity(rounds); contenders];
+    let mut micros = vec![[const { Vec::new() }; N]; contenders];
     for _ in 0..rounds {
         for (contender, micros) in micros.iter_mut().enumerate() {
-            micros.push(run(contender, operations).as_secs_f64() * 1e6 / operations as f64);
+            let spent = run(contender, operations);
+            micros.iter_mut().zip(spent).for_each(|(micros, spent)| {
+                micros.push(spent.as_secs_f64() * 1e6 / operations as f64);
+            });
         }
     }
-    micros.into_iter().map(median).collect()
+    micros.into_iter().map(|micros| micros.map(median)).collect()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -4,11 +4,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What failed with a file, as told by [`Replace`](super::Replace), [`Prepend`](super::Prepend) and
-/// [`Append`](super::Append), and inside of the [`io::Error`]s of [`File`](super::File).
+/// What failed with a file: the step, the path, and the number of the error.
 ///
 /// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error and keeps the
-/// number of the error and the step.
+/// number of the error and the step. The [`io::Error`]s of a file's [`Reader`](super::Reader) and
+/// [`Writer`](super::Writer) hold one, too.
 #[derive(Debug)]
 pub struct Error {
     step: Step,

@@ -16,7 +16,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use tokio::task::coop::consume_budget;
 
-use super::error::{Error, Step};
+use super::error::{Error, Result, Step};
 use super::reader::Reader;
 use super::writer::Writer;
 use super::{OpenOptions, Status};
@@ -74,15 +74,8 @@ pub(super) const OPEN: Alone = Alone::Pool;
 ///
 /// # Errors
 ///
-/// All are [`io::Error`]s that hold an [`Error`], which names the path and the step and has the number of the error:
-///
-/// ```
-/// # async fn f(file: millstream::fs::File) {
-/// let error = file.write_at(0, "x").await.unwrap_err();
-/// let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<millstream::fs::Error>());
-/// println!("{error}: {:?}", inner.and_then(|inner| inner.raw_os_error()));
-/// # }
-/// ```
+/// Each is an [`Error`], which names the path and the step and has the number of the error; `?` makes an [`io::Error`] of
+/// it that holds it.
 ///
 /// Offsets and lengths that reach beyond 2^63 - 1 are `EINVAL`. Outside of a tokio runtime the step is [`Step::Start`].
 ///
@@ -120,7 +113,7 @@ impl File {
     /// # Errors and cancellation
     ///
     /// As [`OpenOptions::open`].
-    pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
         OpenOptions::new().read(true).open(path).await
     }
 
@@ -129,7 +122,7 @@ impl File {
     /// # Errors and cancellation
     ///
     /// As [`OpenOptions::open`].
-    pub async fn create(path: impl AsRef<Path>) -> io::Result<Self> {
+    pub async fn create(path: impl AsRef<Path>) -> Result<Self> {
         OpenOptions::new().write(true).create(true).truncate(true).open(path).await
     }
 
@@ -168,7 +161,7 @@ impl File {
     /// # Cancellation
     ///
     /// Dropping the future loses what was read.
-    pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+    pub async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
         self.check(Step::Read, offset, len as u64)?;
         let mut lease = pool::lease(len);
         if len <= NOW_MAX && looks_now() {
@@ -196,7 +189,7 @@ impl File {
     /// # Errors and cancellation
     ///
     /// As [`read_at`](Self::read_at).
-    pub async fn readv(&self, offset: u64, lens: &[usize]) -> io::Result<Vec<Bytes>> {
+    pub async fn readv(&self, offset: u64, lens: &[usize]) -> Result<Vec<Bytes>> {
         let total = lens.iter().fold(0u64, |total, &len| total.saturating_add(len as u64));
         self.check(Step::Read, offset, total)?;
         if total <= NOW_MAX as u64 {
@@ -218,7 +211,7 @@ impl File {
     /// # Cancellation
     ///
     /// Nothing, a part or all of it may be written, also after the future was dropped.
-    pub async fn write_at(&self, offset: u64, bytes: impl Into<Bytes>) -> io::Result<()> {
+    pub async fn write_at(&self, offset: u64, bytes: impl Into<Bytes>) -> Result<()> {
         let bytes: Bytes = bytes.into();
         let len = bytes.len() as u64;
         self.check(Step::Write, offset, len)?;
@@ -235,7 +228,7 @@ impl File {
     /// # Errors and cancellation
     ///
     /// As [`write_at`](Self::write_at).
-    pub async fn writev(&self, offset: u64, pieces: impl IntoIterator<Item = Bytes>) -> io::Result<()> {
+    pub async fn writev(&self, offset: u64, pieces: impl IntoIterator<Item = Bytes>) -> Result<()> {
         let pieces: Vec<Bytes> = pieces.into_iter().collect();
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.check(Step::Write, offset, len)?;
@@ -258,7 +251,7 @@ impl File {
     /// # Cancellation
     ///
     /// What was written reaches the disk sooner or later, and an error of it may be told to nobody.
-    pub async fn sync(&self) -> io::Result<()> {
+    pub async fn sync(&self) -> Result<()> {
         self.perform(Sync::new(self.file.clone().into(), false), CHANGE, Step::Sync).await.map(drop)
     }
 
@@ -267,7 +260,7 @@ impl File {
     /// # Errors and cancellation
     ///
     /// As [`sync`](Self::sync).
-    pub async fn sync_data(&self) -> io::Result<()> {
+    pub async fn sync_data(&self) -> Result<()> {
         self.perform(Sync::new(self.file.clone().into(), true), CHANGE, Step::Sync).await.map(drop)
     }
 
@@ -282,7 +275,7 @@ impl File {
     /// # Cancellation
     ///
     /// It may be done, in part or in full.
-    pub async fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+    pub async fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         self.check(Step::Allocate, offset, len)?;
         let allocate = Allocate::new(self.file.clone().into(), FallocateFlags::empty(), offset, len);
         self.perform(allocate, CHANGE, Step::Allocate).await.map(drop)
@@ -297,7 +290,7 @@ impl File {
     /// # Cancellation
     ///
     /// It may be done or not.
-    pub async fn set_len(&self, len: u64) -> io::Result<()> {
+    pub async fn set_len(&self, len: u64) -> Result<()> {
         self.check(Step::SetLength, 0, len)?;
         self.perform(SetLen::new(self.file.clone().into(), len), CHANGE, Step::SetLength).await.map(drop)
     }
@@ -311,7 +304,7 @@ impl File {
     /// # Cancellation
     ///
     /// Nothing is changed in any case.
-    pub async fn metadata(&self) -> io::Result<Status> {
+    pub async fn metadata(&self) -> Result<Status> {
         if looks_now() {
             let found = call::status(self.as_fd()).map_err(|e| self.failed(Step::Inspect, e))?;
             return Ok(Status::new(&found));
@@ -330,7 +323,7 @@ impl File {
     /// # Cancellation
     ///
     /// It is closed all the same, and nobody learns the outcome.
-    pub async fn close(self) -> io::Result<()> {
+    pub async fn close(self) -> Result<()> {
         let path = Arc::clone(&self.path);
         let fd = OwnedFd::from(self.into_std().map_err(|e| failed(Step::Close, &path, e))?);
         perform(Close::fd(fd), CHANGE, Step::Close, &path).await.map(drop)
@@ -350,12 +343,12 @@ impl File {
         &self.file
     }
 
-    pub(super) fn failed(&self, step: Step, error: io::Error) -> io::Error {
+    pub(super) fn failed(&self, step: Step, error: io::Error) -> Error {
         failed(step, &self.path, error)
     }
 
     /// That the kernel can name every byte of the range.
-    fn check(&self, step: Step, offset: u64, len: u64) -> io::Result<()> {
+    fn check(&self, step: Step, offset: u64, len: u64) -> Result<()> {
         // An offset of -1 is the position of the file to a ring.
         match offset.checked_add(len).is_some_and(|end| i64::try_from(end).is_ok()) {
             true => Ok(()),
@@ -364,22 +357,22 @@ impl File {
     }
 
     /// That all was written.
-    fn all(&self, written: u64, len: u64) -> io::Result<()> {
+    fn all(&self, written: u64, len: u64) -> Result<()> {
         if written == len { Ok(()) } else { Err(self.failed(Step::Write, io::ErrorKind::WriteZero.into())) }
     }
 
-    async fn perform<T: Operation>(&self, op: T, alone: Alone, step: Step) -> io::Result<(T, u64)> {
+    async fn perform<T: Operation>(&self, op: T, alone: Alone, step: Step) -> Result<(T, u64)> {
         perform(op, alone, step, &self.path).await
     }
 }
 
 /// Performs one operation; gives it back and the bytes it has moved.
-pub(super) async fn perform<T: Operation>(op: T, alone: Alone, step: Step, path: &Path) -> io::Result<(T, u64)> {
+pub(super) async fn perform<T: Operation>(op: T, alone: Alone, step: Step, path: &Path) -> Result<(T, u64)> {
     let program = run(Program::of(op), alone).await.map_err(|e| failed(Step::Start, path, e))?;
     let (op, moved) = program.into_single();
     Ok((op, moved.map_err(|e| failed(step, path, e))?))
 }
 
-pub(super) fn failed(step: Step, path: &Path, error: io::Error) -> io::Error {
-    Error::new(step, path, error).into()
+pub(super) fn failed(step: Step, path: &Path, error: io::Error) -> Error {
+    Error::new(step, path, error)
 }

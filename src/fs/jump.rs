@@ -44,7 +44,7 @@ impl Jump {
             Some(SeekFrom::End(by)) => {
                 let look = self.look.get_or_insert_with(|| {
                     let file = file.clone();
-                    Box::pin(async move { file.metadata().await })
+                    Box::pin(async move { Ok(file.metadata().await?) })
                 });
                 let status = ready!(look.as_mut().poll(cx));
                 *self = Self::default();

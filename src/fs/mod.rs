@@ -5,7 +5,7 @@
 //!  status      which file this is and which version of it
 //!
 //!  file        an open file, read and written at offsets
-//!  options     how it is opened
+//!  open        how it is opened, at once where that is possible
 //!  reader      front to back: bytes ahead of their use   ┐ what these are made of:
 //!  writer      front to back: pieces behind their use    ┘ ahead, reads under way; jump, a seek
 //!
@@ -32,7 +32,7 @@ mod file;
 mod intake;
 mod jump;
 mod keep;
-mod options;
+mod open;
 mod prepend;
 mod reader;
 mod replace;
@@ -48,10 +48,11 @@ pub use durability::Durability;
 pub use error::{Error, Step};
 pub use file::File;
 pub use keep::Keep;
-pub use options::OpenOptions;
 pub use prepend::{Prepend, Prepended, Strategy, prepend};
-pub use reader::Reader;
+pub use reader::{Chunks, Reader};
 pub use replace::{Replace, replace};
 pub use root::{Opened, Root};
 pub use status::Status;
 pub use writer::Writer;
+
+pub use crate::ring::chain::OpenOptions;

@@ -185,6 +185,10 @@ impl Prepend {
     ///
     /// With [`Strategy::Atomic`], dropping the future before the rename leaves the old file; the work ends after the
     /// piece it is at. The others are done once they have started.
+    ///
+    /// # Panics
+    ///
+    /// If what was given to [`on_progress`](Self::on_progress) does; the old file is left then as well.
     pub async fn run(mut self, header: impl Into<Bytes>) -> Result<Prepended> {
         let header = header.into();
         work::run(&self.path.clone(), move |caller| {

@@ -19,8 +19,7 @@ use crate::buf::pool;
 use crate::kernel::call;
 use crate::turn::run::looks_now;
 
-/// A position in a [`File`] to read from: [`AsyncRead`], [`AsyncBufRead`], [`AsyncSeek`], and a [`Stream`] of [`Bytes`]
-/// that copies nothing.
+/// A position in a [`File`] to read from: [`AsyncRead`], [`AsyncBufRead`] and [`AsyncSeek`].
 ///
 /// What the page cache holds is read at once, 64 KiB at a time. When the disk has to be asked, 64 KiB are read, and from
 /// the second time in a row on two reads of 256 KiB are under way. What they bring is what the file had then: writes behind
@@ -67,6 +66,11 @@ pub struct Reader {
 impl Reader {
     pub(super) fn new(file: File) -> Self {
         Self { file, position: 0, chunk: Bytes::new(), ahead: Ahead::default(), in_a_row: false, jump: Jump::default() }
+    }
+
+    /// The rest of the file in pieces of up to 256 KiB, as they come, without a copy.
+    pub fn into_chunks(self) -> Chunks {
+        Chunks(self)
     }
 
     /// Makes sure that the chunk has bytes, unless the file has none.
@@ -134,18 +138,6 @@ impl AsyncBufRead for Reader {
     }
 }
 
-impl Stream for Reader {
-    type Item = io::Result<Bytes>;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.get_mut();
-        ready!(this.poll_chunk(cx))?;
-        let chunk = this.chunk.clone();
-        this.advance(chunk.len());
-        Poll::Ready((!chunk.is_empty()).then_some(Ok(chunk)))
-    }
-}
-
 impl AsyncSeek for Reader {
     fn start_seek(self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
         self.get_mut().jump.start(to);
@@ -165,5 +157,22 @@ impl AsyncSeek for Reader {
         }
         this.position = to;
         Poll::Ready(Ok(to))
+    }
+}
+
+/// The rest of a file as a [`Stream`] of pool memory: what [`Reader::into_chunks`] gives. It ends with the file, and goes
+/// on if polled again after an error.
+#[derive(Debug)]
+pub struct Chunks(Reader);
+
+impl Stream for Chunks {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let reader = &mut self.get_mut().0;
+        ready!(reader.poll_chunk(cx))?;
+        let chunk = reader.chunk.clone();
+        reader.advance(chunk.len());
+        Poll::Ready((!chunk.is_empty()).then_some(Ok(chunk)))
     }
 }

@@ -108,13 +108,13 @@ impl Root {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open); `EISDIR` for a directory. They hold an [`Error`].
+    /// As [`open`](Self::open); `EISDIR` for a directory.
     ///
     /// # Cancellation
     ///
     /// As [`open`](Self::open).
-    pub async fn open_file(&self, path: &Path) -> io::Result<super::File> {
-        let failed = |e: io::Error| io::Error::from(Error::new(Step::Open, path, e));
+    pub async fn open_file(&self, path: &Path) -> Result<super::File, Error> {
+        let failed = |e: io::Error| Error::new(Step::Open, path, e);
         match self.open(path).await.map_err(failed)? {
             Opened::File(file, _) => Ok(super::File::new(file, path)),
             Opened::Directory => Err(failed(Errno::ISDIR.into())),

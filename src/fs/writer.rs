@@ -94,7 +94,7 @@ impl Writer {
     fn begin(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(lease) = self.lease.take() else { return Ok(()) };
         let (file, position, len) = (self.file.clone(), self.position, lease.len());
-        let write: Under<()> = Box::pin(async move { file.write_at(position, lease.freeze()).await });
+        let write: Under<()> = Box::pin(async move { Ok(file.write_at(position, lease.freeze()).await?) });
         self.under = Some((write, len));
         self.position += len as u64;
         match self.poll_written(cx) {

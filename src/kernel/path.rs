@@ -27,6 +27,17 @@ impl How {
         Self { flags: flags | OFlags::CLOEXEC, mode, resolve }
     }
 
+    /// The same with more flags.
+    pub(crate) fn and(self, flags: OFlags, resolve: ResolveFlags) -> Self {
+        Self { flags: self.flags | flags, resolve: self.resolve | resolve, ..self }
+    }
+
+    /// Whether it does more than opening what is there: then it may have to wait for the disk, whatever is in memory.
+    pub(crate) fn may_wait(&self) -> bool {
+        let harmless = OFlags::ACCMODE | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        !(self.flags - harmless).is_empty()
+    }
+
     /// Flags, mode and resolution as numbers. `into_table` leaves out what the kernel refuses for the file table of a
     /// ring, whose files no exec ever inherits.
     pub(crate) fn raw(&self, into_table: bool) -> (u64, u64, u64) {

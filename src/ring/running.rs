@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::driver::Driver;
-use super::queue::Queue;
 use super::slots::{Ended, Key, Orphan};
 use super::sync::lock;
 

@@ -4,8 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::runtime::Handle;
-
 use super::job::Job;
 use super::{Io, Turn};
 use crate::observe::counters::{Counter, count};
@@ -23,20 +21,19 @@ pub(crate) enum Alone {
 
 /// Whether programs of this thread can go by ring.
 pub(crate) fn has_ring() -> bool {
-    Handle::try_current().is_ok() && Turn::current().driver().is_some()
+    Turn::try_current().is_ok_and(|turn| turn.driver().is_some())
 }
 
 /// Whether what the kernel has in memory is asked for at once, without a program.
 pub(crate) fn looks_now() -> bool {
-    Handle::try_current().is_ok() && Turn::current().io() != Io::Uring
+    Turn::try_current().is_ok_and(|turn| turn.io() != Io::Uring)
 }
 
 /// Runs a program to its end. The error says that there is no runtime, or that the kernel never told what became of it.
 ///
 /// Dropping the future cancels what has not begun; what has begun may yet happen.
 pub(crate) async fn run(program: Program, alone: Alone) -> io::Result<Program> {
-    Handle::try_current().map_err(io::Error::other)?;
-    let turn = Turn::current();
+    let turn = Turn::try_current()?;
     let mut program = Box::new(program);
     let mut refused = None;
     let running = turn.begin();

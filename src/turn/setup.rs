@@ -112,7 +112,8 @@ impl DriverBuilder {
     }
 
     /// Most kernel threads that each thread's operations may use where they cannot go on without waiting: for files, and
-    /// for everything else. 4 and 2 for each core by default, at least 16 for files.
+    /// for everything else. 2 for each core by default, at least 8 for files: more of them contend for the locks of the file
+    /// system.
     /// [io_uring_register(2)](https://man7.org/linux/man-pages/man2/io_uring_register.2.html),
     /// `IORING_REGISTER_IOWQ_MAX_WORKERS`, Linux 5.15.
     pub fn workers(mut self, files: u32, others: u32) -> Self {

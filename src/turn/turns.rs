@@ -1,8 +1,9 @@
 //! The turns of this process: for each runtime, for each of its worker threads, what is to leave together.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
@@ -93,8 +94,30 @@ impl Turn {
     /// The turn of the runtime this is called on. Panics outside of a tokio runtime.
     #[track_caller]
     pub(crate) fn current() -> Arc<Self> {
+        Self::of(Handle::current())
+    }
+
+    /// As [`current`](Self::current); the error says that there is no runtime.
+    pub(super) fn try_current() -> io::Result<Arc<Self>> {
+        Ok(Self::of(Handle::try_current().map_err(io::Error::other)?))
+    }
+
+    fn of(runtime: Handle) -> Arc<Self> {
+        thread_local! {
+            /// The last one this thread has asked for, which is nearly always the only one.
+            static LAST: RefCell<Weak<Turn>> = const { RefCell::new(Weak::new()) };
+        }
+        let last = LAST.try_with(|last| last.borrow().upgrade()).ok().flatten();
+        if let Some(turn) = last.filter(|turn| turn.runtime.id() == runtime.id()) {
+            return turn;
+        }
+        let turn = Self::find(runtime);
+        let _ = LAST.try_with(|last| last.replace(Arc::downgrade(&turn)));
+        turn
+    }
+
+    fn find(runtime: Handle) -> Arc<Self> {
         static TURNS: Mutex<Option<HashMap<Id, Weak<Turn>>>> = Mutex::new(None);
-        let runtime = Handle::current();
         let mut guard = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
         let turns = guard.get_or_insert_default();
         if let Some(turn) = turns.get(&runtime.id()).and_then(Weak::upgrade) {

@@ -49,6 +49,14 @@ fn drain(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
     })
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "on a thread of its own, so that the other side finds nothing now and then"
+)]
+fn pause(time: Duration) {
+    thread::sleep(time);
+}
+
 #[test]
 fn a_write_that_the_pipe_takes_in_parts_is_finished_before_the_next() {
     let bytes = support::noise(LEN);
@@ -79,7 +87,7 @@ fn a_read_goes_on_until_it_is_full_or_the_pipe_ends() {
                 for piece in sent.chunks(10_000) {
                     writer.write_all(piece).unwrap();
                     // So that the reader finds the pipe empty now and then.
-                    thread::sleep(Duration::from_micros(100));
+                    pause(Duration::from_micros(100));
                 }
             });
             let ended = place.run(Chain::new().on(reader).read(LEN - 10).read(100)).await;
@@ -157,7 +165,7 @@ fn a_slow_drip_does_not_extend_a_limit_for_ever() {
         let dripping = thread::spawn(move || {
             // Until the reader is gone; the standard library ignores SIGPIPE.
             while writer.write_all(b"x").is_ok() {
-                thread::sleep(Duration::from_millis(1));
+                pause(Duration::from_millis(1));
             }
         });
         let ended = place.outcomes(Chain::new().on(reader).read(10_000_000).timeout(LIMIT).nop()).await;

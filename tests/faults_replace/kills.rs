@@ -85,22 +85,26 @@ fn in_order(found: Option<Vec<&str>>, expected: &[&str]) {
     }
 }
 
-/// What makes the two promises, in the order that does.
+/// What makes the promises, in the order that does, from the call that makes the draft on.
 #[test]
 fn the_calls_come_in_the_order_that_the_promises_rest_on() {
-    let order = |work| {
+    let order = |work, proc| {
         let (_dir, path) = child::with_old();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
-        let ended = child::run("the order of the calls", work, &path, &[], Proc::Mounted)?;
-        let made = ended.calls.iter().position(|call| call.contains("O_TMPFILE")).unwrap();
+        let ended = child::run("the order of the calls", work, &path, &[], proc)?;
+        let flag = if proc == Proc::Mounted { "O_TMPFILE" } else { "O_CREAT|O_EXCL" };
+        let made = ended.calls.iter().position(|call| call.contains(flag)).unwrap();
+        assert!(ended.calls[made].contains(", 0600)"), "nobody else may open it yet: {}", ended.calls[made]);
         let telling = ["flock", "pwrite64", "copy_file_range", "fchmod", "fsync", "statx", "linkat", "renameat"];
         let after = ended.calls[made..].iter().map(|call| name(call).to_owned());
         Some(after.filter(|call| telling.contains(&&**call)).collect::<Vec<_>>().join(" "))
     };
-    let Some(replace) = order(Work::Replace) else { return };
+    let Some(replace) = order(Work::Replace, Proc::Mounted) else { return };
     assert_eq!(replace, "flock pwrite64 statx fchmod fsync linkat renameat flock fsync");
-    let prepend = order(Work::Prepend).unwrap();
+    let prepend = order(Work::Prepend, Proc::Mounted).unwrap();
     assert_eq!(prepend, "flock pwrite64 copy_file_range statx fchmod fsync statx linkat renameat flock fsync");
+    let named = order(Work::Replace, Proc::Missing).unwrap();
+    assert_eq!(named, "flock statx pwrite64 statx fchmod fsync renameat flock fsync");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use millstream::fs::{Append, Durability, Prepend, Replace, Strategy, append};
 
-use super::child::{self, Proc, Work, name};
+use super::child::{self, BLOCK, Proc, Work, name};
 use super::mounts::{Cut, Mount};
 use super::{HEADER, NEW, OLD, block_on, holds, listing, with_header};
 
@@ -27,15 +27,10 @@ fn restore(disk: &Mount) {
     rustix::fs::syncfs(std::fs::File::open(disk.path()).unwrap()).unwrap();
 }
 
-/// What the file is after a power cut: old, new, or something that must never be. Always there.
-fn found(path: &Path, new: &[u8]) -> &'static str {
-    match std::fs::read(path) {
-        Ok(bytes) if bytes == *OLD => "old",
-        Ok(bytes) if bytes == new => "new",
-        Ok(bytes) if bytes.is_empty() => "empty",
-        Ok(_) => "mixed",
-        Err(e) => panic!("{}: {e}", path.display()),
-    }
+/// What the file is after a power cut: one of these, or "mixed", which must never be. It is always there.
+fn found<'a>(path: &Path, versions: &[(&'a str, &[u8])]) -> &'a str {
+    let bytes = std::fs::read(path).unwrap();
+    versions.iter().find(|(_, version)| bytes == *version).map_or("mixed", |(word, _)| word)
 }
 
 /// What replacing the file with `durability` leaves after power cuts of both kinds.
@@ -46,18 +41,19 @@ fn after_ok(disk: &Mount, durability: Durability) -> [&'static str; 2] {
         block_on(Replace::new(&path).durability(durability).run(NEW.clone())).unwrap();
         holds(&path, &NEW);
         disk.cut_power(cut);
-        found(&path, &NEW)
+        found(&path, &[("old", &OLD), ("new", &NEW), ("empty", b"")])
     })
 }
 
-/// Cuts the power before each call of `work` from the one that makes the new file on.
-fn before_ok(disk: &Mount, what: &str, work: Work) {
+/// Cuts the power before each call of `work` behind the one that contains `from`. Asserts that one of `versions` is left
+/// each time, and not always the same.
+fn before_ok(disk: &Mount, what: &str, work: Work, from: &str, versions: &[(&str, &[u8])]) {
     let path = disk.path().join("file");
-    let new = if work == Work::Replace { NEW.clone() } else { with_header() };
+    restore(disk);
     let Some(whole) = child::run(what, work, &path, &[], Proc::Mounted) else { return };
-    let made = whole.calls.iter().position(|call| call.contains("O_TMPFILE")).unwrap();
+    let from = whole.calls.iter().position(|call| call.contains(from)).unwrap();
     let mut all = Vec::new();
-    for (n, kill) in child::kills(&whole.calls).into_iter().enumerate().skip(made + 1) {
+    for (n, kill) in child::kills(&whole.calls).into_iter().enumerate().skip(from + 1) {
         // What closes a descriptor or takes a lock changes nothing on the disk.
         if matches!(name(&whole.calls[n]), "close" | "flock" | "statx" | "newfstatat") {
             continue;
@@ -66,15 +62,16 @@ fn before_ok(disk: &Mount, what: &str, work: Work) {
             restore(disk);
             child::run(what, work, &path, std::slice::from_ref(&kill), Proc::Mounted).unwrap();
             disk.cut_power(cut);
-            let word = found(&path, &new);
-            assert!(matches!(word, "old" | "new"), "{kill}, {cut:?}: {word}");
+            let word = found(&path, versions);
+            assert_ne!(word, "mixed", "{kill}, {cut:?}");
             all.push(word);
             // A leftover that reached the disk is swept as well.
             block_on(millstream::fs::replace(&path, "next")).unwrap();
             assert_eq!(listing(&disk.path()), ["file", "lost+found"], "{kill}, {cut:?}");
         }
     }
-    assert!(all.contains(&"old"), "{all:?}");
+    println!("{what}, {work:?}: {all:?}");
+    assert!(all.contains(&"old") && all.iter().any(|word| *word != "old"), "{all:?}");
 }
 
 fn survives(options: &str) {
@@ -85,10 +82,8 @@ fn survives(options: &str) {
     let [flushed, lost] = after_ok(&disk, Durability::Data);
     assert_eq!(lost, "old", "{what}: the test does not lose what it should");
     assert_eq!(flushed, "new", "{what}");
-    restore(&disk);
-    before_ok(&disk, &what, Work::Replace);
-    restore(&disk);
-    before_ok(&disk, &what, Work::Prepend);
+    before_ok(&disk, &what, Work::Replace, "O_TMPFILE", &[("old", &OLD), ("new", &NEW)]);
+    before_ok(&disk, &what, Work::Prepend, "O_TMPFILE", &[("old", &OLD), ("new", &with_header())]);
 }
 
 #[test]
@@ -111,23 +106,27 @@ fn what_was_changed_in_place_or_appended_is_there_after_ok() {
     let Some(disk) = disk("a power cut after changes in place", "defaults") else { return };
     let (path, made) = (disk.path().join("file"), disk.path().join("made"));
     let head = HEADER.len() as u64;
+    let (zeros, blocks) = (vec![0; BLOCK], vec![b'h'; BLOCK]);
+    let (zeroed, inserted) = ([&zeros[..], &OLD].concat(), [&blocks[..], &OLD].concat());
+    let versions = [("old", &OLD[..]), ("zeros", &zeroed), ("new", &inserted)];
+    before_ok(&disk, "a power cut while inserting", Work::Insert, "fstatfs", &versions);
     let overwritten = [&HEADER[..], &OLD[HEADER.len()..]].concat();
-    let blocks = vec![b'h'; 4096];
+    let appended = [&OLD[..], &HEADER].concat();
     for durability in [Durability::None, Durability::Data, Durability::Full] {
         let expect = if durability == Durability::None { "old" } else { "new" };
         let work = |strategy| Prepend::new(&path).strategy(strategy).durability(durability);
         restore(&disk);
         block_on(work(Strategy::InPlace { reserved: head }).run(HEADER.clone())).unwrap();
         disk.cut_power(Cut::LogLost);
-        assert_eq!(found(&path, &overwritten), expect, "in place, {durability:?}");
+        assert_eq!(found(&path, &[("old", &OLD), ("new", &overwritten)]), expect, "in place, {durability:?}");
         restore(&disk);
         block_on(work(Strategy::InsertRange).run(blocks.clone())).unwrap();
         disk.cut_power(Cut::LogLost);
-        assert_eq!(found(&path, &[&blocks[..], &OLD].concat()), expect, "inserted, {durability:?}");
+        assert_eq!(found(&path, &versions), expect, "inserted, {durability:?}");
         restore(&disk);
         block_on(Append::new(&path).durability(durability).run(HEADER.clone())).unwrap();
         disk.cut_power(Cut::LogLost);
-        assert_eq!(found(&path, &[&OLD[..], &HEADER].concat()), expect, "appended, {durability:?}");
+        assert_eq!(found(&path, &[("old", &OLD), ("new", &appended)]), expect, "appended, {durability:?}");
     }
     restore(&disk);
     block_on(append(&made, HEADER.clone())).unwrap();

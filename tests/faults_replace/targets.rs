@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use millstream::fs::{Append, Durability, Error, Keep, Prepend, Replace, Step, append, replace};
@@ -261,6 +261,26 @@ fn attributes_and_access_lists_are_kept() {
     assert_eq!(attribute(&plain("before"), list), None);
     block_on(replace(plain("after"), "y")).unwrap();
     assert_eq!(attribute(&plain("after"), list).as_deref(), Some(&LIST[..]));
+}
+
+#[test]
+fn what_the_kernel_has_given_to_both_files_need_not_be_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let what = "an attribute that both files have";
+    if let Err(e) = rustix::fs::setxattr(dir.path(), c"system.posix_acl_default", &LIST, XattrFlags::empty()) {
+        return skip(what, format_args!("{}: {e}", dir.path().display()));
+    }
+    let refused = ["fsetxattr:error=EPERM".to_owned()];
+    // Both with the mode that drafts are made with, which is part of the list.
+    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+    let Some(ended) = child::run(what, Work::Replace, &path, &refused, Proc::Mounted) else { return };
+    assert_eq!(ended.said, "done");
+    rustix::fs::setxattr(&path, c"user.tag", b"value", XattrFlags::empty()).unwrap();
+    let ended = child::run(what, Work::Replace, &path, &refused, Proc::Mounted).unwrap();
+    assert!(ended.said.starts_with("KeepAttributes 1 "), "{}", ended.said);
+    assert_eq!(attribute(&path, c"user.tag").as_deref(), Some(&b"value"[..]));
+    only(dir.path(), &["file"]);
 }
 
 #[test]

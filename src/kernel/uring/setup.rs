@@ -30,7 +30,7 @@ pub(crate) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        Self { entries: 128, single_thread: false, workers: [(cores * 4).max(16), cores * 2] }
+        Self { entries: 128, single_thread: false, workers: [(cores * 2).max(8), cores * 2] }
     }
 }
 

@@ -47,7 +47,8 @@ use super::{OpenOptions, Report};
 /// closed when it ends, however it does.
 ///
 /// ```
-/// use millstream::chain::{Chain, OpenOptions};
+/// use millstream::chain::Chain;
+/// use millstream::fs::OpenOptions;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {

@@ -4,7 +4,22 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::kernel::path::How;
 
-/// How [`Chain::open`](super::Chain::open) opens a file; as [`std::fs::OpenOptions`].
+/// How to open a file, by `open` or as a step of a [`Chain`](super::Chain): the options of [`std::fs::OpenOptions`], and
+/// the same combinations are refused.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("table");
+/// use millstream::fs::OpenOptions;
+///
+/// let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o640).open(&path).await?;
+/// file.write_at(4096, "page 1").await?;
+/// # assert_eq!(file.metadata().await?.len(), 4102);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
     read: bool,
@@ -100,7 +115,7 @@ impl OpenOptions {
     }
 
     /// The same for the kernel, or what is wrong with it.
-    pub(super) fn how(self) -> Result<How, &'static str> {
+    pub(crate) fn how(self) -> Result<How, &'static str> {
         let access = match (self.read, self.write, self.append) {
             (true, false, false) => OFlags::RDONLY,
             (false, true, false) => OFlags::WRONLY,

@@ -123,3 +123,25 @@ fn room_and_length_are_changed_and_seen() {
         assert_eq!(stat.found().unwrap().stx_ino, std::os::unix::fs::MetadataExt::ino(&std.metadata().unwrap()));
     }
 }
+
+#[test]
+fn what_is_long_is_left_to_a_thread_of_the_kernel() {
+    let (_, target) = file();
+    let flags_of = |op: &mut dyn Operation| {
+        let entry = format!("{:?}", op.entry(&Files::default()));
+        let (_, flags) = entry.split_once("flags: ").expect("an entry shows its flags");
+        Flags::from_bits(flags.split(',').next().unwrap().parse().unwrap()).unwrap()
+    };
+    for (len, expected) in [(1 << 20, Flags::empty()), ((1 << 20) + 1, Flags::ASYNC)] {
+        let bytes = Bytes::from(vec![0; len]);
+        let ops: [Box<dyn Operation>; 4] = [
+            Box::new(Read::new(target.clone(), 0, len)),
+            Box::new(Write::new(target.clone(), 0, bytes.clone())),
+            Box::new(ReadVectored::new(target.clone(), 0, &[5, len - 5])),
+            Box::new(WriteVectored::new(target.clone(), 0, vec![bytes.slice(..9), bytes.slice(9..)])),
+        ];
+        for mut op in ops {
+            assert_eq!(flags_of(&mut *op), expected, "{op:?}");
+        }
+    }
+}

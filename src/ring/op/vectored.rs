@@ -189,3 +189,23 @@ impl Operation for WriteVectored {
         self.done
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn an_entry_lists_no_more_pieces_than_one_call_takes() {
+        let file: Target = Arc::new(std::fs::File::open("/dev/null").unwrap()).into();
+        let mut write = WriteVectored::new(file.clone(), 0, vec![Bytes::from_static(b"x"); 3000]);
+        let mut read = ReadVectored::new(file, 0, &[1; 3000]);
+        for (done, left) in [(0, 1024), (1500, 1024), (2990, 10)] {
+            write.done = done;
+            read.pieces.truncate(3000 - done as usize);
+            write.entry(&Files::default());
+            read.entry(&Files::default());
+            assert_eq!((write.vector.0.len(), read.vector.0.len()), (left, left));
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Reading files: 4 KiB at random offsets by 64 tasks at once, and front to back; in memory and from the disk.
+//!
+//! | case | how |
+//! |---|---|
+//! | millstream auto, uring, epoll | [`File::read_at`], or [`File::reader`], on a runtime that goes this way |
+//! | tokio File | at random: each task has a `tokio::fs::File` of its own and seeks; front to back: `tokio::io::copy` |
+//! | tokio File 256 KiB | the same through a `BufReader` of 256 KiB, and `copy_buf` |
+//! | spawn_blocking | `pread` in a closure on the blocking pool, for each read |
+//!
+//! All on a current-thread runtime. Every byte of the random reads is compared; front to back the length is, and the start
+//! of every piece. *Cold* has the kernel forget the pages of the file before every operation, which is not measured.
+//!
+//! **Look at** the tables at the end: CPU time of the whole process for each read or MiB, and the time in all, measured by
+//! turns. **Noise**: the timings that criterion prints, and everything that is cold on a disk that others use.
+
+use std::fs::File as StdFile;
+use std::io::{self, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use criterion::Criterion;
+use millstream::fs::File;
+use millstream::runtime::{DriverBuilder, Io};
+use rustix::fs::{Advice, fadvise};
+use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWrite, BufReader};
+use tokio::runtime::Runtime;
+
+mod common;
+use common::contest::{Contender, Contest, Spent};
+use common::{PERIOD, is_test, noise, runtime};
+
+const TASKS: usize = 64;
+const PAGE: usize = 4096;
+
+/// The file that all read.
+struct Sample {
+    path: PathBuf,
+    len: usize,
+    /// A period of it, and a page more.
+    bytes: Vec<u8>,
+    _dir: tempfile::TempDir,
+}
+
+impl Sample {
+    fn new() -> Self {
+        let len = if is_test() { 4 << 20 } else { 256 << 20 };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sample");
+        std::fs::write(&path, noise(len)).unwrap();
+        StdFile::open(&path).unwrap().sync_all().unwrap();
+        Self { path, len, bytes: noise(PERIOD + PAGE), _dir: dir }
+    }
+
+    /// Has the kernel forget the file, or know all of it.
+    fn prepare(&self, cold: bool) {
+        let file = StdFile::open(&self.path).unwrap();
+        if cold {
+            fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        } else {
+            std::io::copy(&mut &file, &mut std::io::sink()).unwrap();
+        }
+    }
+
+    fn check(&self, offset: u64, got: &[u8]) {
+        let at = offset as usize % PERIOD;
+        assert!(got == &self.bytes[at..at + PAGE], "wrong bytes at {offset}");
+    }
+
+    /// A page somewhere in the file: each task reads others, in no order.
+    fn offset(&self, task: usize, n: usize) -> u64 {
+        let page = (n * TASKS + task).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        (page % (self.len / PAGE) * PAGE) as u64
+    }
+}
+
+/// A runtime that goes one way.
+fn on(io: Io) -> Runtime {
+    let runtime = runtime();
+    runtime.block_on(async { DriverBuilder::new().io(io).install().unwrap() });
+    runtime
+}
+
+const WAYS: [(&str, Io); 3] =
+    [("millstream auto", Io::Auto), ("millstream uring", Io::Uring), ("millstream epoll", Io::Epoll)];
+
+/// A contender that does `operation` on a runtime. `cold` says what is done before each.
+fn contender<'a, R, F>(
+    name: &'static str,
+    runtime: Runtime,
+    sample: &'a Arc<Sample>,
+    cold: bool,
+    operation: F,
+) -> Contender<'a>
+where
+    F: Fn(Arc<Sample>) -> R + 'a,
+    R: Future<Output = ()>,
+{
+    let run = move |operations| {
+        let mut spent = Spent::default();
+        for n in 0..operations {
+            if cold || n == 0 {
+                sample.prepare(cold);
+            }
+            spent.on(|| runtime.block_on(operation(Arc::clone(sample))));
+        }
+        spent
+    };
+    Contender { name, run: Box::new(run) }
+}
+
+/// Runs `task` for each number below 64, all at once, to their end.
+async fn at_once<R: Future<Output = ()> + Send + 'static>(task: impl Fn(usize) -> R) {
+    let tasks: Vec<_> = (0..TASKS).map(|n| tokio::spawn(task(n))).collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+/// Each of 64 tasks reads `reads` pages.
+fn at_random(criterion: &mut Criterion, sample: &Arc<Sample>, cold: bool) -> Option<String> {
+    let reads = if cold { 16 } else { 64 };
+    let mut contenders = Vec::new();
+    for (name, io) in WAYS {
+        let runtime = on(io);
+        let file = runtime.block_on(File::open(&sample.path)).unwrap();
+        contenders.push(contender(name, runtime, sample, cold, move |sample| {
+            let file = file.clone();
+            at_once(move |task| {
+                let (file, sample) = (file.clone(), Arc::clone(&sample));
+                async move {
+                    for offset in (0..reads).map(|n| sample.offset(task, n)) {
+                        sample.check(offset, &file.read_at(offset, PAGE).await.unwrap());
+                    }
+                }
+            })
+        }));
+    }
+    // Opened once for all operations, as ours are.
+    let files: Vec<_> = (0..TASKS).map(|_| Arc::new(StdFile::open(&sample.path).unwrap())).collect();
+    let kept = files.clone();
+    contenders.push(contender("tokio File", runtime(), sample, cold, move |sample| {
+        let files = kept.clone();
+        at_once(move |task| {
+            let (std, sample) = (files[task].try_clone().unwrap(), Arc::clone(&sample));
+            async move {
+                let mut file = tokio::fs::File::from_std(std);
+                let mut page = [0; PAGE];
+                for offset in (0..reads).map(|n| sample.offset(task, n)) {
+                    file.seek(SeekFrom::Start(offset)).await.unwrap();
+                    file.read_exact(&mut page).await.unwrap();
+                    sample.check(offset, &page);
+                }
+            }
+        })
+    }));
+    contenders.push(contender("spawn_blocking", runtime(), sample, cold, move |sample| {
+        let files = files.clone();
+        at_once(move |task| {
+            let (file, sample) = (Arc::clone(&files[task]), Arc::clone(&sample));
+            async move {
+                for offset in (0..reads).map(|n| sample.offset(task, n)) {
+                    let file = Arc::clone(&file);
+                    let read = tokio::task::spawn_blocking(move || {
+                        let mut page = vec![0; PAGE];
+                        file.read_exact_at(&mut page, offset).map(|()| page)
+                    });
+                    sample.check(offset, &read.await.unwrap().unwrap());
+                }
+            }
+        })
+    }));
+    let title = format!("4 KiB at random, 64 at once, {}", if cold { "cold" } else { "hot" });
+    let contest =
+        Contest { title: &title, unit: "read", units: (TASKS * reads) as u64, operations: if cold { 1 } else { 8 } };
+    contest.run(criterion, contenders)
+}
+
+/// Takes bytes and looks at the start of every piece.
+struct Sink {
+    sample: Arc<Sample>,
+    at: usize,
+}
+
+impl AsyncWrite for Sink {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let at = self.at % PERIOD;
+        let start = bytes.len().min(64);
+        assert!(bytes[..start] == self.sample.bytes[at..at + start], "wrong bytes at {}", self.at);
+        self.at += bytes.len();
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Reads the file to its end by copying it to nowhere.
+async fn read_all(sample: Arc<Sample>, copy: impl AsyncFnOnce(&Path, &mut Sink) -> io::Result<u64>) {
+    let mut sink = Sink { sample: Arc::clone(&sample), at: 0 };
+    assert_eq!(copy(&sample.path, &mut sink).await.unwrap(), sample.len as u64);
+}
+
+fn front_to_back(criterion: &mut Criterion, sample: &Arc<Sample>, cold: bool) -> Option<String> {
+    let mut contenders = Vec::new();
+    for (name, io) in WAYS {
+        contenders.push(contender(name, on(io), sample, cold, |sample| {
+            read_all(sample, async |path, sink| tokio::io::copy_buf(&mut File::open(path).await?.reader(), sink).await)
+        }));
+    }
+    contenders.push(contender("millstream auto, 8 KiB reads", on(Io::Auto), sample, cold, |sample| {
+        read_all(sample, async |path, sink| tokio::io::copy(&mut File::open(path).await?.reader(), sink).await)
+    }));
+    contenders.push(contender("tokio File, 8 KiB reads", runtime(), sample, cold, |sample| {
+        read_all(sample, async |path, sink| tokio::io::copy(&mut tokio::fs::File::open(path).await?, sink).await)
+    }));
+    contenders.push(contender("tokio File, 256 KiB", runtime(), sample, cold, |sample| {
+        read_all(sample, async |path, sink| {
+            let mut reader = BufReader::with_capacity(256 << 10, tokio::fs::File::open(path).await?);
+            tokio::io::copy_buf(&mut reader, sink).await
+        })
+    }));
+    let title = format!("front to back, {}", if cold { "cold" } else { "hot" });
+    let contest = Contest { title: &title, unit: "MiB", units: (sample.len >> 20) as u64, operations: 1 };
+    contest.run(criterion, contenders)
+}
+
+fn main() {
+    let mut criterion = Criterion::default().without_plots().configure_from_args();
+    let sample = Arc::new(Sample::new());
+    let mut tables = Vec::new();
+    for cold in [false, true] {
+        tables.extend(at_random(&mut criterion, &sample, cold));
+        tables.extend(front_to_back(&mut criterion, &sample, cold));
+    }
+    criterion.final_summary();
+    if is_test() {
+        println!("\n(a test run, one operation each: the figures mean nothing)");
+    }
+    println!("{}", tables.concat());
+}

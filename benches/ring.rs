@@ -1,0 +1,273 @@
+//! What a ring is worth: nothing at all, files written by linked operations, and one operation alone.
+//!
+//! | case | how |
+//! |---|---|
+//! | millstream uring, epoll, auto | [`Chain`] or [`File`] on a runtime that goes this way |
+//! | tokio::fs | the calls of `tokio::fs` one after the other, a hop to the blocking pool for each |
+//! | one job | the same by `std::fs` in one `spawn_blocking` |
+//!
+//! All on a current-thread runtime. A *chain* makes a file, writes 1 KiB, and renames it over another, whose contents are
+//! compared once at the end; one *that reads* opens a file, reads 1 KiB, compares it, and closes the file. Nothing is synced: a disk would hide everything else. *Alone* means that no other task does anything.
+//!
+//! **Look at** the tables at the end: CPU time of the whole process and time in all, by turns, and at the calls of
+//! `io_uring_enter` for each batch, which are exact. **Noise**: single-digit percentages; the file system's own work is most of
+//! what a chain costs.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use criterion::Criterion;
+use millstream::Chain;
+use millstream::fs::{File, OpenOptions};
+use millstream::observe::Snapshot;
+use millstream::runtime::{DriverBuilder, Io};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Runtime;
+
+mod common;
+use common::contest::{Contender, Contest, Spent};
+use common::{noise, runtime};
+
+const LEN: usize = 1024;
+
+/// A runtime that goes one way.
+fn on(io: Io) -> Runtime {
+    let runtime = runtime();
+    runtime.block_on(async { DriverBuilder::new().io(io).install().unwrap() });
+    runtime
+}
+
+const WAYS: [(&str, Io); 3] =
+    [("millstream uring", Io::Uring), ("millstream auto", Io::Auto), ("millstream epoll", Io::Epoll)];
+
+/// A contender that does `work` of `batch` tasks at once, or awaits it where that is one.
+fn contender<'a, F, R>(name: &'static str, runtime: Runtime, batch: usize, work: F) -> Contender<'a>
+where
+    F: Fn(usize) -> R + 'a,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let run = move |operations| {
+        let mut spent = Spent::default();
+        spent.on(|| {
+            runtime.block_on(async {
+                for _ in 0..operations {
+                    if batch == 1 {
+                        work(0).await;
+                        continue;
+                    }
+                    let tasks: Vec<_> = (0..batch).map(|n| tokio::spawn(work(n))).collect();
+                    for task in tasks {
+                        task.await.unwrap();
+                    }
+                }
+            });
+        });
+        spent
+    };
+    Contender { name, run: Box::new(run) }
+}
+
+fn nops(criterion: &mut Criterion, batch: usize) -> Option<String> {
+    let way = |(name, io)| contender(name, on(io), batch, |_| async { drop(Chain::new().nop().run().await.unwrap()) });
+    let title = format!("nothing, {batch} at once");
+    let contest = Contest { title: &title, unit: "operation", units: batch as u64, operations: 2000 / batch as u64 };
+    contest.run(criterion, [WAYS[0], WAYS[2]].map(way).into())
+}
+
+/// Where a task writes, and what it renames that to.
+fn names(dir: &Path, task: usize) -> (PathBuf, PathBuf) {
+    (dir.join(format!("{task}.new")), dir.join(format!("{task}")))
+}
+
+fn chains(criterion: &mut Criterion, batch: usize) -> Option<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let contents = bytes::Bytes::from(noise(LEN));
+    let root: Arc<Path> = dir.path().into();
+    let mut contenders = Vec::new();
+    for (name, io) in WAYS {
+        let (root, contents) = (Arc::clone(&root), contents.clone());
+        contenders.push(contender(name, on(io), batch, move |task| {
+            let ((new, path), contents) = (names(&root, task), contents.clone());
+            let options = OpenOptions::new().write(true).create(true).truncate(true);
+            async move {
+                let chain = Chain::new().open(&new, options).write(contents).rename(&new, &path);
+                chain.run().await.unwrap();
+            }
+        }));
+    }
+    {
+        let (root, contents) = (Arc::clone(&root), contents.clone());
+        contenders.push(contender("tokio::fs", runtime(), batch, move |task| {
+            let ((new, path), contents) = (names(&root, task), contents.clone());
+            async move {
+                let mut file = tokio::fs::File::create(&new).await.unwrap();
+                file.write_all(&contents).await.unwrap();
+                file.flush().await.unwrap();
+                drop(file);
+                tokio::fs::rename(new, path).await.unwrap();
+            }
+        }));
+    }
+    {
+        let (root, contents) = (Arc::clone(&root), contents.clone());
+        contenders.push(contender("one job", runtime(), batch, move |task| {
+            let ((new, path), contents) = (names(&root, task), contents.clone());
+            async move {
+                let job = tokio::task::spawn_blocking(move || {
+                    std::fs::File::create(&new)?.write_all(&contents)?;
+                    std::fs::rename(new, path)
+                });
+                job.await.unwrap().unwrap();
+            }
+        }));
+    }
+    let title = format!("chains, {batch} at once");
+    let contest = Contest { title: &title, unit: "chain", units: batch as u64, operations: 640 / batch as u64 };
+    let table = contest.run(criterion, contenders);
+    for task in 0..table.iter().count() * batch {
+        assert!(std::fs::read(names(&root, task).1).unwrap() == contents, "wrong contents");
+    }
+    table
+}
+
+/// Files that are opened, read and closed, all in memory: what a chain saves where the disk has no part in it.
+fn reads(criterion: &mut Criterion, batch: usize) -> Option<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let root: Arc<Path> = dir.path().into();
+    let path = |root: &Path, task: usize| root.join(format!("{task}"));
+    (0..batch).for_each(|task| std::fs::write(path(&root, task), noise(LEN)).unwrap());
+    let expected = bytes::Bytes::from(noise(LEN));
+    let mut contenders = Vec::new();
+    for (name, io) in WAYS {
+        let (root, expected) = (Arc::clone(&root), expected.clone());
+        contenders.push(contender(name, on(io), batch, move |task| {
+            let chain = Chain::new().open(path(&root, task), OpenOptions::new().read(true)).read(LEN);
+            let expected = expected.clone();
+            async move { assert!(chain.run().await.unwrap().reads()[0] == expected) }
+        }));
+    }
+    {
+        let (root, expected) = (Arc::clone(&root), expected.clone());
+        contenders.push(contender("tokio::fs", runtime(), batch, move |task| {
+            let (path, expected) = (path(&root, task), expected.clone());
+            async move {
+                let mut file = tokio::fs::File::open(path).await.unwrap();
+                let mut bytes = vec![0; LEN];
+                file.read_exact(&mut bytes).await.unwrap();
+                assert!(bytes == expected);
+            }
+        }));
+    }
+    contenders.push(contender("one job", runtime(), batch, move |task| {
+        let (path, expected) = (path(&root, task), expected.clone());
+        async move {
+            let bytes = tokio::task::spawn_blocking(move || std::fs::read(path)).await.unwrap().unwrap();
+            assert!(bytes == expected);
+        }
+    }));
+    let title = format!("chains that read, {batch} at once");
+    let contest = Contest { title: &title, unit: "chain", units: batch as u64, operations: 640 / batch as u64 };
+    contest.run(criterion, contenders)
+}
+
+/// How often the kernel is entered for a batch of chains.
+fn enters(batch: usize) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = on(Io::Uring);
+    let round = || {
+        runtime.block_on(async {
+            let before = Snapshot::now();
+            let tasks: Vec<_> = (0..batch)
+                .map(|task| {
+                    let (new, path) = names(dir.path(), task);
+                    let options = OpenOptions::new().write(true).create(true).truncate(true);
+                    let chain = Chain::new().open(&new, options).write(noise(LEN)).rename(&new, &path);
+                    tokio::spawn(chain.run())
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap().unwrap();
+            }
+            Snapshot::now().since(&before)
+        })
+    };
+    round();
+    let counts = round();
+    format!("{batch} chains at once: {} enters, {} entries\n", counts.ring_enters, counts.ring_submissions)
+}
+
+/// One operation at a time: the round trip of a ring beside that of a thread.
+fn alone(criterion: &mut Criterion) -> Vec<Option<String>> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, noise(1 << 20)).unwrap();
+    let path: Arc<Path> = path.into();
+    let mut tables = Vec::new();
+
+    let std = Arc::new(std::fs::File::options().read(true).write(true).open(&path).unwrap());
+    let mut sync = Vec::new();
+    let mut open = Vec::new();
+    let mut write = Vec::new();
+    for (name, io) in WAYS {
+        let file = || File::from_std(std.try_clone().unwrap());
+        let (synced, written, path) = (file(), file(), Arc::clone(&path));
+        let contents = bytes::Bytes::from(noise(4096));
+        sync.push(contender(name, on(io), 1, move |_| {
+            let file = synced.clone();
+            async move { file.sync_data().await.unwrap() }
+        }));
+        write.push(contender(name, on(io), 1, move |_| {
+            let (file, contents) = (written.clone(), contents.clone());
+            async move { file.write_at(0, contents).await.unwrap() }
+        }));
+        open.push(contender(name, on(io), 1, move |_| {
+            let path = Arc::clone(&path);
+            let read = OpenOptions::new().read(true);
+            async move { drop(Chain::new().open(&*path, read).read(4096).run().await.unwrap()) }
+        }));
+    }
+    let (synced, written, opened) = (Arc::clone(&std), Arc::clone(&std), Arc::clone(&path));
+    sync.push(contender("one job", runtime(), 1, move |_| {
+        let file = Arc::clone(&synced);
+        async move { tokio::task::spawn_blocking(move || file.sync_data()).await.unwrap().unwrap() }
+    }));
+    let contents = bytes::Bytes::from(noise(4096));
+    write.push(contender("one job", runtime(), 1, move |_| {
+        let (file, contents) = (Arc::clone(&written), contents.clone());
+        async move {
+            use std::os::unix::fs::FileExt;
+            tokio::task::spawn_blocking(move || file.write_all_at(&contents, 0)).await.unwrap().unwrap();
+        }
+    }));
+    open.push(contender("one job", runtime(), 1, move |_| {
+        let path = Arc::clone(&opened);
+        async move {
+            use std::os::unix::fs::FileExt;
+            let job = move || -> std::io::Result<Vec<u8>> {
+                let mut page = vec![0; 4096];
+                std::fs::File::open(&path)?.read_exact_at(&mut page, 0)?;
+                Ok(page)
+            };
+            drop(tokio::task::spawn_blocking(job).await.unwrap().unwrap());
+        }
+    }));
+    for (title, contenders) in
+        [("alone: write 4 KiB", write), ("alone: open, read 4 KiB, close", open), ("alone: sync what is clean", sync)]
+    {
+        let contest = Contest { title, unit: "operation", units: 1, operations: 500 };
+        tables.push(contest.run(criterion, contenders));
+    }
+    tables
+}
+
+fn main() {
+    let mut criterion = Criterion::default().without_plots().configure_from_args();
+    let mut tables: Vec<_> = [1, 8, 32].map(|batch| nops(&mut criterion, batch)).into();
+    tables.extend([1, 32].map(|batch| chains(&mut criterion, batch)));
+    tables.push(reads(&mut criterion, 32));
+    tables.extend(alone(&mut criterion));
+    criterion.final_summary();
+    tables.into_iter().flatten().for_each(|table| println!("{table}"));
+    println!("{}", enters(32));
+}

@@ -1,0 +1,72 @@
+//! Opening a file, at once where the kernel has all it takes in memory.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{CWD, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::error::{Error, Result, Step};
+use super::file::{OPEN, perform};
+use super::{File, Status};
+use crate::kernel::call;
+use crate::kernel::caps::Capabilities;
+use crate::kernel::path::{self, How};
+use crate::ring::chain::OpenOptions;
+use crate::ring::op::open::{Dir, Open};
+use crate::turn::run::looks_now;
+
+impl OpenOptions {
+    /// Opens a file. Links are followed. For paths that come from outside use [`Root`](super::Root).
+    ///
+    /// # Errors
+    ///
+    /// As [open(2)](https://man7.org/linux/man-pages/man2/open.2.html); `ErrorKind::InvalidInput` for options that
+    /// contradict each other, `ESPIPE` for a FIFO, which has no offsets.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future closes what the open may still bring; a file may have been made or cut all the same.
+    pub async fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        let failed = |e: io::Error| Error::new(Step::Open, path, e);
+        // The error of std says where the zero byte is.
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| failed(e.into()))?;
+        let how = self.how().map_err(|what| failed(io::Error::new(io::ErrorKind::InvalidInput, what)))?;
+        // Without waiting, because opening a FIFO would wait for its other end.
+        let how = how.and(OFlags::NONBLOCK | OFlags::NOCTTY, ResolveFlags::empty());
+        if looks_now()
+            && let Some(fd) = open_now(&name, how).map_err(failed)?
+        {
+            return seekable(fd, path).map_err(failed);
+        }
+        let (open, _) = perform(Open::new(Dir::default(), name, how), OPEN, Step::Open, path).await?;
+        seekable(open.into_fd().expect("internal: an open that was done"), path).map_err(failed)
+    }
+}
+
+/// Opens what the kernel has in memory; `None` if the disk may have to be asked or changed.
+fn open_now(path: &CStr, how: How) -> io::Result<Option<OwnedFd>> {
+    if how.may_wait() || !Capabilities::get().openat2().is_yes() {
+        return Ok(None);
+    }
+    match path::open_blocking(CWD, path, &how.and(OFlags::empty(), ResolveFlags::CACHED)) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(e) => match Errno::from_io_error(&e) {
+            // Linux before 5.12 does not know the flag.
+            Some(Errno::AGAIN | Errno::INVAL) => Ok(None),
+            _ => Err(e),
+        },
+    }
+}
+
+/// The file, if it has offsets: by ring, they would be ignored where it has none.
+fn seekable(fd: OwnedFd, path: &Path) -> io::Result<File> {
+    match Status::new(&call::status(fd.as_fd())?).is_fifo() {
+        true => Err(Errno::SPIPE.into()),
+        false => Ok(File::new(fd.into(), path)),
+    }
+}
