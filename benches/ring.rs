@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use criterion::Criterion;
+use futures_util::future::join_all;
 use millstream::Chain;
 use millstream::fs::{File, OpenOptions};
 use millstream::observe::Snapshot;
@@ -68,11 +69,31 @@ where
     Contender { name, run: Box::new(run) }
 }
 
+/// All in one task: what a ring costs without what tasks cost.
+fn joined(batch: usize) -> Contender<'static> {
+    let runtime = on(Io::Uring);
+    let run = move |operations| {
+        let mut spent = Spent::default();
+        spent.on(|| {
+            runtime.block_on(async {
+                for _ in 0..operations {
+                    let all = join_all((0..batch).map(|_| Chain::new().nop().run()));
+                    assert!(all.await.iter().all(Result::is_ok));
+                }
+            });
+        });
+        spent
+    };
+    Contender { name: "millstream uring, one task", run: Box::new(run) }
+}
+
 fn nops(criterion: &mut Criterion, batch: usize) -> Option<String> {
     let way = |(name, io)| contender(name, on(io), batch, |_| async { drop(Chain::new().nop().run().await.unwrap()) });
     let title = format!("nothing, {batch} at once");
-    let contest = Contest { title: &title, unit: "operation", units: batch as u64, operations: 2000 / batch as u64 };
-    contest.run(criterion, [WAYS[0], WAYS[2]].map(way).into())
+    let contest = Contest { title: &title, unit: "operation", units: batch as u64, operations: 20_000 / batch as u64 };
+    let mut contenders = vec![joined(batch)];
+    contenders.extend([WAYS[0], WAYS[2]].map(way));
+    contest.run(criterion, contenders)
 }
 
 /// Where a task writes, and what it renames that to.
