@@ -97,6 +97,6 @@ impl Ahead {
 
 async fn read(file: Arc<std::fs::File>, range: Range<u64>) -> io::Result<Bytes> {
     let read = Read::new(file.into(), range.start, (range.end - range.start) as usize);
-    let (read, result) = run(Program::of(read), AHEAD).await?.into_single::<Read>();
+    let (read, result) = run(Box::new(Program::of(read)), AHEAD).await?.into_single::<Read>();
     result.map(|_| read.into_bytes())
 }

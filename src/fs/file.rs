@@ -368,7 +368,7 @@ impl File {
 
 /// Performs one operation; gives it back and the bytes it has moved.
 pub(super) async fn perform<T: Operation>(op: T, alone: Alone, step: Step, path: &Path) -> Result<(T, u64)> {
-    let program = run(Program::of(op), alone).await.map_err(|e| failed(Step::Start, path, e))?;
+    let program = run(Box::new(Program::of(op)), alone).await.map_err(|e| failed(Step::Start, path, e))?;
     let (op, moved) = program.into_single();
     Ok((op, moved.map_err(|e| failed(step, path, e))?))
 }

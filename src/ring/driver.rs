@@ -101,9 +101,13 @@ impl Driver {
             return Err((program, why));
         }
         let key = queue.slots.insert(program);
+        // Where something waits already, a turn is due, or else a completion will bring one.
+        let is_first = queue.todo.is_empty();
         queue.todo.push_back(key);
         drop(queue);
-        (self.kick)();
+        if is_first {
+            (self.kick)();
+        }
         Ok(Running::new(Arc::clone(self), key))
     }
 

@@ -20,11 +20,11 @@ impl Chain {
     pub async fn run(self) -> Result<Report, Error> {
         let (program, steps) = self.ready()?;
         if program.len() == 0 {
-            return steps.report(program);
+            return steps.report(*program);
         }
         // A chain that is alone is no slower by ring than in one job, and those that come with it save their calls.
         match run(program, Alone::Ring).await {
-            Ok(program) => steps.report(program),
+            Ok(program) => steps.report(*program),
             Err(e) => Err(steps.failed(e)),
         }
     }

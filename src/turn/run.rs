@@ -32,9 +32,8 @@ pub(crate) fn looks_now() -> bool {
 /// Runs a program to its end. The error says that there is no runtime, or that the kernel never told what became of it.
 ///
 /// Dropping the future cancels what has not begun; what has begun may yet happen.
-pub(crate) async fn run(program: Program, alone: Alone) -> io::Result<Program> {
+pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<Box<Program>> {
     let turn = Turn::try_current()?;
-    let mut program = Box::new(program);
     let mut refused = None;
     let running = turn.begin();
     let by_ring = match turn.io() {
@@ -46,7 +45,7 @@ pub(crate) async fn run(program: Program, alone: Alone) -> io::Result<Program> {
     if let Some(driver) = &driver {
         match driver.submit(program) {
             Ok(future) => match future.await {
-                Ended::Finished(program) => return Ok(*program),
+                Ended::Finished(program) => return Ok(program),
                 Ended::Fallback(rest, step) => (program, refused) = (rest, step),
                 Ended::Lost => return Err(io::Error::other("the kernel lost the completion of an operation")),
             },
@@ -68,7 +67,7 @@ pub(crate) async fn run(program: Program, alone: Alone) -> io::Result<Program> {
             driver.demote(program.code(step));
         }
     }
-    Ok(*program)
+    Ok(program)
 }
 
 /// Becomes true when it is dropped.
@@ -95,9 +94,10 @@ mod tests {
     async fn round_trip() {
         let file = file();
         let bytes = Bytes::from(vec![7; 100_000]);
-        let write = run(Program::of(Write::new(file.clone().into(), 5, bytes.clone())), Alone::Ring).await.unwrap();
+        let write =
+            run(Box::new(Program::of(Write::new(file.clone().into(), 5, bytes.clone()))), Alone::Ring).await.unwrap();
         assert_eq!(write.into_single::<Write>().1.unwrap(), 100_000);
-        let read = run(Program::of(Read::new(file.into(), 5, 200_000)), Alone::Ring).await.unwrap();
+        let read = run(Box::new(Program::of(Read::new(file.into(), 5, 200_000))), Alone::Ring).await.unwrap();
         assert_eq!(read.outcome(0), Outcome::Short(100_000));
         assert_eq!(read.into_single::<Read>().0.into_bytes(), bytes);
     }

@@ -69,7 +69,7 @@ use super::{OpenOptions, Report};
 /// ```
 #[must_use = "nothing happens until it is run"]
 pub struct Chain {
-    program: Program,
+    program: Box<Program>,
     said: Vec<Said>,
     /// Where relative paths start.
     dir: Dir,
@@ -97,7 +97,7 @@ impl fmt::Debug for Chain {
 impl Default for Chain {
     fn default() -> Self {
         Self {
-            program: Program::new(),
+            program: Box::new(Program::new()),
             said: Vec::new(),
             dir: Dir::default(),
             file: None,
@@ -313,7 +313,7 @@ impl Chain {
     }
 
     /// The program, with a close for each file that is left open, and what it takes to report on it.
-    pub(crate) fn ready(mut self) -> Result<(Program, Steps), Error> {
+    pub(crate) fn ready(mut self) -> Result<(Box<Program>, Steps), Error> {
         let steps = Steps(self.said);
         if let Some((step, mistake)) = self.mistake {
             let cause = io::Error::new(io::ErrorKind::InvalidInput, mistake);
