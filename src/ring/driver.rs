@@ -372,10 +372,6 @@ impl Driver {
             // Each time, because chains go on to other steps meanwhile. Fails where the kernel is older than Linux 6.0, or
             // where somebody blocks it: then waiting must do.
             let _ = ring.port.cancel_all(left);
-            self.reap(ring, after);
-            if self.in_flight() == 0 {
-                break;
-            }
             match ring.port.enter(0, 1, Some(left)) {
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -1,14 +1,12 @@
 //! A kernel that follows a script: carries out entries as the real one would, or short, late, twice, in another order, or
 //! not at all.
 //!
-//! It reads the entries as the kernel does, by their layout, so a wrong entry does the wrong thing here too. What it checks
-//! by itself: nothing is pushed without room, chains are handed over whole, and completions never outnumber their queue.
+//! What it checks by itself: nothing is pushed without room, chains are handed over whole, and completions never outnumber their queue.
 
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -17,29 +15,8 @@ use io_uring::squeue::Entry;
 use rustix::io::Errno;
 
 use super::port::Port;
+pub(super) use super::sqe::Sqe;
 use crate::kernel::uring::Completion;
-
-/// `IOSQE_IO_LINK`, `IOSQE_IO_HARDLINK`.
-const LINK: u8 = 1 << 2;
-const HARDLINK: u8 = 1 << 3;
-
-/// An entry as the kernel reads it, `struct io_uring_sqe`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(super) struct Sqe {
-    pub(super) opcode: u8,
-    flags: u8,
-    ioprio: u16,
-    fd: i32,
-    offset: u64,
-    addr: u64,
-    pub(super) len: u32,
-    op_flags: u32,
-    pub(super) user_data: u64,
-    rest: [u64; 3],
-}
-
-const _: () = assert!(size_of::<Sqe>() == size_of::<Entry>());
 
 /// What becomes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,8 +212,8 @@ impl State {
             let limit = chain.get(1).copied().filter(|next| next.opcode == opcode::LinkTimeout::CODE);
             let (result, timed_out) = match (self.script)(&sqe) {
                 Act::Hold => return,
-                Act::Do => (carry_out(&sqe, sqe.len), false),
-                Act::Short(n) => (carry_out(&sqe, n.min(sqe.len)), false),
+                Act::Do => (sqe.carry_out(sqe.len), false),
+                Act::Short(n) => (sqe.carry_out(n.min(sqe.len)), false),
                 Act::Fail(errno) => (Err(errno), false),
                 Act::Give(n) => (Ok(n), false),
                 Act::GiveAndKeep(n) => {
@@ -248,19 +225,17 @@ impl State {
                 Act::TimeOut => (Err(Errno::CANCELED), true),
             };
             chain.pop_front();
-            let flags = match limit {
+            let is_soft = match limit {
                 Some(limit) => {
                     chain.pop_front();
                     let errno = if timed_out { Errno::TIME } else { Errno::CANCELED };
                     self.complete(limit.user_data, Err(errno.raw_os_error()), false, false);
-                    limit.flags
+                    limit.is_linked_softly()
                 }
-                None => sqe.flags,
+                None => sqe.is_linked_softly(),
             };
-            let moves = [opcode::Read::CODE, opcode::Write::CODE].contains(&sqe.opcode);
-            let failed = result.is_err() || (moves && result.is_ok_and(|n| n < sqe.len));
             self.complete(sqe.user_data, result.map_err(Errno::raw_os_error), false, false);
-            if failed && flags & HARDLINK == 0 {
+            if is_soft && sqe.fails_its_link(result) {
                 for cancelled in std::mem::take(chain) {
                     self.complete(cancelled.user_data, Err(Errno::CANCELED.raw_os_error()), false, false);
                 }
@@ -279,28 +254,6 @@ impl State {
             self.complete(sqe.user_data, Err(Errno::CANCELED.raw_os_error()), false, false);
         }
         found
-    }
-}
-
-/// Does what an entry asks for, moving at most `len` bytes.
-fn carry_out(sqe: &Sqe, len: u32) -> Result<u32, Errno> {
-    let fd = || {
-        // SAFETY: the driver keeps what an operation works on open until its completion.
-        unsafe { BorrowedFd::borrow_raw(sqe.fd) }
-    };
-    match sqe.opcode {
-        opcode::Nop::CODE | opcode::Fsync::CODE => Ok(0),
-        opcode::Read::CODE => {
-            // SAFETY: the driver promises that the memory is valid and nobody else's until the completion.
-            let buf = unsafe { std::slice::from_raw_parts_mut(sqe.addr as *mut u8, len as usize) };
-            rustix::io::pread(fd(), buf, sqe.offset).map(|n| n as u32)
-        }
-        opcode::Write::CODE => {
-            // SAFETY: as above.
-            let buf = unsafe { std::slice::from_raw_parts(sqe.addr as *const u8, len as usize) };
-            rustix::io::pwrite(fd(), buf, sqe.offset).map(|n| n as u32)
-        }
-        other => panic!("the script does not say what becomes of opcode {other}"),
     }
 }
 
@@ -333,9 +286,8 @@ impl Port for Fake {
     unsafe fn push(&mut self, entry: &Entry, linked: bool) {
         let mut state = self.ours();
         assert!(state.pushed.len() < state.capacity, "pushed without room");
-        // SAFETY: both are the 64 bytes of the kernel's `struct io_uring_sqe`.
-        let sqe: Sqe = unsafe { std::ptr::from_ref(entry).cast::<Sqe>().read() };
-        assert_eq!(sqe.flags & (LINK | HARDLINK) != 0, linked, "the link of {sqe:?}");
+        let sqe = Sqe::read(entry);
+        assert_eq!(sqe.is_linked(), linked, "the link of {sqe:?}");
         state.pushed.push_back((sqe, linked));
     }
 

@@ -35,6 +35,8 @@ mod sync;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
+mod sqe;
+#[cfg(test)]
 mod tests;
 
 pub use chain::Chain;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rustix::io::Errno;
 
+use super::super::op::sync::Sync;
 use super::super::program::Link;
 use super::*;
 
@@ -43,6 +44,27 @@ fn a_failure_skips_what_is_linked_behind_it() {
             assert_eq!(contents(&file), pattern(300)[..n * 100]);
         }
     }
+}
+
+#[test]
+fn what_is_behind_a_failed_sync_is_not_done_though_the_kernel_would_go_on() {
+    let build = |file: &Arc<File>, link| {
+        let mut program = chain([write(file, 0, pattern(10))]);
+        program.push(Sync::new(target(file), false));
+        program.set_link(link);
+        program.push(write(file, 10, pattern(10)));
+        program
+    };
+    let failed = Outcome::Failed(Errno::IO.raw_os_error());
+    for (link, behind, len) in [(Link::Soft, Outcome::Skipped, 10), (Link::Hard, Outcome::Done(10), 20)] {
+        let file = file();
+        let done = run(build(&file, link), once(1, Act::Fail(Errno::IO)));
+        assert_eq!(outcomes(&done), [Outcome::Done(10), failed, behind]);
+        assert_eq!(contents(&file).len(), len);
+    }
+    let file = file();
+    let done = run(build(&file, Link::Soft), |_| Act::Do);
+    assert_eq!(outcomes(&done), [Outcome::Done(10), Outcome::Done(0), Outcome::Done(10)]);
 }
 
 #[test]

@@ -1,0 +1,79 @@
+//! For tests: entries as the kernel reads them, by their layout, so that a wrong entry does the wrong thing here too.
+
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+
+use io_uring::opcode;
+use io_uring::squeue::Entry;
+use rustix::io::Errno;
+
+/// `IOSQE_IO_LINK`, `IOSQE_IO_HARDLINK`.
+const LINK: u8 = 1 << 2;
+const HARDLINK: u8 = 1 << 3;
+
+/// An entry, `struct io_uring_sqe`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Sqe {
+    pub(super) opcode: u8,
+    flags: u8,
+    ioprio: u16,
+    fd: i32,
+    offset: u64,
+    pub(super) addr: u64,
+    pub(super) len: u32,
+    op_flags: u32,
+    pub(super) user_data: u64,
+    rest: [u64; 3],
+}
+
+const _: () = assert!(size_of::<Sqe>() == size_of::<Entry>());
+
+impl Sqe {
+    pub(super) fn read(entry: &Entry) -> Self {
+        // SAFETY: both are the 64 bytes of the kernel's structure.
+        unsafe { std::ptr::from_ref(entry).cast::<Self>().read() }
+    }
+
+    /// Whether the next entry belongs to the same chain.
+    pub(super) fn is_linked(&self) -> bool {
+        self.flags & (LINK | HARDLINK) != 0
+    }
+
+    /// Whether that runs only if this was done in full.
+    pub(super) fn is_linked_softly(&self) -> bool {
+        self.flags & HARDLINK == 0
+    }
+
+    /// Whether the kernel fails the link where this fails or is short: Linux 6.18 forgets to for many operations.
+    pub(super) fn fails_its_link(&self, result: Result<u32, Errno>) -> bool {
+        match self.opcode {
+            opcode::Read::CODE | opcode::Write::CODE => result.map_or(true, |n| n < self.len),
+            opcode::Fsync::CODE => result == Err(Errno::CANCELED),
+            _ => result.is_err(),
+        }
+    }
+
+    /// Does what the entry asks for, moving at most `len` bytes. The driver must keep to what it promises of entries.
+    pub(super) fn carry_out(&self, len: u32) -> Result<u32, Errno> {
+        let fd = || {
+            // SAFETY: the driver keeps what an operation works on open until its completion.
+            unsafe { BorrowedFd::borrow_raw(self.fd) }
+        };
+        match self.opcode {
+            opcode::Nop::CODE | opcode::Fsync::CODE => Ok(0),
+            opcode::Read::CODE => {
+                // SAFETY: the driver promises that the memory is valid and nobody else's until the completion.
+                let buf = unsafe { std::slice::from_raw_parts_mut(self.addr as *mut u8, len as usize) };
+                rustix::io::pread(fd(), buf, self.offset).map(|n| n as u32)
+            }
+            opcode::Write::CODE => {
+                // SAFETY: as above.
+                let buf = unsafe { std::slice::from_raw_parts(self.addr as *const u8, len as usize) };
+                rustix::io::pwrite(fd(), buf, self.offset).map(|n| n as u32)
+            }
+            other => panic!("the script does not say what becomes of opcode {other}"),
+        }
+    }
+}
