@@ -46,12 +46,15 @@ pub fn skip(what: &str, why: impl std::fmt::Display) {
     eprintln!("{message}");
 }
 
-/// Whether this machine lacks something a test is about; says so, because skipped is not passed.
+/// Whether something a test is about is not used here. That is a [`skip`], unless it was turned off on purpose.
 pub fn lacks(capability: &str) -> bool {
     let mut entries = millstream::Capabilities::get().entries().into_iter();
     let (name, support) = entries.find(|(name, _)| *name == capability).expect("a capability of that name");
     if !support.is_yes() {
-        eprintln!("skipped: this is about {name}, and here it is not used ({support})");
+        match support.to_string().contains("MILLSTREAM_DISABLE") {
+            true => eprintln!("skipped: {name}: {support}"),
+            false => skip(name, support),
+        }
     }
     !support.is_yes()
 }
