@@ -4,7 +4,7 @@
 //! to the kernel. This crate changes how that is done and nothing else: the service stays a tower service, its bodies stay
 //! [`http_body::Body`]s, HTTP stays hyper's. There are a [listener](net::TcpListener) and a [stream](net::TcpStream) to
 //! use in place of tokio's, a [directory](http::Files) as a service, a [body adapter](http::Batch) for many small frames,
-//! and a [server](http::serve()) for those who have none.
+//! a [server](http::serve()) for those who have none, and [files](fs) and [chains](chain) of operations on them.
 //!
 //! ```no_run
 //! # use std::convert::Infallible;
@@ -41,6 +41,17 @@
 //!   memory (TLS, compression, a log) sees ordinary bytes.
 //! * **Merging.** A [`Batch`](http::Batch) turns the frames a body has ready into one, without waiting for more.
 //!
+//! # The way of an operation
+//!
+//! ```text
+//!  fs::File · Chain ──program──▶ page cache, at once     what is in memory is read on the spot
+//!                          ├───▶ ring, end of this turn   with what other tasks ask for: one io_uring_enter for all
+//!                          └───▶ blocking pool            one job for the whole program: the same answers
+//! ```
+//!
+//! A ring is made for each worker thread when its first operation asks for one. Buffers and descriptors belong to the
+//! operation until the kernel has let go of them, whatever happens to the future. [`runtime`] says which way operations go.
+//!
 //! # The paved path
 //!
 //! 1. Put [`net::TcpListener`] where tokio's is, and measure.
@@ -48,7 +59,9 @@
 //! 3. Wrap bodies that make many small frames in [`http::Batch`].
 //! 4. If something of your own stands between hyper and the stream, test it with [`testing::assert_vectored`]: by default
 //!    such a wrapper makes hyper copy every byte, and says nothing.
-//! 5. Read [`observe::Snapshot`] and [`Capabilities`] to see what was done, and what this machine cannot do and why.
+//! 5. Work on files with [`fs::File`], change them with [`fs::replace`], [`fs::prepend`] and [`fs::append`], and make one piece
+//!    of several operations with a [`Chain`].
+//! 6. Read [`observe::Snapshot`] and [`Capabilities`] to see what was done, and what this machine cannot do and why.
 //!
 //! Where the kernel lacks something, or a container forbids it, another path gives the same bytes. The one exception is
 //! `openat2`: without it directories are not served, because nothing else keeps a path inside of one.

@@ -94,9 +94,8 @@ fn a_full_disk_in_the_middle_stops_the_chain() {
 fn a_step_may_fail_where_the_chain_says_so() {
     let (outcomes, step) = both(async |place| {
         let chain = || {
-            let chain =
-                Chain::new().unlink(place.path("old")).regardless().open(place.path("a"), new_file()).regardless();
-            chain.write("x").regardless().read(5).regardless().read_at(0, 1)
+            let chain = Chain::new().unlink(place.path("old")).hardlink().open(place.path("a"), new_file()).hardlink();
+            chain.write("x").hardlink().read(5).hardlink().read_at(0, 1)
         };
         let first = place.outcomes(chain()).await;
         fs::remove_file(place.path("a")).unwrap();
@@ -111,7 +110,7 @@ fn names_are_given_taken_and_swapped() {
     let (ended, taken, files) = both(async |place| {
         let dir = Arc::new(fs::File::open(place.dir()).unwrap());
         let chain = Chain::new().at(dir.clone()).open("a", new_file()).write("A").open("b", new_file()).write("B");
-        let chain = chain.exchange("a", "b").hard_link("a", "c").rename_new("b", "d").unlink("a");
+        let chain = chain.exchange("a", "b").link("a", "c").rename_new("b", "d").unlink("a");
         let ended = place.outcomes(chain).await;
         let taken = place.outcomes(Chain::new().at(dir).rename_new("c", "d").unlink("c")).await;
         (ended, taken, place.files())
@@ -181,7 +180,7 @@ fn a_limit_that_is_not_reached_changes_nothing() {
         let limit = Duration::from_secs(60);
         let chain =
             Chain::new().open(place.path("file"), new_file()).timeout(limit).write("abc").timeout(Duration::MAX);
-        let chain = chain.sync().timeout(limit).regardless().read_at(0, 3).timeout(limit);
+        let chain = chain.sync().timeout(limit).hardlink().read_at(0, 3).timeout(limit);
         place.run(chain).await
     });
     assert_eq!(ended, (vec![Done(0), Done(3), Done(0), Done(3)], vec!["abc".into()]));

@@ -150,7 +150,7 @@ fn who_waits_too_long_fails_and_the_rest_is_skipped() {
 fn what_must_run_after_a_limit_does() {
     let ended = both(async |place| {
         let (reader, _writer) = pipe(false);
-        let chain = Chain::new().on(reader).read(10).timeout(LIMIT).regardless().open(place.path("after"), new_file());
+        let chain = Chain::new().on(reader).read(10).timeout(LIMIT).hardlink().open(place.path("after"), new_file());
         let ended = place.outcomes(chain.write("x")).await;
         (ended, place.files().len())
     });

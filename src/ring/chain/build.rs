@@ -34,7 +34,7 @@ use super::{OpenOptions, Report};
 ///  (close)               ┘
 /// ```
 ///
-/// A step begins when the one before it was done in full, unless that one is marked by [`regardless`](Self::regardless).
+/// A step begins when the one before it was done in full, unless that one is marked by [`hardlink`](Self::hardlink).
 /// One that moved a part of its bytes goes on with the rest; what ends it early is the end of a file, an error or its
 /// [`timeout`](Self::timeout). Steps behind one that was not done in full are skipped.
 ///
@@ -248,15 +248,17 @@ impl Chain {
 
     /// Gives a file another name; fails with `EEXIST` if that is in use.
     /// [link(2)](https://man7.org/linux/man-pages/man2/link.2.html)
-    pub fn hard_link(self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Self {
+    #[doc(alias = "hard_link")]
+    pub fn link(self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Self {
         let (original, link) = (original.as_ref(), link.as_ref());
         let names = self.name(original).and_then(|original| Ok((original, self.name(link)?)));
         self.add(Said::two("link", original, link), names.map(|(original, link)| HardLink::new(original, link)))
     }
 
-    /// The step behind the last one begins also if that fails or ends short. It is still an error of the chain. By ring a
+    /// Links the next step to the last one so that it begins also if that fails or ends short. It is still an error of the chain. By ring a
     /// step that moved a part of its bytes may be finished only after that (`IOSQE_IO_HARDLINK`).
-    pub fn regardless(self) -> Self {
+    #[doc(alias = "IOSQE_IO_HARDLINK")]
+    pub fn hardlink(self) -> Self {
         let mut chain = self.needs_a_step();
         chain.program.set_link(Link::Hard);
         chain
@@ -356,7 +358,7 @@ mod tests {
             (Chain::new().open("a", read).close().read(1), "read (no file) (step 3 of 3): there is no file"),
             (Chain::new().open("a", read).close().close(), "close (no file) (step 3 of 3): there is no file"),
             (Chain::new().timeout(Duration::ZERO).unlink("a"), "unlink a (step 1 of 1): this is about the step before"),
-            (Chain::new().regardless(), "a chain without steps: this is about the step before"),
+            (Chain::new().hardlink(), "a chain without steps: this is about the step before"),
             (Chain::new().rename("a", "\0"), "rename a to \0 (step 1 of 1): there is a NUL byte"),
         ] {
             let error = mistake(chain);
