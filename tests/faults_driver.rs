@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use millstream::fs::File;
 use millstream::observe::Snapshot;
-use millstream::runtime::{DriverBuilder, DriverInfo, Io, driver_info};
+use millstream::runtime::{DriverBuilder, DriverInfo, Io, RuntimeBuilderExt, driver_info};
 use millstream::{Capabilities, Chain};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -252,4 +252,44 @@ fn operations_that_block_do_not_make_threads_without_bound() {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         assert!(threads() <= before + 9, "{} threads for 100 operations that block", threads() - before);
     });
+}
+
+#[test]
+fn a_ring_of_one_thread_serves_that_thread_and_no_other() {
+    if !has_ring() {
+        return;
+    }
+    let runtime = runtime(DriverBuilder::new().single_thread(true));
+    for _ in 0..3 {
+        let info = runtime.block_on(two_hundred_operations());
+        assert!(info.rings() == 1 && info.to_string().contains("DEFER_TASKRUN"), "{info}");
+    }
+    // The promise is broken: another thread runs the runtime.
+    let (runtime, info) = std::thread::spawn(move || {
+        let info = runtime.block_on(two_hundred_operations());
+        (runtime, info)
+    })
+    .join()
+    .unwrap();
+    assert_eq!(info.rings(), 0, "{info}");
+    assert!(info.reason().unwrap().starts_with("io_uring_enter: "), "{info}");
+    drop(runtime);
+}
+
+#[test]
+fn hooks_change_no_answer() {
+    if !has_ring() {
+        return;
+    }
+    for workers in [1, 2] {
+        let mut builder = if workers == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
+        let runtime = builder.enable_all().worker_threads(workers).drive_rings_at_park().build().unwrap();
+        runtime.block_on(async {
+            DriverBuilder::new().io(Io::Uring).install().unwrap();
+            for _ in 0..3 {
+                let info = tokio::spawn(two_hundred_operations()).await.unwrap();
+                assert!(info.rings() >= 1 && info.reason().is_none(), "{info}");
+            }
+        });
+    }
 }
