@@ -19,6 +19,7 @@
 //!
 //! Each runtime has one [`Turn`] with one shard, and one flusher, for each of its worker threads.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -68,13 +69,15 @@ pub(super) struct FlusherTask {
     index: usize,
     /// Streams that may yet be written to.
     waiting: Vec<Dirty>,
+    /// Streams to flush now. Here, and not in the future, because that may be dropped at any await.
+    due: VecDeque<Arc<dyn Flush>>,
     /// Present once the shard has a ring.
     bell: Option<Bell>,
 }
 
 impl FlusherTask {
     pub(super) fn new(turn: Arc<Turn>, index: usize) -> Self {
-        Self { turn, index, waiting: Vec::new(), bell: None }
+        Self { turn, index, waiting: Vec::new(), due: VecDeque::new(), bell: None }
     }
 
     fn shard(&self) -> &Shard {
@@ -83,15 +86,11 @@ impl FlusherTask {
 
     pub(super) async fn run(&mut self) {
         let mut taken = Vec::new();
-        let mut due = Vec::new();
         let mut stalled = false;
         loop {
             self.take(&mut taken, stalled).await;
-            if self.driver().is_some_and(Driver::has_work) {
-                requeue().await;
-            }
             let now = Instant::now();
-            due.extend(self.waiting.extract_if(.., |dirty| dirty.is_due(now)).map(|dirty| dirty.stream));
+            self.due.extend(self.waiting.extract_if(.., |dirty| dirty.is_due(now)).map(|dirty| dirty.stream));
             self.waiting.extend(taken.drain(..).map(|(stream, limit)| Dirty {
                 seen: stream.writes(),
                 quiet: 0,
@@ -99,11 +98,15 @@ impl FlusherTask {
                 limit,
                 since: now,
             }));
-            for (n, stream) in due.drain(..).enumerate() {
-                if n % FLUSH_BATCH == FLUSH_BATCH - 1 {
+            for n in 1.. {
+                let Some(stream) = self.due.pop_front() else { break };
+                stream.flush();
+                if n % FLUSH_BATCH == 0 {
                     yield_now().await;
                 }
-                stream.flush();
+            }
+            if self.driver().is_some_and(Driver::has_work) {
+                requeue().await;
             }
             stalled = self.driver().is_some_and(Driver::turn);
             if stalled || !self.waiting.is_empty() {
@@ -166,7 +169,7 @@ impl Drop for FlusherTask {
         }
         // The runtime is shutting down: one last try for what still waits.
         let waiting = self.waiting.drain(..).map(|dirty| dirty.stream);
-        waiting.chain(dirty.into_iter().map(|(stream, _)| stream)).for_each(Flush::flush);
+        self.due.drain(..).chain(waiting).chain(dirty.into_iter().map(|(stream, _)| stream)).for_each(Flush::flush);
     }
 }
 
@@ -262,6 +265,32 @@ mod tests {
         }
         turns(10).await;
         assert!(streams.iter().all(|stream| stream.flushes() == 1));
+    }
+
+    #[test]
+    fn a_runtime_that_ends_anywhere_flushes_every_stream() {
+        for looks in 0..12 {
+            // It looks for its end after every poll of a task.
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let runtime = builder.enable_all().event_interval(1).build().unwrap();
+            let streams: Vec<_> = (0..FLUSH_BATCH * 3 + 5).map(|_| Arc::new(Counted::default())).collect();
+            runtime.block_on(async {
+                let turn = Turn::current();
+                // Something for the ring as well, where there is one.
+                let mut nothing = Box::pin(crate::ring::Chain::new().nop().run());
+                poll_fn(|cx| Poll::Ready(drop(nothing.as_mut().poll(cx)))).await;
+                for stream in &streams {
+                    turn.schedule(stream.clone(), LONG).ok().unwrap();
+                }
+                // The flusher is polled about once for each of these, which are queued behind it.
+                for _ in 0..looks {
+                    tokio::spawn(async {}).await.unwrap();
+                }
+            });
+            drop(runtime);
+            let flushes = streams.iter().map(|stream| stream.flushes());
+            assert!(flushes.into_iter().all(|flushes| flushes == 1), "after {looks} looks");
+        }
     }
 
     #[test]
