@@ -205,29 +205,24 @@ impl Driver {
                 room -= 1;
             }
         }
-        while let Some(&key) = queue.todo.front() {
-            let Queue { slots, files, registered, .. } = &mut *queue;
-            if let Some(program) = slots.queued(key) {
-                let opens = program.opens() - program.files().assigned().len();
-                if program.entries() > room || opens > files.len() {
-                    break;
-                }
-                if opens > 0 {
-                    let places = files.split_off(files.len() - opens);
-                    program.files().assign(places);
-                }
-                program.files().set_registered(*registered);
-                let pieces = program.pieces();
-                room -= pieces.len();
-                queue.in_flight += pieces.len();
-                for piece in pieces {
-                    // SAFETY: the entry points into operations of the program or into what they own, and the program
-                    // stays in its slot, untouched, until all its completions have come (invariants of `op`, `slots`).
-                    unsafe { ring.push(&piece.entry, key.user_data(piece.step, piece.is_limit), piece.linked) };
-                }
-                queue.slots.submitted(key);
-            }
+        while let Some(key) = queue.next(room) {
             queue.todo.pop_front();
+            let Queue { slots, files, registered, .. } = &mut *queue;
+            let program = slots.queued(key).expect("internal: what is next is queued");
+            let needed = program.places_needed();
+            if needed > 0 {
+                program.files().assign(files.split_off(files.len() - needed));
+            }
+            program.files().set_registered(*registered);
+            let pieces = program.pieces();
+            room -= pieces.len();
+            queue.in_flight += pieces.len();
+            for piece in pieces {
+                // SAFETY: the entry points into operations of the program or into what they own, and the program stays in
+                // its slot, untouched, until all its completions have come (invariants of `op`, `slots`).
+                unsafe { ring.push(&piece.entry, key.user_data(piece.step, piece.is_limit), piece.linked) };
+            }
+            queue.slots.submitted(key);
         }
         ring.pushed.len() > before
     }

@@ -143,6 +143,11 @@ impl Program {
         self.opens
     }
 
+    /// Places in the table of a ring that it has yet to be given.
+    pub(super) fn places_needed(&self) -> usize {
+        self.opens - self.files.assigned().len()
+    }
+
     pub(super) fn files(&mut self) -> &mut Files {
         &mut self.files
     }

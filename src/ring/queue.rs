@@ -106,21 +106,25 @@ impl Queue {
         self.completions.saturating_sub(self.in_flight)
     }
 
+    /// The next program to submit, if there is room for its entries, and for the files it opens. Those whose futures were
+    /// dropped are skipped.
+    pub(super) fn next(&mut self, room: usize) -> Option<Key> {
+        while let Some(&key) = self.todo.front() {
+            if let Some(program) = self.slots.queued(key) {
+                let fits = program.entries() <= room && program.places_needed() <= self.files.len();
+                return fits.then_some(key);
+            }
+            self.todo.pop_front();
+        }
+        None
+    }
+
     /// Whether something can be submitted now. What has to wait for a completion, or for a file to be closed by one, is
     /// looked at again when that has come.
     pub(super) fn has_work(&mut self) -> bool {
-        let fits = |queue: &mut Self, key| match queue.slots.queued(key) {
-            Some(program) => {
-                let opens = program.opens() - program.files().assigned().len();
-                let room = queue.completions.saturating_sub(queue.in_flight);
-                program.entries() <= room && opens <= queue.files.len()
-            }
-            // Its future was dropped: it only has to be skipped.
-            None => true,
-        };
-        !self.stale_files.is_empty()
-            || (!(self.cancels.is_empty() && self.later.is_empty()) && self.room() > 0)
-            || self.todo.front().copied().is_some_and(|key| fits(self, key))
+        let room = self.room();
+        let cancels = !(self.cancels.is_empty() && self.later.is_empty());
+        !self.stale_files.is_empty() || (cancels && room > 0) || self.next(room).is_some()
     }
 
     /// Takes a completion: whoever waits for the program is woken with its last one.

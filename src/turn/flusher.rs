@@ -278,7 +278,7 @@ mod tests {
                 let turn = Turn::current();
                 // Something for the ring as well, where there is one.
                 let mut nothing = Box::pin(crate::ring::Chain::new().nop().run());
-                poll_fn(|cx| Poll::Ready(drop(nothing.as_mut().poll(cx)))).await;
+                let _ = poll_fn(|cx| Poll::Ready(nothing.as_mut().poll(cx).is_ready())).await;
                 for stream in &streams {
                     turn.schedule(stream.clone(), LONG).ok().unwrap();
                 }
