@@ -5,6 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SocketFlags;
@@ -17,6 +18,13 @@ use tokio::io::unix::AsyncFd;
 pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` is open and stays the same for as long as the `AsyncFd` owns it: nothing replaces it, since
     // only shared references to it are handed out.
+    Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
+}
+
+/// As [`watch`], for a socket that others use too.
+#[track_caller]
+pub(crate) fn watch_shared(socket: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: as above; the `AsyncFd` owns a share of it.
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }
 

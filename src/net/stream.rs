@@ -100,7 +100,7 @@ impl TcpStream {
             return Poll::Ready(Ok(()));
         }
         loop {
-            let mut ready = ready!(self.egress.io().poll_read_ready(cx))?;
+            let mut ready = ready!(self.egress.io()?.poll_read_ready(cx))?;
             match receive(self.as_fd()) {
                 Ok(n) => {
                     if n > 0 {
@@ -131,7 +131,7 @@ impl fmt::Debug for TcpStream {
 
 impl AsFd for TcpStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.egress.io().get_ref().as_fd()
+        self.egress.as_fd()
     }
 }
 
