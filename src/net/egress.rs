@@ -20,6 +20,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
 use tokio::task::coop;
 
 use self::flush::Writable;
@@ -37,8 +38,6 @@ mod flush;
 const COPY_MAX: usize = 16 << 10;
 /// Bytes a task sends before it lets others run.
 const BURST: usize = 2 << 20;
-/// How long the kernel goes on for a peer that takes nothing of what a dropped stream has left.
-const LINGER: Duration = Duration::from_secs(30);
 
 /// How a stream gathers.
 #[derive(Clone, Copy, Debug)]
@@ -344,9 +343,8 @@ impl Egress {
         }
     }
 
-    /// The stream was dropped. What the socket does not take now is sent by a task of its own, for as long as the peer
-    /// goes on reading.
-    pub(super) fn abandon(self: Arc<Self>) {
+    /// The stream was dropped: sends what the socket takes now. Says whether something is left that was not taken.
+    pub(super) fn abandon(&self) -> bool {
         let mut state = self.state();
         self.send_queue(&mut state);
         let (left, scheduled) = (state.queued() > 0, state.scheduled);
@@ -355,11 +353,12 @@ impl Egress {
             // The turn still holds the stream: the peer does not have to wait for it to let go.
             socket::shutdown_both(self.as_fd());
         }
-        if left {
-            socket::give_up_after(self.as_fd(), LINGER);
-            let runtime = self.turn.runtime().clone();
-            runtime.spawn(std::future::poll_fn(move |cx| self.poll_drained(cx).map(drop)));
-        }
+        left
+    }
+
+    /// The runtime that the stream belongs to.
+    pub(super) fn runtime(&self) -> &Handle {
+        self.turn.runtime()
     }
 }
 
