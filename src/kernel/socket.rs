@@ -100,6 +100,11 @@ pub(crate) fn peer_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
     addr.as_socket().ok_or_else(|| io::Error::from(Errno::AFNOSUPPORT))
 }
 
+/// Whether the other end is on this machine for certain.
+pub(crate) fn is_loopback(socket: &impl AsFd) -> bool {
+    peer_addr(socket).map_or(true, |peer| peer.ip().to_canonical().is_loopback())
+}
+
 /// Process, user and group of whoever connected, or listened, when they did (`SO_PEERCRED`,
 /// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). The process is 0 where it cannot be seen from here, which
 /// rustix's type for it cannot hold.

@@ -87,10 +87,6 @@ impl Provided {
         self.count
     }
 
-    /// Bytes of each buffer.
-    pub(crate) fn size(&self) -> usize {
-        self.size
-    }
 
     /// Buffers that chunks hold.
     pub(crate) fn lent(&self) -> usize {
