@@ -164,6 +164,24 @@ async fn of_many_that_are_started_at_once_one_gets_the_name() {
     }
 }
 
+#[tokio::test]
+async fn a_server_that_is_about_to_listen_keeps_its_name() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+
+    let (dir, path) = name();
+    let lock = std::fs::File::open(dir.path()).unwrap();
+    lock.lock().unwrap();
+    // Bound, and not listening yet: whoever connects is refused as by a dead one.
+    let first = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&first, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    let second = tokio::spawn(UnixListener::bind(path.clone()));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    rustix::net::listen(&first, 1).unwrap();
+    drop(lock);
+    let error = second.await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("a server listens there"), "{error}");
+}
+
 #[test]
 fn a_listener_that_nobody_waits_for_any_more_leaves_no_file() {
     watched(|| {
