@@ -5,6 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SocketFlags;
@@ -17,6 +18,13 @@ use tokio::io::unix::AsyncFd;
 pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` is open and stays the same for as long as the `AsyncFd` owns it: nothing replaces it, since
     // only shared references to it are handed out.
+    Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
+}
+
+/// As [`watch`], for a socket that others use too.
+#[track_caller]
+pub(crate) fn watch_shared(socket: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: as above; the `AsyncFd` owns a share of it.
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }
 
@@ -86,6 +94,11 @@ pub(crate) fn local_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
 pub(crate) fn peer_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
     let addr = SockRef::from(socket).peer_addr()?;
     addr.as_socket().ok_or_else(|| io::Error::from(Errno::AFNOSUPPORT))
+}
+
+/// Whether the other end is on this machine for certain.
+pub(crate) fn is_loopback(socket: &impl AsFd) -> bool {
+    peer_addr(socket).map_or(true, |peer| peer.ip().to_canonical().is_loopback())
 }
 
 /// Process, user and group of whoever connected, or listened, when they did (`SO_PEERCRED`,

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::egress::{Egress, Gather};
+use super::egress::Egress;
+use super::ingress::Ingress;
+use super::profile::{Profile, Receive};
 use crate::kernel::{call, socket};
 use crate::turn::Turn;
 
@@ -18,37 +20,50 @@ const LINGER: Duration = Duration::from_secs(30);
 /// A connected socket of any family: all of a stream but its name and its addresses.
 pub(super) struct Stream {
     pub(super) egress: Arc<Egress>,
+    /// Present if the kernel receives by itself.
+    ingress: Option<Arc<Ingress>>,
 }
 
 impl Stream {
     /// Panics outside of a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, gather: Gather) -> io::Result<Self> {
-        Ok(Self { egress: Egress::new(socket, turn, gather)? })
+    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, mut profile: Profile) -> io::Result<Self> {
+        profile.receive = profile.receive.on(&turn);
+        let egress = Egress::new(socket, Arc::clone(&turn), profile)?;
+        let ingress = (profile.receive == Receive::Multishot).then(|| Ingress::new(Arc::clone(&egress), turn));
+        Ok(Self { egress, ingress })
     }
 
     /// Receives into `buf`, once; nothing received is the end of the stream. The one way in.
     pub(super) fn poll_receive(&self, cx: &mut Context<'_>, buf: &mut impl Room) -> Poll<io::Result<()>> {
-        let room = buf.room();
-        if room == 0 {
+        if buf.room() == 0 {
             return Poll::Ready(Ok(()));
         }
-        loop {
-            let mut ready = ready!(self.egress.io().poll_read_ready(cx))?;
-            match buf.receive(self.as_fd()) {
-                Ok(n) => {
-                    if n > 0 {
-                        self.egress.peer_spoke();
-                    }
-                    // A short read has emptied the socket: asking again would only be told to wait.
-                    if (1..room).contains(&n) {
-                        ready.clear_ready();
-                    }
-                    return Poll::Ready(Ok(()));
+        match &self.ingress {
+            Some(ingress) => ingress.poll_receive(cx, buf),
+            None => poll_plain(&self.egress, cx, buf),
+        }
+    }
+}
+
+/// Receives into `buf` when the runtime's driver says that there is something.
+pub(super) fn poll_plain(egress: &Egress, cx: &mut Context<'_>, buf: &mut impl Room) -> Poll<io::Result<()>> {
+    let room = buf.room();
+    loop {
+        let mut ready = ready!(egress.io()?.poll_read_ready(cx))?;
+        match buf.receive(egress.as_fd()) {
+            Ok(n) => {
+                if n > 0 {
+                    egress.peer_spoke();
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
-                Err(e) => return Poll::Ready(Err(e)),
+                // A short read has emptied the socket: asking again would only be told to wait.
+                if (1..room).contains(&n) {
+                    ready.clear_ready();
+                }
+                return Poll::Ready(Ok(()));
             }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+            Err(e) => return Poll::Ready(Err(e)),
         }
     }
 }
@@ -61,12 +76,15 @@ impl fmt::Debug for Stream {
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.egress.io().get_ref().as_fd()
+        self.egress.as_fd()
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        if let Some(ingress) = &self.ingress {
+            ingress.abandon();
+        }
         if self.egress.abandon() {
             self.egress.runtime().spawn(linger(Arc::clone(&self.egress)));
         }
@@ -76,7 +94,7 @@ impl Drop for Stream {
 /// Sends what a dropped stream has left, for as long as the peer goes on reading.
 async fn linger(egress: Arc<Egress>) {
     let drained = || poll_fn(|cx| egress.poll_drained(cx).map(drop));
-    if socket::give_up_after(egress.io().as_fd(), LINGER) {
+    if socket::give_up_after(egress.as_fd(), LINGER) {
         return drained().await;
     }
     loop {
@@ -95,6 +113,9 @@ pub(super) trait Room {
 
     /// Receives into it without waiting and says how many bytes; 0 is the end of the stream.
     fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize>;
+
+    /// Puts bytes that were received into it; there must be room.
+    fn put(&mut self, bytes: &[u8]);
 }
 
 impl Room for tokio::io::ReadBuf<'_> {
@@ -105,6 +126,10 @@ impl Room for tokio::io::ReadBuf<'_> {
     fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         call::receive(socket, self)
     }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.put_slice(bytes);
+    }
 }
 
 impl Room for hyper::rt::ReadBufCursor<'_> {
@@ -114,6 +139,10 @@ impl Room for hyper::rt::ReadBufCursor<'_> {
 
     fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         call::receive_cursor(socket, self)
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.put_slice(bytes);
     }
 }
 
