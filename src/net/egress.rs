@@ -20,6 +20,8 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop;
 
+mod raw;
+
 use super::wire::{Failure, Wire};
 use crate::buf::origin;
 use crate::buf::queue::Queue;

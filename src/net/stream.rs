@@ -90,7 +90,9 @@ impl TcpStream {
         std::future::poll_fn(|cx| self.egress.poll_drained(cx)).await
     }
 
-    fn poll_receive(
+    /// Has `receive` take bytes from the socket, `room` of them at most, and says how many came when they have. It must
+    /// not block. With a `room` of 1 a short answer is not taken for a socket that is empty.
+    pub(crate) fn poll_receive(
         &self,
         cx: &mut Context<'_>,
         room: usize,
@@ -116,6 +118,15 @@ impl TcpStream {
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
+    }
+
+    /// Has `send` send bytes of its own, behind all that were written before.
+    pub(crate) fn poll_send_with(
+        &self,
+        cx: &mut Context<'_>,
+        send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        self.egress.poll_send_with(cx, send)
     }
 }
 
