@@ -93,6 +93,22 @@ counters! {
     RingsClosed => rings_closed,
     /// Programs whose memory was leaked because the kernel never said that it had finished with it.
     RingLeaks => ring_leaks,
+    /// Bytes that copies have brought to their targets by sharing the blocks of a file.
+    CopiedByClone => copied_by_clone,
+    /// Bytes that copies have brought to their targets by `copy_file_range`.
+    CopiedByRange => copied_by_range,
+    /// Bytes that copies have brought to their targets by `sendfile`.
+    CopiedBySendfile => copied_by_sendfile,
+    /// Bytes that copies have brought to their targets by `splice`.
+    CopiedBySplice => copied_by_splice,
+    /// Bytes that copies have brought to their targets by reading and writing them.
+    CopiedByPump => copied_by_pump,
+    /// Ways that the kernel refused to a copy, which went on by another.
+    CopyDemotions => copy_demotions,
+    /// Pipes that were made for copies; most copies use one that was made before.
+    PipesMade => pipes_made,
+    /// Pipes of copies that were closed, with bytes in them or because enough others were idle.
+    PipesClosed => pipes_closed,
 }
 
 impl fmt::Display for Snapshot {
