@@ -7,33 +7,37 @@
 //! Invariants:
 //! 1. Bytes leave in the order in which writes returned: whoever sends holds the lock and sends the queue first.
 //! 2. While `blocked`, the wire's waker is armed with the runtime's driver; nobody tries to send before it fires.
-//! 3. A queue that is not empty has someone to empty it: it is scheduled, or blocked, or the stream has failed.
+//! 3. While bytes are `away`, handed out to be sent by the ring, nobody sends but the ring; what is written gathers
+//!    behind them.
+//! 4. A queue that is not empty has someone to empty it: it is scheduled, away, or blocked, or the stream has failed.
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Wake, Waker, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
 use tokio::task::coop;
 
+use self::flush::Writable;
 use super::wire::{Failure, Wire};
 use crate::buf::origin;
 use crate::buf::queue::Queue;
 use crate::kernel::{map, socket};
 use crate::observe::counters::{Counter, count};
 use crate::observe::log;
-use crate::turn::{Flush, Turn};
+use crate::turn::Turn;
+
+mod flush;
 
 /// Slices of unknown origin longer than this are sent at once rather than copied.
 const COPY_MAX: usize = 16 << 10;
 /// Bytes a task sends before it lets others run.
 const BURST: usize = 2 << 20;
-/// How long the kernel goes on for a peer that takes nothing of what a dropped stream has left.
-const LINGER: Duration = Duration::from_secs(30);
 
 /// How a stream gathers.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +76,8 @@ struct State {
     waiter: Option<Waker>,
     scheduled: bool,
     blocked: bool,
+    /// Bytes that the ring is sending.
+    away: usize,
     failure: Option<Failure>,
     /// Bytes sent since the writing task last had to wait.
     burst: usize,
@@ -83,8 +89,8 @@ impl fmt::Debug for Egress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
         f.debug_struct("Egress")
-            .field("fd", self.wire.io().get_ref())
-            .field("queued", &state.queue.len())
+            .field("fd", &self.as_fd())
+            .field("queued", &state.queued())
             .field("blocked", &state.blocked)
             .field("failure", &state.failure)
             .finish_non_exhaustive()
@@ -92,9 +98,19 @@ impl fmt::Debug for Egress {
 }
 
 impl State {
-    /// Whether the queue has nobody yet to empty it (invariant 3); whoever is told so has to schedule the stream.
+    /// Whether nobody is to send now.
+    fn is_held(&self) -> bool {
+        self.blocked || self.away > 0
+    }
+
+    /// Bytes that wait to be sent.
+    fn queued(&self) -> usize {
+        self.queue.len() + self.away
+    }
+
+    /// Whether the queue has nobody yet to empty it (invariant 4); whoever is told so has to schedule the stream.
     fn needs_flush(&mut self) -> bool {
-        let needs = !self.scheduled && !self.blocked && !self.queue.is_empty();
+        let needs = !self.scheduled && !self.is_held() && !self.queue.is_empty();
         self.scheduled |= needs;
         needs
     }
@@ -132,7 +148,8 @@ impl Egress {
     pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, gather: Gather) -> io::Result<Arc<Self>> {
         // The waker needs the stream and the stream the waker: it is told afterwards.
         let writable = Arc::new(Writable::default());
-        let wire = Wire::new(socket, Waker::from(Arc::clone(&writable)))?;
+        let wire = Wire::new(socket, turn.runtime().clone(), Waker::from(Arc::clone(&writable)));
+        wire.io()?;
         let egress = Arc::new_cyclic(|me| Self {
             wire,
             turn,
@@ -147,8 +164,14 @@ impl Egress {
         Ok(egress)
     }
 
-    /// The socket, for reading and for options.
-    pub(super) fn io(&self) -> &AsyncFd<OwnedFd> {
+    /// The socket, to wait for what it can be read of.
+    #[inline]
+    pub(super) fn io(&self) -> io::Result<&AsyncFd<Arc<OwnedFd>>> {
+        if let Some(io) = self.wire.watched() {
+            return Ok(io);
+        }
+        // One at a time may be the first to ask for it.
+        let _state = self.state();
         self.wire.io()
     }
 
@@ -160,7 +183,7 @@ impl Egress {
 
     /// Bytes that wait to be sent.
     pub(super) fn queued(&self) -> usize {
-        self.state().queue.len()
+        self.state().queued()
     }
 
     /// The error that ended the stream, if one did.
@@ -210,7 +233,7 @@ impl Egress {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if !state.blocked
+        if !state.is_held()
             && let Some(n) = self.write_through(&mut state, slices, offered)?
         {
             progress.made_progress();
@@ -223,10 +246,10 @@ impl Egress {
 
     /// Whether a write is to wait in the queue.
     fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> bool {
-        if self.gather.limit.is_zero() || state.queue.len() + offered > self.gather.high {
+        if self.gather.limit.is_zero() || state.queued() + offered > self.gather.high {
             return false;
         }
-        if !state.blocked && self.peer_spoke.load(Ordering::Relaxed) {
+        if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
             self.peer_spoke.store(false, Ordering::Relaxed);
             return false;
         }
@@ -268,7 +291,7 @@ impl Egress {
 
     /// Sends the queue as far as the socket takes it, unless that is known to be not at all.
     fn send_queue(&self, state: &mut State) {
-        if state.blocked || state.failure.is_some() {
+        if state.is_held() || state.failure.is_some() {
             return;
         }
         match self.wire.send_queue(&mut state.queue) {
@@ -290,9 +313,9 @@ impl Egress {
             Failure::Torn => {
                 count(Counter::TornFiles, 1);
                 log::file_torn();
-                socket::reset(self.io().as_fd());
+                socket::reset(self.as_fd());
             }
-            Failure::Errno(_) => socket::shutdown_both(self.io().as_fd()),
+            Failure::Errno(_) => socket::shutdown_both(self.as_fd()),
         }
     }
 
@@ -302,7 +325,7 @@ impl Egress {
         self.send_queue(&mut state);
         match state.failure {
             Some(failure) => Poll::Ready(Err(failure.into())),
-            None if state.queue.is_empty() => Poll::Ready(Ok(())),
+            None if state.queued() == 0 => Poll::Ready(Ok(())),
             None => {
                 state.waiter = Some(cx.waker().clone());
                 Poll::Pending
@@ -313,79 +336,40 @@ impl Egress {
     /// Sends what waits, then ends the sending side.
     pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_drained(cx))?;
-        match socket::shutdown_write(self.io().as_fd()) {
+        match socket::shutdown_write(self.as_fd()) {
             // The peer has closed the connection already: there is nothing left to end.
             Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
             done => Poll::Ready(done),
         }
     }
 
-    /// The stream was dropped. What the socket does not take now is sent by a task of its own, for as long as the peer
-    /// goes on reading.
-    pub(super) fn abandon(self: Arc<Self>) {
+    /// The stream was dropped: sends what the socket takes now. Says whether something is left that was not taken.
+    pub(super) fn abandon(&self) -> bool {
         let mut state = self.state();
         self.send_queue(&mut state);
-        let (left, scheduled) = (!state.queue.is_empty(), state.scheduled);
+        let (left, scheduled) = (state.queued() > 0, state.scheduled);
         drop(state);
         if scheduled && !left {
             // The turn still holds the stream: the peer does not have to wait for it to let go.
-            socket::shutdown_both(self.io().as_fd());
+            socket::shutdown_both(self.as_fd());
         }
-        if left {
-            socket::give_up_after(self.io().as_fd(), LINGER);
-            let runtime = self.turn.runtime().clone();
-            runtime.spawn(std::future::poll_fn(move |cx| self.poll_drained(cx).map(drop)));
-        }
+        left
+    }
+
+    /// The runtime that the stream belongs to.
+    pub(super) fn runtime(&self) -> &Handle {
+        self.turn.runtime()
     }
 }
 
-impl Flush for Egress {
-    fn writes(&self) -> usize {
-        self.writes.load(Ordering::Relaxed)
-    }
-
-    fn flush(self: Arc<Self>) {
-        let mut state = self.state();
-        state.scheduled = false;
-        count(Counter::TurnFlushes, 1);
-        self.send_queue(&mut state);
-        let enough = state.queue.len() <= self.gather.high / 2;
-        let waiter = if enough { state.waiter.take() } else { None };
-        drop(state);
-        if let Some(waiter) = waiter {
-            waiter.wake();
-        }
+impl AsFd for Egress {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wire.as_fd()
     }
 }
 
 impl Drop for Egress {
     fn drop(&mut self) {
         self.state.get_mut().unwrap_or_else(PoisonError::into_inner).lose();
-    }
-}
-
-/// Told by the runtime's driver that the socket has room again.
-#[derive(Default)]
-struct Writable(std::sync::OnceLock<Weak<Egress>>);
-
-impl Wake for Writable {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        let Some(egress) = self.0.get().and_then(Weak::upgrade) else { return };
-        let mut state = egress.state();
-        state.blocked = false;
-        let flush = state.needs_flush();
-        // With nothing queued it is the writer itself that waits for room.
-        let waiter = if flush { None } else { state.waiter.take() };
-        drop(state);
-        if flush {
-            egress.schedule();
-        }
-        if let Some(waiter) = waiter {
-            waiter.wake();
-        }
     }
 }
