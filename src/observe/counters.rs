@@ -82,6 +82,12 @@ counters! {
     RingSubmissions => ring_submissions,
     /// Completions reaped from a ring. Equal to `ring_submissions` once nothing is in flight.
     RingCompletions => ring_completions,
+    /// Calls that had to fetch completions for which their queue had no room.
+    RingOverflows => ring_overflows,
+    /// Buffers that the kernel has filled for connections that receive by ring.
+    ReceiveBuffers => receive_buffers,
+    /// Those that it was given back. Equal to `receive_buffers` once everything was read.
+    ReceiveBuffersReturned => receive_buffers_returned,
     /// Completions that nobody was waiting for; always 0, unless the kernel errs.
     RingStrays => ring_strays,
     /// Operations that the kernel refused by ring and did by plain call, which is used from then on.
