@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::origin::{Kept, is_sent_from_file};
+use super::origin::{Kept, is_sent_from_file, is_torn};
 use super::pool::{self, Lease};
 
 /// First chunk of copied bytes: enough for most events and heads.
@@ -208,6 +208,24 @@ impl Queue {
             n = 0;
         }
         self.settle();
+    }
+
+    /// Whether memory among the first `limit` pieces may hold zeros that no file ever had.
+    pub(crate) fn is_torn(&self, limit: usize) -> bool {
+        let mut front = self.segments.iter().take(limit);
+        front.any(|segment| matches!(segment, Segment::Held(kept) if is_torn(kept.as_ref())))
+    }
+
+    /// Gives the memory at the front, at most `limit` pieces of it, piece by piece. Says whether anything follows them.
+    pub(crate) fn for_front(&self, limit: usize, mut piece: impl FnMut(&[u8])) -> bool {
+        let memory = self.segments.iter().take_while(|segment| !matches!(segment, Segment::File(_)));
+        let given = memory.take(limit).map(|segment| piece(segment.bytes())).count();
+        given < self.segments.len()
+    }
+
+    /// Whether a piece of a file is next.
+    pub(crate) fn is_file_next(&self) -> bool {
+        matches!(self.segments.front(), Some(Segment::File(_)))
     }
 
     /// Puts `other` behind what waits.
