@@ -111,7 +111,12 @@ impl Side {
         }
     }
 
-    fn poll_open<T: 'static>(&mut self, cx: &mut Context<'_>, end: &mut T, writes: bool) -> Poll<io::Result<()>> {
+    fn poll_open<T: 'static>(
+        &mut self,
+        cx: &mut Context<'_>,
+        end: &mut T,
+        writes: bool,
+    ) -> Poll<Result<(), (Step, io::Error)>> {
         if let Self::Unknown(settling) = self {
             *self = match Handle::of(end) {
                 Some(mut handle) => Self::File(ready!(handle.poll_open(cx, settling, writes))?),
@@ -316,14 +321,13 @@ impl Engine {
             (self.from, self.to) = (Side::Plain(Kind::Other), Side::Plain(Kind::Other));
             return Poll::Ready(Ok(()));
         }
-        let is_new = matches!(self.from, Side::Unknown(_));
         let from = self.from.poll_open(cx, src, false);
         // To know its position, a file has to be flushed: that waits until its position matters.
         let wants_target = Stream::of(dst).is_some() || Handle::of(src).is_some() || self.pump.is_flooded();
         let to = if wants_target { self.to.poll_open(cx, dst, true) } else { Poll::Ready(Ok(())) };
-        ready!(from).map_err(at_source(Step::Open))?;
-        ready!(to).map_err(at_target(Step::Open))?;
-        if let Some(from) = self.from.file().filter(|from| is_new && from.len > 0) {
+        ready!(from).map_err(|(step, e)| at_source(step)(e))?;
+        ready!(to).map_err(|(step, e)| at_target(step)(e))?;
+        if let Some(from) = self.from.file().filter(|from| self.total.is_none() && from.len > 0) {
             let total = self.taken + from.left();
             self.total = Some(self.limit.map_or(total, |limit| limit.min(total)));
         }
@@ -460,7 +464,7 @@ impl Engine {
     fn poll_empty<D: 'static>(&mut self, cx: &mut Context<'_>, dst: &mut D) -> Polled {
         let can_splice = !self.tally.without.has(Path::Splice);
         if can_splice && Handle::of(dst).is_some() {
-            ready!(self.to.poll_open(cx, dst, true)).map_err(at_target(Step::Open))?;
+            ready!(self.to.poll_open(cx, dst, true)).map_err(|(step, e)| at_target(step)(e))?;
         }
         let Some(mut pipe) = self.pipe.take() else { return unfit() };
         if let Some(to) = self.to.file().filter(|_| can_splice) {
