@@ -94,8 +94,8 @@ fn what_is_in_the_pipe_goes_wherever_the_next_run_leads() {
         const LEN: usize = 4 << 20;
         let mut from = <TcpStream as Source>::open(noise(LEN).to_vec()).await;
         let (mut narrow, mut reader) = tcp().await;
-        SockRef::from(&narrow).set_send_buffer_size(4096).unwrap();
-        SockRef::from(&reader).set_recv_buffer_size(4096).unwrap();
+        SockRef::from(&narrow).set_send_buffer_size(32 << 10).unwrap();
+        SockRef::from(&reader).set_recv_buffer_size(32 << 10).unwrap();
         let (mut copy, mut got) = (Copy::new(), Vec::new());
         // Reads a little, and then nothing for a while: until it can only wait for room, with much in the pipe. Two reads
         // of the pump are less.
