@@ -109,7 +109,7 @@ counters! {
     CopiedBySplice => copied_by_splice,
     /// Bytes that copies have brought to their targets by reading and writing them.
     CopiedByPump => copied_by_pump,
-    /// Ways that the kernel refused to a copy, which went on by another.
+    /// Ways that the kernel refused to a copy, which went on by another. Clones are left out: few file systems know them.
     CopyDemotions => copy_demotions,
     /// Pipes that were made for copies; most copies use one that was made before.
     PipesMade => pipes_made,
