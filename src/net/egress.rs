@@ -24,41 +24,31 @@ use tokio::runtime::Handle;
 use tokio::task::coop;
 
 use self::flush::Writable;
+use super::profile::{Profile, Receive};
 use super::wire::{Failure, Wire};
 use crate::buf::origin;
 use crate::buf::queue::Queue;
 use crate::kernel::{map, socket};
 use crate::observe::counters::{Counter, count};
 use crate::observe::log;
+use crate::ring::outbox::ZeroCopy;
 use crate::turn::Turn;
 
 mod flush;
+mod raw;
 
 /// Slices of unknown origin longer than this are sent at once rather than copied.
 const COPY_MAX: usize = 16 << 10;
 /// Bytes a task sends before it lets others run.
 const BURST: usize = 2 << 20;
 
-/// How a stream gathers.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gather {
-    /// Longest time a byte waits for company; zero sends every write at once.
-    pub(super) limit: Duration,
-    /// Queued bytes beyond which writers wait; they are woken at half of it.
-    pub(super) high: usize,
-}
-
-impl Default for Gather {
-    fn default() -> Self {
-        Self { limit: Duration::from_millis(1), high: 64 << 10 }
-    }
-}
-
 /// A socket, what waits to be sent on it, and who waits for that.
 pub(super) struct Egress {
     wire: Wire,
     turn: Arc<Turn>,
-    gather: Gather,
+    profile: Profile,
+    /// Whether kept memory may be sent without a copy, for as long as the kernel does not copy after all.
+    zero_copy: Option<ZeroCopy>,
     /// The peer has sent something since our last write.
     peer_spoke: AtomicBool,
     /// Counts gathered writes, for the turn to look at without the lock.
@@ -145,15 +135,20 @@ impl State {
 impl Egress {
     /// Panics outside of a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, gather: Gather) -> io::Result<Arc<Self>> {
+    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, profile: Profile) -> io::Result<Arc<Self>> {
         // The waker needs the stream and the stream the waker: it is told afterwards.
         let writable = Arc::new(Writable::default());
         let wire = Wire::new(socket, turn.runtime().clone(), Waker::from(Arc::clone(&writable)));
-        wire.io()?;
+        // A stream that the ring receives for may never have to be waited for.
+        if profile.receive == Receive::Ready {
+            wire.io()?;
+        }
+        let zero_copy = profile.zero_copy && !socket::is_loopback(&wire);
         let egress = Arc::new_cyclic(|me| Self {
             wire,
             turn,
-            gather,
+            profile,
+            zero_copy: zero_copy.then(|| Arc::new(AtomicBool::new(true))),
             peer_spoke: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
@@ -211,7 +206,7 @@ impl Egress {
             return Poll::Ready(Err(failure.into()));
         }
         let offered = slices.iter().map(|s| s.len()).sum();
-        if self.gathers(&state, slices, offered) {
+        if let Some(limit) = self.gathers(&state, slices, offered) {
             state.enqueue(slices);
             // Short slices are copied, and that may be what meets the end of their file.
             if map::take_touched_torn() || slices.iter().any(|slice| origin::is_torn(slice)) {
@@ -223,7 +218,7 @@ impl Egress {
             let flush = state.needs_flush();
             drop(state);
             if flush {
-                self.schedule();
+                self.schedule(limit);
             }
             progress.made_progress();
             return Poll::Ready(Ok(offered));
@@ -244,22 +239,28 @@ impl Egress {
         Poll::Pending
     }
 
-    /// Whether a write is to wait in the queue.
-    fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> bool {
-        if self.gather.limit.is_zero() || state.queued() + offered > self.gather.high {
-            return false;
+    /// How long a write may wait in the queue; `None`: it is to go through.
+    fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> Option<Duration> {
+        let mut limit = self.profile.limit;
+        if limit.is_zero() || state.queued() + offered > self.profile.high {
+            return None;
         }
         if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
             self.peer_spoke.store(false, Ordering::Relaxed);
-            return false;
+            // What arrives together is answered together, without waiting for more.
+            if self.profile.receive == Receive::Ready || state.scheduled {
+                return None;
+            }
+            limit = Duration::ZERO;
         }
         // The rest of a file has nothing to be gathered with; HTTP/2 frames come with their heads.
         if let [slice] = slices
             && origin::is_sent_from_file(slice)
         {
-            return false;
+            return None;
         }
-        !Queue::all_are_full() && slices.iter().all(|s| s.len() <= COPY_MAX || origin::is_known(s))
+        let fits = !Queue::all_are_full() && slices.iter().all(|s| s.len() <= COPY_MAX || origin::is_known(s));
+        fits.then_some(limit)
     }
 
     fn write_through(&self, state: &mut State, slices: &[IoSlice<'_>], offered: usize) -> io::Result<Option<usize>> {
@@ -280,11 +281,11 @@ impl Egress {
         }
     }
 
-    /// Has the queue flushed at the end of the turn, or now if the runtime is gone. Called without the lock, after
+    /// Has the queue flushed at the end of the turn, after `limit` at the latest, or now if the runtime is gone. Called without the lock, after
     /// [`State::needs_flush`]: a runtime that shuts down flushes from inside this call.
-    fn schedule(&self) {
+    fn schedule(&self, limit: Duration) {
         let Some(me) = self.me.upgrade() else { return };
-        if let Err(me) = self.turn.schedule(me, self.gather.limit) {
+        if let Err(me) = self.turn.schedule(me, limit) {
             me.flush();
         }
     }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::egress::Gather;
+use super::profile::Profile;
 use super::stream::Stream;
 use crate::kernel::caps::{Capabilities, Support};
 use crate::kernel::socket;
@@ -48,16 +48,16 @@ pub(super) mod sealed {
 pub(super) struct Listener {
     io: AsyncFd<OwnedFd>,
     turn: Arc<Turn>,
-    gather: Gather,
+    profile: Profile,
 }
 
 impl Listener {
     /// Panics outside of a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(super) fn new(socket: OwnedFd, gather: Gather) -> io::Result<Self> {
+    pub(super) fn new(socket: OwnedFd, profile: Profile) -> io::Result<Self> {
         log_capabilities();
         let io = socket::watch(socket, Interest::READABLE)?;
-        Ok(Self { io, turn: Turn::current(), gather })
+        Ok(Self { io, turn: Turn::current(), profile })
     }
 
     /// Accepts a connection by the call `accept`. Ends with an error only if the listener itself is broken.
@@ -68,7 +68,7 @@ impl Listener {
         loop {
             let accepted = self.io.async_io(Interest::READABLE, |fd| accept(fd.as_fd())).await;
             let accepted =
-                accepted.and_then(|(fd, peer)| Ok((Stream::new(fd, Arc::clone(&self.turn), self.gather)?, peer)));
+                accepted.and_then(|(fd, peer)| Ok((Stream::new(fd, Arc::clone(&self.turn), self.profile)?, peer)));
             match accepted {
                 Ok(connection) => {
                     count(Counter::Accepted, 1);
@@ -189,15 +189,15 @@ macro_rules! listener {
 }
 pub(super) use listener;
 
-/// Gives a builder of the field `gather` the options of its streams.
-macro_rules! gather_options {
+/// Gives a builder of the field `profile` the options of its streams.
+macro_rules! profile_options {
     ($builder:ident) => {
         impl $builder {
             /// Longest time a written byte waits for company while it is written to again and again; 1 ms by default.
             /// Zero sends every write at once, as tokio's stream does.
             #[must_use]
             pub fn gather_limit(mut self, limit: std::time::Duration) -> Self {
-                self.gather.limit = limit;
+                self.profile.limit = limit;
                 self
             }
 
@@ -205,13 +205,20 @@ macro_rules! gather_options {
             /// that.
             #[must_use]
             pub fn high_mark(mut self, bytes: usize) -> Self {
-                self.gather.high = bytes;
+                self.profile.high = bytes;
+                self
+            }
+
+            /// How connections receive; [`Receive::Ready`](crate::net::Receive::Ready) by default.
+            #[must_use]
+            pub fn receive(mut self, receive: $crate::net::Receive) -> Self {
+                self.profile.receive = receive;
                 self
             }
         }
     };
 }
-pub(super) use gather_options;
+pub(super) use profile_options;
 
 #[cfg(test)]
 mod tests {

@@ -12,13 +12,16 @@
 //! one call. Long slices are never copied.
 
 mod egress;
+mod ingress;
 mod listener;
 mod name;
+mod profile;
 mod stream;
 mod tcp;
 mod unix;
 mod wire;
 
 pub use listener::Accept;
+pub use profile::Receive;
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
 pub use unix::{Credentials, UnixListener, UnixListenerBuilder, UnixStream};

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::egress::{Egress, Gather};
+use super::egress::Egress;
+use super::ingress::Ingress;
+use super::profile::{Profile, Receive};
 use crate::kernel::{call, socket};
 use crate::turn::Turn;
 
@@ -18,37 +20,60 @@ const LINGER: Duration = Duration::from_secs(30);
 /// A connected socket of any family: all of a stream but its name and its addresses.
 pub(super) struct Stream {
     pub(super) egress: Arc<Egress>,
+    /// Present if the kernel receives by itself.
+    ingress: Option<Arc<Ingress>>,
 }
 
 impl Stream {
     /// Panics outside of a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, gather: Gather) -> io::Result<Self> {
-        Ok(Self { egress: Egress::new(socket, turn, gather)? })
+    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, mut profile: Profile) -> io::Result<Self> {
+        profile.receive = profile.receive.on(&turn);
+        let egress = Egress::new(socket, Arc::clone(&turn), profile)?;
+        let ingress = (profile.receive == Receive::Multishot).then(|| Ingress::new(Arc::clone(&egress), turn));
+        Ok(Self { egress, ingress })
     }
 
     /// Receives into `buf`, once; nothing received is the end of the stream. The one way in.
     pub(super) fn poll_receive(&self, cx: &mut Context<'_>, buf: &mut impl Room) -> Poll<io::Result<()>> {
-        let room = buf.room();
-        if room == 0 {
+        if buf.room() == 0 {
             return Poll::Ready(Ok(()));
         }
-        loop {
-            let mut ready = ready!(self.egress.io()?.poll_read_ready(cx))?;
-            match buf.receive(self.as_fd()) {
-                Ok(n) => {
-                    if n > 0 {
-                        self.egress.peer_spoke();
-                    }
-                    // A short read has emptied the socket: asking again would only be told to wait.
-                    if (1..room).contains(&n) {
-                        ready.clear_ready();
-                    }
-                    return Poll::Ready(Ok(()));
+        match &self.ingress {
+            Some(ingress) => ingress.poll_receive(cx, buf),
+            None => poll_plain(&self.egress, cx, buf.room(), |fd| buf.receive(fd)),
+        }
+    }
+
+    /// Whether the kernel receives by itself, so that nobody else may.
+    pub(super) fn receives_ahead(&self) -> bool {
+        self.ingress.is_some()
+    }
+}
+
+/// Has `receive` take bytes from the socket, `room` of them at most, when the runtime's driver says that there are some.
+/// With a `room` of 1 a short answer is not taken for a socket that is empty.
+pub(super) fn poll_plain(
+    egress: &Egress,
+    cx: &mut Context<'_>,
+    room: usize,
+    mut receive: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+) -> Poll<io::Result<()>> {
+    loop {
+        let mut ready = ready!(egress.io()?.poll_read_ready(cx))?;
+        match receive(egress.as_fd()) {
+            Ok(n) => {
+                if n > 0 {
+                    egress.peer_spoke();
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
-                Err(e) => return Poll::Ready(Err(e)),
+                // A short read has emptied the socket: asking again would only be told to wait.
+                if (1..room).contains(&n) {
+                    ready.clear_ready();
+                }
+                return Poll::Ready(Ok(()));
             }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+            Err(e) => return Poll::Ready(Err(e)),
         }
     }
 }
@@ -67,6 +92,9 @@ impl AsFd for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        if let Some(ingress) = &self.ingress {
+            ingress.abandon();
+        }
         if self.egress.abandon() {
             self.egress.runtime().spawn(linger(Arc::clone(&self.egress)));
         }
@@ -95,6 +123,9 @@ pub(super) trait Room {
 
     /// Receives into it without waiting and says how many bytes; 0 is the end of the stream.
     fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize>;
+
+    /// Puts bytes that were received into it; there must be room.
+    fn put(&mut self, bytes: &[u8]);
 }
 
 impl Room for tokio::io::ReadBuf<'_> {
@@ -105,6 +136,10 @@ impl Room for tokio::io::ReadBuf<'_> {
     fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         call::receive(socket, self)
     }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.put_slice(bytes);
+    }
 }
 
 impl Room for hyper::rt::ReadBufCursor<'_> {
@@ -114,6 +149,10 @@ impl Room for hyper::rt::ReadBufCursor<'_> {
 
     fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         call::receive_cursor(socket, self)
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.put_slice(bytes);
     }
 }
 
@@ -133,6 +172,31 @@ macro_rules! stream {
             /// The error that ended the stream, if one did; the bytes that were queued then are lost.
             pub async fn flushed(&mut self) -> std::io::Result<()> {
                 std::future::poll_fn(|cx| self.stream.egress.poll_drained(cx)).await
+            }
+
+            /// Whether the kernel receives by itself, so that [`poll_receive_with`](Self::poll_receive_with) must not.
+            pub(crate) fn receives_ahead(&self) -> bool {
+                self.stream.receives_ahead()
+            }
+
+            /// Has `receive` take bytes from the socket, `room` of them at most, and is ready when some have come. It
+            /// must not block. With a `room` of 1 a short answer is not taken for a socket that is empty.
+            pub(crate) fn poll_receive_with(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                room: usize,
+                receive: impl FnMut(std::os::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                $crate::net::stream::poll_plain(&self.stream.egress, cx, room, receive)
+            }
+
+            /// Has `send` send bytes of its own, behind all that were written before.
+            pub(crate) fn poll_send_with(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                send: impl FnMut(std::os::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.stream.egress.poll_send_with(cx, send)
             }
         }
 

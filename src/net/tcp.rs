@@ -3,11 +3,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use tokio::net::ToSocketAddrs;
 
-use super::egress::Gather;
-use super::listener::{Listener, gather_options, listener};
+use super::listener::{Listener, listener, profile_options};
+use super::profile::Profile;
 use super::stream::{Stream, stream};
 use crate::kernel::socket;
 use crate::turn::Turn;
@@ -26,10 +27,11 @@ pub struct TcpListener {
 pub struct TcpListenerBuilder {
     backlog: u32,
     reuse_port: bool,
-    gather: Gather,
+    send_timeout: Option<Duration>,
+    profile: Profile,
 }
 
-gather_options!(TcpListenerBuilder);
+profile_options!(TcpListenerBuilder);
 
 impl TcpListenerBuilder {
     /// Connections that may wait to be accepted; 4096 by default. The kernel takes `net.core.somaxconn` if that is less
@@ -45,6 +47,26 @@ impl TcpListenerBuilder {
     #[must_use]
     pub fn reuse_port(mut self, on: bool) -> Self {
         self.reuse_port = on;
+        self
+    }
+
+    /// Ends connections whose peer takes nothing of what is sent to it for so long (`TCP_USER_TIMEOUT`, whole
+    /// milliseconds, [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)): writes then fail with
+    /// [`TimedOut`](io::ErrorKind::TimedOut). The kernel watches that, no timer of the runtime does. By default it waits
+    /// for as long as the peer's machine answers.
+    #[must_use]
+    pub fn send_timeout(mut self, limit: Duration) -> Self {
+        self.send_timeout = Some(limit);
+        self
+    }
+
+    /// Lets memory of the [pool](crate::buf::lease) that waits to be sent, 16 KiB or more of it, go without a copy
+    /// (`IORING_OP_SENDMSG_ZC`, Linux 6.1). It is kept until the kernel has notified that it needs it no longer.
+    /// Off by default, and always off on loopback: it pays on fast network cards only. A connection for which the kernel
+    /// reports that it has copied after all goes back to plain sends.
+    #[must_use]
+    pub fn zero_copy(mut self, on: bool) -> Self {
+        self.profile.zero_copy = on;
         self
     }
 
@@ -76,14 +98,18 @@ impl TcpListenerBuilder {
     }
 
     fn listener(self, socket: OwnedFd) -> io::Result<TcpListener> {
-        Ok(TcpListener { listener: Listener::new(socket, self.gather)? })
+        if let Some(limit) = self.send_timeout {
+            // Connections inherit it.
+            socket::give_up_after(socket.as_fd(), limit);
+        }
+        Ok(TcpListener { listener: Listener::new(socket, self.profile)? })
     }
 }
 
 impl TcpListener {
     /// Options other than the defaults.
     pub fn builder() -> TcpListenerBuilder {
-        TcpListenerBuilder { backlog: 4096, reuse_port: false, gather: Gather::default() }
+        TcpListenerBuilder { backlog: 4096, reuse_port: false, send_timeout: None, profile: Profile::default() }
     }
 
     /// Binds the first of the addresses that can be bound, and listens.
@@ -159,7 +185,7 @@ impl TcpStream {
     /// Outside of a tokio runtime with I/O enabled.
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
         socket::adopt_tcp(stream.as_fd())?;
-        Ok(Self { stream: Stream::new(stream.into(), Turn::current(), Gather::default())? })
+        Ok(Self { stream: Stream::new(stream.into(), Turn::current(), Profile::default())? })
     }
 
     /// The address of this end.

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
-use super::egress::Gather;
-use super::listener::{Listener, gather_options, listener};
+use super::listener::{Listener, listener, profile_options};
 use super::name::{self, Bound, Name};
+use super::profile::Profile;
 use super::stream::{Stream, stream};
 use crate::kernel::{socket, unix};
 use crate::turn::Turn;
@@ -33,10 +33,10 @@ pub struct UnixListener {
 pub struct UnixListenerBuilder {
     backlog: u32,
     mode: Option<u32>,
-    gather: Gather,
+    profile: Profile,
 }
 
-gather_options!(UnixListenerBuilder);
+profile_options!(UnixListenerBuilder);
 
 impl UnixListenerBuilder {
     /// Connections that may wait to be accepted; 4096 by default. The kernel takes `net.core.somaxconn` if that is less
@@ -66,9 +66,9 @@ impl UnixListenerBuilder {
     ///
     /// Outside of a tokio runtime with I/O enabled.
     pub async fn bind(self, path: impl AsRef<Path>) -> io::Result<UnixListener> {
-        let Self { backlog, mode, gather } = self;
+        let Self { backlog, mode, profile } = self;
         let Bound { name, socket } = name::bind(path.as_ref().to_owned(), backlog, mode).await?;
-        Ok(UnixListener { _name: name, listener: Listener::new(socket, gather)? })
+        Ok(UnixListener { _name: name, listener: Listener::new(socket, profile)? })
     }
 
     /// Takes over a listener made elsewhere, by a supervisor for instance; makes it non-blocking. Its file stays when the
@@ -79,14 +79,14 @@ impl UnixListenerBuilder {
     /// Outside of a tokio runtime with I/O enabled.
     pub fn from_std(self, listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
         socket::adopt(listener.as_fd())?;
-        Ok(UnixListener { _name: None, listener: Listener::new(listener.into(), self.gather)? })
+        Ok(UnixListener { _name: None, listener: Listener::new(listener.into(), self.profile)? })
     }
 }
 
 impl UnixListener {
     /// Options other than the defaults.
     pub fn builder() -> UnixListenerBuilder {
-        UnixListenerBuilder { backlog: 4096, mode: None, gather: Gather::default() }
+        UnixListenerBuilder { backlog: 4096, mode: None, profile: Profile::default() }
     }
 
     /// Binds `path` and listens. A path that begins with a NUL is an abstract name, without a file and without
@@ -178,7 +178,7 @@ impl UnixStream {
     }
 
     fn new(socket: OwnedFd) -> io::Result<Self> {
-        Ok(Self { stream: Stream::new(socket, Turn::current(), Gather::default())? })
+        Ok(Self { stream: Stream::new(socket, Turn::current(), Profile::default())? })
     }
 
     /// The address of this end; unnamed if it has connected.

@@ -57,8 +57,17 @@ pub(crate) enum Ending {
 
 /// Who is told what has come, with the socket that it comes from.
 pub(crate) trait Receiver: AsFd + Send + Sync {
-    /// Takes an arrival; gives who is to be woken. The locks of the driver are held (invariant 2).
-    fn arrived(&self, arrival: Arrival) -> Option<Waker>;
+    /// Takes an arrival. The locks of the driver are held (invariant 2).
+    fn arrived(&self, arrival: Arrival) -> Answer;
+}
+
+/// What a receiver wants to be done.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    /// Who is to be woken.
+    pub(crate) wake: Option<Waker>,
+    /// The receive is to be stopped.
+    pub(crate) stop: bool,
 }
 
 enum State {
@@ -175,12 +184,16 @@ impl Inbox {
             bytes.for_each(drop);
             return None;
         };
-        let mut waker = None;
+        let mut stop = false;
         for chunk in bytes {
-            waker = receiver.arrived(Arrival::Bytes(chunk)).or(waker);
+            let answer = receiver.arrived(Arrival::Bytes(chunk));
+            wake.extend(answer.wake);
+            stop |= answer.stop;
         }
         if completion.more {
-            wake.extend(waker);
+            if stop {
+                self.stopping.push_back(key);
+            }
             return None;
         }
         let ending = match completion.result {
@@ -190,8 +203,7 @@ impl Inbox {
             Err(e) if e == Errno::NOBUFS.raw_os_error() => Ending::NoBuffers,
             Err(e) => Ending::Failed(e),
         };
-        waker = receiver.arrived(Arrival::Ended(ending)).or(waker);
-        wake.extend(waker);
+        wake.extend(receiver.arrived(Arrival::Ended(ending)).wake);
         self.armed -= 1;
         match self.release(key) {
             State::Armed(receiver) => Some(receiver),
@@ -206,7 +218,7 @@ impl Inbox {
             if matches!(self.get(key), Some(State::Queued(_)))
                 && let State::Queued(receiver) = self.release(key)
             {
-                wake.extend(receiver.arrived(Arrival::Ended(Ending::Stopped)));
+                wake.extend(receiver.arrived(Arrival::Ended(Ending::Stopped)).wake);
                 drop.push(receiver);
             }
         }
@@ -225,7 +237,7 @@ impl Inbox {
             if self.is_armed(key)
                 && let State::Armed(receiver) = self.release(key)
             {
-                wake.extend(receiver.arrived(Arrival::Ended(Ending::Failed(Errno::IO.raw_os_error()))));
+                wake.extend(receiver.arrived(Arrival::Ended(Ending::Failed(Errno::IO.raw_os_error()))).wake);
                 drop.push(receiver);
             }
         }

@@ -204,7 +204,7 @@ impl Turn {
     }
 
     /// Which way operations go.
-    pub(super) fn io(&self) -> Io {
+    pub(crate) fn io(&self) -> Io {
         self.setup().io
     }
 

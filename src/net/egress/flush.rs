@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 use std::task::Wake;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -17,7 +18,7 @@ use crate::turn::Flush;
 impl Egress {
     /// Something was sent, or nothing can be: the writer may go on.
     fn sent(&self, mut state: MutexGuard<'_, State>) {
-        let enough = state.queued() <= self.gather.high / 2;
+        let enough = state.queued() <= self.profile.high / 2;
         let waiter = if enough { state.waiter.take() } else { None };
         drop(state);
         if let Some(waiter) = waiter {
@@ -53,13 +54,15 @@ impl Flush for Egress {
         state.away = state.queue.len();
         let queue = std::mem::take(&mut state.queue);
         drop(state);
-        Some(Parcel::new(Target::from(self), queue, None))
+        let zero_copy = self.zero_copy.clone();
+        Some(Parcel::new(Target::from(self), queue, zero_copy))
     }
 
     fn end(self: Arc<Self>, parcel: Parcel) {
         let Parcel { mut queue, result, offered, .. } = parcel;
         let mut state = self.state();
         state.away = 0;
+        let mut rest_by_ring = false;
         match self.wire.sent(&queue, result.map_err(Errno::from_raw_os_error)) {
             Ok(sent) => {
                 let sent = sent.unwrap_or(0);
@@ -67,6 +70,8 @@ impl Flush for Egress {
                 if (1..offered).contains(&sent) {
                     count(Counter::PartialWrites, 1);
                 }
+                // It was to be sent in two ways, and the second is next.
+                rest_by_ring = self.zero_copy.is_some() && sent == offered && sent > 0;
             }
             Err(failure) => self.fail(&mut state, failure),
         }
@@ -75,10 +80,15 @@ impl Flush for Egress {
         state.queue.append(behind);
         match state.failure {
             Some(_) => state.lose(),
+            None if rest_by_ring => {}
             None => self.send_queue(&mut state),
         }
         state.settle();
+        let flush = state.needs_flush();
         self.sent(state);
+        if flush {
+            self.schedule(Duration::ZERO);
+        }
     }
 }
 
@@ -100,7 +110,7 @@ impl Wake for Writable {
         let waiter = if flush { None } else { state.waiter.take() };
         drop(state);
         if flush {
-            egress.schedule();
+            egress.schedule(egress.profile.limit);
         }
         if let Some(waiter) = waiter {
             waiter.wake();
