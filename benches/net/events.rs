@@ -178,7 +178,7 @@ fn measure(addr: SocketAddr, events: u64) -> Used {
     readers.read(events / 4);
     let (cpu, calls) = (cpu_of_others(), Snapshot::now());
     let events = readers.read(events);
-    Used { events, cpu: cpu_of_others() - cpu, calls: Snapshot::now().since(&calls) }
+    Used { events, cpu: cpu_of_others().saturating_sub(cpu), calls: Snapshot::now().since(&calls) }
 }
 
 fn measure_floor(events: u64) -> Used {
@@ -201,7 +201,8 @@ pub(crate) fn compare() -> String {
         };
         let for_each = |calls: u64| calls as f64 / used.events as f64;
         if NAMES[contender] == "millstream" {
-            let (sent, entered) = (for_each(used.calls.writes), for_each(used.calls.ring_enters));
+            let (sent, entered) =
+                (for_each(used.calls.writes.saturating_sub(used.calls.ring_sends)), for_each(used.calls.ring_enters));
             calls = format!("calls/event: {sent:.3} that send, {entered:.3} into a ring");
         }
         used.cpu.mul_f64(events as f64 / used.events as f64)

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-use millstream::net::TcpListenerBuilder;
+use millstream::net::{self, Receive};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -19,7 +19,7 @@ const CHILD: &str = "--idle-child";
 /// Bytes for each connection that arms one receive for good.
 const MOST: f64 = 4096.0;
 
-const WAYS: [&str; 2] = ["millstream, ready", "tokio"];
+const WAYS: [&str; 3] = ["tokio", "millstream, ready", "millstream, multishot"];
 
 /// What the process is called to do.
 pub(crate) struct Child {
@@ -50,7 +50,8 @@ impl Child {
         let grown = runtime().block_on(async {
             match &*self.way {
                 "tokio" => self.tokio(listener).await,
-                _ => self.ours(listener, millstream::net::TcpListener::builder()).await,
+                "millstream, multishot" => self.ours(listener, Receive::Multishot).await,
+                _ => self.ours(listener, Receive::Ready).await,
             }
         });
         println!("{}", grown.unwrap());
@@ -69,8 +70,8 @@ impl Child {
         Ok(settled().await - before)
     }
 
-    async fn ours(&self, listener: TcpListener, builder: TcpListenerBuilder) -> io::Result<u64> {
-        let listener = builder.from_std(listener)?;
+    async fn ours(&self, listener: TcpListener, receive: Receive) -> io::Result<u64> {
+        let listener = net::TcpListener::builder().receive(receive).from_std(listener)?;
         tokio::spawn(wait(listener.accept().await?.0));
         let before = settled().await;
         for _ in 1..self.connections {
