@@ -242,7 +242,8 @@ impl Driver {
             }
             drop(queue);
             ended += now;
-            idle = if now > 0 || stalled { 0 } else { idle + 1 };
+            // Interrupted calls hand over nothing.
+            idle = if now > 0 || stalled || !ring.pushed.is_empty() { 0 } else { idle + 1 };
             if is_closed && ended >= pushed {
                 break;
             }
