@@ -1,1 +1,7 @@
 //! Policies: how large a buffer should be, how fast bytes may go. Pure: the clock is an argument, nothing is called.
+//!
+//! ```text
+//!  elastic  the size of a buffer that one side fills and another empties
+//! ```
+
+pub(crate) mod elastic;
