@@ -77,8 +77,11 @@ pub struct Builder<W> {
     shape: Shape,
     limit: usize,
     flush_at: usize,
-    ends: Option<(Arc<Turn>, Duration, fn(Weak<Shared<W>>) -> Weak<dyn Flush>)>,
+    ends: Option<(Arc<Turn>, Duration, AsFlush<W>)>,
 }
+
+/// Forgets the type of the inner writer, where that can be done.
+type AsFlush<W> = fn(Weak<Shared<W>>) -> Weak<dyn Flush>;
 
 impl<W: AsyncWrite + Unpin> Builder<W> {
     /// Whether the inner writer gets pieces or one flat buffer.

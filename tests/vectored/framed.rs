@@ -140,7 +140,7 @@ async fn errors_end_the_stream() {
 
 #[tokio::test]
 async fn a_sink_waits_when_much_is_encoded() {
-    let (io, writes) = Duplex::new([Bytes::new(); 0]);
+    let (io, writes) = Duplex::new(std::iter::empty::<Bytes>());
     writes.seen().always = Some(Act::Block);
     let mut framed = Framed::new(io, BytesCodec::new());
     let ready = <Framed<_, _> as Sink<Bytes>>::poll_ready;
