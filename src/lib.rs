@@ -89,6 +89,7 @@ pub mod observe;
 mod ring;
 pub mod testing;
 mod turn;
+pub mod vectored;
 
 /// How a runtime drives its files: by io_uring or by the blocking pool, asked for and reported.
 pub mod runtime {

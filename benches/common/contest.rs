@@ -64,10 +64,11 @@ impl Contest<'_> {
             [cpu, wall]
         });
         let units = self.units as f64;
+        let ours = spent.first().map_or(1.0, |[_, wall]| *wall);
         let rows = chosen.iter().zip(spent).map(|(contender, [cpu, wall])| Row {
             name: contender.name.to_owned(),
             cpu: cpu / units,
-            note: format!("{:>10.2} us in all", wall / units),
+            note: format!("{:>10.2} us in all {:>7.2}", wall / units, wall / ours),
         });
         let rows: Vec<Row> = rows.collect();
         (!rows.is_empty()).then(|| table(self.title, self.unit, &rows))
