@@ -11,8 +11,10 @@
 
 mod egress;
 mod listener;
+mod listeners;
 mod stream;
 mod wire;
 
 pub use listener::{TcpListener, TcpListenerBuilder};
+pub use listeners::Listeners;
 pub use stream::TcpStream;

@@ -25,6 +25,15 @@ pub async fn pair() -> (TcpStream, tokio::net::TcpStream) {
     pair_with(Duration::from_secs(60)).await
 }
 
+/// What the descriptors of this process lead to.
+pub fn fds() -> Vec<String> {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap();
+    let mut all: Vec<_> =
+        links.filter_map(|link| Some(std::fs::read_link(link.ok()?.path()).ok()?.display().to_string())).collect();
+    all.sort();
+    all
+}
+
 /// Bytes that repeat nowhere a test would notice.
 pub fn noise(len: usize) -> Vec<u8> {
     let mut x = 0x2545_f491_4f6c_dd1du64;
