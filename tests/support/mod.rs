@@ -5,6 +5,7 @@ pub mod child;
 pub mod http;
 pub mod limits;
 pub mod seccomp;
+pub mod served;
 pub mod strace;
 pub mod tree;
 pub mod ways;
