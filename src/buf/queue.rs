@@ -210,12 +210,48 @@ impl Queue {
         self.settle();
     }
 
+    /// Puts `other` behind what waits.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.segments.append(&mut other.segments);
+        self.len += std::mem::take(&mut other.len);
+        self.accounted += std::mem::take(&mut other.accounted);
+    }
+
+    /// The first run of kept memory of at least `min` bytes among the first `limit` pieces: how many pieces are before
+    /// it, and shares in those that it has.
+    pub(crate) fn kept_run(&self, min: usize, limit: usize) -> Option<(usize, Shares)> {
+        let pieces = self.segments.len().min(limit);
+        let is_kept = |n: &usize| matches!(self.segments[*n], Segment::Held(_));
+        let mut before = 0;
+        while before < pieces {
+            before = (before..pieces).find(is_kept)?;
+            let end = (before..pieces).find(|n| !is_kept(n)).unwrap_or(pieces);
+            let run = self.segments.range(before..end).map(Segment::bytes);
+            if run.clone().map(<[u8]>::len).sum::<usize>() >= min {
+                return Some((before, Shares(run.map(Kept::of).collect::<Option<_>>()?)));
+            }
+            before = end;
+        }
+        None
+    }
+
     /// Drops everything, and says how many bytes that was.
     pub fn clear(&mut self) -> usize {
         self.segments.clear();
         let dropped = std::mem::take(&mut self.len);
         self.settle();
         dropped
+    }
+}
+
+/// Shares in pieces of a queue, which keep their memory as it is.
+#[derive(Debug)]
+pub(crate) struct Shares(Vec<Kept>);
+
+impl Shares {
+    /// Pieces.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 use super::adapter::Adapter;
-use crate::net::{TcpListener, TcpStream};
+use crate::net::Accept;
 use crate::observe::log;
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -55,7 +55,7 @@ const H2_HEADER_LIST: u32 = 16 << 10;
 /// difference in CPU time could not be told from noise.
 const H2_SEND_BUFFER: usize = 64 << 10;
 
-/// Serves the connections of `listener` with `service`, HTTP/1.1 and HTTP/2 without TLS on the same port.
+/// Serves the connections of `listener`, TCP or Unix, with `service`: HTTP/1.1 and HTTP/2 without TLS on the same port.
 ///
 /// `service` is any tower service for hyper's requests, such as an axum `Router`; each connection has a clone, and each
 /// request one of that. Await what is returned:
@@ -88,7 +88,7 @@ const H2_SEND_BUFFER: usize = 64 << 10;
 /// | response bytes queued, besides the body frame in hand | 64 KiB; HTTP/2: for each stream |
 ///
 /// Upgrades (WebSocket, `CONNECT`) work; `hyper_util::server::conn::auto::upgrade::downcast` gives the
-/// [`TcpStream`] back.
+/// stream back, a [`TcpStream`](crate::net::TcpStream) for example.
 ///
 /// # Errors
 ///
@@ -98,8 +98,9 @@ const H2_SEND_BUFFER: usize = 64 << 10;
 /// # Cancellation
 ///
 /// Dropping the future closes the listener at once. Connections that run are finished by their own tasks.
-pub fn serve<S, B>(listener: TcpListener, service: S) -> Serve<S>
+pub fn serve<L, S, B>(listener: L, service: S) -> Serve<L, S>
 where
+    L: Accept,
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Error: Into<BoxError>,
     S::Future: Send + 'static,
@@ -112,8 +113,8 @@ where
 
 /// A server that is ready to run: await it. Made by [`serve`].
 #[must_use = "a server does nothing unless awaited"]
-pub struct Serve<S> {
-    listener: TcpListener,
+pub struct Serve<L, S> {
+    listener: L,
     service: S,
 }
 
@@ -121,8 +122,9 @@ pub struct Serve<S> {
 #[must_use = "a server does nothing unless polled"]
 pub struct Serving(Pin<Box<dyn Future<Output = io::Result<()>> + Send>>);
 
-impl<S, B> IntoFuture for Serve<S>
+impl<L, S, B> IntoFuture for Serve<L, S>
 where
+    L: Accept,
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Error: Into<BoxError>,
     S::Future: Send + 'static,
@@ -160,7 +162,7 @@ impl Future for Serving {
     }
 }
 
-impl<S> fmt::Debug for Serve<S> {
+impl<L: fmt::Debug, S> fmt::Debug for Serve<L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Serve").field("listener", &self.listener).finish_non_exhaustive()
     }
@@ -187,8 +189,9 @@ fn builder() -> Builder {
 }
 
 /// Runs one connection to its end.
-async fn connection<S, B>(builder: &Builder, stream: TcpStream, service: S) -> Result<(), BoxError>
+async fn connection<I, S, B>(builder: &Builder, stream: I, service: S) -> Result<(), BoxError>
 where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Error: Into<BoxError>,
     S::Future: Send + 'static,

@@ -8,6 +8,7 @@
 //!  path      calls on paths, which may wait for the disk
 //!  socket    options and addresses of sockets
 //!  transfer  bytes to and from what may have no positions: pipes, sockets; waiting for them
+//!  unix      Unix sockets: their names, and who is at the other end
 //!  uring     one io_uring: set-up, submission, completion
 //!  vectored  the same: many pieces at once, allocate, cut
 //!  map       a reserved address range, files mapped into it, and the guard that survives a truncated file
@@ -24,5 +25,6 @@ pub(crate) mod map;
 pub(crate) mod path;
 pub(crate) mod socket;
 pub(crate) mod transfer;
+pub(crate) mod unix;
 pub(crate) mod uring;
 pub(crate) mod vectored;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::listener::{TcpListener, TcpListenerBuilder};
+use super::tcp::{TcpListener, TcpListenerBuilder};
 use crate::kernel::socket;
 
 /// Listeners that share an address, one for each core or worker, from [`TcpListenerBuilder::bind_each`]. The kernel spreads

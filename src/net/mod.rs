@@ -5,16 +5,25 @@
 //!                                                                       └─ queue ─▶ turn ───▶ kernel
 //! ```
 //!
+//! TCP and Unix sockets have the same stream under names of their own, and the same accept loop.
+//!
 //! The peer that has just spoken waits for an answer: the first write after a read leaves at once, as it would from
 //! tokio's stream. Further writes gather while they keep coming, at most for the listener's gather limit, and leave in
 //! one call. Long slices are never copied.
 
 mod egress;
+mod ingress;
 mod listener;
 mod listeners;
+mod name;
+mod profile;
 mod stream;
+mod tcp;
+mod unix;
 mod wire;
 
-pub use listener::{TcpListener, TcpListenerBuilder};
+pub use listener::Accept;
 pub use listeners::Listeners;
-pub use stream::TcpStream;
+pub use profile::Receive;
+pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
+pub use unix::{Credentials, UnixListener, UnixListenerBuilder, UnixStream};

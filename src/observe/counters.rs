@@ -52,6 +52,10 @@ counters! {
     BytesHeld => bytes_held,
     /// Flushes of a stream's queue at the end of a turn.
     TurnFlushes => turn_flushes,
+    /// Sends that went by ring, together with those of other streams. Part of `writes`.
+    RingSends => ring_sends,
+    /// Zero-copy sends that the kernel reports to have copied after all; the stream sends plainly from then on.
+    ZeroCopyCopied => zero_copy_copied,
     /// Calls for which the socket had less room than was offered.
     PartialWrites => partial_writes,
     /// Calls for which the socket had no room at all.

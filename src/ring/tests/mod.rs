@@ -37,7 +37,7 @@ mod steps;
 /// A driver of a fake ring with `capacity` entries and 8 places for files.
 fn driver(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> (Arc<Driver>, Handle) {
     let (port, handle) = fake(capacity, script);
-    (Arc::new(Driver::new(port, 8, false, Box::new(|| {}))), handle)
+    (Arc::new(Driver::new(port, 8, false, crate::ring::inbox::Buffers::default(), Box::new(|| {}))), handle)
 }
 
 fn submit(driver: &Arc<Driver>, program: Program) -> Running {
