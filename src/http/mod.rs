@@ -26,6 +26,7 @@ mod body;
 mod files;
 mod serve;
 mod serve_cores;
+mod version;
 
 pub mod head;
 

@@ -25,5 +25,6 @@ mod wire;
 pub use listener::Accept;
 pub use listeners::Listeners;
 pub use profile::Receive;
+pub(crate) use stream::Unread;
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
 pub use unix::{Credentials, UnixListener, UnixListenerBuilder, UnixStream};

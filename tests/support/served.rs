@@ -14,8 +14,7 @@ pub async fn until_ended(addr: SocketAddr) {
 /// In the parent: the child, which ends with this.
 pub struct Server {
     child: Child,
-    /// Kept open, because the child goes on printing.
-    _lines: Lines<BufReader<ChildStdout>>,
+    lines: Lines<BufReader<ChildStdout>>,
     pub addr: SocketAddr,
 }
 
@@ -25,7 +24,7 @@ impl Server {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let addr = lines.find_map(|line| Some(line.unwrap().strip_prefix("listening ")?.parse().unwrap()));
-        Self { child, _lines: lines, addr: addr.expect("the server's address") }
+        Self { child, addr: addr.expect("the server's address"), lines }
     }
 
     /// Its memory in KiB, by the names of proc_pid_status(5).
@@ -42,10 +41,12 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// Ends it, and sees that it ended well.
-    pub fn end(&mut self) {
+    /// Ends it, sees that it ended well, and gives the lines that it printed.
+    pub fn end(&mut self) -> Vec<String> {
         drop(self.child.stdin.take());
+        let lines = self.lines.by_ref().map(|line| line.unwrap()).collect();
         assert!(self.child.wait().unwrap().success());
+        lines
     }
 }
 

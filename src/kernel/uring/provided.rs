@@ -87,7 +87,6 @@ impl Provided {
         self.count
     }
 
-
     /// Buffers that chunks hold.
     pub(crate) fn lent(&self) -> usize {
         self.lent.load(Ordering::Relaxed)
