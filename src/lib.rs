@@ -78,6 +78,7 @@
 compile_error!("millstream needs Linux");
 
 pub mod buf;
+pub mod copy;
 mod flow;
 pub mod fs;
 pub mod http;

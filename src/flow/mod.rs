@@ -1,1 +1,7 @@
 //! Policies: how large a buffer should be, how fast bytes may go. Pure: the clock is an argument, nothing is called.
+//!
+//! ```text
+//!  pace   a token bucket: how many bytes may go now, and when it is worth asking again
+//! ```
+
+pub(crate) mod pace;

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{SocketAddrAny, SocketFlags};
+use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -53,15 +53,11 @@ pub(crate) fn adopt_tcp(socket: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Accepts one connection of a TCP listener, [accept4(2)](https://man7.org/linux/man-pages/man2/accept.2.html).
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
-    let (socket, addr) = accept_any(listener)?;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (socket, addr) = retry_on_intr(|| rustix::net::acceptfrom_with(listener, flags))?;
     let peer = addr.and_then(|a| SocketAddr::try_from(a).ok());
     // A peer that is gone already leaves no address behind.
     Ok((socket, peer.ok_or(Errno::CONNABORTED)?))
-}
-
-pub(super) fn accept_any(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, Option<SocketAddrAny>)> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    Ok(retry_on_intr(|| rustix::net::acceptfrom_with(listener, flags))?)
 }
 
 /// Ends the sending side; the peer reads the end of the stream after what was sent.
@@ -87,6 +83,13 @@ pub(crate) fn give_up_after(socket: BorrowedFd<'_>, patience: std::time::Duratio
 pub(crate) fn reset(socket: BorrowedFd<'_>) {
     if rustix::net::connect_unspec(socket).is_err() {
         shutdown_both(socket);
+    }
+}
+
+/// As [`reset`], if it is a TCP connection: others have no such thing, and would end in order.
+pub(crate) fn reset_tcp(socket: BorrowedFd<'_>) {
+    if local_addr(&socket).is_ok() {
+        reset(socket);
     }
 }
 

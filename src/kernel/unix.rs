@@ -8,10 +8,9 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
-
-use super::socket;
+use rustix::io::retry_on_intr;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use socket2::{SockAddr, SockRef};
 
 /// A stream socket without a name.
 pub(crate) fn stream() -> io::Result<OwnedFd> {
@@ -49,34 +48,38 @@ pub(crate) fn listen(socket: BorrowedFd<'_>, backlog: u32) -> io::Result<()> {
 
 /// Connects; the kernel answers at once. `EAGAIN` says that the listener's queue is full.
 pub(crate) fn connect_blocking(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    Ok(retry_on_intr(|| {
-        rustix::net::connect(socket, &address(path).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::INVAL))?)
-    })?)
+    let address = address(path)?;
+    Ok(retry_on_intr(|| rustix::net::connect(socket, &address))?)
 }
 
 /// Accepts one connection, [accept4(2)](https://man7.org/linux/man-pages/man2/accept.2.html).
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
-    let (socket, addr) = socket::accept_any(listener)?;
-    Ok((socket, name(addr)?))
+    let accept = || SockRef::from(&listener).accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    let (socket, addr) = loop {
+        match accept() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            accepted => break accepted?,
+        }
+    };
+    Ok((socket.into(), name(&addr)?))
 }
 
 pub(crate) fn local_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
-    name(Some(rustix::net::getsockname(socket)?))
+    name(&SockRef::from(socket).local_addr()?)
 }
 
 pub(crate) fn peer_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
-    name(rustix::net::getpeername(socket)?)
+    name(&SockRef::from(socket).peer_addr()?)
 }
 
-/// Who connects has no name as a rule.
-fn name(addr: Option<SocketAddrAny>) -> io::Result<SocketAddr> {
-    let addr = addr.map(SocketAddrUnix::try_from).transpose()?;
-    match addr.as_ref().and_then(SocketAddrUnix::abstract_name) {
+/// A name as std has it. A peer may choose one of 108 bytes, which the kernel allows and std does not: it counts as
+/// unnamed, as nearly all peers are. (rustix panics at such a name, so it is not asked.)
+fn name(addr: &SockAddr) -> io::Result<SocketAddr> {
+    match addr.as_abstract_namespace() {
         Some(name) => SocketAddr::from_abstract_name(name),
         // An empty path is how std spells "unnamed".
-        None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(
-            addr.as_ref().and_then(SocketAddrUnix::path_bytes).unwrap_or_default(),
-        )),
+        None => SocketAddr::from_pathname(addr.as_pathname().unwrap_or(Path::new("")))
+            .or_else(|_| SocketAddr::from_pathname("")),
     }
 }
 

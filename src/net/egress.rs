@@ -35,6 +35,7 @@ use crate::ring::outbox::ZeroCopy;
 use crate::turn::Turn;
 
 mod flush;
+mod raw;
 
 /// Slices of unknown origin longer than this are sent at once rather than copied.
 const COPY_MAX: usize = 16 << 10;

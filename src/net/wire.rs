@@ -213,7 +213,10 @@ impl Wire {
     }
 
     /// Runs `send`; `None` if the socket has no room, and then the waker is armed.
-    fn send(&self, mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>) -> Result<Option<usize>, Failure> {
+    pub(super) fn send(
+        &self,
+        mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Result<Option<usize>, Failure> {
         loop {
             let sent = match self.io.get() {
                 Some(io) => io.try_io(Interest::WRITABLE, |fd| send(fd.as_fd())),

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
 pub mod child;
+pub mod family;
 pub mod http;
 pub mod limits;
 pub mod seccomp;

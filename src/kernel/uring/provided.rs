@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use io_uring::types::BufRingEntry;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::observe::counters::{Counter, count};
+
 /// Most buffers that a ring can be given.
 const COUNT_MAX: u16 = 1 << 15;
 
@@ -155,6 +157,7 @@ impl Provided {
             let to = left.min(provided.size);
             left -= to;
             provided.lent.fetch_add(1, Ordering::Relaxed);
+            count(Counter::ReceiveBuffers, 1);
             Some(Chunk { provided: Arc::clone(&provided), buffer, from: 0, to: to as u32 })
         })
     }
@@ -197,6 +200,7 @@ impl AsRef<[u8]> for Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         self.provided.lent.fetch_sub(1, Ordering::Relaxed);
+        count(Counter::ReceiveBuffersReturned, 1);
         self.provided.give(self.buffer);
     }
 }
