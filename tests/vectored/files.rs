@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -73,16 +74,38 @@ fn a_file_that_shrinks_while_it_waits_is_an_error() {
                         true => writer.push(piece),
                         false => writer.write_all(&piece).await,
                     };
+                    let case = format!("{shape:?}, given {given}, few {few}");
+                    assert_eq!(taken.is_err(), few, "{case}");
                     if !few {
-                        taken.unwrap();
                         std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
                     }
-                    let case = format!("{shape:?}, given {given}, few {few}");
                     assert_eq!(writer.flushed().await.unwrap_err().kind(), ErrorKind::UnexpectedEof, "{case}");
                     assert_eq!(writer.shutdown().await.unwrap_err().kind(), ErrorKind::UnexpectedEof, "{case}");
                     assert_eq!(fake.seen().shutdowns, 0, "{case}");
                 }
             }
         }
+    });
+}
+
+#[test]
+fn whoever_waits_for_a_full_inner_writer_learns_of_it() {
+    if lacks("mapping") {
+        return;
+    }
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, pages(LEN)).unwrap();
+        let piece = mapped(&path).await.pop().unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+        let fake = Fake::always(Act::Block);
+        let mut writer = Writer::builder(fake.clone()).end_of_turn(Duration::from_millis(1)).build();
+        writer.write_all(b"waits").await.unwrap();
+        while fake.seen().polls == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(writer.push(piece.slice(piece.len() - 100..)).is_err());
+        assert_eq!(writer.flushed().await.unwrap_err().kind(), ErrorKind::UnexpectedEof);
     });
 }
