@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, SamplingMode};
-use rustix::time::{ClockId, clock_gettime};
 
+use super::cpus::process;
 use super::{Row, all_by_turns, table};
 
 /// What work has taken: time, and CPU time of all threads of the process, those of the kernel's that work for its rings
@@ -24,10 +24,6 @@ impl Spent {
         self.wall += start.elapsed();
         done
     }
-}
-
-fn process() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap()
 }
 
 /// One way: it does a number of operations, checks them, and says what they took.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Buf, Bytes};
 
-use super::origin::{Kept, is_sent_from_file};
+use super::origin::{Kept, is_sent_from_file, is_torn};
 use super::pool::{self, Lease};
 
 /// First chunk of copied bytes: enough for most events and heads.
@@ -245,12 +245,66 @@ impl Queue {
         self.settle();
     }
 
+    /// Whether memory among the first `limit` pieces may hold zeros that no file ever had.
+    pub(crate) fn is_torn(&self, limit: usize) -> bool {
+        let mut front = self.segments.iter().take(limit);
+        front.any(|segment| matches!(segment, Segment::Held(kept) if is_torn(kept.as_ref())))
+    }
+
+    /// Gives the memory at the front, at most `limit` pieces of it, piece by piece. Says whether anything follows them.
+    pub(crate) fn for_front(&self, limit: usize, mut piece: impl FnMut(&[u8])) -> bool {
+        let memory = self.segments.iter().take_while(|segment| !matches!(segment, Segment::File(_)));
+        let given = memory.take(limit).map(|segment| piece(segment.bytes())).count();
+        given < self.segments.len()
+    }
+
+    /// Whether a piece of a file is next.
+    pub(crate) fn is_file_next(&self) -> bool {
+        matches!(self.segments.front(), Some(Segment::File(_)))
+    }
+
+    /// Puts `other` behind what waits.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.segments.append(&mut other.segments);
+        self.len += std::mem::take(&mut other.len);
+        self.accounted += std::mem::take(&mut other.accounted);
+    }
+
+    /// The first run of kept memory of at least `min` bytes among the first `limit` pieces: how many pieces are before
+    /// it, and shares in those that it has.
+    pub(crate) fn kept_run(&self, min: usize, limit: usize) -> Option<(usize, Shares)> {
+        let pieces = self.segments.len().min(limit);
+        let is_kept = |n: &usize| matches!(self.segments[*n], Segment::Held(_));
+        let mut before = 0;
+        while before < pieces {
+            before = (before..pieces).find(is_kept)?;
+            let end = (before..pieces).find(|n| !is_kept(n)).unwrap_or(pieces);
+            let run = self.segments.range(before..end).map(Segment::bytes);
+            if run.clone().map(<[u8]>::len).sum::<usize>() >= min {
+                return Some((before, Shares(run.map(Kept::of).collect::<Option<_>>()?)));
+            }
+            before = end;
+        }
+        None
+    }
+
     /// Drops everything, and says how many bytes that was.
     pub fn clear(&mut self) -> usize {
         self.segments.clear();
         let dropped = std::mem::take(&mut self.len);
         self.settle();
         dropped
+    }
+}
+
+/// Shares in pieces of a queue, which keep their memory as it is.
+#[derive(Debug)]
+pub(crate) struct Shares(Vec<Kept>);
+
+impl Shares {
+    /// Pieces.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 }
 
@@ -261,139 +315,4 @@ impl Drop for Queue {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::buf::origin::Mapping;
-    use proptest::prelude::*;
-    use std::io::{Read, Seek, Write};
-    use std::sync::Arc;
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Copy(Vec<u8>),
-        Give(Vec<u8>),
-        Hold(usize, usize),
-        File(usize, usize),
-        Advance(usize),
-    }
-
-    const POOL: usize = 4000;
-    const FILE: usize = 1 << 20;
-
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = prop_oneof![
-            proptest::collection::vec(any::<u8>(), 0..9000).prop_map(Step::Copy),
-            proptest::collection::vec(any::<u8>(), 0..2000).prop_map(Step::Give),
-            (0..POOL, 0..POOL).prop_map(|(a, b)| Step::Hold(a.min(b), a.max(b))),
-            (0..FILE, 0..FILE).prop_map(|(a, b)| Step::File(a.min(b), a.max(b))),
-            (0usize..800_000).prop_map(Step::Advance),
-        ];
-        proptest::collection::vec(step, 0..40)
-    }
-
-    /// What `front` offers, read the way a flush would.
-    fn take(queue: &mut Queue, slots: usize, limit: usize) -> Vec<u8> {
-        let mut out = vec![IoSlice::new(&[]); slots];
-        let mut got = match queue.front(&mut out) {
-            Front::Empty => Vec::new(),
-            Front::Memory { slices, more } => {
-                let all = out[..slices].iter().map(|s| &**s).collect::<Vec<_>>().concat();
-                assert_eq!(all.len() < queue.len(), more);
-                all
-            }
-            Front::File { file, offset, len } => {
-                let mut file = std::fs::File::from(file.try_clone_to_owned().unwrap());
-                file.seek(std::io::SeekFrom::Start(offset)).unwrap();
-                let mut bytes = vec![0; len];
-                file.read_exact(&mut bytes).unwrap();
-                bytes
-            }
-        };
-        got.truncate(limit);
-        queue.advance(got.len());
-        got
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn bytes_come_out_as_they_went_in(steps in steps(), slots in 1usize..8) {
-            let mut lease = pool::lease(POOL);
-            lease.extend_from_slice(&(0..POOL).map(|i| (i % 253) as u8).collect::<Vec<_>>());
-            let held: Bytes = lease.freeze();
-            let mut file = tempfile::tempfile().unwrap();
-            file.write_all(&(0..FILE).map(|i| (i % 249) as u8).collect::<Vec<_>>()).unwrap();
-            let mapped = Mapping::new(Arc::new(file), 0, FILE).unwrap().bytes();
-
-            let mut queue = Queue::default();
-            let mut model: VecDeque<u8> = VecDeque::new();
-            for step in steps {
-                match step {
-                    Step::Copy(bytes) => {
-                        prop_assert!(!queue.push(&bytes));
-                        model.extend(bytes);
-                    }
-                    Step::Give(bytes) => {
-                        prop_assert_eq!(queue.push_bytes(bytes.clone().into()), bytes.len() >= GIVEN_MIN);
-                        model.extend(bytes);
-                    }
-                    Step::Hold(a, b) => {
-                        prop_assert_eq!(queue.push(&held[a..b]), b - a >= KEEP_MIN);
-                        model.extend(&held[a..b]);
-                    }
-                    Step::File(a, b) => {
-                        prop_assert_eq!(queue.push(&mapped[a..b]), b - a >= KEEP_MIN);
-                        model.extend(&mapped[a..b]);
-                    }
-                    Step::Advance(n) => {
-                        let got = take(&mut queue, slots, n);
-                        let expected: Vec<u8> = model.drain(..got.len()).collect();
-                        prop_assert_eq!(got, expected);
-                    }
-                }
-                prop_assert_eq!(queue.len(), model.len());
-                prop_assert_eq!(queue.pieces().map(<[u8]>::len).sum::<usize>(), model.len());
-            }
-            while !queue.is_empty() {
-                let got = take(&mut queue, slots, usize::MAX);
-                prop_assert!(!got.is_empty(), "something waits but nothing is offered");
-                let expected: Vec<u8> = model.drain(..got.len()).collect();
-                prop_assert_eq!(got, expected);
-            }
-            prop_assert!(model.is_empty());
-        }
-    }
-
-    #[test]
-    fn small_writes_share_a_chunk() {
-        let mut queue = Queue::default();
-        for _ in 0..100 {
-            queue.push(&[1; 40]);
-        }
-        let mut out = [IoSlice::new(&[]); 64];
-        assert!(matches!(queue.front(&mut out), Front::Memory { slices: 1, more: false }));
-    }
-
-    #[test]
-    fn every_byte_is_accounted_for_and_given_back() {
-        let mut queue = Queue::default();
-        queue.push(&[0; 100]);
-        assert_eq!(queue.accounted, STEP);
-        queue.push(&[0; 3 * STEP]);
-        assert_eq!(queue.accounted, 4 * STEP);
-        assert!(ALL.load(Ordering::Relaxed) >= 4 * STEP);
-        queue.advance(200);
-        assert_eq!(queue.accounted, 4 * STEP);
-        queue.advance(queue.len());
-        assert_eq!(queue.accounted, 0);
-    }
-
-    #[test]
-    #[should_panic(expected = "advancing 2 bytes of 1")]
-    fn more_than_there_is_cannot_be_advanced() {
-        let mut queue = Queue::default();
-        queue.push(b"x");
-        queue.advance(2);
-    }
-}
+mod tests;

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!  elastic  the size of a buffer that one side fills and another empties
+//!  pace     a token bucket: how many bytes may go now, and when it is worth asking again
 //! ```
 
 pub(crate) mod elastic;
+pub(crate) mod pace;

@@ -52,6 +52,10 @@ counters! {
     BytesHeld => bytes_held,
     /// Flushes of a stream's queue at the end of a turn.
     TurnFlushes => turn_flushes,
+    /// Sends that went by ring, together with those of other streams. Part of `writes`.
+    RingSends => ring_sends,
+    /// Zero-copy sends that the kernel reports to have copied after all; the stream sends plainly from then on.
+    ZeroCopyCopied => zero_copy_copied,
     /// Calls for which the socket had less room than was offered.
     PartialWrites => partial_writes,
     /// Calls for which the socket had no room at all.
@@ -83,6 +87,12 @@ counters! {
     RingSubmissions => ring_submissions,
     /// Completions reaped from a ring. Equal to `ring_submissions` once nothing is in flight.
     RingCompletions => ring_completions,
+    /// Calls that had to fetch completions for which their queue had no room.
+    RingOverflows => ring_overflows,
+    /// Buffers that the kernel has filled for connections that receive by ring.
+    ReceiveBuffers => receive_buffers,
+    /// Those that it was given back. Equal to `receive_buffers` once everything was read.
+    ReceiveBuffersReturned => receive_buffers_returned,
     /// Completions that nobody was waiting for; always 0, unless the kernel errs.
     RingStrays => ring_strays,
     /// Operations that the kernel refused by ring and did by plain call, which is used from then on.
@@ -94,6 +104,22 @@ counters! {
     RingsClosed => rings_closed,
     /// Programs whose memory was leaked because the kernel never said that it had finished with it.
     RingLeaks => ring_leaks,
+    /// Bytes that copies have brought to their targets by sharing the blocks of a file.
+    CopiedByClone => copied_by_clone,
+    /// Bytes that copies have brought to their targets by `copy_file_range`.
+    CopiedByRange => copied_by_range,
+    /// Bytes that copies have brought to their targets by `sendfile`.
+    CopiedBySendfile => copied_by_sendfile,
+    /// Bytes that copies have brought to their targets by `splice`.
+    CopiedBySplice => copied_by_splice,
+    /// Bytes that copies have brought to their targets by reading and writing them.
+    CopiedByPump => copied_by_pump,
+    /// Ways that the kernel refused to a copy, which went on by another. Clones are left out: few file systems know them.
+    CopyDemotions => copy_demotions,
+    /// Pipes that were made for copies; most copies use one that was made before.
+    PipesMade => pipes_made,
+    /// Pipes of copies that were closed, with bytes in them or because enough others were idle.
+    PipesClosed => pipes_closed,
 }
 
 impl fmt::Display for Snapshot {
@@ -142,6 +168,12 @@ mod tests {
             }
         });
         assert_eq!(Snapshot::now().since(&before).accept_pauses, 4000);
+    }
+
+    #[test]
+    fn shards_share_no_cache_line() {
+        assert_eq!((align_of::<Shard>(), size_of::<Shard>() % 128), (128, 0));
+        assert!(std::ptr::from_ref(&COUNTS[1]).addr() - std::ptr::from_ref(&COUNTS[0]).addr() >= 128);
     }
 
     #[test]
