@@ -207,7 +207,21 @@ fn files_that_know_no_length_are_read() {
         copy(&mut from, &mut to).await.unwrap();
         drop(to);
         assert_eq!(got.await.unwrap().unwrap(), expected);
-        // And files that are no files.
+        // And files that are no files: they have no positions either.
+        let (read, mut write) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut write, noise(5000)).unwrap();
+        drop(write);
+        let (mut to, got) = <tokio::fs::File as Target>::open().await;
+        copy(&mut tokio::fs::File::from_std(std::os::fd::OwnedFd::from(read).into()), &mut to).await.unwrap();
+        drop(to);
+        assert!(got.await.unwrap().unwrap() == noise(5000));
+        let (mut read, write) = std::io::pipe().unwrap();
+        let mut to = tokio::fs::File::from_std(std::os::fd::OwnedFd::from(write).into());
+        copy(&mut tokio::fs::File::from_std(file(noise(5000))), &mut to).await.unwrap();
+        drop(to);
+        let mut all = Vec::new();
+        std::io::Read::read_to_end(&mut read, &mut all).unwrap();
+        assert!(all == noise(5000));
         let mut from = tokio::fs::File::open("/dev/zero").await.unwrap();
         let (mut to, got) = <TcpStream as Target>::open().await;
         Copy::new().limit(100_000).run(&mut from, &mut to).await.unwrap();
