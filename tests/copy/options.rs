@@ -182,9 +182,11 @@ fn what_is_appended_to_is_appended_to() {
         for _ in 0..2 {
             let mut from = tokio::fs::File::from_std(file(noise(300_000)));
             let mut to = tokio::fs::File::options().append(true).open(&path).await.unwrap();
-            assert_eq!(copy(&mut from, &mut to).await.unwrap().path, Path::Pump);
+            let report = copy(&mut from, &mut to).await.unwrap();
+            assert_eq!((report.path, report.refused), (Path::Pump, None), "it is known beforehand");
             let mut from = <TcpStream as Source>::open(noise(300_000).to_vec()).await;
-            copy(&mut from, &mut to).await.unwrap();
+            let report = copy(&mut from, &mut to).await.unwrap();
+            assert_eq!((report.path, report.refused), (Path::Pump, None), "it is known beforehand");
             let mut to = millstream::fs::File::options().append(true).open(&path).await.unwrap().writer();
             copy(&mut &noise(1000)[..], &mut to).await.unwrap();
             expected.extend([noise(300_000), noise(300_000), noise(1000)].concat());
@@ -285,4 +287,18 @@ fn what_the_target_gathers_is_flushed_when_the_source_pauses() {
         drop(theirs);
         assert_eq!(task.await.unwrap().unwrap().bytes, 20);
     });
+}
+
+/// Ends that are always ready do not keep the thread for themselves.
+#[tokio::test]
+async fn other_tasks_run_meanwhile() {
+    let (mut copy, mut from, mut to) = (Copy::new(), noise(10 << 20), Vec::new());
+    let mut polls = 0;
+    let mut copying = Box::pin(copy.run(&mut from, &mut to));
+    let done = std::future::poll_fn(|cx| {
+        polls += 1;
+        copying.as_mut().poll(cx)
+    });
+    assert_eq!(done.await.unwrap().bytes, 10 << 20);
+    assert!(polls >= 5, "{polls} polls for 10 MiB");
 }
