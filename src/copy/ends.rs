@@ -157,7 +157,6 @@ pub(super) struct Open {
     pub(super) position: u64,
     /// In bytes, when it was looked at.
     pub(super) len: u64,
-    pub(super) kind: Kind,
     /// The handle is at the position.
     pub(super) told: bool,
 }
@@ -183,15 +182,19 @@ impl<'a> Handle<'a> {
         end.downcast_mut().map(Self::Writer)
     }
 
-    /// Ends what is under way in the handle and gives the file at its position.
+    /// Ends what is under way in the handle and gives the file at its position; `None` if the position is not where bytes
+    /// are read or written: no regular file, or one that is appended to.
     pub(super) fn poll_open(
         &mut self,
         cx: &mut Context<'_>,
         at: &mut Settling,
         writes: bool,
-    ) -> Poll<Result<Open, (Step, io::Error)>> {
+    ) -> Poll<Result<Option<Open>, (Step, io::Error)>> {
         let open = |error| (Step::Open, error);
         let flush = |error| (Step::Flush, error);
+        if !self.has_position(writes).map_err(open)? {
+            return Poll::Ready(Ok(None));
+        }
         let (file, position) = match self {
             Self::Tokio(file) => {
                 let mut file = Pin::new(&mut **file);
@@ -218,7 +221,17 @@ impl<'a> Handle<'a> {
             }
         };
         *at = Settling::default();
-        Poll::Ready(Open::new(file, position, writes).map_err(open))
+        let len = Status::new(&call::status(file.as_fd()).map_err(open)?).len();
+        Poll::Ready(Ok(Some(Open { file, position, len, told: true })))
+    }
+
+    fn has_position(&self, writes: bool) -> io::Result<bool> {
+        let file = match self {
+            Self::Tokio(file) => file.as_fd(),
+            Self::Reader(reader) => reader.file().as_fd(),
+            Self::Writer(writer) => writer.file().as_fd(),
+        };
+        Ok(Status::new(&call::status(file)?).is_file() && !(writes && transfer::appends(file)?))
     }
 
     /// Puts the handle where the copy is.
@@ -243,16 +256,6 @@ pub(super) fn is_known<T: 'static>(end: &T) -> bool {
 }
 
 impl Open {
-    fn new(file: Arc<std::fs::File>, position: u64, writes: bool) -> io::Result<Self> {
-        let status = Status::new(&call::status(file.as_fd())?);
-        // At the end of the file is not where the position says.
-        let kind = match status.is_file() && !(writes && transfer::appends(file.as_fd())?) {
-            true => Kind::File,
-            false => Kind::Other,
-        };
-        Ok(Self { file, position, len: status.len(), kind, told: true })
-    }
-
     /// Bytes from the position to the end, when it was looked at.
     pub(super) fn left(&self) -> u64 {
         self.len.saturating_sub(self.position)

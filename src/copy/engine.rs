@@ -261,7 +261,8 @@ impl Engine {
         }
         let from = self.from.poll_open(cx, src, false);
         // To know its position, a file has to be flushed: that waits until its position matters.
-        let wants_target = Stream::of(dst).is_some() || Handle::of(src).is_some() || self.pump.is_flooded();
+        let is_file = Handle::of(src).is_some() && !matches!(self.from, Side::Plain(_));
+        let wants_target = Stream::of(dst).is_some() || is_file || self.changes(src, dst);
         let to = if wants_target { self.to.poll_open(cx, dst, true) } else { Poll::Ready(Ok(())) };
         ready!(from).map_err(|(step, e)| at_source(step)(e))?;
         ready!(to).map_err(|(step, e)| at_target(step)(e))?;

@@ -182,9 +182,11 @@ fn what_is_appended_to_is_appended_to() {
         for _ in 0..2 {
             let mut from = tokio::fs::File::from_std(file(noise(300_000)));
             let mut to = tokio::fs::File::options().append(true).open(&path).await.unwrap();
-            assert_eq!(copy(&mut from, &mut to).await.unwrap().path, Path::Pump);
+            let report = copy(&mut from, &mut to).await.unwrap();
+            assert_eq!((report.path, report.refused), (Path::Pump, None), "it is known beforehand");
             let mut from = <TcpStream as Source>::open(noise(300_000).to_vec()).await;
-            copy(&mut from, &mut to).await.unwrap();
+            let report = copy(&mut from, &mut to).await.unwrap();
+            assert_eq!((report.path, report.refused), (Path::Pump, None), "it is known beforehand");
             let mut to = millstream::fs::File::options().append(true).open(&path).await.unwrap().writer();
             copy(&mut &noise(1000)[..], &mut to).await.unwrap();
             expected.extend([noise(300_000), noise(300_000), noise(1000)].concat());
@@ -207,7 +209,21 @@ fn files_that_know_no_length_are_read() {
         copy(&mut from, &mut to).await.unwrap();
         drop(to);
         assert_eq!(got.await.unwrap().unwrap(), expected);
-        // And files that are no files.
+        // And files that are no files: they have no positions either.
+        let (read, mut write) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut write, noise(5000)).unwrap();
+        drop(write);
+        let (mut to, got) = <tokio::fs::File as Target>::open().await;
+        copy(&mut tokio::fs::File::from_std(std::os::fd::OwnedFd::from(read).into()), &mut to).await.unwrap();
+        drop(to);
+        assert!(got.await.unwrap().unwrap() == noise(5000));
+        let (mut read, write) = std::io::pipe().unwrap();
+        let mut to = tokio::fs::File::from_std(std::os::fd::OwnedFd::from(write).into());
+        copy(&mut tokio::fs::File::from_std(file(noise(5000))), &mut to).await.unwrap();
+        drop(to);
+        let mut all = Vec::new();
+        std::io::Read::read_to_end(&mut read, &mut all).unwrap();
+        assert!(all == noise(5000));
         let mut from = tokio::fs::File::open("/dev/zero").await.unwrap();
         let (mut to, got) = <TcpStream as Target>::open().await;
         Copy::new().limit(100_000).run(&mut from, &mut to).await.unwrap();
@@ -271,4 +287,18 @@ fn what_the_target_gathers_is_flushed_when_the_source_pauses() {
         drop(theirs);
         assert_eq!(task.await.unwrap().unwrap().bytes, 20);
     });
+}
+
+/// Ends that are always ready do not keep the thread for themselves.
+#[tokio::test]
+async fn other_tasks_run_meanwhile() {
+    let (mut copy, mut from, mut to) = (Copy::new(), noise(10 << 20), Vec::new());
+    let mut polls = 0;
+    let mut copying = Box::pin(copy.run(&mut from, &mut to));
+    let done = std::future::poll_fn(|cx| {
+        polls += 1;
+        copying.as_mut().poll(cx)
+    });
+    assert_eq!(done.await.unwrap().bytes, 10 << 20);
+    assert!(polls >= 5, "{polls} polls for 10 MiB");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millstream::copy::{Path, copy_bidirectional};
+use millstream::copy::{Path, copy, copy_bidirectional};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -222,6 +222,24 @@ fn what_was_written_before_the_relay_comes_first() {
         send.await.unwrap().unwrap();
         let got = receive.await.unwrap().unwrap();
         assert!(got[..8] == *b"one two " && got[8..] == *noise(1 << 20));
+    });
+}
+
+#[test]
+fn what_was_written_before_a_file_comes_first() {
+    on_both(|| async {
+        for len in [1000, 1 << 20] {
+            let (mut to, server) = ours().await;
+            let got = super::ends::collect(server);
+            to.write_all(b"one ").await.unwrap();
+            to.write_all(b"two ").await.unwrap();
+            let mut from = tokio::fs::File::from_std(super::ends::file(noise(len)));
+            copy(&mut from, &mut to).await.unwrap();
+            to.write_all(b"three").await.unwrap();
+            drop(to);
+            let got = got.await.unwrap().unwrap();
+            assert!(got[..8] == *b"one two " && got[8..8 + len] == *noise(len) && got[8 + len..] == *b"three");
+        }
     });
 }
 

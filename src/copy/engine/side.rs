@@ -26,7 +26,7 @@ impl Side {
         match self {
             // Until something is to be known about it.
             Self::Unknown(_) => Kind::Other,
-            Self::File(open) => open.kind,
+            Self::File(_) => Kind::File,
             Self::Plain(kind) => *kind,
         }
     }
@@ -34,7 +34,7 @@ impl Side {
     /// The file, if it has positions that the kernel can work at.
     pub(super) fn file(&self) -> Option<&Open> {
         match self {
-            Self::File(open) if open.kind == Kind::File => Some(open),
+            Self::File(open) => Some(open),
             _ => None,
         }
     }
@@ -53,7 +53,10 @@ impl Side {
     ) -> Poll<Result<(), (Step, io::Error)>> {
         if let Self::Unknown(settling) = self {
             *self = match Handle::of(end) {
-                Some(mut handle) => Self::File(ready!(handle.poll_open(cx, settling, writes))?),
+                Some(mut handle) => {
+                    let open = ready!(handle.poll_open(cx, settling, writes))?;
+                    open.map_or(Self::Plain(Kind::Other), Self::File)
+                }
                 None => {
                     let stream = if writes { Stream::of(end) } else { Stream::source_of(end) };
                     Self::Plain(stream.map_or(Kind::Other, |stream| stream.kind()))

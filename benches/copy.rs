@@ -1,0 +1,380 @@
+//! Copies: a relay between sockets, messages through it, a file to a socket, a file to a file.
+//!
+//! | case | how |
+//! |---|---|
+//! | millstream | [`copy`], [`copy_bidirectional`], [`Copy`] on streams and files of tokio, and on ours where it says so |
+//! | tokio | its function of the same name |
+//! | tokio copy_buf | 32 KiB at a time, which is what Go's `io.Copy` has |
+//! | std loop | `read` and `write` of 64 KiB on blocking descriptors |
+//! | std::fs::copy | the same calls as ours, on the thread that asks |
+//!
+//! Senders and receivers are threads that do nothing else, and every byte is compared: outside of what is measured, for
+//! files. For sockets the CPU time is that of the thread that copies, on a current-thread runtime; for files that of the
+//! process. The files are in the page cache, on whatever the temporary directory is on.
+//!
+//! **Look at** the tables at the end: CPU time for each MiB, message or file, and the time in all, measured by turns.
+//! **Noise**: the timings that criterion prints; the time in all where sender, receiver and relay share two CPUs; writing a
+//! GiB to a disk that others use.
+
+use std::fs::File as StdFile;
+use std::io::{self, Read, Write};
+use std::net::TcpStream as StdStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use criterion::Criterion;
+use millstream::copy::{Copy, copy, copy_bidirectional};
+use millstream::fs::File;
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+
+mod common;
+use common::contest::{Contender, Contest, Spent};
+use common::{PERIOD, cpu_of_this_thread, is_test, noise, pair, runtime};
+
+/// What a sender writes, and a receiver reads, at a time.
+const PIECE: usize = 256 << 10;
+
+/// The repeated bytes that all send, and a piece more.
+struct Stream(Vec<u8>);
+
+impl Stream {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(noise(PERIOD + PIECE)))
+    }
+
+    /// The bytes at an offset.
+    fn at(&self, offset: usize, len: usize) -> &[u8] {
+        &self.0[offset % PERIOD..][..len]
+    }
+
+    fn send(&self, to: &mut StdStream, len: usize) {
+        let mut sent = 0;
+        while sent < len {
+            let piece = PIECE.min(len - sent);
+            to.write_all(self.at(sent, piece)).unwrap();
+            sent += piece;
+        }
+    }
+
+    fn receive(&self, from: &mut StdStream, len: usize) {
+        let mut piece = vec![0; PIECE];
+        let mut got = 0;
+        while got < len {
+            let n = from.read(&mut piece).unwrap();
+            assert!(n > 0, "it ended after {got} bytes");
+            assert!(piece[..n] == *self.at(got, n), "wrong bytes at {got}");
+            got += n;
+        }
+    }
+}
+
+/// What `work` takes of this thread, and in all.
+fn spent<T>(work: impl FnOnce() -> T) -> Spent {
+    let (start, cpu) = (Instant::now(), cpu_of_this_thread());
+    work();
+    Spent { cpu: cpu_of_this_thread() - cpu, wall: start.elapsed() }
+}
+
+fn tokio_stream(stream: StdStream) -> TcpStream {
+    stream.set_nonblocking(true).unwrap();
+    TcpStream::from_std(stream).unwrap()
+}
+
+/// A way to relay between two connections until both have ended.
+type Relay = fn(StdStream, StdStream);
+
+fn by_millstream(a: StdStream, b: StdStream) {
+    runtime().block_on(async {
+        copy_bidirectional(&mut tokio_stream(a), &mut tokio_stream(b)).await.unwrap();
+    });
+}
+
+fn by_millstream_streams(a: StdStream, b: StdStream) {
+    runtime().block_on(async {
+        let ours = |stream| millstream::net::TcpStream::from_std(stream).unwrap();
+        copy_bidirectional(&mut ours(a), &mut ours(b)).await.unwrap();
+    });
+}
+
+fn by_tokio(a: StdStream, b: StdStream) {
+    runtime().block_on(async {
+        tokio::io::copy_bidirectional(&mut tokio_stream(a), &mut tokio_stream(b)).await.unwrap();
+    });
+}
+
+fn by_copy_buf(a: StdStream, b: StdStream) {
+    runtime().block_on(async {
+        let (a, b) = (tokio_stream(a).into_split(), tokio_stream(b).into_split());
+        let one_way = async |from, mut to: tokio::net::tcp::OwnedWriteHalf| {
+            tokio::io::copy_buf(&mut BufReader::with_capacity(32 << 10, from), &mut to).await.unwrap();
+            to.shutdown().await.unwrap();
+        };
+        tokio::join!(one_way(a.0, b.1), one_way(b.0, a.1));
+    });
+}
+
+/// In one direction: the other has nothing to send.
+fn by_std(mut a: StdStream, mut b: StdStream) {
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match a.read(&mut piece).unwrap() {
+            0 => return b.shutdown(std::net::Shutdown::Write).unwrap(),
+            n => b.write_all(&piece[..n]).unwrap(),
+        }
+    }
+}
+
+fn relay(criterion: &mut Criterion) -> Option<String> {
+    let len: usize = if is_test() { 8 << 20 } else { 1 << 30 };
+    let stream = Stream::new();
+    let contender = |name, relay: Relay| {
+        let stream = Arc::clone(&stream);
+        let run = move |operations| {
+            let mut all = Spent::default();
+            for _ in 0..operations {
+                let ((mut client, a), (b, mut server)) = (pair(), pair());
+                let (up, down) = (Arc::clone(&stream), Arc::clone(&stream));
+                let sender = thread::spawn(move || {
+                    up.send(&mut client, len);
+                    client.shutdown(std::net::Shutdown::Write).unwrap();
+                    client
+                });
+                let receiver = thread::spawn(move || down.receive(&mut server, len));
+                let once = spent(|| relay(a, b));
+                all.cpu += once.cpu;
+                all.wall += once.wall;
+                drop(sender.join().unwrap());
+                receiver.join().unwrap();
+            }
+            all
+        };
+        Contender { name, run: Box::new(run) }
+    };
+    let contenders = vec![
+        contender("millstream", by_millstream),
+        contender("millstream, our streams", by_millstream_streams),
+        contender("tokio copy_bidirectional", by_tokio),
+        contender("tokio copy_buf, 32 KiB", by_copy_buf),
+        contender("std loop, one direction", by_std),
+    ];
+    let contest = Contest { title: "socket to socket", unit: "MiB", units: (len >> 20) as u64, operations: 1 };
+    contest.run(criterion, contenders)
+}
+
+/// Messages there and back, one at a time.
+fn messages(criterion: &mut Criterion) -> Option<String> {
+    let count: usize = if is_test() { 100 } else { 20_000 };
+    let contender = |name, relay: Relay| {
+        let run = move |operations| {
+            let mut all = Spent::default();
+            for _ in 0..operations {
+                let ((mut client, a), (b, mut server)) = (pair(), pair());
+                let asks = thread::spawn(move || {
+                    for n in 0..count {
+                        let mut message = [n as u8; 64];
+                        client.write_all(&message).unwrap();
+                        client.read_exact(&mut message).unwrap();
+                        assert!(message == [n as u8; 64]);
+                    }
+                });
+                let answers = thread::spawn(move || {
+                    let mut message = [0; 64];
+                    while server.read_exact(&mut message).is_ok() {
+                        server.write_all(&message).unwrap();
+                    }
+                });
+                let once = spent(|| relay(a, b));
+                all.cpu += once.cpu;
+                all.wall += once.wall;
+                asks.join().unwrap();
+                answers.join().unwrap();
+            }
+            all
+        };
+        Contender { name, run: Box::new(run) }
+    };
+    let contenders = vec![
+        contender("millstream", by_millstream),
+        contender("millstream, our streams", by_millstream_streams),
+        contender("tokio copy_bidirectional", by_tokio),
+        contender("tokio copy_buf, 32 KiB", by_copy_buf),
+    ];
+    let contest = Contest { title: "64 B there and back", unit: "message", units: count as u64, operations: 1 };
+    contest.run(criterion, contenders)
+}
+
+/// A file that all copy, and a directory for the copies.
+struct Sample {
+    dir: tempfile::TempDir,
+    len: usize,
+}
+
+impl Sample {
+    fn new(len: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("from"), noise(len)).unwrap();
+        Self { dir, len }
+    }
+
+    fn from(&self) -> PathBuf {
+        self.dir.path().join("from")
+    }
+
+    fn to(&self) -> PathBuf {
+        self.dir.path().join("to")
+    }
+
+    /// That the copy is one; then it is gone.
+    fn check(&self) {
+        let mut copy = StdFile::open(self.to()).unwrap();
+        assert_eq!(copy.metadata().unwrap().len(), self.len as u64);
+        let (bytes, mut piece) = (noise(PERIOD + PIECE), vec![0; PIECE]);
+        let mut at = 0;
+        while at < self.len {
+            let n = PIECE.min(self.len - at);
+            copy.read_exact(&mut piece[..n]).unwrap();
+            assert!(piece[..n] == bytes[at % PERIOD..][..n], "wrong bytes at {at}");
+            at += n;
+        }
+        std::fs::remove_file(self.to()).unwrap();
+    }
+}
+
+/// A file into a socket, a MiB at a time, as responses would take it.
+fn file_to_socket(criterion: &mut Criterion) -> Option<String> {
+    const CHUNK: usize = 1 << 20;
+    let sample = Sample::new(if is_test() { 4 << 20 } else { 256 << 20 });
+    let stream = Stream::new();
+    let contender = |name, send: fn(&Sample, StdStream)| {
+        let (stream, sample) = (Arc::clone(&stream), &sample);
+        let run = move |operations| {
+            let mut all = Spent::default();
+            for _ in 0..operations {
+                let (ours, mut theirs) = pair();
+                let (stream, len) = (Arc::clone(&stream), sample.len);
+                let receiver = thread::spawn(move || stream.receive(&mut theirs, len));
+                let once = spent(|| send(sample, ours));
+                all.cpu += once.cpu;
+                all.wall += once.wall;
+                receiver.join().unwrap();
+            }
+            all
+        };
+        Contender { name, run: Box::new(run) }
+    };
+    let contenders = vec![
+        contender("millstream", |sample, socket| {
+            runtime().block_on(async {
+                let mut reader = File::open(sample.from()).await.unwrap().reader();
+                let mut socket = tokio_stream(socket);
+                for _ in 0..sample.len / CHUNK {
+                    Copy::new().limit(CHUNK as u64).run(&mut reader, &mut socket).await.unwrap();
+                }
+            });
+        }),
+        contender("read and write, 64 KiB", |sample, socket| {
+            runtime().block_on(async {
+                let mut file = StdFile::open(sample.from()).unwrap();
+                let mut socket = tokio_stream(socket);
+                let mut piece = vec![0; 64 << 10];
+                loop {
+                    // The file is in memory: without a thread it costs least.
+                    match file.read(&mut piece).unwrap() {
+                        0 => break,
+                        n => socket.write_all(&piece[..n]).await.unwrap(),
+                    }
+                }
+            });
+        }),
+        contender("tokio::io::copy", |sample, socket| {
+            runtime().block_on(async {
+                let mut file = tokio::fs::File::open(sample.from()).await.unwrap();
+                tokio::io::copy(&mut file, &mut tokio_stream(socket)).await.unwrap();
+            });
+        }),
+    ];
+    let contest = Contest {
+        title: "file to socket, 1 MiB at a time",
+        unit: "MiB",
+        units: (sample.len >> 20) as u64,
+        operations: 1,
+    };
+    contest.run(criterion, contenders)
+}
+
+fn std_loop(sample: &Sample) -> io::Result<()> {
+    let (mut from, mut to) = (StdFile::open(sample.from())?, StdFile::create(sample.to())?);
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match from.read(&mut piece)? {
+            0 => return Ok(()),
+            n => to.write_all(&piece[..n])?,
+        }
+    }
+}
+
+fn file_to_file(criterion: &mut Criterion, title: &str, len: usize, operations: u64) -> Option<String> {
+    let sample = Sample::new(len);
+    let runtime = runtime();
+    let contender = |name, copy: &'static dyn Fn(&Sample, &tokio::runtime::Runtime)| {
+        let (sample, runtime) = (&sample, &runtime);
+        let run = move |operations| {
+            let mut all = Spent::default();
+            for _ in 0..operations {
+                all.on(|| copy(sample, runtime));
+                sample.check();
+            }
+            all
+        };
+        Contender { name, run: Box::new(run) }
+    };
+    let contenders = vec![
+        contender("millstream, files of tokio", &|sample, runtime| {
+            runtime.block_on(async {
+                let mut from = tokio::fs::File::open(sample.from()).await.unwrap();
+                let mut to = tokio::fs::File::create(sample.to()).await.unwrap();
+                copy(&mut from, &mut to).await.unwrap();
+            });
+        }),
+        contender("millstream, our files", &|sample, runtime| {
+            runtime.block_on(async {
+                let mut from = File::open(sample.from()).await.unwrap().reader();
+                let mut to = File::create(sample.to()).await.unwrap().writer();
+                copy(&mut from, &mut to).await.unwrap();
+            });
+        }),
+        contender("tokio::io::copy", &|sample, runtime| {
+            runtime.block_on(async {
+                let mut from = tokio::fs::File::open(sample.from()).await.unwrap();
+                let mut to = tokio::fs::File::create(sample.to()).await.unwrap();
+                tokio::io::copy(&mut from, &mut to).await.unwrap();
+            });
+        }),
+        contender("std::fs::copy", &|sample, _| {
+            std::fs::copy(sample.from(), sample.to()).unwrap();
+        }),
+        contender("std loop", &|sample, _| std_loop(sample).unwrap()),
+    ];
+    let contest = Contest { title, unit: "file", units: 1, operations };
+    contest.run(criterion, contenders)
+}
+
+fn main() {
+    let mut criterion = Criterion::default().without_plots().configure_from_args();
+    let large = if is_test() { 9 << 20 } else { 1 << 30 };
+    let mut tables = Vec::new();
+    tables.extend(relay(&mut criterion));
+    tables.extend(messages(&mut criterion));
+    tables.extend(file_to_socket(&mut criterion));
+    tables.extend(file_to_file(&mut criterion, "file to file, 10 KiB", 10 << 10, 200));
+    tables.extend(file_to_file(&mut criterion, "file to file, 1 MiB", 1 << 20, 50));
+    tables.extend(file_to_file(&mut criterion, "file to file, 1 GiB", large, 1));
+    criterion.final_summary();
+    if is_test() {
+        println!("\n(a test run, one operation each: the figures mean nothing)");
+    }
+    println!("{}", tables.concat());
+}

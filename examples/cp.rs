@@ -1,0 +1,113 @@
+//! Copies a file, shows how far it is, and says which way the bytes went.
+//!
+//! `cargo run --release --example cp -- SRC DST`, where `-` is standard input or output. A target that exists is replaced; it
+//! is written in place, so that a copy which fails leaves a part.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use millstream::copy::{Copy, Report};
+use tokio::fs::File;
+
+const USAGE: &str = "\
+usage: cargo run --release --example cp -- SRC DST
+  SRC   the file to copy, or - for standard input
+  DST   the file to write, made if there is none and replaced if there is one, or - for standard output";
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    let done = match &args[..] {
+        [from, to] if is_path(from) && is_path(to) => run(from, to).await,
+        _ => Err(USAGE.to_owned()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An option is not, for there are none.
+fn is_path(arg: &OsStr) -> bool {
+    arg == "-" || !arg.as_encoded_bytes().starts_with(b"--")
+}
+
+async fn run(from: &OsString, to: &OsString) -> Result<(), String> {
+    let failed = |name: &OsStr| {
+        let name = name.display().to_string();
+        move |e: std::io::Error| format!("{name}: {e}")
+    };
+    let mut source = match from.to_str() {
+        Some("-") => own(std::io::stdin()).map_err(failed(from))?,
+        _ => File::open(from).await.map_err(failed(from))?,
+    };
+    let status = source.metadata().await.map_err(failed(from))?;
+    if status.is_dir() {
+        return Err(format!("{}: this is a directory, give a file", from.display()));
+    }
+    let mut target = match to.to_str() {
+        Some("-") => own(std::io::stdout()).map_err(failed(to))?,
+        _ => {
+            // Opened without being cut first: it may be the source.
+            let target = File::options().write(true).create(true).truncate(false).open(to).await.map_err(failed(to))?;
+            let other = target.metadata().await.map_err(failed(to))?;
+            if is_same(&status, &other) {
+                return Err(format!("{} and {} are the same file", from.display(), to.display()));
+            }
+            if other.is_file() {
+                target.set_len(0).await.map_err(failed(to))?;
+            }
+            target
+        }
+    };
+    let bar = bar();
+    let shown = bar.clone();
+    let since = Instant::now();
+    let mut copy = Copy::new().on_progress(move |bytes, of| {
+        if let Some(of) = of {
+            shown.set_length(of);
+        }
+        shown.set_position(bytes);
+    });
+    let copied = copy.run(&mut source, &mut target).await;
+    bar.finish_and_clear();
+    let report = copied.map_err(|e| format!("{} to {}: {e}", from.display(), to.display()))?;
+    eprintln!("{}", told(&report, since.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// A descriptor of this program's, as a file of tokio's: by a duplicate, because std keeps the other.
+fn own(stream: impl AsFd) -> std::io::Result<File> {
+    let fd: OwnedFd = stream.as_fd().try_clone_to_owned()?;
+    Ok(File::from_std(fd.into()))
+}
+
+fn is_same(one: &std::fs::Metadata, other: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (one.dev(), one.ino()) == (other.dev(), other.ino()) && one.is_file()
+}
+
+/// On standard error, if somebody looks at it.
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bytes} of {total_bytes} [{bar:40}] {bytes_per_sec}, {eta}");
+    if let Ok(style) = style {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}
+
+fn told(report: &Report, seconds: f64) -> String {
+    let rate = report.bytes as f64 / seconds.max(1e-9) / 1e6;
+    let mut text = format!("{} bytes in {seconds:.3} s, {rate:.1} MB/s, by {}", report.bytes, report.path);
+    if let Some(refused) = report.refused {
+        text += &format!("; {refused} was refused");
+    }
+    text
+}
