@@ -79,6 +79,7 @@
 compile_error!("millstream needs Linux");
 
 pub mod buf;
+pub mod copy;
 mod flow;
 pub mod fs;
 pub mod http;
@@ -88,6 +89,7 @@ pub mod observe;
 mod ring;
 pub mod testing;
 mod turn;
+pub mod vectored;
 
 /// How a runtime drives its files: by io_uring or by the blocking pool, asked for and reported.
 pub mod runtime {

@@ -339,8 +339,13 @@ impl File {
         Writer::new(self.clone())
     }
 
-    pub(super) fn shared(&self) -> &Arc<std::fs::File> {
+    pub(crate) fn shared(&self) -> &Arc<std::fs::File> {
         &self.file
+    }
+
+    /// As the caller named it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(super) fn failed(&self, step: Step, error: io::Error) -> Error {

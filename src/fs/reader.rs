@@ -104,6 +104,24 @@ impl Reader {
         Poll::Ready(Ok(()))
     }
 
+    /// The file that is read.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Goes on at another position.
+    pub(crate) fn move_to(&mut self, to: u64) {
+        match to.checked_sub(self.position) {
+            Some(n) if n <= self.chunk.len() as u64 => self.chunk.advance(n as usize),
+            _ => {
+                self.chunk.clear();
+                self.ahead = Ahead::default();
+                self.in_a_row = false;
+            }
+        }
+        self.position = to;
+    }
+
     fn advance(&mut self, n: usize) {
         self.chunk.advance(n);
         self.position += n as u64;
@@ -147,15 +165,7 @@ impl AsyncSeek for Reader {
     fn poll_complete(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
         let this = self.get_mut();
         let to = ready!(this.jump.poll(cx, &this.file, this.position))?;
-        match to.checked_sub(this.position) {
-            Some(n) if n <= this.chunk.len() as u64 => this.chunk.advance(n as usize),
-            _ => {
-                this.chunk.clear();
-                this.ahead = Ahead::default();
-                this.in_a_row = false;
-            }
-        }
-        this.position = to;
+        this.move_to(to);
         Poll::Ready(Ok(to))
     }
 }

@@ -78,6 +78,17 @@ impl Writer {
         Self { file, position: 0, lease: None, under: None, jump: Jump::default() }
     }
 
+    /// The file that is written.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Goes on at another position. All that was written must have been flushed.
+    pub(crate) fn move_to(&mut self, to: u64) {
+        debug_assert!(self.gathered() == 0 && self.under.is_none(), "internal: not flushed");
+        self.position = to;
+    }
+
     fn gathered(&self) -> usize {
         self.lease.as_ref().map_or(0, Lease::len)
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use super::uring::{Setup, Uring};
-use super::{call, map};
+use super::{call, file, map, transfer};
 
 /// Whether something works here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct Capabilities {
     cachestat: Support,
     mapping: Support,
     io_uring: Support,
+    splice: Support,
+    copy_file_range: Support,
 }
 
 impl Capabilities {
@@ -90,6 +92,17 @@ impl Capabilities {
         &self.io_uring
     }
 
+    /// Bytes go from one socket to another inside the kernel, `splice(2)` through a pipe.
+    pub fn splice(&self) -> &Support {
+        &self.splice
+    }
+
+    /// Bytes go from one file to another inside the kernel, `copy_file_range(2)`, Linux 4.5. Whether a file system can do
+    /// it with another is seen when it is asked to.
+    pub fn copy_file_range(&self) -> &Support {
+        &self.copy_file_range
+    }
+
     fn probe(disabled: &str) -> Self {
         let off = |name: &str| disabled.split(',').any(|d| d.trim() == name);
         let try_it = |name: &str, instead: &str, probe: fn() -> io::Result<()>| match probe() {
@@ -105,11 +118,13 @@ impl Capabilities {
             cachestat: try_it("cachestat", "files are warmed on the blocking pool once per validation", try_cachestat),
             mapping: try_it("mapping", "file bodies are read into pool memory on the blocking pool", try_mapping),
             io_uring: try_it("io_uring", "operations on files go to the blocking pool", try_io_uring),
+            splice: try_it("splice", "copies between sockets are read and written", try_splice),
+            copy_file_range: try_it("copy_file_range", "copies of files are read and written", try_copy_file_range),
         }
     }
 
     /// The entries by name.
-    pub fn entries(&self) -> [(&'static str, &Support); 6] {
+    pub fn entries(&self) -> [(&'static str, &Support); 8] {
         [
             ("sendfile", &self.sendfile),
             ("read_nowait", &self.read_nowait),
@@ -117,6 +132,8 @@ impl Capabilities {
             ("cachestat", &self.cachestat),
             ("mapping", &self.mapping),
             ("io_uring", &self.io_uring),
+            ("splice", &self.splice),
+            ("copy_file_range", &self.copy_file_range),
         ]
     }
 }
@@ -125,7 +142,7 @@ impl fmt::Display for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Linux {}", self.release)?;
         for (name, support) in self.entries() {
-            writeln!(f, "  {name:<12} {support}")?;
+            writeln!(f, "  {name:<15} {support}")?;
         }
         Ok(())
     }
@@ -183,13 +200,32 @@ fn try_io_uring() -> io::Result<()> {
     Uring::new(Setup::default()).map(drop).map_err(io::Error::other)
 }
 
+fn try_splice() -> io::Result<()> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    let (read, write) = transfer::pipe()?;
+    let filled = transfer::splice((sample()?.as_fd(), Some(4)), (write.as_fd(), None), 6)?;
+    let emptied = transfer::splice((read.as_fd(), None), (ours.as_fd(), None), filled)?;
+    let mut got = [0; 6];
+    io::Read::read_exact(&mut &theirs, &mut got)?;
+    expect(emptied == 6 && &got == b"stream")
+}
+
+fn try_copy_file_range() -> io::Result<()> {
+    let to = sample()?;
+    let copied = file::copy_range((sample()?.as_fd(), 4), (to.as_fd(), 0), 6)?;
+    let mut got = [0; 6];
+    call::read_blocking(to.as_fd(), &mut got, 0)?;
+    expect(copied == 6 && &got == b"stream")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_entry_can_be_turned_off_and_says_so() {
-        let none = Capabilities::probe("sendfile, read_nowait,openat2,cachestat,mapping,io_uring");
+        let none =
+            Capabilities::probe("sendfile, read_nowait,openat2,cachestat,mapping,io_uring,splice,copy_file_range");
         for (name, support) in none.entries() {
             assert!(!support.is_yes(), "{name}");
             assert!(support.to_string().contains("MILLSTREAM_DISABLE"), "{name}: {support}");

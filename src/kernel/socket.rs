@@ -86,6 +86,13 @@ pub(crate) fn reset(socket: BorrowedFd<'_>) {
     }
 }
 
+/// As [`reset`], if it is a TCP connection: others have no such thing, and would end in order.
+pub(crate) fn reset_tcp(socket: BorrowedFd<'_>) {
+    if local_addr(&socket).is_ok() {
+        reset(socket);
+    }
+}
+
 pub(crate) fn local_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
     let addr = SockRef::from(socket).local_addr()?;
     addr.as_socket().ok_or_else(|| io::Error::from(Errno::AFNOSUPPORT))

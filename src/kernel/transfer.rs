@@ -2,13 +2,13 @@
 //! their names do not say otherwise, and none returns `EINTR`.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::pipe::SpliceFlags;
+use rustix::pipe::{PipeFlags, SpliceFlags};
 
 /// What a pipe takes without waiting once it is ready to be written, [pipe(7)](https://man7.org/linux/man-pages/man7/pipe.7.html).
 pub(crate) const PIPE_BUF: usize = 4096;
@@ -48,4 +48,32 @@ pub(crate) fn splice(
 ) -> io::Result<usize> {
     let flags = SpliceFlags::NONBLOCK;
     Ok(retry_on_intr(|| rustix::pipe::splice(from, from_at.as_mut(), to, to_at.as_mut(), len, flags))?)
+}
+
+/// A pipe that never waits: the end that is read and the end that is written.
+pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
+}
+
+/// Asks that a pipe hold `bytes`, `F_SETPIPE_SZ` of [fcntl(2)](https://man7.org/linux/man-pages/man2/fcntl.2.html). Fails
+/// beyond `pipe-max-size`, and where the user has more pages in pipes than `pipe-user-pages-soft`.
+pub(crate) fn set_pipe_size(pipe: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    rustix::pipe::fcntl_setpipe_size(pipe, bytes)?;
+    Ok(())
+}
+
+/// What a pipe holds, in bytes, if its pages are full.
+pub(crate) fn pipe_size(pipe: BorrowedFd<'_>) -> io::Result<usize> {
+    Ok(rustix::pipe::fcntl_getpipe_size(pipe)?)
+}
+
+/// Puts the position of a file at `at`, from its start. Of all descriptors that share it.
+pub(crate) fn set_position(file: BorrowedFd<'_>, at: u64) -> io::Result<()> {
+    rustix::fs::seek(file, SeekFrom::Start(at))?;
+    Ok(())
+}
+
+/// Whether everything that is written goes to the end of the file.
+pub(crate) fn appends(file: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(rustix::fs::fcntl_getfl(file)?.contains(OFlags::APPEND))
 }

@@ -118,7 +118,7 @@ impl Ingress {
                 }
                 Phase::Plain => {
                     drop(state);
-                    return poll_plain(&self.egress, cx, buf);
+                    return poll_plain(&self.egress, cx, buf.room(), |fd| buf.receive(fd));
                 }
                 Phase::Dry => {
                     drop(state);
@@ -132,7 +132,7 @@ impl Ingress {
                     }
                     let driver = self.turn.driver();
                     if driver.is_some_and(|driver| !driver.has_buffers()) {
-                        return poll_plain(&self.egress, cx, buf);
+                        return poll_plain(&self.egress, cx, buf.room(), |fd| buf.receive(fd));
                     }
                     self.state().phase = Phase::Idle;
                 }

@@ -41,17 +41,27 @@ impl Stream {
         }
         match &self.ingress {
             Some(ingress) => ingress.poll_receive(cx, buf),
-            None => poll_plain(&self.egress, cx, buf),
+            None => poll_plain(&self.egress, cx, buf.room(), |fd| buf.receive(fd)),
         }
+    }
+
+    /// Whether the kernel receives by itself, so that nobody else may.
+    pub(super) fn receives_ahead(&self) -> bool {
+        self.ingress.is_some()
     }
 }
 
-/// Receives into `buf` when the runtime's driver says that there is something.
-pub(super) fn poll_plain(egress: &Egress, cx: &mut Context<'_>, buf: &mut impl Room) -> Poll<io::Result<()>> {
-    let room = buf.room();
+/// Has `receive` take bytes from the socket, `room` of them at most, when the runtime's driver says that there are some.
+/// With a `room` of 1 a short answer is not taken for a socket that is empty.
+pub(super) fn poll_plain(
+    egress: &Egress,
+    cx: &mut Context<'_>,
+    room: usize,
+    mut receive: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+) -> Poll<io::Result<()>> {
     loop {
         let mut ready = ready!(egress.io()?.poll_read_ready(cx))?;
-        match buf.receive(egress.as_fd()) {
+        match receive(egress.as_fd()) {
             Ok(n) => {
                 if n > 0 {
                     egress.peer_spoke();
@@ -162,6 +172,31 @@ macro_rules! stream {
             /// The error that ended the stream, if one did; the bytes that were queued then are lost.
             pub async fn flushed(&mut self) -> std::io::Result<()> {
                 std::future::poll_fn(|cx| self.stream.egress.poll_drained(cx)).await
+            }
+
+            /// Whether the kernel receives by itself, so that [`poll_receive_with`](Self::poll_receive_with) must not.
+            pub(crate) fn receives_ahead(&self) -> bool {
+                self.stream.receives_ahead()
+            }
+
+            /// Has `receive` take bytes from the socket, `room` of them at most, and is ready when some have come. It
+            /// must not block. With a `room` of 1 a short answer is not taken for a socket that is empty.
+            pub(crate) fn poll_receive_with(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                room: usize,
+                receive: impl FnMut(std::os::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                $crate::net::stream::poll_plain(&self.stream.egress, cx, room, receive)
+            }
+
+            /// Has `send` send bytes of its own, behind all that were written before.
+            pub(crate) fn poll_send_with(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                send: impl FnMut(std::os::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.stream.egress.poll_send_with(cx, send)
             }
         }
 

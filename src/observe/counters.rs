@@ -60,6 +60,11 @@ counters! {
     PartialWrites => partial_writes,
     /// Calls for which the socket had no room at all.
     WouldBlock => would_block,
+    /// Writes of `vectored::Writer`s that their inner writers took, wholly or in part.
+    InnerWrites => inner_writes,
+    /// `vectored::Writer`s that went over to a flat buffer, because their inner writer takes one piece, or one record, at
+    /// a time.
+    FlatWriters => flat_writers,
     /// Connections accepted.
     Accepted => accepted,
     /// Times accepting paused because the process or the machine was out of descriptors.
@@ -82,6 +87,12 @@ counters! {
     RingSubmissions => ring_submissions,
     /// Completions reaped from a ring. Equal to `ring_submissions` once nothing is in flight.
     RingCompletions => ring_completions,
+    /// Calls that had to fetch completions for which their queue had no room.
+    RingOverflows => ring_overflows,
+    /// Buffers that the kernel has filled for connections that receive by ring.
+    ReceiveBuffers => receive_buffers,
+    /// Those that it was given back. Equal to `receive_buffers` once everything was read.
+    ReceiveBuffersReturned => receive_buffers_returned,
     /// Completions that nobody was waiting for; always 0, unless the kernel errs.
     RingStrays => ring_strays,
     /// Operations that the kernel refused by ring and did by plain call, which is used from then on.
@@ -93,6 +104,22 @@ counters! {
     RingsClosed => rings_closed,
     /// Programs whose memory was leaked because the kernel never said that it had finished with it.
     RingLeaks => ring_leaks,
+    /// Bytes that copies have brought to their targets by sharing the blocks of a file.
+    CopiedByClone => copied_by_clone,
+    /// Bytes that copies have brought to their targets by `copy_file_range`.
+    CopiedByRange => copied_by_range,
+    /// Bytes that copies have brought to their targets by `sendfile`.
+    CopiedBySendfile => copied_by_sendfile,
+    /// Bytes that copies have brought to their targets by `splice`.
+    CopiedBySplice => copied_by_splice,
+    /// Bytes that copies have brought to their targets by reading and writing them.
+    CopiedByPump => copied_by_pump,
+    /// Ways that the kernel refused to a copy, which went on by another. Clones are left out: few file systems know them.
+    CopyDemotions => copy_demotions,
+    /// Pipes that were made for copies; most copies use one that was made before.
+    PipesMade => pipes_made,
+    /// Pipes of copies that were closed, with bytes in them or because enough others were idle.
+    PipesClosed => pipes_closed,
 }
 
 impl fmt::Display for Snapshot {

@@ -99,6 +99,8 @@ pub(super) struct Inbox {
     pub(super) stopping: VecDeque<Key>,
     /// Receives that are armed.
     pub(super) armed: usize,
+    /// Completions with bytes that were taken since somebody looked.
+    pub(super) arrivals: usize,
     buffers: Buffers,
     /// Once they are registered.
     provided: Option<Arc<Provided>>,
@@ -115,6 +117,7 @@ impl Inbox {
             queued: VecDeque::new(),
             stopping: VecDeque::new(),
             armed: 0,
+            arrivals: 0,
             buffers,
             provided: None,
             has_bundles: false,
@@ -178,7 +181,9 @@ impl Inbox {
             unsafe { provided.chunks(buffer, completion.result.unwrap_or(0) as usize) }
         });
         // An end may name a buffer too, of which it has used nothing.
-        let bytes = bytes.into_iter().flatten().filter(|chunk| !chunk.as_ref().is_empty());
+        let bytes = bytes.into_iter().flatten().inspect(|_| count(Counter::ReceiveBuffers, 1));
+        let bytes = bytes.filter(|chunk| !chunk.as_ref().is_empty());
+        self.arrivals += 1;
         let Some(State::Armed(receiver)) = self.get(key) else {
             count(Counter::RingStrays, 1);
             bytes.for_each(drop);

@@ -9,7 +9,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::IoSlice;
 use std::mem;
 use std::ptr;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use super::key::{About, Key};
 use super::op::{Files, Target};
 use super::queue::After;
 use super::sync::lock;
-use crate::buf::queue::{self, Front};
+use crate::buf::queue;
 use crate::kernel::call::IOV_LIMIT;
 use crate::kernel::uring::Completion;
 use crate::observe::counters::{Counter, count};
@@ -131,25 +130,21 @@ impl Outbox {
         pieces.clear();
         let mut lists = Vec::with_capacity(parcels.len());
         for parcel in parcels.iter_mut() {
-            let mut slices = [IoSlice::new(&[]); IOV_LIMIT];
-            let (mut count, mut more) = match parcel.queue.front(&mut slices) {
-                Front::Memory { slices, more } => (slices, more),
-                Front::Empty | Front::File { .. } => (0, false),
-            };
+            let first = pieces.len();
+            let mut more = parcel.queue.for_front(IOV_LIMIT, |piece| {
+                pieces.push(libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() });
+            });
             let mut shares = None;
             if let Some(on) = parcel.zero_copy.as_ref().filter(|on| supports_zero_copy && on.load(Ordering::Relaxed))
-                && let Some((before, run)) = parcel.queue.kept_run(ZERO_COPY_MIN, count)
+                && let Some((before, run)) = parcel.queue.kept_run(ZERO_COPY_MIN, pieces.len() - first)
             {
                 // What comes before goes by itself, and the kept memory next time.
                 let alone = if before > 0 { before } else { run.len() };
-                more |= alone < count;
-                count = alone;
+                more |= first + alone < pieces.len();
+                pieces.truncate(first + alone);
                 shares = (before == 0).then(|| (run, Arc::clone(on)));
             }
-            let first = pieces.len();
-            parcel.offered = slices[..count].iter().map(|slice| slice.len()).sum();
-            let listed = slices[..count].iter();
-            pieces.extend(listed.map(|s| libc::iovec { iov_base: s.as_ptr().cast_mut().cast(), iov_len: s.len() }));
+            parcel.offered = pieces[first..].iter().map(|piece| piece.iov_len).sum();
             lists.push((first..pieces.len(), more, shares));
         }
         headers.clear();
@@ -242,7 +237,8 @@ impl Driver {
             }
             drop(queue);
             ended += now;
-            idle = if now > 0 || stalled { 0 } else { idle + 1 };
+            // Interrupted calls hand over nothing.
+            idle = if now > 0 || stalled || !ring.pushed.is_empty() { 0 } else { idle + 1 };
             if is_closed && ended >= pushed {
                 break;
             }

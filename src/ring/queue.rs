@@ -147,10 +147,6 @@ impl Queue {
 
     /// Takes a completion: whoever waits for the program is woken with its last one.
     pub(super) fn complete(&mut self, completion: Completion, after: &mut After) {
-        if completion.more {
-            // The first of two completions of a zero-copy send carries the result; the memory is still in use.
-            return;
-        }
         match About::parse(completion.key) {
             About::Step { key, step, is_limit } => self.complete_step(key, step, is_limit, completion, after),
             About::Cancel(key) => {
@@ -180,6 +176,10 @@ impl Queue {
     }
 
     fn complete_step(&mut self, key: Key, step: usize, is_limit: bool, completion: Completion, after: &mut After) {
+        if completion.more {
+            // The first of two completions of a zero-copy send carries the result; the memory is still in use.
+            return;
+        }
         let Some(program) = self.slots.in_flight(key) else {
             count(Counter::RingStrays, 1);
             return;

@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use io_uring::types::BufRingEntry;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::observe::counters::{Counter, count};
+
 /// Most buffers that a ring can be given.
 const COUNT_MAX: u16 = 1 << 15;
 
@@ -197,6 +199,7 @@ impl AsRef<[u8]> for Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         self.provided.lent.fetch_sub(1, Ordering::Relaxed);
+        count(Counter::ReceiveBuffersReturned, 1);
         self.provided.give(self.buffer);
     }
 }

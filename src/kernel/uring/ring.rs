@@ -21,6 +21,7 @@ use rustix::process::{Pid, getpid};
 
 use super::provided::Provided;
 use super::setup::{Refused, Setup, refused};
+use crate::observe::counters::{Counter, count};
 
 /// `IORING_ENTER_GETEVENTS` and `IORING_ENTER_EXT_ARG`, io_uring_enter(2).
 const GETEVENTS: u32 = 1;
@@ -228,8 +229,12 @@ impl Uring {
             return Err(Errno::EXIST.into());
         }
         let queue = self.ring.submission();
-        let collect = want > 0 || queue.cq_overflow() || queue.taskrun();
+        let overflows = queue.cq_overflow();
+        let collect = want > 0 || overflows || queue.taskrun();
         drop(queue);
+        if overflows {
+            count(Counter::RingOverflows, 1);
+        }
         let flags = EXT_ARG | if collect { GETEVENTS } else { 0 };
         let timeout = timeout.map(Timespec::from);
         let args = SubmitArgs::new();

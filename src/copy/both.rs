@@ -1,0 +1,82 @@
+//! Two copies in opposite directions.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::Report;
+use super::ends;
+use super::engine::Engine;
+use super::error::{Direction, Error, Step};
+
+/// One direction, and whether its target was told that it has ended.
+#[derive(Debug)]
+struct Way {
+    engine: Engine,
+    ended: bool,
+}
+
+impl Way {
+    fn new() -> Self {
+        Self { engine: Engine::new(None, None, None), ended: false }
+    }
+
+    fn poll<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Poll<Result<(), Error>>
+    where
+        S: AsyncRead + Unpin + 'static,
+        D: AsyncWrite + Unpin + 'static,
+    {
+        if !self.ended {
+            ready!(self.engine.poll(cx, src, dst))?;
+            let shut = ready!(Pin::new(&mut *dst).poll_shutdown(cx));
+            shut.map_err(|e| Error::new(Step::Shutdown, ends::name(dst), self.engine.report(), e))?;
+            self.ended = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Copies everything from `a` to `b` and from `b` to `a`, until both have ended. Gives the reports in this order.
+///
+/// An end that has no more to give ends the sending side of the other, and only that: the other direction goes on.
+///
+/// ```no_run
+/// # async fn relay(mut client: tokio::net::TcpStream, mut server: tokio::net::TcpStream) -> std::io::Result<()> {
+/// let (up, down) = millstream::copy::copy_bidirectional(&mut client, &mut server).await?;
+/// println!("{} bytes up, {} down, by {} and {}", up.bytes, down.bytes, up.path, down.path);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// An error in one direction ends both, and says which. **Ends that are TCP connections are reset then:** when one has died
+/// in the middle of a message, the other's peer must not take what it has got for the whole, as it would after an orderly
+/// end. Ends of other kinds know no such thing; they are neither flushed nor shut down, and dropped by whoever owns them.
+///
+/// # Cancellation
+///
+/// Dropping the future loses what was read and not written by then. Nothing is shut down or reset.
+pub async fn copy_bidirectional<A, B>(a: &mut A, b: &mut B) -> Result<(Report, Report), Error>
+where
+    A: AsyncRead + AsyncWrite + Unpin + 'static,
+    B: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let (mut there, mut back) = (Way::new(), Way::new());
+    poll_fn(|cx| {
+        let failed = match (there.poll(cx, a, b), back.poll(cx, b, a)) {
+            (Poll::Ready(Err(e)), _) => e.in_direction(Direction::AToB, back.engine.report()),
+            (_, Poll::Ready(Err(e))) => e.in_direction(Direction::BToA, there.engine.report()),
+            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => {
+                return Poll::Ready(Ok((there.engine.report(), back.engine.report())));
+            }
+            _ => return Poll::Pending,
+        };
+        ends::reset(a);
+        ends::reset(b);
+        Poll::Ready(Err(failed))
+    })
+    .await
+}

@@ -1,0 +1,292 @@
+//! The two ends of a copy: what the kernel can work on by itself is recognised by its type, here and nowhere else.
+
+use std::any::Any;
+use std::fmt::Display;
+use std::io::{self, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncSeek, AsyncWrite, Interest};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::net::{tcp, unix};
+
+use super::error::Step;
+use super::plan::Kind;
+use crate::fs::{Reader, Status, Writer};
+use crate::kernel::{call, socket, transfer};
+use crate::net;
+
+/// A pipe or socket that a runtime watches. Who polls one side of it uses the waker that its own reads, or writes, use.
+#[derive(Debug)]
+pub(super) enum Stream<'a> {
+    Tcp(&'a tokio::net::TcpStream),
+    Unix(&'a tokio::net::UnixStream),
+    Receiver(&'a Receiver),
+    Sender(&'a Sender),
+    Ours(&'a net::TcpStream),
+    OursUnix(&'a net::UnixStream),
+}
+
+impl<'a> Stream<'a> {
+    /// The stream that `end` is or is a half of.
+    pub(super) fn of<T: 'static>(end: &'a T) -> Option<Self> {
+        let end: &dyn Any = end;
+        // For each type of an end the compiler is left with one line of these.
+        let found = end.downcast_ref().map(Self::Tcp);
+        let found = found.or_else(|| end.downcast_ref::<tcp::OwnedReadHalf>().map(|half| Self::Tcp(half.as_ref())));
+        let found = found.or_else(|| end.downcast_ref::<tcp::OwnedWriteHalf>().map(|half| Self::Tcp(half.as_ref())));
+        let found = found.or_else(|| end.downcast_ref().map(Self::Unix));
+        let found = found.or_else(|| end.downcast_ref::<unix::OwnedReadHalf>().map(|half| Self::Unix(half.as_ref())));
+        let found = found.or_else(|| end.downcast_ref::<unix::OwnedWriteHalf>().map(|half| Self::Unix(half.as_ref())));
+        let found = found.or_else(|| end.downcast_ref().map(Self::Receiver));
+        let found = found.or_else(|| end.downcast_ref().map(Self::Sender));
+        let found = found.or_else(|| end.downcast_ref().map(Self::Ours));
+        found.or_else(|| end.downcast_ref().map(Self::OursUnix))
+    }
+
+    /// As [`of`](Self::of), if bytes can be taken from it: not where the kernel receives ahead.
+    pub(super) fn source_of<T: 'static>(end: &'a T) -> Option<Self> {
+        Self::of(end).filter(|stream| match stream {
+            Self::Ours(stream) => !stream.receives_ahead(),
+            Self::OursUnix(stream) => !stream.receives_ahead(),
+            _ => true,
+        })
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::Receiver(_) | Self::Sender(_) => Kind::Pipe,
+            Self::Tcp(_) | Self::Unix(_) | Self::Ours(_) | Self::OursUnix(_) => Kind::Socket,
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Receiver(pipe) => pipe.as_fd(),
+            Self::Sender(pipe) => pipe.as_fd(),
+            Self::Ours(stream) => stream.as_fd(),
+            Self::OursUnix(stream) => stream.as_fd(),
+        }
+    }
+
+    /// Has `take` take bytes out, once there may be some. It must not block: `WouldBlock` makes the task wait.
+    pub(super) fn poll_take(
+        &self,
+        cx: &mut Context<'_>,
+        mut take: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        if let Self::Ours(_) | Self::OursUnix(_) = self {
+            let mut taken = 0;
+            let take = |fd: BorrowedFd<'_>| take(fd).inspect(|&n| taken = n);
+            ready!(match self {
+                Self::Ours(stream) => stream.poll_receive_with(cx, 1, take),
+                Self::OursUnix(stream) => stream.poll_receive_with(cx, 1, take),
+                _ => unreachable!("internal: not ours"),
+            })?;
+            return Poll::Ready(Ok(taken));
+        }
+        loop {
+            ready!(match self {
+                Self::Tcp(stream) => stream.poll_read_ready(cx),
+                Self::Unix(stream) => stream.poll_read_ready(cx),
+                Self::Receiver(pipe) => pipe.poll_read_ready(cx),
+                Self::Sender(_) | Self::Ours(_) | Self::OursUnix(_) => unreachable!("internal: taken from a {self:?}"),
+            })?;
+            match self.attempt(Interest::READABLE, &mut take) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    /// Has `give` put bytes in, once there may be room. It must not block: `WouldBlock` makes the task wait.
+    pub(super) fn poll_give(
+        &self,
+        cx: &mut Context<'_>,
+        mut give: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(match self {
+                Self::Tcp(stream) => stream.poll_write_ready(cx),
+                Self::Unix(stream) => stream.poll_write_ready(cx),
+                Self::Sender(pipe) => pipe.poll_write_ready(cx),
+                Self::Ours(stream) => return stream.poll_send_with(cx, give),
+                Self::OursUnix(stream) => return stream.poll_send_with(cx, give),
+                Self::Receiver(_) => unreachable!("internal: given to a {self:?}"),
+            })?;
+            match self.attempt(Interest::WRITABLE, &mut give) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    /// Calls `work`; if that would block, the runtime takes note.
+    fn attempt(
+        &self,
+        interest: Interest,
+        work: &mut impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let work = || work(self.fd());
+        match self {
+            Self::Tcp(stream) => stream.try_io(interest, work),
+            Self::Unix(stream) => stream.try_io(interest, work),
+            Self::Receiver(pipe) => pipe.try_io(work),
+            Self::Sender(pipe) => pipe.try_io(work),
+            Self::Ours(_) | Self::OursUnix(_) => unreachable!("internal: our streams wait by themselves"),
+        }
+    }
+}
+
+/// Something that reads or writes a file at a position of its own.
+#[derive(Debug)]
+pub(super) enum Handle<'a> {
+    Tokio(&'a mut tokio::fs::File),
+    Reader(&'a mut Reader),
+    Writer(&'a mut Writer),
+}
+
+/// An open file, and where in it a copy is.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) file: Arc<std::fs::File>,
+    pub(super) position: u64,
+    /// In bytes, when it was looked at.
+    pub(super) len: u64,
+    pub(super) kind: Kind,
+    /// The handle is at the position.
+    pub(super) told: bool,
+}
+
+/// How far a handle is with what it had under way.
+#[derive(Debug, Default)]
+pub(super) enum Settling {
+    #[default]
+    Flush,
+    Seek,
+}
+
+impl<'a> Handle<'a> {
+    /// The handle that `end` is.
+    pub(super) fn of<T: 'static>(end: &'a mut T) -> Option<Self> {
+        let end: &mut dyn Any = end;
+        if end.is::<tokio::fs::File>() {
+            return end.downcast_mut().map(Self::Tokio);
+        }
+        if end.is::<Reader>() {
+            return end.downcast_mut().map(Self::Reader);
+        }
+        end.downcast_mut().map(Self::Writer)
+    }
+
+    /// Ends what is under way in the handle and gives the file at its position.
+    pub(super) fn poll_open(
+        &mut self,
+        cx: &mut Context<'_>,
+        at: &mut Settling,
+        writes: bool,
+    ) -> Poll<Result<Open, (Step, io::Error)>> {
+        let open = |error| (Step::Open, error);
+        let flush = |error| (Step::Flush, error);
+        let (file, position) = match self {
+            Self::Tokio(file) => {
+                let mut file = Pin::new(&mut **file);
+                if let Settling::Flush = at {
+                    // Nothing is under way then, be it a write or not.
+                    ready!(file.as_mut().poll_flush(cx)).map_err(flush)?;
+                    // Where it is counts what was read ahead, which is forgotten.
+                    file.as_mut().start_seek(SeekFrom::Current(0)).map_err(open)?;
+                    *at = Settling::Seek;
+                }
+                let position = ready!(file.as_mut().poll_complete(cx)).map_err(open)?;
+                // A duplicate, because work on the blocking pool may outlive the handle.
+                let shared = file.as_fd().try_clone_to_owned().map_err(open)?;
+                (Arc::new(shared.into()), position)
+            }
+            Self::Reader(reader) => {
+                let position = ready!(Pin::new(&mut **reader).poll_complete(cx)).map_err(open)?;
+                (Arc::clone(reader.file().shared()), position)
+            }
+            Self::Writer(writer) => {
+                ready!(Pin::new(&mut **writer).poll_flush(cx)).map_err(flush)?;
+                let position = ready!(Pin::new(&mut **writer).poll_complete(cx)).map_err(open)?;
+                (Arc::clone(writer.file().shared()), position)
+            }
+        };
+        *at = Settling::default();
+        Poll::Ready(Open::new(file, position, writes).map_err(open))
+    }
+
+    /// Puts the handle where the copy is.
+    pub(super) fn tell(&mut self, open: &mut Open) -> io::Result<()> {
+        if !open.told {
+            match self {
+                // It asks the descriptor where it is.
+                Self::Tokio(file) => transfer::set_position(file.as_fd(), open.position)?,
+                Self::Reader(reader) => reader.move_to(open.position),
+                Self::Writer(writer) => writer.move_to(open.position),
+            }
+            open.told = true;
+        }
+        Ok(())
+    }
+}
+
+/// Whether `end` is something that the kernel may be able to work on.
+pub(super) fn is_known<T: 'static>(end: &T) -> bool {
+    let any: &dyn Any = end;
+    Stream::of(end).is_some() || any.is::<tokio::fs::File>() || any.is::<Reader>() || any.is::<Writer>()
+}
+
+impl Open {
+    fn new(file: Arc<std::fs::File>, position: u64, writes: bool) -> io::Result<Self> {
+        let status = Status::new(&call::status(file.as_fd())?);
+        // At the end of the file is not where the position says.
+        let kind = match status.is_file() && !(writes && transfer::appends(file.as_fd())?) {
+            true => Kind::File,
+            false => Kind::Other,
+        };
+        Ok(Self { file, position, len: status.len(), kind, told: true })
+    }
+
+    /// Bytes from the position to the end, when it was looked at.
+    pub(super) fn left(&self) -> u64 {
+        self.len.saturating_sub(self.position)
+    }
+
+    pub(super) fn advance(&mut self, n: u64) {
+        self.position += n;
+        self.told &= n == 0;
+    }
+}
+
+/// Who or what is at the end, for messages.
+pub(super) fn name<T: 'static>(end: &mut T) -> Option<String> {
+    if let Some(Handle::Reader(&mut ref reader)) = Handle::of(end) {
+        return Some(path(reader.file()));
+    }
+    if let Some(Handle::Writer(&mut ref writer)) = Handle::of(end) {
+        return Some(path(writer.file()));
+    }
+    let peer = |stream: Stream<'_>| Some(text(socket::peer_addr(&stream.fd()).ok()?));
+    Stream::of(end).and_then(peer)
+}
+
+fn path(file: &crate::fs::File) -> String {
+    text(file.path().display())
+}
+
+fn text(value: impl Display) -> String {
+    value.to_string()
+}
+
+/// Resets the connection if the end is one of TCP, so that the peer does not take what it has for the whole.
+pub(super) fn reset<T: 'static>(end: &T) {
+    if let Some(stream) = Stream::of(end) {
+        socket::reset_tcp(stream.fd());
+    }
+}

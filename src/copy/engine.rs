@@ -1,0 +1,316 @@
+//! One direction of a copy: what is done next, and what is kept while it waits.
+//!
+//! ```text
+//!  source ──▶ pump: leases ─────────────▶ target      every byte that has left the source
+//!         ──▶ pipe ─────────────────────▶             and has not reached the target is
+//!         ──▶ job on the blocking pool ─▶             in one of these three
+//! ```
+//!
+//! Invariants:
+//! 1. Bytes are in one of the three at a time, so that they stay in order: a way is changed when nothing is in hand.
+//! 2. Whatever is in hand is in the engine, not in a future: dropping a future loses none of it.
+//! 3. An engine that waits for its source holds neither memory nor pipe.
+//! 4. When a poll returns, the positions of files are where the bytes are.
+
+mod moves;
+mod side;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, Sleep, sleep};
+
+use self::side::Side;
+use super::ends::{self, Handle, Open, Stream, is_known};
+use super::error::{Error, Step};
+use super::jobs::{self, Between, Done};
+use super::pipes::Pipe;
+use super::plan::{Facts, Kind, Path, plan};
+use super::pump::Pump;
+use super::tally::{Report, Tally};
+use crate::flow::pace::Pace;
+use crate::kernel::caps::Capabilities;
+use crate::turn::job::Job;
+
+/// Bytes after which other tasks get a chance to run.
+const BURST: u64 = 2 << 20;
+/// Told how many bytes the target has taken, and how many it will, if that is known.
+pub(super) type OnProgress = Box<dyn FnMut(u64, Option<u64>) + Send>;
+
+#[derive(Default)]
+pub(super) struct Engine {
+    /// Most bytes that are taken from the source.
+    limit: Option<u64>,
+    pace: Option<Pace>,
+    on_progress: Option<OnProgress>,
+    since: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// Bytes that have left the source.
+    taken: u64,
+    /// How many there are, if the source is a file.
+    total: Option<u64>,
+    /// The source has no more to give, or no more is wanted.
+    ended: bool,
+    done: bool,
+    pump: Pump,
+    pipe: Option<Pipe>,
+    job: Option<Job<Done>>,
+    from: Side,
+    to: Side,
+    /// The ends may be others than before.
+    renewed: bool,
+    /// The source is in the page cache up to here.
+    warm: u64,
+    /// Something was written since the target was flushed.
+    unflushed: bool,
+    burst: u64,
+    tally: Tally,
+}
+
+/// What failed, and at which end.
+struct Failure {
+    step: Step,
+    at_source: bool,
+    error: io::Error,
+}
+
+fn at_source(step: Step) -> impl FnOnce(io::Error) -> Failure {
+    move |error| Failure { step, at_source: true, error }
+}
+
+fn at_target(step: Step) -> impl FnOnce(io::Error) -> Failure {
+    move |error| Failure { step, at_source: false, error }
+}
+
+type Polled = Poll<Result<(), Failure>>;
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("report", &self.report())
+            .field("pending", &self.pending())
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    pub(super) fn new(limit: Option<u64>, pace: Option<Pace>, on_progress: Option<OnProgress>) -> Self {
+        let mut engine = Self { limit, pace, on_progress, ..Self::default() };
+        let caps = Capabilities::get();
+        for (path, support) in [
+            (Path::Splice, caps.splice()),
+            (Path::Sendfile, caps.sendfile()),
+            (Path::CopyFileRange, caps.copy_file_range()),
+        ] {
+            if !support.is_yes() {
+                engine.tally.without = engine.tally.without.with(path);
+            }
+        }
+        engine
+    }
+
+    pub(super) fn report(&self) -> Report {
+        self.tally.report()
+    }
+
+    /// Bytes that have left the source and not reached the target. What a job does counts when it has ended.
+    pub(super) fn pending(&self) -> u64 {
+        self.taken - self.tally.bytes()
+    }
+
+    /// The ends may be others from now on.
+    pub(super) fn renew(&mut self) {
+        self.renewed = true;
+    }
+
+    /// Copies on. Once it has ended, it says so again.
+    pub(super) fn poll<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Poll<Result<(), Error>>
+    where
+        S: AsyncRead + Unpin + 'static,
+        D: AsyncWrite + Unpin + 'static,
+    {
+        if self.done {
+            return Poll::Ready(Ok(()));
+        }
+        let polled = self.advance(cx, src, dst);
+        self.pipe.take_if(|pipe| pipe.pending() == 0);
+        let result = match (polled, self.tell(src, dst)) {
+            (Poll::Pending, Ok(())) => return Poll::Pending,
+            (Poll::Ready(Err(failure)), _) | (_, Err(failure)) => Err(failure),
+            (Poll::Ready(Ok(())), Ok(())) => Ok(()),
+        };
+        self.done = result.is_ok();
+        Poll::Ready(result.map_err(|failure| {
+            let end = if failure.at_source { ends::name(src) } else { ends::name(dst) };
+            Error::new(failure.step, end, self.report(), failure.error)
+        }))
+    }
+
+    fn advance<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Polled
+    where
+        S: AsyncRead + Unpin + 'static,
+        D: AsyncWrite + Unpin + 'static,
+    {
+        loop {
+            if self.burst >= BURST {
+                self.burst = 0;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let step = self.poll_step(cx, src, dst);
+            self.tally.waits += u64::from(step.is_pending());
+            ready!(step)?;
+            if self.ended && self.pending() == 0 {
+                ready!(Pin::new(&mut *dst).poll_flush(cx)).map_err(at_target(Step::Flush))?;
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Does the next thing. An end that is asked for more than it has now wakes the task when that has changed.
+    fn poll_step<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Polled
+    where
+        S: AsyncRead + Unpin + 'static,
+        D: AsyncWrite + Unpin + 'static,
+    {
+        if let Some(job) = &mut self.job {
+            let done = ready!(Pin::new(job).poll(cx));
+            self.job = None;
+            self.apply(done.map_err(at_target(Step::Start))?)?;
+            self.tell(src, dst)?;
+            return Poll::Ready(Ok(()));
+        }
+        if std::mem::take(&mut self.renewed) {
+            (self.from, self.to, self.warm) = (Side::default(), Side::default(), 0);
+        }
+        if self.pump.pending() == 0 && self.pipe.as_ref().is_some_and(|pipe| pipe.pending() > 0) {
+            return self.poll_empty(cx, dst);
+        }
+        let room = self.poll_room(cx);
+        self.ended |= room == Poll::Ready(0);
+        // What was read goes out before another way is taken, and while nothing more is to come.
+        let in_hand = self.pump.pending() > 0;
+        if self.ended || room.is_pending() || (in_hand && self.changes(src, dst)) {
+            return if self.ended && self.pending() == 0 {
+                Poll::Ready(Ok(()))
+            } else {
+                self.poll_pump(cx, src, dst, 0)
+            };
+        }
+        let room = ready!(room);
+        ready!(self.poll_ends(cx, src, dst))?;
+        let mut facts = self.facts();
+        if plan(&facts) == Path::Splice && !self.finds_pipe() {
+            facts.without = facts.without.with(Path::Splice);
+        }
+        if let (Some(from), Some(to)) = (self.from.file(), self.to.file()) {
+            let (from, to) = ((Arc::clone(&from.file), from.position), (Arc::clone(&to.file), to.position));
+            let between = Between { from, to, len: room.min(jobs::STEP), facts };
+            return Poll::Ready(self.start(move || between.run()));
+        }
+        match plan(&facts) {
+            Path::Sendfile => self.poll_sendfile(cx, dst, room),
+            Path::Splice => self.poll_fill(cx, src, room),
+            _ => {
+                // The ends go on by themselves, from where the copy is.
+                self.tell(src, dst)?;
+                if let Side::File(_) = self.from {
+                    self.from = Side::Plain(Kind::Other);
+                }
+                if let Side::File(_) = self.to {
+                    self.to = Side::default();
+                }
+                self.poll_pump(cx, src, dst, room)
+            }
+        }
+    }
+
+    /// Whether what is pumped now is to be spliced next.
+    fn changes<S: 'static, D: 'static>(&mut self, src: &S, dst: &D) -> bool {
+        self.pump.is_flooded() && Stream::source_of(src).is_some() && is_known(dst) && self.finds_pipe()
+    }
+
+    /// How many bytes may be taken now. None: that was all.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<u64> {
+        let left = self.limit.map_or(u64::MAX, |limit| limit - self.taken);
+        let Some(pace) = self.pace.as_mut().filter(|_| left > 0 && !self.ended) else { return Poll::Ready(left) };
+        let since = *self.since.get_or_insert_with(Instant::now);
+        loop {
+            match pace.grant(since.elapsed()) {
+                Ok(granted) => return Poll::Ready(left.min(granted)),
+                Err(wait) => {
+                    let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep(wait)));
+                    sleep.as_mut().reset(Instant::now() + wait);
+                    ready!(sleep.as_mut().poll(cx));
+                }
+            }
+        }
+    }
+
+    /// Finds out about the ends what the next plan has to know.
+    fn poll_ends<S: 'static, D: 'static>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Polled {
+        if !is_known(dst) {
+            (self.from, self.to) = (Side::Plain(Kind::Other), Side::Plain(Kind::Other));
+            return Poll::Ready(Ok(()));
+        }
+        let from = self.from.poll_open(cx, src, false);
+        // To know its position, a file has to be flushed: that waits until its position matters.
+        let wants_target = Stream::of(dst).is_some() || Handle::of(src).is_some() || self.pump.is_flooded();
+        let to = if wants_target { self.to.poll_open(cx, dst, true) } else { Poll::Ready(Ok(())) };
+        ready!(from).map_err(|(step, e)| at_source(step)(e))?;
+        ready!(to).map_err(|(step, e)| at_target(step)(e))?;
+        if let Some(from) = self.from.file().filter(|from| self.total.is_none() && from.len > 0) {
+            let total = self.taken + from.left();
+            self.total = Some(self.limit.map_or(total, |limit| limit.min(total)));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn facts(&self) -> Facts {
+        let (from, to) = (self.from.file(), self.to.file());
+        let starts = |side: Option<&Open>| side.is_some_and(|open| open.position == 0);
+        let is_free = self.limit.is_none() && self.pace.is_none();
+        Facts {
+            from: self.from.kind(),
+            to: self.to.kind(),
+            // Only the kernel knows whether it has become longer.
+            left: from.filter(|from| from.len > 0).map_or(0, |from| from.left().max(1)),
+            whole: is_free && starts(from) && starts(to) && to.is_some_and(|to| to.len == 0),
+            flood: self.pump.is_flooded(),
+            without: self.tally.without,
+        }
+    }
+
+    fn start(&mut self, work: impl FnOnce() -> Done + Send + 'static) -> Result<(), Failure> {
+        self.job = Some(Job::start(|| Ok(work())).map_err(at_target(Step::Start))?);
+        Ok(())
+    }
+
+    /// So many bytes have left the source.
+    fn take(&mut self, n: u64) {
+        self.taken += n;
+        if let Some(pace) = &mut self.pace {
+            pace.spend(n);
+        }
+    }
+
+    /// So many bytes have reached the target.
+    fn give(&mut self, path: Path, n: u64) {
+        self.burst += n;
+        self.tally.moved(path, n);
+        if let Some(tell) = &mut self.on_progress {
+            tell(self.tally.bytes(), self.total);
+        }
+    }
+
+    fn tell<S: 'static, D: 'static>(&mut self, src: &mut S, dst: &mut D) -> Result<(), Failure> {
+        self.from.tell(src).map_err(at_source(Step::Open))?;
+        self.to.tell(dst).map_err(at_target(Step::Open))
+    }
+}

@@ -1,0 +1,175 @@
+//! What went wrong with a copy: the step, whose fault it is, how far the copy is.
+
+use std::fmt;
+use std::io;
+
+use super::Report;
+
+/// What failed in a copy: the step, the path or peer if it is known, and how far the copy was.
+///
+/// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error and keeps the
+/// number of the error and the reports.
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    step: Step,
+    end: Option<String>,
+    direction: Option<Direction>,
+    report: Report,
+    other: Option<Report>,
+    source: io::Error,
+}
+
+/// What was being done when it failed. Displayed as a verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Step {
+    /// Finding out where in a file the copy starts, and ending what was under way there.
+    Open,
+    /// Taking bytes from the source.
+    Read,
+    /// Giving bytes to the target.
+    Write,
+    /// Moving bytes from one file to another, which does not tell which of them failed.
+    Move,
+    /// Flushing the target.
+    Flush,
+    /// Ending the target, after the end of the source was met.
+    Shutdown,
+    /// Handing work to the runtime. There is none, or it shuts down.
+    Start,
+}
+
+/// One of the two ways of [`copy_bidirectional`](super::copy_bidirectional).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Direction {
+    /// From the first argument to the second.
+    AToB,
+    /// From the second argument to the first.
+    BToA,
+}
+
+impl Error {
+    pub(super) fn new(step: Step, end: Option<String>, report: Report, source: io::Error) -> Self {
+        Self(Box::new(Inner { step, end, direction: None, report, other: None, source }))
+    }
+
+    pub(super) fn in_direction(mut self, direction: Direction, other: Report) -> Self {
+        self.0.direction = Some(direction);
+        self.0.other = Some(other);
+        self
+    }
+
+    /// What was being done.
+    pub fn step(&self) -> Step {
+        self.0.step
+    }
+
+    /// The path of the file or the address of the peer that failed, if it is known.
+    pub fn end(&self) -> Option<&str> {
+        self.0.end.as_deref()
+    }
+
+    /// Which of two directions failed; `None` for a copy that has one.
+    pub fn direction(&self) -> Option<Direction> {
+        self.0.direction
+    }
+
+    /// What the direction that failed had done by then. Bytes that were read and not written are not counted.
+    pub fn report(&self) -> Report {
+        self.0.report
+    }
+
+    /// What the other direction had done by then; `None` for a copy that has one.
+    pub fn other_report(&self) -> Option<Report> {
+        self.0.other
+    }
+
+    /// The kind of the error beneath.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.0.source.kind()
+    }
+
+    /// The number of the error, if the kernel gave one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.0.source.raw_os_error()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { step, end, direction, report, source, .. } = &*self.0;
+        write!(f, "copy")?;
+        if let Some(direction) = direction {
+            write!(f, " {direction}")?;
+        }
+        write!(f, ": {step}")?;
+        if let Some(end) = end {
+            write!(f, " {end}")?;
+        }
+        write!(f, ": {source}; after {} bytes", report.bytes)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0.source)
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "find the position of",
+            Self::Read => "read from",
+            Self::Write => "write to",
+            Self::Move => "move bytes to",
+            Self::Flush => "flush",
+            Self::Shutdown => "shut down",
+            Self::Start => "start the work",
+        })
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AToB => "from a to b",
+            Self::BToA => "from b to a",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn everything_survives_the_question_mark() {
+        let so_far = |bytes| Report { bytes, ..Report::default() };
+        let reset = io::Error::from_raw_os_error(104);
+        let error = Error::new(Step::Read, Some("127.0.0.1:9".into()), so_far(7), reset);
+        assert_eq!(
+            error.to_string(),
+            "copy: read from 127.0.0.1:9: Connection reset by peer (os error 104); after 7 bytes"
+        );
+        let error = io::Error::from(error.in_direction(Direction::BToA, so_far(9)));
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        assert!(error.to_string().starts_with("copy from b to a: read from 127.0.0.1:9: "), "{error}");
+        let inner = error.get_ref().unwrap().downcast_ref::<Error>().unwrap();
+        assert_eq!((inner.step(), inner.raw_os_error(), inner.end()), (Step::Read, Some(104), Some("127.0.0.1:9")));
+        assert_eq!((inner.direction(), inner.report().bytes), (Some(Direction::BToA), 7));
+        assert_eq!(inner.other_report().unwrap().bytes, 9);
+        assert_eq!(inner.source().unwrap().to_string(), "Connection reset by peer (os error 104)");
+    }
+}

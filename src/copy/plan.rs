@@ -1,0 +1,183 @@
+//! Which way bytes go next, from what is known about both sides. Pure: a table.
+//!
+//! | from \ to | file | pipe | socket | other |
+//! |---|---|---|---|---|
+//! | file | clone the whole, else `copy_file_range`, else pump | `sendfile` | `sendfile`; `splice` if much is left | pump |
+//! | pipe, socket: few bytes at a time | pump | pump | pump | pump |
+//! | pipe, socket: many | `splice` | `splice` | `splice` | pump |
+//! | other | pump | pump | pump | pump |
+//!
+//! A way that was refused leaves its place to the next; reading and writing is never refused.
+
+use std::fmt;
+
+/// How bytes get from one side to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Path {
+    /// The file system shares the blocks between both files,
+    /// [ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html): btrfs, xfs, and others.
+    Clone,
+    /// The kernel copies from one file to the other,
+    /// [copy_file_range(2)](https://man7.org/linux/man-pages/man2/copy_file_range.2.html).
+    CopyFileRange,
+    /// The kernel sends pages of the file, [sendfile(2)](https://man7.org/linux/man-pages/man2/sendfile.2.html).
+    Sendfile,
+    /// The kernel moves pages through a pipe, [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html).
+    Splice,
+    /// They are read into memory of this process and written from there.
+    Pump,
+}
+
+impl Path {
+    pub(super) const ALL: [Self; 5] = [Self::Clone, Self::CopyFileRange, Self::Sendfile, Self::Splice, Self::Pump];
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Clone => "clone",
+            Self::CopyFileRange => "copy_file_range",
+            Self::Sendfile => "sendfile",
+            Self::Splice => "splice",
+            Self::Pump => "read and write",
+        })
+    }
+}
+
+/// A set of ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Paths(u8);
+
+impl Paths {
+    pub(super) fn with(self, path: Path) -> Self {
+        Self(self.0 | 1 << path as u8)
+    }
+
+    pub(super) fn has(self, path: Path) -> bool {
+        self.0 & 1 << path as u8 != 0
+    }
+}
+
+/// What a side is to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A regular file, read and written at positions.
+    File,
+    Pipe,
+    Socket,
+    /// Only known to its own code, such as a TLS stream; or a file that is no regular one, or that is appended to.
+    Other,
+}
+
+/// Bytes left of a file from which on a pipe of our own is better than the one `sendfile` uses, which holds 64 KiB.
+const SPLICE_MIN: u64 = 256 << 10;
+
+/// What is known about a copy at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    pub(super) from: Kind,
+    pub(super) to: Kind,
+    /// Bytes left of a file that is copied from, as far as its length is known: 0 is also what files of `/proc` say.
+    pub(super) left: u64,
+    /// All of a file is wanted, as fast as possible, in an empty one.
+    pub(super) whole: bool,
+    /// The last read from a pipe or socket filled all of its buffer.
+    pub(super) flood: bool,
+    /// Ways that cannot be taken.
+    pub(super) without: Paths,
+}
+
+/// The best way to move the next bytes.
+pub(super) fn plan(facts: &Facts) -> Path {
+    let first = |ways: &[Path]| ways.iter().copied().find(|&way| !facts.without.has(way)).unwrap_or(Path::Pump);
+    match (facts.from, facts.to) {
+        (Kind::Other, _) | (_, Kind::Other) => Path::Pump,
+        (Kind::File, _) if facts.left == 0 => Path::Pump,
+        (Kind::File, Kind::File) if facts.whole => first(&[Path::Clone, Path::CopyFileRange]),
+        (Kind::File, Kind::File) => first(&[Path::CopyFileRange]),
+        (Kind::File, Kind::Socket) if facts.left >= SPLICE_MIN => first(&[Path::Splice, Path::Sendfile]),
+        (Kind::File, Kind::Pipe | Kind::Socket) => first(&[Path::Sendfile, Path::Splice]),
+        (Kind::Pipe | Kind::Socket, _) if facts.flood => first(&[Path::Splice]),
+        (Kind::Pipe | Kind::Socket, _) => Path::Pump,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Kind::{File, Other, Pipe, Socket};
+
+    const KINDS: [Kind; 4] = [File, Pipe, Socket, Other];
+    const BOTH: [bool; 2] = [false, true];
+
+    /// All that can be known.
+    fn all() -> impl Iterator<Item = Facts> {
+        let lefts = [0, 1, SPLICE_MIN - 1, SPLICE_MIN, u64::MAX];
+        let pairs = KINDS.into_iter().flat_map(|from| KINDS.map(|to| (from, to)));
+        let more = move |(from, to)| {
+            let some = lefts.into_iter().flat_map(|left| BOTH.map(|whole| (left, whole)));
+            let some = some.flat_map(|(left, whole)| BOTH.map(|flood| (left, whole, flood)));
+            some.flat_map(move |(left, whole, flood)| {
+                (0..32).map(move |set| Facts { from, to, left, whole, flood, without: Paths(set) })
+            })
+        };
+        pairs.flat_map(more)
+    }
+
+    #[test]
+    fn every_row_of_the_table_with_nothing_refused() {
+        for facts in all().filter(|facts| facts.without == Paths::default()) {
+            let expected = match (facts.from, facts.to, facts.left, facts.whole, facts.flood) {
+                (File, File, 1.., true, _) => Path::Clone,
+                (File, File, 1.., false, _) => Path::CopyFileRange,
+                (File, Pipe, 1.., ..) => Path::Sendfile,
+                (File, Socket, 1..SPLICE_MIN, ..) => Path::Sendfile,
+                (File, Socket, SPLICE_MIN.., ..) => Path::Splice,
+                (Pipe | Socket, File | Pipe | Socket, _, _, true) => Path::Splice,
+                _ => Path::Pump,
+            };
+            assert_eq!(plan(&facts), expected, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_refused_is_not_taken_and_there_is_always_a_way() {
+        for facts in all() {
+            let way = plan(&facts);
+            assert!(way == Path::Pump || !facts.without.has(way), "{facts:?}: {way}");
+        }
+    }
+
+    #[test]
+    fn refusals_lead_down_the_row_step_by_step() {
+        for facts in all().filter(|facts| facts.without == Paths::default()) {
+            let (mut facts, mut ways) = (facts, Vec::new());
+            loop {
+                let way = plan(&facts);
+                ways.push(way);
+                if way == Path::Pump {
+                    break;
+                }
+                facts.without = facts.without.with(way);
+            }
+            let expected: &[Path] = match (ways[0], facts.to) {
+                (Path::Clone, _) => &[Path::Clone, Path::CopyFileRange, Path::Pump],
+                (Path::Sendfile, _) => &[Path::Sendfile, Path::Splice, Path::Pump],
+                (Path::Splice, Socket) if facts.from == File => &[Path::Splice, Path::Sendfile, Path::Pump],
+                (Path::CopyFileRange, _) => &[Path::CopyFileRange, Path::Pump],
+                (Path::Splice, _) => &[Path::Splice, Path::Pump],
+                (Path::Pump, _) => &[Path::Pump],
+            };
+            assert_eq!(ways, expected, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn a_set_has_what_was_put_in() {
+        for path in Path::ALL {
+            let only = Paths::default().with(path);
+            assert!(Path::ALL.iter().all(|&other| only.has(other) == (other == path)), "{path}");
+        }
+    }
+}
