@@ -87,14 +87,10 @@ mod kernel;
 pub mod net;
 pub mod observe;
 mod ring;
+pub mod runtime;
 pub mod testing;
 mod turn;
 pub mod vectored;
-
-/// How a runtime drives its files: by io_uring or by the blocking pool, asked for and reported.
-pub mod runtime {
-    pub use crate::turn::{DriverBuilder, DriverInfo, Io, RuntimeBuilderExt, driver_info};
-}
 
 /// Several operations on files as one piece of work.
 pub mod chain {

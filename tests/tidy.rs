@@ -17,7 +17,7 @@ const FLOORS: &[&[&str]] = &[
     &["buf"],
     &["ring"],
     &["turn"],
-    &["vectored", "fs", "net"],
+    &["vectored", "fs", "net", "runtime"],
     &["copy"],
     &["http"],
 ];

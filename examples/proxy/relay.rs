@@ -5,13 +5,12 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use millstream::copy::copy_bidirectional;
 use millstream::net::{Accept, Connector, UnixStream};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::reverse::report;
-
-pub(crate) use tokio::io::copy_bidirectional;
 
 /// Where the bytes go.
 #[derive(Clone, Debug)]
@@ -62,13 +61,11 @@ pub(crate) async fn relay<L: Accept<Stream: AsFd>>(
 
 async fn join<A, B>(mut client: A, mut upstream: B)
 where
-    A: AsyncRead + AsyncWrite + AsFd + Unpin,
-    B: AsyncRead + AsyncWrite + AsFd + Unpin,
+    A: AsyncRead + AsyncWrite + Unpin + 'static,
+    B: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     if let Err(e) = copy_bidirectional(&mut client, &mut upstream).await {
         report(&e);
-        reset_when_dropped(&client);
-        reset_when_dropped(&upstream);
     }
 }
 

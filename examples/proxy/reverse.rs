@@ -23,10 +23,10 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::Connect;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use millstream::copy::copy_bidirectional;
 use tower::Service;
 
 use super::fields;
-use super::relay::copy_bidirectional;
 use super::watched::Watched;
 
 /// What the upstream has sent, or a text of our own.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  caps      what this machine can do, tried once, with the reason for every "no"
+//!  cpu       the CPUs that threads run on
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
 //!  file      making, writing, naming and syncing files: what waits for a disk
 //!  path      calls on paths, which may wait for the disk
@@ -18,6 +19,7 @@
 
 pub(crate) mod call;
 pub(crate) mod caps;
+pub(crate) mod cpu;
 pub(crate) mod file;
 pub(crate) mod map;
 pub(crate) mod path;

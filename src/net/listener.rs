@@ -11,7 +11,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::profile::Profile;
-use super::stream::Stream;
+use super::stream::{Stream, Unread};
 use crate::kernel::caps::{Capabilities, Support};
 use crate::kernel::socket;
 use crate::observe::counters::{Counter, count};
@@ -28,6 +28,7 @@ pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
         + hyper::rt::Write
         + tokio::io::AsyncRead
         + tokio::io::AsyncWrite
+        + Unread
         + Unpin
         + Send
         + 'static;

@@ -22,6 +22,14 @@ pub(super) struct Stream {
     pub(super) egress: Arc<Egress>,
     /// Present if the kernel receives by itself.
     ingress: Option<Arc<Ingress>>,
+    /// Received, and given back by whoever has looked at it.
+    unread: Vec<u8>,
+}
+
+/// A stream that takes back what was read from it.
+pub trait Unread {
+    /// Has the next reads begin with `bytes`, of which nothing else may be given back.
+    fn unread(&mut self, bytes: &[u8]);
 }
 
 impl Stream {
@@ -31,23 +39,39 @@ impl Stream {
         profile.receive = profile.receive.on(&turn);
         let egress = Egress::new(socket, Arc::clone(&turn), profile)?;
         let ingress = (profile.receive == Receive::Multishot).then(|| Ingress::new(Arc::clone(&egress), turn));
-        Ok(Self { egress, ingress })
+        Ok(Self { egress, ingress, unread: Vec::new() })
     }
 
     /// Receives into `buf`, once; nothing received is the end of the stream. The one way in.
-    pub(super) fn poll_receive(&self, cx: &mut Context<'_>, buf: &mut impl Room) -> Poll<io::Result<()>> {
+    pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>, buf: &mut impl Room) -> Poll<io::Result<()>> {
+        let again = self.unread.len().min(buf.room());
+        if again > 0 {
+            buf.put(&self.unread[..again]);
+            self.unread.drain(..again);
+            if self.unread.is_empty() {
+                // It is done with for most streams for good.
+                self.unread = Vec::new();
+            }
+        }
         if buf.room() == 0 {
             return Poll::Ready(Ok(()));
         }
-        match &self.ingress {
+        let new = match &self.ingress {
             Some(ingress) => ingress.poll_receive(cx, buf),
             None => poll_plain(&self.egress, cx, buf.room(), |fd| buf.receive(fd)),
-        }
+        };
+        // What has come since comes along.
+        if again > 0 && new.is_pending() { Poll::Ready(Ok(())) } else { new }
     }
 
-    /// Whether the kernel receives by itself, so that nobody else may.
+    pub(super) fn unread(&mut self, bytes: &[u8]) {
+        debug_assert!(self.unread.is_empty(), "internal: given back twice");
+        self.unread = bytes.to_vec();
+    }
+
+    /// Whether the kernel receives by itself, or something was given back, so that nobody else may receive.
     pub(super) fn receives_ahead(&self) -> bool {
-        self.ingress.is_some()
+        self.ingress.is_some() || !self.unread.is_empty()
     }
 }
 
@@ -216,9 +240,15 @@ macro_rules! stream {
             }
         }
 
+        impl $crate::net::stream::Unread for $name {
+            fn unread(&mut self, bytes: &[u8]) {
+                self.stream.unread(bytes);
+            }
+        }
+
         impl tokio::io::AsyncRead for $name {
             fn poll_read(
-                self: std::pin::Pin<&mut Self>,
+                mut self: std::pin::Pin<&mut Self>,
                 cx: &mut std::task::Context<'_>,
                 buf: &mut tokio::io::ReadBuf<'_>,
             ) -> std::task::Poll<std::io::Result<()>> {
@@ -228,7 +258,7 @@ macro_rules! stream {
 
         impl hyper::rt::Read for $name {
             fn poll_read(
-                self: std::pin::Pin<&mut Self>,
+                mut self: std::pin::Pin<&mut Self>,
                 cx: &mut std::task::Context<'_>,
                 mut buf: hyper::rt::ReadBufCursor<'_>,
             ) -> std::task::Poll<std::io::Result<()>> {

@@ -25,8 +25,8 @@ pub struct TcpListener {
 /// Options of a [`TcpListener`], from [`TcpListener::builder`].
 #[derive(Clone, Debug)]
 pub struct TcpListenerBuilder {
-    backlog: u32,
-    reuse_port: bool,
+    pub(super) backlog: u32,
+    pub(super) reuse_port: bool,
     send_timeout: Option<Duration>,
     profile: Profile,
 }

@@ -171,6 +171,12 @@ mod tests {
     }
 
     #[test]
+    fn shards_share_no_cache_line() {
+        assert_eq!((align_of::<Shard>(), size_of::<Shard>() % 128), (128, 0));
+        assert!(std::ptr::from_ref(&COUNTS[1]).addr() - std::ptr::from_ref(&COUNTS[0]).addr() >= 128);
+    }
+
+    #[test]
     fn the_report_names_every_counter() {
         let report = Snapshot::default().to_string();
         assert_eq!(report.lines().count(), NAMES.len());

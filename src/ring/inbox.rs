@@ -23,6 +23,7 @@ use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
 use rustix::io::Errno;
 
+use super::closing::leak;
 use super::driver::Driver;
 use super::key::Key;
 use super::port::Port;
@@ -235,8 +236,7 @@ impl Inbox {
             return;
         }
         self.armed = 0;
-        count(Counter::RingLeaks, 1);
-        std::mem::forget(self.provided.clone());
+        leak(self.provided.clone());
         for index in 0..self.places.len() as u32 {
             let key = Key::new(index, self.places[index as usize].0);
             if self.is_armed(key)

@@ -19,6 +19,7 @@ use io_uring::opcode;
 use io_uring::squeue::Entry;
 use rustix::io::Errno;
 
+use super::closing::leak;
 use super::driver::{Driver, Ring};
 use super::key::{About, Key};
 use super::op::{Files, Target};
@@ -117,8 +118,7 @@ impl Sends {
     /// Gives up what is kept: the kernel may still read it.
     pub(super) fn lose(&mut self) {
         for (_, kept) in self.kept.drain() {
-            count(Counter::RingLeaks, 1);
-            mem::forget(kept);
+            leak(kept);
         }
     }
 }
@@ -253,11 +253,9 @@ impl Driver {
     fn lose_sends(&self, outbox: &mut Outbox) {
         let never = Err(Errno::CANCELED.raw_os_error());
         for parcel in outbox.parcels.iter_mut().filter(|parcel| parcel.result == never && parcel.offered > 0) {
-            count(Counter::RingLeaks, 1);
-            mem::forget(mem::take(&mut parcel.queue));
+            leak(mem::take(&mut parcel.queue));
             parcel.result = Err(Errno::IO.raw_os_error());
         }
-        mem::forget(mem::take(&mut outbox.pieces));
-        mem::forget(mem::take(&mut outbox.headers));
+        leak((mem::take(&mut outbox.pieces), mem::take(&mut outbox.headers)));
     }
 }

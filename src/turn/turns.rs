@@ -273,6 +273,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn shards_share_no_cache_line() {
+        assert_eq!((align_of::<Shard>(), size_of::<Shard>() % 128), (128, 0));
+    }
+
+    #[test]
     fn each_runtime_has_a_turn_of_its_own() {
         let one = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().unwrap();
         let two = tokio::runtime::Builder::new_current_thread().build().unwrap();
