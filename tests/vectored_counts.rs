@@ -67,6 +67,20 @@ fn pieces_are_kept_or_copied_as_they_are_long_and_written_once() {
 }
 
 #[test]
+fn heads_between_long_pieces_take_little_memory() {
+    let ((), counted) = counted(|| async {
+        let mut writer = Writer::builder(Fake::default()).limit(64 << 20).build();
+        for _ in 0..3000 {
+            writer.write_all(b"9 bytes, ").await.unwrap();
+            writer.send(noise(600).into()).await.unwrap();
+        }
+        writer.flush().await.unwrap();
+    });
+    // Chunks of 16 KiB would be gone after 2048 of them.
+    assert_eq!((counted.pool_hits, counted.pool_misses, counted.inner_writes), (3000, 0, 6), "{counted}");
+}
+
+#[test]
 fn pool_memory_is_kept_and_not_copied() {
     let ((), counted) = counted(|| async {
         let fake = Fake::new([Act::Yield]);

@@ -123,14 +123,14 @@ impl FlusherTask {
 
     /// Sorts what was taken into what is due at once and what may wait. Returns whether any of it is due.
     fn sort(&mut self) -> bool {
-        let before = self.due.len();
+        if self.taken.is_empty() {
+            return false;
+        }
+        let (before, since) = (self.due.len(), Instant::now());
         for (stream, limit) in self.taken.drain(..) {
             match limit {
                 Duration::ZERO => self.due.push_back(stream),
-                _ => {
-                    let (seen, since) = (stream.writes(), Instant::now());
-                    self.waiting.push(Dirty { stream, limit, seen, quiet: 0, since });
-                }
+                _ => self.waiting.push(Dirty { seen: stream.writes(), quiet: 0, stream, limit, since }),
             }
         }
         self.due.len() > before

@@ -152,7 +152,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.shared.with(|state| state.outlet.is_flat())
     }
 
-    /// Looks at the inner writer.
+    /// Looks at the inner writer. `look` must not use this writer, which waits for it.
     pub fn with_inner<T>(&self, look: impl FnOnce(&W) -> T) -> T {
         self.shared.with(|state| look(&state.outlet.inner))
     }
@@ -184,7 +184,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     ///
     /// That which ended the writer; `bytes` were not taken then.
     pub fn push(&mut self, bytes: Bytes) -> io::Result<()> {
-        self.take(|outlet| outlet.push_bytes(bytes))
+        self.shared.with(|state| self.take(state, |outlet| outlet.push_bytes(bytes)))
     }
 
     /// Waits for room, then takes `bytes`, without a copy if they are 512 or more.
@@ -193,8 +193,14 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     ///
     /// That which ended the writer; `bytes` were not taken then.
     pub async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
-        poll_fn(|cx| self.poll_ready(cx)).await?;
-        self.push(bytes)
+        let mut bytes = Some(bytes);
+        poll_fn(|cx| {
+            self.shared.with(|state| {
+                ready!(Self::poll_room(&self.shared, state, cx))?;
+                Poll::Ready(self.take(state, |outlet| outlet.push_bytes(bytes.take().unwrap_or_default())))
+            })
+        })
+        .await
     }
 
     /// Waits until the inner writer has taken everything and was flushed.
@@ -206,19 +212,15 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         poll_fn(|cx| self.shared.with(|state| self.shared.poll(state, Some(cx), Outlet::poll_drain))).await
     }
 
-    fn take(&self, push: impl FnOnce(&mut Outlet<W>) -> io::Result<()>) -> io::Result<()> {
-        self.shared.with(|state| {
-            state.outlet.check()?;
-            push(&mut state.outlet)?;
-            self.shared.note_write();
-            if state.outlet.queued() >= self.flush_at
-                && let Poll::Ready(done) = self.shared.poll(state, None, Outlet::poll_drain)
-            {
-                // They were taken: an error is told by the next call.
-                drop(done);
-            }
-            Ok(())
-        })
+    fn take(&self, state: &mut State<W>, push: impl FnOnce(&mut Outlet<W>) -> io::Result<()>) -> io::Result<()> {
+        state.outlet.check()?;
+        push(&mut state.outlet)?;
+        self.shared.note_write();
+        if state.outlet.queued() >= self.flush_at {
+            // They were taken, whatever comes of it: an error is told by the next call.
+            let _told_later = self.shared.poll(state, None, Outlet::poll_drain);
+        }
+        Ok(())
     }
 }
 
@@ -228,24 +230,27 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Writer<W> {
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_ready(cx))?;
-        let mut taken = 0;
-        self.take(|outlet| {
-            for buf in bufs {
-                let piece = &buf[..buf.len().min(outlet.room())];
-                outlet.push(piece)?;
-                taken += piece.len();
-                if piece.len() < buf.len() {
-                    break;
+        self.shared.with(|state| {
+            ready!(Self::poll_room(&self.shared, state, cx))?;
+            let mut taken = 0;
+            let push = |outlet: &mut Outlet<W>| {
+                for buf in bufs {
+                    let piece = &buf[..buf.len().min(outlet.room())];
+                    outlet.push(piece)?;
+                    taken += piece.len();
+                    if piece.len() < buf.len() {
+                        break;
+                    }
                 }
-            }
-            Ok(())
-        })?;
-        Poll::Ready(Ok(taken))
+                Ok(())
+            };
+            self.take(state, push)?;
+            Poll::Ready(Ok(taken))
+        })
     }
 
     fn is_write_vectored(&self) -> bool {

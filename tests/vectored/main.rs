@@ -5,6 +5,7 @@ mod support;
 
 mod cancelled;
 mod fake;
+mod files;
 mod framed;
 mod order;
 mod reader;
