@@ -126,9 +126,10 @@ impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
         let came_by = response.version();
         fields::remove_hop_by_hop(response.headers_mut());
         fields::add_via(response.headers_mut(), came_by);
-        for (name, value) in stamps {
-            response.headers_mut().insert(name, value.clone());
+        for name in stamps.keys() {
+            response.headers_mut().remove(name);
         }
+        response.headers_mut().extend(stamps.clone());
         match (client_side, upstream_side, switched) {
             (Some(client), Some(upstream), Some(protocol)) => {
                 fields::set_upgrade(response.headers_mut(), protocol);
