@@ -110,14 +110,26 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    Serve { listener, service }
+    Serve { listener, service, greet: None }
 }
 
 /// A server that is ready to run: await it. Made by [`serve`].
 #[must_use = "a server does nothing unless awaited"]
-pub struct Serve<L, S> {
+pub struct Serve<L: Accept, S> {
     listener: L,
     service: S,
+    greet: Option<Greet<S, L::Addr>>,
+}
+
+type Greet<S, A> = Box<dyn Fn(&mut S, &A) + Send>;
+
+impl<L: Accept, S> Serve<L, S> {
+    /// Has `greet` tell each connection's clone of the service who has connected, for a proxy that names its clients or a
+    /// limit for each of them.
+    pub fn on_connection(mut self, greet: impl Fn(&mut S, &L::Addr) + Send + 'static) -> Self {
+        self.greet = Some(Box::new(greet));
+        self
+    }
 }
 
 /// A running server; see [`serve`] for how it ends.
@@ -138,13 +150,16 @@ where
     type IntoFuture = Serving;
 
     fn into_future(self) -> Serving {
-        let Self { listener, service } = self;
+        let Self { listener, service, greet } = self;
         let protocols = Arc::new(Protocols::limited());
         Serving(Box::pin(async move {
             loop {
-                let (stream, _) = listener.accept().await?;
+                let (stream, peer) = listener.accept().await?;
 
-                let (protocols, service) = (Arc::clone(&protocols), service.clone());
+                let (protocols, mut service) = (Arc::clone(&protocols), service.clone());
+                if let Some(greet) = &greet {
+                    greet(&mut service, &peer);
+                }
                 tokio::spawn(async move {
                     // The one place that learns how a connection ended.
                     if let Err(error) = connection(&protocols, stream, service).await {
@@ -164,7 +179,7 @@ impl Future for Serving {
     }
 }
 
-impl<L: fmt::Debug, S> fmt::Debug for Serve<L, S> {
+impl<L: Accept, S> fmt::Debug for Serve<L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Serve").field("listener", &self.listener).finish_non_exhaustive()
     }

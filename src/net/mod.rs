@@ -5,7 +5,8 @@
 //!                                                                       └─ queue ─▶ turn ───▶ kernel
 //! ```
 //!
-//! TCP and Unix sockets have the same stream under names of their own, and the same accept loop.
+//! TCP and Unix sockets have the same stream under names of their own, and the same accept loop. The other way round, a
+//! [`Connector`] makes such streams for an HTTP client.
 //!
 //! The peer that has just spoken waits for an answer: the first write after a read leaves at once, as it would from
 //! tokio's stream. Further writes gather while they keep coming, at most for the listener's gather limit, and leave in
