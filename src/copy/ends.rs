@@ -12,6 +12,7 @@ use tokio::io::{AsyncSeek, AsyncWrite, Interest};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::{tcp, unix};
 
+use super::error::Step;
 use super::plan::Kind;
 use crate::fs::{Reader, Status, Writer};
 use crate::kernel::{call, socket, transfer};
@@ -188,34 +189,36 @@ impl<'a> Handle<'a> {
         cx: &mut Context<'_>,
         at: &mut Settling,
         writes: bool,
-    ) -> Poll<io::Result<Open>> {
+    ) -> Poll<Result<Open, (Step, io::Error)>> {
+        let open = |error| (Step::Open, error);
+        let flush = |error| (Step::Flush, error);
         let (file, position) = match self {
             Self::Tokio(file) => {
                 let mut file = Pin::new(&mut **file);
                 if let Settling::Flush = at {
-                    // Nothing is under way then, and errors of earlier writes are told.
-                    ready!(file.as_mut().poll_complete(cx))?;
-                    ready!(file.as_mut().poll_flush(cx))?;
+                    // Nothing is under way then, be it a write or not.
+                    ready!(file.as_mut().poll_flush(cx)).map_err(flush)?;
                     // Where it is counts what was read ahead, which is forgotten.
-                    file.as_mut().start_seek(SeekFrom::Current(0))?;
+                    file.as_mut().start_seek(SeekFrom::Current(0)).map_err(open)?;
                     *at = Settling::Seek;
                 }
-                let position = ready!(file.as_mut().poll_complete(cx))?;
+                let position = ready!(file.as_mut().poll_complete(cx)).map_err(open)?;
                 // A duplicate, because work on the blocking pool may outlive the handle.
-                (Arc::new(file.as_fd().try_clone_to_owned()?.into()), position)
+                let shared = file.as_fd().try_clone_to_owned().map_err(open)?;
+                (Arc::new(shared.into()), position)
             }
             Self::Reader(reader) => {
-                let position = ready!(Pin::new(&mut **reader).poll_complete(cx))?;
+                let position = ready!(Pin::new(&mut **reader).poll_complete(cx)).map_err(open)?;
                 (Arc::clone(reader.file().shared()), position)
             }
             Self::Writer(writer) => {
-                ready!(Pin::new(&mut **writer).poll_flush(cx))?;
-                let position = ready!(Pin::new(&mut **writer).poll_complete(cx))?;
+                ready!(Pin::new(&mut **writer).poll_flush(cx)).map_err(flush)?;
+                let position = ready!(Pin::new(&mut **writer).poll_complete(cx)).map_err(open)?;
                 (Arc::clone(writer.file().shared()), position)
             }
         };
         *at = Settling::default();
-        Poll::Ready(Open::new(file, position, writes))
+        Poll::Ready(Open::new(file, position, writes).map_err(open))
     }
 
     /// Puts the handle where the copy is.

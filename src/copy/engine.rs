@@ -12,10 +12,12 @@
 //! 3. An engine that waits for its source holds neither memory nor pipe.
 //! 4. When a poll returns, the positions of files are where the bytes are.
 
+mod moves;
+mod side;
+
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -23,23 +25,20 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::ends::{self, Handle, Open, Settling, Stream, is_known};
+use self::side::Side;
+use super::ends::{self, Handle, Open, Stream, is_known};
 use super::error::{Error, Step};
-use super::jobs::{self, Between, Done, is_refusal};
-use super::pipes::{self, Pipe};
+use super::jobs::{self, Between, Done};
+use super::pipes::Pipe;
 use super::plan::{Facts, Kind, Path, plan};
-use super::pump::{Pump, SMALL, Stroke};
+use super::pump::Pump;
 use super::tally::{Report, Tally};
 use crate::flow::pace::Pace;
-use crate::kernel::call;
 use crate::kernel::caps::Capabilities;
 use crate::turn::job::Job;
 
 /// Bytes after which other tasks get a chance to run.
 const BURST: u64 = 2 << 20;
-/// Bytes of a file that one call sends, and that are looked for in the page cache before.
-const WINDOW: u64 = 1 << 20;
-
 /// Told how many bytes the target has taken, and how many it will, if that is known.
 pub(super) type OnProgress = Box<dyn FnMut(u64, Option<u64>) + Send>;
 
@@ -71,65 +70,6 @@ pub(super) struct Engine {
     unflushed: bool,
     burst: u64,
     tally: Tally,
-}
-
-/// What is known about an end.
-#[derive(Debug)]
-enum Side {
-    Unknown(Settling),
-    File(Open),
-    Plain(Kind),
-}
-
-impl Default for Side {
-    fn default() -> Self {
-        Self::Unknown(Settling::default())
-    }
-}
-
-impl Side {
-    fn kind(&self) -> Kind {
-        match self {
-            // Until something is to be known about it.
-            Self::Unknown(_) => Kind::Other,
-            Self::File(open) => open.kind,
-            Self::Plain(kind) => *kind,
-        }
-    }
-
-    /// The file, if it has positions that the kernel can work at.
-    fn file(&self) -> Option<&Open> {
-        match self {
-            Self::File(open) if open.kind == Kind::File => Some(open),
-            _ => None,
-        }
-    }
-
-    fn advance(&mut self, n: u64) {
-        if let Self::File(open) = self {
-            open.advance(n);
-        }
-    }
-
-    fn poll_open<T: 'static>(&mut self, cx: &mut Context<'_>, end: &mut T, writes: bool) -> Poll<io::Result<()>> {
-        if let Self::Unknown(settling) = self {
-            *self = match Handle::of(end) {
-                Some(mut handle) => Self::File(ready!(handle.poll_open(cx, settling, writes))?),
-                None => {
-                    let stream = if writes { Stream::of(end) } else { Stream::source_of(end) };
-                    Self::Plain(stream.map_or(Kind::Other, |stream| stream.kind()))
-                }
-            };
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn tell<T: 'static>(&mut self, end: &mut T) -> io::Result<()> {
-        match (self, Handle::of(end)) {
-            (Self::File(open), Some(mut handle)) => handle.tell(open),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// What failed, and at which end.
@@ -319,14 +259,13 @@ impl Engine {
             (self.from, self.to) = (Side::Plain(Kind::Other), Side::Plain(Kind::Other));
             return Poll::Ready(Ok(()));
         }
-        let is_new = matches!(self.from, Side::Unknown(_));
         let from = self.from.poll_open(cx, src, false);
         // To know its position, a file has to be flushed: that waits until its position matters.
         let wants_target = Stream::of(dst).is_some() || Handle::of(src).is_some() || self.pump.is_flooded();
         let to = if wants_target { self.to.poll_open(cx, dst, true) } else { Poll::Ready(Ok(())) };
-        ready!(from).map_err(at_source(Step::Open))?;
-        ready!(to).map_err(at_target(Step::Open))?;
-        if let Some(from) = self.from.file().filter(|from| is_new && from.len > 0) {
+        ready!(from).map_err(|(step, e)| at_source(step)(e))?;
+        ready!(to).map_err(|(step, e)| at_target(step)(e))?;
+        if let Some(from) = self.from.file().filter(|from| self.total.is_none() && from.len > 0) {
             let total = self.taken + from.left();
             self.total = Some(self.limit.map_or(total, |limit| limit.min(total)));
         }
@@ -348,182 +287,8 @@ impl Engine {
         }
     }
 
-    /// Whether there is a pipe to be used.
-    fn finds_pipe(&mut self) -> bool {
-        if self.pipe.is_none() && !self.tally.without.has(Path::Splice) {
-            self.pipe = pipes::take();
-        }
-        self.pipe.is_some()
-    }
-
-    fn poll_pump<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D, room: u64) -> Polled
-    where
-        S: AsyncRead + Unpin,
-        D: AsyncWrite + Unpin,
-    {
-        match self.pump.poll(cx, Pin::new(src), Pin::new(dst), room) {
-            Poll::Pending => {
-                if self.unflushed && self.pump.pending() == 0 {
-                    // Somebody may wait for what the target has gathered.
-                    let flushed = Pin::new(dst).poll_flush(cx).map_err(at_target(Step::Flush))?;
-                    self.unflushed = flushed.is_pending();
-                }
-                return Poll::Pending;
-            }
-            Poll::Ready(Ok(Stroke::Read(n))) => {
-                self.ended |= n == 0;
-                self.take(n as u64);
-            }
-            Poll::Ready(Ok(Stroke::Wrote(n))) => {
-                self.unflushed = true;
-                self.give(Path::Pump, n as u64);
-            }
-            Poll::Ready(Err((Step::Read, e))) => return Poll::Ready(Err(at_source(Step::Read)(e))),
-            Poll::Ready(Err((step, e))) => return Poll::Ready(Err(at_target(step)(e))),
-        }
-        self.tally.syscalls += 1;
-        Poll::Ready(Ok(()))
-    }
-
-    /// How many bytes of the source can be taken without waiting for a disk; `None`: a job sees to it that some can.
-    fn warm(&mut self, room: u64) -> Result<Option<u64>, Failure> {
-        let Some(open) = self.from.file() else { return Ok(Some(room)) };
-        let (at, len) = (open.position, open.left().min(room).min(WINDOW));
-        if len == 0 {
-            // Either there is no more, or it was written just now.
-            return Ok(Some(room.min(WINDOW)));
-        }
-        if at >= self.warm {
-            if !call::is_resident(open.file.as_fd(), at, len) {
-                let file = Arc::clone(&open.file);
-                self.start(move || jobs::warm(&file, at, len))?;
-                return Ok(None);
-            }
-            self.warm = at + len;
-        }
-        Ok(Some(len.min(self.warm - at)))
-    }
-
-    fn poll_sendfile<D: 'static>(&mut self, cx: &mut Context<'_>, dst: &D, room: u64) -> Polled {
-        let Some(len) = self.warm(room)? else { return Poll::Ready(Ok(())) };
-        let (Some(stream), Some(open)) = (Stream::of(dst), self.from.file()) else { return unfit() };
-        let mut calls = 0;
-        let sent = stream.poll_give(cx, |to| {
-            calls += 1;
-            call::send_file(to, open.file.as_fd(), open.position, len as usize)
-        });
-        self.tally.syscalls += calls;
-        match ready!(sent) {
-            Ok(n) => {
-                self.ended |= n == 0;
-                self.from.advance(n as u64);
-                self.take(n as u64);
-                self.give(Path::Sendfile, n as u64);
-            }
-            Err(e) if is_refusal(&e) => self.tally.refuse(Path::Sendfile),
-            Err(e) => return Poll::Ready(Err(at_target(Step::Write)(e))),
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Moves bytes from the source into the pipe, which is empty.
-    fn poll_fill<S: 'static>(&mut self, cx: &mut Context<'_>, src: &S, room: u64) -> Polled {
-        let Some(len) = self.warm(room)? else { return Poll::Ready(Ok(())) };
-        let Some(pipe) = &mut self.pipe else { return unfit() };
-        let len = len.min(pipe.capacity() as u64) as usize;
-        let mut calls = 0;
-        let filled = match (self.from.file(), Stream::source_of(src)) {
-            (Some(open), _) => {
-                calls = 1;
-                Poll::Ready(pipe.fill(open.file.as_fd(), Some(open.position), len))
-            }
-            (None, Some(stream)) => stream.poll_take(cx, |from| {
-                calls += 1;
-                pipe.fill(from, None, len)
-            }),
-            (None, None) => return unfit(),
-        };
-        self.tally.syscalls += calls;
-        match ready!(filled) {
-            Ok(n) => {
-                self.ended |= n == 0;
-                if n < SMALL {
-                    self.pump.calm();
-                }
-                self.from.advance(n as u64);
-                self.take(n as u64);
-            }
-            Err(e) if is_refusal(&e) => self.tally.refuse(Path::Splice),
-            Err(e) => return Poll::Ready(Err(at_source(Step::Read)(e))),
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Moves what is in the pipe on.
-    fn poll_empty<D: 'static>(&mut self, cx: &mut Context<'_>, dst: &mut D) -> Polled {
-        let can_splice = !self.tally.without.has(Path::Splice);
-        if can_splice && Handle::of(dst).is_some() {
-            ready!(self.to.poll_open(cx, dst, true)).map_err(at_target(Step::Open))?;
-        }
-        let Some(mut pipe) = self.pipe.take() else { return unfit() };
-        if let Some(to) = self.to.file().filter(|_| can_splice) {
-            let (file, at) = (Arc::clone(&to.file), to.position);
-            return Poll::Ready(self.start(move || jobs::empty(pipe, &file, at)));
-        }
-        let Some(stream) = Stream::of(dst).filter(|_| can_splice) else {
-            let taken = self.pump.take(&mut pipe);
-            self.pipe = Some(pipe);
-            self.tally.syscalls += 1;
-            return Poll::Ready(taken.map_err(at_target(Step::Write)));
-        };
-        let mut calls = 0;
-        let emptied = stream.poll_give(cx, |to| {
-            calls += 1;
-            pipe.empty(to, None)
-        });
-        self.pipe = Some(pipe);
-        self.tally.syscalls += calls;
-        match ready!(emptied) {
-            Ok(0) => return Poll::Ready(Err(at_target(Step::Write)(io::ErrorKind::WriteZero.into()))),
-            Ok(n) => self.give(Path::Splice, n as u64),
-            Err(e) if is_refusal(&e) => self.tally.refuse(Path::Splice),
-            Err(e) => return Poll::Ready(Err(at_target(Step::Write)(e))),
-        }
-        Poll::Ready(Ok(()))
-    }
-
     fn start(&mut self, work: impl FnOnce() -> Done + Send + 'static) -> Result<(), Failure> {
         self.job = Some(Job::start(|| Ok(work())).map_err(at_target(Step::Start))?);
-        Ok(())
-    }
-
-    /// Takes note of what a job has done.
-    fn apply(&mut self, done: Done) -> Result<(), Failure> {
-        match done {
-            Done::Warmed(up_to) => self.warm = up_to.map_err(at_source(Step::Read))?,
-            Done::Moved(moved) => {
-                moved.refused.into_iter().for_each(|path| self.tally.refuse(path));
-                self.tally.syscalls += moved.calls;
-                self.ended |= moved.ended;
-                let total = moved.bytes.iter().map(|(_, n)| n).sum();
-                self.from.advance(total);
-                self.to.advance(total);
-                self.take(total);
-                moved.bytes.into_iter().for_each(|(path, n)| self.tally.moved(path, n));
-                self.give(Path::Pump, 0);
-                moved.result.map_err(at_target(Step::Move))?;
-            }
-            Done::Emptied(pipe, n, result) => {
-                self.pipe = Some(pipe);
-                self.tally.syscalls += 1;
-                self.to.advance(n);
-                self.give(Path::Splice, n);
-                match result {
-                    Err(e) if is_refusal(&e) => self.tally.refuse(Path::Splice),
-                    result => result.map_err(at_target(Step::Write))?,
-                }
-            }
-        }
         Ok(())
     }
 
@@ -548,9 +313,4 @@ impl Engine {
         self.from.tell(src).map_err(at_source(Step::Open))?;
         self.to.tell(dst).map_err(at_target(Step::Open))
     }
-}
-
-/// What a plan never asks for.
-fn unfit() -> Polled {
-    unreachable!("internal: a way that does not fit the ends")
 }

@@ -16,7 +16,8 @@ pub struct Report {
     pub syscalls: u64,
     /// Times the task had to wait: for an end to be ready, for a job on the blocking pool, for the rate.
     pub waits: u64,
-    /// The first way that was planned and that the kernel refused; another took its place.
+    /// The first way that the kernel refused, so that another took its place. [`Path::Clone`] is not among them: few file
+    /// systems know it, and it is tried where it may be possible.
     pub refused: Option<Path>,
 }
 
@@ -53,8 +54,10 @@ impl Tally {
 
     /// Takes note that the kernel refuses a way.
     pub(super) fn refuse(&mut self, path: Path) {
-        count(Counter::CopyDemotions, 1);
-        self.refused = self.refused.or(Some(path));
+        if path != Path::Clone {
+            count(Counter::CopyDemotions, 1);
+            self.refused = self.refused.or(Some(path));
+        }
         self.without = self.without.with(path);
     }
 
@@ -88,8 +91,10 @@ mod tests {
     fn the_first_refusal_is_reported_and_all_are_kept() {
         let mut tally = Tally::default();
         tally.refuse(Path::Clone);
+        assert_eq!(tally.report().refused, None, "which says nothing about the machine");
         tally.refuse(Path::CopyFileRange);
-        assert_eq!(tally.report().refused, Some(Path::Clone));
+        tally.refuse(Path::Splice);
+        assert_eq!(tally.report().refused, Some(Path::CopyFileRange));
         assert!(tally.without.has(Path::Clone) && tally.without.has(Path::CopyFileRange));
         assert!(!tally.without.has(Path::Pump));
     }

@@ -108,6 +108,16 @@ pub(crate) fn is_loopback(socket: &impl AsFd) -> bool {
     peer_addr(socket).map_or(true, |peer| peer.ip().to_canonical().is_loopback())
 }
 
+/// Lets a port be chosen when the socket connects, and not when it is bound (`IP_BIND_ADDRESS_NO_PORT`,
+/// [ip(7)](https://man7.org/linux/man-pages/man7/ip.7.html), Linux 4.2; IPv6 sockets take it as well). Without it there are
+/// fewer ports to choose from, no more.
+pub(crate) fn bind_without_port(socket: &impl AsFd) {
+    let on: libc::c_int = 1;
+    let (fd, len) = (socket.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the option is an `int`, which outlives the call.
+    unsafe { libc::setsockopt(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, (&raw const on).cast(), len) };
+}
+
 /// Process, user and group of whoever connected, or listened, when they did (`SO_PEERCRED`,
 /// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). The process is 0 where it cannot be seen from here, which
 /// rustix's type for it cannot hold.

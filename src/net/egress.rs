@@ -248,7 +248,7 @@ impl Egress {
         if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
             self.peer_spoke.store(false, Ordering::Relaxed);
             // What arrives together is answered together, without waiting for more.
-            if self.profile.receive == Receive::Ready || state.scheduled {
+            if self.profile.receive == Receive::Ready || state.scheduled || !self.turn.answers_together() {
                 return None;
             }
             limit = Duration::ZERO;

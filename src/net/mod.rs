@@ -11,17 +11,22 @@
 //! tokio's stream. Further writes gather while they keep coming, at most for the listener's gather limit, and leave in
 //! one call. Long slices are never copied.
 
+mod connect_error;
+mod connector;
 mod egress;
 mod ingress;
 mod listener;
 mod listeners;
 mod name;
 mod profile;
+mod race;
 mod stream;
 mod tcp;
 mod unix;
 mod wire;
 
+pub use connect_error::ConnectError;
+pub use connector::{Connecting, Connector, UnixConnector};
 pub use listener::Accept;
 pub use listeners::Listeners;
 pub use profile::Receive;

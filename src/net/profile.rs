@@ -17,7 +17,7 @@ pub enum Receive {
     ///
     /// Pays with many connections that exchange small messages. Bytes are copied once more, so it is no gain for bulk; with
     /// one connection at a time it costs more than [`Ready`](Self::Ready). A connection whose owner does not read is
-    /// stopped at 64 KiB. Where there is no ring, or no free buffer, reads are as with [`Ready`](Self::Ready).
+    /// stopped when it has 64 KiB; the kernel may have received more by then, at most what it had buffers for. Where there is no ring, or no free buffer, reads are as with [`Ready`](Self::Ready).
     ///
     /// [io_uring_prep_recv_multishot(3)]: https://man7.org/linux/man-pages/man3/io_uring_prep_recv_multishot.3.html
     Multishot,

@@ -185,7 +185,12 @@ impl TcpStream {
     /// Outside of a tokio runtime with I/O enabled.
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
         socket::adopt_tcp(stream.as_fd())?;
-        Ok(Self { stream: Stream::new(stream.into(), Turn::current(), Profile::default())? })
+        Self::with(stream.into(), Profile::default())
+    }
+
+    /// Around a socket that is connected and [fit](socket::adopt_tcp).
+    pub(super) fn with(socket: OwnedFd, profile: Profile) -> io::Result<Self> {
+        Ok(Self { stream: Stream::new(socket, Turn::current(), profile)? })
     }
 
     /// The address of this end.

@@ -152,9 +152,14 @@ impl UnixStream {
     ///
     /// Outside of a tokio runtime with I/O enabled.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::connect_with(path.as_ref(), Profile::default())
+    }
+
+    /// As [`connect`](Self::connect), which never waits.
+    pub(super) fn connect_with(path: &Path, profile: Profile) -> io::Result<Self> {
         let socket = unix::stream()?;
-        unix::connect_blocking(socket.as_fd(), path.as_ref())?;
-        Self::new(socket)
+        unix::connect_blocking(socket.as_fd(), path)?;
+        Self::with(socket, profile)
     }
 
     /// Two streams that are connected to each other.
@@ -164,7 +169,7 @@ impl UnixStream {
     /// Outside of a tokio runtime with I/O enabled.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = unix::pair()?;
-        Ok((Self::new(one)?, Self::new(other)?))
+        Ok((Self::with(one, Profile::default())?, Self::with(other, Profile::default())?))
     }
 
     /// Takes over a connected stream; makes it non-blocking.
@@ -174,11 +179,11 @@ impl UnixStream {
     /// Outside of a tokio runtime with I/O enabled.
     pub fn from_std(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
         socket::adopt(stream.as_fd())?;
-        Self::new(stream.into())
+        Self::with(stream.into(), Profile::default())
     }
 
-    fn new(socket: OwnedFd) -> io::Result<Self> {
-        Ok(Self { stream: Stream::new(socket, Turn::current(), Profile::default())? })
+    fn with(socket: OwnedFd, profile: Profile) -> io::Result<Self> {
+        Ok(Self { stream: Stream::new(socket, Turn::current(), profile)? })
     }
 
     /// The address of this end; unnamed if it has connected.

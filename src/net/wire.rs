@@ -57,15 +57,6 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Whether memory at the front of `queue` may hold zeros that no file ever had.
-pub(super) fn is_torn_at_front(queue: &Queue) -> bool {
-    let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
-    match queue.front(&mut iov) {
-        Front::Memory { slices, .. } => iov[..slices].iter().any(|slice| origin::is_torn(slice)),
-        _ => false,
-    }
-}
-
 impl AsFd for Wire {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -182,8 +173,8 @@ impl Wire {
                 count(Counter::Writes, 1);
                 count(Counter::RingSends, 1);
                 count(Counter::BytesWritten, n as u64);
-                // As in `send_memory`; before it was handed over `front` was asked.
-                if is_torn_at_front(queue) { Err(Failure::Torn) } else { Ok(Some(n)) }
+                // As in `send_memory`: it was asked before, too.
+                if queue.is_torn(IOV_LIMIT) { Err(Failure::Torn) } else { Ok(Some(n)) }
             }
             // The ring did not take it, or the kernel had no memory for doing it so: a plain call will tell.
             Err(Errno::AGAIN | Errno::INTR | Errno::CANCELED | Errno::NOMEM | Errno::NOBUFS) => Ok(None),

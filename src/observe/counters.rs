@@ -60,6 +60,11 @@ counters! {
     PartialWrites => partial_writes,
     /// Calls for which the socket had no room at all.
     WouldBlock => would_block,
+    /// Writes of `vectored::Writer`s that their inner writers took, wholly or in part.
+    InnerWrites => inner_writes,
+    /// `vectored::Writer`s that went over to a flat buffer, because their inner writer takes one piece, or one record, at
+    /// a time.
+    FlatWriters => flat_writers,
     /// Connections accepted.
     Accepted => accepted,
     /// Times accepting paused because the process or the machine was out of descriptors.
@@ -109,7 +114,7 @@ counters! {
     CopiedBySplice => copied_by_splice,
     /// Bytes that copies have brought to their targets by reading and writing them.
     CopiedByPump => copied_by_pump,
-    /// Ways that the kernel refused to a copy, which went on by another.
+    /// Ways that the kernel refused to a copy, which went on by another. Clones are left out: few file systems know them.
     CopyDemotions => copy_demotions,
     /// Pipes that were made for copies; most copies use one that was made before.
     PipesMade => pipes_made,

@@ -19,6 +19,13 @@ const CANCEL_AGAIN: Duration = Duration::from_millis(20);
 /// Why a driver that was shut down takes nothing.
 const ENDED: &str = "the runtime has shut down";
 
+/// Never frees what the kernel may go on using.
+pub(super) fn leak<T>(value: T) {
+    count(Counter::RingLeaks, 1);
+    #[expect(clippy::disallowed_methods, reason = "freeing it would be worse, and it is counted")]
+    std::mem::forget(value);
+}
+
 impl Driver {
     /// Gives the ring up: what was not handed over goes by plain calls, what is in flight is still reaped.
     pub(super) fn close(&self, ring: &mut Ring, reason: String, after: &mut After) {
@@ -57,9 +64,8 @@ impl Driver {
             }
             let end = queue.slots.end(key, |program| {
                 // The kernel may still write to its buffers: they must never be used again.
-                count(Counter::RingLeaks, 1);
                 lost += 1;
-                Box::leak(program);
+                leak(program);
                 Ended::Lost
             });
             after.ended(end);

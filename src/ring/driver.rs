@@ -22,6 +22,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use io_uring::opcode;
@@ -64,6 +65,8 @@ pub(crate) struct Driver {
     pub(super) queue: Mutex<Queue>,
     /// Gone once the driver has shut down.
     pub(super) ring: Mutex<Option<Ring>>,
+    /// Receives that the last completions were of.
+    arrived: AtomicUsize,
     pub(super) kick: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -87,7 +90,7 @@ impl Driver {
     ) -> Self {
         let queue = Queue::new(&mut *port, files as usize, registered, buffers);
         let ring = Ring { port, pushed: VecDeque::new(), held_back: false, stalls: 0, done: Vec::new() };
-        Self { queue: Mutex::new(queue), ring: Mutex::new(Some(ring)), kick }
+        Self { queue: Mutex::new(queue), ring: Mutex::new(Some(ring)), arrived: AtomicUsize::new(0), kick }
     }
 
     /// Takes a program in. Gives it back, with the reason, if this ring cannot run it.
@@ -117,6 +120,11 @@ impl Driver {
     pub(crate) fn in_flight(&self) -> usize {
         let queue = lock(&self.queue);
         queue.in_flight + queue.inbox.armed
+    }
+
+    /// Connections that have something to answer, as far as the last completions tell.
+    pub(crate) fn arrived(&self) -> usize {
+        self.arrived.load(Ordering::Relaxed)
     }
 
     /// Why the ring takes nothing any more, if so.
@@ -314,6 +322,7 @@ impl Driver {
             for completion in done.drain(..) {
                 queue.complete(completion, after);
             }
+            self.arrived.store(std::mem::take(&mut queue.inbox.arrivals), Ordering::Relaxed);
         }
         ring.done = done;
         reaped

@@ -23,6 +23,7 @@ use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
 use rustix::io::Errno;
 
+use super::closing::leak;
 use super::driver::Driver;
 use super::key::Key;
 use super::port::Port;
@@ -99,6 +100,8 @@ pub(super) struct Inbox {
     pub(super) stopping: VecDeque<Key>,
     /// Receives that are armed.
     pub(super) armed: usize,
+    /// Completions with bytes that were taken since somebody looked.
+    pub(super) arrivals: usize,
     buffers: Buffers,
     /// Once they are registered.
     provided: Option<Arc<Provided>>,
@@ -115,6 +118,7 @@ impl Inbox {
             queued: VecDeque::new(),
             stopping: VecDeque::new(),
             armed: 0,
+            arrivals: 0,
             buffers,
             provided: None,
             has_bundles: false,
@@ -178,7 +182,9 @@ impl Inbox {
             unsafe { provided.chunks(buffer, completion.result.unwrap_or(0) as usize) }
         });
         // An end may name a buffer too, of which it has used nothing.
-        let bytes = bytes.into_iter().flatten().filter(|chunk| !chunk.as_ref().is_empty());
+        let bytes = bytes.into_iter().flatten().inspect(|_| count(Counter::ReceiveBuffers, 1));
+        let bytes = bytes.filter(|chunk| !chunk.as_ref().is_empty());
+        self.arrivals += 1;
         let Some(State::Armed(receiver)) = self.get(key) else {
             count(Counter::RingStrays, 1);
             bytes.for_each(drop);
@@ -230,8 +236,7 @@ impl Inbox {
             return;
         }
         self.armed = 0;
-        count(Counter::RingLeaks, 1);
-        std::mem::forget(self.provided.clone());
+        leak(self.provided.clone());
         for index in 0..self.places.len() as u32 {
             let key = Key::new(index, self.places[index as usize].0);
             if self.is_armed(key)

@@ -9,7 +9,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::IoSlice;
 use std::mem;
 use std::ptr;
 use std::sync::Arc;
@@ -20,12 +19,13 @@ use io_uring::opcode;
 use io_uring::squeue::Entry;
 use rustix::io::Errno;
 
+use super::closing::leak;
 use super::driver::{Driver, Ring};
 use super::key::{About, Key};
 use super::op::{Files, Target};
 use super::queue::After;
 use super::sync::lock;
-use crate::buf::queue::{self, Front};
+use crate::buf::queue;
 use crate::kernel::call::IOV_LIMIT;
 use crate::kernel::uring::Completion;
 use crate::observe::counters::{Counter, count};
@@ -118,8 +118,7 @@ impl Sends {
     /// Gives up what is kept: the kernel may still read it.
     pub(super) fn lose(&mut self) {
         for (_, kept) in self.kept.drain() {
-            count(Counter::RingLeaks, 1);
-            mem::forget(kept);
+            leak(kept);
         }
     }
 }
@@ -131,25 +130,21 @@ impl Outbox {
         pieces.clear();
         let mut lists = Vec::with_capacity(parcels.len());
         for parcel in parcels.iter_mut() {
-            let mut slices = [IoSlice::new(&[]); IOV_LIMIT];
-            let (mut count, mut more) = match parcel.queue.front(&mut slices) {
-                Front::Memory { slices, more } => (slices, more),
-                Front::Empty | Front::File { .. } => (0, false),
-            };
+            let first = pieces.len();
+            let mut more = parcel.queue.for_front(IOV_LIMIT, |piece| {
+                pieces.push(libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() });
+            });
             let mut shares = None;
             if let Some(on) = parcel.zero_copy.as_ref().filter(|on| supports_zero_copy && on.load(Ordering::Relaxed))
-                && let Some((before, run)) = parcel.queue.kept_run(ZERO_COPY_MIN, count)
+                && let Some((before, run)) = parcel.queue.kept_run(ZERO_COPY_MIN, pieces.len() - first)
             {
                 // What comes before goes by itself, and the kept memory next time.
                 let alone = if before > 0 { before } else { run.len() };
-                more |= alone < count;
-                count = alone;
+                more |= first + alone < pieces.len();
+                pieces.truncate(first + alone);
                 shares = (before == 0).then(|| (run, Arc::clone(on)));
             }
-            let first = pieces.len();
-            parcel.offered = slices[..count].iter().map(|slice| slice.len()).sum();
-            let listed = slices[..count].iter();
-            pieces.extend(listed.map(|s| libc::iovec { iov_base: s.as_ptr().cast_mut().cast(), iov_len: s.len() }));
+            parcel.offered = pieces[first..].iter().map(|piece| piece.iov_len).sum();
             lists.push((first..pieces.len(), more, shares));
         }
         headers.clear();
@@ -242,7 +237,8 @@ impl Driver {
             }
             drop(queue);
             ended += now;
-            idle = if now > 0 || stalled { 0 } else { idle + 1 };
+            // Interrupted calls hand over nothing.
+            idle = if now > 0 || stalled || !ring.pushed.is_empty() { 0 } else { idle + 1 };
             if is_closed && ended >= pushed {
                 break;
             }
@@ -257,11 +253,9 @@ impl Driver {
     fn lose_sends(&self, outbox: &mut Outbox) {
         let never = Err(Errno::CANCELED.raw_os_error());
         for parcel in outbox.parcels.iter_mut().filter(|parcel| parcel.result == never && parcel.offered > 0) {
-            count(Counter::RingLeaks, 1);
-            mem::forget(mem::take(&mut parcel.queue));
+            leak(mem::take(&mut parcel.queue));
             parcel.result = Err(Errno::IO.raw_os_error());
         }
-        mem::forget(mem::take(&mut outbox.pieces));
-        mem::forget(mem::take(&mut outbox.headers));
+        leak((mem::take(&mut outbox.pieces), mem::take(&mut outbox.headers)));
     }
 }

@@ -246,6 +246,12 @@ impl Turn {
         }
     }
 
+    /// Whether the answer that is written now will have company in this turn: several connections have been received from.
+    pub(crate) fn answers_together(&self) -> bool {
+        let ring = self.shards[self.shard()].ring.get();
+        ring.is_some_and(|ring| ring.as_ref().is_ok_and(|reactor| reactor.driver.arrived() >= self.together()))
+    }
+
     /// What drives the files of this runtime.
     pub(super) fn driver_info(&self) -> DriverInfo {
         let mut info = DriverInfo { io: self.io(), rings: Vec::new(), refused: Vec::new() };

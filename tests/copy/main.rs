@@ -1,7 +1,11 @@
 //! Copies from everything to everything: every byte once and in order, by the way that was meant, interrupted or not.
 
+mod cancel;
 mod ends;
 mod kinds;
+mod options;
+mod relay;
+mod resets;
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -157,7 +157,6 @@ impl Provided {
             let to = left.min(provided.size);
             left -= to;
             provided.lent.fetch_add(1, Ordering::Relaxed);
-            count(Counter::ReceiveBuffers, 1);
             Some(Chunk { provided: Arc::clone(&provided), buffer, from: 0, to: to as u32 })
         })
     }

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::super::wire;
 use super::{Egress, State};
-use crate::buf::queue::Front;
+use crate::kernel::call::IOV_LIMIT;
 use crate::observe::counters::{Counter, count};
 use crate::ring::op::Target;
 use crate::ring::outbox::Parcel;
@@ -42,11 +41,11 @@ impl Flush for Egress {
 
     fn begin(self: Arc<Self>) -> Option<Parcel> {
         let mut state = self.state();
-        let is_file = matches!(state.queue.front(&mut []), Front::File { .. });
-        if state.is_held() || state.failure.is_some() || state.queue.is_empty() || is_file {
+        let queue = &state.queue;
+        if state.is_held() || state.failure.is_some() || queue.is_empty() || queue.is_file_next() {
             return None;
         }
-        if wire::is_torn_at_front(&state.queue) {
+        if queue.is_torn(IOV_LIMIT) {
             return None;
         }
         state.scheduled = false;

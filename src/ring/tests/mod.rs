@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  life    who owns what, from submission to shut-down
+//!  sends   what leaves together
 //!  steps   outcomes of chains, the same by the ring and by plain calls
 //!  busy    a kernel that is short of everything
 //!  models  the threads that meet, by loom's model checker
@@ -31,6 +32,8 @@ mod busy;
 mod life;
 #[cfg(millstream_loom)]
 mod models;
+#[cfg(not(millstream_loom))]
+mod sends;
 #[cfg(not(millstream_loom))]
 mod steps;
 

@@ -1,9 +1,12 @@
 //! millstream, on tokio's current-thread runtime. `MILLSTREAM_IO` says which way it goes.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 
-use ::millstream::net::{self, TcpListenerBuilder};
+use ::millstream::copy;
+use ::millstream::net::{self, Receive, TcpListenerBuilder, TcpStream};
+use ::tokio::fs::File;
 use ::tokio::io::{AsyncReadExt, AsyncWriteExt};
 use ::tokio::spawn;
 
@@ -12,6 +15,10 @@ use super::tokio::runtime;
 
 pub(super) fn echo(listener: TcpListener) -> io::Result<()> {
     echo_by(listener, net::TcpListener::builder())
+}
+
+pub(super) fn echo_multishot(listener: TcpListener) -> io::Result<()> {
+    echo_by(listener, net::TcpListener::builder().receive(Receive::Multishot))
 }
 
 fn echo_by(listener: TcpListener, builder: TcpListenerBuilder) -> io::Result<()> {
@@ -30,5 +37,23 @@ fn echo_by(listener: TcpListener, builder: TcpListenerBuilder) -> io::Result<()>
                 }
             });
         }
+    })
+}
+
+pub(super) fn relay(listener: TcpListener, sink: SocketAddr) -> io::Result<()> {
+    runtime()?.block_on(async {
+        let listener = net::TcpListener::from_std(listener)?;
+        loop {
+            let (mut one, _) = listener.accept().await?;
+            let mut other = TcpStream::connect(sink).await?;
+            copy::copy_bidirectional(&mut one, &mut other).await.map_err(io::Error::other)?;
+        }
+    })
+}
+
+pub(super) fn file(from: &Path, to: &Path) -> io::Result<()> {
+    runtime()?.block_on(async {
+        let (mut from, mut to) = (File::open(from).await?, File::create(to).await?);
+        copy::copy(&mut from, &mut to).await.map(drop).map_err(io::Error::other)
     })
 }

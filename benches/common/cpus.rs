@@ -1,4 +1,6 @@
-//! Which CPU the server runs on and which the load, and CPU time.
+//! Which CPU a server runs on and which its load, and CPU time.
+//!
+//! Shared with the package `peers`; needs rustix and nothing else.
 
 use std::io;
 use std::sync::OnceLock;

@@ -1,0 +1,202 @@
+//! The moves themselves: each moves something, or waits, or starts a job and leaves it to the engine to wait for it.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Engine, Failure, Polled, at_source, at_target};
+use crate::copy::ends::{Handle, Stream};
+use crate::copy::error::Step;
+use crate::copy::jobs::{self, Done, is_refusal};
+use crate::copy::pipes;
+use crate::copy::plan::Path;
+use crate::copy::pump::{SMALL, Stroke};
+use crate::kernel::call;
+
+/// Bytes of a file that one call sends, and that are looked for in the page cache before.
+const WINDOW: u64 = 1 << 20;
+
+impl Engine {
+    /// Whether there is a pipe to be used.
+    pub(super) fn finds_pipe(&mut self) -> bool {
+        if self.pipe.is_none() && !self.tally.without.has(Path::Splice) {
+            self.pipe = pipes::take();
+        }
+        self.pipe.is_some()
+    }
+
+    pub(super) fn poll_pump<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D, room: u64) -> Polled
+    where
+        S: AsyncRead + Unpin,
+        D: AsyncWrite + Unpin,
+    {
+        match self.pump.poll(cx, Pin::new(src), Pin::new(dst), room) {
+            Poll::Pending => {
+                if self.unflushed && self.pump.pending() == 0 {
+                    // Somebody may wait for what the target has gathered.
+                    let flushed = Pin::new(dst).poll_flush(cx).map_err(at_target(Step::Flush))?;
+                    self.unflushed = flushed.is_pending();
+                }
+                return Poll::Pending;
+            }
+            Poll::Ready(Ok(Stroke::Read(n))) => {
+                self.ended |= n == 0;
+                self.take(n as u64);
+            }
+            Poll::Ready(Ok(Stroke::Wrote(n))) => {
+                self.unflushed = true;
+                self.give(Path::Pump, n as u64);
+            }
+            Poll::Ready(Err((Step::Read, e))) => return Poll::Ready(Err(at_source(Step::Read)(e))),
+            Poll::Ready(Err((step, e))) => return Poll::Ready(Err(at_target(step)(e))),
+        }
+        self.tally.syscalls += 1;
+        Poll::Ready(Ok(()))
+    }
+
+    /// How many bytes of the source can be taken without waiting for a disk; `None`: a job sees to it that some can.
+    fn warm(&mut self, room: u64) -> Result<Option<u64>, Failure> {
+        let Some(open) = self.from.file() else { return Ok(Some(room)) };
+        let (at, len) = (open.position, open.left().min(room).min(WINDOW));
+        if len == 0 {
+            // Either there is no more, or it was written just now.
+            return Ok(Some(room.min(WINDOW)));
+        }
+        if at >= self.warm {
+            if !call::is_resident(open.file.as_fd(), at, len) {
+                let file = Arc::clone(&open.file);
+                self.start(move || jobs::warm(&file, at, len))?;
+                return Ok(None);
+            }
+            self.warm = at + len;
+        }
+        Ok(Some(len.min(self.warm - at)))
+    }
+
+    pub(super) fn poll_sendfile<D: 'static>(&mut self, cx: &mut Context<'_>, dst: &D, room: u64) -> Polled {
+        let Some(len) = self.warm(room)? else { return Poll::Ready(Ok(())) };
+        let (Some(stream), Some(open)) = (Stream::of(dst), self.from.file()) else { return unfit() };
+        let mut calls = 0;
+        let sent = stream.poll_give(cx, |to| {
+            calls += 1;
+            call::send_file(to, open.file.as_fd(), open.position, len as usize)
+        });
+        self.tally.syscalls += calls;
+        match ready!(sent) {
+            Ok(n) => {
+                self.ended |= n == 0;
+                self.from.advance(n as u64);
+                self.take(n as u64);
+                self.give(Path::Sendfile, n as u64);
+            }
+            Err(e) if is_refusal(&e) => self.tally.refuse(Path::Sendfile),
+            Err(e) => return Poll::Ready(Err(at_target(Step::Write)(e))),
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Moves bytes from the source into the pipe, which is empty.
+    pub(super) fn poll_fill<S: 'static>(&mut self, cx: &mut Context<'_>, src: &S, room: u64) -> Polled {
+        let Some(len) = self.warm(room)? else { return Poll::Ready(Ok(())) };
+        let Some(pipe) = &mut self.pipe else { return unfit() };
+        let len = len.min(pipe.capacity() as u64) as usize;
+        let mut calls = 0;
+        let filled = match (self.from.file(), Stream::source_of(src)) {
+            (Some(open), _) => {
+                calls = 1;
+                Poll::Ready(pipe.fill(open.file.as_fd(), Some(open.position), len))
+            }
+            (None, Some(stream)) => stream.poll_take(cx, |from| {
+                calls += 1;
+                pipe.fill(from, None, len)
+            }),
+            (None, None) => return unfit(),
+        };
+        self.tally.syscalls += calls;
+        match ready!(filled) {
+            Ok(n) => {
+                self.ended |= n == 0;
+                if n < SMALL {
+                    self.pump.calm();
+                }
+                self.from.advance(n as u64);
+                self.take(n as u64);
+            }
+            Err(e) if is_refusal(&e) => self.tally.refuse(Path::Splice),
+            Err(e) => return Poll::Ready(Err(at_source(Step::Read)(e))),
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Moves what is in the pipe on.
+    pub(super) fn poll_empty<D: 'static>(&mut self, cx: &mut Context<'_>, dst: &mut D) -> Polled {
+        let can_splice = !self.tally.without.has(Path::Splice);
+        if can_splice && Handle::of(dst).is_some() {
+            ready!(self.to.poll_open(cx, dst, true)).map_err(|(step, e)| at_target(step)(e))?;
+        }
+        let Some(mut pipe) = self.pipe.take() else { return unfit() };
+        if let Some(to) = self.to.file().filter(|_| can_splice) {
+            let (file, at) = (Arc::clone(&to.file), to.position);
+            return Poll::Ready(self.start(move || jobs::empty(pipe, &file, at)));
+        }
+        let Some(stream) = Stream::of(dst).filter(|_| can_splice) else {
+            let taken = self.pump.take(&mut pipe);
+            self.pipe = Some(pipe);
+            self.tally.syscalls += 1;
+            return Poll::Ready(taken.map_err(at_target(Step::Write)));
+        };
+        let mut calls = 0;
+        let emptied = stream.poll_give(cx, |to| {
+            calls += 1;
+            pipe.empty(to, None)
+        });
+        self.pipe = Some(pipe);
+        self.tally.syscalls += calls;
+        match ready!(emptied) {
+            Ok(0) => return Poll::Ready(Err(at_target(Step::Write)(io::ErrorKind::WriteZero.into()))),
+            Ok(n) => self.give(Path::Splice, n as u64),
+            Err(e) if is_refusal(&e) => self.tally.refuse(Path::Splice),
+            Err(e) => return Poll::Ready(Err(at_target(Step::Write)(e))),
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes note of what a job has done.
+    pub(super) fn apply(&mut self, done: Done) -> Result<(), Failure> {
+        match done {
+            Done::Warmed(up_to) => self.warm = up_to.map_err(at_source(Step::Read))?,
+            Done::Moved(moved) => {
+                moved.refused.into_iter().for_each(|path| self.tally.refuse(path));
+                self.tally.syscalls += moved.calls;
+                self.ended |= moved.ended;
+                let total = moved.bytes.iter().map(|(_, n)| n).sum();
+                self.from.advance(total);
+                self.to.advance(total);
+                self.take(total);
+                moved.bytes.into_iter().for_each(|(path, n)| self.tally.moved(path, n));
+                self.give(Path::Pump, 0);
+                moved.result.map_err(at_target(Step::Move))?;
+            }
+            Done::Emptied(pipe, n, result) => {
+                self.pipe = Some(pipe);
+                self.tally.syscalls += 1;
+                self.to.advance(n);
+                self.give(Path::Splice, n);
+                match result {
+                    Err(e) if is_refusal(&e) => self.tally.refuse(Path::Splice),
+                    result => result.map_err(at_target(Step::Write))?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a plan never asks for.
+fn unfit() -> Polled {
+    unreachable!("internal: a way that does not fit the ends")
+}

@@ -1,0 +1,72 @@
+//! What the engine knows about an end.
+
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use crate::copy::ends::{Handle, Open, Settling, Stream};
+use crate::copy::error::Step;
+use crate::copy::plan::Kind;
+
+/// What is known about an end.
+#[derive(Debug)]
+pub(super) enum Side {
+    Unknown(Settling),
+    File(Open),
+    Plain(Kind),
+}
+
+impl Default for Side {
+    fn default() -> Self {
+        Self::Unknown(Settling::default())
+    }
+}
+
+impl Side {
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            // Until something is to be known about it.
+            Self::Unknown(_) => Kind::Other,
+            Self::File(open) => open.kind,
+            Self::Plain(kind) => *kind,
+        }
+    }
+
+    /// The file, if it has positions that the kernel can work at.
+    pub(super) fn file(&self) -> Option<&Open> {
+        match self {
+            Self::File(open) if open.kind == Kind::File => Some(open),
+            _ => None,
+        }
+    }
+
+    pub(super) fn advance(&mut self, n: u64) {
+        if let Self::File(open) = self {
+            open.advance(n);
+        }
+    }
+
+    pub(super) fn poll_open<T: 'static>(
+        &mut self,
+        cx: &mut Context<'_>,
+        end: &mut T,
+        writes: bool,
+    ) -> Poll<Result<(), (Step, io::Error)>> {
+        if let Self::Unknown(settling) = self {
+            *self = match Handle::of(end) {
+                Some(mut handle) => Self::File(ready!(handle.poll_open(cx, settling, writes))?),
+                None => {
+                    let stream = if writes { Stream::of(end) } else { Stream::source_of(end) };
+                    Self::Plain(stream.map_or(Kind::Other, |stream| stream.kind()))
+                }
+            };
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    pub(super) fn tell<T: 'static>(&mut self, end: &mut T) -> io::Result<()> {
+        match (self, Handle::of(end)) {
+            (Self::File(open), Some(mut handle)) => handle.tell(open),
+            _ => Ok(()),
+        }
+    }
+}
