@@ -22,7 +22,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 mod support;
 use support::http::{Flavour, Raw, pages, sha256, watched};
-use support::{fds, lacks};
+use support::{child, fds, lacks, seccomp};
 
 /// For cores that have nothing to wait for.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -67,6 +67,20 @@ fn each_core_stays_on_its_cpu_and_its_blocking_pool_does_not() {
             cores.shutdown(PATIENCE).unwrap();
         }
     });
+}
+
+#[test]
+fn threads_that_cannot_be_pinned_run_all_the_same() {
+    const NAME: &str = "threads_that_cannot_be_pinned_run_all_the_same";
+    if child::told().is_none() {
+        child::run(&mut child::command(NAME, "without sched_setaffinity"));
+        return;
+    }
+    seccomp::deny(libc::SYS_sched_setaffinity, rustix::io::Errno::PERM);
+    let cores = Cores::new(2).unwrap();
+    let seen = cores.run(async |core| Ok::<_, ()>((core.cpu(), allowed()))).wait();
+    assert_eq!(seen.unwrap(), [(None, allowed()), (None, allowed())]);
+    cores.shutdown(PATIENCE).unwrap();
 }
 
 #[test]
@@ -194,7 +208,7 @@ fn the_first_error_or_panic_is_told_and_drops_the_other_futures() {
         for panics in [false, true] {
             let cores = Cores::new(3).unwrap();
             let count = Arc::clone(&alive);
-            let run = cores.run(move |core| {
+            let mut run = cores.run(move |core| {
                 // Not `Send`, and neither is the future.
                 let mine = Rc::new(Cell::new(core.index()));
                 let count = Arc::clone(&count);
@@ -210,7 +224,8 @@ fn the_first_error_or_panic_is_told_and_drops_the_other_futures() {
                     }
                 }
             });
-            let caught = catch_unwind(AssertUnwindSafe(|| run.wait()));
+            let here = Flavour::CurrentThread.runtime();
+            let caught = catch_unwind(AssertUnwindSafe(|| here.block_on(&mut run)));
             match caught {
                 Ok(result) => {
                     assert_eq!((panics, result.unwrap_err().to_string().as_str()), (false, "the mill stands still"))
@@ -220,6 +235,7 @@ fn the_first_error_or_panic_is_told_and_drops_the_other_futures() {
             // The cores are as good as before.
             assert_eq!(cores.run(async |core| Ok::<_, ()>(core.index())).wait(), Ok(vec![0, 1, 2]));
             while alive.load(Ordering::SeqCst) > 0 {}
+            drop(run);
             cores.shutdown(PATIENCE).unwrap();
         }
     });

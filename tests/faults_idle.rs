@@ -11,7 +11,6 @@
 use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use allocation_counter::measure;
 use bytes::Bytes;
@@ -89,9 +88,7 @@ fn visit(flavour: Flavour, server: &Server) {
     assert!(resident <= RESIDENT, "{flavour:?}: {resident} bytes resident for each connection");
     drop(clients);
     // Pages that the allocator keeps for the next are not asked for here: what is allocated tells more.
-    while tasks() > before || server.fds() > fds {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    while tasks() > before || server.fds() > fds {}
 }
 
 /// Serves the number of tasks there are until the standard input ends, and says what was allocated.

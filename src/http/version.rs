@@ -43,11 +43,11 @@ pub(super) async fn version<I: AsyncRead + Unread + Unpin>(stream: &mut I) -> io
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::TcpStream;
+    use crate::net::{Receive, TcpListener, TcpStream};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    async fn of(pieces: &[&[u8]]) -> (Version, Vec<u8>) {
-        let listener = crate::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    async fn of(pieces: &[&[u8]], receive: Receive) -> (Version, Vec<u8>) {
+        let listener = TcpListener::builder().receive(receive).bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut stream, _) = listener.accept().await.unwrap();
         let send = async {
@@ -60,6 +60,7 @@ mod tests {
             client.shutdown().await.unwrap();
         };
         let (version, ()) = tokio::join!(version(&mut stream), send);
+        assert!(pieces.is_empty() || stream.receives_ahead(), "nobody reads the socket past what was given back");
         let mut all = Vec::new();
         // In small reads and large ones.
         let mut first = [0; 3];
@@ -84,9 +85,11 @@ mod tests {
             (vec![b"PRI"], Version::One),
             (vec![], Version::One),
         ] {
-            let (version, all) = of(&pieces).await;
-            assert_eq!(version, expected, "{pieces:?}");
-            assert_eq!(all, pieces.concat());
+            for receive in [Receive::Ready, Receive::Multishot] {
+                let (version, all) = of(&pieces, receive).await;
+                assert_eq!(version, expected, "{pieces:?}, {receive:?}");
+                assert_eq!(all, pieces.concat());
+            }
         }
     }
 }
