@@ -295,3 +295,45 @@ async fn our_stream_connects_too() {
     let fine = client.flushed().await;
     assert!(fine.is_ok());
 }
+
+/// On the main task of a runtime of several threads, whoever is told to come back later is told so at once.
+#[test]
+fn a_task_without_budget_left_waits_for_a_full_socket() {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    support::http::watched(|| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (mut ours, mut theirs) = support::pair().await;
+            shrink_buffers(&ours, &theirs);
+            let bytes = noise(1 << 20);
+            let mut sent = 0;
+            // Behind the stream's back, until the socket is full.
+            while let Ok(n) = rustix::net::send(&ours, &bytes[sent..], rustix::net::SendFlags::DONTWAIT) {
+                sent += n;
+            }
+            ours.write_all(&bytes[sent..sent + 1000]).await.unwrap();
+            sent += 1000;
+            assert_eq!(ours.queued(), 1000);
+            let reader = tokio::spawn(async move {
+                let mut got = Vec::new();
+                theirs.read_to_end(&mut got).await.unwrap();
+                got
+            });
+            {
+                let mut shutdown = pin!(ours.shutdown());
+                std::future::poll_fn(|cx| {
+                    while let Poll::Ready(spent) = tokio::task::coop::poll_proceed(cx) {
+                        spent.made_progress();
+                    }
+                    shutdown.as_mut().poll(cx)
+                })
+                .await
+                .unwrap();
+            }
+            assert!(reader.await.unwrap() == bytes[..sent]);
+        });
+    });
+}

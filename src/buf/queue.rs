@@ -17,8 +17,9 @@ use super::pool::{self, Lease};
 const FIRST_CHUNK: usize = 4 << 10;
 /// Later chunks: whoever filled the first writes in bulk.
 const NEXT_CHUNK: usize = 16 << 10;
-/// A chunk behind bytes that are not copied, as a frame's head is: the next segment will hardly be copied either.
-const HEAD_CHUNK: usize = 512;
+/// A chunk for one event, or behind bytes that are not copied, as a frame's head is: the next segment will hardly be
+/// copied either.
+const SMALL_CHUNK: usize = 512;
 
 /// Slices of known origin at least this long are kept rather than copied.
 const KEEP_MIN: usize = 2 << 10;
@@ -58,6 +59,8 @@ pub struct Queue {
     len: usize,
     /// What this queue has added to `ALL`.
     accounted: usize,
+    /// Bytes copied since it was empty.
+    copied: usize,
 }
 
 #[derive(Debug)]
@@ -177,6 +180,7 @@ impl Queue {
     }
 
     fn push_copy(&mut self, mut bytes: &[u8]) {
+        let len = bytes.len();
         if let Some(Segment::Copied { lease, .. }) = self.segments.back_mut() {
             let fits = bytes.len().min(lease.spare_len());
             lease.extend_from_slice(&bytes[..fits]);
@@ -185,14 +189,17 @@ impl Queue {
         }
         if !bytes.is_empty() {
             let chunk = match self.segments.back() {
+                // Whoever has written one small event writes others: those of many streams then lie close together.
+                None if (1..=SMALL_CHUNK).contains(&std::mem::take(&mut self.copied)) => SMALL_CHUNK,
                 None => FIRST_CHUNK,
                 Some(Segment::Copied { .. }) => NEXT_CHUNK,
-                Some(_) => HEAD_CHUNK,
+                Some(_) => SMALL_CHUNK,
             };
             let mut lease = pool::lease(chunk.max(bytes.len()));
             lease.extend_from_slice(bytes);
             self.push_segment(Segment::Copied { lease, from: 0 });
         }
+        self.copied += len;
     }
 
     /// Fills `out` with the memory at the front, up to the first piece of a file, or gives that piece. Allocates nothing.

@@ -1,8 +1,10 @@
 //! Sending on one socket: what to hand to the kernel in which call, and what its answers mean. Knows nothing of who
 //! waits, or why now.
 
+use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
@@ -10,6 +12,7 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
+use tokio::task::coop::unconstrained;
 
 use crate::buf::origin;
 use crate::buf::queue::{Front, Queue};
@@ -221,7 +224,10 @@ impl Wire {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     count(Counter::WouldBlock, 1);
-                    match self.io()?.poll_write_ready(&mut Context::from_waker(&self.writable)) {
+                    let io = self.io()?;
+                    // Whatever budget the task has left: told to come back at once, our waker would find us at it.
+                    let mut ready = pin!(unconstrained(poll_fn(|cx| io.poll_write_ready(cx).map_ok(drop))));
+                    match ready.as_mut().poll(&mut Context::from_waker(&self.writable)) {
                         // Room came while we looked.
                         Poll::Ready(Ok(_)) => {}
                         Poll::Ready(Err(e)) => return Err(e.into()),

@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::mem;
+use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,6 +78,16 @@ pub(crate) struct Outbox {
     /// Where the pieces of the parcels lie, and the headers that list them, as the kernel reads them.
     pieces: Vec<libc::iovec>,
     headers: Vec<libc::msghdr>,
+    lists: Vec<List>,
+}
+
+/// What of a parcel is sent.
+struct List {
+    pieces: Range<usize>,
+    /// Something follows it.
+    more: bool,
+    /// It goes without a copy.
+    shares: Option<(queue::Shares, ZeroCopy)>,
 }
 
 // SAFETY: the pointers are only ever followed by the kernel, to memory of the parcels beside them.
@@ -124,11 +135,11 @@ impl Sends {
 }
 
 impl Outbox {
-    /// Lists the memory at the front of each parcel, and gives the entries that send it.
-    fn entries(&mut self, supports_zero_copy: bool) -> Vec<(Entry, Option<(queue::Shares, ZeroCopy)>)> {
-        let Self { parcels, pieces, headers } = self;
+    /// Lists the memory at the front of each parcel.
+    fn list(&mut self, supports_zero_copy: bool) {
+        let Self { parcels, pieces, headers, lists } = self;
         pieces.clear();
-        let mut lists = Vec::with_capacity(parcels.len());
+        lists.clear();
         for parcel in parcels.iter_mut() {
             let first = pieces.len();
             let mut more = parcel.queue.for_front(IOV_LIMIT, |piece| {
@@ -145,31 +156,33 @@ impl Outbox {
                 shares = (before == 0).then(|| (run, Arc::clone(on)));
             }
             parcel.offered = pieces[first..].iter().map(|piece| piece.iov_len).sum();
-            lists.push((first..pieces.len(), more, shares));
+            lists.push(List { pieces: first..pieces.len(), more, shares });
         }
+        // Not before all pieces have their places.
         headers.clear();
-        headers.extend(lists.iter().map(|(pieces_of, ..)| {
+        headers.extend(lists.iter().map(|list| {
             // SAFETY: no address, no pieces, no control data: all zeros is a header.
             let mut header: libc::msghdr = unsafe { mem::zeroed() };
-            header.msg_iov = ptr::from_ref(&pieces[pieces_of.clone()]).cast_mut().cast();
-            header.msg_iovlen = pieces_of.len();
+            header.msg_iov = ptr::from_ref(&pieces[list.pieces.clone()]).cast_mut().cast();
+            header.msg_iovlen = list.pieces.len();
             header
         }));
-        let entries = lists.into_iter().zip(headers.iter()).zip(parcels.iter());
-        let entries = entries.map(|(((listed, more, shares), header), parcel)| {
-            let (fd, _) = parcel.socket.in_ring(&Files::default());
-            let flags = if more { FLAGS | MORE } else { FLAGS };
-            let entry = match &pieces[listed] {
-                _ if shares.is_some() => {
-                    opcode::SendMsgZc::new(fd, header).flags(flags.cast_unsigned()).ioprio(REPORT_USAGE).build()
-                }
-                // One piece needs no header: the kernel takes a shorter way.
-                [one] => opcode::Send::new(fd, one.iov_base.cast(), one.iov_len as u32).flags(flags).build(),
-                _ => opcode::SendMsg::new(fd, header).flags(flags.cast_unsigned()).build(),
-            };
-            (entry, shares)
-        });
-        entries.collect()
+    }
+
+    /// The entry that sends what is listed of a parcel, and what has to be kept for it.
+    fn entry(&mut self, place: usize) -> (Entry, Option<(queue::Shares, ZeroCopy)>) {
+        let List { pieces, more, shares } = &mut self.lists[place];
+        let (fd, _) = self.parcels[place].socket.in_ring(&Files::default());
+        let (header, flags) = (&self.headers[place], if *more { FLAGS | MORE } else { FLAGS });
+        let entry = match &self.pieces[pieces.clone()] {
+            _ if shares.is_some() => {
+                opcode::SendMsgZc::new(fd, header).flags(flags.cast_unsigned()).ioprio(REPORT_USAGE).build()
+            }
+            // One piece needs no header: the kernel takes a shorter way.
+            [one] => opcode::Send::new(fd, one.iov_base.cast(), one.iov_len as u32).flags(flags).build(),
+            _ => opcode::SendMsg::new(fd, header).flags(flags.cast_unsigned()).build(),
+        };
+        (entry, shares.take())
     }
 }
 
@@ -196,18 +209,19 @@ impl Driver {
         let round = queue.sends.round;
         let supports_zero_copy = !queue.by_calls[usize::from(opcode::SendMsgZc::CODE)];
         drop(queue);
-        let mut entries = outbox.entries(supports_zero_copy).into_iter().enumerate();
-        let total = entries.len();
-        let (mut pushed, mut ended) = (0, 0);
+        outbox.list(supports_zero_copy);
+        let mut left = 0..outbox.parcels.len();
+        let (total, mut pushed, mut ended) = (left.len(), 0, 0);
         let mut idle = 0;
         while ended < total {
             let mut queue = lock(&self.queue);
             if queue.closed.is_some() {
                 // What was not pushed says so already.
-                entries = Vec::new().into_iter().enumerate();
+                left = 0..0;
             }
             let room = ring.port.room().min(queue.room());
-            for (place, (entry, shares)) in entries.by_ref().take(room) {
+            for place in left.by_ref().take(room) {
+                let (entry, shares) = outbox.entry(place);
                 let data = About::Send(Key::new(place as u32, round)).user_data();
                 queue.sends.kept.extend(shares.map(|shares| (data, shares)));
                 queue.in_flight += 1;

@@ -145,17 +145,12 @@ impl Provided {
     /// it.
     pub(crate) unsafe fn chunks(self: &Arc<Self>, first: u16, len: usize) -> impl Iterator<Item = Chunk> + use<> {
         let provided = Arc::clone(self);
-        let (mut buffer, mut left) = (first, len);
-        let mut is_first = true;
+        let (mut next, mut left) = (Some(first), len);
         std::iter::from_fn(move || {
-            if left == 0 && !is_first {
-                return None;
-            }
-            if !std::mem::replace(&mut is_first, false) {
-                buffer = provided.next(buffer);
-            }
+            let buffer = next?;
             let to = left.min(provided.size);
             left -= to;
+            next = (left > 0).then(|| provided.next(buffer));
             provided.lent.fetch_add(1, Ordering::Relaxed);
             Some(Chunk { provided: Arc::clone(&provided), buffer, from: 0, to: to as u32 })
         })
