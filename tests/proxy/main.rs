@@ -4,6 +4,12 @@ mod faults;
 mod passing;
 mod relays;
 
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -13,11 +19,6 @@ use hyper::{Request, Response, StatusCode};
 use millstream::http::serve;
 use millstream::net::{Connector, TcpListener, UnixListener};
 use socket2::SockRef;
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -28,11 +29,11 @@ mod fields;
 mod relay;
 #[path = "../../examples/proxy/reverse.rs"]
 mod reverse;
+#[path = "../support/mod.rs"]
+mod support;
 #[path = "../../examples/proxy/watched.rs"]
 mod watched;
 
-#[path = "../support/mod.rs"]
-mod support;
 use relay::{Target, relay};
 use reverse::{Plan, Reverse};
 use support::http::{Answer, Raw, boxed, h1, h2, narrow, on_both, request, sha256, start, start_hyper, whole};
