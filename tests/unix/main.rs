@@ -1,0 +1,36 @@
+//! Unix sockets: their names, and what differs from TCP. What is the same is in tests/stream.rs.
+
+mod names;
+mod streams;
+
+use std::convert::Infallible;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener as StdListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, Response, body::Incoming};
+use millstream::http::{OpenFile, serve};
+use millstream::net::{UnixListener, UnixStream};
+use millstream::observe::Snapshot;
+use socket2::SockRef;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use support::family::Family;
+use support::http::{Flavour, Raw, boxed, on_both, pages, sha256, watched};
+use support::tree::truncate;
+use support::{child, lacks, noise};
+
+/// A directory and a name in it.
+fn name() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    (dir, path)
+}

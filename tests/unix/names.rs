@@ -1,0 +1,202 @@
+//! Names: who has one, who gets it, who removes it.
+
+use super::*;
+
+/// Whether `listener` is who answers at `path`.
+async fn answers(listener: &UnixListener, path: &Path) {
+    let mut client = UnixStream::connect(path).await.unwrap();
+    let (mut server, _) = listener.accept().await.unwrap();
+    client.write_all(b"ping").await.unwrap();
+    let mut got = [0; 4];
+    server.read_exact(&mut got).await.unwrap();
+    server.write_all(&got).await.unwrap();
+    client.read_exact(&mut got).await.unwrap();
+    assert_eq!(&got, b"ping");
+    assert_eq!(client.peer_addr().unwrap().as_pathname(), Some(path));
+    assert!(server.peer_addr().unwrap().is_unnamed(), "{:?}", server.peer_addr());
+    assert_eq!(server.local_addr().unwrap().as_pathname(), Some(path));
+}
+
+#[tokio::test]
+async fn the_file_of_a_dead_server_is_replaced() {
+    let (_dir, path) = name();
+    // It leaves its file behind, as a process that is killed does.
+    drop(StdListener::bind(&path).unwrap());
+    let old = path.metadata().unwrap().ino();
+    let listener = UnixListener::bind(&path).await.unwrap();
+    assert_eq!(listener.local_addr().unwrap().as_pathname(), Some(&*path));
+    answers(&listener, &path).await;
+    println!("{old} became {}", path.metadata().unwrap().ino());
+}
+
+#[tokio::test]
+async fn the_file_of_a_living_server_is_not() {
+    let (_dir, path) = name();
+    let first = UnixListener::builder().backlog(0).bind(&path).await.unwrap();
+    let error = UnixListener::bind(&path).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    let text = error.to_string();
+    assert!(text.contains(path.to_str().unwrap()) && text.contains("a server listens there"), "{text}");
+    // The one that looked whether there is a server.
+    first.accept().await.unwrap();
+    answers(&first, &path).await;
+
+    // Nor if its queue is full.
+    let mut waiting = Vec::new();
+    let full = loop {
+        match UnixStream::connect(&path).await {
+            Ok(stream) => waiting.push(stream),
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+    let error = UnixListener::bind(&path).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    assert!(error.to_string().contains("queue is full"), "{error}");
+    for _ in &waiting {
+        first.accept().await.unwrap();
+    }
+    answers(&first, &path).await;
+}
+
+#[tokio::test]
+async fn what_is_no_socket_is_left_alone() {
+    let (dir, path) = name();
+    std::fs::write(dir.path().join("file"), "precious").unwrap();
+    // Behind the link is a socket that could be replaced; the link is somebody's work.
+    drop(StdListener::bind(dir.path().join("stale")).unwrap());
+    symlink("stale", dir.path().join("link")).unwrap();
+    std::fs::create_dir(dir.path().join("directory")).unwrap();
+    for other in ["file", "link", "directory"] {
+        let error = UnixListener::bind(dir.path().join(other)).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{other}");
+        assert!(error.to_string().contains("no socket"), "{error}");
+    }
+    assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"precious");
+    assert!(dir.path().join("link").is_symlink() && dir.path().join("stale").exists());
+    // A socket, but of another kind.
+    let datagrams = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    let error = UnixListener::bind(&path).await.unwrap_err();
+    assert!(error.to_string().contains("cannot tell"), "{error}");
+    drop(datagrams);
+    let error = UnixListener::bind(dir.path().join("none/socket")).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    let error = UnixListener::bind(dir.path().join("x".repeat(108))).await.unwrap_err();
+    assert!(error.to_string().contains("bind"), "{error}");
+}
+
+#[tokio::test]
+async fn the_file_goes_with_the_listener_if_it_is_its_own() {
+    let (_dir, path) = name();
+    drop(UnixListener::bind(&path).await.unwrap());
+    assert!(!path.exists(), "removed");
+
+    let first = UnixListener::bind(&path).await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let second = UnixListener::bind(&path).await.unwrap();
+    drop(first);
+    answers(&second, &path).await;
+
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "precious").unwrap();
+    drop(second);
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+
+    std::fs::remove_file(&path).unwrap();
+    let theirs = StdListener::bind(&path).unwrap();
+    let adopted = UnixListener::from_std(theirs).unwrap();
+    answers(&adopted, &path).await;
+    drop(adopted);
+    assert!(path.exists(), "who has made it removes it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_that_are_started_at_once_one_gets_the_name() {
+    for round in 0..30 {
+        let (_dir, path) = name();
+        drop(StdListener::bind(&path).unwrap());
+        let servers: Vec<_> = (0..8).map(|_| tokio::spawn(UnixListener::bind(path.clone()))).collect();
+        let mut winner = None;
+        for server in servers {
+            match server.await.unwrap() {
+                Ok(listener) => assert!(winner.replace(listener).is_none(), "two listen in round {round}"),
+                Err(e) => assert_eq!(e.kind(), io::ErrorKind::AddrInUse, "{e}"),
+            }
+        }
+        let winner = winner.expect("one of them listens");
+        // Those that looked have connected, and gone.
+        let mut client = UnixStream::connect(&path).await.unwrap();
+        client.write_all(b"here").await.unwrap();
+        let mut got = Vec::new();
+        while got != b"here" {
+            got.clear();
+            let (mut server, _) = winner.accept().await.unwrap();
+            let _ = server.read_buf(&mut got).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_about_to_listen_keeps_its_name() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+
+    let (dir, path) = name();
+    let lock = std::fs::File::open(dir.path()).unwrap();
+    lock.lock().unwrap();
+    // Bound, and not listening yet: whoever connects is refused as by a dead one.
+    let first = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&first, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    let second = tokio::spawn(UnixListener::bind(path.clone()));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    rustix::net::listen(&first, 1).unwrap();
+    drop(lock);
+    let error = second.await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("a server listens there"), "{error}");
+}
+
+#[test]
+fn a_listener_that_nobody_waits_for_any_more_leaves_no_file() {
+    watched(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+        runtime.unwrap().block_on(async {
+            let (_dir, path) = name();
+            for _ in 0..20 {
+                tokio::select! {
+                    biased;
+                    _ = UnixListener::bind(&path) => panic!("not at once"),
+                    () = async {} => {}
+                }
+            }
+            // The pool has one thread and a queue in order.
+            tokio::task::spawn_blocking(|| {}).await.unwrap();
+            assert!(!path.exists());
+        });
+    });
+}
+
+#[tokio::test]
+async fn the_mode_is_what_was_asked_for() {
+    let (_dir, path) = name();
+    for mode in [0o600, 0o666, 0o660] {
+        let listener = UnixListener::builder().mode(mode).bind(&path).await.unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, mode);
+        drop(listener);
+    }
+}
+
+#[tokio::test]
+async fn abstract_names_have_no_file() {
+    let abstract_name = format!("\0millstream-{}-unix", std::process::id());
+    let listener = UnixListener::bind(&abstract_name).await.unwrap();
+    let error = UnixListener::bind(&abstract_name).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    let client = UnixStream::connect(&abstract_name).await.unwrap();
+    let (_server, _) = listener.accept().await.unwrap();
+    let expected = <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(
+        &abstract_name.as_bytes()[1..],
+    );
+    assert_eq!(format!("{:?}", client.peer_addr().unwrap()), format!("{:?}", expected.unwrap()));
+    drop(listener);
+    let error = UnixStream::connect(&abstract_name).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+}
