@@ -27,7 +27,7 @@ mod common;
 const INDEX: &str = "plain hyper: /hello  /f/NAME  /tokens  /events?hz=N\n";
 
 fn main() -> ExitCode {
-    let result = Options::parse("stock", 8081).and_then(|options| {
+    let result = Options::parse("stock", 8081, None).and_then(|options| {
         let run = || common::runtime(options.workers)?.block_on(run(&options));
         run().map_err(|e| format!("{}: {e}; choose another address with --listen", options.listen))
     });

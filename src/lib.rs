@@ -70,8 +70,9 @@
 //!
 //! | | |
 //! |---|---|
-//! | `axum` | [`net::TcpListener`] is an `axum::serve::Listener` |
-//! | `tonic` | [`net::TcpStream`] is `Connected`, for `serve_with_incoming` |
+//! | `axum` | [`net::TcpListener`] and [`net::UnixListener`] are `axum::serve::Listener`s |
+//! | `client` | [`net::Connector`] serves `hyper_util::client::legacy::Client` |
+//! | `tonic` | [`net::TcpStream`] and [`net::UnixStream`] are `Connected`, for `serve_with_incoming` |
 //! | `metrics` | `observe::record_metrics` gives the counters to the metrics facade |
 //! | `tracing` | what an operator should read about is told to tracing |
 #[cfg(not(target_os = "linux"))]
@@ -86,13 +87,10 @@ mod kernel;
 pub mod net;
 pub mod observe;
 mod ring;
+pub mod runtime;
 pub mod testing;
 mod turn;
-
-/// How a runtime drives its files: by io_uring or by the blocking pool, asked for and reported.
-pub mod runtime {
-    pub use crate::turn::{DriverBuilder, DriverInfo, Io, RuntimeBuilderExt, driver_info};
-}
+pub mod vectored;
 
 /// Several operations on files as one piece of work.
 pub mod chain {

@@ -16,7 +16,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use hyper_util::server::conn::auto::upgrade::downcast;
 use millstream::http::OpenFile;
 use millstream::net::{TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -328,7 +327,7 @@ fn an_upgraded_connection_echoes_every_byte() {
             let upgrade = hyper::upgrade::on(&mut request);
             tokio::spawn(async move {
                 // Back from hyper comes our stream, and what hyper has read too much.
-                let parts = downcast::<TcpStream>(upgrade.await.unwrap()).unwrap();
+                let parts = upgrade.await.unwrap().downcast::<TcpStream>().unwrap();
                 let mut io = parts.io;
                 io.write_all(&parts.read_buf).await.unwrap();
                 let (mut from, mut to) = tokio::io::split(io);

@@ -21,6 +21,7 @@ use millstream::observe::Snapshot;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 mod support;
+use support::fds;
 use support::http::{AnyBody, BoxError, Flavour, Raw, boxed, pages, start, watched};
 
 /// What must happen soon happens within this time.
@@ -29,15 +30,6 @@ const SOON: Duration = Duration::from_secs(1);
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What the descriptors of this process lead to.
-fn fds() -> Vec<String> {
-    let links = std::fs::read_dir("/proc/self/fd").unwrap();
-    let mut all: Vec<_> =
-        links.filter_map(|link| Some(std::fs::read_link(link.ok()?.path()).ok()?.display().to_string())).collect();
-    all.sort();
-    all
 }
 
 /// Waits for at most [`SOON`].

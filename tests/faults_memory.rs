@@ -2,11 +2,9 @@
 //!
 //! The server is a process of its own: this program, started anew.
 
-use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
 use millstream::http::Files;
@@ -15,6 +13,7 @@ use tokio::net::TcpSocket;
 
 mod support;
 use support::http::{Flavour, Raw, ask, pages, start, watched};
+use support::served::{Server, until_ended};
 use support::{child, lacks};
 
 const DIR: &str = "MILLSTREAM_TEST_SERVED_DIR";
@@ -44,7 +43,7 @@ fn a_download_of_100_mib_costs_the_server_less_than_8() {
         }
         std::fs::write(dir.path().join("warm"), &block).unwrap();
         for flavour in 0..Flavour::BOTH.len() {
-            let mut server = Server::start(dir.path(), flavour);
+            let mut server = Server::start(child::command(NAME, &flavour.to_string()).env(DIR, dir.path()));
             let runtime = Flavour::CurrentThread.runtime();
             // What is set up once is not growth.
             runtime.block_on(download(server.addr, "/warm", &block, true));
@@ -70,52 +69,8 @@ fn serve(dir: &Path, flavour: usize) {
             async move { ask(&files, &request, |body| body).await }
         })
         .await;
-        println!("\nlistening {addr}");
-        tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().unwrap();
+        until_ended(addr).await;
     });
-}
-
-struct Server {
-    child: Child,
-    /// Kept open, because the child goes on printing.
-    _lines: Lines<BufReader<ChildStdout>>,
-    addr: SocketAddr,
-}
-
-impl Server {
-    fn start(dir: &Path, flavour: usize) -> Self {
-        let mut child = child::command(NAME, &flavour.to_string())
-            .env(DIR, dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let addr = lines.find_map(|line| Some(line.unwrap().strip_prefix("listening ")?.parse().unwrap()));
-        Self { child, _lines: lines, addr: addr.expect("the server's address") }
-    }
-
-    /// Its memory in KiB, by the names of proc_pid_status(5).
-    fn memory(&self) -> HashMap<String, u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let rows = status.lines().filter_map(|line| line.split_once(':'));
-        rows.filter(|(name, _)| ["VmHWM", "VmRSS", "RssAnon", "RssFile"].contains(name))
-            .map(|(name, value)| (name.to_owned(), value.trim().trim_end_matches(" kB").parse().unwrap()))
-            .collect()
-    }
-
-    fn end(&mut self) {
-        drop(self.child.stdin.take());
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Also when an assertion failed. Ended already, it cannot be killed, which is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Downloads and compares a file of blocks.

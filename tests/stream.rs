@@ -5,14 +5,15 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use millstream::net::{TcpListener, TcpStream};
+use millstream::net::{TcpListener, TcpStream, UnixStream};
 use sha2::{Digest, Sha256};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
 mod support;
-use support::{noise, pair, pair_with};
+use support::family::Family;
+use support::noise;
 
 fn digest(bytes: &[u8]) -> Vec<u8> {
     Sha256::digest(bytes).to_vec()
@@ -24,8 +25,13 @@ fn shrink_buffers(ours: &impl AsFd, theirs: &impl AsFd) {
 }
 
 /// Sends `payload` in pieces of every kind of size and reads it `bite` bytes at a time.
-async fn transfer(payload: Vec<u8>, pieces: impl Fn(usize) -> usize + Send + 'static, bite: usize, vectored: bool) {
-    let (mut ours, mut theirs) = pair_with(Duration::from_micros(200)).await;
+async fn transfer<S: Family>(
+    payload: Vec<u8>,
+    pieces: impl Fn(usize) -> usize + Send + 'static,
+    bite: usize,
+    vectored: bool,
+) {
+    let (mut ours, mut theirs) = S::pair_with(Duration::from_micros(200)).await;
     SockRef::from(&ours).set_send_buffer_size(4096).unwrap();
     let expected = digest(&payload);
     let len = payload.len();
@@ -63,15 +69,22 @@ async fn transfer(payload: Vec<u8>, pieces: impl Fn(usize) -> usize + Send + 'st
 
 #[tokio::test]
 async fn a_reader_of_single_bytes_gets_every_byte_in_order() {
-    transfer(noise(60_000), |n| [1, 300, 7, 20_000, 64, 5000][n % 6], 1, false).await;
+    let pieces = |n| [1, 300, 7, 20_000, 64, 5000][n % 6];
+    transfer::<TcpStream>(noise(60_000), pieces, 1, false).await;
+    transfer::<UnixStream>(noise(60_000), pieces, 1, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sizes_around_every_limit_arrive_whole_on_two_threads() {
+    sizes::<TcpStream>().await;
+    sizes::<UnixStream>().await;
+}
+
+async fn sizes<S: Family>() {
     for around in [2 << 10, 16 << 10, 64 << 10, 256 << 10] {
-        transfer(noise(3 << 20), move |n| around - 2 + n % 5, 10_000, n_is_odd(around)).await;
+        transfer::<S>(noise(3 << 20), move |n| around - 2 + n % 5, 10_000, n_is_odd(around)).await;
     }
-    transfer(noise(1 << 20), |n| 1 + n * 37 % 3000, 777, true).await;
+    transfer::<S>(noise(1 << 20), |n| 1 + n * 37 % 3000, 777, true).await;
 }
 
 fn n_is_odd(n: usize) -> bool {
@@ -80,7 +93,12 @@ fn n_is_odd(n: usize) -> bool {
 
 #[tokio::test]
 async fn a_reader_that_stops_bounds_what_is_queued() {
-    let (mut ours, theirs) = pair().await;
+    stop_reading::<TcpStream>().await;
+    stop_reading::<UnixStream>().await;
+}
+
+async fn stop_reading<S: Family>() {
+    let (mut ours, theirs) = S::pair().await;
     shrink_buffers(&ours, &theirs);
     let mut written = 0;
     loop {
@@ -97,7 +115,12 @@ async fn a_reader_that_stops_bounds_what_is_queued() {
 
 #[tokio::test]
 async fn a_dropped_stream_still_delivers_what_it_took() {
-    let (mut ours, mut theirs) = pair().await;
+    drop_it::<TcpStream>().await;
+    drop_it::<UnixStream>().await;
+}
+
+async fn drop_it<S: Family>() {
+    let (mut ours, mut theirs) = S::pair().await;
     shrink_buffers(&ours, &theirs);
     let payload = noise(300_000);
     // More than the socket takes, less than fills the queue too.
@@ -113,7 +136,12 @@ async fn a_dropped_stream_still_delivers_what_it_took() {
 
 #[tokio::test]
 async fn half_close_by_the_peer_leaves_the_answer_whole() {
-    let (mut ours, mut theirs) = pair().await;
+    half_close::<TcpStream>().await;
+    half_close::<UnixStream>().await;
+}
+
+async fn half_close<S: Family>() {
+    let (mut ours, mut theirs) = S::pair().await;
     theirs.write_all(b"question").await.unwrap();
     theirs.shutdown().await.unwrap();
     let mut question = Vec::new();
@@ -135,7 +163,7 @@ async fn half_close_by_the_peer_leaves_the_answer_whole() {
 
 #[tokio::test]
 async fn a_reset_met_at_the_end_of_a_turn_is_returned_by_the_next_call() {
-    let (mut ours, theirs) = pair().await;
+    let (mut ours, theirs) = TcpStream::pair().await;
     SockRef::from(&theirs).set_linger(Some(Duration::ZERO)).unwrap();
     drop(theirs);
     let mut failed = None;
@@ -157,7 +185,7 @@ async fn a_reset_met_at_the_end_of_a_turn_is_returned_by_the_next_call() {
 
 #[tokio::test]
 async fn a_peer_that_resets_wakes_a_writer_that_waits() {
-    let (mut ours, theirs) = pair().await;
+    let (mut ours, theirs) = TcpStream::pair().await;
     shrink_buffers(&ours, &theirs);
     let writer = tokio::spawn(async move { ours.write_all(&vec![1; 10 << 20]).await });
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -169,6 +197,11 @@ async fn a_peer_that_resets_wakes_a_writer_that_waits() {
 
 #[test]
 fn a_runtime_dropped_with_full_queues_leaves_nothing_behind() {
+    drop_the_runtime::<TcpStream>();
+    drop_the_runtime::<UnixStream>();
+}
+
+fn drop_the_runtime<S: Family>() {
     let fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     for flavor in [1, 2] {
         let runtime = || {
@@ -188,19 +221,19 @@ fn a_runtime_dropped_with_full_queues_leaves_nothing_behind() {
         let (theirs, dropped) = rt.block_on(async {
             let mut theirs = Vec::new();
             for _ in 0..20 {
-                let (mut ours, peer) = pair().await;
+                let (mut ours, peer) = S::pair().await;
                 shrink_buffers(&ours, &peer);
-                theirs.push(peer.into_std().unwrap());
+                theirs.push(S::detach(peer));
                 tokio::spawn(async move {
                     ours.write_all(&vec![5; 1 << 20]).await.ok();
                 });
             }
-            let (mut dropped, peer) = pair().await;
+            let (mut dropped, peer) = S::pair().await;
             shrink_buffers(&dropped, &peer);
             while dropped.queued() < 40_000 {
                 dropped.write_all(&[5; 1000]).await.unwrap();
             }
-            theirs.push(peer.into_std().unwrap());
+            theirs.push(S::detach(peer));
             tokio::time::sleep(Duration::from_millis(20)).await;
             (theirs, dropped)
         });
@@ -222,7 +255,7 @@ fn a_runtime_dropped_with_full_queues_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn accepted_sockets_have_nodelay() {
-    let (ours, _theirs) = pair().await;
+    let (ours, _theirs) = TcpStream::pair().await;
     assert!(SockRef::from(&ours).tcp_nodelay().unwrap());
 }
 
@@ -230,7 +263,7 @@ async fn accepted_sockets_have_nodelay() {
 async fn a_local_set_works_too() {
     tokio::task::LocalSet::new()
         .run_until(async {
-            let (mut ours, mut theirs) = pair_with(Duration::from_micros(200)).await;
+            let (mut ours, mut theirs) = TcpStream::pair_with(Duration::from_micros(200)).await;
             tokio::task::spawn_local(async move {
                 for _ in 0..1000 {
                     ours.write_all(b"0123456789").await.unwrap();

@@ -11,8 +11,16 @@ mod lex;
 use lex::{code, ident, is_unsafe, line_of, words};
 
 /// Rooms from the ground up. A room imports only from floors below its own.
-const FLOORS: &[&[&str]] =
-    &[&["kernel", "observe", "flow"], &["buf"], &["ring"], &["turn"], &["vectored", "fs", "net"], &["copy"], &["http"]];
+const FLOORS: &[&[&str]] = &[
+    &["observe", "flow"],
+    &["kernel"],
+    &["buf"],
+    &["ring"],
+    &["turn"],
+    &["vectored", "fs", "net", "runtime"],
+    &["copy"],
+    &["http"],
+];
 
 /// Files that belong to no room: the front door, and what only users' tests use.
 const EXEMPT: &[&str] = &["src/lib.rs", "src/testing.rs"];
@@ -26,13 +34,16 @@ const UNSAFE: &[&str] = &[
     "src/kernel/map.rs",
     "src/kernel/path.rs",
     "src/kernel/socket.rs",
+    "src/kernel/uring/provided.rs",
     "src/kernel/uring/ring.rs",
     "src/ring/buffers.rs",
     "src/ring/driver.rs",
     "src/ring/fake.rs",
+    "src/ring/inbox.rs",
     "src/ring/op/open.rs",
     "src/ring/op/stat.rs",
     "src/ring/op/vectored.rs",
+    "src/ring/outbox.rs",
     "src/ring/port.rs",
     "src/ring/sqe.rs",
 ];
@@ -189,6 +200,8 @@ fn files(dir: &str, endings: &[&str]) -> Vec<(String, String)> {
             let entry = entry.unwrap();
             let path = format!("{dir}/{}", entry.file_name().to_str().unwrap());
             match entry.file_type().unwrap().is_dir() {
+                // What a build has made, `benches/peers` being a package of its own.
+                true if path.ends_with("/target") => {}
                 true => dirs.push(path),
                 false if endings.iter().any(|ending| path.ends_with(ending)) => {
                     found.push((path, fs::read_to_string(entry.path()).unwrap()));
@@ -284,7 +297,7 @@ mod rules {
             assert_eq!(floors("src/net/stream.rs", text).len(), 1, "{text}");
         }
         assert_eq!(floors("src/turn.rs", "use super::net::x;").len(), 1);
-        assert_eq!(floors("src/observe/mod.rs", "use crate::kernel::caps;").len(), 1, "the same floor");
+        assert_eq!(floors("src/observe/mod.rs", "use crate::flow::pace;").len(), 1, "the same floor");
         assert_eq!(floors("src/attic/mod.rs", "").len(), 1, "a room without a floor");
         assert!(floors("src/lib.rs", "pub use crate::http::serve;").is_empty());
     }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, SamplingMode};
-use rustix::time::{ClockId, clock_gettime};
 
+use super::cpus::process;
 use super::{Row, all_by_turns, table};
 
 /// What work has taken: time, and CPU time of all threads of the process, those of the kernel's that work for its rings
@@ -24,10 +24,6 @@ impl Spent {
         self.wall += start.elapsed();
         done
     }
-}
-
-fn process() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap()
 }
 
 /// One way: it does a number of operations, checks them, and says what they took.
@@ -68,10 +64,11 @@ impl Contest<'_> {
             [cpu, wall]
         });
         let units = self.units as f64;
+        let ours = spent.first().map_or(1.0, |[_, wall]| *wall);
         let rows = chosen.iter().zip(spent).map(|(contender, [cpu, wall])| Row {
             name: contender.name.to_owned(),
             cpu: cpu / units,
-            note: format!("{:>10.2} us in all", wall / units),
+            note: format!("{:>10.2} us in all {:>7.2}", wall / units, wall / ours),
         });
         let rows: Vec<Row> = rows.collect();
         (!rows.is_empty()).then(|| table(self.title, self.unit, &rows))

@@ -1,10 +1,13 @@
 //! What the benches share: bytes, connections, CPU clocks, and comparing by turns.
 #![allow(dead_code, unreachable_pub, reason = "each bench uses a part")]
 
+pub mod closed_loop;
 pub mod contest;
+pub mod cpus;
 
 use std::fmt::Write as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -44,12 +47,35 @@ pub fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (other, _) = listener.accept().unwrap();
-    let congestion = std::env::var("MILLSTREAM_BENCH_CONGESTION").unwrap_or("reno".to_owned());
-    for stream in [&one, &other] {
-        stream.set_nodelay(true).unwrap();
-        socket2::SockRef::from(stream).set_tcp_congestion(congestion.as_bytes()).unwrap();
-    }
+    set_up(&one);
+    set_up(&other);
     (one, other)
+}
+
+/// A listener on a free port whose connections are set up like those of [`pair`].
+pub fn listener() -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    set_up(&listener);
+    // `bind` lets 128 wait, and who comes then waits for a second.
+    rustix::net::listen(&listener, 4096).unwrap();
+    listener
+}
+
+/// Connections to a [`listener`].
+pub fn connect(addr: SocketAddr, count: usize) -> Vec<TcpStream> {
+    let connect = |_| {
+        let stream = TcpStream::connect(addr).unwrap();
+        set_up(&stream);
+        stream
+    };
+    (0..count).map(connect).collect()
+}
+
+fn set_up(socket: &impl AsFd) {
+    let congestion = std::env::var("MILLSTREAM_BENCH_CONGESTION").unwrap_or("reno".to_owned());
+    let socket = socket2::SockRef::from(socket);
+    socket.set_tcp_nodelay(true).unwrap();
+    socket.set_tcp_congestion(congestion.as_bytes()).unwrap();
 }
 
 pub fn runtime() -> tokio::runtime::Runtime {
@@ -63,8 +89,7 @@ pub fn cpu_of_this_thread() -> Duration {
 
 /// CPU time all other threads of this process have used.
 pub fn cpu_of_others() -> Duration {
-    let process = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap();
-    process.saturating_sub(cpu_of_this_thread())
+    cpus::process().saturating_sub(cpu_of_this_thread())
 }
 
 /// The CPU time that one operation of each contender takes, in microseconds: `run(contender, operations)` does them and
@@ -115,4 +140,13 @@ pub fn table(title: &str, operation: &str, rows: &[Row]) -> String {
         writeln!(text, "  {name:<32} {cpu:>14.2} {:>7.2}  {note}", cpu / ours).unwrap();
     }
     text
+}
+
+/// A line that says whether a figure is what is asked for; none in a test run.
+pub fn bar(what: &str, ratio: f64, most: f64) -> String {
+    if is_test() {
+        return String::new();
+    }
+    let verdict = if ratio <= most { "met" } else { "MISSED" };
+    format!("{verdict:<7}{what}: {ratio:.2}, at most {most:.2}\n")
 }

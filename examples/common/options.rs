@@ -19,20 +19,28 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads the command line of `example`. The error text is ready to be printed: the usage, or what to change.
-    pub(crate) fn parse(example: &str, default_port: u16) -> Result<Self, String> {
-        let usage = format!(
-            "usage: cargo run --release --example {example} -- [--listen ADDR] [--root DIR] [--workers N]\n\
+    /// Reads the command line of `example`; `per_core` is set by an option, where there is such a choice. The error text is ready to be printed: the usage, or what to change.
+    pub(crate) fn parse(example: &str, default_port: u16, mut per_core: Option<&mut bool>) -> Result<Self, String> {
+        let more = if per_core.is_some() { " [--per-core]" } else { "" };
+        let mut usage = format!(
+            "usage: cargo run --release --example {example} -- [--listen ADDR] [--root DIR] [--workers N]{more}\n\
              \x20 --listen ADDR   address and port, default 127.0.0.1:{default_port}; port 0 takes a free one\n\
              \x20 --root DIR      directory served under /f/, default the current one\n\
              \x20 --workers N     threads, default the CPUs this process may run on"
         );
+        if per_core.is_some() {
+            usage += "\n  --per-core      a runtime, a listener and a CPU for each thread, which share nothing";
+        }
         let mut listen = SocketAddr::from(([127, 0, 0, 1], default_port));
         let mut root = PathBuf::from(".");
         let mut workers = None;
         let mut args = std::env::args_os().skip(1);
         while let Some(flag) = args.next() {
             let flag = flag.to_string_lossy().into_owned();
+            if let ("--per-core", Some(per_core)) = (&*flag, &mut per_core) {
+                **per_core = true;
+                continue;
+            }
             if !matches!(flag.as_str(), "--listen" | "--root" | "--workers") {
                 return Err(usage);
             }

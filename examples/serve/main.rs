@@ -1,12 +1,14 @@
 //! A directory, events and tokens, served by millstream. Try it:
 //!
 //! `cargo run --release --example serve` serves the current directory on `http://127.0.0.1:8080/`;
-//! `-- [--listen ADDR] [--root DIR] [--workers N]` changes that. It ends at Ctrl-C.
+//! `-- [--listen ADDR] [--root DIR] [--workers N] [--per-core]` changes that. It ends at Ctrl-C.
 //!
 //! The service below is an ordinary tower service and its bodies are ordinary bodies. What is millstream's is the listener,
 //! the files, and `serve`; the `stock` example answers the same routes without them.
 
 use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use hyper::body::Incoming;
 use millstream::Capabilities;
 use millstream::http::{FileBody, Files};
 use millstream::net::TcpListener;
+use millstream::runtime::Cores;
 
 use common::{Options, Reply, Route, route};
 
@@ -31,9 +34,13 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 fn main() -> ExitCode {
-    let result = Options::parse("serve", 8080).and_then(|options| {
-        let runtime = common::runtime(options.workers).map_err(|e| format!("the runtime did not start: {e}"))?;
-        runtime.block_on(run(&options))
+    let mut on_cores = false;
+    let result = Options::parse("serve", 8080, Some(&mut on_cores)).and_then(|options| match on_cores {
+        true => per_core(&options),
+        false => {
+            let runtime = common::runtime(options.workers).map_err(|e| format!("the runtime did not start: {e}"))?;
+            runtime.block_on(run(&options))
+        }
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -44,27 +51,58 @@ fn main() -> ExitCode {
     }
 }
 
+/// On one runtime, whose threads share everything.
 async fn run(options: &Options) -> Result<(), String> {
-    let Options { listen, root, workers } = options;
-    let files = Files::builder(root).mounted_at("/f").build().map_err(|e| format!("--root {}: {e}", root.display()))?;
-    let listener = TcpListener::bind(listen).await;
-    let listener = listener.map_err(|e| format!("{e}; choose another address with --listen"))?;
-    let address = listener.local_addr().map_err(|e| format!("{listen}: {e}"))?;
-    println!("http://{address}/ serves {}, workers: {workers}\n{}", root.display(), Capabilities::get());
+    let app = App::new(options)?;
+    let listener = TcpListener::bind(options.listen).await.map_err(elsewhere)?;
+    let address = listener.local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
+    greet(options, address);
+    until_interrupted(listener, app).await.map_err(|e| format!("{address}: {e}"))
+}
 
-    let app = Arc::new(App { root: root.clone(), files });
+/// On a runtime for each thread, and a listener for each runtime.
+fn per_core(options: &Options) -> Result<(), String> {
+    let app = App::new(options)?;
+    let cores = Cores::new(options.workers.get()).map_err(|e| e.to_string())?;
+    let listeners = TcpListener::builder().bind_each(options.listen, cores.count()).map_err(elsewhere)?;
+    let address = listeners.local_addr();
+    greet(options, address);
+    let served = cores.run(move |_| {
+        let (listener, app) = (listeners.take(), app.clone());
+        async move { until_interrupted(listener?, app).await }
+    });
+    served.wait().map(drop).map_err(|e| format!("{address}: {e}"))
+}
+
+fn elsewhere(error: io::Error) -> String {
+    format!("{error}; choose another address with --listen")
+}
+
+fn greet(options: &Options, address: SocketAddr) {
+    let Options { root, workers, .. } = options;
+    println!("http://{address}/ serves {}, workers: {workers}\n{}", root.display(), Capabilities::get());
+}
+
+async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<()> {
     let service = tower::service_fn(move |request| answer(request, app.clone()));
     tokio::select! {
         served = millstream::http::serve(listener, service) => served,
         interrupted = tokio::signal::ctrl_c() => interrupted,
     }
-    .map_err(|e| format!("{address}: {e}"))
 }
 
 /// What requests share.
 struct App {
     root: PathBuf,
     files: Files,
+}
+
+impl App {
+    fn new(Options { root, .. }: &Options) -> Result<Arc<Self>, String> {
+        let files =
+            Files::builder(root).mounted_at("/f").build().map_err(|e| format!("--root {}: {e}", root.display()))?;
+        Ok(Arc::new(Self { root: root.clone(), files }))
+    }
 }
 
 async fn answer(request: Request<Incoming>, app: Arc<App>) -> Result<Response<Reply<FileBody>>, Infallible> {

@@ -4,6 +4,10 @@
 //! pages cost memory only once they are used. A lease too large for every class, or asked for while its class is empty,
 //! comes from the heap and counts as a miss.
 //!
+//! Machines with several memory nodes need nothing else: nobody touches a block before the first thread that leases it, so
+//! the kernel puts it next to that thread's CPU, and blocks that are leased and dropped on one thread stay in its cache. Only
+//! what is above [`KEPT`], and what is dropped elsewhere, may be next leased far from its memory.
+//!
 //! Invariants:
 //! 1. A block is owned by whoever took its index out of a free list: the *lease*. Its reference count is then 1.
 //! 2. Only the lease writes to the block, through `&mut`; [`BlockRef`]s are made from frozen bytes only, so nobody

@@ -1,23 +1,29 @@
 //! What waits to be sent on one stream, in order.
 //!
-//! A [`Queue`] is a list of segments: *copied* bytes in pool memory, *kept* bytes shared with their owner, and pieces of
-//! *files* long enough for `sendfile`. It fills a caller's slices without allocating and is advanced by any count.
+//! A [`Queue`] is a list of segments: *copied* bytes in pool memory, *kept* bytes shared with their owner, bytes that were
+//! *given* away to it, and pieces of *files* long enough for `sendfile`. It fills a caller's slices without allocating and is advanced by any count.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::origin::{Kept, is_sent_from_file};
+use bytes::{Buf, Bytes};
+
+use super::origin::{Kept, is_sent_from_file, is_torn};
 use super::pool::{self, Lease};
 
 /// First chunk of copied bytes: enough for most events and heads.
 const FIRST_CHUNK: usize = 4 << 10;
 /// Later chunks: whoever filled the first writes in bulk.
 const NEXT_CHUNK: usize = 16 << 10;
+/// A chunk behind bytes that are not copied, as a frame's head is: the next segment will hardly be copied either.
+const HEAD_CHUNK: usize = 512;
 
 /// Slices of known origin at least this long are kept rather than copied.
 const KEEP_MIN: usize = 2 << 10;
+/// Bytes that were given away are kept from this length on: that takes no look-up and no new share in anything.
+const GIVEN_MIN: usize = 512;
 
 /// Slices of files at least this long are sent from the file; of the frames of HTTP/2, of 16 KiB, many fit one call.
 const FILE_MIN: usize = 32 << 10;
@@ -60,6 +66,8 @@ enum Segment {
     Copied { lease: Lease, from: usize },
     /// Bytes shared with their owner.
     Held(Kept),
+    /// Bytes that nobody else need keep.
+    Given(Bytes),
     /// As `Held`, but long enough to be sent from the file itself.
     File(Kept),
 }
@@ -68,6 +76,7 @@ impl Segment {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Copied { lease, from } => &lease.as_ref()[*from..],
+            Self::Given(bytes) => bytes,
             Self::Held(kept) | Self::File(kept) => kept.as_ref(),
         }
     }
@@ -131,12 +140,28 @@ impl Queue {
             Some(kept) => self.push_segment(Segment::Held(kept)),
             None => self.push_copy(bytes),
         }
+        self.account();
+        held
+    }
+
+    /// Appends `bytes` without a copy, unless they are few. Says whether that is so.
+    pub fn push_bytes(&mut self, bytes: Bytes) -> bool {
+        let given = bytes.len() >= GIVEN_MIN;
+        match given {
+            true => self.push_segment(Segment::Given(bytes)),
+            false => self.push_copy(&bytes),
+        }
+        self.account();
+        given
+    }
+
+    /// Adds what is new to `ALL`.
+    fn account(&mut self) {
         if self.len > self.accounted {
             let more = (self.len - self.accounted).next_multiple_of(STEP);
             ALL.fetch_add(more, Ordering::Relaxed);
             self.accounted += more;
         }
-        held
     }
 
     /// Takes an empty queue's share out of `ALL`.
@@ -159,7 +184,11 @@ impl Queue {
             bytes = &bytes[fits..];
         }
         if !bytes.is_empty() {
-            let chunk = if self.segments.is_empty() { FIRST_CHUNK } else { NEXT_CHUNK };
+            let chunk = match self.segments.back() {
+                None => FIRST_CHUNK,
+                Some(Segment::Copied { .. }) => NEXT_CHUNK,
+                Some(_) => HEAD_CHUNK,
+            };
             let mut lease = pool::lease(chunk.max(bytes.len()));
             lease.extend_from_slice(bytes);
             self.push_segment(Segment::Copied { lease, from: 0 });
@@ -185,6 +214,11 @@ impl Queue {
         if slices == 0 { Front::Empty } else { Front::Memory { slices, more: bytes < self.len } }
     }
 
+    /// Everything that waits, in order, all of it as memory: for writers that know no files.
+    pub(crate) fn pieces(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.segments.iter().map(Segment::bytes)
+    }
+
     /// Drops the first `n` bytes: they were sent.
     ///
     /// # Panics
@@ -203,11 +237,55 @@ impl Queue {
             }
             match front {
                 Segment::Copied { from, .. } => *from += n,
+                Segment::Given(bytes) => bytes.advance(n),
                 Segment::Held(kept) | Segment::File(kept) => kept.advance(n),
             }
             n = 0;
         }
         self.settle();
+    }
+
+    /// Whether memory among the first `limit` pieces may hold zeros that no file ever had.
+    pub(crate) fn is_torn(&self, limit: usize) -> bool {
+        let mut front = self.segments.iter().take(limit);
+        front.any(|segment| matches!(segment, Segment::Held(kept) if is_torn(kept.as_ref())))
+    }
+
+    /// Gives the memory at the front, at most `limit` pieces of it, piece by piece. Says whether anything follows them.
+    pub(crate) fn for_front(&self, limit: usize, mut piece: impl FnMut(&[u8])) -> bool {
+        let memory = self.segments.iter().take_while(|segment| !matches!(segment, Segment::File(_)));
+        let given = memory.take(limit).map(|segment| piece(segment.bytes())).count();
+        given < self.segments.len()
+    }
+
+    /// Whether a piece of a file is next.
+    pub(crate) fn is_file_next(&self) -> bool {
+        matches!(self.segments.front(), Some(Segment::File(_)))
+    }
+
+    /// Puts `other` behind what waits.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.segments.append(&mut other.segments);
+        self.len += std::mem::take(&mut other.len);
+        self.accounted += std::mem::take(&mut other.accounted);
+    }
+
+    /// The first run of kept memory of at least `min` bytes among the first `limit` pieces: how many pieces are before
+    /// it, and shares in those that it has.
+    pub(crate) fn kept_run(&self, min: usize, limit: usize) -> Option<(usize, Shares)> {
+        let pieces = self.segments.len().min(limit);
+        let is_kept = |n: &usize| matches!(self.segments[*n], Segment::Held(_));
+        let mut before = 0;
+        while before < pieces {
+            before = (before..pieces).find(is_kept)?;
+            let end = (before..pieces).find(|n| !is_kept(n)).unwrap_or(pieces);
+            let run = self.segments.range(before..end).map(Segment::bytes);
+            if run.clone().map(<[u8]>::len).sum::<usize>() >= min {
+                return Some((before, Shares(run.map(Kept::of).collect::<Option<_>>()?)));
+            }
+            before = end;
+        }
+        None
     }
 
     /// Drops everything, and says how many bytes that was.
@@ -219,6 +297,17 @@ impl Queue {
     }
 }
 
+/// Shares in pieces of a queue, which keep their memory as it is.
+#[derive(Debug)]
+pub(crate) struct Shares(Vec<Kept>);
+
+impl Shares {
+    /// Pieces.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
 impl Drop for Queue {
     fn drop(&mut self) {
         self.clear();
@@ -226,133 +315,4 @@ impl Drop for Queue {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::buf::origin::Mapping;
-    use bytes::Bytes;
-    use proptest::prelude::*;
-    use std::io::{Read, Seek, Write};
-    use std::sync::Arc;
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Copy(Vec<u8>),
-        Hold(usize, usize),
-        File(usize, usize),
-        Advance(usize),
-    }
-
-    const POOL: usize = 4000;
-    const FILE: usize = 1 << 20;
-
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = prop_oneof![
-            proptest::collection::vec(any::<u8>(), 0..9000).prop_map(Step::Copy),
-            (0..POOL, 0..POOL).prop_map(|(a, b)| Step::Hold(a.min(b), a.max(b))),
-            (0..FILE, 0..FILE).prop_map(|(a, b)| Step::File(a.min(b), a.max(b))),
-            (0usize..800_000).prop_map(Step::Advance),
-        ];
-        proptest::collection::vec(step, 0..40)
-    }
-
-    /// What `front` offers, read the way a flush would.
-    fn take(queue: &mut Queue, slots: usize, limit: usize) -> Vec<u8> {
-        let mut out = vec![IoSlice::new(&[]); slots];
-        let mut got = match queue.front(&mut out) {
-            Front::Empty => Vec::new(),
-            Front::Memory { slices, more } => {
-                let all = out[..slices].iter().map(|s| &**s).collect::<Vec<_>>().concat();
-                assert_eq!(all.len() < queue.len(), more);
-                all
-            }
-            Front::File { file, offset, len } => {
-                let mut file = std::fs::File::from(file.try_clone_to_owned().unwrap());
-                file.seek(std::io::SeekFrom::Start(offset)).unwrap();
-                let mut bytes = vec![0; len];
-                file.read_exact(&mut bytes).unwrap();
-                bytes
-            }
-        };
-        got.truncate(limit);
-        queue.advance(got.len());
-        got
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn bytes_come_out_as_they_went_in(steps in steps(), slots in 1usize..8) {
-            let mut lease = pool::lease(POOL);
-            lease.extend_from_slice(&(0..POOL).map(|i| (i % 253) as u8).collect::<Vec<_>>());
-            let held: Bytes = lease.freeze();
-            let mut file = tempfile::tempfile().unwrap();
-            file.write_all(&(0..FILE).map(|i| (i % 249) as u8).collect::<Vec<_>>()).unwrap();
-            let mapped = Mapping::new(Arc::new(file), 0, FILE).unwrap().bytes();
-
-            let mut queue = Queue::default();
-            let mut model: VecDeque<u8> = VecDeque::new();
-            for step in steps {
-                match step {
-                    Step::Copy(bytes) => {
-                        prop_assert!(!queue.push(&bytes));
-                        model.extend(bytes);
-                    }
-                    Step::Hold(a, b) => {
-                        prop_assert_eq!(queue.push(&held[a..b]), b - a >= KEEP_MIN);
-                        model.extend(&held[a..b]);
-                    }
-                    Step::File(a, b) => {
-                        prop_assert_eq!(queue.push(&mapped[a..b]), b - a >= KEEP_MIN);
-                        model.extend(&mapped[a..b]);
-                    }
-                    Step::Advance(n) => {
-                        let got = take(&mut queue, slots, n);
-                        let expected: Vec<u8> = model.drain(..got.len()).collect();
-                        prop_assert_eq!(got, expected);
-                    }
-                }
-                prop_assert_eq!(queue.len(), model.len());
-            }
-            while !queue.is_empty() {
-                let got = take(&mut queue, slots, usize::MAX);
-                prop_assert!(!got.is_empty(), "something waits but nothing is offered");
-                let expected: Vec<u8> = model.drain(..got.len()).collect();
-                prop_assert_eq!(got, expected);
-            }
-            prop_assert!(model.is_empty());
-        }
-    }
-
-    #[test]
-    fn small_writes_share_a_chunk() {
-        let mut queue = Queue::default();
-        for _ in 0..100 {
-            queue.push(&[1; 40]);
-        }
-        let mut out = [IoSlice::new(&[]); 64];
-        assert!(matches!(queue.front(&mut out), Front::Memory { slices: 1, more: false }));
-    }
-
-    #[test]
-    fn every_byte_is_accounted_for_and_given_back() {
-        let mut queue = Queue::default();
-        queue.push(&[0; 100]);
-        assert_eq!(queue.accounted, STEP);
-        queue.push(&[0; 3 * STEP]);
-        assert_eq!(queue.accounted, 4 * STEP);
-        assert!(ALL.load(Ordering::Relaxed) >= 4 * STEP);
-        queue.advance(200);
-        assert_eq!(queue.accounted, 4 * STEP);
-        queue.advance(queue.len());
-        assert_eq!(queue.accounted, 0);
-    }
-
-    #[test]
-    #[should_panic(expected = "advancing 2 bytes of 1")]
-    fn more_than_there_is_cannot_be_advanced() {
-        let mut queue = Queue::default();
-        queue.push(b"x");
-        queue.advance(2);
-    }
-}
+mod tests;

@@ -26,6 +26,7 @@ pub(super) enum Stream<'a> {
     Receiver(&'a Receiver),
     Sender(&'a Sender),
     Ours(&'a net::TcpStream),
+    OursUnix(&'a net::UnixStream),
 }
 
 impl<'a> Stream<'a> {
@@ -41,13 +42,23 @@ impl<'a> Stream<'a> {
         let found = found.or_else(|| end.downcast_ref::<unix::OwnedWriteHalf>().map(|half| Self::Unix(half.as_ref())));
         let found = found.or_else(|| end.downcast_ref().map(Self::Receiver));
         let found = found.or_else(|| end.downcast_ref().map(Self::Sender));
-        found.or_else(|| end.downcast_ref().map(Self::Ours))
+        let found = found.or_else(|| end.downcast_ref().map(Self::Ours));
+        found.or_else(|| end.downcast_ref().map(Self::OursUnix))
+    }
+
+    /// As [`of`](Self::of), if bytes can be taken from it: not where the kernel receives ahead.
+    pub(super) fn source_of<T: 'static>(end: &'a T) -> Option<Self> {
+        Self::of(end).filter(|stream| match stream {
+            Self::Ours(stream) => !stream.receives_ahead(),
+            Self::OursUnix(stream) => !stream.receives_ahead(),
+            _ => true,
+        })
     }
 
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Receiver(_) | Self::Sender(_) => Kind::Pipe,
-            Self::Tcp(_) | Self::Unix(_) | Self::Ours(_) => Kind::Socket,
+            Self::Tcp(_) | Self::Unix(_) | Self::Ours(_) | Self::OursUnix(_) => Kind::Socket,
         }
     }
 
@@ -58,6 +69,7 @@ impl<'a> Stream<'a> {
             Self::Receiver(pipe) => pipe.as_fd(),
             Self::Sender(pipe) => pipe.as_fd(),
             Self::Ours(stream) => stream.as_fd(),
+            Self::OursUnix(stream) => stream.as_fd(),
         }
     }
 
@@ -67,9 +79,14 @@ impl<'a> Stream<'a> {
         cx: &mut Context<'_>,
         mut take: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        if let Self::Ours(stream) = self {
+        if let Self::Ours(_) | Self::OursUnix(_) = self {
             let mut taken = 0;
-            ready!(stream.poll_receive(cx, 1, |fd| take(fd).inspect(|&n| taken = n)))?;
+            let take = |fd: BorrowedFd<'_>| take(fd).inspect(|&n| taken = n);
+            ready!(match self {
+                Self::Ours(stream) => stream.poll_receive_with(cx, 1, take),
+                Self::OursUnix(stream) => stream.poll_receive_with(cx, 1, take),
+                _ => unreachable!("internal: not ours"),
+            })?;
             return Poll::Ready(Ok(taken));
         }
         loop {
@@ -77,7 +94,7 @@ impl<'a> Stream<'a> {
                 Self::Tcp(stream) => stream.poll_read_ready(cx),
                 Self::Unix(stream) => stream.poll_read_ready(cx),
                 Self::Receiver(pipe) => pipe.poll_read_ready(cx),
-                Self::Sender(_) | Self::Ours(_) => unreachable!("internal: taken from a {self:?}"),
+                Self::Sender(_) | Self::Ours(_) | Self::OursUnix(_) => unreachable!("internal: taken from a {self:?}"),
             })?;
             match self.attempt(Interest::READABLE, &mut take) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -98,6 +115,7 @@ impl<'a> Stream<'a> {
                 Self::Unix(stream) => stream.poll_write_ready(cx),
                 Self::Sender(pipe) => pipe.poll_write_ready(cx),
                 Self::Ours(stream) => return stream.poll_send_with(cx, give),
+                Self::OursUnix(stream) => return stream.poll_send_with(cx, give),
                 Self::Receiver(_) => unreachable!("internal: given to a {self:?}"),
             })?;
             match self.attempt(Interest::WRITABLE, &mut give) {
@@ -119,7 +137,7 @@ impl<'a> Stream<'a> {
             Self::Unix(stream) => stream.try_io(interest, work),
             Self::Receiver(pipe) => pipe.try_io(work),
             Self::Sender(pipe) => pipe.try_io(work),
-            Self::Ours(_) => unreachable!("internal: our streams wait by themselves"),
+            Self::Ours(_) | Self::OursUnix(_) => unreachable!("internal: our streams wait by themselves"),
         }
     }
 }

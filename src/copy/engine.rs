@@ -233,7 +233,7 @@ impl Engine {
 
     /// Whether what is pumped now is to be spliced next.
     fn changes<S: 'static, D: 'static>(&mut self, src: &S, dst: &D) -> bool {
-        self.pump.is_flooded() && Stream::of(src).is_some() && is_known(dst) && self.finds_pipe()
+        self.pump.is_flooded() && Stream::source_of(src).is_some() && is_known(dst) && self.finds_pipe()
     }
 
     /// How many bytes may be taken now. None: that was all.

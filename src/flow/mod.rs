@@ -1,7 +1,9 @@
 //! Policies: how large a buffer should be, how fast bytes may go. Pure: the clock is an argument, nothing is called.
 //!
 //! ```text
-//!  pace   a token bucket: how many bytes may go now, and when it is worth asking again
+//!  elastic  the size of a buffer that one side fills and another empties
+//!  pace     a token bucket: how many bytes may go now, and when it is worth asking again
 //! ```
 
+pub(crate) mod elastic;
 pub(crate) mod pace;

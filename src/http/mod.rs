@@ -25,9 +25,12 @@ mod adapter;
 mod body;
 mod files;
 mod serve;
+mod serve_cores;
+mod version;
 
 pub mod head;
 
 pub use body::{Batch, FileBody, OpenFile};
 pub use files::{Files, FilesBuilder, FilesFuture};
 pub use serve::{Serve, Serving, serve};
+pub use serve_cores::serve_cores;

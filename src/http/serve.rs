@@ -19,24 +19,26 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use hyper_util::server::conn::auto;
-use tokio::time::timeout;
+use tokio::io::AsyncRead;
+use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
 use super::adapter::Adapter;
-use crate::net::{TcpListener, TcpStream};
+use super::version::{Version, version};
+use crate::net::{Accept, Unread};
 use crate::observe::log;
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
-type Builder = auto::Builder<TokioExecutor>;
 
 /// From accepting a connection to its first request, and from each answer to the next request head of HTTP/1.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// For saying goodbye to a client that has let [`HEAD_TIMEOUT`] pass.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// HTTP/1: bytes of body hyper queues before it writes, and the most it reads ahead; so also the largest request head. A
+/// HTTP/1: bytes of body hyper queues before it writes, and the most it reads at once. A request head that is not complete
+/// when so much of it has come is refused, which is looked at between reads: so a head may be twice as long. A
 /// body frame is queued if there is any room, whatever its size, so a mapped file stays one piece. The smallest hyper
 /// takes is 8 KiB; its default of 408 KiB is what each slow reader could make a connection keep, and on loopback it saved
 /// calls but no CPU time that could be told from noise.
@@ -55,7 +57,7 @@ const H2_HEADER_LIST: u32 = 16 << 10;
 /// difference in CPU time could not be told from noise.
 const H2_SEND_BUFFER: usize = 64 << 10;
 
-/// Serves the connections of `listener` with `service`, HTTP/1.1 and HTTP/2 without TLS on the same port.
+/// Serves the connections of `listener`, TCP or Unix, with `service`: HTTP/1.1 and HTTP/2 without TLS on the same port.
 ///
 /// `service` is any tower service for hyper's requests, such as an axum `Router`; each connection has a clone, and each
 /// request one of that. Await what is returned:
@@ -82,13 +84,13 @@ const H2_SEND_BUFFER: usize = 64 << 10;
 /// | | limit |
 /// |---|---|
 /// | first request after connecting; next request head of HTTP/1 | 10 s |
-/// | request head | HTTP/1: 64 KiB, 100 fields; HTTP/2: 16 KiB |
+/// | request head | HTTP/1: 64 KiB, twice that where it comes in large pieces, 100 fields; HTTP/2: 16 KiB |
 /// | HTTP/2 requests at a time | 100 |
 /// | HTTP/2 request bodies in flight | 64 KiB each, 1 MiB together |
 /// | response bytes queued, besides the body frame in hand | 64 KiB; HTTP/2: for each stream |
 ///
-/// Upgrades (WebSocket, `CONNECT`) work; `hyper_util::server::conn::auto::upgrade::downcast` gives the
-/// [`TcpStream`] back.
+/// Upgrades (WebSocket, `CONNECT`) work; [`Upgraded::downcast`](hyper::upgrade::Upgraded::downcast) gives the
+/// stream back, a [`TcpStream`](crate::net::TcpStream) for example.
 ///
 /// # Errors
 ///
@@ -98,8 +100,9 @@ const H2_SEND_BUFFER: usize = 64 << 10;
 /// # Cancellation
 ///
 /// Dropping the future closes the listener at once. Connections that run are finished by their own tasks.
-pub fn serve<S, B>(listener: TcpListener, service: S) -> Serve<S>
+pub fn serve<L, S, B>(listener: L, service: S) -> Serve<L, S>
 where
+    L: Accept,
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Error: Into<BoxError>,
     S::Future: Send + 'static,
@@ -107,22 +110,35 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    Serve { listener, service }
+    Serve { listener, service, greet: None }
 }
 
 /// A server that is ready to run: await it. Made by [`serve`].
 #[must_use = "a server does nothing unless awaited"]
-pub struct Serve<S> {
-    listener: TcpListener,
+pub struct Serve<L: Accept, S> {
+    listener: L,
     service: S,
+    greet: Option<Greet<S, L::Addr>>,
+}
+
+type Greet<S, A> = Box<dyn Fn(&mut S, &A) + Send>;
+
+impl<L: Accept, S> Serve<L, S> {
+    /// Has `greet` tell each connection's clone of the service who has connected, for a proxy that names its clients or a
+    /// limit for each of them.
+    pub fn on_connection(mut self, greet: impl Fn(&mut S, &L::Addr) + Send + 'static) -> Self {
+        self.greet = Some(Box::new(greet));
+        self
+    }
 }
 
 /// A running server; see [`serve`] for how it ends.
 #[must_use = "a server does nothing unless polled"]
 pub struct Serving(Pin<Box<dyn Future<Output = io::Result<()>> + Send>>);
 
-impl<S, B> IntoFuture for Serve<S>
+impl<L, S, B> IntoFuture for Serve<L, S>
 where
+    L: Accept,
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Error: Into<BoxError>,
     S::Future: Send + 'static,
@@ -134,16 +150,19 @@ where
     type IntoFuture = Serving;
 
     fn into_future(self) -> Serving {
-        let Self { listener, service } = self;
-        let builder = Arc::new(builder());
+        let Self { listener, service, greet } = self;
+        let protocols = Arc::new(Protocols::limited());
         Serving(Box::pin(async move {
             loop {
-                let (stream, _) = listener.accept().await?;
+                let (stream, peer) = listener.accept().await?;
 
-                let (builder, service) = (Arc::clone(&builder), service.clone());
+                let (protocols, mut service) = (Arc::clone(&protocols), service.clone());
+                if let Some(greet) = &greet {
+                    greet(&mut service, &peer);
+                }
                 tokio::spawn(async move {
                     // The one place that learns how a connection ended.
-                    if let Err(error) = connection(&builder, stream, service).await {
+                    if let Err(error) = connection(&protocols, stream, service).await {
                         log::connection_failed(&*error);
                     }
                 });
@@ -160,7 +179,7 @@ impl Future for Serving {
     }
 }
 
-impl<S> fmt::Debug for Serve<S> {
+impl<L: Accept, S> fmt::Debug for Serve<L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Serve").field("listener", &self.listener).finish_non_exhaustive()
     }
@@ -172,23 +191,31 @@ impl fmt::Debug for Serving {
     }
 }
 
-fn builder() -> Builder {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(H1_BUFFER);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(H2_STREAMS)
-        .initial_stream_window_size(H2_STREAM_WINDOW)
-        .initial_connection_window_size(H2_CONNECTION_WINDOW)
-        .max_header_list_size(H2_HEADER_LIST)
-        .max_send_buf_size(H2_SEND_BUFFER);
-    builder
+/// hyper's servers.
+struct Protocols {
+    one: http1::Builder,
+    two: http2::Builder<TokioExecutor>,
+}
+
+impl Protocols {
+    fn limited() -> Self {
+        let mut one = http1::Builder::new();
+        one.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(H1_BUFFER);
+        let mut two = http2::Builder::new(TokioExecutor::new());
+        two.timer(TokioTimer::new())
+            .max_concurrent_streams(H2_STREAMS)
+            .initial_stream_window_size(H2_STREAM_WINDOW)
+            .initial_connection_window_size(H2_CONNECTION_WINDOW)
+            .max_header_list_size(H2_HEADER_LIST)
+            .max_send_buf_size(H2_SEND_BUFFER);
+        Self { one, two }
+    }
 }
 
 /// Runs one connection to its end.
-async fn connection<S, B>(builder: &Builder, stream: TcpStream, service: S) -> Result<(), BoxError>
+async fn connection<I, S, B>(protocols: &Protocols, mut stream: I, service: S) -> Result<(), BoxError>
 where
+    I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Unread + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Error: Into<BoxError>,
     S::Future: Send + 'static,
@@ -196,23 +223,45 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
+    let deadline = Instant::now() + HEAD_TIMEOUT;
     let requested = AtomicBool::new(false);
     let service = Adapter { service, requested: &requested };
-    let mut connection = pin!(builder.serve_connection_with_upgrades(stream, service));
+    match timeout_at(deadline, version(&mut stream)).await?? {
+        Version::One => {
+            let connection = pin!(protocols.one.serve_connection(stream, service).with_upgrades());
+            watched(connection, |connection| connection.graceful_shutdown(), deadline, &requested).await
+        }
+        Version::Two => {
+            // Twice as large as one of HTTP/1, and every task would have to have room for it.
+            let mut connection = Box::pin(protocols.two.serve_connection(stream, service));
+            watched(connection.as_mut(), |connection| connection.graceful_shutdown(), deadline, &requested).await
+        }
+    }
+}
 
-    for (limit, last) in [(HEAD_TIMEOUT, false), (FAREWELL_TIMEOUT, true)] {
+/// Runs a connection that has to bring a request by `deadline`; else it is told so by `farewell`, and then closed.
+async fn watched<C>(
+    mut connection: Pin<&mut C>,
+    farewell: impl Fn(Pin<&mut C>),
+    deadline: Instant,
+    requested: &AtomicBool,
+) -> Result<(), BoxError>
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    for (deadline, last) in [(deadline, false), (deadline + FAREWELL_TIMEOUT, true)] {
         // `Some` when the connection has ended, `None` when it has brought a request.
         let opening = poll_fn(|cx| match connection.as_mut().poll(cx) {
             Poll::Ready(ended) => Poll::Ready(Some(ended)),
             Poll::Pending if requested.load(Ordering::Relaxed) => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         });
-        match timeout(limit, opening).await {
-            Ok(Some(ended)) => return ended,
-            Ok(None) => return connection.await,
+        match timeout_at(deadline, opening).await {
+            Ok(Some(ended)) => return Ok(ended?),
+            Ok(None) => return Ok(connection.await?),
             Err(_) if last => break,
             // An HTTP/2 client is told by GOAWAY, so a request it is just sending can be sent again elsewhere.
-            Err(_) => connection.as_mut().graceful_shutdown(),
+            Err(_) => farewell(connection.as_mut()),
         }
     }
     Err(io::Error::from(io::ErrorKind::TimedOut).into())

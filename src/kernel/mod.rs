@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!  caps      what this machine can do, tried once, with the reason for every "no"
+//!  cpu       the CPUs that threads run on
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
 //!  file      making, writing, naming and syncing files: what waits for a disk
 //!  path      calls on paths, which may wait for the disk
 //!  socket    options and addresses of sockets
 //!  transfer  bytes to and from what may have no positions: pipes, sockets; waiting for them
+//!  unix      Unix sockets: their names, and who is at the other end
 //!  uring     one io_uring: set-up, submission, completion
 //!  vectored  the same: many pieces at once, allocate, cut
 //!  map       a reserved address range, files mapped into it, and the guard that survives a truncated file
@@ -17,10 +19,12 @@
 
 pub(crate) mod call;
 pub(crate) mod caps;
+pub(crate) mod cpu;
 pub(crate) mod file;
 pub(crate) mod map;
 pub(crate) mod path;
 pub(crate) mod socket;
 pub(crate) mod transfer;
+pub(crate) mod unix;
 pub(crate) mod uring;
 pub(crate) mod vectored;

@@ -4,7 +4,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SocketFlags;
@@ -20,6 +21,13 @@ pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<O
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }
 
+/// As [`watch`], for a socket that others use too.
+#[track_caller]
+pub(crate) fn watch_shared(socket: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: as above; the `AsyncFd` owns a share of it.
+    Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
+}
+
 /// A TCP socket that listens, with `TCP_NODELAY` set: accepted sockets inherit it
 /// ([tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)), so no accepted connection pays a call for it.
 pub(crate) fn listen(addr: SocketAddr, backlog: u32, reuse_port: bool) -> io::Result<OwnedFd> {
@@ -32,14 +40,18 @@ pub(crate) fn listen(addr: SocketAddr, backlog: u32, reuse_port: bool) -> io::Re
     Ok(socket.into())
 }
 
-/// Makes a socket that came from elsewhere fit to be ours: it never blocks and has `TCP_NODELAY`.
+/// Makes a socket that came from elsewhere fit to be ours: it never blocks.
 pub(crate) fn adopt(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let socket = SockRef::from(&socket);
-    socket.set_nonblocking(true)?;
-    socket.set_tcp_nodelay(true)
+    SockRef::from(&socket).set_nonblocking(true)
 }
 
-/// Accepts one connection, [accept4(2)](https://man7.org/linux/man-pages/man2/accept.2.html).
+/// As [`adopt`], for TCP: it has `TCP_NODELAY`.
+pub(crate) fn adopt_tcp(socket: BorrowedFd<'_>) -> io::Result<()> {
+    adopt(socket)?;
+    SockRef::from(&socket).set_tcp_nodelay(true)
+}
+
+/// Accepts one connection of a TCP listener, [accept4(2)](https://man7.org/linux/man-pages/man2/accept.2.html).
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, addr) = retry_on_intr(|| rustix::net::acceptfrom_with(listener, flags))?;
@@ -60,12 +72,14 @@ pub(crate) fn shutdown_both(socket: BorrowedFd<'_>) {
 }
 
 /// Lets the kernel end the connection if the peer takes none of what is sent for `patience` (`TCP_USER_TIMEOUT`).
-pub(crate) fn give_up_after(socket: BorrowedFd<'_>, patience: std::time::Duration) {
-    let _ = SockRef::from(&socket).set_tcp_user_timeout(Some(patience));
+/// `false`: this socket is not TCP, and the kernel watches nothing.
+pub(crate) fn give_up_after(socket: BorrowedFd<'_>, patience: std::time::Duration) -> bool {
+    SockRef::from(&socket).set_tcp_user_timeout(Some(patience)).is_ok()
 }
 
 /// Resets the connection (`connect` to no address, [connect(2)](https://man7.org/linux/man-pages/man2/connect.2.html)):
-/// the peer must not take what it has for the whole, as it might after an orderly end. Tasks that wait are woken.
+/// the peer must not take what it has for the whole, as it might after an orderly end. Tasks that wait are woken. Unix
+/// sockets have no reset: there it is an end like any other, [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html).
 pub(crate) fn reset(socket: BorrowedFd<'_>) {
     if rustix::net::connect_unspec(socket).is_err() {
         shutdown_both(socket);
@@ -87,4 +101,32 @@ pub(crate) fn local_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
 pub(crate) fn peer_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
     let addr = SockRef::from(socket).peer_addr()?;
     addr.as_socket().ok_or_else(|| io::Error::from(Errno::AFNOSUPPORT))
+}
+
+/// Whether the other end is on this machine for certain.
+pub(crate) fn is_loopback(socket: &impl AsFd) -> bool {
+    peer_addr(socket).map_or(true, |peer| peer.ip().to_canonical().is_loopback())
+}
+
+/// Lets a port be chosen when the socket connects, and not when it is bound (`IP_BIND_ADDRESS_NO_PORT`,
+/// [ip(7)](https://man7.org/linux/man-pages/man7/ip.7.html), Linux 4.2; IPv6 sockets take it as well). Without it there are
+/// fewer ports to choose from, no more.
+pub(crate) fn bind_without_port(socket: &impl AsFd) {
+    let on: libc::c_int = 1;
+    let (fd, len) = (socket.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the option is an `int`, which outlives the call.
+    unsafe { libc::setsockopt(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, (&raw const on).cast(), len) };
+}
+
+/// Process, user and group of whoever connected, or listened, when they did (`SO_PEERCRED`,
+/// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). The process is 0 where it cannot be seen from here, which
+/// rustix's type for it cannot hold.
+pub(crate) fn peer_credentials(socket: &impl AsFd) -> io::Result<(i32, u32, u32)> {
+    let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: `who` has the size that `len` says, and any bits are a `ucred`; both outlive the call.
+    let answer =
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &raw mut len) };
+    if answer == 0 { Ok((who.pid, who.uid, who.gid)) } else { Err(io::Error::last_os_error()) }
 }

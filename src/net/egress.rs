@@ -7,56 +7,48 @@
 //! Invariants:
 //! 1. Bytes leave in the order in which writes returned: whoever sends holds the lock and sends the queue first.
 //! 2. While `blocked`, the wire's waker is armed with the runtime's driver; nobody tries to send before it fires.
-//! 3. A queue that is not empty has someone to empty it: it is scheduled, or blocked, or the stream has failed.
+//! 3. While bytes are `away`, handed out to be sent by the ring, nobody sends but the ring; what is written gathers
+//!    behind them.
+//! 4. A queue that is not empty has someone to empty it: it is scheduled, away, or blocked, or the stream has failed.
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Wake, Waker, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
 use tokio::task::coop;
 
-mod raw;
-
+use self::flush::Writable;
+use super::profile::{Profile, Receive};
 use super::wire::{Failure, Wire};
 use crate::buf::origin;
 use crate::buf::queue::Queue;
 use crate::kernel::{map, socket};
 use crate::observe::counters::{Counter, count};
 use crate::observe::log;
-use crate::turn::{Flush, Turn};
+use crate::ring::outbox::ZeroCopy;
+use crate::turn::Turn;
+
+mod flush;
+mod raw;
 
 /// Slices of unknown origin longer than this are sent at once rather than copied.
 const COPY_MAX: usize = 16 << 10;
 /// Bytes a task sends before it lets others run.
 const BURST: usize = 2 << 20;
-/// How long the kernel goes on for a peer that takes nothing of what a dropped stream has left.
-const LINGER: Duration = Duration::from_secs(30);
-
-/// How a stream gathers.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gather {
-    /// Longest time a byte waits for company; zero sends every write at once.
-    pub(super) limit: Duration,
-    /// Queued bytes beyond which writers wait; they are woken at half of it.
-    pub(super) high: usize,
-}
-
-impl Default for Gather {
-    fn default() -> Self {
-        Self { limit: Duration::from_millis(1), high: 64 << 10 }
-    }
-}
 
 /// A socket, what waits to be sent on it, and who waits for that.
 pub(super) struct Egress {
     wire: Wire,
     turn: Arc<Turn>,
-    gather: Gather,
+    profile: Profile,
+    /// Whether kept memory may be sent without a copy, for as long as the kernel does not copy after all.
+    zero_copy: Option<ZeroCopy>,
     /// The peer has sent something since our last write.
     peer_spoke: AtomicBool,
     /// Counts gathered writes, for the turn to look at without the lock.
@@ -74,6 +66,8 @@ struct State {
     waiter: Option<Waker>,
     scheduled: bool,
     blocked: bool,
+    /// Bytes that the ring is sending.
+    away: usize,
     failure: Option<Failure>,
     /// Bytes sent since the writing task last had to wait.
     burst: usize,
@@ -85,8 +79,8 @@ impl fmt::Debug for Egress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
         f.debug_struct("Egress")
-            .field("fd", self.wire.io().get_ref())
-            .field("queued", &state.queue.len())
+            .field("fd", &self.as_fd())
+            .field("queued", &state.queued())
             .field("blocked", &state.blocked)
             .field("failure", &state.failure)
             .finish_non_exhaustive()
@@ -94,9 +88,19 @@ impl fmt::Debug for Egress {
 }
 
 impl State {
-    /// Whether the queue has nobody yet to empty it (invariant 3); whoever is told so has to schedule the stream.
+    /// Whether nobody is to send now.
+    fn is_held(&self) -> bool {
+        self.blocked || self.away > 0
+    }
+
+    /// Bytes that wait to be sent.
+    fn queued(&self) -> usize {
+        self.queue.len() + self.away
+    }
+
+    /// Whether the queue has nobody yet to empty it (invariant 4); whoever is told so has to schedule the stream.
     fn needs_flush(&mut self) -> bool {
-        let needs = !self.scheduled && !self.blocked && !self.queue.is_empty();
+        let needs = !self.scheduled && !self.is_held() && !self.queue.is_empty();
         self.scheduled |= needs;
         needs
     }
@@ -131,14 +135,20 @@ impl State {
 impl Egress {
     /// Panics outside of a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, gather: Gather) -> io::Result<Arc<Self>> {
+    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, profile: Profile) -> io::Result<Arc<Self>> {
         // The waker needs the stream and the stream the waker: it is told afterwards.
         let writable = Arc::new(Writable::default());
-        let wire = Wire::new(socket, Waker::from(Arc::clone(&writable)))?;
+        let wire = Wire::new(socket, turn.runtime().clone(), Waker::from(Arc::clone(&writable)));
+        // A stream that the ring receives for may never have to be waited for.
+        if profile.receive == Receive::Ready {
+            wire.io()?;
+        }
+        let zero_copy = profile.zero_copy && !socket::is_loopback(&wire);
         let egress = Arc::new_cyclic(|me| Self {
             wire,
             turn,
-            gather,
+            profile,
+            zero_copy: zero_copy.then(|| Arc::new(AtomicBool::new(true))),
             peer_spoke: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
@@ -149,8 +159,14 @@ impl Egress {
         Ok(egress)
     }
 
-    /// The socket, for reading and for options.
-    pub(super) fn io(&self) -> &AsyncFd<OwnedFd> {
+    /// The socket, to wait for what it can be read of.
+    #[inline]
+    pub(super) fn io(&self) -> io::Result<&AsyncFd<Arc<OwnedFd>>> {
+        if let Some(io) = self.wire.watched() {
+            return Ok(io);
+        }
+        // One at a time may be the first to ask for it.
+        let _state = self.state();
         self.wire.io()
     }
 
@@ -162,7 +178,7 @@ impl Egress {
 
     /// Bytes that wait to be sent.
     pub(super) fn queued(&self) -> usize {
-        self.state().queue.len()
+        self.state().queued()
     }
 
     /// The error that ended the stream, if one did.
@@ -190,7 +206,7 @@ impl Egress {
             return Poll::Ready(Err(failure.into()));
         }
         let offered = slices.iter().map(|s| s.len()).sum();
-        if self.gathers(&state, slices, offered) {
+        if let Some(limit) = self.gathers(&state, slices, offered) {
             state.enqueue(slices);
             // Short slices are copied, and that may be what meets the end of their file.
             if map::take_touched_torn() || slices.iter().any(|slice| origin::is_torn(slice)) {
@@ -202,7 +218,7 @@ impl Egress {
             let flush = state.needs_flush();
             drop(state);
             if flush {
-                self.schedule();
+                self.schedule(limit);
             }
             progress.made_progress();
             return Poll::Ready(Ok(offered));
@@ -212,7 +228,7 @@ impl Egress {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if !state.blocked
+        if !state.is_held()
             && let Some(n) = self.write_through(&mut state, slices, offered)?
         {
             progress.made_progress();
@@ -223,22 +239,28 @@ impl Egress {
         Poll::Pending
     }
 
-    /// Whether a write is to wait in the queue.
-    fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> bool {
-        if self.gather.limit.is_zero() || state.queue.len() + offered > self.gather.high {
-            return false;
+    /// How long a write may wait in the queue; `None`: it is to go through.
+    fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> Option<Duration> {
+        let mut limit = self.profile.limit;
+        if limit.is_zero() || state.queued() + offered > self.profile.high {
+            return None;
         }
-        if !state.blocked && self.peer_spoke.load(Ordering::Relaxed) {
+        if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
             self.peer_spoke.store(false, Ordering::Relaxed);
-            return false;
+            // What arrives together is answered together, without waiting for more.
+            if self.profile.receive == Receive::Ready || state.scheduled || !self.turn.answers_together() {
+                return None;
+            }
+            limit = Duration::ZERO;
         }
         // The rest of a file has nothing to be gathered with; HTTP/2 frames come with their heads.
         if let [slice] = slices
             && origin::is_sent_from_file(slice)
         {
-            return false;
+            return None;
         }
-        !Queue::all_are_full() && slices.iter().all(|s| s.len() <= COPY_MAX || origin::is_known(s))
+        let fits = !Queue::all_are_full() && slices.iter().all(|s| s.len() <= COPY_MAX || origin::is_known(s));
+        fits.then_some(limit)
     }
 
     fn write_through(&self, state: &mut State, slices: &[IoSlice<'_>], offered: usize) -> io::Result<Option<usize>> {
@@ -259,18 +281,18 @@ impl Egress {
         }
     }
 
-    /// Has the queue flushed at the end of the turn, or now if the runtime is gone. Called without the lock, after
+    /// Has the queue flushed at the end of the turn, after `limit` at the latest, or now if the runtime is gone. Called without the lock, after
     /// [`State::needs_flush`]: a runtime that shuts down flushes from inside this call.
-    fn schedule(&self) {
+    fn schedule(&self, limit: Duration) {
         let Some(me) = self.me.upgrade() else { return };
-        if let Err(me) = self.turn.schedule(me, self.gather.limit) {
+        if let Err(me) = self.turn.schedule(me, limit) {
             me.flush();
         }
     }
 
     /// Sends the queue as far as the socket takes it, unless that is known to be not at all.
     fn send_queue(&self, state: &mut State) {
-        if state.blocked || state.failure.is_some() {
+        if state.is_held() || state.failure.is_some() {
             return;
         }
         match self.wire.send_queue(&mut state.queue) {
@@ -292,9 +314,9 @@ impl Egress {
             Failure::Torn => {
                 count(Counter::TornFiles, 1);
                 log::file_torn();
-                socket::reset(self.io().as_fd());
+                socket::reset(self.as_fd());
             }
-            Failure::Errno(_) => socket::shutdown_both(self.io().as_fd()),
+            Failure::Errno(_) => socket::shutdown_both(self.as_fd()),
         }
     }
 
@@ -304,7 +326,7 @@ impl Egress {
         self.send_queue(&mut state);
         match state.failure {
             Some(failure) => Poll::Ready(Err(failure.into())),
-            None if state.queue.is_empty() => Poll::Ready(Ok(())),
+            None if state.queued() == 0 => Poll::Ready(Ok(())),
             None => {
                 state.waiter = Some(cx.waker().clone());
                 Poll::Pending
@@ -315,79 +337,40 @@ impl Egress {
     /// Sends what waits, then ends the sending side.
     pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_drained(cx))?;
-        match socket::shutdown_write(self.io().as_fd()) {
+        match socket::shutdown_write(self.as_fd()) {
             // The peer has closed the connection already: there is nothing left to end.
             Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
             done => Poll::Ready(done),
         }
     }
 
-    /// The stream was dropped. What the socket does not take now is sent by a task of its own, for as long as the peer
-    /// goes on reading.
-    pub(super) fn abandon(self: Arc<Self>) {
+    /// The stream was dropped: sends what the socket takes now. Says whether something is left that was not taken.
+    pub(super) fn abandon(&self) -> bool {
         let mut state = self.state();
         self.send_queue(&mut state);
-        let (left, scheduled) = (!state.queue.is_empty(), state.scheduled);
+        let (left, scheduled) = (state.queued() > 0, state.scheduled);
         drop(state);
         if scheduled && !left {
             // The turn still holds the stream: the peer does not have to wait for it to let go.
-            socket::shutdown_both(self.io().as_fd());
+            socket::shutdown_both(self.as_fd());
         }
-        if left {
-            socket::give_up_after(self.io().as_fd(), LINGER);
-            let runtime = self.turn.runtime().clone();
-            runtime.spawn(std::future::poll_fn(move |cx| self.poll_drained(cx).map(drop)));
-        }
+        left
+    }
+
+    /// The runtime that the stream belongs to.
+    pub(super) fn runtime(&self) -> &Handle {
+        self.turn.runtime()
     }
 }
 
-impl Flush for Egress {
-    fn writes(&self) -> usize {
-        self.writes.load(Ordering::Relaxed)
-    }
-
-    fn flush(self: Arc<Self>) {
-        let mut state = self.state();
-        state.scheduled = false;
-        count(Counter::TurnFlushes, 1);
-        self.send_queue(&mut state);
-        let enough = state.queue.len() <= self.gather.high / 2;
-        let waiter = if enough { state.waiter.take() } else { None };
-        drop(state);
-        if let Some(waiter) = waiter {
-            waiter.wake();
-        }
+impl AsFd for Egress {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wire.as_fd()
     }
 }
 
 impl Drop for Egress {
     fn drop(&mut self) {
         self.state.get_mut().unwrap_or_else(PoisonError::into_inner).lose();
-    }
-}
-
-/// Told by the runtime's driver that the socket has room again.
-#[derive(Default)]
-struct Writable(std::sync::OnceLock<Weak<Egress>>);
-
-impl Wake for Writable {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        let Some(egress) = self.0.get().and_then(Weak::upgrade) else { return };
-        let mut state = egress.state();
-        state.blocked = false;
-        let flush = state.needs_flush();
-        // With nothing queued it is the writer itself that waits for room.
-        let waiter = if flush { None } else { state.waiter.take() };
-        drop(state);
-        if flush {
-            egress.schedule();
-        }
-        if let Some(waiter) = waiter {
-            waiter.wake();
-        }
     }
 }

@@ -1,7 +1,7 @@
-//! A listener that does not end.
+//! What all listeners do, whatever their family: they do not end.
 
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -9,10 +9,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::net::ToSocketAddrs;
 
-use super::egress::Gather;
-use super::stream::TcpStream;
+use super::profile::Profile;
+use super::stream::{Stream, Unread};
 use crate::kernel::caps::{Capabilities, Support};
 use crate::kernel::socket;
 use crate::observe::counters::{Counter, count};
@@ -22,138 +21,55 @@ use crate::turn::Turn;
 /// How long accepting pauses when the process or the machine is out of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A TCP listener whose connections are [`TcpStream`]s.
-///
-/// Stands where `tokio::net::TcpListener` does: in an accept loop, in `axum::serve` (feature `axum`), in
-/// [`http::serve`](crate::http::serve()).
+/// A listener of this crate: what [`http::serve`](crate::http::serve()) takes. Nothing else can implement it.
+pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
+    /// Its connections.
+    type Stream: hyper::rt::Read
+        + hyper::rt::Write
+        + tokio::io::AsyncRead
+        + tokio::io::AsyncWrite
+        + Unread
+        + Unpin
+        + Send
+        + 'static;
+    /// The addresses of those who connect.
+    type Addr: fmt::Debug + Send;
+
+    /// Accepts a connection; see [`TcpListener::accept`](super::TcpListener::accept), which holds for every listener.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Self::Addr)>> + Send;
+}
+
+pub(super) mod sealed {
+    /// Implemented by the listeners of this crate alone.
+    pub trait Sealed {}
+}
+
+/// A listening socket of any family.
 #[derive(Debug)]
-pub struct TcpListener {
+pub(super) struct Listener {
     io: AsyncFd<OwnedFd>,
     turn: Arc<Turn>,
-    gather: Gather,
+    profile: Profile,
 }
 
-/// Options of a [`TcpListener`], from [`TcpListener::builder`].
-#[derive(Clone, Debug)]
-pub struct TcpListenerBuilder {
-    backlog: u32,
-    reuse_port: bool,
-    gather: Gather,
-}
-
-impl TcpListenerBuilder {
-    /// Connections that may wait to be accepted; 4096 by default. The kernel takes `net.core.somaxconn` if that is less
-    /// ([listen(2)](https://man7.org/linux/man-pages/man2/listen.2.html)).
-    #[must_use]
-    pub fn backlog(mut self, connections: u32) -> Self {
-        self.backlog = connections;
-        self
-    }
-
-    /// Lets several listeners share the address; the kernel spreads connections over them (`SO_REUSEPORT`,
-    /// [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)). Off by default.
-    #[must_use]
-    pub fn reuse_port(mut self, on: bool) -> Self {
-        self.reuse_port = on;
-        self
-    }
-
-    /// Longest time a written byte waits for company while it is written to again and again; 1 ms by default. Zero sends every
-    /// write at once, as tokio's stream does.
-    #[must_use]
-    pub fn gather_limit(mut self, limit: Duration) -> Self {
-        self.gather.limit = limit;
-        self
-    }
-
-    /// Queued bytes of one connection beyond which its writer waits; 64 KiB by default. It is woken at half of that.
-    #[must_use]
-    pub fn high_mark(mut self, bytes: usize) -> Self {
-        self.gather.high = bytes;
-        self
-    }
-
-    /// Binds the first of the addresses that can be bound, and listens.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime with I/O enabled.
-    pub async fn bind(self, addr: impl ToSocketAddrs) -> io::Result<TcpListener> {
-        let mut last = None;
-        for addr in tokio::net::lookup_host(addr).await? {
-            match socket::listen(addr, self.backlog, self.reuse_port) {
-                Ok(fd) => return self.listener(fd),
-                Err(e) => last = Some(io::Error::new(e.kind(), format!("cannot listen on {addr}: {e}"))),
-            }
-        }
-        Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the name has no address")))
-    }
-
-    /// Takes over a listener made elsewhere, by a supervisor for instance; makes it non-blocking and sets `TCP_NODELAY`,
-    /// which its connections inherit. [`backlog`](Self::backlog) and [`reuse_port`](Self::reuse_port) do not apply.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime with I/O enabled.
-    pub fn from_std(self, listener: std::net::TcpListener) -> io::Result<TcpListener> {
-        socket::adopt(listener.as_fd())?;
-        self.listener(listener.into())
-    }
-
-    fn listener(self, fd: OwnedFd) -> io::Result<TcpListener> {
+impl Listener {
+    /// Panics outside of a tokio runtime with I/O enabled.
+    #[track_caller]
+    pub(super) fn new(socket: OwnedFd, profile: Profile) -> io::Result<Self> {
         log_capabilities();
-        let io = socket::watch(fd, Interest::READABLE)?;
-        Ok(TcpListener { io, turn: Turn::current(), gather: self.gather })
-    }
-}
-
-impl TcpListener {
-    /// Options other than the defaults.
-    pub fn builder() -> TcpListenerBuilder {
-        TcpListenerBuilder { backlog: 4096, reuse_port: false, gather: Gather::default() }
+        let io = socket::watch(socket, Interest::READABLE)?;
+        Ok(Self { io, turn: Turn::current(), profile })
     }
 
-    /// Binds the first of the addresses that can be bound, and listens.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime with I/O enabled.
-    pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        Self::builder().bind(addr).await
-    }
-
-    /// Takes over a listener made elsewhere; see [`TcpListenerBuilder::from_std`].
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime with I/O enabled.
-    pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
-        Self::builder().from_std(listener)
-    }
-
-    /// The address that is listened on.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        socket::local_addr(self)
-    }
-
-    /// Accepts a connection.
-    ///
-    /// Connections that were gone before they could be accepted are skipped. While the process or the machine is out of
-    /// descriptors or memory (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`) this waits 50 ms and tries again, which needs the
-    /// runtime's timer.
-    ///
-    /// # Errors
-    ///
-    /// Only such as will not go away: the socket does not listen any more.
-    ///
-    /// # Cancellation
-    ///
-    /// Safe: a connection that was not returned waits to be accepted.
-    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+    /// Accepts a connection by the call `accept`. Ends with an error only if the listener itself is broken.
+    pub(super) async fn accept<A>(
+        &self,
+        accept: impl Fn(BorrowedFd<'_>) -> io::Result<(OwnedFd, A)>,
+    ) -> io::Result<(Stream, A)> {
         loop {
-            let accepted = self.io.async_io(Interest::READABLE, |fd| socket::accept(fd.as_fd())).await;
+            let accepted = self.io.async_io(Interest::READABLE, |fd| accept(fd.as_fd())).await;
             let accepted =
-                accepted.and_then(|(fd, peer)| Ok((TcpStream::new(fd, Arc::clone(&self.turn), self.gather)?, peer)));
+                accepted.and_then(|(fd, peer)| Ok((Stream::new(fd, Arc::clone(&self.turn), self.profile)?, peer)));
             match accepted {
                 Ok(connection) => {
                     count(Counter::Accepted, 1);
@@ -170,6 +86,12 @@ impl TcpListener {
                 },
             }
         }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.get_ref().as_fd()
     }
 }
 
@@ -206,29 +128,98 @@ fn after(error: &io::Error) -> After {
     }
 }
 
-impl AsFd for TcpListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.io.get_ref().as_fd()
-    }
-}
-
-#[cfg(feature = "axum")]
-impl axum::serve::Listener for TcpListener {
-    type Io = TcpStream;
-    type Addr = SocketAddr;
-
-    /// As [`TcpListener::accept`]; if the listener itself is broken, which nothing can mend, this waits forever.
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        match Self::accept(self).await {
-            Ok(connection) => connection,
-            Err(_) => std::future::pending().await,
+/// Makes a type of the field `listener` a listener: `$accept` is the call, `$stream` the type around its streams.
+macro_rules! listener {
+    ($name:ident, $stream:ident, $addr:ty, $accept:path) => {
+        impl $name {
+            /// Accepts a connection.
+            ///
+            /// Connections that were gone before they could be accepted are skipped. While the process or the machine is
+            /// out of descriptors or memory (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`) this waits 50 ms and tries again,
+            /// which needs the runtime's timer.
+            ///
+            /// # Errors
+            ///
+            /// Only such as will not go away: the socket does not listen any more.
+            ///
+            /// # Cancellation
+            ///
+            /// Safe: a connection that was not returned waits to be accepted.
+            pub async fn accept(&self) -> std::io::Result<($stream, $addr)> {
+                let (stream, peer) = self.listener.accept($accept).await?;
+                Ok(($stream { stream }, peer))
+            }
         }
-    }
 
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        Self::local_addr(self)
-    }
+        impl std::os::fd::AsFd for $name {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                self.listener.as_fd()
+            }
+        }
+
+        impl $crate::net::listener::sealed::Sealed for $name {}
+
+        impl $crate::net::Accept for $name {
+            type Stream = $stream;
+            type Addr = $addr;
+
+            fn accept(&self) -> impl Future<Output = std::io::Result<($stream, $addr)>> + Send {
+                Self::accept(self)
+            }
+        }
+
+        #[cfg(feature = "axum")]
+        impl axum::serve::Listener for $name {
+            type Io = $stream;
+            type Addr = $addr;
+
+            /// As the listener's own `accept`; if the listener itself is broken, which nothing can mend, this waits
+            /// forever.
+            async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+                match Self::accept(self).await {
+                    Ok(connection) => connection,
+                    Err(_) => std::future::pending().await,
+                }
+            }
+
+            fn local_addr(&self) -> std::io::Result<Self::Addr> {
+                Self::local_addr(self)
+            }
+        }
+    };
 }
+pub(super) use listener;
+
+/// Gives a builder of the field `profile` the options of its streams.
+macro_rules! profile_options {
+    ($builder:ident) => {
+        impl $builder {
+            /// Longest time a written byte waits for company while it is written to again and again; 1 ms by default.
+            /// Zero sends every write at once, as tokio's stream does.
+            #[must_use]
+            pub fn gather_limit(mut self, limit: std::time::Duration) -> Self {
+                self.profile.limit = limit;
+                self
+            }
+
+            /// Queued bytes of one connection beyond which its writer waits; 64 KiB by default. It is woken at half of
+            /// that.
+            #[must_use]
+            pub fn high_mark(mut self, bytes: usize) -> Self {
+                self.profile.high = bytes;
+                self
+            }
+
+            /// How connections receive; [`Receive::Ready`](crate::net::Receive::Ready) by default.
+            #[must_use]
+            pub fn receive(mut self, receive: $crate::net::Receive) -> Self {
+                self.profile.receive = receive;
+                self
+            }
+        }
+    };
+}
+pub(super) use profile_options;
 
 #[cfg(test)]
 mod tests {

@@ -5,14 +5,32 @@
 //!                                                                       └─ queue ─▶ turn ───▶ kernel
 //! ```
 //!
+//! TCP and Unix sockets have the same stream under names of their own, and the same accept loop. The other way round, a
+//! [`Connector`] makes such streams for an HTTP client.
+//!
 //! The peer that has just spoken waits for an answer: the first write after a read leaves at once, as it would from
 //! tokio's stream. Further writes gather while they keep coming, at most for the listener's gather limit, and leave in
 //! one call. Long slices are never copied.
 
+mod connect_error;
+mod connector;
 mod egress;
+mod ingress;
 mod listener;
+mod listeners;
+mod name;
+mod profile;
+mod race;
 mod stream;
+mod tcp;
+mod unix;
 mod wire;
 
-pub use listener::{TcpListener, TcpListenerBuilder};
-pub use stream::TcpStream;
+pub use connect_error::ConnectError;
+pub use connector::{Connecting, Connector, UnixConnector};
+pub use listener::Accept;
+pub use listeners::Listeners;
+pub use profile::Receive;
+pub(crate) use stream::Unread;
+pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
+pub use unix::{Credentials, UnixListener, UnixListenerBuilder, UnixStream};

@@ -1,233 +1,311 @@
-//! A TCP connection for tokio and hyper alike.
+//! What all streams do, whatever their family: bytes come in by [`Stream::poll_receive`] and leave through the egress.
 
 use std::fmt;
-use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::future::poll_fn;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::ToSocketAddrs;
-
-use super::egress::{Egress, Gather};
+use super::egress::Egress;
+use super::ingress::Ingress;
+use super::profile::{Profile, Receive};
 use crate::kernel::{call, socket};
 use crate::turn::Turn;
 
-/// A TCP connection that recognises where the bytes it is given came from, and gathers small writes.
-///
-/// Implements tokio's [`AsyncRead`] and [`AsyncWrite`] and hyper's [`Read`](hyper::rt::Read) and
-/// [`Write`](hyper::rt::Write), so it needs no wrapper under axum, tonic or hyper. `TCP_NODELAY` is set.
-///
-/// # Writing
-///
-/// A write that returned `n` has taken `n` bytes: they are sent in order, once, at the end of the runtime's turn at the
-/// latest, or after the gather limit (1 ms unless the [listener](super::TcpListener::builder) says otherwise) while
-/// more writes keep coming. The first write after something was received leaves at once: somebody waits for it. `flush`
-/// returns at once; call [`flushed`](Self::flushed) to wait until the kernel has taken everything.
-///
-/// # Errors
-///
-/// An error met while bytes were sent at the end of a turn is returned by the next call, and by all after it. A file
-/// that shrinks while it is being sent fails the stream with [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) and resets
-/// the connection, so that the peer cannot take what it got for the whole.
-///
-/// # Cancellation and drop
-///
-/// All methods are cancel safe: a dropped future has lost no bytes. Dropping the stream sends what is queued and then
-/// closes it; for what the socket cannot take at that moment a task keeps it open for as long as the peer goes on
-/// reading. After `shutdown` has returned nothing is queued.
-pub struct TcpStream {
-    egress: Arc<Egress>,
+/// How long a dropped stream goes on for a peer that takes nothing of what it has left.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// A connected socket of any family: all of a stream but its name and its addresses.
+pub(super) struct Stream {
+    pub(super) egress: Arc<Egress>,
+    /// Present if the kernel receives by itself.
+    ingress: Option<Arc<Ingress>>,
+    /// Received, and given back by whoever has looked at it.
+    unread: Vec<u8>,
 }
 
-impl TcpStream {
-    /// Connects to the first of the addresses that answers.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime with I/O enabled.
-    pub async fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        Self::from_std(tokio::net::TcpStream::connect(addr).await?.into_std()?)
+/// A stream that takes back what was read from it.
+pub trait Unread {
+    /// Has the next reads begin with `bytes`, of which nothing else may be given back.
+    fn unread(&mut self, bytes: &[u8]);
+}
+
+impl Stream {
+    /// Panics outside of a tokio runtime with I/O enabled.
+    #[track_caller]
+    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, mut profile: Profile) -> io::Result<Self> {
+        profile.receive = profile.receive.on(&turn);
+        let egress = Egress::new(socket, Arc::clone(&turn), profile)?;
+        let ingress = (profile.receive == Receive::Multishot).then(|| Ingress::new(Arc::clone(&egress), turn));
+        Ok(Self { egress, ingress, unread: Vec::new() })
     }
 
-    /// Takes over a connected stream; makes it non-blocking and sets `TCP_NODELAY`.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime with I/O enabled.
-    pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
-        socket::adopt(stream.as_fd())?;
-        Self::new(stream.into(), Turn::current(), Gather::default())
-    }
-
-    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, gather: Gather) -> io::Result<Self> {
-        Ok(Self { egress: Egress::new(socket, turn, gather)? })
-    }
-
-    /// The address of this end.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        socket::local_addr(self)
-    }
-
-    /// The address of the other end.
-    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        socket::peer_addr(self)
-    }
-
-    /// Bytes that were written and wait to be handed to the kernel.
-    pub fn queued(&self) -> usize {
-        self.egress.queued()
-    }
-
-    /// Waits until the kernel has taken every byte that was written.
-    ///
-    /// # Errors
-    ///
-    /// The error that ended the stream, if one did; the bytes that were queued then are lost.
-    pub async fn flushed(&mut self) -> io::Result<()> {
-        std::future::poll_fn(|cx| self.egress.poll_drained(cx)).await
-    }
-
-    /// Has `receive` take bytes from the socket, `room` of them at most, and says how many came when they have. It must
-    /// not block. With a `room` of 1 a short answer is not taken for a socket that is empty.
-    pub(crate) fn poll_receive(
-        &self,
-        cx: &mut Context<'_>,
-        room: usize,
-        mut receive: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> Poll<io::Result<()>> {
-        if room == 0 {
-            return Poll::Ready(Ok(()));
-        }
-        loop {
-            let mut ready = ready!(self.egress.io().poll_read_ready(cx))?;
-            match receive(self.as_fd()) {
-                Ok(n) => {
-                    if n > 0 {
-                        self.egress.peer_spoke();
-                    }
-                    // A short read has emptied the socket: asking again would only be told to wait.
-                    if (1..room).contains(&n) {
-                        ready.clear_ready();
-                    }
-                    return Poll::Ready(Ok(()));
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
-                Err(e) => return Poll::Ready(Err(e)),
+    /// Receives into `buf`, once; nothing received is the end of the stream. The one way in.
+    pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>, buf: &mut impl Room) -> Poll<io::Result<()>> {
+        let again = self.unread.len().min(buf.room());
+        if again > 0 {
+            buf.put(&self.unread[..again]);
+            self.unread.drain(..again);
+            if self.unread.is_empty() {
+                // It is done with for most streams for good.
+                self.unread = Vec::new();
             }
         }
+        if buf.room() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let new = match &self.ingress {
+            Some(ingress) => ingress.poll_receive(cx, buf),
+            None => poll_plain(&self.egress, cx, buf.room(), |fd| buf.receive(fd)),
+        };
+        // What has come since comes along.
+        if again > 0 && new.is_pending() { Poll::Ready(Ok(())) } else { new }
     }
 
-    /// Has `send` send bytes of its own, behind all that were written before.
-    pub(crate) fn poll_send_with(
-        &self,
-        cx: &mut Context<'_>,
-        send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        self.egress.poll_send_with(cx, send)
+    pub(super) fn unread(&mut self, bytes: &[u8]) {
+        debug_assert!(self.unread.is_empty(), "internal: given back twice");
+        self.unread = bytes.to_vec();
+    }
+
+    /// Whether the kernel receives by itself, or something was given back, so that nobody else may receive.
+    pub(super) fn receives_ahead(&self) -> bool {
+        self.ingress.is_some() || !self.unread.is_empty()
     }
 }
 
-impl fmt::Debug for TcpStream {
+/// Has `receive` take bytes from the socket, `room` of them at most, when the runtime's driver says that there are some.
+/// With a `room` of 1 a short answer is not taken for a socket that is empty.
+pub(super) fn poll_plain(
+    egress: &Egress,
+    cx: &mut Context<'_>,
+    room: usize,
+    mut receive: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+) -> Poll<io::Result<()>> {
+    loop {
+        let mut ready = ready!(egress.io()?.poll_read_ready(cx))?;
+        match receive(egress.as_fd()) {
+            Ok(n) => {
+                if n > 0 {
+                    egress.peer_spoke();
+                }
+                // A short read has emptied the socket: asking again would only be told to wait.
+                if (1..room).contains(&n) {
+                    ready.clear_ready();
+                }
+                return Poll::Ready(Ok(()));
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+            Err(e) => return Poll::Ready(Err(e)),
+        }
+    }
+}
+
+impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("TcpStream");
-        if let Ok(peer) = self.peer_addr() {
-            debug.field("peer", &peer);
-        }
-        debug.field("egress", &self.egress).finish()
+        self.egress.fmt(f)
     }
 }
 
-impl AsFd for TcpStream {
+impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.egress.io().get_ref().as_fd()
+        self.egress.as_fd()
     }
 }
 
-impl Drop for TcpStream {
+impl Drop for Stream {
     fn drop(&mut self) {
-        Arc::clone(&self.egress).abandon();
-    }
-}
-
-impl AsyncRead for TcpStream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.poll_receive(cx, buf.remaining(), |fd| call::receive(fd, buf))
-    }
-}
-
-impl AsyncWrite for TcpStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.egress.poll_write(cx, &[IoSlice::new(buf)])
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.egress.poll_write(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.egress.check())
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.egress.poll_shutdown(cx)
-    }
-}
-
-impl hyper::rt::Read for TcpStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut buf: hyper::rt::ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.poll_receive(cx, buf.remaining(), |fd| call::receive_cursor(fd, &mut buf))
-    }
-}
-
-impl hyper::rt::Write for TcpStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        AsyncWrite::poll_write(self, cx, buf)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        AsyncWrite::poll_write_vectored(self, cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        AsyncWrite::poll_flush(self, cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        AsyncWrite::poll_shutdown(self, cx)
-    }
-}
-
-#[cfg(feature = "tonic")]
-impl tonic::transport::server::Connected for TcpStream {
-    type ConnectInfo = tonic::transport::server::TcpConnectInfo;
-
-    fn connect_info(&self) -> Self::ConnectInfo {
-        tonic::transport::server::TcpConnectInfo {
-            local_addr: self.local_addr().ok(),
-            remote_addr: self.peer_addr().ok(),
+        if let Some(ingress) = &self.ingress {
+            ingress.abandon();
+        }
+        if self.egress.abandon() {
+            self.egress.runtime().spawn(linger(Arc::clone(&self.egress)));
         }
     }
 }
+
+/// Sends what a dropped stream has left, for as long as the peer goes on reading.
+async fn linger(egress: Arc<Egress>) {
+    let drained = || poll_fn(|cx| egress.poll_drained(cx).map(drop));
+    if socket::give_up_after(egress.as_fd(), LINGER) {
+        return drained().await;
+    }
+    loop {
+        let left = egress.queued();
+        let in_time = tokio::time::timeout(LINGER, drained()).await.is_ok();
+        if in_time || egress.queued() == left {
+            return;
+        }
+    }
+}
+
+/// Where received bytes go: tokio's buffer or hyper's.
+pub(super) trait Room {
+    /// Bytes it takes.
+    fn room(&self) -> usize;
+
+    /// Receives into it without waiting and says how many bytes; 0 is the end of the stream.
+    fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize>;
+
+    /// Puts bytes that were received into it; there must be room.
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Room for tokio::io::ReadBuf<'_> {
+    fn room(&self) -> usize {
+        self.remaining()
+    }
+
+    fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        call::receive(socket, self)
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.put_slice(bytes);
+    }
+}
+
+impl Room for hyper::rt::ReadBufCursor<'_> {
+    fn room(&self) -> usize {
+        self.remaining()
+    }
+
+    fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        call::receive_cursor(socket, self)
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.put_slice(bytes);
+    }
+}
+
+/// Makes a type of the one field `stream` and a method `peer_addr` what tokio and hyper take for a stream.
+macro_rules! stream {
+    ($name:ident) => {
+        impl $name {
+            /// Bytes that were written and wait to be handed to the kernel.
+            pub fn queued(&self) -> usize {
+                self.stream.egress.queued()
+            }
+
+            /// Waits until the kernel has taken every byte that was written.
+            ///
+            /// # Errors
+            ///
+            /// The error that ended the stream, if one did; the bytes that were queued then are lost.
+            pub async fn flushed(&mut self) -> std::io::Result<()> {
+                std::future::poll_fn(|cx| self.stream.egress.poll_drained(cx)).await
+            }
+
+            /// Whether the kernel receives by itself, so that [`poll_receive_with`](Self::poll_receive_with) must not.
+            pub(crate) fn receives_ahead(&self) -> bool {
+                self.stream.receives_ahead()
+            }
+
+            /// Has `receive` take bytes from the socket, `room` of them at most, and is ready when some have come. It
+            /// must not block. With a `room` of 1 a short answer is not taken for a socket that is empty.
+            pub(crate) fn poll_receive_with(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                room: usize,
+                receive: impl FnMut(std::os::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                $crate::net::stream::poll_plain(&self.stream.egress, cx, room, receive)
+            }
+
+            /// Has `send` send bytes of its own, behind all that were written before.
+            pub(crate) fn poll_send_with(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                send: impl FnMut(std::os::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.stream.egress.poll_send_with(cx, send)
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let mut debug = f.debug_struct(stringify!($name));
+                if let Ok(peer) = self.peer_addr() {
+                    debug.field("peer", &peer);
+                }
+                debug.field("egress", &self.stream).finish()
+            }
+        }
+
+        impl std::os::fd::AsFd for $name {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                self.stream.as_fd()
+            }
+        }
+
+        impl $crate::net::stream::Unread for $name {
+            fn unread(&mut self, bytes: &[u8]) {
+                self.stream.unread(bytes);
+            }
+        }
+
+        impl tokio::io::AsyncRead for $name {
+            fn poll_read(
+                mut self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                buf: &mut tokio::io::ReadBuf<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                self.stream.poll_receive(cx, buf)
+            }
+        }
+
+        impl hyper::rt::Read for $name {
+            fn poll_read(
+                mut self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                mut buf: hyper::rt::ReadBufCursor<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                self.stream.poll_receive(cx, &mut buf)
+            }
+        }
+
+        $crate::net::stream::stream!($name writes by tokio::io::AsyncWrite);
+        $crate::net::stream::stream!($name writes by hyper::rt::Write);
+    };
+    // The two traits have the same methods.
+    ($name:ident writes by $($write:ident)::+) => {
+        impl $($write)::+ for $name {
+            fn poll_write(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                buf: &[u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.stream.egress.poll_write(cx, &[std::io::IoSlice::new(buf)])
+            }
+
+            fn poll_write_vectored(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                bufs: &[std::io::IoSlice<'_>],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.stream.egress.poll_write(cx, bufs)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush(
+                self: std::pin::Pin<&mut Self>,
+                _: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                std::task::Poll::Ready(self.stream.egress.check())
+            }
+
+            fn poll_shutdown(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                self.stream.egress.poll_shutdown(cx)
+            }
+        }
+    };
+}
+pub(super) use stream;

@@ -3,11 +3,13 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
 
 use crate::buf::origin;
 use crate::buf::queue::{Front, Queue};
@@ -21,7 +23,10 @@ const SENDFILE_MAX: usize = 2 << 20;
 /// A socket and the waker to call when it has room again.
 #[derive(Debug)]
 pub(super) struct Wire {
-    io: AsyncFd<OwnedFd>,
+    socket: Arc<OwnedFd>,
+    runtime: Handle,
+    /// The registration with the runtime's driver, once the socket has to be waited for.
+    io: OnceLock<AsyncFd<Arc<OwnedFd>>>,
     writable: Waker,
 }
 
@@ -52,15 +57,33 @@ impl From<io::Error> for Failure {
     }
 }
 
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 impl Wire {
-    /// Panics outside of a tokio runtime with I/O enabled.
-    #[track_caller]
-    pub(super) fn new(socket: OwnedFd, writable: Waker) -> io::Result<Self> {
-        Ok(Self { io: socket::watch(socket, Interest::READABLE | Interest::WRITABLE)?, writable })
+    pub(super) fn new(socket: OwnedFd, runtime: Handle, writable: Waker) -> Self {
+        Self { socket: Arc::new(socket), runtime, io: OnceLock::new(), writable }
     }
 
-    pub(super) fn io(&self) -> &AsyncFd<OwnedFd> {
-        &self.io
+    /// The socket as the runtime's driver watches it, if it does.
+    #[inline]
+    pub(super) fn watched(&self) -> Option<&AsyncFd<Arc<OwnedFd>>> {
+        self.io.get()
+    }
+
+    /// The socket as the runtime's driver watches it, which it does from the first call on. One call at a time may be the
+    /// first. Panics if the runtime was built without I/O.
+    #[track_caller]
+    pub(super) fn io(&self) -> io::Result<&AsyncFd<Arc<OwnedFd>>> {
+        if let Some(io) = self.io.get() {
+            return Ok(io);
+        }
+        let _context = self.runtime.enter();
+        let io = socket::watch_shared(Arc::clone(&self.socket), Interest::READABLE | Interest::WRITABLE)?;
+        Ok(self.io.get_or_init(|| io))
     }
 
     /// Sends `queue` as far as the socket takes it. `None` says that it is full and that the waker is armed.
@@ -142,6 +165,23 @@ impl Wire {
         }
     }
 
+    /// What a send by the ring that has offered the memory at the front of `queue` has come to: bytes, or `None` if the
+    /// socket had no room. Nothing is armed then.
+    pub(super) fn sent(&self, queue: &Queue, result: Result<usize, Errno>) -> Result<Option<usize>, Failure> {
+        match result {
+            Ok(n) => {
+                count(Counter::Writes, 1);
+                count(Counter::RingSends, 1);
+                count(Counter::BytesWritten, n as u64);
+                // As in `send_memory`: it was asked before, too.
+                if queue.is_torn(IOV_LIMIT) { Err(Failure::Torn) } else { Ok(Some(n)) }
+            }
+            // The ring did not take it, or the kernel had no memory for doing it so: a plain call will tell.
+            Err(Errno::AGAIN | Errno::INTR | Errno::CANCELED | Errno::NOMEM | Errno::NOBUFS) => Ok(None),
+            Err(errno) => Err(io::Error::from(errno).into()),
+        }
+    }
+
     fn send_memory(&self, slices: &[IoSlice<'_>], more: bool) -> Result<Option<usize>, Failure> {
         // The kernel refuses what a mapping has lost, but not the zeros that another reader was given in its place. These
         // may come while the call runs, so it is asked again afterwards.
@@ -169,7 +209,11 @@ impl Wire {
         mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Result<Option<usize>, Failure> {
         loop {
-            match self.io.try_io(Interest::WRITABLE, |fd| send(fd.as_fd())) {
+            let sent = match self.io.get() {
+                Some(io) => io.try_io(Interest::WRITABLE, |fd| send(fd.as_fd())),
+                None => send(self.socket.as_fd()),
+            };
+            match sent {
                 Ok(n) => {
                     count(Counter::Writes, 1);
                     count(Counter::BytesWritten, n as u64);
@@ -177,7 +221,7 @@ impl Wire {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     count(Counter::WouldBlock, 1);
-                    match self.io.poll_write_ready(&mut Context::from_waker(&self.writable)) {
+                    match self.io()?.poll_write_ready(&mut Context::from_waker(&self.writable)) {
                         // Room came while we looked.
                         Poll::Ready(Ok(_)) => {}
                         Poll::Ready(Err(e)) => return Err(e.into()),

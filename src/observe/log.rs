@@ -44,3 +44,10 @@ pub(crate) fn ring_closed(reason: &str) {
     tracing::warn!(target: "millstream", reason, "io_uring was given up; the blocking pool takes over");
     let _ = reason;
 }
+
+/// Threads of cores did not end in time.
+pub(crate) fn cores_left(cores: &[usize]) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(target: "millstream", ?cores, "threads left behind: a task there does not come back from its poll");
+    let _ = cores;
+}

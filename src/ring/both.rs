@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::buffers;
 use super::driver::Driver;
+use super::inbox::Buffers;
 use super::program::{Outcome, Program};
 use super::slots::Ended;
 use crate::kernel::uring::{Setup, Uring};
@@ -39,7 +40,7 @@ pub(super) fn by_ring(program: Program, registered: bool) -> Option<Program> {
     if registered {
         buffers::register(&mut uring).unwrap();
     }
-    let driver = Arc::new(Driver::new(Box::new(uring), FILES, registered, Box::new(|| {})));
+    let driver = Arc::new(Driver::new(Box::new(uring), FILES, registered, Buffers::default(), Box::new(|| {})));
     let mut running = pin!(driver.submit(Box::new(program)).map_err(|(_, why)| why).unwrap());
     loop {
         driver.turn();

@@ -10,7 +10,8 @@
 //! `port` is taken first.
 //!
 //! Invariants:
-//! 1. Operations and cancels in flight never exceed the completion queue, so it does not overflow.
+//! 1. Programs, sends and cancels in flight never exceed the completion queue. Receives may: each completes as often as
+//!    something arrives. What has no room then the kernel keeps, and brings when it is entered next.
 //! 2. The entries of a program are pushed in one piece and handed over in one piece: a chain that was cut by the end of a
 //!    submission would lose its links, so the ring is given up then and the rest never submitted.
 //! 3. After a push only a completion ends an operation, or the certainty that the entry will never be handed over.
@@ -20,24 +21,24 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use io_uring::opcode;
 use io_uring::squeue::Entry;
 use io_uring::types::Timespec;
 use rustix::io::Errno;
 
+use super::inbox::Buffers;
+use super::key::About;
 use super::port::Port;
-use super::program::{Program, Verdict};
+use super::program::Program;
 use super::queue::{After, Queue};
 use super::running::Running;
-use super::slots::Ended;
 use super::sync::{Mutex, lock};
 use crate::kernel::uring::Completion;
 use crate::observe::counters::{Counter, count};
-use crate::observe::log;
 
 /// How often in a row the kernel may be too busy to take anything, with nothing to reap, before the ring is given up.
 const STALLS_MAX: u32 = 1000;
@@ -45,21 +46,17 @@ const STALLS_MAX: u32 = 1000;
 const STARVED_MAX: u32 = 16;
 /// When a cancel that has found nothing is tried again.
 static LATER: Timespec = Timespec::new().nsec(2_000_000);
-/// How long a driver that shuts down waits before it cancels again.
-const CANCEL_AGAIN: Duration = Duration::from_millis(20);
-/// Why a driver that was shut down takes nothing.
-const ENDED: &str = "the runtime has shut down";
 /// Why a forked child's driver takes nothing.
 const FORKED: &str = "the process has forked, and the ring belongs to the parent";
 
 /// The side of the kernel.
-struct Ring {
-    port: Box<dyn Port>,
+pub(super) struct Ring {
+    pub(super) port: Box<dyn Port>,
     /// Pushed and not handed over, in order.
-    pushed: VecDeque<(u64, bool)>,
+    pub(super) pushed: VecDeque<(u64, bool)>,
     /// The kernel holds back completions until it is entered.
     held_back: bool,
-    stalls: u32,
+    pub(super) stalls: u32,
     done: Vec<Completion>,
 }
 
@@ -67,7 +64,9 @@ struct Ring {
 pub(crate) struct Driver {
     pub(super) queue: Mutex<Queue>,
     /// Gone once the driver has shut down.
-    ring: Mutex<Option<Ring>>,
+    pub(super) ring: Mutex<Option<Ring>>,
+    /// Receives that the last completions were of.
+    arrived: AtomicUsize,
     pub(super) kick: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -80,17 +79,18 @@ impl fmt::Debug for Driver {
 
 impl Driver {
     /// A driver of `port`, with places for `files` files that chains open, and `registered` if it knows the
-    /// [buffers](super::buffers) by index. `kick` is called when there is work: it must
+    /// [buffers](super::buffers) by index. Receives have `buffers` to choose from. `kick` is called when there is work: it must
     /// see to it that [`turn`](Self::turn) is called soon, and must not call it itself.
     pub(crate) fn new(
         mut port: Box<dyn Port>,
         files: u32,
         registered: bool,
+        buffers: Buffers,
         kick: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
-        let queue = Queue::new(&mut *port, files as usize, registered);
+        let queue = Queue::new(&mut *port, files as usize, registered, buffers);
         let ring = Ring { port, pushed: VecDeque::new(), held_back: false, stalls: 0, done: Vec::new() };
-        Self { queue: Mutex::new(queue), ring: Mutex::new(Some(ring)), kick }
+        Self { queue: Mutex::new(queue), ring: Mutex::new(Some(ring)), arrived: AtomicUsize::new(0), kick }
     }
 
     /// Takes a program in. Gives it back, with the reason, if this ring cannot run it.
@@ -116,9 +116,15 @@ impl Driver {
         lock(&self.queue).has_work()
     }
 
-    /// Completions that are still to come.
+    /// Operations whose last completion is still to come.
     pub(crate) fn in_flight(&self) -> usize {
-        lock(&self.queue).in_flight
+        let queue = lock(&self.queue);
+        queue.in_flight + queue.inbox.armed
+    }
+
+    /// Connections that have something to answer, as far as the last completions tell.
+    pub(crate) fn arrived(&self) -> usize {
+        self.arrived.load(Ordering::Relaxed)
     }
 
     /// Why the ring takes nothing any more, if so.
@@ -190,7 +196,7 @@ impl Driver {
         {
             let entry = opcode::Timeout::new(&raw const LATER).build();
             // SAFETY: the time is there for ever.
-            unsafe { ring.push(&entry, key.cancel_data(), false) };
+            unsafe { ring.push(&entry, About::Cancel(key).user_data(), false) };
             queue.in_flight += 1;
             room -= 1;
         }
@@ -198,13 +204,14 @@ impl Driver {
             && let Some(key) = queue.cancels.pop_front()
         {
             if let Some(step) = queue.slots.in_flight(key).and_then(|program| program.owed_steps().next()) {
-                let entry = opcode::AsyncCancel::new(key.user_data(step, false)).build();
+                let entry = opcode::AsyncCancel::new(About::Step { key, step, is_limit: false }.user_data()).build();
                 // SAFETY: a cancel points to nothing.
-                unsafe { ring.push(&entry, key.cancel_data(), false) };
+                unsafe { ring.push(&entry, About::Cancel(key).user_data(), false) };
                 queue.in_flight += 1;
                 room -= 1;
             }
         }
+        room -= self.fill_inbox(ring, &mut queue, room);
         while let Some(key) = queue.next(room) {
             queue.todo.pop_front();
             let Queue { slots, files, registered, .. } = &mut *queue;
@@ -218,18 +225,43 @@ impl Driver {
             room -= pieces.len();
             queue.in_flight += pieces.len();
             for piece in pieces {
+                let about = About::Step { key, step: piece.step, is_limit: piece.is_limit };
                 // SAFETY: the entry points into operations of the program or into what they own, and the program stays in
                 // its slot, untouched, until all its completions have come (invariants of `op`, `slots`).
-                unsafe { ring.push(&piece.entry, key.user_data(piece.step, piece.is_limit), piece.linked) };
+                unsafe { ring.push(&piece.entry, about.user_data(), piece.linked) };
             }
             queue.slots.submitted(key);
         }
         ring.pushed.len() > before
     }
 
+    /// Pushes stops and receives, at most `room` of them. Returns how many.
+    fn fill_inbox(&self, ring: &mut Ring, queue: &mut Queue, room: usize) -> usize {
+        let before = ring.pushed.len();
+        while ring.pushed.len() - before < room
+            && let Some(key) = queue.inbox.stopping.pop_front()
+        {
+            if queue.inbox.is_armed(key) {
+                let entry = opcode::AsyncCancel::new(About::Receive(key).user_data()).build();
+                // SAFETY: a cancel points to nothing.
+                unsafe { ring.push(&entry, About::Stop(key).user_data(), false) };
+                queue.in_flight += 1;
+            }
+        }
+        while ring.pushed.len() - before < room
+            && let Some(key) = queue.inbox.queued.pop_front()
+        {
+            if let Some(entry) = queue.inbox.arm(key) {
+                // SAFETY: a receive points to the provided buffers only, which the inbox keeps.
+                unsafe { ring.push(&entry, About::Receive(key).user_data(), false) };
+            }
+        }
+        ring.pushed.len() - before
+    }
+
     /// Enters the ring if that is of use. `Ok(true)` says that the kernel took nothing for now, `Err` that the ring is of
     /// no use any more.
-    fn hand_over(
+    pub(super) fn hand_over(
         &self,
         ring: &mut Ring,
         want: usize,
@@ -280,7 +312,7 @@ impl Driver {
     }
 
     /// Reaps and hands out. Returns how many completions there were.
-    fn reap(&self, ring: &mut Ring, after: &mut After) -> usize {
+    pub(super) fn reap(&self, ring: &mut Ring, after: &mut After) -> usize {
         let mut done = std::mem::take(&mut ring.done);
         ring.held_back = ring.port.reap(&mut done);
         let reaped = done.len();
@@ -290,95 +322,10 @@ impl Driver {
             for completion in done.drain(..) {
                 queue.complete(completion, after);
             }
+            self.arrived.store(std::mem::take(&mut queue.inbox.arrivals), Ordering::Relaxed);
         }
         ring.done = done;
         reaped
-    }
-
-    /// Gives the ring up: what was not handed over goes by plain calls, what is in flight is still reaped.
-    fn close(&self, ring: &mut Ring, reason: String, after: &mut After) {
-        let mut queue = lock(&self.queue);
-        if queue.closed.is_none() {
-            count(Counter::RingsClosed, 1);
-            if reason != ENDED {
-                log::ring_closed(&reason);
-            }
-            queue.closed = Some(reason);
-        }
-        queue.cancels.clear();
-        queue.later.clear();
-        // Entries that stay in the submission queue for ever: as if the kernel had cancelled them.
-        for (user_data, _) in ring.pushed.drain(..) {
-            let result = Err(Errno::CANCELED.raw_os_error());
-            queue.complete(Completion { key: user_data, result, more: false, notification: false }, after);
-        }
-        while let Some(key) = queue.todo.pop_front() {
-            queue.end(key, Verdict::Again, after);
-        }
-    }
-
-    /// Gives up what is in flight: nobody will ever know what became of it. Returns how many programs that are.
-    fn lose(&self, after: &mut After) -> usize {
-        let mut queue = lock(&self.queue);
-        queue.in_flight = 0;
-        let mut lost = 0;
-        for key in queue.slots.keys() {
-            if queue.slots.in_flight(key).is_none() {
-                continue;
-            }
-            let end = queue.slots.end(key, |program| {
-                // The kernel may still write to its buffers: they must never be used again.
-                count(Counter::RingLeaks, 1);
-                lost += 1;
-                Box::leak(program);
-                Ended::Lost
-            });
-            after.ended(end);
-        }
-        lost
-    }
-
-    /// Ends the driver: cancels all, reaps for at most `bound`, and leaks what has not ended by then. The ring is closed;
-    /// that alone would not stop the kernel from writing into buffers. Returns how many programs were leaked.
-    pub(crate) fn shutdown(&self, bound: Duration) -> usize {
-        let mut guard = lock(&self.ring);
-        let Some(mut ring) = guard.take() else { return 0 };
-        drop(guard);
-        let mut after = After::default();
-        self.close(&mut ring, ENDED.to_owned(), &mut after);
-        if ring.port.is_ours() {
-            self.drain(&mut ring, bound, &mut after);
-        }
-        let lost = self.lose(&mut after);
-        drop(ring);
-        after.run();
-        lost
-    }
-
-    /// Cancels all and reaps until nothing is in flight, for at most `bound`.
-    fn drain(&self, ring: &mut Ring, bound: Duration, after: &mut After) {
-        let deadline = Instant::now() + bound;
-        loop {
-            self.reap(ring, after);
-            let left = deadline.saturating_duration_since(Instant::now()).min(CANCEL_AGAIN);
-            if self.in_flight() == 0 || left.is_zero() {
-                break;
-            }
-            // Each time, because chains go on to other steps meanwhile. Fails where the kernel is older than Linux 6.0, or
-            // where somebody blocks it: then waiting must do.
-            let _ = ring.port.cancel_all(left);
-            match ring.port.enter(0, 1, Some(left)) {
-                Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
-        }
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.shutdown(Duration::from_secs(2));
     }
 }
 
@@ -386,7 +333,7 @@ impl Ring {
     /// # Safety
     ///
     /// As [`Port::push`].
-    unsafe fn push(&mut self, entry: &Entry, user_data: u64, linked: bool) {
+    pub(super) unsafe fn push(&mut self, entry: &Entry, user_data: u64, linked: bool) {
         // SAFETY: the caller's promise.
         unsafe { self.port.push(&entry.clone().user_data(user_data), linked) };
         self.pushed.push_back((user_data, linked));

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::port::Port;
 pub(super) use super::sqe::Sqe;
-use crate::kernel::uring::Completion;
+use crate::kernel::uring::{Completion, Provided};
 
 /// What becomes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ impl Handle {
 
 impl State {
     fn complete(&mut self, key: u64, result: Result<u32, i32>, more: bool, notification: bool) {
-        self.done.push_back(Completion { key, result, more, notification });
+        self.done.push_back(Completion { key, result, more, notification, buffer: None });
         assert!(self.done.len() <= self.completions, "the completion queue overflows");
     }
 
@@ -345,6 +345,14 @@ impl Port for Fake {
 
     fn close_file(&mut self, place: u32) {
         self.ours().closed_files.push(place);
+    }
+
+    unsafe fn provide(&mut self, _: &Provided) -> io::Result<()> {
+        Err(Errno::INVAL.into())
+    }
+
+    fn has_bundles(&self) -> bool {
+        false
     }
 
     fn dropped(&mut self) -> u32 {

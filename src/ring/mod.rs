@@ -6,8 +6,12 @@
 //!  program   operations in order, linked; what became of each; the same by plain calls
 //!  step      one of them, until it is done
 //!  slots     programs by key: who owns them, who waits for them
+//!  key       what a completion is about
+//!  inbox     sockets that the kernel receives from until it is told to stop
+//!  outbox    sends on many sockets in one call
 //!  queue     what futures and driver share: programs to submit, to cancel, in flight
-//!  driver    queue ─▶ ring ─▶ completions ─▶ wakers; shut-down
+//!  driver    queue ─▶ ring ─▶ completions ─▶ wakers
+//!  closing   giving a ring up; shut-down
 //!  running   the future of a program
 //!  buffers   pool memory that a ring knows by index
 //!  port      the kernel as the driver sees it: a ring, or a script in tests
@@ -20,13 +24,17 @@
 pub(crate) mod buffers;
 pub(crate) mod chain;
 pub(crate) mod driver;
+pub(crate) mod inbox;
+pub(crate) mod key;
 pub(crate) mod op;
+pub(crate) mod outbox;
 pub(crate) mod port;
 pub(crate) mod program;
 pub(crate) mod slots;
 
 #[cfg(test)]
 mod both;
+mod closing;
 mod queue;
 mod running;
 mod step;

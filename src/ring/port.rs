@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use io_uring::squeue::Entry;
 
-use crate::kernel::uring::{Completion, Uring};
+use crate::kernel::uring::{Completion, Provided, Uring};
 
 /// Whoever carries out submissions.
 pub(crate) trait Port: Send {
@@ -41,6 +41,16 @@ pub(crate) trait Port: Send {
 
     /// Closes a file in the table.
     fn close_file(&mut self, place: u32);
+
+    /// Registers buffers for receives to choose from, as group 0.
+    ///
+    /// # Safety
+    ///
+    /// They must live for as long as a receive may be in flight.
+    unsafe fn provide(&mut self, buffers: &Provided) -> io::Result<()>;
+
+    /// Whether one receive can fill several of them.
+    fn has_bundles(&self) -> bool;
 
     /// Completions that were lost for good.
     fn dropped(&mut self) -> u32;
@@ -81,6 +91,15 @@ impl Port for Uring {
 
     fn close_file(&mut self, place: u32) {
         self.close_file(place);
+    }
+
+    unsafe fn provide(&mut self, buffers: &Provided) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.provide(buffers) }
+    }
+
+    fn has_bundles(&self) -> bool {
+        self.has_bundles()
     }
 
     fn dropped(&mut self) -> u32 {

@@ -4,13 +4,18 @@
 //! to users: that is put into an [`After`], for when the lock is released.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::Waker;
 
 use rustix::io::Errno;
 
+use super::inbox::{Buffers, Inbox, Receiver};
+use super::key::{About, Key, STEPS_MAX};
+use super::outbox::Sends;
 use super::port::Port;
 use super::program::{Program, Verdict};
-use super::slots::{Ended, Key, STEPS_MAX, Slots};
+use super::slots::{Ended, Slots};
+use crate::buf::queue::Shares;
 use crate::kernel::uring::Completion;
 use crate::observe::counters::{Counter, count};
 
@@ -23,7 +28,11 @@ pub(super) struct Queue {
     pub(super) cancels: VecDeque<Key>,
     /// Programs whose cancel has found nothing, to be cancelled again a little later.
     pub(super) later: VecDeque<Key>,
-    /// Completions the kernel owes, those of cancels included.
+    /// Sockets that are received from.
+    pub(super) inbox: Inbox,
+    /// Sends of this moment, and what zero-copy ones keep.
+    pub(super) sends: Sends,
+    /// Last completions the kernel owes, those of cancels included and those of receives not.
     pub(super) in_flight: usize,
     /// Free places in the ring's table of files.
     pub(super) files: Vec<u32>,
@@ -47,6 +56,8 @@ pub(super) struct After {
     pub(super) wake: Vec<Waker>,
     #[expect(clippy::vec_box, reason = "they come in boxes, and none is to be moved out of its own")]
     pub(super) drop: Vec<Box<Program>>,
+    pub(super) receivers: Vec<Arc<dyn Receiver>>,
+    pub(super) shares: Vec<Shares>,
 }
 
 impl After {
@@ -60,13 +71,15 @@ impl After {
 
     pub(super) fn run(self) {
         drop(self.drop);
+        drop(self.receivers);
+        drop(self.shares);
         self.wake.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Queue {
     /// An empty one, for a ring that has room for so many entries and files at once, and knows registered buffers or not.
-    pub(super) fn new(port: &mut dyn Port, files: usize, registered: bool) -> Self {
+    pub(super) fn new(port: &mut dyn Port, files: usize, registered: bool, buffers: Buffers) -> Self {
         let mut by_calls = [false; 256];
         by_calls.iter_mut().zip(0..=u8::MAX).for_each(|(by_calls, opcode)| *by_calls = !port.supports(opcode));
         let limits = (port.room().min(STEPS_MAX), files);
@@ -75,6 +88,8 @@ impl Queue {
             todo: VecDeque::new(),
             cancels: VecDeque::new(),
             later: VecDeque::new(),
+            inbox: Inbox::new(buffers),
+            sends: Sends::default(),
             in_flight: 0,
             files: (0..files as u32).collect(),
             stale_files: Vec::new(),
@@ -123,28 +138,46 @@ impl Queue {
     /// looked at again when that has come.
     pub(super) fn has_work(&mut self) -> bool {
         let room = self.room();
-        let cancels = !(self.cancels.is_empty() && self.later.is_empty());
-        !self.stale_files.is_empty() || (cancels && room > 0) || self.next(room).is_some()
+        let cancels = !(self.cancels.is_empty() && self.later.is_empty() && self.inbox.stopping.is_empty());
+        !self.stale_files.is_empty()
+            || !self.inbox.queued.is_empty()
+            || (cancels && room > 0)
+            || self.next(room).is_some()
     }
 
     /// Takes a completion: whoever waits for the program is woken with its last one.
     pub(super) fn complete(&mut self, completion: Completion, after: &mut After) {
+        match About::parse(completion.key) {
+            About::Step { key, step, is_limit } => self.complete_step(key, step, is_limit, completion, after),
+            About::Cancel(key) => {
+                self.in_flight -= 1;
+                self.complete_cancel(key, completion.result);
+            }
+            About::Send(key) => {
+                let (is_last, shares) = self.sends.complete(key, completion);
+                self.in_flight -= usize::from(is_last);
+                after.shares.extend(shares);
+            }
+            About::Receive(key) => after.receivers.extend(self.inbox.complete(key, completion, &mut after.wake)),
+            About::Stop(_) => self.in_flight -= 1,
+        }
+    }
+
+    fn complete_cancel(&mut self, key: Key, result: Result<u32, i32>) {
+        if self.closed.is_none() && self.slots.is_orphan(key) {
+            match result.map_err(Errno::from_raw_os_error) {
+                // Between two steps of a chain nothing is found: the kernel may be about to begin the second.
+                Err(Errno::NOENT) => self.later.push_back(key),
+                // It is later.
+                Err(Errno::TIME) => self.cancels.push_back(key),
+                _ => {}
+            }
+        }
+    }
+
+    fn complete_step(&mut self, key: Key, step: usize, is_limit: bool, completion: Completion, after: &mut After) {
         if completion.more {
             // The first of two completions of a zero-copy send carries the result; the memory is still in use.
-            return;
-        }
-        let (key, step, is_limit) = Key::parse(completion.key);
-        if Key::is_cancel(completion.key) {
-            self.in_flight -= 1;
-            if self.closed.is_none() && self.slots.is_orphan(key) {
-                match completion.result.map_err(Errno::from_raw_os_error) {
-                    // Between two steps of a chain nothing is found: the kernel may be about to begin the second.
-                    Err(Errno::NOENT) => self.later.push_back(key),
-                    // It is later.
-                    Err(Errno::TIME) => self.cancels.push_back(key),
-                    _ => {}
-                }
-            }
             return;
         }
         let Some(program) = self.slots.in_flight(key) else {

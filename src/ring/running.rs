@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::driver::Driver;
-use super::slots::{Ended, Key, Orphan};
+use super::key::Key;
+use super::slots::{Ended, Orphan};
 use super::sync::lock;
 
 /// A program that runs; resolves to how it ended.

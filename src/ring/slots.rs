@@ -17,49 +17,8 @@
 
 use std::task::Waker;
 
+use super::key::{INDEX_MAX, Key};
 use super::program::Program;
-
-/// One use of a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    index: u32,
-    generation: u32,
-}
-
-/// Bits of a completion's key: generation 32, slot 23, whether it is of a time limit 1, step 8.
-const STEP_BITS: u32 = 8;
-const LIMIT_BIT: u64 = 1 << STEP_BITS;
-const INDEX_BITS: u32 = 23;
-/// The step, with a time limit, that stands for a cancel.
-const CANCEL_STEP: u64 = (1 << STEP_BITS) - 1;
-/// Most steps of a program.
-pub(super) const STEPS_MAX: usize = CANCEL_STEP as usize;
-
-impl Key {
-    /// The key of the completion of a step.
-    pub(super) fn user_data(self, step: usize, is_limit: bool) -> u64 {
-        debug_assert!(step < STEPS_MAX);
-        let limit = if is_limit { LIMIT_BIT } else { 0 };
-        u64::from(self.generation) << 32 | u64::from(self.index) << (STEP_BITS + 1) | limit | step as u64
-    }
-
-    /// The key of the completion of a cancel.
-    pub(super) fn cancel_data(self) -> u64 {
-        self.user_data(0, true) | CANCEL_STEP
-    }
-
-    /// Whether this is the key of a cancel's completion.
-    pub(super) fn is_cancel(user_data: u64) -> bool {
-        user_data & (LIMIT_BIT | CANCEL_STEP) == LIMIT_BIT | CANCEL_STEP
-    }
-
-    /// The reverse.
-    pub(super) fn parse(user_data: u64) -> (Self, usize, bool) {
-        let index = (user_data >> (STEP_BITS + 1)) as u32 & ((1 << INDEX_BITS) - 1);
-        let key = Self { index, generation: (user_data >> 32) as u32 };
-        (key, (user_data & (LIMIT_BIT - 1)) as usize, user_data & LIMIT_BIT != 0)
-    }
-}
 
 /// How a program ended.
 #[derive(Debug)]
@@ -102,12 +61,12 @@ impl Slots {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
             slot.1 = state;
-            return Key { index, generation: slot.0 };
+            return Key::new(index, slot.0);
         }
         let index = self.slots.len() as u32;
-        assert!(index < (1 << INDEX_BITS) - 1, "internal: eight million operations at once");
+        assert!(index < INDEX_MAX, "internal: four million operations at once");
         self.slots.push((0, state));
-        Key { index, generation: 0 }
+        Key::new(index, 0)
     }
 
     fn get(&mut self, key: Key) -> Option<&mut State> {
@@ -223,7 +182,7 @@ impl Slots {
     pub(super) fn keys(&self) -> Vec<Key> {
         let busy = |state: &State| matches!(state, State::Queued { .. } | State::InFlight { .. });
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| busy(&slot.1));
-        slots.map(|(index, slot)| Key { index: index as u32, generation: slot.0 }).collect()
+        slots.map(|(index, slot)| Key::new(index as u32, slot.0)).collect()
     }
 
     /// Slots in use.
@@ -244,19 +203,6 @@ mod tests {
 
     fn waker() -> Waker {
         Waker::noop().clone()
-    }
-
-    #[test]
-    fn keys_survive_the_round_trip() {
-        for key in [Key { index: 0, generation: 0 }, Key { index: (1 << INDEX_BITS) - 2, generation: u32::MAX }] {
-            for (step, is_limit) in [(0, false), (STEPS_MAX - 1, true), (7, false)] {
-                let data = key.user_data(step, is_limit);
-                assert_eq!(Key::parse(data), (key, step, is_limit));
-                assert!(!Key::is_cancel(data));
-            }
-            assert!(Key::is_cancel(key.cancel_data()));
-            assert_eq!(Key::parse(key.cancel_data()).0, key);
-        }
     }
 
     #[test]

@@ -31,6 +31,7 @@ use super::reactor::Bell;
 use super::turns::{Flush, Flusher, Shard, Turn};
 use crate::observe::log;
 use crate::ring::driver::Driver;
+use crate::ring::outbox::Outbox;
 
 /// Streams flushed before other tasks get a chance to run.
 const FLUSH_BATCH: usize = 64;
@@ -64,20 +65,28 @@ impl Dirty {
         self.quiet >= QUIET_LOOKS || now.duration_since(self.since) >= self.limit
     }
 }
+
+/// The flusher of one shard.
 pub(super) struct FlusherTask {
     turn: Arc<Turn>,
     index: usize,
+    /// What has just become dirty, with its limits.
+    taken: Vec<(Arc<dyn Flush>, Duration)>,
     /// Streams that may yet be written to.
     waiting: Vec<Dirty>,
-    /// Streams to flush now. Here, and not in the future, because that may be dropped at any await.
+    /// Streams to flush now. All of these are here, and not in the future, because that may be dropped at any await.
     due: VecDeque<Arc<dyn Flush>>,
+    /// What is being handed to the ring, and whose it is. Empty but for that moment.
+    outbox: Outbox,
+    sending: Vec<Arc<dyn Flush>>,
     /// Present once the shard has a ring.
     bell: Option<Bell>,
 }
 
 impl FlusherTask {
     pub(super) fn new(turn: Arc<Turn>, index: usize) -> Self {
-        Self { turn, index, waiting: Vec::new(), due: VecDeque::new(), bell: None }
+        let (taken, waiting, due) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { turn, index, taken, waiting, due, outbox: Outbox::default(), sending: Vec::new(), bell: None }
     }
 
     fn shard(&self) -> &Shard {
@@ -85,23 +94,20 @@ impl FlusherTask {
     }
 
     pub(super) async fn run(&mut self) {
-        let mut taken = Vec::new();
         let mut stalled = false;
         loop {
-            self.take(&mut taken, stalled).await;
-            let now = Instant::now();
-            self.due.extend(self.waiting.extract_if(.., |dirty| dirty.is_due(now)).map(|dirty| dirty.stream));
-            self.waiting.extend(taken.drain(..).map(|(stream, limit)| Dirty {
-                seen: stream.writes(),
-                quiet: 0,
-                stream,
-                limit,
-                since: now,
-            }));
-            for n in 1.. {
-                let Some(stream) = self.due.pop_front() else { break };
-                stream.flush();
-                if n % FLUSH_BATCH == 0 {
+            self.wait(stalled).await;
+            self.due
+                .extend(self.waiting.extract_if(.., |dirty| dirty.is_due(Instant::now())).map(|dirty| dirty.stream));
+            if self.sort() && self.turn.shards.len() > 1 {
+                // On several threads a task that was just woken runs next, before those that have something for the same call.
+                requeue().await;
+                std::mem::swap(&mut self.turn.shards[self.index].state().dirty, &mut self.taken);
+                self.sort();
+            }
+            while !self.due.is_empty() {
+                self.flush_batch();
+                if !self.due.is_empty() {
                     yield_now().await;
                 }
             }
@@ -115,6 +121,44 @@ impl FlusherTask {
         }
     }
 
+    /// Sorts what was taken into what is due at once and what may wait. Returns whether any of it is due.
+    fn sort(&mut self) -> bool {
+        if self.taken.is_empty() {
+            return false;
+        }
+        let (before, since) = (self.due.len(), Instant::now());
+        for (stream, limit) in self.taken.drain(..) {
+            match limit {
+                Duration::ZERO => self.due.push_back(stream),
+                _ => self.waiting.push(Dirty { seen: stream.writes(), quiet: 0, stream, limit, since }),
+            }
+        }
+        self.due.len() > before
+    }
+
+    /// Flushes the first streams that are due: by the ring, if they are several.
+    fn flush_batch(&mut self) {
+        let batch = self.due.len().min(FLUSH_BATCH);
+        let driver = if batch >= self.turn.together() { self.turn.driver() } else { None };
+        let Some(driver) = driver else {
+            self.due.drain(..batch).for_each(Flush::flush);
+            return;
+        };
+        for stream in self.due.drain(..batch) {
+            match Arc::clone(&stream).begin() {
+                Some(parcel) => {
+                    self.outbox.parcels.push(parcel);
+                    self.sending.push(stream);
+                }
+                None => stream.flush(),
+            }
+        }
+        driver.send(&mut self.outbox);
+        for (stream, parcel) in self.sending.drain(..).zip(self.outbox.parcels.drain(..)) {
+            stream.end(parcel);
+        }
+    }
+
     /// The driver of the shard's ring, once there is one.
     fn driver(&self) -> Option<&Driver> {
         self.bell.as_ref()?;
@@ -122,7 +166,7 @@ impl FlusherTask {
     }
 
     /// Takes what has become dirty, and waits for that if nothing else is to be looked at.
-    async fn take(&mut self, taken: &mut Vec<(Arc<dyn Flush>, Duration)>, stalled: bool) {
+    async fn wait(&mut self, stalled: bool) {
         poll_fn(|cx| {
             let turn = Arc::clone(&self.turn);
             let mut state = turn.shards[self.index].state();
@@ -133,7 +177,7 @@ impl FlusherTask {
                 state.flusher = Flusher::Asleep(cx.waker().clone());
                 return Poll::Pending;
             }
-            std::mem::swap(&mut state.dirty, taken);
+            std::mem::swap(&mut state.dirty, &mut self.taken);
             Poll::Ready(())
         })
         .await;
@@ -169,7 +213,8 @@ impl Drop for FlusherTask {
         }
         // The runtime is shutting down: one last try for what still waits.
         let waiting = self.waiting.drain(..).map(|dirty| dirty.stream);
-        self.due.drain(..).chain(waiting).chain(dirty.into_iter().map(|(stream, _)| stream)).for_each(Flush::flush);
+        let dirty = self.taken.drain(..).chain(dirty).map(|(stream, _)| stream);
+        self.due.drain(..).chain(waiting).chain(dirty).for_each(Flush::flush);
     }
 }
 

@@ -8,6 +8,7 @@ use std::{env, io};
 use super::Turn;
 use crate::kernel::uring;
 use crate::observe::log;
+use crate::ring::inbox::Buffers;
 
 /// Which way operations on files go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,11 +84,17 @@ pub struct DriverBuilder {
     pub(super) io: Io,
     pub(super) ring: uring::Setup,
     pub(super) registered_buffers: bool,
+    pub(super) receive_buffers: Buffers,
 }
 
 impl Default for DriverBuilder {
     fn default() -> Self {
-        Self { io: Io::from_env(), ring: uring::Setup::default(), registered_buffers: false }
+        Self {
+            io: Io::from_env(),
+            ring: uring::Setup::default(),
+            registered_buffers: false,
+            receive_buffers: Buffers::default(),
+        }
     }
 }
 
@@ -135,6 +142,15 @@ impl DriverBuilder {
     /// Where the limits forbid it, operations do without.
     pub fn registered_buffers(mut self, registered_buffers: bool) -> Self {
         self.registered_buffers = registered_buffers;
+        self
+    }
+
+    /// Buffers that the kernel fills for connections whose listener chose
+    /// [`Receive::Multishot`](crate::net::Receive::Multishot): how many, rounded up to a power of two of at most 32768, and
+    /// the bytes of each, at most 1 MiB. 512 of 4 KiB by default, made when the first such connection is read from, for each
+    /// worker thread. What arrives while none is free is read by plain calls.
+    pub fn receive_buffers(mut self, count: u16, bytes: u32) -> Self {
+        self.receive_buffers = Buffers { count: count.max(1), size: bytes.clamp(64, 1 << 20) };
         self
     }
 

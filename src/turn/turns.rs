@@ -15,6 +15,10 @@ use super::flusher::FlusherTask;
 use super::reactor::{Bell, Reactor};
 use super::setup::{DriverBuilder, DriverInfo, Io};
 use crate::ring::driver::Driver;
+use crate::ring::outbox::Parcel;
+
+/// Streams from which on one call of the ring for all costs less than a call for each.
+const TOGETHER: usize = 4;
 
 /// Something with bytes that wait for the end of the turn.
 pub(crate) trait Flush: Send + Sync {
@@ -23,6 +27,17 @@ pub(crate) trait Flush: Send + Sync {
 
     /// Sends what waits, as far as that is possible now. Never blocks.
     fn flush(self: Arc<Self>);
+
+    /// Hands out what waits, to be sent together with that of others, and sends nothing itself until that comes back by
+    /// [`end`](Self::end). `None` leaves all as it was: then it is to be flushed.
+    fn begin(self: Arc<Self>) -> Option<Parcel> {
+        None
+    }
+
+    /// Takes back what was handed out, and goes on from there.
+    fn end(self: Arc<Self>, parcel: Parcel) {
+        drop(parcel);
+    }
 }
 /// The dirty streams of one runtime.
 pub(crate) struct Turn {
@@ -189,7 +204,7 @@ impl Turn {
     }
 
     /// Which way operations go.
-    pub(super) fn io(&self) -> Io {
+    pub(crate) fn io(&self) -> Io {
         self.setup().io
     }
 
@@ -201,7 +216,7 @@ impl Turn {
     }
 
     /// The driver of this thread's ring, made now if there was none. `None` where there can be none.
-    pub(super) fn driver(self: &Arc<Self>) -> Option<Arc<Driver>> {
+    pub(crate) fn driver(self: &Arc<Self>) -> Option<Arc<Driver>> {
         let index = self.shard();
         let shard = &self.shards[index];
         let ring = shard.ring.get_or_init(|| {
@@ -220,6 +235,21 @@ impl Turn {
             Ok(reactor)
         });
         ring.as_ref().ok().map(|reactor| Arc::clone(&reactor.driver))
+    }
+
+    /// How many streams have to be due at once to be flushed by the ring.
+    pub(super) fn together(&self) -> usize {
+        match self.io() {
+            Io::Auto => TOGETHER,
+            Io::Uring => 1,
+            Io::Epoll => usize::MAX,
+        }
+    }
+
+    /// Whether the answer that is written now will have company in this turn: several connections have been received from.
+    pub(crate) fn answers_together(&self) -> bool {
+        let ring = self.shards[self.shard()].ring.get();
+        ring.is_some_and(|ring| ring.as_ref().is_ok_and(|reactor| reactor.driver.arrived() >= self.together()))
     }
 
     /// What drives the files of this runtime.
@@ -241,6 +271,11 @@ impl Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shards_share_no_cache_line() {
+        assert_eq!((align_of::<Shard>(), size_of::<Shard>() % 128), (128, 0));
+    }
 
     #[test]
     fn each_runtime_has_a_turn_of_its_own() {

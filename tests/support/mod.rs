@@ -2,9 +2,11 @@
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
 pub mod child;
+pub mod family;
 pub mod http;
 pub mod limits;
 pub mod seccomp;
+pub mod served;
 pub mod strace;
 pub mod tree;
 pub mod ways;
@@ -23,6 +25,15 @@ pub async fn pair_with(gather: Duration) -> (TcpStream, tokio::net::TcpStream) {
 /// A connection of ours that gathers for as long as writes keep coming.
 pub async fn pair() -> (TcpStream, tokio::net::TcpStream) {
     pair_with(Duration::from_secs(60)).await
+}
+
+/// What the descriptors of this process lead to.
+pub fn fds() -> Vec<String> {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap();
+    let mut all: Vec<_> =
+        links.filter_map(|link| Some(std::fs::read_link(link.ok()?.path()).ok()?.display().to_string())).collect();
+    all.sort();
+    all
 }
 
 /// Bytes that repeat nowhere a test would notice.

@@ -57,7 +57,10 @@ impl Side {
                     let open = ready!(handle.poll_open(cx, settling, writes))?;
                     open.map_or(Self::Plain(Kind::Other), Self::File)
                 }
-                None => Self::Plain(Stream::of(end).map_or(Kind::Other, |stream| stream.kind())),
+                None => {
+                    let stream = if writes { Stream::of(end) } else { Stream::source_of(end) };
+                    Self::Plain(stream.map_or(Kind::Other, |stream| stream.kind()))
+                }
             };
         }
         Poll::Ready(Ok(()))

@@ -14,12 +14,14 @@ use std::time::Duration;
 
 use io_uring::squeue::Entry;
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
-use io_uring::{IoUring, Probe, opcode};
+use io_uring::{IoUring, Probe, cqueue, opcode};
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid};
 
+use super::provided::Provided;
 use super::setup::{Refused, Setup, refused};
+use crate::observe::counters::{Counter, count};
 
 /// `IORING_ENTER_GETEVENTS` and `IORING_ENTER_EXT_ARG`, io_uring_enter(2).
 const GETEVENTS: u32 = 1;
@@ -42,6 +44,8 @@ pub(crate) struct Completion {
     pub(crate) more: bool,
     /// This one tells only that the memory is no longer used.
     pub(crate) notification: bool,
+    /// The provided buffer that was filled, the first of them if there are several.
+    pub(crate) buffer: Option<u16>,
 }
 
 /// Whether the kernel was busy or interrupted, and may not be the next time.
@@ -129,6 +133,21 @@ impl Uring {
         unsafe { self.ring.submitter().register_buffers(buffers) }
     }
 
+    /// Lets receives choose from these buffers, as group 0; Linux 5.19.
+    ///
+    /// # Safety
+    ///
+    /// They must live for as long as a receive may be in flight.
+    pub(crate) unsafe fn provide(&mut self, buffers: &Provided) -> io::Result<()> {
+        // SAFETY: the queue is mapped, page-aligned and as long as its count says; the rest is the caller's promise.
+        unsafe { self.ring.submitter().register_buf_ring_with_flags(buffers.address(), buffers.count(), 0, 0) }
+    }
+
+    /// Whether one receive can fill several provided buffers, Linux 6.10.
+    pub(crate) fn has_bundles(&self) -> bool {
+        self.ring.params().is_feature_recvsend_bundle()
+    }
+
     fn try_nop(&mut self) -> io::Result<()> {
         // SAFETY: a NOP points to nothing.
         unsafe { self.push(&opcode::Nop::new().build().user_data(u64::MAX)) };
@@ -210,8 +229,12 @@ impl Uring {
             return Err(Errno::EXIST.into());
         }
         let queue = self.ring.submission();
-        let collect = want > 0 || queue.cq_overflow() || queue.taskrun();
+        let overflows = queue.cq_overflow();
+        let collect = want > 0 || overflows || queue.taskrun();
         drop(queue);
+        if overflows {
+            count(Counter::RingOverflows, 1);
+        }
         let flags = EXT_ARG | if collect { GETEVENTS } else { 0 };
         let timeout = timeout.map(Timespec::from);
         let args = SubmitArgs::new();
@@ -230,9 +253,11 @@ impl Uring {
             let result = c.result();
             Completion {
                 key: c.user_data(),
-                result: u32::try_from(result).map_err(|_| -result),
+                // Not negated: a notification may have the sign bit alone.
+                result: u32::try_from(result).map_err(|_| result.wrapping_neg()),
                 more: c.flags() & MORE != 0,
                 notification: c.flags() & NOTIF != 0,
+                buffer: cqueue::buffer_select(c.flags()),
             }
         }));
         let queue = self.ring.submission();
@@ -292,7 +317,7 @@ mod tests {
                     ring.enter(0, 0, None).unwrap();
                 }
             }
-            let nop = Completion { key: 7, result: Ok(0), more: false, notification: false };
+            let nop = Completion { key: 7, result: Ok(0), more: false, notification: false, buffer: None };
             assert_eq!(done, [nop]);
         }
     }

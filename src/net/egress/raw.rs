@@ -20,7 +20,7 @@ impl Egress {
         if let Some(failure) = state.failure {
             return Poll::Ready(Err(failure.into()));
         }
-        if state.queue.is_empty() && !state.blocked {
+        if state.queued() == 0 && !state.is_held() {
             match self.wire.send(send) {
                 Ok(Some(n)) => return Poll::Ready(Ok(n)),
                 Ok(None) => state.blocked = true,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  life    who owns what, from submission to shut-down
+//!  sends   what leaves together
 //!  steps   outcomes of chains, the same by the ring and by plain calls
 //!  busy    a kernel that is short of everything
 //!  models  the threads that meet, by loom's model checker
@@ -32,12 +33,14 @@ mod life;
 #[cfg(millstream_loom)]
 mod models;
 #[cfg(not(millstream_loom))]
+mod sends;
+#[cfg(not(millstream_loom))]
 mod steps;
 
 /// A driver of a fake ring with `capacity` entries and 8 places for files.
 fn driver(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> (Arc<Driver>, Handle) {
     let (port, handle) = fake(capacity, script);
-    (Arc::new(Driver::new(port, 8, false, Box::new(|| {}))), handle)
+    (Arc::new(Driver::new(port, 8, false, crate::ring::inbox::Buffers::default(), Box::new(|| {}))), handle)
 }
 
 fn submit(driver: &Arc<Driver>, program: Program) -> Running {

@@ -1,0 +1,129 @@
+//! Connections that wait: what one costs in memory of the process, the kernel's own left out.
+//!
+//! The server is a child process, so that nothing else grows meanwhile: this program, called with `--idle-child`.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use millstream::net::{self, Receive};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::common::{bar, connect, is_test, listener, runtime};
+
+/// Asks for a child. No option that cargo or criterion would give.
+const CHILD: &str = "--idle-child";
+
+/// Bytes for each connection that arms one receive for good.
+const MOST: f64 = 4096.0;
+
+const WAYS: [&str; 3] = ["tokio", "millstream, ready", "millstream, multishot"];
+
+/// What the process is called to do.
+pub(crate) struct Child {
+    way: String,
+    connections: usize,
+}
+
+/// Whether this process is such a child.
+pub(crate) fn child() -> Option<Child> {
+    let mut args = std::env::args().skip(1);
+    (args.next()? == CHILD)
+        .then(|| Child { way: args.next().unwrap(), connections: args.next().unwrap().parse().unwrap() })
+}
+
+/// Waits for bytes as who parses small messages does: what there is room for is a few bytes.
+async fn wait(mut stream: impl AsyncRead + Unpin) {
+    let mut buffer = [0; 16];
+    while stream.read(&mut buffer).await.is_ok_and(|n| n > 0) {}
+}
+
+impl Child {
+    /// Accepts the connections, has a task wait on each, and prints by how many bytes the process has grown.
+    pub(crate) fn run(self) {
+        more_files();
+        let listener = listener();
+        listener.set_nonblocking(true).unwrap();
+        println!("{}", listener.local_addr().unwrap());
+        let grown = runtime().block_on(async {
+            match &*self.way {
+                "tokio" => self.tokio(listener).await,
+                "millstream, multishot" => self.ours(listener, Receive::Multishot).await,
+                _ => self.ours(listener, Receive::Ready).await,
+            }
+        });
+        println!("{}", grown.unwrap());
+        // Until the runner has gone.
+        let _ = io::stdin().lines().next();
+    }
+
+    async fn tokio(&self, listener: TcpListener) -> io::Result<u64> {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        // The first one pays for what is there once.
+        tokio::spawn(wait(listener.accept().await?.0));
+        let before = settled().await;
+        for _ in 1..self.connections {
+            tokio::spawn(wait(listener.accept().await?.0));
+        }
+        Ok(settled().await - before)
+    }
+
+    async fn ours(&self, listener: TcpListener, receive: Receive) -> io::Result<u64> {
+        let listener = net::TcpListener::builder().receive(receive).from_std(listener)?;
+        tokio::spawn(wait(listener.accept().await?.0));
+        let before = settled().await;
+        for _ in 1..self.connections {
+            tokio::spawn(wait(listener.accept().await?.0));
+        }
+        Ok(settled().await - before)
+    }
+}
+
+/// Resident bytes, once all tasks wait.
+async fn settled() -> u64 {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = status.split_whitespace().nth(1).unwrap().parse().unwrap();
+    pages * rustix::param::page_size() as u64
+}
+
+/// As many descriptors as this process may have.
+fn more_files() -> u64 {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    maximum.unwrap_or(u64::MAX)
+}
+
+/// Bytes for each connection.
+fn measure(way: &str, connections: usize) -> f64 {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([CHILD, way, &connections.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let addr = lines.next().expect("the child prints its address").parse().unwrap();
+    let connected = connect(addr, connections);
+    let grown: u64 = lines.next().expect("the child prints its size").parse().unwrap();
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    drop(connected);
+    grown as f64 / (connections - 1) as f64
+}
+
+pub(crate) fn compare() -> String {
+    let wanted = if is_test() { 100 } else { 10_000 };
+    // The program has a few open itself.
+    let connections = wanted.min(more_files().saturating_sub(100) as usize);
+    let mut text = format!("\n{:<34} {:>14}\n", format!("idle, {connections} connections"), "bytes each");
+    for way in WAYS {
+        let bytes = measure(way, connections);
+        writeln!(text, "  {way:<32} {bytes:>14.0}").unwrap();
+        if way.contains("multishot") {
+            text += &bar("bytes of an idle connection", bytes, MOST);
+        }
+    }
+    text
+}

@@ -1,0 +1,328 @@
+//! Adapters for streams that are not ours: what gathering saves, over loopback TCP with `TCP_NODELAY`, and where it loses.
+//!
+//! | table | ours | beside |
+//! |---|---|---|
+//! | `N x LEN` | [`Writer`], one flush, of `Bytes` or of slices; the same at the end of the turn | `write_all` of each; tokio's `BufWriter`, one flush; `write_vectored` of all by hand |
+//! | `echo` | [`Framed`] | read one, write one; tokio-util's `Framed` with `send`, and with `feed` and a flush for each read |
+//!
+//! A thread reads and compares every byte; CPU is that of the sending thread. In `echo` a server on a thread of its own
+//! answers 100 connections, each of which sends batches of 32 messages and waits for their answers; CPU is the server's.
+//!
+//! **Look at** the ratios to the first row, of CPU and of time, and at what the bar in the title asks of `write each`, or of
+//! `read one, write one`: at least so much more. **Noise**: time, where the machine has no core to spare for the other side.
+
+use std::io::{IoSlice, Read};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use criterion::Criterion;
+use futures_util::{FutureExt, SinkExt, StreamExt};
+use millstream::vectored::{Framed, Writer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+use tokio_util::codec::LengthDelimitedCodec;
+
+mod common;
+use common::contest::{Contender, Contest, Spent};
+use common::{cpu_of_others, cpu_of_this_thread, is_test, noise, runtime};
+
+const KIB: usize = 1 << 10;
+/// Connections of the echo, and messages of a batch.
+const CONNECTIONS: usize = 100;
+const BATCH: usize = 32;
+
+/// The other end of a connection: compares what arrives with a burst, over and over, until the connection ends.
+struct Sink {
+    expected: Arc<AtomicU64>,
+    arrived: Arc<Notify>,
+}
+
+impl Sink {
+    fn start(mut stream: std::net::TcpStream, burst: Vec<u8>) -> Self {
+        let (expected, arrived) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
+        let (wanted, tell) = (Arc::clone(&expected), Arc::clone(&arrived));
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 256 * KIB];
+            let (mut total, mut at) = (0, 0);
+            loop {
+                let n = stream.read(&mut buffer).unwrap();
+                if n == 0 {
+                    return;
+                }
+                let mut got = &buffer[..n];
+                while !got.is_empty() {
+                    let len = got.len().min(burst.len() - at);
+                    // Ends the program: figures of wrong bytes are none.
+                    if got[..len] != burst[at..at + len] {
+                        eprintln!("wrong bytes in {at}..{}", at + len);
+                        std::process::exit(1);
+                    }
+                    got = &got[len..];
+                    at = (at + len) % burst.len();
+                }
+                total += n as u64;
+                if total == wanted.load(Ordering::Acquire) {
+                    tell.notify_one();
+                }
+            }
+        });
+        Self { expected, arrived }
+    }
+}
+
+/// One way to send a burst.
+enum Way {
+    Ours(Writer<TcpStream>),
+    OursAsSlices(Writer<TcpStream>),
+    OursByTurn(Writer<TcpStream>),
+    Each(TcpStream),
+    Buffered(BufWriter<TcpStream>),
+    ByHand(TcpStream),
+}
+
+impl Way {
+    async fn burst(&mut self, pieces: &[Bytes]) {
+        match self {
+            Self::Ours(writer) => {
+                for piece in pieces {
+                    writer.send(piece.clone()).await.unwrap();
+                }
+                writer.flush().await.unwrap();
+            }
+            Self::OursAsSlices(writer) => {
+                for piece in pieces {
+                    writer.write_all(piece).await.unwrap();
+                }
+                writer.flush().await.unwrap();
+            }
+            Self::OursByTurn(writer) => {
+                for piece in pieces {
+                    writer.send(piece.clone()).await.unwrap();
+                }
+                while writer.queued() > 0 {
+                    yield_now().await;
+                }
+            }
+            Self::Each(stream) => {
+                for piece in pieces {
+                    stream.write_all(piece).await.unwrap();
+                }
+            }
+            Self::Buffered(writer) => {
+                for piece in pieces {
+                    writer.write_all(piece).await.unwrap();
+                }
+                writer.flush().await.unwrap();
+            }
+            Self::ByHand(stream) => {
+                let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+                let mut left = &mut slices[..];
+                while !left.is_empty() {
+                    let n = stream.write_vectored(left).await.unwrap();
+                    IoSlice::advance_slices(&mut left, n);
+                }
+            }
+        }
+    }
+}
+
+fn contender<'a>(
+    runtime: &'a Runtime,
+    pieces: &'a [Bytes],
+    name: &'static str,
+    way: impl FnOnce(TcpStream) -> Way,
+) -> Contender<'a> {
+    let _entered = runtime.enter();
+    let (ours, theirs) = common::pair();
+    ours.set_nonblocking(true).unwrap();
+    let mut way = way(TcpStream::from_std(ours).unwrap());
+    let sink = Sink::start(theirs, pieces.concat());
+    let len = pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+    let run = move |bursts: u64| {
+        sink.expected.fetch_add(len * bursts, Ordering::Release);
+        let (start, cpu) = (Instant::now(), cpu_of_this_thread());
+        runtime.block_on(async {
+            for _ in 0..bursts {
+                way.burst(pieces).await;
+            }
+            sink.arrived.notified().await;
+        });
+        Spent { wall: start.elapsed(), cpu: cpu_of_this_thread() - cpu }
+    };
+    Contender { name, run: Box::new(run) }
+}
+
+fn bursts(criterion: &mut Criterion, title: &str, count: usize, len: usize, operations: u64) -> Option<String> {
+    // Each with memory of its own, as pieces of different makers have.
+    let all = noise(count * len);
+    let pieces: Vec<Bytes> = all.chunks(len).map(Bytes::copy_from_slice).collect();
+    let runtime = runtime();
+    let all = |stream| Writer::builder(stream).limit(4 << 20);
+    let contenders = vec![
+        contender(&runtime, &pieces, "millstream Writer", |s| Way::Ours(all(s).build())),
+        contender(&runtime, &pieces, "millstream Writer, slices", |s| Way::OursAsSlices(all(s).build())),
+        contender(&runtime, &pieces, "millstream Writer, end of turn", |s| {
+            Way::OursByTurn(all(s).end_of_turn(Duration::from_millis(1)).build())
+        }),
+        contender(&runtime, &pieces, "write each", Way::Each),
+        contender(&runtime, &pieces, "tokio BufWriter", |s| Way::Buffered(BufWriter::new(s))),
+        contender(&runtime, &pieces, "write_vectored by hand", Way::ByHand),
+    ];
+    Contest { title, unit: "burst", units: 1, operations }.run(criterion, contenders)
+}
+
+/// How a server answers.
+#[derive(Clone, Copy)]
+enum Server {
+    Ours,
+    One,
+    Send,
+    Feed,
+}
+
+async fn serve(mut stream: TcpStream, server: Server) {
+    match server {
+        Server::Ours => {
+            let mut framed = Framed::new(stream, LengthDelimitedCodec::new());
+            while let Some(message) = framed.next().await {
+                framed.feed(message.unwrap().freeze()).await.unwrap();
+            }
+        }
+        Server::One => {
+            let mut message = vec![0; 4 + 256];
+            while stream.read_exact(&mut message[..4]).await.is_ok() {
+                let len = u32::from_be_bytes(message[..4].try_into().unwrap()) as usize;
+                stream.read_exact(&mut message[4..4 + len]).await.unwrap();
+                stream.write_all(&message[..4 + len]).await.unwrap();
+            }
+        }
+        Server::Send => {
+            let mut framed = tokio_util::codec::Framed::new(stream, LengthDelimitedCodec::new());
+            while let Some(message) = framed.next().await {
+                framed.send(message.unwrap().freeze()).await.unwrap();
+            }
+        }
+        Server::Feed => {
+            let mut framed = tokio_util::codec::Framed::new(stream, LengthDelimitedCodec::new());
+            while let Some(message) = framed.next().await {
+                framed.feed(message.unwrap().freeze()).await.unwrap();
+                // What is there already is answered with it.
+                while let Some(Some(message)) = framed.next().now_or_never() {
+                    framed.feed(message.unwrap().freeze()).await.unwrap();
+                }
+                SinkExt::<Bytes>::flush(&mut framed).await.unwrap();
+            }
+        }
+    }
+}
+
+fn batch() -> Bytes {
+    let mut all = BytesMut::new();
+    for n in 0..BATCH {
+        let len = 64 + n * 37 % 193;
+        all.extend_from_slice(&(len as u32).to_be_bytes());
+        all.extend_from_slice(&noise(len));
+    }
+    all.freeze()
+}
+
+/// A server on a thread of its own, until the program ends.
+fn start(server: Server) -> SocketAddr {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        runtime().block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            tell.send(listener.local_addr().unwrap()).unwrap();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                stream.set_nodelay(true).unwrap();
+                tokio::spawn(serve(stream, server));
+            }
+        });
+    });
+    told.recv().unwrap()
+}
+
+/// Sends batches on every connection, each when the one before has come back.
+async fn exchange(clients: Vec<TcpStream>, batch: &Bytes, rounds: u64) -> Vec<TcpStream> {
+    let tasks = clients.into_iter().map(|mut client| {
+        let batch = batch.clone();
+        tokio::spawn(async move {
+            let mut got = vec![0; batch.len()];
+            for _ in 0..rounds {
+                client.write_all(&batch).await.unwrap();
+                client.read_exact(&mut got).await.unwrap();
+                assert!(got == batch, "other messages came back");
+            }
+            client
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let mut clients = Vec::new();
+    for task in tasks {
+        clients.push(task.await.unwrap());
+    }
+    clients
+}
+
+fn echo(criterion: &mut Criterion) -> Option<String> {
+    let runtime = runtime();
+    let batch = batch();
+    let ways = [
+        ("millstream Framed", Server::Ours),
+        ("read one, write one", Server::One),
+        ("tokio-util Framed, send", Server::Send),
+        ("tokio-util Framed, feed", Server::Feed),
+    ];
+    let contenders = ways.map(|(name, server)| {
+        let addr = start(server);
+        let mut clients = runtime.block_on(async {
+            let mut clients = Vec::new();
+            for _ in 0..CONNECTIONS {
+                let client = TcpStream::connect(addr).await.unwrap();
+                client.set_nodelay(true).unwrap();
+                clients.push(client);
+            }
+            clients
+        });
+        let (runtime, batch) = (&runtime, &batch);
+        let run = move |rounds: u64| {
+            let (start, cpu) = (Instant::now(), cpu_of_others());
+            clients = runtime.block_on(exchange(std::mem::take(&mut clients), batch, rounds));
+            Spent { wall: start.elapsed(), cpu: cpu_of_others() - cpu }
+        };
+        Contender { name, run: Box::new(run) }
+    });
+    let title = "echo of 64-256 B, 100 connections (bar: time 7.2)";
+    let units = (CONNECTIONS * BATCH) as u64;
+    Contest { title, unit: "message", units, operations: 20 }.run(criterion, contenders.into())
+}
+
+fn main() {
+    let mut criterion = Criterion::default().without_plots().configure_from_args();
+    let shapes = [
+        ("100 x 1 KiB (bar: CPU 1.85, time 1.42)", 100, KIB, 300),
+        ("8 x 1 KiB scattered (bar: time 3.3)", 8, KIB, 3000),
+        ("1 x 1 KiB", 1, KIB, 10_000),
+        ("100 x 16 B", 100, 16, 1000),
+        ("100 x 256 B", 100, 256, 1000),
+        ("16 x 16 KiB", 16, 16 * KIB, 200),
+        ("1000 x 1 KiB", 1000, KIB, 50),
+    ];
+    let mut tables = Vec::new();
+    for (title, count, len, operations) in shapes {
+        tables.extend(bursts(&mut criterion, title, count, len, operations));
+    }
+    tables.extend(echo(&mut criterion));
+    criterion.final_summary();
+    if is_test() {
+        println!("\n(a test run, one burst each: the figures mean nothing)");
+    }
+    println!("{}", tables.concat());
+}

@@ -1,0 +1,197 @@
+//! What a second worker is worth: responses that are work for a CPU, from servers of one thread and of two.
+//!
+//! | case | threads |
+//! |---|---|
+//! | Cores, one / two | [`Cores`]: a runtime, a listener and a CPU for each thread |
+//! | multi_thread, two | tokio's runtime, whose threads share everything, and one listener |
+//!
+//! HTTP is [`millstream::http::serve`]'s in all of them, over loopback. A response is 64 digests (SHA-256), each of another
+//! MiB, so that the server alone is the bottleneck; the client, one thread with blocking sockets, checks every byte and has
+//! hardly anything to do. What it does take is told. Four responses are asked for at a time, two of each of two cores: to
+//! which of them a connection goes is chance, so connections are made until each has two.
+//!
+//! **Look at** the table: throughput by time and by CPU time of the server, all threads of the process but the client's; medians of
+//! rounds by turns. Two workers are to give 1.8 times the throughput of one, at least, where there are two CPUs and nothing
+//! else runs. **Noise**: whatever else runs takes from two workers and not from one.
+
+use std::convert::Infallible;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming};
+use hyper::{Request, Response};
+use millstream::http::{serve, serve_cores};
+use millstream::net::TcpListener;
+use millstream::runtime::{Core, Cores, Run};
+use sha2::{Digest, Sha256};
+use tokio::runtime::Runtime;
+
+mod common;
+use common::{all_by_turns, cpu_of_others, cpu_of_this_thread, is_test, noise};
+
+/// Bytes that are digested at a time.
+const PIECE: usize = 1 << 20;
+/// Digests of a response.
+const PIECES: usize = 64;
+const DIGEST: usize = 32;
+/// Responses at a time.
+const CONNECTIONS: usize = 4;
+/// Requests on each connection in a round.
+const OPERATIONS: u64 = 2;
+
+/// A body that is work.
+struct Digests {
+    piece: Arc<[u8]>,
+    done: usize,
+}
+
+impl Digests {
+    fn next(&mut self) -> Option<[u8; DIGEST]> {
+        (self.done < PIECES).then(|| {
+            self.done += 1;
+            let mut sum = Sha256::new();
+            sum.update([self.done as u8]);
+            sum.update(&*self.piece);
+            sum.finalize().into()
+        })
+    }
+}
+
+impl Body for Digests {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.next().map(|digest| Ok(Frame::data(Bytes::copy_from_slice(&digest)))))
+    }
+}
+
+/// Answers with the number of the core first, which is 0 where there are none.
+async fn answer(piece: Arc<[u8]>) -> Result<Response<Digests>, Infallible> {
+    let core = Core::current().map_or(0, |core| core.index());
+    Ok(Response::builder().header("core", core).body(Digests { piece, done: 0 }).unwrap())
+}
+
+/// Ends when it is dropped.
+#[expect(dead_code, reason = "kept, not read")]
+enum Server {
+    OnCores(Run<(), std::io::Error>, Cores),
+    Shared(Runtime),
+}
+
+fn on_cores(workers: usize, piece: Arc<[u8]>) -> (SocketAddr, Server) {
+    let service = tower::service_fn(move |_: Request<Incoming>| answer(Arc::clone(&piece)));
+    let cores = Cores::new(workers).unwrap();
+    let listeners = TcpListener::builder().bind_each("127.0.0.1:0", workers).unwrap();
+    (listeners.local_addr(), Server::OnCores(serve_cores(&cores, listeners, service), cores))
+}
+
+fn shared(workers: usize, piece: Arc<[u8]>) -> (SocketAddr, Server) {
+    let service = tower::service_fn(move |_: Request<Incoming>| answer(Arc::clone(&piece)));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().unwrap();
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let addr = listener.local_addr().unwrap();
+    runtime.spawn(serve(listener, service).into_future());
+    (addr, Server::Shared(runtime))
+}
+
+/// A connection that asks for the same again and again.
+struct Client(TcpStream);
+
+impl Client {
+    fn ask(&mut self) {
+        self.0.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    }
+
+    /// Reads a response, chunked as it is, and gives the number of the core.
+    fn take(&mut self, expected: &[u8]) -> usize {
+        let mut got = Vec::with_capacity(8 << 10);
+        while !got.ends_with(b"\r\n0\r\n\r\n") {
+            let mut buf = [0; 8 << 10];
+            let n = self.0.read(&mut buf).unwrap();
+            assert!(n > 0, "the server has gone");
+            got.extend_from_slice(&buf[..n]);
+        }
+        let body = got.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        let head = std::str::from_utf8(&got[..body]).unwrap();
+        let core = head.lines().find_map(|line| line.strip_prefix("core: ")).unwrap().parse().unwrap();
+        let mut rest = &got[body..];
+        for digest in expected.chunks(DIGEST) {
+            rest = rest.strip_prefix(b"20\r\n").unwrap().strip_prefix(digest).expect("another digest");
+            rest = rest.strip_prefix(b"\r\n").unwrap();
+        }
+        assert_eq!(rest, b"0\r\n\r\n");
+        core
+    }
+}
+
+struct Contender {
+    name: &'static str,
+    workers: usize,
+    clients: Vec<Client>,
+    _server: Server,
+}
+
+impl Contender {
+    fn new(name: &'static str, workers: usize, (addr, server): (SocketAddr, Server), expected: &[u8]) -> Self {
+        let cores = if let Server::OnCores(..) = server { workers } else { 1 };
+        let mut clients: Vec<Vec<Client>> = (0..cores).map(|_| Vec::new()).collect();
+        while clients.iter().any(|own| own.len() < CONNECTIONS / cores) {
+            let mut client = Client(TcpStream::connect(addr).unwrap());
+            client.ask();
+            let own = &mut clients[client.take(expected)];
+            if own.len() < CONNECTIONS / cores {
+                own.push(client);
+            }
+        }
+        Self { name, workers, clients: clients.into_iter().flatten().collect(), _server: server }
+    }
+
+    fn round(&mut self, expected: &[u8]) {
+        self.clients.iter_mut().for_each(Client::ask);
+        for client in &mut self.clients {
+            client.take(expected);
+        }
+    }
+}
+
+fn main() {
+    let piece: Arc<[u8]> = noise(PIECE).into();
+    let mut digests = Digests { piece: Arc::clone(&piece), done: 0 };
+    let expected: Vec<u8> = std::iter::from_fn(|| digests.next()).flatten().collect();
+    let mut contenders = [
+        Contender::new("Cores, one", 1, on_cores(1, Arc::clone(&piece)), &expected),
+        Contender::new("Cores, two", 2, on_cores(2, Arc::clone(&piece)), &expected),
+        Contender::new("multi_thread, two", 2, shared(2, piece), &expected),
+    ];
+    let spent = all_by_turns(contenders.len(), OPERATIONS, |contender, operations| {
+        let (start, server, client) = (Instant::now(), cpu_of_others(), cpu_of_this_thread());
+        (0..operations).for_each(|_| contenders[contender].round(&expected));
+        [start.elapsed(), cpu_of_others() - server, cpu_of_this_thread() - client]
+    });
+    if is_test() {
+        println!("(a test run, one round each: the figures mean nothing)");
+    }
+    let mib = (CONNECTIONS * PIECES * PIECE / (1 << 20)) as f64;
+    let throughput = |[wall, ..]: [f64; 3]| mib * 1e6 / wall;
+    let one = throughput(spent[0]);
+    println!("{:<20} {:>8} {:>8} {:>16} {:>14} {:>8}", "", "MiB/s", "ratio", "MiB/s per CPU", "CPUs server", "client");
+    for (contender, &spent) in contenders.iter().zip(&spent) {
+        let [wall, server, client] = spent;
+        println!(
+            "{:<20} {:>8.0} {:>8.2} {:>16.0} {:>7.2} of {:>3} {:>7.1}%",
+            contender.name,
+            throughput(spent),
+            throughput(spent) / one,
+            mib * 1e6 / server,
+            server / wall,
+            contender.workers,
+            client / wall * 100.0,
+        );
+    }
+}

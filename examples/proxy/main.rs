@@ -1,0 +1,105 @@
+//! A proxy in front of one server, for HTTP or for bytes. Try it with the `serve` example behind it:
+//!
+//! `cargo run --release --features client --example proxy -- --to 127.0.0.1:8080`, then open `http://127.0.0.1:8082/`;
+//! `--help` tells the rest. It ends at Ctrl-C.
+//!
+//! Both sides are millstream's: the listener and `http::serve` in front, `net::Connector` under hyper-util's client behind.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use http::uri::Authority;
+use hyper_util::client::legacy::connect::Connect;
+use millstream::Capabilities;
+use millstream::http::serve;
+use millstream::net::{Accept, Connector, TcpListener, UnixListener};
+
+use options::{Listen, Options, USAGE};
+use relay::{Target, relay};
+use reverse::{Plan, Reverse};
+
+#[path = "../common/options.rs"]
+#[allow(dead_code, reason = "the options of the other servers")]
+mod common;
+mod fields;
+mod options;
+mod relay;
+mod reverse;
+mod watched;
+
+fn main() -> ExitCode {
+    let result = Options::parse(std::env::args().skip(1)).and_then(|options| {
+        let runtime = common::runtime(options.workers).map_err(|e| format!("the runtime did not start: {e}"))?;
+        runtime.block_on(run(options))
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) if text == USAGE => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(text) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: Options) -> Result<(), String> {
+    let passing = async {
+        match options.listen.clone() {
+            Listen::Tcp(addr) => {
+                let listener = TcpListener::bind(addr).await?;
+                greet(&format!("http://{}/", listener.local_addr()?), &options);
+                pass(listener, |peer| Some(peer.ip()), options).await
+            }
+            Listen::Unix(path) => {
+                let listener = UnixListener::bind(&path).await?;
+                greet(&format!("unix:{}", path.display()), &options);
+                pass(listener, |_| None, options).await
+            }
+        }
+    };
+    tokio::select! {
+        passed = passing => passed.map_err(|e| format!("{e}; is there another address for --listen?")),
+        interrupted = tokio::signal::ctrl_c() => interrupted.map_err(|e| format!("no signals: {e}")),
+    }
+}
+
+fn greet(address: &str, options: &Options) {
+    let Options { to, workers, tcp, .. } = options;
+    let what = if *tcp { "bytes" } else { "requests" };
+    println!("{address} passes {what} to {to}, workers: {workers}\n{}", Capabilities::get());
+}
+
+/// Passes on what comes by `listener`; `ip` says who has connected, if that can be told.
+async fn pass<L: Accept<Stream: AsFd>>(
+    listener: L,
+    ip: fn(&L::Addr) -> Option<IpAddr>,
+    options: Options,
+) -> io::Result<()> {
+    let connector = Connector::new().timeout(options.connect_timeout);
+    match options.to.clone() {
+        to if options.tcp => relay(listener, connector, to).await,
+        to @ Target::Tcp(..) => reverse(listener, ip, connector, &to.to_string(), options).await,
+        Target::Unix(path) => {
+            let connector = Connector::unix(path).timeout(options.connect_timeout);
+            reverse(listener, ip, connector, "localhost", options).await
+        }
+    }
+}
+
+async fn reverse<L: Accept>(
+    listener: L,
+    ip: fn(&L::Addr) -> Option<IpAddr>,
+    connector: impl Connect + Clone + Send + Sync + 'static,
+    to: &str,
+    options: Options,
+) -> io::Result<()> {
+    let Options { h2, stamps, head_timeout: timeout, .. } = options;
+    let to: Authority = to.parse().map_err(io::Error::other)?;
+    let proxy = Reverse::new(connector, Plan { to, h2, stamps, timeout });
+    serve(listener, proxy).on_connection(move |proxy, peer| proxy.peer = ip(peer)).await
+}

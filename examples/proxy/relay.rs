@@ -1,0 +1,75 @@
+//! Bytes between two sockets, whatever they mean.
+
+use std::fmt;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use millstream::copy::copy_bidirectional;
+use millstream::net::{Accept, Connector, UnixStream};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::reverse::report;
+
+/// Where the bytes go.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Connects each connection of `listener` to `to` and copies both ways until both have ended. An end is passed on as an end;
+/// an error as a reset, where the socket can: nobody is to take half of it for the whole.
+pub(crate) async fn relay<L: Accept<Stream: AsFd>>(
+    listener: L,
+    connector: Connector,
+    to: Target,
+) -> std::io::Result<()> {
+    loop {
+        let (client, _) = listener.accept().await?;
+        let (connector, to) = (connector.clone(), to.clone());
+        tokio::spawn(async move {
+            match &to {
+                Target::Tcp(host, port) => match connector.connect_to(host, *port).await {
+                    Ok(upstream) => join(client, upstream).await,
+                    Err(e) => {
+                        report(&e);
+                        reset_when_dropped(&client);
+                    }
+                },
+                Target::Unix(path) => match UnixStream::connect(path).await {
+                    Ok(upstream) => join(client, upstream).await,
+                    Err(e) => {
+                        eprintln!("cannot connect to {}: {e}", path.display());
+                        reset_when_dropped(&client);
+                    }
+                },
+            }
+        });
+    }
+}
+
+async fn join<A, B>(mut client: A, mut upstream: B)
+where
+    A: AsyncRead + AsyncWrite + Unpin + 'static,
+    B: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    if let Err(e) = copy_bidirectional(&mut client, &mut upstream).await {
+        report(&e);
+    }
+}
+
+fn reset_when_dropped(socket: &impl AsFd) {
+    // Fails only where the connection is gone already.
+    let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+}

@@ -1,0 +1,195 @@
+//! An HTTP proxy in front of one server: requests in by `http::serve`, out by hyper-util's client over `net::Connector`.
+//!
+//! Bodies stream both ways, frame by frame: who reads slowly stops who sends. An upstream that fails before its head is a
+//! 502 or a 504. One that fails in its body fails the body of the answer, so the client's connection is closed before the
+//! length is reached (HTTP/1), or its stream is reset (HTTP/2). A client that leaves drops the body, and with it the
+//! upstream's connection (HTTP/1) or stream (HTTP/2).
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::uri::{Authority, Scheme, Uri};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http_body_util::{Either, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::Connect;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use millstream::copy::copy_bidirectional;
+use tower::Service;
+
+use super::fields;
+use super::watched::Watched;
+
+/// What the upstream has sent, or a text of our own.
+pub(crate) type Answer = Response<Either<Incoming, Full<Bytes>>>;
+
+/// How long a connection to the upstream is kept for the next request.
+const IDLE: Duration = Duration::from_secs(60);
+/// Bytes of a response that are read ahead of the client, for each request.
+const AHEAD: usize = 64 << 10;
+
+/// What the proxy is to do.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The upstream, in URIs.
+    pub(crate) to: Authority,
+    /// Whether it speaks HTTP/2.
+    pub(crate) h2: bool,
+    /// Fields put into each response, in place of the upstream's of that name.
+    pub(crate) stamps: HeaderMap,
+    /// How long the upstream may take for its head, once the request makes no progress any more.
+    pub(crate) timeout: Duration,
+}
+
+/// The proxy, as a service.
+#[derive(Clone, Debug)]
+pub(crate) struct Reverse<C> {
+    client: Client<C, Watched>,
+    plan: Arc<Plan>,
+    /// Whose connection this clone is for.
+    pub(crate) peer: Option<IpAddr>,
+}
+
+impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
+    pub(crate) fn new(connector: C, plan: Plan) -> Self {
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .http2_only(plan.h2)
+            .http1_max_buf_size(AHEAD)
+            .http2_initial_stream_window_size(AHEAD as u32)
+            .build(connector);
+        Self { client, plan: Arc::new(plan), peer: None }
+    }
+
+    async fn answer(self, mut request: Request<Incoming>) -> Answer {
+        let Plan { to, h2, stamps, timeout } = &*self.plan;
+        let version = request.version();
+        let path = match request.uri().path_and_query() {
+            Some(path) if *request.method() != Method::CONNECT => path.clone(),
+            _ => return refuse(StatusCode::NOT_IMPLEMENTED, "this proxy leads to one server, by path"),
+        };
+        let protocol = fields::upgrade(request.headers()).filter(|_| !h2 && version == Version::HTTP_11);
+        let client_side = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
+        fields::forward(&mut request, self.peer, *h2);
+        if let Some(protocol) = protocol {
+            fields::set_upgrade(request.headers_mut(), protocol);
+        }
+        let uri = Uri::builder().scheme(Scheme::HTTP).authority(to.clone()).path_and_query(path);
+        *request.uri_mut() = uri.build().expect("parts of valid URIs");
+        *request.version_mut() = Version::HTTP_11;
+
+        let (parts, body) = request.into_parts();
+        let (body, frames) = Watched::new(body);
+        let mut waiting = pin!(self.client.request(Request::from_parts(parts, body)));
+        let mut seen = 0;
+        let answered = loop {
+            match tokio::time::timeout(*timeout, waiting.as_mut()).await {
+                Ok(answered) => break answered,
+                Err(_) => match frames.load(Ordering::Relaxed) {
+                    now if now != seen => seen = now,
+                    _ => {
+                        return refuse(
+                            StatusCode::GATEWAY_TIMEOUT,
+                            "the server behind this proxy did not answer in time",
+                        );
+                    }
+                },
+            }
+        };
+        let mut response = match answered {
+            Ok(response) => response,
+            Err(e) => {
+                report(&e);
+                return refuse(
+                    StatusCode::BAD_GATEWAY,
+                    match e.is_connect() {
+                        true => "the server behind this proxy cannot be reached",
+                        false => "the server behind this proxy closed the connection without an answer",
+                    },
+                );
+            }
+        };
+        let switched =
+            fields::upgrade(response.headers()).filter(|_| response.status() == StatusCode::SWITCHING_PROTOCOLS);
+        let upstream_side = switched.is_some().then(|| hyper::upgrade::on(&mut response));
+        let came_by = response.version();
+        fields::remove_hop_by_hop(response.headers_mut());
+        fields::add_via(response.headers_mut(), came_by);
+        for name in stamps.keys() {
+            response.headers_mut().remove(name);
+        }
+        response.headers_mut().extend(stamps.clone());
+        match (client_side, upstream_side, switched) {
+            (Some(client), Some(upstream), Some(protocol)) => {
+                fields::set_upgrade(response.headers_mut(), protocol);
+                tokio::spawn(tunnel(client, upstream));
+            }
+            _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                return refuse(StatusCode::BAD_GATEWAY, "the server behind this proxy changed a protocol unasked");
+            }
+            _ => {}
+        }
+        // The version is that of the client's connection.
+        *response.version_mut() = version;
+        response.map(Either::Left)
+    }
+}
+
+impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<Incoming>> for Reverse<C> {
+    type Response = Answer;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        let this = self.clone();
+        Box::pin(async { Ok(this.answer(request).await) })
+    }
+}
+
+/// Passes on what both sides say in the protocol they have changed to.
+async fn tunnel(client: OnUpgrade, upstream: OnUpgrade) {
+    match tokio::try_join!(client, upstream) {
+        Ok((client, upstream)) => {
+            let ended = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(upstream)).await;
+            if let Err(e) = ended {
+                report(&e);
+            }
+        }
+        Err(e) => report(&e),
+    }
+}
+
+/// An answer of our own. What went wrong in detail is for the operator: addresses are nothing for clients.
+fn refuse(status: StatusCode, text: &'static str) -> Answer {
+    let mut response = Response::new(Either::Right(Full::from(format!("{text}\n"))));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    fields::add_via(response.headers_mut(), Version::HTTP_11);
+    response
+}
+
+/// Tells the operator an error with all its causes.
+pub(crate) fn report(error: &dyn Error) {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    eprintln!("{text}");
+}

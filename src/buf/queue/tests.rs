@@ -1,0 +1,136 @@
+//! What goes in comes out, whatever the pieces and the calls.
+
+use super::*;
+use crate::buf::origin::Mapping;
+use proptest::prelude::*;
+use std::io::{Read, Seek, Write};
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Copy(Vec<u8>),
+    Give(Vec<u8>),
+    Hold(usize, usize),
+    File(usize, usize),
+    Advance(usize),
+}
+
+const POOL: usize = 4000;
+const FILE: usize = 1 << 20;
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..9000).prop_map(Step::Copy),
+        proptest::collection::vec(any::<u8>(), 0..2000).prop_map(Step::Give),
+        (0..POOL, 0..POOL).prop_map(|(a, b)| Step::Hold(a.min(b), a.max(b))),
+        (0..FILE, 0..FILE).prop_map(|(a, b)| Step::File(a.min(b), a.max(b))),
+        (0usize..800_000).prop_map(Step::Advance),
+    ];
+    proptest::collection::vec(step, 0..40)
+}
+
+/// What `front` offers, read the way a flush would.
+fn take(queue: &mut Queue, slots: usize, limit: usize) -> Vec<u8> {
+    let mut out = vec![IoSlice::new(&[]); slots];
+    let mut got = match queue.front(&mut out) {
+        Front::Empty => Vec::new(),
+        Front::Memory { slices, more } => {
+            let all = out[..slices].iter().map(|s| &**s).collect::<Vec<_>>().concat();
+            assert_eq!(all.len() < queue.len(), more);
+            all
+        }
+        Front::File { file, offset, len } => {
+            let mut file = std::fs::File::from(file.try_clone_to_owned().unwrap());
+            file.seek(std::io::SeekFrom::Start(offset)).unwrap();
+            let mut bytes = vec![0; len];
+            file.read_exact(&mut bytes).unwrap();
+            bytes
+        }
+    };
+    got.truncate(limit);
+    queue.advance(got.len());
+    got
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn bytes_come_out_as_they_went_in(steps in steps(), slots in 1usize..8) {
+        let mut lease = pool::lease(POOL);
+        lease.extend_from_slice(&(0..POOL).map(|i| (i % 253) as u8).collect::<Vec<_>>());
+        let held: Bytes = lease.freeze();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&(0..FILE).map(|i| (i % 249) as u8).collect::<Vec<_>>()).unwrap();
+        let mapped = Mapping::new(Arc::new(file), 0, FILE).unwrap().bytes();
+
+        let mut queue = Queue::default();
+        let mut model: VecDeque<u8> = VecDeque::new();
+        for step in steps {
+            match step {
+                Step::Copy(bytes) => {
+                    prop_assert!(!queue.push(&bytes));
+                    model.extend(bytes);
+                }
+                Step::Give(bytes) => {
+                    prop_assert_eq!(queue.push_bytes(bytes.clone().into()), bytes.len() >= GIVEN_MIN);
+                    model.extend(bytes);
+                }
+                Step::Hold(a, b) => {
+                    prop_assert_eq!(queue.push(&held[a..b]), b - a >= KEEP_MIN);
+                    model.extend(&held[a..b]);
+                }
+                Step::File(a, b) => {
+                    prop_assert_eq!(queue.push(&mapped[a..b]), b - a >= KEEP_MIN);
+                    model.extend(&mapped[a..b]);
+                }
+                Step::Advance(n) => {
+                    let got = take(&mut queue, slots, n);
+                    let expected: Vec<u8> = model.drain(..got.len()).collect();
+                    prop_assert_eq!(got, expected);
+                }
+            }
+            prop_assert_eq!(queue.len(), model.len());
+            prop_assert_eq!(queue.pieces().map(<[u8]>::len).sum::<usize>(), model.len());
+        }
+        while !queue.is_empty() {
+            let got = take(&mut queue, slots, usize::MAX);
+            prop_assert!(!got.is_empty(), "something waits but nothing is offered");
+            let expected: Vec<u8> = model.drain(..got.len()).collect();
+            prop_assert_eq!(got, expected);
+        }
+        prop_assert!(model.is_empty());
+    }
+}
+
+#[test]
+fn small_writes_share_a_chunk() {
+    let mut queue = Queue::default();
+    for _ in 0..100 {
+        queue.push(&[1; 40]);
+    }
+    let mut out = [IoSlice::new(&[]); 64];
+    assert!(matches!(queue.front(&mut out), Front::Memory { slices: 1, more: false }));
+}
+
+#[test]
+fn every_byte_is_accounted_for_and_given_back() {
+    let mut queue = Queue::default();
+    queue.push(&[0; 100]);
+    assert_eq!(queue.accounted, STEP);
+    queue.push(&[0; 3 * STEP]);
+    assert_eq!(queue.accounted, 4 * STEP);
+    assert!(ALL.load(Ordering::Relaxed) >= 4 * STEP);
+    queue.advance(200);
+    assert_eq!(queue.accounted, 4 * STEP);
+    queue.advance(queue.len());
+    assert_eq!(queue.accounted, 0);
+}
+
+#[test]
+#[should_panic(expected = "advancing 2 bytes of 1")]
+fn more_than_there_is_cannot_be_advanced() {
+    let mut queue = Queue::default();
+    queue.push(b"x");
+    queue.advance(2);
+}

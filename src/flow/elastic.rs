@@ -1,0 +1,186 @@
+//! The size of a buffer that one side fills and another empties, between two bounds.
+//!
+//! It doubles when it was full and what it held went away fast: then more would have come, and a larger one saves calls.
+//! It halves when it was full and took long to empty: a larger one only keeps bytes waiting. And it halves when for a
+//! while no more came at once than a quarter of it.
+
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+/// A full buffer that empties within this time grows; one that holds little for as long shrinks.
+const WINDOW: Duration = Duration::from_millis(100);
+
+/// The size of one buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Elastic {
+    bounds: RangeInclusive<usize>,
+    size: usize,
+    /// When it was found full, and how much has left since.
+    full: Option<(Instant, usize)>,
+    /// Since when `peak` is watched.
+    since: Option<Instant>,
+    /// Most that came at once since then.
+    peak: usize,
+}
+
+impl Elastic {
+    /// A buffer of `start` bytes; its size stays in `bounds`, which do not start at 0.
+    pub(crate) fn new(bounds: RangeInclusive<usize>, start: usize) -> Self {
+        assert!(*bounds.start() > 0 && !bounds.is_empty(), "internal: a buffer of {bounds:?} bytes");
+        let size = start.clamp(*bounds.start(), *bounds.end());
+        Self { bounds, size, full: None, since: None, peak: 0 }
+    }
+
+    /// What its size should be now, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    fn set(&mut self, size: usize) {
+        self.size = size.clamp(*self.bounds.start(), *self.bounds.end());
+    }
+
+    /// Notes that `n` bytes came at once.
+    pub(crate) fn came(&mut self, n: usize, now: Instant) {
+        self.peak = self.peak.max(n);
+        let since = *self.since.get_or_insert(now);
+        if now.duration_since(since) >= WINDOW {
+            if self.peak <= self.size / 4 {
+                self.set(self.size / 2);
+            }
+            self.since = Some(now);
+            self.peak = 0;
+        }
+        if n >= self.size {
+            self.is_full(now);
+        }
+    }
+
+    /// Notes that more would come if there were room.
+    pub(crate) fn is_full(&mut self, now: Instant) {
+        self.full.get_or_insert((now, 0));
+    }
+
+    /// Notes that `n` bytes left.
+    pub(crate) fn left(&mut self, n: usize, now: Instant) {
+        let Some((since, left)) = &mut self.full else { return };
+        *left += n;
+        if *left >= self.size {
+            let fast = now.duration_since(*since) <= WINDOW;
+            self.full = None;
+            self.set(if fast { self.size.saturating_mul(2) } else { self.size / 2 });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIN: usize = 4 << 10;
+    const MAX: usize = 64 << 10;
+
+    fn at(ms: u64) -> Instant {
+        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        *START.get_or_init(Instant::now) + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_flood_that_is_taken_grows_it_to_the_bound() {
+        let mut buffer = Elastic::new(MIN..=MAX, MIN);
+        for ms in 0..4 {
+            assert_eq!(buffer.size(), MIN << ms);
+            buffer.came(buffer.size(), at(ms));
+            buffer.left(buffer.size(), at(ms));
+        }
+        buffer.came(MAX, at(5));
+        buffer.left(MAX, at(5));
+        assert_eq!(buffer.size(), MAX);
+    }
+
+    #[test]
+    fn what_is_never_full_does_not_grow() {
+        let mut buffer = Elastic::new(MIN..=MAX, MIN);
+        for ms in 0..10_000 {
+            buffer.came(MIN - 1, at(ms));
+            buffer.left(MIN - 1, at(ms));
+        }
+        assert_eq!(buffer.size(), MIN);
+    }
+
+    #[test]
+    fn it_settles_at_what_leaves_in_a_window() {
+        let mut buffer = Elastic::new(MIN..=MAX, MAX);
+        let mut sizes = Vec::new();
+        for ms in (0..10_000).step_by(20) {
+            // 100 KiB a second, and always more to come.
+            buffer.is_full(at(ms));
+            buffer.left(2 << 10, at(ms));
+            sizes.push(buffer.size());
+        }
+        assert!(sizes[sizes.len() / 2..].iter().all(|size| [8 << 10, 16 << 10].contains(size)), "{sizes:?}");
+    }
+
+    #[test]
+    fn a_trickle_shrinks_it_after_a_flood() {
+        let mut buffer = Elastic::new(MIN..=MAX, MAX);
+        buffer.came(MAX, at(0));
+        buffer.left(MAX, at(0));
+        for ms in (1..=100).step_by(9) {
+            buffer.came(50, at(ms));
+        }
+        assert_eq!(buffer.size(), MAX, "the flood is not long ago");
+        for ms in (100..1000).step_by(10) {
+            buffer.came(50, at(ms));
+            buffer.left(50, at(ms));
+        }
+        assert_eq!(buffer.size(), MIN);
+    }
+
+    #[test]
+    fn bytes_that_left_before_it_was_full_do_not_count() {
+        let mut buffer = Elastic::new(MIN..=MAX, MIN);
+        buffer.left(MAX, at(0));
+        buffer.is_full(at(0));
+        buffer.left(MIN - 1, at(1));
+        assert_eq!(buffer.size(), MIN);
+        buffer.left(1, at(2));
+        assert_eq!(buffer.size(), 2 * MIN);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Came(usize),
+        Full,
+        Left(usize),
+    }
+
+    proptest! {
+        #[test]
+        fn it_stays_in_its_bounds(
+            min in 1usize..10_000, more in 0usize..100_000, start in 0usize..200_000,
+            steps in proptest::collection::vec((0u64..300, prop_oneof![
+                (0usize..200_000).prop_map(Step::Came), Just(Step::Full), (0usize..200_000).prop_map(Step::Left),
+            ]), 0..200),
+        ) {
+            let mut buffer = Elastic::new(min..=min + more, start);
+            let mut ms = 0;
+            for (later, step) in steps {
+                let before = buffer.size();
+                ms += later;
+                match step {
+                    Step::Came(n) => buffer.came(n, at(ms)),
+                    Step::Full => buffer.is_full(at(ms)),
+                    Step::Left(n) => buffer.left(n, at(ms)),
+                }
+                let size = buffer.size();
+                prop_assert!((min..=min + more).contains(&size));
+                prop_assert!(size <= before.saturating_mul(2) && size >= before / 2, "{before} to {size} in one step");
+                if size > before {
+                    prop_assert!(matches!(step, Step::Left(_)), "grows only when something left");
+                }
+            }
+        }
+    }
+}

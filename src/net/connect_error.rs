@@ -1,0 +1,123 @@
+//! Why there is no connection: to whom, what was tried, what to do.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use super::race::Tried;
+
+/// Why a [`Connector`](super::Connector) has not connected.
+///
+/// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error.
+#[derive(Debug)]
+pub struct ConnectError {
+    /// Host and port, or a path.
+    to: String,
+    why: Why,
+}
+
+#[derive(Debug)]
+pub(super) enum Why {
+    /// The URI names nothing that can be connected to: what is wrong with it.
+    Uri(&'static str),
+    /// The name was not resolved.
+    Resolve(io::Error),
+    /// No address is of the family of the local one.
+    Family,
+    /// All addresses were tried.
+    Refused(Tried),
+    /// Time was over; these were tried by then.
+    Timeout(Duration, Tried),
+    /// By path.
+    Path(io::Error),
+}
+
+impl ConnectError {
+    pub(super) fn new(to: impl Into<String>, why: Why) -> Self {
+        Self { to: to.into(), why }
+    }
+
+    /// The kind of the last error, or `TimedOut`; `InvalidInput` if the URI cannot be connected to.
+    pub fn kind(&self) -> io::ErrorKind {
+        match (&self.why, self.cause()) {
+            (Why::Timeout(..), _) => io::ErrorKind::TimedOut,
+            (_, Some(cause)) => cause.kind(),
+            (Why::Family, None) => io::ErrorKind::AddrNotAvailable,
+            (_, None) => io::ErrorKind::InvalidInput,
+        }
+    }
+
+    /// The number of the last error, if the kernel gave one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.cause().and_then(io::Error::raw_os_error)
+    }
+
+    fn cause(&self) -> Option<&io::Error> {
+        match &self.why {
+            Why::Resolve(e) | Why::Path(e) => Some(e),
+            Why::Refused(tried) | Why::Timeout(_, tried) => tried.iter().rev().find_map(|(_, error)| error.as_ref()),
+            Why::Uri(_) | Why::Family => None,
+        }
+    }
+
+    fn advice(&self) -> &'static str {
+        match (&self.why, self.kind()) {
+            (Why::Uri(_), _) => "",
+            (Why::Family, _) => "choose another local address",
+            (Why::Resolve(_), _) => "check the name, and the resolver",
+            (Why::Timeout(..), _) => "check that the host is up and that no firewall drops packets, or allow more time",
+            (_, io::ErrorKind::ConnectionRefused) => "start the server, or check where it listens",
+            (_, io::ErrorKind::NotFound) => "start the server, or check its path",
+            (_, io::ErrorKind::PermissionDenied) => "let this user write to the socket file",
+            (_, io::ErrorKind::AddrNotAvailable) => {
+                "check the local address; without one, this machine is out of ports"
+            }
+            (_, io::ErrorKind::WouldBlock) => "the server does not accept fast enough",
+            (_, io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
+                "check the routes of this machine"
+            }
+            _ => "check that the server runs and can be reached",
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot connect to {}: ", self.to)?;
+        match &self.why {
+            Why::Uri(what) => return f.write_str(what),
+            Why::Resolve(e) => write!(f, "resolve the name: {e}")?,
+            Why::Family => f.write_str("it has no address of the local address's family")?,
+            Why::Refused(tried) => list(f, tried)?,
+            Why::Timeout(limit, tried) => {
+                write!(f, "no connection within {limit:?}: ")?;
+                if tried.is_empty() { f.write_str("the name was not resolved")? } else { list(f, tried)? }
+            }
+            Why::Path(e) => write!(f, "{e}")?,
+        }
+        write!(f, "; {}", self.advice())
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, tried: &Tried) -> fmt::Result {
+    for (n, (addr, error)) in tried.iter().enumerate() {
+        write!(f, "{}{addr}: ", if n > 0 { ", " } else { "" })?;
+        match error {
+            Some(e) => write!(f, "{e}")?,
+            None => f.write_str("no answer")?,
+        }
+    }
+    Ok(())
+}
+
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause().map(|cause| cause as _)
+    }
+}
+
+impl From<ConnectError> for io::Error {
+    fn from(error: ConnectError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}

@@ -1,0 +1,273 @@
+//! Connecting, as a service: the upstream side of a proxy gets the streams of this crate.
+
+use std::fmt;
+use std::future::ready;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::Scheme;
+use tower_service::Service;
+
+use super::connect_error::{ConnectError, Why};
+use super::listener::profile_options;
+use super::profile::Profile;
+use super::race::{Tried, in_turns, race};
+use super::tcp::TcpStream;
+use super::unix::UnixStream;
+use crate::kernel::socket;
+
+/// From the name to a connection.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two tries at a Unix listener whose queue is full.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Makes [`TcpStream`]s to the hosts of URIs.
+///
+/// A tower service, as hyper-util's client and tonic's `connect_with_connector` take one. With the feature `client` its
+/// streams are what `hyper_util::client::legacy::Client` asks for, so a proxy has the same stream on both sides:
+///
+/// ```
+/// # #[cfg(feature = "client")] {
+/// use bytes::Bytes;
+/// use http_body_util::Empty;
+/// use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+/// use millstream::net::Connector;
+///
+/// let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(Connector::new());
+/// # drop(client);
+/// # }
+/// ```
+///
+/// # How it connects
+///
+/// The name is resolved on the blocking pool (`getaddrinfo`). The addresses are tried in the resolver's order, the two
+/// families taking turns; each has 250 ms before the next is tried as well, which begins at once where one fails. The first
+/// that answers is taken and the others are dropped. All of it has [5 s](Self::timeout). This needs the runtime's timer.
+///
+/// # Errors
+///
+/// A [`ConnectError`], which names host, port, every address that was tried with what it said, and what to do.
+///
+/// # Cancellation
+///
+/// Dropping the future closes what was being connected.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    timeout: Duration,
+    local: Option<IpAddr>,
+    only_http: bool,
+    profile: Profile,
+}
+
+profile_options!(Connector);
+
+impl Connector {
+    /// A connector with the defaults.
+    pub fn new() -> Self {
+        Self { timeout: TIMEOUT, local: None, only_http: true, profile: Profile::default() }
+    }
+
+    /// One that connects to the Unix socket at `path`, whatever a URI says. It has the defaults, too.
+    pub fn unix(path: impl AsRef<Path>) -> UnixConnector {
+        UnixConnector { path: path.as_ref().to_owned(), timeout: TIMEOUT, profile: Profile::default() }
+    }
+
+    /// Longest time from the name to a connection, for all addresses together; 5 s by default.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = limit;
+        self
+    }
+
+    /// Connects from this address of the machine; addresses of the other family are not tried. The port is chosen when the
+    /// destination is known (`IP_BIND_ADDRESS_NO_PORT`, [ip(7)](https://man7.org/linux/man-pages/man7/ip.7.html)), so
+    /// that connections to different destinations can share one.
+    #[must_use]
+    pub fn local(mut self, addr: IpAddr) -> Self {
+        self.local = Some(addr);
+        self
+    }
+
+    /// Whether a scheme other than `http` is an error, as it is by default. A TLS connector around this one, such as that
+    /// of hyper-rustls, passes `https` URIs on and needs `false`.
+    #[must_use]
+    pub fn enforce_http(mut self, on: bool) -> Self {
+        self.only_http = on;
+        self
+    }
+
+    /// Connects to a port of a host, which is a name or an address; an IPv6 address may have brackets.
+    ///
+    /// # Errors
+    ///
+    /// See [`Connector`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime with I/O and time enabled.
+    pub async fn connect_to(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
+        let failed = |why| ConnectError::new(format!("{host}:{port}"), why);
+        let mut tried = Tried::new();
+        let connecting = async {
+            let name = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+            let addrs = tokio::net::lookup_host((name, port)).await.map_err(Why::Resolve)?;
+            let addrs = in_turns(addrs.filter(|addr| self.local.is_none_or(|local| local.is_ipv4() == addr.is_ipv4())));
+            if addrs.is_empty() {
+                return Err(Why::Family);
+            }
+            let local = self.local;
+            Ok(race(addrs, &mut tried, |addr| connect(addr, local)).await)
+        };
+        let connected = match tokio::time::timeout(self.timeout, connecting).await {
+            Ok(done) => done.map_err(failed)?,
+            Err(_) => return Err(failed(Why::Timeout(self.timeout, tried))),
+        };
+        let Some((addr, socket)) = connected else { return Err(failed(Why::Refused(tried))) };
+        let stream = socket.into_std().and_then(|socket| TcpStream::with(socket.into(), self.profile));
+        stream.map_err(|e| failed(Why::Refused(vec![(addr, Some(e))])))
+    }
+
+    /// Host and port of a URI.
+    fn target(&self, uri: &Uri) -> Result<(String, u16), ConnectError> {
+        let failed = |what| ConnectError::new(uri.to_string(), Why::Uri(what));
+        let encrypted = uri.scheme() == Some(&Scheme::HTTPS);
+        if self.only_http && uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP) {
+            return Err(failed(match encrypted {
+                true => {
+                    "https needs TLS, which is not done here: wrap this connector in one that does, such as hyper-rustls's \
+                     HttpsConnector, and call enforce_http(false) on this one"
+                }
+                false => "the scheme is not http",
+            }));
+        }
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| failed("the URI has no host"))?;
+        Ok((host.to_owned(), uri.port_u16().unwrap_or(if encrypted { 443 } else { 80 })))
+    }
+}
+
+async fn connect(addr: SocketAddr, local: Option<IpAddr>) -> io::Result<tokio::net::TcpStream> {
+    let socket = match addr {
+        SocketAddr::V4(_) => tokio::net::TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => tokio::net::TcpSocket::new_v6()?,
+    };
+    socket.set_nodelay(true)?;
+    if let Some(local) = local {
+        socket::bind_without_port(&socket);
+        socket.bind((local, 0).into())?;
+    }
+    socket.connect(addr).await
+}
+
+impl Default for Connector {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TcpStream;
+    type Error = ConnectError;
+    type Future = Connecting<TcpStream>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Connecting<TcpStream> {
+        Connecting(match self.target(&uri) {
+            Ok((host, port)) => {
+                let connector = self.clone();
+                Box::pin(async move { connector.connect_to(&host, port).await })
+            }
+            Err(e) => Box::pin(ready(Err(e))),
+        })
+    }
+}
+
+/// Makes [`UnixStream`]s to one Unix socket, whatever a URI says. From [`Connector::unix`].
+///
+/// A listener whose queue is full, which Unix sockets cannot wait for, is tried again every 10 ms. Errors name the path and
+/// what to do.
+#[derive(Clone, Debug)]
+pub struct UnixConnector {
+    path: PathBuf,
+    timeout: Duration,
+    profile: Profile,
+}
+
+profile_options!(UnixConnector);
+
+impl UnixConnector {
+    /// Longest time to a connection; 5 s by default. Counts only while the listener's queue is full.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = limit;
+        self
+    }
+
+    async fn connect(&self) -> Result<UnixStream, ConnectError> {
+        let tries = async {
+            loop {
+                match UnixStream::connect_with(&self.path, self.profile) {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(PAUSE).await,
+                    done => return done,
+                }
+            }
+        };
+        let done = tokio::time::timeout(self.timeout, tries).await;
+        let done = done.unwrap_or_else(|_| Err(rustix::io::Errno::AGAIN.into()));
+        done.map_err(|e| ConnectError::new(self.path.display().to_string().replace('\0', "@"), Why::Path(e)))
+    }
+}
+
+impl Service<Uri> for UnixConnector {
+    type Response = UnixStream;
+    type Error = ConnectError;
+    type Future = Connecting<UnixStream>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Connecting<UnixStream> {
+        let connector = self.clone();
+        Connecting(Box::pin(async move { connector.connect().await }))
+    }
+}
+
+/// A connection that is being made: the future of [`Connector`] and [`UnixConnector`] as services.
+#[must_use = "nothing is connected unless it is polled"]
+pub struct Connecting<S>(Pin<Box<dyn Future<Output = Result<S, ConnectError>> + Send>>);
+
+impl<S> Future for Connecting<S> {
+    type Output = Result<S, ConnectError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<S> fmt::Debug for Connecting<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connecting").finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "client")]
+impl hyper_util::client::legacy::connect::Connection for TcpStream {
+    fn connected(&self) -> hyper_util::client::legacy::connect::Connected {
+        hyper_util::client::legacy::connect::Connected::new()
+    }
+}
+
+#[cfg(feature = "client")]
+impl hyper_util::client::legacy::connect::Connection for UnixStream {
+    fn connected(&self) -> hyper_util::client::legacy::connect::Connected {
+        hyper_util::client::legacy::connect::Connected::new()
+    }
+}

@@ -1,0 +1,118 @@
+//! Flushing a stream: at the end of a turn, by its own call or by the ring with others, and when its socket has room again.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, OnceLock, Weak};
+use std::task::Wake;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::{Egress, State};
+use crate::kernel::call::IOV_LIMIT;
+use crate::observe::counters::{Counter, count};
+use crate::ring::op::Target;
+use crate::ring::outbox::Parcel;
+use crate::turn::Flush;
+
+impl Egress {
+    /// Something was sent, or nothing can be: the writer may go on.
+    fn sent(&self, mut state: MutexGuard<'_, State>) {
+        let enough = state.queued() <= self.profile.high / 2;
+        let waiter = if enough { state.waiter.take() } else { None };
+        drop(state);
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+}
+
+impl Flush for Egress {
+    fn writes(&self) -> usize {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    fn flush(self: Arc<Self>) {
+        let mut state = self.state();
+        state.scheduled = false;
+        count(Counter::TurnFlushes, 1);
+        self.send_queue(&mut state);
+        self.sent(state);
+    }
+
+    fn begin(self: Arc<Self>) -> Option<Parcel> {
+        let mut state = self.state();
+        let queue = &state.queue;
+        if state.is_held() || state.failure.is_some() || queue.is_empty() || queue.is_file_next() {
+            return None;
+        }
+        if queue.is_torn(IOV_LIMIT) {
+            return None;
+        }
+        state.scheduled = false;
+        count(Counter::TurnFlushes, 1);
+        state.away = state.queue.len();
+        let queue = std::mem::take(&mut state.queue);
+        drop(state);
+        let zero_copy = self.zero_copy.clone();
+        Some(Parcel::new(Target::from(self), queue, zero_copy))
+    }
+
+    fn end(self: Arc<Self>, parcel: Parcel) {
+        let Parcel { mut queue, result, offered, .. } = parcel;
+        let mut state = self.state();
+        state.away = 0;
+        let mut rest_by_ring = false;
+        match self.wire.sent(&queue, result.map_err(Errno::from_raw_os_error)) {
+            Ok(sent) => {
+                let sent = sent.unwrap_or(0);
+                queue.advance(sent);
+                if (1..offered).contains(&sent) {
+                    count(Counter::PartialWrites, 1);
+                }
+                // It was to be sent in two ways, and the second is next.
+                rest_by_ring = self.zero_copy.is_some() && sent == offered && sent > 0;
+            }
+            Err(failure) => self.fail(&mut state, failure),
+        }
+        // What was written meanwhile comes behind it. Mostly that is nothing, and the queue keeps its room.
+        let behind = std::mem::replace(&mut state.queue, queue);
+        state.queue.append(behind);
+        match state.failure {
+            Some(_) => state.lose(),
+            None if rest_by_ring => {}
+            None => self.send_queue(&mut state),
+        }
+        state.settle();
+        let flush = state.needs_flush();
+        self.sent(state);
+        if flush {
+            self.schedule(Duration::ZERO);
+        }
+    }
+}
+
+/// Told by the runtime's driver that the socket has room again.
+#[derive(Default)]
+pub(super) struct Writable(pub(super) OnceLock<Weak<Egress>>);
+
+impl Wake for Writable {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let Some(egress) = self.0.get().and_then(Weak::upgrade) else { return };
+        let mut state = egress.state();
+        state.blocked = false;
+        let flush = state.needs_flush();
+        // With nothing queued it is the writer itself that waits for room.
+        let waiter = if flush { None } else { state.waiter.take() };
+        drop(state);
+        if flush {
+            egress.schedule(egress.profile.limit);
+        }
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+}

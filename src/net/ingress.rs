@@ -1,0 +1,229 @@
+//! The receiving side of a stream for which the kernel receives by itself ([`Receive::Multishot`](super::Receive)).
+//!
+//! ```text
+//!          first read                 64 KiB unread           all but half of it read
+//!   Idle ─────────────▶ Armed ─────────────────────▶ Stopping ───────▶ Idle ──▶ Armed
+//!                         │ no buffer was free                no ring: Plain, for good
+//!                         ▼
+//!                        Dry: plain reads until one would have to wait ──▶ Idle, if buffers are free by then
+//! ```
+//!
+//! Invariants:
+//! 1. While a receive is armed or being stopped nobody else reads the socket: bytes would come out of order.
+//! 2. The driver is never called with the state locked: it calls here with its own locks held.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use rustix::io::Errno;
+use tokio::task::coop;
+
+use super::egress::Egress;
+use super::stream::{Room, poll_plain};
+use crate::kernel::uring::Chunk;
+use crate::ring::driver::Driver;
+use crate::ring::inbox::{Answer, Arrival, Ending, Receiver};
+use crate::ring::key::Key;
+use crate::turn::Turn;
+
+/// Unread bytes of one connection at which its receive is stopped. It goes on at half of that.
+const CREDIT: usize = 64 << 10;
+/// The kernel lacks multishot receives, or does not do them for this socket.
+const LACKING: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
+
+/// What arrives on a socket.
+pub(super) struct Ingress {
+    egress: Arc<Egress>,
+    turn: Arc<Turn>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Arrived and not read.
+    chunks: VecDeque<Chunk>,
+    unread: usize,
+    phase: Phase,
+    /// How the stream has ended, behind what is unread.
+    end: Option<Result<(), Errno>>,
+    reader: Option<Waker>,
+    /// Nobody will read any more.
+    gone: bool,
+}
+
+#[derive(Default)]
+enum Phase {
+    #[default]
+    Idle,
+    Dry,
+    /// Without a key only while it is being asked for.
+    Armed(Option<(Arc<Driver>, Key)>),
+    Stopping,
+    Plain,
+}
+
+impl fmt::Debug for Ingress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("Ingress").field("unread", &state.unread).field("end", &state.end).finish_non_exhaustive()
+    }
+}
+
+impl AsFd for Ingress {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.egress.as_fd()
+    }
+}
+
+impl Ingress {
+    pub(super) fn new(egress: Arc<Egress>, turn: Arc<Turn>) -> Arc<Self> {
+        Arc::new(Self { egress, turn, state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves what has arrived into `buf`; nothing moved is the end of the stream.
+    pub(super) fn poll_receive(self: &Arc<Self>, cx: &mut Context<'_>, buf: &mut impl Room) -> Poll<io::Result<()>> {
+        let progress = ready!(coop::poll_proceed(cx));
+        loop {
+            let mut state = self.state();
+            if state.unread > 0 {
+                state.read(buf);
+                let go_on = state.unread <= CREDIT / 2 && state.end.is_none() && matches!(state.phase, Phase::Idle);
+                drop(state);
+                if go_on {
+                    self.arm();
+                }
+                progress.made_progress();
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(end) = state.end {
+                progress.made_progress();
+                return Poll::Ready(end.map_err(io::Error::from));
+            }
+            match &state.phase {
+                Phase::Armed(_) | Phase::Stopping => {
+                    state.reader = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                Phase::Idle => {
+                    drop(state);
+                    self.arm();
+                }
+                Phase::Plain => {
+                    drop(state);
+                    return poll_plain(&self.egress, cx, buf.room(), |fd| buf.receive(fd));
+                }
+                Phase::Dry => {
+                    drop(state);
+                    match buf.receive(self.as_fd()) {
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                        received => {
+                            self.egress.peer_spoke();
+                            progress.made_progress();
+                            return Poll::Ready(received.map(drop));
+                        }
+                    }
+                    let driver = self.turn.driver();
+                    if driver.is_some_and(|driver| !driver.has_buffers()) {
+                        return poll_plain(&self.egress, cx, buf.room(), |fd| buf.receive(fd));
+                    }
+                    self.state().phase = Phase::Idle;
+                }
+            }
+        }
+    }
+
+    /// Asks the kernel to receive. Where that cannot be, reads are plain from now on.
+    fn arm(self: &Arc<Self>) {
+        self.state().phase = Phase::Armed(None);
+        let driver = self.turn.driver();
+        let armed = driver.and_then(|driver| {
+            let receiver: Arc<dyn Receiver> = self.clone();
+            let key = driver.receive(receiver).ok()?;
+            Some((driver, key))
+        });
+        let mut state = self.state();
+        // It may have ended by now.
+        if matches!(state.phase, Phase::Armed(None)) {
+            state.phase = match armed {
+                Some(armed) => Phase::Armed(Some(armed)),
+                None => Phase::Plain,
+            };
+        }
+    }
+
+    /// Nobody will read any more.
+    pub(super) fn abandon(&self) {
+        let mut state = self.state();
+        state.gone = true;
+        state.unread = 0;
+        let chunks = std::mem::take(&mut state.chunks);
+        let armed = match &mut state.phase {
+            Phase::Armed(armed) => armed.take(),
+            _ => None,
+        };
+        drop(state);
+        drop(chunks);
+        if let Some((driver, key)) = armed {
+            driver.stop_receiving(key);
+        }
+    }
+}
+
+impl State {
+    /// Moves the first bytes into `buf`, as many as it takes. Buffers that are done with go back to the kernel.
+    fn read(&mut self, buf: &mut impl Room) {
+        while let Some(chunk) = self.chunks.front_mut() {
+            let n = buf.room().min(chunk.as_ref().len());
+            buf.put(&chunk.as_ref()[..n]);
+            chunk.advance(n);
+            self.unread -= n;
+            if !chunk.as_ref().is_empty() {
+                return;
+            }
+            self.chunks.pop_front();
+        }
+    }
+}
+
+impl Receiver for Ingress {
+    fn arrived(&self, arrival: Arrival) -> Answer {
+        let mut state = self.state();
+        let mut stop = false;
+        match arrival {
+            // Given back at once, so that the kernel can go on with it.
+            Arrival::Bytes(chunk) if state.gone => drop(chunk),
+            Arrival::Bytes(chunk) => {
+                self.egress.peer_spoke();
+                state.unread += chunk.as_ref().len();
+                state.chunks.push_back(chunk);
+                stop = state.unread >= CREDIT && matches!(state.phase, Phase::Armed(_));
+                if stop {
+                    state.phase = Phase::Stopping;
+                }
+            }
+            Arrival::Ended(ending) => {
+                state.phase = match ending {
+                    Ending::Eof | Ending::Stopped => Phase::Idle,
+                    Ending::NoBuffers => Phase::Dry,
+                    Ending::Failed(_) => Phase::Plain,
+                };
+                state.end = match ending {
+                    Ending::Eof => Some(Ok(())),
+                    Ending::Failed(errno) if !LACKING.iter().any(|lacking| lacking.raw_os_error() == errno) => {
+                        Some(Err(Errno::from_raw_os_error(errno)))
+                    }
+                    _ => None,
+                };
+            }
+        }
+        Answer { wake: state.reader.take(), stop }
+    }
+}

@@ -1,0 +1,217 @@
+//! TCP: a listener and its connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use tokio::net::ToSocketAddrs;
+
+use super::listener::{Listener, listener, profile_options};
+use super::profile::Profile;
+use super::stream::{Stream, stream};
+use crate::kernel::socket;
+use crate::turn::Turn;
+
+/// A TCP listener whose connections are [`TcpStream`]s.
+///
+/// Stands where `tokio::net::TcpListener` does: in an accept loop, in `axum::serve` (feature `axum`), in
+/// [`http::serve`](crate::http::serve()).
+#[derive(Debug)]
+pub struct TcpListener {
+    listener: Listener,
+}
+
+/// Options of a [`TcpListener`], from [`TcpListener::builder`].
+#[derive(Clone, Debug)]
+pub struct TcpListenerBuilder {
+    pub(super) backlog: u32,
+    pub(super) reuse_port: bool,
+    send_timeout: Option<Duration>,
+    profile: Profile,
+}
+
+profile_options!(TcpListenerBuilder);
+
+impl TcpListenerBuilder {
+    /// Connections that may wait to be accepted; 4096 by default. The kernel takes `net.core.somaxconn` if that is less
+    /// ([listen(2)](https://man7.org/linux/man-pages/man2/listen.2.html)).
+    #[must_use]
+    pub fn backlog(mut self, connections: u32) -> Self {
+        self.backlog = connections;
+        self
+    }
+
+    /// Lets several listeners share the address; the kernel spreads connections over them (`SO_REUSEPORT`,
+    /// [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)). Off by default.
+    #[must_use]
+    pub fn reuse_port(mut self, on: bool) -> Self {
+        self.reuse_port = on;
+        self
+    }
+
+    /// Ends connections whose peer takes nothing of what is sent to it for so long (`TCP_USER_TIMEOUT`, whole
+    /// milliseconds, [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)): writes then fail with
+    /// [`TimedOut`](io::ErrorKind::TimedOut). The kernel watches that, no timer of the runtime does. By default it waits
+    /// for as long as the peer's machine answers.
+    #[must_use]
+    pub fn send_timeout(mut self, limit: Duration) -> Self {
+        self.send_timeout = Some(limit);
+        self
+    }
+
+    /// Lets memory of the [pool](crate::buf::lease) that waits to be sent, 16 KiB or more of it, go without a copy
+    /// (`IORING_OP_SENDMSG_ZC`, Linux 6.1). It is kept until the kernel has notified that it needs it no longer.
+    /// Off by default, and always off on loopback: it pays on fast network cards only. A connection for which the kernel
+    /// reports that it has copied after all goes back to plain sends.
+    #[must_use]
+    pub fn zero_copy(mut self, on: bool) -> Self {
+        self.profile.zero_copy = on;
+        self
+    }
+
+    /// Binds the first of the addresses that can be bound, and listens.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime with I/O enabled.
+    pub async fn bind(self, addr: impl ToSocketAddrs) -> io::Result<TcpListener> {
+        let mut last = None;
+        for addr in tokio::net::lookup_host(addr).await? {
+            match socket::listen(addr, self.backlog, self.reuse_port) {
+                Ok(fd) => return self.listener(fd),
+                Err(e) => last = Some(io::Error::new(e.kind(), format!("cannot listen on {addr}: {e}"))),
+            }
+        }
+        Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the name has no address")))
+    }
+
+    /// Takes over a listener made elsewhere, by a supervisor for instance; makes it non-blocking and sets `TCP_NODELAY`,
+    /// which its connections inherit. [`backlog`](Self::backlog) and [`reuse_port`](Self::reuse_port) do not apply.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime with I/O enabled.
+    pub fn from_std(self, listener: std::net::TcpListener) -> io::Result<TcpListener> {
+        socket::adopt_tcp(listener.as_fd())?;
+        self.listener(listener.into())
+    }
+
+    fn listener(self, socket: OwnedFd) -> io::Result<TcpListener> {
+        if let Some(limit) = self.send_timeout {
+            // Connections inherit it.
+            socket::give_up_after(socket.as_fd(), limit);
+        }
+        Ok(TcpListener { listener: Listener::new(socket, self.profile)? })
+    }
+}
+
+impl TcpListener {
+    /// Options other than the defaults.
+    pub fn builder() -> TcpListenerBuilder {
+        TcpListenerBuilder { backlog: 4096, reuse_port: false, send_timeout: None, profile: Profile::default() }
+    }
+
+    /// Binds the first of the addresses that can be bound, and listens.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime with I/O enabled.
+    pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::builder().bind(addr).await
+    }
+
+    /// Takes over a listener made elsewhere; see [`TcpListenerBuilder::from_std`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime with I/O enabled.
+    pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
+        Self::builder().from_std(listener)
+    }
+
+    /// The address that is listened on.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        socket::local_addr(self)
+    }
+}
+
+listener!(TcpListener, TcpStream, SocketAddr, socket::accept);
+
+/// A TCP connection that recognises where the bytes it is given came from, and gathers small writes.
+///
+/// Implements tokio's [`AsyncRead`](tokio::io::AsyncRead) and [`AsyncWrite`](tokio::io::AsyncWrite) and hyper's
+/// [`Read`](hyper::rt::Read) and [`Write`](hyper::rt::Write), so it needs no wrapper under axum, tonic or hyper.
+/// `TCP_NODELAY` is set.
+///
+/// # Writing
+///
+/// A write that returned `n` has taken `n` bytes: they are sent in order, once, at the end of the runtime's turn at the
+/// latest, or after the gather limit (1 ms unless the [listener](super::TcpListener::builder) says otherwise) while
+/// more writes keep coming. The first write after something was received leaves at once: somebody waits for it. `flush`
+/// returns at once; call [`flushed`](Self::flushed) to wait until the kernel has taken everything.
+///
+/// # Errors
+///
+/// An error met while bytes were sent at the end of a turn is returned by the next call, and by all after it. A file
+/// that shrinks while it is being sent fails the stream with [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) and resets
+/// the connection, so that the peer cannot take what it got for the whole.
+///
+/// # Cancellation and drop
+///
+/// All methods are cancel safe: a dropped future has lost no bytes. Dropping the stream sends what is queued and then
+/// closes it; for what the socket cannot take at that moment a task keeps it open for as long as the peer goes on
+/// reading. After `shutdown` has returned nothing is queued.
+pub struct TcpStream {
+    stream: Stream,
+}
+
+stream!(TcpStream);
+
+impl TcpStream {
+    /// Connects to the first of the addresses that answers.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime with I/O enabled.
+    pub async fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::from_std(tokio::net::TcpStream::connect(addr).await?.into_std()?)
+    }
+
+    /// Takes over a connected stream; makes it non-blocking and sets `TCP_NODELAY`.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime with I/O enabled.
+    pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
+        socket::adopt_tcp(stream.as_fd())?;
+        Self::with(stream.into(), Profile::default())
+    }
+
+    /// Around a socket that is connected and [fit](socket::adopt_tcp).
+    pub(super) fn with(socket: OwnedFd, profile: Profile) -> io::Result<Self> {
+        Ok(Self { stream: Stream::new(socket, Turn::current(), profile)? })
+    }
+
+    /// The address of this end.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        socket::local_addr(self)
+    }
+
+    /// The address of the other end.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        socket::peer_addr(self)
+    }
+}
+
+#[cfg(feature = "tonic")]
+impl tonic::transport::server::Connected for TcpStream {
+    type ConnectInfo = tonic::transport::server::TcpConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        tonic::transport::server::TcpConnectInfo {
+            local_addr: self.local_addr().ok(),
+            remote_addr: self.peer_addr().ok(),
+        }
+    }
+}

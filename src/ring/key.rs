@@ -1,0 +1,100 @@
+//! What a completion is about, in the 64 bits that the kernel gives back.
+//!
+//! ```text
+//!  63 ......... 32  31      30 ...... 9  8      7 .. 0
+//!  generation       socket  index        limit  step
+//! ```
+
+/// One use of a place in a table: of programs, or of sockets that receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+const STEP_BITS: u32 = 8;
+const LIMIT_BIT: u64 = 1 << STEP_BITS;
+const INDEX_BITS: u32 = 22;
+const SOCKET_BIT: u64 = 1 << 31;
+/// The step, with a time limit, that stands for a cancel.
+const CANCEL_STEP: u64 = (1 << STEP_BITS) - 1;
+/// Most steps of a program.
+pub(super) const STEPS_MAX: usize = CANCEL_STEP as usize;
+/// Most places of a table.
+pub(super) const INDEX_MAX: u32 = (1 << INDEX_BITS) - 1;
+/// The steps of sockets.
+const SEND: u64 = 0;
+const RECEIVE: u64 = 1;
+const STOP: u64 = 2;
+
+/// What a completion is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    /// A step of a program, or the time limit of one.
+    Step { key: Key, step: usize, is_limit: bool },
+    /// The cancel of a program.
+    Cancel(Key),
+    /// A send of an outbox: the place of its parcel, in this round.
+    Send(Key),
+    /// A socket that receives.
+    Receive(Key),
+    /// The cancel of one.
+    Stop(Key),
+}
+
+impl Key {
+    pub(super) fn new(index: u32, generation: u32) -> Self {
+        Self { index, generation }
+    }
+
+    fn bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index) << (STEP_BITS + 1)
+    }
+}
+
+impl About {
+    /// The bits.
+    pub(super) fn user_data(self) -> u64 {
+        match self {
+            Self::Step { key, step, is_limit } => {
+                debug_assert!(step < STEPS_MAX);
+                key.bits() | if is_limit { LIMIT_BIT } else { 0 } | step as u64
+            }
+            Self::Cancel(key) => key.bits() | LIMIT_BIT | CANCEL_STEP,
+            Self::Send(key) => key.bits() | SOCKET_BIT | SEND,
+            Self::Receive(key) => key.bits() | SOCKET_BIT | RECEIVE,
+            Self::Stop(key) => key.bits() | SOCKET_BIT | STOP,
+        }
+    }
+
+    /// The reverse.
+    pub(super) fn parse(user_data: u64) -> Self {
+        let key = Key::new((user_data >> (STEP_BITS + 1)) as u32 & INDEX_MAX, (user_data >> 32) as u32);
+        let step = user_data & (LIMIT_BIT - 1);
+        let is_limit = user_data & LIMIT_BIT != 0;
+        match step {
+            SEND if user_data & SOCKET_BIT != 0 => Self::Send(key),
+            RECEIVE if user_data & SOCKET_BIT != 0 => Self::Receive(key),
+            _ if user_data & SOCKET_BIT != 0 => Self::Stop(key),
+            CANCEL_STEP if is_limit => Self::Cancel(key),
+            _ => Self::Step { key, step: step as usize, is_limit },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_is_about_survives_the_round_trip() {
+        for key in [Key::new(0, 0), Key::new(INDEX_MAX, u32::MAX), Key::new(5, 7)] {
+            let steps = [(0, false), (STEPS_MAX - 1, true), (7, false), (1, false), (2, false)];
+            let steps = steps.map(|(step, is_limit)| About::Step { key, step, is_limit });
+            let others = [About::Cancel(key), About::Send(key), About::Receive(key), About::Stop(key)];
+            for about in steps.into_iter().chain(others) {
+                assert_eq!(About::parse(about.user_data()), about);
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Which CPU each core runs on: facts in, places out.
+
+use std::io;
+
+/// What is known about the CPUs of this process.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// Those it may run on, by number, or why that is not known.
+    pub(super) allowed: io::Result<Vec<usize>>,
+    /// How many of them it is given the time of, which a cgroup may limit.
+    pub(super) parallelism: usize,
+}
+
+/// Where cores run.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Places {
+    /// In turn on these CPUs.
+    On(Vec<usize>),
+    /// Wherever the kernel puts them, and why.
+    Anywhere(String),
+}
+
+impl Facts {
+    pub(super) fn places(self) -> Places {
+        match self.allowed {
+            Err(e) => Places::Anywhere(format!("the CPUs this process may run on are not known: {e}")),
+            Ok(cpus) if cpus.is_empty() => Places::Anywhere("this process may run on CPUs that have no number".into()),
+            // Every container that is limited so would start with the same first CPUs.
+            Ok(cpus) if cpus.len() > self.parallelism => Places::Anywhere(format!(
+                "a quota gives this process the time of {} CPUs but lets it run on {}: \
+                 use a cpuset to give it CPUs of its own",
+                self.parallelism,
+                cpus.len()
+            )),
+            Ok(cpus) => Places::On(cpus),
+        }
+    }
+}
+
+impl Places {
+    /// The CPU of the core `index`.
+    pub(super) fn of(&self, index: usize) -> Option<usize> {
+        match self {
+            Self::On(cpus) => Some(cpus[index % cpus.len()]),
+            Self::Anywhere(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(allowed: &[usize], parallelism: usize) -> Places {
+        Facts { allowed: Ok(allowed.to_vec()), parallelism }.places()
+    }
+
+    #[test]
+    fn cpus_are_taken_in_order_and_again_from_the_first() {
+        let places = places(&[2, 3, 7], 3);
+        assert_eq!((0..5).filter_map(|index| places.of(index)).collect::<Vec<_>>(), [2, 3, 7, 2, 3]);
+    }
+
+    #[test]
+    fn a_quota_leaves_the_choice_to_the_kernel() {
+        let places = places(&[0, 1, 2, 3], 2);
+        assert_eq!(places.of(0), None);
+        assert!(matches!(places, Places::Anywhere(reason) if reason.contains("time of 2 CPUs")));
+    }
+
+    #[test]
+    fn what_is_not_known_is_no_reason_to_stop() {
+        let unknown = Facts { allowed: Err(io::ErrorKind::PermissionDenied.into()), parallelism: 4 };
+        assert_eq!(unknown.places().of(0), None);
+        assert_eq!(places(&[], 1).of(0), None);
+    }
+}

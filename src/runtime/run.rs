@@ -1,0 +1,116 @@
+//! One future on each core, as one.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::thread;
+
+use tokio::sync::mpsc::Receiver;
+use tokio::task::JoinHandle;
+
+/// What has become of the future of a core: its result, or its panic.
+type Outcome<T, E> = (usize, thread::Result<Result<T, E>>);
+
+/// Futures that run on all cores, from [`Cores::run`](super::Cores::run). They run whether or not this is looked at.
+///
+/// As a future, or by [`wait`](Self::wait), it gives what they gave, by the numbers of their cores, when all have ended. Tasks
+/// that they have spawned, such as the connections of a server, may go on.
+///
+/// # Errors
+///
+/// The first that one of the futures gives. The others are dropped as soon as their cores come to it.
+///
+/// # Panics
+///
+/// With the first panic of one of the futures; the others are dropped as for an error. Also if the cores end before their
+/// futures do.
+///
+/// # Cancellation
+///
+/// Dropping this drops the futures, each on its core.
+#[derive(Debug)]
+#[must_use = "the futures are dropped with this"]
+pub struct Run<T, E> {
+    pub(super) tasks: Vec<Aborting<()>>,
+    pub(super) told: Receiver<Outcome<T, E>>,
+    pub(super) results: Vec<Option<T>>,
+}
+
+impl<T, E> Run<T, E> {
+    /// Waits for the futures, blocking the calling thread.
+    ///
+    /// # Panics
+    ///
+    /// As above; and on a thread that runs tasks, which must not block: await it there.
+    #[track_caller]
+    pub fn wait(mut self) -> Result<Vec<T>, E> {
+        loop {
+            let outcome = self.told.blocking_recv();
+            if let Some(all) = self.note(outcome) {
+                return all;
+            }
+        }
+    }
+
+    /// Takes what a core has told, or that none will tell any more; gives the end once it is known.
+    fn note(&mut self, outcome: Option<Outcome<T, E>>) -> Option<Result<Vec<T>, E>> {
+        let failed = match outcome {
+            Some((index, Ok(Ok(result)))) => {
+                self.results[index] = Some(result);
+                return None;
+            }
+            Some((_, Ok(Err(error)))) => Ok(error),
+            Some((_, Err(panic))) => Err(panic),
+            None => {
+                let all = self.results.drain(..).map(|result| result.expect("a core has ended before its future"));
+                return Some(Ok(all.collect()));
+            }
+        };
+        self.tasks.clear();
+        match failed {
+            Ok(error) => Some(Err(error)),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+// Nothing in it is pinned.
+impl<T, E> Unpin for Run<T, E> {}
+
+impl<T, E> Future for Run<T, E> {
+    type Output = Result<Vec<T>, E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let outcome = ready!(self.told.poll_recv(cx));
+            if let Some(all) = self.note(outcome) {
+                return Poll::Ready(all);
+            }
+        }
+    }
+}
+
+/// A task that ends with this.
+#[derive(Debug)]
+pub(super) struct Aborting<T>(pub(super) JoinHandle<T>);
+
+impl<T> Drop for Aborting<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A future whose panic is its result.
+pub(super) struct Caught<'a, F>(pub(super) Pin<&'a mut F>);
+
+impl<F: Future> Future for Caught<'_, F> {
+    type Output = thread::Result<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Nobody looks at the future again.
+        match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! What waits to be written to an inner writer, and how to offer it: in which call, in one piece or in many, and what the
+//! answers mean. Knows nothing of who waits, or why now.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::mem::{replace, take};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::io::AsyncWrite;
+
+use crate::buf::origin;
+use crate::buf::queue::Queue;
+use crate::buf::{Lease, lease};
+use crate::flow::elastic::Elastic;
+use crate::kernel::map;
+use crate::kernel::vectored::PIECES_MAX;
+use crate::observe::counters::{Counter, count};
+
+/// Plaintext of one TLS record, RFC 8446 §5.1: what a flat buffer holds at least.
+const RECORD: usize = 16 << 10;
+/// Most that a flat buffer holds, in whole records.
+const FLAT_MAX: usize = 64 << 10;
+/// Writes cut at a boundary in a row after which an inner writer is taken not to want pieces.
+const CUTS: u32 = 3;
+/// Pieces offered from a small array, which costs less to set up than one for all that a call takes.
+const FEW: usize = 64;
+
+/// How a [`Writer`](super::Writer) hands pieces to its inner writer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Shape {
+    /// As pieces, until the inner writer shows that it does not take several.
+    #[default]
+    Auto,
+    /// Always as pieces.
+    Vectored,
+    /// Always copied into one piece.
+    Flat,
+}
+
+/// An inner writer and what waits for it.
+pub(super) struct Outlet<W> {
+    pub(super) inner: W,
+    queue: Queue,
+    /// Bytes beyond which writers wait.
+    room: Elastic,
+    /// Writers wait until half of `room` is free.
+    full: bool,
+    shape: Shape,
+    /// Most that is offered in one piece, if pieces are not wanted.
+    flat: Option<usize>,
+    cuts: Cuts,
+    /// The inner writer was written to and not flushed.
+    unflushed: bool,
+    failure: Option<Failure>,
+    /// What was taken since the last write: calls, bytes copied, bytes kept.
+    tally: (u64, usize, usize),
+}
+
+/// Evidence that the inner writer takes one piece or one record at a time.
+#[derive(Debug, Default)]
+struct Cuts {
+    in_a_row: u32,
+    /// What was taken of the last write, if it was cut at a boundary. If the next is taken at once, it was not cut for
+    /// want of room.
+    last: Option<usize>,
+}
+
+/// Why nothing more can be written; kept because every later call says so.
+#[derive(Debug)]
+struct Failure {
+    kind: io::ErrorKind,
+    errno: Option<i32>,
+    text: String,
+}
+
+impl Failure {
+    fn of(error: &io::Error) -> Self {
+        Self { kind: error.kind(), errno: error.raw_os_error(), text: error.to_string() }
+    }
+
+    fn error(&self) -> io::Error {
+        self.errno.map_or_else(|| io::Error::new(self.kind, self.text.clone()), io::Error::from_raw_os_error)
+    }
+}
+
+/// What one offer was, and how much of it was taken.
+struct Offer {
+    offered: usize,
+    first: usize,
+    pieces: usize,
+    taken: usize,
+}
+
+fn torn() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the file shrank while it was being sent")
+}
+
+impl<W: AsyncWrite + Unpin> Outlet<W> {
+    pub(super) fn new(inner: W, shape: Shape, limit: usize) -> Self {
+        let flat = match shape {
+            Shape::Flat => true,
+            Shape::Vectored => false,
+            Shape::Auto => !inner.is_write_vectored(),
+        };
+        let mut outlet = Self {
+            inner,
+            queue: Queue::default(),
+            room: Elastic::new((limit / 8).max(1)..=limit.max(1), limit),
+            full: false,
+            shape,
+            flat: None,
+            cuts: Cuts::default(),
+            unflushed: false,
+            failure: None,
+            tally: (0, 0, 0),
+        };
+        if flat {
+            outlet.flatten(RECORD);
+        }
+        outlet
+    }
+
+    /// The error that ended the writer, if one did.
+    pub(super) fn check(&self) -> io::Result<()> {
+        self.failure.as_ref().map_or(Ok(()), |failure| Err(failure.error()))
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn is_flat(&self) -> bool {
+        self.flat.is_some()
+    }
+
+    /// Whether nothing is left to do.
+    pub(super) fn is_idle(&self) -> bool {
+        (self.queue.is_empty() && !self.unflushed) || self.failure.is_some()
+    }
+
+    /// Bytes that writers may add now.
+    pub(super) fn room(&self) -> usize {
+        self.room.size().saturating_sub(self.queue.len())
+    }
+
+    /// Whether writers need not wait: there is room, or half of it if they had to wait.
+    pub(super) fn has_room(&mut self) -> bool {
+        if self.full {
+            self.full = self.queue.len() > self.room.size() / 2;
+        }
+        !self.full && self.room() > 0 && (self.queue.is_empty() || !Queue::all_are_full())
+    }
+
+    /// Notes that a writer has to wait for room.
+    pub(super) fn wait_for_room(&mut self) {
+        if !replace(&mut self.full, true) {
+            self.room.is_full(Instant::now());
+        }
+    }
+
+    /// Takes `slice`, by a copy unless its origin is known.
+    pub(super) fn push(&mut self, slice: &[u8]) -> io::Result<()> {
+        let held = self.queue.push(slice);
+        self.taken(slice.len(), held, origin::is_torn(slice))
+    }
+
+    /// Takes `bytes`, without a copy unless they are few.
+    pub(super) fn push_bytes(&mut self, bytes: Bytes) -> io::Result<()> {
+        let (len, is_torn) = (bytes.len(), origin::is_torn(&bytes));
+        let held = self.queue.push_bytes(bytes);
+        self.taken(len, held, is_torn)
+    }
+
+    fn taken(&mut self, len: usize, held: bool, is_torn: bool) -> io::Result<()> {
+        self.tally.0 += 1;
+        *if held { &mut self.tally.2 } else { &mut self.tally.1 } += len;
+        // Copying may be what meets the end of a file, and so may what the caller did to make these bytes.
+        if map::take_touched_torn() || is_torn { Err(self.fail(torn())) } else { Ok(()) }
+    }
+
+    /// Counts what was taken.
+    fn settle(&mut self) {
+        let (calls, copied, held) = take(&mut self.tally);
+        if calls > 0 {
+            count(Counter::Gathered, calls);
+            count(Counter::BytesCopied, copied as u64);
+            count(Counter::BytesHeld, held as u64);
+        }
+    }
+
+    /// Ends the writer, drops what waits, and gives the error back.
+    pub(super) fn fail(&mut self, error: io::Error) -> io::Error {
+        self.failure.get_or_insert_with(|| Failure::of(&error));
+        self.lose();
+        error
+    }
+
+    fn lose(&mut self) {
+        self.settle();
+        count(Counter::BytesLost, self.queue.clear() as u64);
+    }
+
+    fn flatten(&mut self, size: usize) {
+        self.flat = Some(size);
+        if self.shape == Shape::Auto {
+            count(Counter::FlatWriters, 1);
+        }
+    }
+
+    /// Writes everything that waits and flushes the inner writer.
+    pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check()?;
+        self.settle();
+        self.poll_all(cx).map_err(|e| self.fail(e))
+    }
+
+    /// As [`poll_drain`](Self::poll_drain), then ends the inner writer.
+    pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_drain(cx))?;
+        Pin::new(&mut self.inner).poll_shutdown(cx).map_err(|e| self.fail(e))
+    }
+
+    fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.queue.is_empty() {
+            let pieces = self.queue.pieces().len();
+            let offered = match self.flat {
+                Some(size) => self.poll_flat(cx, size),
+                None if pieces <= FEW => self.poll_pieces::<FEW>(cx),
+                None => self.poll_pieces::<PIECES_MAX>(cx),
+            };
+            if offered.is_pending() {
+                // It was full, which explains a cut.
+                self.cuts = Cuts::default();
+                count(Counter::WouldBlock, 1);
+            }
+            let offer = ready!(offered)?;
+            match offer.taken {
+                0 => {
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::WriteZero, "the inner writer took nothing")));
+                }
+                n if n > offer.offered => {
+                    let text = format!("the inner writer says it took {n} bytes of {}", offer.offered);
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, text)));
+                }
+                n => self.queue.advance(n),
+            }
+            self.unflushed = true;
+            count(Counter::InnerWrites, 1);
+            self.room.left(offer.taken, Instant::now());
+            self.learn(&offer);
+        }
+        if self.unflushed {
+            ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Offers up to `N` pieces as they are.
+    fn poll_pieces<const N: usize>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Offer>> {
+        let mut slices = [IoSlice::new(&[]); N];
+        let (mut pieces, mut offered) = (0, 0);
+        for (slot, piece) in slices.iter_mut().zip(self.queue.pieces()) {
+            *slot = IoSlice::new(piece);
+            pieces += 1;
+            offered += piece.len();
+        }
+        let slices = &slices[..pieces];
+        let first = slices[0].len();
+        let is_torn = || slices.iter().any(|slice| origin::is_torn(slice));
+        if is_torn() {
+            return Poll::Ready(Err(torn()));
+        }
+        let written = match slices {
+            [one] => Pin::new(&mut self.inner).poll_write(cx, one),
+            many => Pin::new(&mut self.inner).poll_write_vectored(cx, many),
+        };
+        // The inner writer may read them, as TLS does, and meet the end of a file.
+        if map::take_touched_torn() || is_torn() {
+            return Poll::Ready(Err(torn()));
+        }
+        Poll::Ready(Ok(Offer { offered, first, pieces, taken: ready!(written)? }))
+    }
+
+    /// Offers the front as one piece: as it is if it is long enough or alone, else copied together up to `size`. What is
+    /// offered again after `Pending` begins with the same bytes and is never shorter, as some TLS libraries demand.
+    fn poll_flat(&mut self, cx: &mut Context<'_>, size: usize) -> Poll<io::Result<Offer>> {
+        let mut pieces = self.queue.pieces();
+        let first = pieces.next().unwrap_or_default();
+        let staged: Lease;
+        let offered = if first.len() >= size || pieces.len() == 0 {
+            first
+        } else {
+            let mut together = lease(size);
+            for piece in self.queue.pieces() {
+                together.extend_from_slice(&piece[..piece.len().min(size - together.len())]);
+                if together.len() == size {
+                    break;
+                }
+            }
+            staged = together;
+            staged.as_ref()
+        };
+        let is_torn = || self.queue.pieces().any(origin::is_torn);
+        let written = match map::take_touched_torn() || is_torn() {
+            true => Poll::Ready(Err(torn())),
+            false => Pin::new(&mut self.inner).poll_write(cx, offered),
+        };
+        if map::take_touched_torn() {
+            return Poll::Ready(Err(torn()));
+        }
+        let len = offered.len();
+        Poll::Ready(Ok(Offer { offered: len, first: len, pieces: 1, taken: ready!(written)? }))
+    }
+
+    /// Learns from an offer that was taken whether the inner writer wants pieces.
+    fn learn(&mut self, offer: &Offer) {
+        let &Offer { offered, first, pieces, taken } = offer;
+        if taken < offered {
+            count(Counter::PartialWrites, 1);
+        }
+        if self.shape != Shape::Auto || self.is_flat() {
+            return;
+        }
+        if let Some(cut) = self.cuts.last.take() {
+            self.cuts.in_a_row += 1;
+            if self.cuts.in_a_row >= CUTS {
+                return self.flatten(cut.next_multiple_of(RECORD).min(FLAT_MAX));
+            }
+        } else if taken == offered && offered > RECORD {
+            self.cuts.in_a_row = 0;
+        }
+        let at_boundary = pieces > 1 && taken < offered && (taken == first || taken.is_multiple_of(RECORD));
+        self.cuts.last = at_boundary.then_some(taken);
+    }
+}
+
+impl<W> fmt::Debug for Outlet<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outlet")
+            .field("queued", &self.queue.len())
+            .field("room", &self.room.size())
+            .field("shape", &self.shape)
+            .field("flat", &self.flat)
+            .field("failure", &self.failure)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W> Drop for Outlet<W> {
+    fn drop(&mut self) {
+        count(Counter::BytesLost, self.queue.len() as u64);
+    }
+}

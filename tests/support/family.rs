@@ -1,0 +1,77 @@
+//! Streams of both families, so that one test is about both.
+
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use millstream::net::{TcpStream, UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A stream of ours, and how to get one.
+pub trait Family: AsyncRead + AsyncWrite + AsFd + Debug + Unpin + Send + Sized + 'static {
+    /// tokio's.
+    type Theirs: AsyncRead + AsyncWrite + AsFd + Debug + Unpin + Send + 'static;
+
+    /// A connection of ours that gathers for at most `gather`, and the other end of it.
+    fn pair_with(gather: Duration) -> impl Future<Output = (Self, Self::Theirs)> + Send;
+
+    /// A connection of ours that gathers for as long as writes keep coming.
+    fn pair() -> impl Future<Output = (Self, Self::Theirs)> + Send {
+        Self::pair_with(LONG)
+    }
+
+    fn queued(&self) -> usize;
+
+    fn flushed(&mut self) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// The socket of the other end, without a runtime.
+    fn detach(theirs: Self::Theirs) -> OwnedFd;
+}
+
+impl Family for TcpStream {
+    type Theirs = tokio::net::TcpStream;
+
+    async fn pair_with(gather: Duration) -> (Self, Self::Theirs) {
+        super::pair_with(gather).await
+    }
+
+    fn queued(&self) -> usize {
+        self.queued()
+    }
+
+    async fn flushed(&mut self) -> io::Result<()> {
+        self.flushed().await
+    }
+
+    fn detach(theirs: Self::Theirs) -> OwnedFd {
+        theirs.into_std().unwrap().into()
+    }
+}
+
+impl Family for UnixStream {
+    type Theirs = tokio::net::UnixStream;
+
+    async fn pair_with(gather: Duration) -> (Self, Self::Theirs) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = UnixListener::builder().gather_limit(gather).bind(&path).await.unwrap();
+        let client = tokio::net::UnixStream::connect(&path).await.unwrap();
+        (listener.accept().await.unwrap().0, client)
+    }
+
+    fn queued(&self) -> usize {
+        self.queued()
+    }
+
+    async fn flushed(&mut self) -> io::Result<()> {
+        self.flushed().await
+    }
+
+    fn detach(theirs: Self::Theirs) -> OwnedFd {
+        theirs.into_std().unwrap().into()
+    }
+}
