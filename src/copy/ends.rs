@@ -73,6 +73,16 @@ impl<'a> Stream<'a> {
         }
     }
 
+    /// Whether there may be something to take; if not, the task is woken when there is. Streams of ours are not asked.
+    pub(super) fn may_have(&self, cx: &mut Context<'_>) -> bool {
+        match self {
+            Self::Tcp(stream) => stream.poll_read_ready(cx).is_ready(),
+            Self::Unix(stream) => stream.poll_read_ready(cx).is_ready(),
+            Self::Receiver(pipe) => pipe.poll_read_ready(cx).is_ready(),
+            Self::Sender(_) | Self::Ours(_) | Self::OursUnix(_) => true,
+        }
+    }
+
     /// Has `take` take bytes out, once there may be some. It must not block: `WouldBlock` makes the task wait.
     pub(super) fn poll_take(
         &self,

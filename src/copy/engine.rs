@@ -259,6 +259,12 @@ impl Engine {
             (self.from, self.to) = (Side::Plain(Kind::Other), Side::Plain(Kind::Other));
             return Poll::Ready(Ok(()));
         }
+        if let Side::Plain(Kind::Other) = self.from
+            && Stream::source_of(src).is_some()
+        {
+            // What was given back to it has been read by now.
+            self.from = Side::default();
+        }
         let from = self.from.poll_open(cx, src, false);
         // To know its position, a file has to be flushed: that waits until its position matters.
         let is_file = Handle::of(src).is_some() && !matches!(self.from, Side::Plain(_));

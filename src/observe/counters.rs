@@ -39,7 +39,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// System calls that sent bytes to sockets: `send`, `sendmsg` and `sendfile`.
+    /// System calls that sent bytes to sockets of ours: `send`, `sendmsg`, `sendfile` and, for copies, `splice`.
     Writes => writes,
     /// Bytes the kernel took from us.
     BytesWritten => bytes_written,

@@ -134,6 +134,31 @@ impl Target for millstream::net::TcpStream {
     }
 }
 
+impl Source for millstream::net::UnixStream {
+    async fn open(bytes: Vec<u8>) -> Self {
+        let (ours, theirs) = Self::pair().unwrap();
+        feed(theirs, bytes);
+        ours
+    }
+}
+
+impl Target for millstream::net::UnixStream {
+    async fn open() -> (Self, Got) {
+        let (ours, theirs) = Self::pair().unwrap();
+        (ours, collect(theirs))
+    }
+}
+
+/// A stream of ours in which the kernel receives by itself, so that nobody else may.
+pub(crate) async fn ahead(bytes: &[u8]) -> millstream::net::TcpStream {
+    use millstream::net::{Receive, TcpListener};
+
+    let listener = TcpListener::builder().receive(Receive::Multishot).bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    feed(client, bytes.to_vec());
+    listener.accept().await.unwrap().0
+}
+
 impl Source for Receiver {
     async fn open(bytes: Vec<u8>) -> Self {
         let (sender, receiver) = pipe::pipe().unwrap();

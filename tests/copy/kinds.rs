@@ -5,7 +5,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
-use super::ends::{Plain, Source, Target};
+use super::ends::{Plain, Source, Target, ahead};
 use super::noise;
 use super::support::http::{on_both, sha256};
 
@@ -89,6 +89,7 @@ macro_rules! to_all {
                 pair::<$source, unix::OwnedWriteHalf>($streams).await;
                 pair::<$source, Sender>($streams).await;
                 pair::<$source, millstream::net::TcpStream>($streams).await;
+                pair::<$source, millstream::net::UnixStream>($streams).await;
                 pair::<$source, tokio::io::WriteHalf<TcpStream>>(pumped).await;
             });
             on_both(|| async {
@@ -111,4 +112,18 @@ to_all!(from_unix, UnixStream, from_stream, from_stream);
 to_all!(from_half_of_unix, unix::OwnedReadHalf, from_stream, from_stream);
 to_all!(from_a_pipe, Receiver, from_stream, from_stream);
 to_all!(from_our_tcp, millstream::net::TcpStream, from_stream, from_stream);
+to_all!(from_our_unix, millstream::net::UnixStream, from_stream, from_stream);
 to_all!(from_what_nobody_knows, Plain<tokio::io::ReadHalf<TcpStream>>, pumped, pumped);
+
+#[test]
+fn from_a_stream_that_the_kernel_receives_for() {
+    on_both(|| async {
+        for len in LENS {
+            let mut from = ahead(noise(len)).await;
+            let (mut to, got) = <TcpStream as Target>::open().await;
+            assert_eq!(copy(&mut from, &mut to).await.unwrap().bytes, len as u64);
+            to.close().await;
+            assert!(got.await.unwrap().unwrap() == noise(len));
+        }
+    });
+}

@@ -31,10 +31,13 @@ impl Engine {
 
     pub(super) fn poll_pump<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D, room: u64) -> Polled
     where
-        S: AsyncRead + Unpin,
+        S: AsyncRead + Unpin + 'static,
         D: AsyncWrite + Unpin,
     {
-        match self.pump.poll(cx, Pin::new(src), Pin::new(dst), room) {
+        // Most polls of a relay find nothing: that is to cost no lease.
+        let idle = self.pump.pending() == 0 && Stream::of(src).is_some_and(|stream| !stream.may_have(cx));
+        let stroke = if idle { Poll::Pending } else { self.pump.poll(cx, Pin::new(src), Pin::new(dst), room) };
+        match stroke {
             Poll::Pending => {
                 if self.unflushed && self.pump.pending() == 0 {
                     // Somebody may wait for what the target has gathered.
