@@ -35,7 +35,7 @@ use crate::flow::pace::Pace;
 ///
 /// # Cancellation
 ///
-/// Dropping the future loses what was read and not written by then, as with tokio's copy. A [`Copy`] loses nothing.
+/// Dropping the future loses what was read and not written by then, as with tokio's copy. A [`Copy`](struct@Copy) loses nothing.
 pub async fn copy<S, D>(src: &mut S, dst: &mut D) -> Result<Report, Error>
 where
     S: AsyncRead + Unpin + 'static,
