@@ -31,6 +31,8 @@ const FILE_MIN: usize = 32 << 10;
 
 /// Bytes of all queues together beyond which they are full.
 const ALL_MAX: usize = 256 << 20;
+/// Bytes that a queue does not account for: most never hold more.
+const FREE: usize = 4 << 10;
 /// Queues account for their bytes in steps of this many, so that few pushes touch what all threads share.
 const STEP: usize = 16 << 10;
 
@@ -160,8 +162,8 @@ impl Queue {
 
     /// Adds what is new to `ALL`.
     fn account(&mut self) {
-        if self.len > self.accounted {
-            let more = (self.len - self.accounted).next_multiple_of(STEP);
+        if self.len > self.accounted + FREE {
+            let more = (self.len - FREE - self.accounted).next_multiple_of(STEP);
             ALL.fetch_add(more, Ordering::Relaxed);
             self.accounted += more;
         }

@@ -116,6 +116,8 @@ fn small_writes_share_a_chunk() {
 #[test]
 fn every_byte_is_accounted_for_and_given_back() {
     let mut queue = Queue::default();
+    queue.push(&[0; FREE]);
+    assert_eq!(queue.accounted, 0);
     queue.push(&[0; 100]);
     assert_eq!(queue.accounted, STEP);
     queue.push(&[0; 3 * STEP]);
