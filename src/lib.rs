@@ -27,7 +27,7 @@
 //! ```text
 //!  Body ──frames──▶ hyper ──IoSlice──▶ net::TcpStream ──▶ egress ──▶ turn (end of this turn) ──▶ kernel
 //!  file · batch · yours                recognises origins   a queue of                           sendmsg | sendfile
-//!                                                           segments
+//!                                                           segments                            | ring
 //! ```
 //!
 //! It runs one way, and three things happen on it:
@@ -52,6 +52,12 @@
 //! A ring is made for each worker thread when its first operation asks for one. Buffers and descriptors belong to the
 //! operation until the kernel has let go of them, whatever happens to the future. [`runtime`] says which way operations go.
 //!
+//! # The way of a copy
+//!
+//! [`copy`](mod@copy) looks at what it is given and lets the kernel move the bytes where it can: files share blocks or are copied
+//! inside the kernel, files go to sockets by `sendfile` and `splice`, sockets to sockets by `splice`; what the kernel cannot
+//! do is read and written. For streams that are not this crate's, [`vectored`] has readers and writers.
+//!
 //! # The paved path
 //!
 //! 1. Put [`net::TcpListener`] where tokio's is, and measure.
@@ -61,7 +67,8 @@
 //!    such a wrapper makes hyper copy every byte, and says nothing.
 //! 5. Work on files with [`fs::File`], change them with [`fs::replace`], [`fs::prepend`] and [`fs::append`], and make one piece
 //!    of several operations with a [`Chain`].
-//! 6. Read [`observe::Snapshot`] and [`Capabilities`] to see what was done, and what this machine cannot do and why.
+//! 6. Relay with [`copy::copy_bidirectional`], and connect by [`net::Connector`].
+//! 7. Read [`observe::Snapshot`] and [`Capabilities`] to see what was done, and what this machine cannot do and why.
 //!
 //! Where the kernel lacks something, or a container forbids it, another path gives the same bytes. The one exception is
 //! `openat2`: without it directories are not served, because nothing else keeps a path inside of one.

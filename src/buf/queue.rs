@@ -61,8 +61,9 @@ pub struct Queue {
     len: usize,
     /// What this queue has added to `ALL`.
     accounted: usize,
-    /// Bytes copied since it was empty.
+    /// Bytes copied since it was empty, and about as many as were copied each time before.
     copied: usize,
+    usual: usize,
 }
 
 #[derive(Debug)]
@@ -192,8 +193,10 @@ impl Queue {
         if !bytes.is_empty() {
             let chunk = match self.segments.back() {
                 // Whoever has written one small event writes others: those of many streams then lie close together.
-                None if (1..=SMALL_CHUNK).contains(&std::mem::take(&mut self.copied)) => SMALL_CHUNK,
-                None => FIRST_CHUNK,
+                None => {
+                    self.usual = (self.usual / 2).max(std::mem::take(&mut self.copied));
+                    if (1..=SMALL_CHUNK).contains(&self.usual) { SMALL_CHUNK } else { FIRST_CHUNK }
+                }
                 Some(Segment::Copied { .. }) => NEXT_CHUNK,
                 Some(_) => SMALL_CHUNK,
             };

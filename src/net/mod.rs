@@ -2,7 +2,11 @@
 //!
 //! ```text
 //!  hyper, tonic, your code ──poll_write_vectored──▶ stream ──▶ egress ──┬─ at once ─────────▶ kernel
-//!                                                                       └─ queue ─▶ turn ───▶ kernel
+//!                                                                       └─ queue ─▶ turn ─┬─▶ kernel, by its own call
+//!                                                                                          └─▶ ring, one call for many: where
+//!                                                                                              that was asked for
+//!  hyper, tonic, your code ◀──poll_read── stream ◀──┬─ when ready ── kernel
+//!                                                   └─ ingress ◀── ring, which receives by itself
 //! ```
 //!
 //! TCP and Unix sockets have the same stream under names of their own, and the same accept loop. The other way round, a

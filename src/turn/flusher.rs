@@ -97,8 +97,10 @@ impl FlusherTask {
         let mut stalled = false;
         loop {
             self.wait(stalled).await;
-            self.due
-                .extend(self.waiting.extract_if(.., |dirty| dirty.is_due(Instant::now())).map(|dirty| dirty.stream));
+            if !self.waiting.is_empty() {
+                let now = Instant::now();
+                self.due.extend(self.waiting.extract_if(.., |dirty| dirty.is_due(now)).map(|dirty| dirty.stream));
+            }
             if self.sort() && self.turn.shards.len() > 1 {
                 // On several threads a task that was just woken runs next, before those that have something for the same call.
                 requeue().await;
@@ -139,7 +141,8 @@ impl FlusherTask {
     /// Flushes the first streams that are due: by the ring, if they are several.
     fn flush_batch(&mut self) {
         let batch = self.due.len().min(FLUSH_BATCH);
-        let driver = if batch >= self.turn.together() { self.turn.driver() } else { None };
+        let joining = self.due.iter().take(batch).map(|stream| stream.joins()).fold(0, usize::saturating_add);
+        let driver = if joining >= self.turn.together() { self.turn.driver() } else { None };
         let Some(driver) = driver else {
             self.due.drain(..batch).for_each(Flush::flush);
             return;

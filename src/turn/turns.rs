@@ -17,7 +17,7 @@ use super::setup::{DriverBuilder, DriverInfo, Io};
 use crate::ring::driver::Driver;
 use crate::ring::outbox::Parcel;
 
-/// Streams from which on one call of the ring for all costs less than a call for each.
+/// Streams from which on one call of the ring for all is made instead of a call for each.
 const TOGETHER: usize = 4;
 
 /// Something with bytes that wait for the end of the turn.
@@ -27,6 +27,11 @@ pub(crate) trait Flush: Send + Sync {
 
     /// Sends what waits, as far as that is possible now. Never blocks.
     fn flush(self: Arc<Self>);
+
+    /// For how many streams it counts when those are that gain by being sent together: none, one, or enough by itself.
+    fn joins(&self) -> usize {
+        0
+    }
 
     /// Hands out what waits, to be sent together with that of others, and sends nothing itself until that comes back by
     /// [`end`](Self::end). `None` leaves all as it was: then it is to be flushed.
@@ -237,7 +242,7 @@ impl Turn {
         ring.as_ref().ok().map(|reactor| Arc::clone(&reactor.driver))
     }
 
-    /// How many streams have to be due at once to be flushed by the ring.
+    /// How many streams that [join](Flush::joins) have to be due at once to be flushed by the ring.
     pub(super) fn together(&self) -> usize {
         match self.io() {
             Io::Auto => TOGETHER,

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::super::profile::Receive;
 use super::{Egress, State};
 use crate::kernel::call::IOV_LIMIT;
 use crate::observe::counters::{Counter, count};
 use crate::ring::op::Target;
 use crate::ring::outbox::Parcel;
-use crate::turn::Flush;
+use crate::turn::{Flush, Io};
 
 impl Egress {
     /// Something was sent, or nothing can be: the writer may go on.
@@ -37,6 +38,16 @@ impl Flush for Egress {
         count(Counter::TurnFlushes, 1);
         self.send_queue(&mut state);
         self.sent(state);
+    }
+
+    fn joins(&self) -> usize {
+        match self.zero_copy {
+            // There is no other way to send without a copy.
+            Some(_) => usize::MAX,
+            // With a thousand streams of single events one call for all takes a fiftieth of the calls and no less time, with
+            // streams of tokens 4 % more, and with answers to what the ring has received 3 % less (loopback, Linux 6.18).
+            None => usize::from(self.profile.receive == Receive::Multishot || self.turn.io() == Io::Uring),
+        }
     }
 
     fn begin(self: Arc<Self>) -> Option<Parcel> {
