@@ -281,8 +281,8 @@ impl Egress {
         }
     }
 
-    /// Has the queue flushed at the end of the turn, after `limit` at the latest, or now if the runtime is gone. Called without the lock, after
-    /// [`State::needs_flush`]: a runtime that shuts down flushes from inside this call.
+    /// Has the queue flushed at the end of the turn, after `limit` at the latest, or now if the runtime is gone. Called
+    /// without the lock, after [`State::needs_flush`]: a runtime that shuts down flushes from inside this call.
     fn schedule(&self, limit: Duration) {
         let Some(me) = self.me.upgrade() else { return };
         if let Err(me) = self.turn.schedule(me, limit) {

@@ -16,10 +16,12 @@ pub enum Receive {
     /// read into; those that have something to read cost no call; and answers to what has arrived together leave together.
     ///
     /// What it gives is memory: with 10 000 idle connections and 16 KiB to read into for each, that is 160 MB. In time it does
-    /// not pay on the machine it was measured on: an echo of 64 bytes cost 5 % more CPU time than with [`Ready`](Self::Ready) on
-    /// 1 and on 64 connections, 25 % more on 8 and 10 % more on 512, with 5 calls for 100 messages instead of 200. Bytes are copied once more, so it is no gain for bulk. A connection whose owner does not read is stopped when it
-    /// has 64 KiB; the kernel may have received more by then, at most what it had buffers for. Where there is no ring, or no
-    /// free buffer, reads are as with [`Ready`](Self::Ready).
+    /// not pay on the machine it was measured on: an echo of 64 bytes cost 5 % more CPU time than with [`Ready`](Self::Ready)
+    /// on 1 and on 64 connections, 25 % more on 8 and 10 % more on 512, with 5 calls for 100 messages instead of 200. Bytes
+    /// are copied once more, so it is no gain for bulk.
+    ///
+    /// A connection whose owner does not read is stopped when it has 64 KiB; the kernel may have received more by then, at most
+    /// what it had buffers for. Where there is no ring, or no free buffer, reads are as with [`Ready`](Self::Ready).
     ///
     /// [io_uring_prep_recv_multishot(3)]: https://man7.org/linux/man-pages/man3/io_uring_prep_recv_multishot.3.html
     Multishot,
