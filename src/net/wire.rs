@@ -60,6 +60,11 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// Whether an error may be about the way of sending, and nothing was sent.
+pub(super) fn is_refused(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS)
+}
+
 impl AsFd for Wire {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -179,8 +184,9 @@ impl Wire {
                 // As in `send_memory`: it was asked before, too.
                 if queue.is_torn(IOV_LIMIT) { Err(Failure::Torn) } else { Ok(Some(n)) }
             }
-            // The ring did not take it, or the kernel had no memory for doing it so: a plain call will tell.
+            // The ring did not take it, or cannot do it so: a plain call will tell.
             Err(Errno::AGAIN | Errno::INTR | Errno::CANCELED | Errno::NOMEM | Errno::NOBUFS) => Ok(None),
+            Err(errno) if is_refused(errno) => Ok(None),
             Err(errno) => Err(io::Error::from(errno).into()),
         }
     }
@@ -237,5 +243,24 @@ impl Wire {
                 Err(e) => return Err(e.into()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_only_the_ring_refuses_is_left_to_a_plain_call() {
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let wire = Wire::new(socket.into(), Handle::current(), Waker::noop().clone());
+        let sent = |errno| wire.sent(&Queue::default(), Err(errno));
+        for errno in [Errno::AGAIN, Errno::CANCELED, Errno::NOMEM, Errno::INVAL, Errno::OPNOTSUPP, Errno::PERM] {
+            assert!(matches!(sent(errno), Ok(None)), "{errno}");
+        }
+        for errno in [Errno::PIPE, Errno::CONNRESET, Errno::TIMEDOUT] {
+            assert!(matches!(sent(errno), Err(Failure::Errno(failure)) if failure == errno), "{errno}");
+        }
+        assert!(matches!(sent(Errno::FAULT), Err(Failure::Torn)));
     }
 }

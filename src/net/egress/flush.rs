@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::super::profile::Receive;
+use super::super::wire;
 use super::{Egress, State};
 use crate::kernel::call::IOV_LIMIT;
 use crate::observe::counters::{Counter, count};
@@ -53,10 +54,8 @@ impl Flush for Egress {
     fn begin(self: Arc<Self>) -> Option<Parcel> {
         let mut state = self.state();
         let queue = &state.queue;
-        if state.is_held() || state.failure.is_some() || queue.is_empty() || queue.is_file_next() {
-            return None;
-        }
-        if queue.is_torn(IOV_LIMIT) {
+        let is_ours = !state.is_held() && state.failure.is_none();
+        if !is_ours || queue.is_empty() || queue.is_file_next() || queue.is_torn(IOV_LIMIT) {
             return None;
         }
         state.scheduled = false;
@@ -73,7 +72,13 @@ impl Flush for Egress {
         let mut state = self.state();
         state.away = 0;
         let mut rest_by_ring = false;
-        match self.wire.sent(&queue, result.map_err(Errno::from_raw_os_error)) {
+        let result = result.map_err(Errno::from_raw_os_error);
+        if let (Some(on), Err(errno)) = (&self.zero_copy, result)
+            && wire::is_refused(errno)
+        {
+            on.store(false, Ordering::Relaxed);
+        }
+        match self.wire.sent(&queue, result) {
             Ok(sent) => {
                 let sent = sent.unwrap_or(0);
                 queue.advance(sent);
