@@ -104,7 +104,7 @@ impl fmt::Debug for Outbox {
 pub(super) struct Sends {
     round: u32,
     /// Completions of the round: place and result.
-    ended: Vec<(usize, Result<u32, i32>)>,
+    pub(super) ended: Vec<(usize, Result<u32, i32>)>,
     /// What zero-copy sends keep until they are notified, and whom to tell that it was of no use.
     kept: HashMap<u64, (queue::Shares, ZeroCopy)>,
 }

@@ -12,11 +12,12 @@ use proptest::prelude::*;
 use rustix::io::Errno;
 
 use super::super::fake::Act;
-use super::super::outbox::{Outbox, Parcel, ZeroCopy};
+use super::super::key::{About, Key};
+use super::super::outbox::{Outbox, Parcel, Sends, ZeroCopy};
 use super::{driver, file, finished, read, submit};
 use crate::buf::lease;
 use crate::buf::queue::Queue;
-use crate::kernel::uring::{Setup, Uring};
+use crate::kernel::uring::{Completion, Setup, Uring};
 use crate::observe::Snapshot;
 use crate::ring::driver::Driver;
 use crate::ring::inbox::Buffers;
@@ -191,6 +192,17 @@ fn memory_that_was_not_copied_is_kept_until_the_kernel_lets_go() {
     assert_eq!(driver.in_flight(), 0);
     assert!(leased(600), "it is free again");
     assert!(on.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_notification_in_the_same_round_is_no_second_result() {
+    let mut sends = Sends::default();
+    let key = Key::new(0, 0);
+    let data = About::Send(key).user_data();
+    let first = Completion { key: data, result: Ok(5), more: true, notification: false, buffer: None };
+    let second = Completion { result: Ok(0), more: false, notification: true, ..first };
+    assert!(!sends.complete(key, first).0 && sends.complete(key, second).0);
+    assert_eq!(sends.ended, [(0, Ok(5))]);
 }
 
 #[test]
