@@ -193,6 +193,18 @@ fn an_owner_that_does_not_read_is_stopped_and_the_others_go_on() {
 }
 
 #[test]
+fn a_stream_that_is_dropped_is_closed_though_its_peer_says_nothing() {
+    with_buffers(16, 1024, || async {
+        let (listener, addr) = listen().await;
+        let (mut stream, mut client) = connect(&listener, addr).await;
+        client.write_all(b"!").await.unwrap();
+        assert_eq!(stream.read_u8().await.unwrap(), b'!');
+        drop(stream);
+        assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0, "the end of the stream");
+    });
+}
+
+#[test]
 fn idle_connections_hold_no_buffer() {
     with_buffers(16, 1024, || async {
         let (listener, addr) = listen().await;
@@ -206,6 +218,8 @@ fn idle_connections_hold_no_buffer() {
         }
         let counts = Snapshot::now();
         assert_eq!(counts.receive_buffers, counts.receive_buffers_returned);
+        // One for each message, so the sixteen were used again.
+        assert!(counts.receive_buffers >= 200, "{counts}");
         for (stream, client) in &mut pairs {
             stream.write_all(b"bye").await.unwrap();
             let mut got = [0; 3];

@@ -1,7 +1,7 @@
 //! The receiving side of a stream for which the kernel receives by itself ([`Receive::Multishot`](super::Receive)).
 //!
 //! ```text
-//!          first read                 64 KiB unread           all but half of it read
+//!          first read                 64 KiB unread           all of it read
 //!   Idle ─────────────▶ Armed ─────────────────────▶ Stopping ───────▶ Idle ──▶ Armed
 //!                         │ no buffer was free                no ring: Plain, for good
 //!                         ▼
@@ -30,7 +30,7 @@ use crate::ring::inbox::{Answer, Arrival, Ending, Receiver};
 use crate::ring::key::Key;
 use crate::turn::Turn;
 
-/// Unread bytes of one connection at which its receive is stopped. It goes on at half of that.
+/// Unread bytes of one connection at which its receive is stopped. It goes on when they were read.
 const CREDIT: usize = 64 << 10;
 /// The kernel lacks multishot receives, or does not do them for this socket.
 const LACKING: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
@@ -95,11 +95,6 @@ impl Ingress {
             let mut state = self.state();
             if state.unread > 0 {
                 state.read(buf);
-                let go_on = state.unread <= CREDIT / 2 && state.end.is_none() && matches!(state.phase, Phase::Idle);
-                drop(state);
-                if go_on {
-                    self.arm();
-                }
                 progress.made_progress();
                 return Poll::Ready(Ok(()));
             }

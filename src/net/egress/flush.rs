@@ -132,3 +132,31 @@ impl Wake for Writable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::profile::Profile;
+    use super::*;
+    use crate::turn::Turn;
+    use std::io::{IoSlice, Read};
+    use std::task::{Context, Poll, Waker};
+
+    #[tokio::test]
+    async fn while_bytes_are_away_nothing_overtakes_them() {
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let egress = Egress::new(ours.into(), Turn::current(), Profile::default()).unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(egress.poll_write(&mut cx, &[IoSlice::new(b"first ")]).is_ready());
+        let parcel = Arc::clone(&egress).begin().expect("something waits");
+        assert!(egress.poll_write(&mut cx, &[IoSlice::new(b"second")]).is_ready());
+        assert!(matches!(egress.poll_drained(&mut cx), Poll::Pending));
+        Arc::clone(&egress).flush();
+        assert_eq!(egress.queued(), 12);
+        // The ring did not take it: a plain call does.
+        Arc::clone(&egress).end(parcel);
+        let mut got = [0; 12];
+        theirs.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"first second");
+    }
+}
