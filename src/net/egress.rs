@@ -14,7 +14,7 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -24,6 +24,7 @@ use tokio::runtime::Handle;
 use tokio::task::coop;
 
 use self::flush::Writable;
+use super::handle::Numbers;
 use super::profile::{Profile, Receive};
 use super::wire::{Failure, Wire};
 use crate::buf::origin;
@@ -51,6 +52,8 @@ pub(super) struct Egress {
     zero_copy: Option<ZeroCopy>,
     /// The peer has sent something since our last write.
     peer_spoke: AtomicBool,
+    /// Bytes received. Added to by whoever receives, one at a time.
+    received: AtomicU64,
     /// Counts gathered writes, for the turn to look at without the lock.
     writes: AtomicUsize,
     /// `state.failure` is set: lets flushes, which are many, look without the lock.
@@ -150,6 +153,7 @@ impl Egress {
             profile,
             zero_copy: zero_copy.then(|| Arc::new(AtomicBool::new(true))),
             peer_spoke: AtomicBool::new(false),
+            received: AtomicU64::new(0),
             writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             state: Mutex::default(),
@@ -170,10 +174,17 @@ impl Egress {
         self.wire.io()
     }
 
-    /// Notes that something was received.
+    /// Notes that `bytes` were received. One at a time calls this.
     #[inline]
-    pub(super) fn peer_spoke(&self) {
+    pub(super) fn received(&self, bytes: usize) {
         self.peer_spoke.store(true, Ordering::Relaxed);
+        self.received.store(self.received.load(Ordering::Relaxed).wrapping_add(bytes as u64), Ordering::Relaxed);
+    }
+
+    /// What the stream has done so far.
+    pub(super) fn numbers(&self) -> Numbers {
+        let (sent, writes) = self.wire.sent_so_far();
+        Numbers { received: self.received.load(Ordering::Relaxed), sent, writes, queued: self.queued() }
     }
 
     /// Bytes that wait to be sent.

@@ -120,9 +120,9 @@ impl Ingress {
                     match buf.receive(self.as_fd()) {
                         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                         received => {
-                            self.egress.peer_spoke();
+                            let received = received.map(|n| self.egress.received(n));
                             progress.made_progress();
-                            return Poll::Ready(received.map(drop));
+                            return Poll::Ready(received);
                         }
                     }
                     let driver = self.turn.driver();
@@ -196,7 +196,7 @@ impl Receiver for Ingress {
             // Given back at once, so that the kernel can go on with it.
             Arrival::Bytes(chunk) if state.gone => drop(chunk),
             Arrival::Bytes(chunk) => {
-                self.egress.peer_spoke();
+                self.egress.received(chunk.as_ref().len());
                 state.unread += chunk.as_ref().len();
                 state.chunks.push_back(chunk);
                 stop = state.unread >= CREDIT && matches!(state.phase, Phase::Armed(_));

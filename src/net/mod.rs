@@ -19,6 +19,7 @@
 mod connect_error;
 mod connector;
 mod egress;
+mod handle;
 mod ingress;
 mod listener;
 mod listeners;
@@ -32,6 +33,7 @@ mod wire;
 
 pub use connect_error::ConnectError;
 pub use connector::{Connecting, Connector, UnixConnector};
+pub use handle::{Handle, Numbers};
 pub use listener::Accept;
 pub use listeners::Listeners;
 pub use profile::Receive;

@@ -88,7 +88,7 @@ pub(super) fn poll_plain(
         match receive(egress.as_fd()) {
             Ok(n) => {
                 if n > 0 {
-                    egress.peer_spoke();
+                    egress.received(n);
                 }
                 // A short read has emptied the socket: asking again would only be told to wait.
                 if (1..room).contains(&n) {
@@ -187,6 +187,11 @@ macro_rules! stream {
             /// Bytes that were written and wait to be handed to the kernel.
             pub fn queued(&self) -> usize {
                 self.stream.egress.queued()
+            }
+
+            /// The stream seen from outside: numbers, and an end by force.
+            pub fn handle(&self) -> $crate::net::Handle {
+                $crate::net::Handle::new(&self.stream.egress)
             }
 
             /// Waits until the kernel has taken every byte that was written.

@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
@@ -31,6 +32,9 @@ pub(super) struct Wire {
     /// The registration with the runtime's driver, once the socket has to be waited for.
     io: OnceLock<AsyncFd<Arc<OwnedFd>>>,
     writable: Waker,
+    /// Bytes the kernel took, and the calls it took them by. Whoever sends holds the lock of the egress.
+    sent: AtomicU64,
+    writes: AtomicU64,
 }
 
 /// Why nothing more can be sent; kept because errors surface on later calls.
@@ -73,7 +77,14 @@ impl AsFd for Wire {
 
 impl Wire {
     pub(super) fn new(socket: OwnedFd, runtime: Handle, writable: Waker) -> Self {
-        Self { socket: Arc::new(socket), runtime, io: OnceLock::new(), writable }
+        Self {
+            socket: Arc::new(socket),
+            runtime,
+            io: OnceLock::new(),
+            writable,
+            sent: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+        }
     }
 
     /// The socket as the runtime's driver watches it, if it does.
@@ -178,9 +189,8 @@ impl Wire {
     pub(super) fn sent(&self, queue: &Queue, result: Result<usize, Errno>) -> Result<Option<usize>, Failure> {
         match result {
             Ok(n) => {
-                count(Counter::Writes, 1);
+                self.count_sent(n);
                 count(Counter::RingSends, 1);
-                count(Counter::BytesWritten, n as u64);
                 // As in `send_memory`: it was asked before, too.
                 if queue.is_torn(IOV_LIMIT) { Err(Failure::Torn) } else { Ok(Some(n)) }
             }
@@ -189,6 +199,19 @@ impl Wire {
             Err(errno) if is_refused(errno) => Ok(None),
             Err(errno) => Err(io::Error::from(errno).into()),
         }
+    }
+
+    fn count_sent(&self, bytes: usize) {
+        count(Counter::Writes, 1);
+        count(Counter::BytesWritten, bytes as u64);
+        let add = |to: &AtomicU64, n: u64| to.store(to.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        add(&self.sent, bytes as u64);
+        add(&self.writes, 1);
+    }
+
+    /// Bytes the kernel took, and the calls it took them by.
+    pub(super) fn sent_so_far(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
     }
 
     fn send_memory(&self, slices: &[IoSlice<'_>], more: bool) -> Result<Option<usize>, Failure> {
@@ -224,8 +247,7 @@ impl Wire {
             };
             match sent {
                 Ok(n) => {
-                    count(Counter::Writes, 1);
-                    count(Counter::BytesWritten, n as u64);
+                    self.count_sent(n);
                     return Ok(Some(n));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {

@@ -138,13 +138,14 @@ mod tests {
     use super::super::super::profile::Profile;
     use super::*;
     use crate::turn::Turn;
-    use std::io::{IoSlice, Read};
+    use std::io::IoSlice;
     use std::task::{Context, Poll, Waker};
+    use tokio::io::AsyncReadExt;
 
     #[tokio::test]
     async fn while_bytes_are_away_nothing_overtakes_them() {
-        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
+        let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
+        let ours = ours.into_std().unwrap();
         let egress = Egress::new(ours.into(), Turn::current(), Profile::default()).unwrap();
         let mut cx = Context::from_waker(Waker::noop());
         assert!(egress.poll_write(&mut cx, &[IoSlice::new(b"first ")]).is_ready());
@@ -156,7 +157,7 @@ mod tests {
         // The ring did not take it: a plain call does.
         Arc::clone(&egress).end(parcel);
         let mut got = [0; 12];
-        theirs.read_exact(&mut got).unwrap();
+        theirs.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"first second");
     }
 }
