@@ -23,6 +23,7 @@
 
 mod adapter;
 mod body;
+mod ending;
 mod files;
 mod serve;
 mod serve_cores;
@@ -31,6 +32,7 @@ mod version;
 pub mod head;
 
 pub use body::{Batch, FileBody, OpenFile};
+pub use ending::Ending;
 pub use files::{Files, FilesBuilder, FilesFuture};
 pub use serve::{Serve, Serving, serve};
 pub use serve_cores::serve_cores;
