@@ -110,6 +110,16 @@ fn where_all_goes_by_ring_one_stream_does_without() {
         assert_eq!(changing.ring_sends, 0, "{changing}");
         let without = echo(&mut ours, &mut theirs).await;
         assert_eq!((without.ring_sends, without.receive_buffers), (0, 0), "{without}");
+        // Not even together with one that goes by ring.
+        let (mut other, mut their_other) = connect(IoPath::Auto, Receive::Multishot).await;
+        let before = Snapshot::now();
+        ours.write_all(b"plain").await.unwrap();
+        other.write_all(b"ring!").await.unwrap();
+        let mut got = [0; 5];
+        theirs.read_exact(&mut got).await.unwrap();
+        their_other.read_exact(&mut got).await.unwrap();
+        let both = Snapshot::now().since(&before);
+        assert_eq!((both.writes, both.ring_sends), (2, 1), "{both}");
         handle.set_path(IoPath::Auto);
         let again = echo(&mut ours, &mut theirs).await;
         assert!(again.receive_buffers >= 9 && again.ring_sends >= 10, "{again}");

@@ -220,7 +220,6 @@ impl Egress {
             // What arrives together is answered together, without waiting for more.
             let together = match path {
                 IoPath::Uring => self.turn.driver().is_some(),
-                IoPath::Epoll => false,
                 _ => self.profile.receive == Receive::Multishot && self.turn.answers_together(),
             };
             if state.scheduled || !together {

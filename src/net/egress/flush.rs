@@ -164,4 +164,15 @@ mod tests {
         theirs.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"first second");
     }
+
+    #[tokio::test]
+    async fn who_goes_without_a_ring_gives_others_no_reason_for_one() {
+        let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();
+        let profile = Profile { receive: Receive::Multishot, ..Profile::default() };
+        let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), profile).unwrap();
+        for (path, joins) in [(IoPath::Auto, 1), (IoPath::Uring, usize::MAX), (IoPath::Epoll, 0), (IoPath::NoCork, 1)] {
+            egress.set_path(path);
+            assert_eq!(egress.joins(), joins, "{path}");
+        }
+    }
 }
