@@ -27,6 +27,8 @@ mod ending;
 mod files;
 mod serve;
 mod serve_cores;
+#[cfg(feature = "tls")]
+mod tls;
 mod version;
 
 pub mod head;
@@ -36,3 +38,5 @@ pub use ending::Ending;
 pub use files::{Files, FilesBuilder, FilesFuture};
 pub use serve::{Serve, Serving, serve};
 pub use serve_cores::serve_cores;
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsError, TlsStream};

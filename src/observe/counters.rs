@@ -70,6 +70,16 @@ counters! {
     Accepted => accepted,
     /// Times accepting paused because the process or the machine was out of descriptors.
     AcceptPauses => accept_pauses,
+    /// TLS handshakes that were done in full.
+    TlsHandshakes => tls_handshakes,
+    /// Those that resumed a session by a ticket.
+    TlsResumed => tls_resumed,
+    /// Those that failed, took too long, or were none: what came was no TLS. Clients that left without a byte are left out.
+    TlsFailures => tls_failures,
+    /// Certificates that were read again and are in use.
+    TlsReloads => tls_reloads,
+    /// Those that were read again and could not be used: the old one stays.
+    TlsReloadsRefused => tls_reloads_refused,
     /// Bytes that were queued on streams which closed, or whose peer went away, before the bytes could leave.
     BytesLost => bytes_lost,
     /// Leases served from pool memory.
