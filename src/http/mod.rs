@@ -21,22 +21,21 @@
 //!
 //! For relays that move messages as bytes, without hyper, there is [`head`].
 
-mod adapter;
 mod body;
 mod ending;
 mod files;
 mod serve;
-mod serve_cores;
 #[cfg(feature = "tls")]
 mod tls;
-mod version;
 
 pub mod head;
 
 pub use body::{Batch, FileBody, OpenFile};
 pub use ending::Ending;
 pub use files::{Files, FilesBuilder, FilesFuture};
-pub use serve::{Serve, Serving, serve};
-pub use serve_cores::serve_cores;
+pub use serve::{
+    BodyError, Drained, Draining, DrainingCores, Limits, Peer, RequestBody, Serve, ServeCores, Serving, serve,
+    serve_cores,
+};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError, TlsStream};

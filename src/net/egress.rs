@@ -184,7 +184,9 @@ impl Egress {
     /// What the stream has done so far.
     pub(super) fn numbers(&self) -> Numbers {
         let (sent, writes) = self.wire.sent_so_far();
-        Numbers { received: self.received.load(Ordering::Relaxed), sent, writes, queued: self.queued() }
+        let received = self.received.load(Ordering::Relaxed);
+        let state = self.state();
+        Numbers { received, sent, writes, queued: state.queued(), blocked: state.blocked }
     }
 
     /// Bytes that wait to be sent.

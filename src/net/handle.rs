@@ -26,6 +26,8 @@ pub struct Numbers {
     pub writes: u64,
     /// Bytes that were written and wait to be handed to the kernel.
     pub queued: usize,
+    /// Whether the kernel had no room for more when it was last asked, and has not said since that it has.
+    pub blocked: bool,
 }
 
 impl Handle {
@@ -75,6 +77,7 @@ mod tests {
             stream.flushed().await.unwrap();
             let numbers = handle.numbers().unwrap();
             assert_eq!((numbers.received, numbers.sent, numbers.writes, numbers.queued), (5, 9, 1, 0));
+            assert!(!numbers.blocked);
             handle.reset();
             client.read_exact(&mut [0; 9]).await.unwrap();
             assert!(client.read(&mut got).await.is_err(), "a reset is no end");

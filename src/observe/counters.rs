@@ -70,6 +70,26 @@ counters! {
     Accepted => accepted,
     /// Times accepting paused because the process or the machine was out of descriptors.
     AcceptPauses => accept_pauses,
+    /// Connections that a server reset at once, because it had as many as it may have, or as one address may.
+    ConnectionsRefused => connections_refused,
+    /// Connections that a server ended because the head of a request did not come in time.
+    HeadsTooSlow => heads_too_slow,
+    /// Requests that a server refused because their head was too long: too many fields or too long a path. What HTTP itself
+    /// refuses is not counted.
+    HeadsTooLarge => heads_too_large,
+    /// Request bodies that made no progress while the service waited for them.
+    BodiesTooSlow => bodies_too_slow,
+    /// Request bodies that were larger than allowed, by what the request announced or by what came.
+    BodiesTooLarge => bodies_too_large,
+    /// Connections that a server reset because their peer took nothing of what was sent to it. Those that the kernel
+    /// gave up first are not counted.
+    WritesStalled => writes_stalled,
+    /// Connections that a server ended because they had no request for too long.
+    IdleEnded => idle_ended,
+    /// Answers after which a server closed the connection because much waited to be sent.
+    ClosedUnderPressure => closed_under_pressure,
+    /// Requests that a server answered 503 because too much waited to be sent.
+    RequestsShed => requests_shed,
     /// TLS handshakes that were done in full.
     TlsHandshakes => tls_handshakes,
     /// Those that resumed a session by a ticket.

@@ -23,3 +23,4 @@ mod watch;
 pub use error::TlsError;
 pub use stream::TlsStream;
 pub use tls::Tls;
+pub(super) use watch::Watching;
