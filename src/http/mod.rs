@@ -25,6 +25,8 @@ mod body;
 mod ending;
 mod files;
 mod serve;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub mod head;
 
@@ -35,3 +37,5 @@ pub use serve::{
     BodyError, Drained, Draining, DrainingCores, Limits, Peer, RequestBody, Serve, ServeCores, Serving, serve,
     serve_cores,
 };
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsError, TlsStream};

@@ -90,6 +90,16 @@ counters! {
     ClosedUnderPressure => closed_under_pressure,
     /// Requests that a server answered 503 because too much waited to be sent.
     RequestsShed => requests_shed,
+    /// TLS handshakes that were done in full.
+    TlsHandshakes => tls_handshakes,
+    /// Those that resumed a session by a ticket.
+    TlsResumed => tls_resumed,
+    /// Those that failed, took too long, or were none: what came was no TLS. Clients that left without a byte are left out.
+    TlsFailures => tls_failures,
+    /// Certificates that were read again and are in use.
+    TlsReloads => tls_reloads,
+    /// Those that were read again and could not be used: the old one stays.
+    TlsReloadsRefused => tls_reloads_refused,
     /// Bytes that were queued on streams which closed, or whose peer went away, before the bytes could leave.
     BytesLost => bytes_lost,
     /// Leases served from pool memory.
