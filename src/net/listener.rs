@@ -252,6 +252,15 @@ macro_rules! profile_options {
                 self.profile.path = path;
                 self
             }
+
+            /// Has `hook` told the last numbers of every connection when it is closed, those of the kernel included. It runs
+            /// on whatever thread closes the connection, and must not block; if it panics, nothing else happens. Without a
+            /// hook, and without anybody who keeps a [`Handle`](crate::net::Handle), the kernel is not asked.
+            #[must_use]
+            pub fn on_close(mut self, hook: fn(&$crate::net::Numbers)) -> Self {
+                self.profile.on_close = Some(hook);
+                self
+            }
         }
     };
 }

@@ -53,6 +53,18 @@ counters! {
     BytesHeld => bytes_held,
     /// Flushes of a stream's queue at the end of a turn.
     TurnFlushes => turn_flushes,
+    /// The part of `turn_flushes` for which a socket that was full had room again.
+    RoomFlushes => room_flushes,
+    /// Writes that went through at once, with what waited before them.
+    ThroughFlushes => through_flushes,
+    /// Sends of what had gathered because the stream's owner waited for it, by `flushed`.
+    AskedFlushes => asked_flushes,
+    /// Sends of what had gathered because the stream's owner ended the sending side.
+    ShutdownFlushes => shutdown_flushes,
+    /// Sends of what had gathered because the stream was dropped.
+    DroppedFlushes => dropped_flushes,
+    /// Sends of what had gathered because a copy sends behind it.
+    CopyFlushes => copy_flushes,
     /// Sends that went by ring, together with those of other streams. Part of `writes`.
     RingSends => ring_sends,
     /// Zero-copy sends that the kernel reports to have copied after all; the stream sends plainly from then on.
