@@ -121,6 +121,12 @@ counters! {
     PipesMade => pipes_made,
     /// Pipes of copies that were closed, with bytes in them or because enough others were idle.
     PipesClosed => pipes_closed,
+    /// Events sent by hubs.
+    EventsSent => events_sent,
+    /// Events of hubs handed to connections, counted for each reader.
+    EventsDelivered => events_delivered,
+    /// Events of hubs that readers missed because they were slow, counted for each reader.
+    EventsDropped => events_dropped,
 }
 
 impl fmt::Display for Snapshot {
