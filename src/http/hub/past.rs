@@ -20,6 +20,8 @@ pub(super) struct Past {
     /// The id it has seen last.
     after: Arc<str>,
     state: State,
+    /// The log has said last that the ring has the rest.
+    ahead: bool,
 }
 
 enum State {
@@ -40,7 +42,7 @@ pub(super) enum Step {
 
 impl Past {
     pub(super) fn new(after: &str) -> Self {
-        Self { after: after.into(), state: State::Next }
+        Self { after: after.into(), state: State::Next, ahead: false }
     }
 
     /// `Pending` is returned also where the log has not started, of which the waker is not told here.
@@ -59,12 +61,15 @@ impl Past {
                 State::Asked(asked, upto) => match std::task::ready!(asked.as_mut().poll(cx)) {
                     Ok(replay) => {
                         let upto = Arc::clone(upto);
+                        self.ahead = false;
                         self.state = page(shared, replay, upto);
                     }
+                    // Said twice, it is not so.
+                    Err(ReplayError::Ahead) if !std::mem::replace(&mut self.ahead, true) => self.state = State::Next,
                     Err(error) => {
                         let gap = match error {
-                            ReplayError::Unknown => Gap::expired(None),
                             ReplayError::Unreachable(_) => Gap::unreachable(),
+                            ReplayError::Unknown | ReplayError::Ahead => Gap::expired(None),
                         };
                         self.state = State::Next;
                         if let Begin::Ring(cursor, gap) = shared.begin(Some(&self.after), Some(gap)) {

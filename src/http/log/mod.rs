@@ -8,6 +8,8 @@
 //! A hub with a log sends nothing to its readers itself: what it sends comes back by the log, in the log's order and with
 //! the log's ids, as does what other hubs on the same log send.
 
+#[cfg(feature = "redis")]
+pub(super) mod redis;
 mod sink;
 
 use std::error::Error;
@@ -96,6 +98,9 @@ impl Replay {
 pub enum ReplayError {
     /// The id is none of the log's. The reader gets what the hub's ring holds.
     Unknown,
+    /// The reader was ahead: it has had its event from another hub, before this one had. By now this one has had it by
+    /// its [`Sink`], so that it looks in its ring again. A log that is shared waits for that moment, and then says this.
+    Ahead,
     /// The log cannot be reached now. The reader's stream stays open and goes on with what the hub's ring holds.
     Unreachable(BoxError),
 }
@@ -104,6 +109,7 @@ impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str("the id is none of the log's"),
+            Self::Ahead => f.write_str("the event was delivered after it was asked for"),
             Self::Unreachable(e) => write!(f, "the log cannot be reached: {e}"),
         }
     }
@@ -112,7 +118,7 @@ impl fmt::Display for ReplayError {
 impl Error for ReplayError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Unknown => None,
+            Self::Unknown | Self::Ahead => None,
             Self::Unreachable(e) => Some(&**e),
         }
     }

@@ -53,7 +53,7 @@ pub enum RedisError {
 impl RedisError {
     pub(super) fn new(address: &str, key: &str, error: redis::RedisError) -> Self {
         let address = address.to_owned();
-        match error.code() {
+        match code(&error).as_deref() {
             Some("NOAUTH" | "WRONGPASS") => Self::Credentials { address },
             _ if error.kind() == ErrorKind::AuthenticationFailed => Self::Credentials { address },
             Some("NOPERM") => Self::Forbidden { address, reason: error.to_string() },
@@ -62,6 +62,12 @@ impl RedisError {
             None => Self::Unreachable { address, source: Box::new(error) },
         }
     }
+}
+
+/// What the server has called an error, of several commands the first.
+pub(super) fn code(error: &redis::RedisError) -> Option<String> {
+    let of_several = || Some(error.clone().into_server_errors()?.first()?.1.code().to_owned());
+    error.code().map(str::to_owned).or_else(of_several)
 }
 
 impl fmt::Display for RedisError {

@@ -15,6 +15,7 @@ use super::builder::RedisBuilder;
 use super::entry::Fields;
 use super::id::Id;
 use super::link::{Link, Server};
+use super::positions::Positions;
 use super::queue::{Full, Queue};
 use super::replay::{self, Shelf};
 use super::seen::Places;
@@ -84,6 +85,7 @@ pub(super) struct Shared {
     pub(super) queue: Queue,
     pub(super) tally: Tally,
     pub(super) shelf: Shelf,
+    pub(super) positions: Positions,
     places: Mutex<Places>,
     /// Where the stream ended when it was connected.
     end: Id,
@@ -115,6 +117,7 @@ impl Redis {
             queue: Queue::new(options.queue, options.queue_bytes),
             tally: Tally::default(),
             shelf: Shelf::new(link),
+            positions: Positions::default(),
             places: Mutex::default(),
             end,
             writer: AsyncMutex::new(Writer::new(end)),
@@ -140,8 +143,8 @@ impl Redis {
     async fn serve(&self, sink: Sink) {
         let shared = &*self.0;
         let _running = Running::new(&shared.hubs);
-        let start = (shared.end != Id::ZERO).then(|| shared.end.to_string());
-        sink.start(start.as_deref());
+        // Also where the stream is empty: readers may come that are ahead of this hub.
+        sink.start(Some(&shared.end.to_string()));
         let mut tail = Tail::new(shared.end);
         let write = async {
             // Of several hubs on one log, one writes for all.

@@ -21,6 +21,7 @@ mod error;
 mod handle;
 mod id;
 mod link;
+mod positions;
 mod queue;
 mod replay;
 mod seen;

@@ -2,11 +2,12 @@
 
 use redis::{RedisError, RedisResult, Value, cmd};
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::Shared;
 use super::backoff::Backoff;
 use super::entry::Entry;
+use super::error::code;
 use super::id::Id;
 use super::link::{Link, Server};
 use super::seen::{Seen, Verdict};
@@ -65,17 +66,25 @@ pub(super) async fn replay(shared: &Shared, after: &str, upto: &str) -> Result<R
     let (Some(after), Some(upto)) = (Id::parse(after), Id::parse(upto)) else { return Err(ReplayError::Unknown) };
     let unreachable = |e: RedisError| ReplayError::Unreachable(Box::new(e));
     let mut events = Vec::new();
+    if after > upto {
+        if page(shared, after, after).await.map_err(unreachable)?.is_empty() {
+            return Ok(answer(events, Some(None)));
+        }
+        return Err(match timeout(shared.server.timeout, shared.positions.passed(after)).await {
+            Ok(()) => ReplayError::Ahead,
+            Err(_) => ReplayError::Unreachable("this hub does not come as far as the reader was".into()),
+        });
+    }
     let (mut from, mut gap) = (after, None);
     // One turn, unless all of a page were doubles.
     loop {
         let entries = page(shared, from, upto).await.map_err(unreachable)?;
         let more = entries.len() > PAGE;
-        let here = entries.first().is_some_and(|first| first.id == from);
-        if !here {
+        if from != Id::ZERO && entries.first().is_none_or(|first| first.id != from) {
             // Of what came behind an entry that is gone nobody knows the first.
             gap = Some(None);
         }
-        let mut seen = Seen::default();
+        let mut seen = Seen::behind(from);
         for entry in entries {
             let judged = entry.stamp.map_or(Verdict::Next, |stamp| seen.judge(entry.id, stamp));
             if entry.id == from {
@@ -129,7 +138,7 @@ async fn page(shared: &Shared, from: Id, upto: Id) -> RedisResult<Vec<Entry>> {
             Err(e) => {
                 shared.shelf.discard(&link).await;
                 // It may have been lost long ago, which nobody has noticed.
-                if again || e.is_timeout() || e.code().is_some() {
+                if again || e.is_timeout() || code(&e).is_some() {
                     return Err(e);
                 }
                 again = true;

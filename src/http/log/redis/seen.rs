@@ -31,18 +31,26 @@ pub(super) enum Verdict {
 }
 
 /// The last append of each writer that was seen.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Seen {
     writers: HashMap<u64, (u64, Id)>,
+    /// Every entry that there ever was should have been seen: a writer that is not known has none before.
+    whole: bool,
 }
 
 impl Seen {
+    /// Of the entries behind `start`.
+    pub(super) fn behind(start: Id) -> Self {
+        Self { writers: HashMap::new(), whole: start == Id::ZERO }
+    }
+
     /// Judges the entry `id`, which is the next one of the log.
     pub(super) fn judge(&mut self, id: Id, stamp: Stamp) -> Verdict {
         let Stamp { writer, number } = stamp;
         let Some((last, at)) = self.writers.get_mut(&writer) else {
+            let missing = if self.whole { number.saturating_sub(1) } else { 0 };
             self.remember(id, stamp);
-            return Verdict::Next;
+            return if missing == 0 { Verdict::Next } else { Verdict::After(missing) };
         };
         if number <= *last {
             return Verdict::Double;
@@ -57,6 +65,7 @@ impl Seen {
             // The one that has been quiet for longest.
             let quiet = self.writers.iter().min_by_key(|(_, (_, at))| *at).map(|(&writer, _)| writer);
             quiet.and_then(|writer| self.writers.remove(&writer));
+            self.whole = false;
         }
         self.writers.insert(writer, (number, id));
     }
@@ -109,7 +118,7 @@ mod tests {
 
     #[test]
     fn doubles_and_holes_are_told_writer_by_writer() {
-        let mut seen = Seen::default();
+        let mut seen = Seen::behind(id(0x100));
         let entries = [(1, 5), (2, 1), (1, 6), (1, 6), (1, 5), (2, 2), (1, 9), (1, 10), (2, 4)];
         let verdicts = (1..).zip(entries).map(|(ms, (writer, number))| seen.judge(id(ms), stamp(writer, number)));
         let expected = [
@@ -127,8 +136,18 @@ mod tests {
     }
 
     #[test]
+    fn where_the_log_begins_every_writer_begins_with_its_first() {
+        let mut seen = Seen::behind(Id::ZERO);
+        let entries = [(1, 1), (1, 2), (2, 1), (3, 8), (3, 9), (4, 2)];
+        let verdicts = (1..).zip(entries).map(|(ms, (writer, number))| seen.judge(id(ms), stamp(writer, number)));
+        let expected =
+            [Verdict::Next, Verdict::Next, Verdict::Next, Verdict::After(7), Verdict::Next, Verdict::After(1)];
+        assert_eq!(verdicts.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
     fn the_quietest_writer_is_forgotten_first() {
-        let mut seen = Seen::default();
+        let mut seen = Seen::behind(Id::ZERO);
         for writer in 0..WRITERS_MAX as u64 {
             seen.judge(id(writer + 1), stamp(writer, 1));
         }
@@ -138,6 +157,7 @@ mod tests {
         assert_eq!(seen.writers.len(), WRITERS_MAX);
         assert_eq!(seen.judge(id((1 << 20) + 2), stamp(0, 2)), Verdict::Double);
         assert!(!seen.writers.contains_key(&1));
+        assert_eq!(seen.judge(id((1 << 20) + 3), stamp(1, 2)), Verdict::Next, "it is not known what it had before");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::backoff::Backoff;
 use super::entry::Entry;
 use super::id::Id;
 use super::link::Link;
+use super::positions::Position;
 use super::seen::{Seen, Verdict};
 use super::tally::Part;
 use crate::http::{SendError, Sink};
@@ -30,27 +31,36 @@ pub(super) struct Tail {
     cursor: Id,
     /// Whether that entry was in the log: then it must still be.
     known: bool,
+    /// Something was lost behind the cursor, which was told; replays are to know before which entry.
+    hole: bool,
     seen: Seen,
 }
 
 impl Tail {
     /// Begins behind the entry `end`, the last one.
     pub(super) fn new(end: Id) -> Self {
-        Self { cursor: end, known: end != Id::ZERO, seen: Seen::default() }
+        Self { cursor: end, known: end != Id::ZERO, hole: false, seen: Seen::behind(end) }
     }
 
     /// Delivers what comes, until the hub is closed. To be dropped, not to be waited for, when it is closed otherwise.
     pub(super) async fn run(&mut self, shared: &Shared, sink: &Sink) {
+        let place = shared.positions.join(self.cursor);
         let mut backoff = Backoff::default();
         loop {
-            let Err(e) = self.read(shared, sink, &mut backoff).await else { return };
+            let Err(e) = self.read(shared, sink, &place, &mut backoff).await else { return };
             shared.tally.down(Part::Reader, &shared.server.address, &e);
             sleep(backoff.next()).await;
         }
     }
 
     /// Delivers what comes by one connection.
-    async fn read(&mut self, shared: &Shared, sink: &Sink, backoff: &mut Backoff) -> RedisResult<()> {
+    async fn read(
+        &mut self,
+        shared: &Shared,
+        sink: &Sink,
+        place: &Position<'_>,
+        backoff: &mut Backoff,
+    ) -> RedisResult<()> {
         let mut link = shared.server.connect(BLOCK).await?;
         // Whether the log is as it was is to be known at once.
         let mut wait = false;
@@ -64,6 +74,7 @@ impl Tail {
             if lost {
                 self.gap(shared, sink, None);
                 self.known = false;
+                self.hole = true;
                 if entries.is_empty() {
                     self.step_back(shared, &mut link).await?;
                 }
@@ -73,6 +84,7 @@ impl Tail {
                     return Ok(());
                 }
             }
+            place.moved(self.cursor);
         }
     }
 
@@ -102,6 +114,9 @@ impl Tail {
     fn deliver(&mut self, shared: &Shared, sink: &Sink, entry: Entry, told: bool) -> Result<(), SendError> {
         self.cursor = entry.id;
         self.known = true;
+        if std::mem::take(&mut self.hole) {
+            shared.places().add_hole(entry.id);
+        }
         match entry.stamp.map_or(Verdict::Next, |stamp| self.seen.judge(entry.id, stamp)) {
             Verdict::Next => {}
             Verdict::Double => {
