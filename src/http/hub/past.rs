@@ -20,8 +20,8 @@ pub(super) struct Past {
     /// The id it has seen last.
     after: Arc<str>,
     state: State,
-    /// The log has said last that the ring has the rest.
-    ahead: bool,
+    /// The ring's head when it first had to wait for what it has seen.
+    ahead: Option<u64>,
 }
 
 enum State {
@@ -42,16 +42,23 @@ pub(super) enum Step {
 
 impl Past {
     pub(super) fn new(after: &str) -> Self {
-        Self { after: after.into(), state: State::Next, ahead: false }
+        Self { after: after.into(), state: State::Next, ahead: None }
     }
 
-    /// `Pending` is returned also where the log has not started, of which the waker is not told here.
+    /// `Pending` is returned also where the log has not started or not come so far, of which the waker is not told here.
     pub(super) fn poll(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Poll<Step> {
         loop {
             match &mut self.state {
-                State::Next => match shared.begin(Some(&self.after), None) {
+                State::Next => match shared.begin(Some(&self.after)) {
                     Begin::Ring(cursor, gap) => return Poll::Ready(Step::Ring(cursor, gap)),
-                    Begin::Later => return Poll::Pending,
+                    Begin::Later => {
+                        // Hubs are apart by what is on its way. What does not come by then is from nowhere.
+                        let head = shared.head();
+                        if head - *self.ahead.get_or_insert(head) <= shared.config.queue {
+                            return Poll::Pending;
+                        }
+                        return Poll::Ready(Step::Ring(shared.begin_here(), Some(Gap::expired(None))));
+                    }
                     Begin::Log(upto) => {
                         let Some(log) = &shared.log else { return Poll::Pending };
                         let asked = ask(Arc::clone(log), Arc::clone(&self.after), Arc::clone(&upto));
@@ -61,20 +68,14 @@ impl Past {
                 State::Asked(asked, upto) => match std::task::ready!(asked.as_mut().poll(cx)) {
                     Ok(replay) => {
                         let upto = Arc::clone(upto);
-                        self.ahead = false;
                         self.state = page(shared, replay, upto);
                     }
-                    // Said twice, it is not so.
-                    Err(ReplayError::Ahead) if !std::mem::replace(&mut self.ahead, true) => self.state = State::Next,
                     Err(error) => {
                         let gap = match error {
+                            ReplayError::Unknown => Gap::expired(None),
                             ReplayError::Unreachable(_) => Gap::unreachable(),
-                            ReplayError::Unknown | ReplayError::Ahead => Gap::expired(None),
                         };
-                        self.state = State::Next;
-                        if let Begin::Ring(cursor, gap) = shared.begin(Some(&self.after), Some(gap)) {
-                            return Poll::Ready(Step::Ring(cursor, gap));
-                        }
+                        return Poll::Ready(Step::Ring(shared.begin_here(), Some(gap)));
                     }
                 },
                 State::Page(frames, after) => match frames.pop_front() {

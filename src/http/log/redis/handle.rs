@@ -15,7 +15,6 @@ use super::builder::RedisBuilder;
 use super::entry::Fields;
 use super::id::Id;
 use super::link::{Link, Server};
-use super::positions::Positions;
 use super::queue::{Full, Queue};
 use super::replay::{self, Shelf};
 use super::seen::Places;
@@ -85,7 +84,6 @@ pub(super) struct Shared {
     pub(super) queue: Queue,
     pub(super) tally: Tally,
     pub(super) shelf: Shelf,
-    pub(super) positions: Positions,
     places: Mutex<Places>,
     /// Where the stream ended when it was connected.
     end: Id,
@@ -117,7 +115,6 @@ impl Redis {
             queue: Queue::new(options.queue, options.queue_bytes),
             tally: Tally::default(),
             shelf: Shelf::new(link),
-            positions: Positions::default(),
             places: Mutex::default(),
             end,
             writer: AsyncMutex::new(Writer::new(end)),
@@ -143,7 +140,7 @@ impl Redis {
     async fn serve(&self, sink: Sink) {
         let shared = &*self.0;
         let _running = Running::new(&shared.hubs);
-        // Also where the stream is empty: readers may come that are ahead of this hub.
+        // Also where the stream is empty: 0-0 is before every entry.
         sink.start(Some(&shared.end.to_string()));
         let mut tail = Tail::new(shared.end);
         let write = async {
@@ -195,6 +192,10 @@ impl Log for Redis {
             return Err(SendError::Log("it is larger than 64 MiB, which no entry of the log may be".into()));
         }
         self.0.queue.push(fields).map_err(|Full| SendError::Full)
+    }
+
+    fn order(&self, id: &str, other: &str) -> Option<std::cmp::Ordering> {
+        Some(Id::parse(id)?.cmp(&Id::parse(other)?))
     }
 
     fn run(self: Arc<Self>, sink: Sink) -> LogFuture<'static, ()> {

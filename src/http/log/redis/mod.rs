@@ -21,7 +21,6 @@ mod error;
 mod handle;
 mod id;
 mod link;
-mod positions;
 mod queue;
 mod replay;
 mod seen;

@@ -2,7 +2,7 @@
 
 use redis::{RedisError, RedisResult, Value, cmd};
 use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::Shared;
 use super::backoff::Backoff;
@@ -66,15 +66,6 @@ pub(super) async fn replay(shared: &Shared, after: &str, upto: &str) -> Result<R
     let (Some(after), Some(upto)) = (Id::parse(after), Id::parse(upto)) else { return Err(ReplayError::Unknown) };
     let unreachable = |e: RedisError| ReplayError::Unreachable(Box::new(e));
     let mut events = Vec::new();
-    if after > upto {
-        if page(shared, after, after).await.map_err(unreachable)?.is_empty() {
-            return Ok(answer(events, Some(None)));
-        }
-        return Err(match timeout(shared.server.timeout, shared.positions.passed(after)).await {
-            Ok(()) => ReplayError::Ahead,
-            Err(_) => ReplayError::Unreachable("this hub does not come as far as the reader was".into()),
-        });
-    }
     let (mut from, mut gap) = (after, None);
     // One turn, unless all of a page were doubles.
     loop {

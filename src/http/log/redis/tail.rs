@@ -14,7 +14,6 @@ use super::backoff::Backoff;
 use super::entry::Entry;
 use super::id::Id;
 use super::link::Link;
-use super::positions::Position;
 use super::seen::{Seen, Verdict};
 use super::tally::Part;
 use crate::http::{SendError, Sink};
@@ -44,23 +43,16 @@ impl Tail {
 
     /// Delivers what comes, until the hub is closed. To be dropped, not to be waited for, when it is closed otherwise.
     pub(super) async fn run(&mut self, shared: &Shared, sink: &Sink) {
-        let place = shared.positions.join(self.cursor);
         let mut backoff = Backoff::default();
         loop {
-            let Err(e) = self.read(shared, sink, &place, &mut backoff).await else { return };
+            let Err(e) = self.read(shared, sink, &mut backoff).await else { return };
             shared.tally.down(Part::Reader, &shared.server.address, &e);
             sleep(backoff.next()).await;
         }
     }
 
     /// Delivers what comes by one connection.
-    async fn read(
-        &mut self,
-        shared: &Shared,
-        sink: &Sink,
-        place: &Position<'_>,
-        backoff: &mut Backoff,
-    ) -> RedisResult<()> {
+    async fn read(&mut self, shared: &Shared, sink: &Sink, backoff: &mut Backoff) -> RedisResult<()> {
         let mut link = shared.server.connect(BLOCK).await?;
         // Whether the log is as it was is to be known at once.
         let mut wait = false;
@@ -84,7 +76,6 @@ impl Tail {
                     return Ok(());
                 }
             }
-            place.moved(self.cursor);
         }
     }
 
