@@ -37,6 +37,8 @@ pub use body::{Batch, FileBody, OpenFile};
 pub use ending::Ending;
 pub use files::{Files, FilesBuilder, FilesFuture};
 pub use hub::{Event, EventBody, EventParts, Hub, HubBuilder, SendError, Sent, Slow, Stats, SubscribeError};
+#[cfg(feature = "redis")]
+pub use log::redis::{Redis, RedisBuilder, RedisError, RedisState};
 pub use log::{Log, LogFuture, Replay, ReplayError, Sink};
 pub use serve::{
     BodyError, Drained, Draining, DrainingCores, Limits, Peer, RequestBody, Serve, ServeCores, Serving, serve,

@@ -54,6 +54,8 @@ pub(super) enum Place {
     Before(Arc<str>),
     /// With a log: it has not come yet.
     Ahead,
+    /// With a log: it never came, but the entry of this number did, which is behind it.
+    Gone(u64),
 }
 
 #[derive(Debug)]
@@ -198,8 +200,9 @@ impl Ring {
             _ if from == self.entries.len() => Place::Ahead,
             // Nothing was before the first, so whatever this is, it is gone.
             None if self.floor.is_none() => Place::Unknown,
-            // Another hub had it. If this one has lost it there is a gap, which has to be told.
-            _ => Place::At(self.behind(from)),
+            // Another hub had it, and this one should have had it as well: a gap has to be told, if it is not told there.
+            _ if self.behind(from) < self.base + from as u64 => Place::At(self.behind(from)),
+            _ => Place::Gone(self.behind(from)),
         }
     }
 

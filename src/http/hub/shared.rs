@@ -285,6 +285,7 @@ impl Shared {
         };
         let (next, gap) = match place {
             Place::At(place) => (place, None),
+            Place::Gone(place) => (place, Some(Gap::expired(None))),
             Place::Behind(missed) => (state.ring.base(), Some(Gap::expired(Some(missed)))),
             Place::Unknown => (state.ring.base(), Some(Gap::expired(None))),
             Place::Before(floor) => return Begin::Log(floor),
