@@ -3,7 +3,7 @@
 //! ```text
 //!  a directory ─▶ files ─▶ body::file ─┐
 //!  any body ─────────────▶ body::batch ─┴─frames─▶ hyper ─IoSlice─▶ net::TcpStream
-//!                                                   ▲
+//!                        layer::Measure ─┘          ▲
 //!  net::TcpListener ─▶ serve: one task per connection ┘
 //! ```
 //!
@@ -30,6 +30,7 @@ mod serve_cores;
 mod version;
 
 pub mod head;
+pub mod layer;
 
 pub use body::{Batch, FileBody, OpenFile};
 pub use ending::Ending;

@@ -28,6 +28,7 @@ use tower_service::Service;
 use super::adapter::Adapter;
 use super::version::{Version, version};
 use crate::net::{Accept, Unread};
+use crate::observe::counters::{Gauge, Present};
 use crate::observe::log;
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -161,6 +162,7 @@ where
                     greet(&mut service, &peer);
                 }
                 tokio::spawn(async move {
+                    let _open = Present::in_(Gauge::OpenConnections);
                     // The one place that learns how a connection ended.
                     if let Err(error) = connection(&protocols, stream, service).await {
                         log::connection_failed(&*error);
