@@ -224,6 +224,12 @@ impl Queue {
         if slices == 0 { Front::Empty } else { Front::Memory { slices, more: bytes < self.len } }
     }
 
+    /// As [`front`](Self::front), but pieces of files are given as memory, too.
+    pub(crate) fn front_memory<'a>(&'a self, out: &mut [IoSlice<'a>]) -> Front<'a> {
+        let slices = self.pieces().zip(&mut *out).map(|(piece, slot)| *slot = IoSlice::new(piece)).count();
+        if slices == 0 { Front::Empty } else { Front::Memory { slices, more: slices < self.segments.len() } }
+    }
+
     /// Everything that waits, in order, all of it as memory: for writers that know no files.
     pub(crate) fn pieces(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.segments.iter().map(Segment::bytes)

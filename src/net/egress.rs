@@ -24,7 +24,9 @@ use tokio::runtime::Handle;
 use tokio::task::coop;
 
 use self::flush::Writable;
+use self::state::State;
 use super::handle::Numbers;
+use super::path::{IoPath, PathSwitch};
 use super::profile::{Profile, Receive};
 use super::wire::{Failure, Wire};
 use crate::buf::origin;
@@ -37,6 +39,7 @@ use crate::turn::Turn;
 
 mod flush;
 mod raw;
+mod state;
 
 /// Slices of unknown origin longer than this are sent at once rather than copied.
 const COPY_MAX: usize = 16 << 10;
@@ -48,6 +51,7 @@ pub(super) struct Egress {
     wire: Wire,
     turn: Arc<Turn>,
     profile: Profile,
+    path: PathSwitch,
     /// Whether kept memory may be sent without a copy, for as long as the kernel does not copy after all.
     zero_copy: Option<ZeroCopy>,
     /// The peer has sent something since our last write.
@@ -62,22 +66,6 @@ pub(super) struct Egress {
     me: Weak<Self>,
 }
 
-#[derive(Default)]
-struct State {
-    queue: Queue,
-    /// The writer that waits for room, or for the queue to be empty.
-    waiter: Option<Waker>,
-    scheduled: bool,
-    blocked: bool,
-    /// Bytes that the ring is sending.
-    away: usize,
-    failure: Option<Failure>,
-    /// Bytes sent since the writing task last had to wait.
-    burst: usize,
-    /// What was gathered since the last flush: writes, bytes copied, bytes held.
-    tally: (u64, usize, usize),
-}
-
 impl fmt::Debug for Egress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
@@ -87,51 +75,6 @@ impl fmt::Debug for Egress {
             .field("blocked", &state.blocked)
             .field("failure", &state.failure)
             .finish_non_exhaustive()
-    }
-}
-
-impl State {
-    /// Whether nobody is to send now.
-    fn is_held(&self) -> bool {
-        self.blocked || self.away > 0
-    }
-
-    /// Bytes that wait to be sent.
-    fn queued(&self) -> usize {
-        self.queue.len() + self.away
-    }
-
-    /// Whether the queue has nobody yet to empty it (invariant 4); whoever is told so has to schedule the stream.
-    fn needs_flush(&mut self) -> bool {
-        let needs = !self.scheduled && !self.is_held() && !self.queue.is_empty();
-        self.scheduled |= needs;
-        needs
-    }
-
-    fn enqueue(&mut self, slices: &[IoSlice<'_>]) {
-        self.tally.0 += 1;
-        for slice in slices {
-            match self.queue.push(slice) {
-                true => self.tally.2 += slice.len(),
-                false => self.tally.1 += slice.len(),
-            }
-        }
-    }
-
-    /// Counts what was gathered.
-    fn settle(&mut self) {
-        if self.tally.0 > 0 {
-            let (writes, copied, held) = std::mem::take(&mut self.tally);
-            count(Counter::Gathered, writes);
-            count(Counter::BytesCopied, copied as u64);
-            count(Counter::BytesHeld, held as u64);
-        }
-    }
-
-    /// Drops what waits: it cannot be sent any more.
-    fn lose(&mut self) {
-        count(Counter::BytesLost, self.queue.clear() as u64);
-        self.settle();
     }
 }
 
@@ -151,6 +94,7 @@ impl Egress {
             wire,
             turn,
             profile,
+            path: PathSwitch::new(profile.path),
             zero_copy: zero_copy.then(|| Arc::new(AtomicBool::new(true))),
             peer_spoke: AtomicBool::new(false),
             received: AtomicU64::new(0),
@@ -185,6 +129,21 @@ impl Egress {
     pub(super) fn numbers(&self) -> Numbers {
         let (sent, writes) = self.wire.sent_so_far();
         Numbers { received: self.received.load(Ordering::Relaxed), sent, writes, queued: self.queued() }
+    }
+
+    /// Which ways it may take.
+    #[inline]
+    pub(super) fn path(&self) -> IoPath {
+        self.path.get()
+    }
+
+    pub(super) fn set_path(&self, path: IoPath) {
+        self.path.set(path);
+    }
+
+    /// Whether pieces of files may be sent from the file.
+    fn sends_files(&self) -> bool {
+        self.path() != IoPath::NoSendfile
     }
 
     /// Bytes that wait to be sent.
@@ -252,14 +211,18 @@ impl Egress {
 
     /// How long a write may wait in the queue; `None`: it is to go through.
     fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> Option<Duration> {
-        let mut limit = self.profile.limit;
-        if limit.is_zero() || state.queued() + offered > self.profile.high {
+        let (mut limit, path) = (self.profile.limit, self.path());
+        if limit.is_zero() || path == IoPath::NoCork || state.queued() + offered > self.profile.high {
             return None;
         }
         if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
             self.peer_spoke.store(false, Ordering::Relaxed);
             // What arrives together is answered together, without waiting for more.
-            if self.profile.receive == Receive::Ready || state.scheduled || !self.turn.answers_together() {
+            let together = match path {
+                IoPath::Uring => self.turn.driver().is_some(),
+                _ => self.profile.receive == Receive::Multishot && self.turn.answers_together(),
+            };
+            if state.scheduled || !together {
                 return None;
             }
             limit = Duration::ZERO;
@@ -278,7 +241,7 @@ impl Egress {
         if offered == 0 {
             return Ok(Some(0));
         }
-        match self.wire.send_through(&mut state.queue, slices) {
+        match self.wire.send_through(&mut state.queue, slices, self.sends_files()) {
             Ok(sent) => {
                 state.blocked = sent.is_none();
                 state.burst += sent.unwrap_or(0);
@@ -306,7 +269,7 @@ impl Egress {
         if state.is_held() || state.failure.is_some() {
             return;
         }
-        match self.wire.send_queue(&mut state.queue) {
+        match self.wire.send_queue(&mut state.queue, self.sends_files()) {
             Ok(sent) => {
                 state.blocked = sent.is_none();
                 state.settle();

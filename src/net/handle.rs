@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
 use super::egress::Egress;
+use super::path::IoPath;
 use crate::kernel::socket;
 
 /// A stream seen from outside: its numbers, and what can be done to it without owning it. Cheap to clone; holds neither the
@@ -36,6 +37,19 @@ impl Handle {
     /// The numbers of now; `None` once the stream is closed.
     pub fn numbers(&self) -> Option<Numbers> {
         self.egress.upgrade().map(|egress| egress.numbers())
+    }
+
+    /// Which ways the stream's writes may take; `None` once the stream is closed.
+    pub fn path(&self) -> Option<IoPath> {
+        self.egress.upgrade().map(|egress| egress.path())
+    }
+
+    /// Changes which ways the stream's writes may take, from its next write or flush on. No byte is lost, sent twice or
+    /// overtaken, whatever is under way. Nothing happens once the stream is closed.
+    pub fn set_path(&self, path: IoPath) {
+        if let Some(egress) = self.egress.upgrade() {
+            egress.set_path(path);
+        }
     }
 
     /// Ends the connection at once, by a reset where the family has one: what waits to be sent is lost, and the peer cannot

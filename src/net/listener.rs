@@ -216,6 +216,14 @@ macro_rules! profile_options {
                 self.profile.receive = receive;
                 self
             }
+
+            /// Which ways the writes of new connections may take; [`IoPath::Auto`](crate::net::IoPath::Auto) by default.
+            /// [`Handle::set_path`](crate::net::Handle::set_path) changes it for one that lives.
+            #[must_use]
+            pub fn path(mut self, path: $crate::net::IoPath) -> Self {
+                self.profile.path = path;
+                self
+            }
         }
     };
 }

@@ -105,11 +105,13 @@ impl Wire {
         Ok(self.io.get_or_init(|| io))
     }
 
-    /// Sends `queue` as far as the socket takes it. `None` says that it is full and that the waker is armed.
-    pub(super) fn send_queue(&self, queue: &mut Queue) -> Result<Option<()>, Failure> {
+    /// Sends `queue` as far as the socket takes it, pieces of files by `sendfile` if `files`. `None` says that it is full and
+    /// that the waker is armed.
+    pub(super) fn send_queue(&self, queue: &mut Queue, files: bool) -> Result<Option<()>, Failure> {
         while !queue.is_empty() {
             let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
-            let sent = match queue.front(&mut iov) {
+            let front = if files { queue.front(&mut iov) } else { queue.front_memory(&mut iov) };
+            let sent = match front {
                 Front::Memory { slices, more } => self.send_memory(&iov[..slices], more)?,
                 Front::File { file, offset, len } => self.send_file(file, offset, len)?,
                 Front::Empty => break,
@@ -123,17 +125,24 @@ impl Wire {
     }
 
     /// Sends `queue` and then `slices`, until the socket is full or a call's worth of `slices` has left; says how many
-    /// bytes of them did. `None` says that none did, that the socket is full, and that the waker is armed.
-    pub(super) fn send_through(&self, queue: &mut Queue, slices: &[IoSlice<'_>]) -> Result<Option<usize>, Failure> {
-        if queue.is_empty() && slices.len() <= IOV_LIMIT && !slices.iter().any(|s| origin::is_sent_from_file(s)) {
+    /// bytes of them did. `None` says that none did, that the socket is full, and that the waker is armed. Pieces of files go
+    /// by `sendfile` if `files`.
+    pub(super) fn send_through(
+        &self,
+        queue: &mut Queue,
+        slices: &[IoSlice<'_>],
+        files: bool,
+    ) -> Result<Option<usize>, Failure> {
+        let has_file = || files && slices.iter().any(|s| origin::is_sent_from_file(s));
+        if queue.is_empty() && slices.len() <= IOV_LIMIT && !has_file() {
             // The common case, an answer from memory: the caller's slices as they are.
             return self.send_memory(slices, false);
         }
         loop {
-            if !queue.fits_one_call(IOV_LIMIT) && self.send_queue(queue)?.is_none() {
+            if !queue.fits_one_call(IOV_LIMIT) && self.send_queue(queue, files)?.is_none() {
                 return Ok(None);
             }
-            let Some(sent) = self.send_both(queue, slices)? else { return Ok(None) };
+            let Some(sent) = self.send_both(queue, slices, files)? else { return Ok(None) };
             let queued = queue.len();
             queue.advance(sent.min(queued));
             if sent > queued {
@@ -144,7 +153,7 @@ impl Wire {
 
     /// Sends all of `queue` and the memory at the front of `slices` in one call, and a piece of a file that follows in
     /// another. Says how many bytes left.
-    fn send_both(&self, queue: &Queue, slices: &[IoSlice<'_>]) -> Result<Option<usize>, Failure> {
+    fn send_both(&self, queue: &Queue, slices: &[IoSlice<'_>], files: bool) -> Result<Option<usize>, Failure> {
         let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
         let mut used = match queue.front(&mut iov) {
             Front::Memory { slices, .. } => slices,
@@ -153,7 +162,7 @@ impl Wire {
         let mut offered = queue.len();
         let mut file = None;
         for slice in slices.iter().filter(|s| !s.is_empty()) {
-            if origin::is_sent_from_file(slice) {
+            if files && origin::is_sent_from_file(slice) {
                 file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, slice.len()));
                 break;
             }
