@@ -1,9 +1,10 @@
 //! Bodies, a directory as a service, and a server: what hyper, axum and tonic are given.
 //!
 //! ```text
-//!  a directory ─▶ files ─▶ body::file ─┐
-//!  any body ─────────────▶ body::batch ─┴─frames─▶ hyper ─IoSlice─▶ net::TcpStream
-//!                        layer::Measure ─┘          ▲
+//!  a directory ─▶ files ─▶ body::file ──┐
+//!  any body ─────────────▶ body::batch ─┼─frames─▶ hyper ─IoSlice─▶ net::TcpStream
+//!  events ──▶ hub ─ring──▶ hub::body ───┤           ▲
+//!  any body ─────▶ layer::MeasureBody ──┘           │
 //!  net::TcpListener ─▶ serve: one task per connection ┘
 //! ```
 //!
@@ -25,6 +26,8 @@ mod adapter;
 mod body;
 mod ending;
 mod files;
+mod hub;
+mod log;
 mod serve;
 mod serve_cores;
 mod version;
@@ -35,5 +38,7 @@ pub mod layer;
 pub use body::{Batch, FileBody, OpenFile};
 pub use ending::Ending;
 pub use files::{Files, FilesBuilder, FilesFuture};
+pub use hub::{Event, EventBody, EventParts, Hub, HubBuilder, SendError, Sent, Slow, Stats, SubscribeError};
+pub use log::{Log, LogFuture, Replay, ReplayError, Sink};
 pub use serve::{Serve, Serving, serve};
 pub use serve_cores::serve_cores;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::shard;
 
-macro_rules! numbers {
+macro_rules! counters {
     (
-        counters { $($(#[doc = $doc:literal])+ $name:ident => $field:ident,)+ }
         gauges { $($(#[doc = $gauge_doc:literal])+ $gauge:ident => $gauge_field:ident,)+ }
+        $($(#[doc = $doc:literal])+ $name:ident => $field:ident,)+
     ) => {
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum Counter { $($name,)+ }
@@ -91,106 +91,7 @@ type Described = (&'static str, &'static str, u64);
 /// Bytes that all queues together account for. Shared by all threads, because the queues have a bound in common.
 pub(crate) static QUEUED: AtomicUsize = AtomicUsize::new(0);
 
-numbers! {
-    counters {
-        /// System calls that sent bytes to sockets of ours: `send`, `sendmsg`, `sendfile` and, for copies, `splice`.
-        Writes => writes,
-        /// Bytes the kernel took from us.
-        BytesWritten => bytes_written,
-        /// The part of `bytes_written` that went by `sendfile`, without entering this process.
-        BytesBySendfile => bytes_by_sendfile,
-        /// Writes by callers that were queued to leave later, together.
-        Gathered => gathered,
-        /// Bytes that were copied into a queue.
-        BytesCopied => bytes_copied,
-        /// Bytes that were queued by reference.
-        BytesHeld => bytes_held,
-        /// Flushes of a stream's queue at the end of a turn.
-        TurnFlushes => turn_flushes,
-        /// Sends that went by ring, together with those of other streams. Part of `writes`.
-        RingSends => ring_sends,
-        /// Zero-copy sends that the kernel reports to have copied after all; the stream sends plainly from then on.
-        ZeroCopyCopied => zero_copy_copied,
-        /// Calls for which the socket had less room than was offered.
-        PartialWrites => partial_writes,
-        /// Calls for which the socket had no room at all.
-        WouldBlock => would_block,
-        /// Writes of `vectored::Writer`s that their inner writers took, wholly or in part.
-        InnerWrites => inner_writes,
-        /// `vectored::Writer`s that went over to a flat buffer, because their inner writer takes one piece, or one record, at
-        /// a time.
-        FlatWriters => flat_writers,
-        /// Connections accepted.
-        Accepted => accepted,
-        /// Times accepting paused because the process or the machine was out of descriptors.
-        AcceptPauses => accept_pauses,
-        /// Bytes that were queued on streams which closed, or whose peer went away, before the bytes could leave.
-        BytesLost => bytes_lost,
-        /// Leases served from pool memory.
-        PoolHits => pool_hits,
-        /// Leases served from the heap.
-        PoolMisses => pool_misses,
-        /// Responses that failed because their file shrank.
-        TornFiles => torn_files,
-        /// Steps of file bodies that were read ahead on the blocking pool because they were not in the page cache.
-        ColdSteps => cold_steps,
-        /// Programs of file operations, of one step or more, that ran on the blocking pool.
-        PoolPrograms => pool_programs,
-        /// Calls of `io_uring_enter`.
-        RingEnters => ring_enters,
-        /// Entries handed to a ring, those of cancels and time limits included.
-        RingSubmissions => ring_submissions,
-        /// Completions reaped from a ring. Equal to `ring_submissions` once nothing is in flight.
-        RingCompletions => ring_completions,
-        /// Calls that had to fetch completions for which their queue had no room.
-        RingOverflows => ring_overflows,
-        /// Buffers that the kernel has filled for connections that receive by ring.
-        ReceiveBuffers => receive_buffers,
-        /// Those that it was given back. Equal to `receive_buffers` once everything was read.
-        ReceiveBuffersReturned => receive_buffers_returned,
-        /// Completions that nobody was waiting for; always 0, unless the kernel errs.
-        RingStrays => ring_strays,
-        /// Operations that the kernel refused by ring and did by plain call, which is used from then on.
-        RingDemotions => ring_demotions,
-        /// Rings that could not be made: operations of their threads go to the blocking pool. The reason is in
-        /// `runtime::driver_info`.
-        RingsRefused => rings_refused,
-        /// Rings that were given up while they were in use, or because their runtime ended.
-        RingsClosed => rings_closed,
-        /// Programs whose memory was leaked because the kernel never said that it had finished with it.
-        RingLeaks => ring_leaks,
-        /// Bytes that copies have brought to their targets by sharing the blocks of a file.
-        CopiedByClone => copied_by_clone,
-        /// Bytes that copies have brought to their targets by `copy_file_range`.
-        CopiedByRange => copied_by_range,
-        /// Bytes that copies have brought to their targets by `sendfile`.
-        CopiedBySendfile => copied_by_sendfile,
-        /// Bytes that copies have brought to their targets by `splice`.
-        CopiedBySplice => copied_by_splice,
-        /// Bytes that copies have brought to their targets by reading and writing them.
-        CopiedByPump => copied_by_pump,
-        /// Ways that the kernel refused to a copy, which went on by another. Clones are left out: few file systems know them.
-        CopyDemotions => copy_demotions,
-        /// Pipes that were made for copies; most copies use one that was made before.
-        PipesMade => pipes_made,
-        /// Pipes of copies that were closed, with bytes in them or because enough others were idle.
-        PipesClosed => pipes_closed,
-        /// System calls that asked a socket for bytes, those included that found none.
-        Reads => reads,
-        /// Requests whose response has ended, in whatever way, as `http::layer::Measure` counts them.
-        Requests => requests,
-        /// The part of `requests` that was answered with a status of 500 or above.
-        ServerErrors => server_errors,
-        /// The part of `requests` whose service or body failed.
-        ResponsesFailed => responses_failed,
-        /// The part of `requests` that the client or the server gave up before the body had ended.
-        ResponsesAborted => responses_aborted,
-        /// Data frames of measured responses.
-        Frames => frames,
-        /// Bytes of those frames.
-        BodyBytes => body_bytes,
-    }
-
+counters! {
     gauges {
         /// Connections that `http::serve` runs.
         OpenConnections => open_connections,
@@ -199,6 +100,109 @@ numbers! {
         /// Bytes of pool memory that are leased, by the sizes of their blocks.
         PoolBytes => pool_bytes,
     }
+
+    /// System calls that sent bytes to sockets of ours: `send`, `sendmsg`, `sendfile` and, for copies, `splice`.
+    Writes => writes,
+    /// Bytes the kernel took from us.
+    BytesWritten => bytes_written,
+    /// The part of `bytes_written` that went by `sendfile`, without entering this process.
+    BytesBySendfile => bytes_by_sendfile,
+    /// Writes by callers that were queued to leave later, together.
+    Gathered => gathered,
+    /// Bytes that were copied into a queue.
+    BytesCopied => bytes_copied,
+    /// Bytes that were queued by reference.
+    BytesHeld => bytes_held,
+    /// Flushes of a stream's queue at the end of a turn.
+    TurnFlushes => turn_flushes,
+    /// Sends that went by ring, together with those of other streams. Part of `writes`.
+    RingSends => ring_sends,
+    /// Zero-copy sends that the kernel reports to have copied after all; the stream sends plainly from then on.
+    ZeroCopyCopied => zero_copy_copied,
+    /// Calls for which the socket had less room than was offered.
+    PartialWrites => partial_writes,
+    /// Calls for which the socket had no room at all.
+    WouldBlock => would_block,
+    /// System calls that asked a socket for bytes, those included that found none.
+    Reads => reads,
+    /// Writes of `vectored::Writer`s that their inner writers took, wholly or in part.
+    InnerWrites => inner_writes,
+    /// `vectored::Writer`s that went over to a flat buffer, because their inner writer takes one piece, or one record, at
+    /// a time.
+    FlatWriters => flat_writers,
+    /// Connections accepted.
+    Accepted => accepted,
+    /// Times accepting paused because the process or the machine was out of descriptors.
+    AcceptPauses => accept_pauses,
+    /// Requests whose response has ended, in whatever way, as `http::layer::Measure` counts them.
+    Requests => requests,
+    /// The part of `requests` that was answered with a status of 500 or above.
+    ServerErrors => server_errors,
+    /// The part of `requests` whose service or body failed.
+    ResponsesFailed => responses_failed,
+    /// The part of `requests` that the client or the server gave up before the body had ended.
+    ResponsesAborted => responses_aborted,
+    /// Data frames of measured responses.
+    Frames => frames,
+    /// Bytes of those frames.
+    BodyBytes => body_bytes,
+    /// Bytes that were queued on streams which closed, or whose peer went away, before the bytes could leave.
+    BytesLost => bytes_lost,
+    /// Leases served from pool memory.
+    PoolHits => pool_hits,
+    /// Leases served from the heap.
+    PoolMisses => pool_misses,
+    /// Responses that failed because their file shrank.
+    TornFiles => torn_files,
+    /// Steps of file bodies that were read ahead on the blocking pool because they were not in the page cache.
+    ColdSteps => cold_steps,
+    /// Programs of file operations, of one step or more, that ran on the blocking pool.
+    PoolPrograms => pool_programs,
+    /// Calls of `io_uring_enter`.
+    RingEnters => ring_enters,
+    /// Entries handed to a ring, those of cancels and time limits included.
+    RingSubmissions => ring_submissions,
+    /// Completions reaped from a ring. Equal to `ring_submissions` once nothing is in flight.
+    RingCompletions => ring_completions,
+    /// Calls that had to fetch completions for which their queue had no room.
+    RingOverflows => ring_overflows,
+    /// Buffers that the kernel has filled for connections that receive by ring.
+    ReceiveBuffers => receive_buffers,
+    /// Those that it was given back. Equal to `receive_buffers` once everything was read.
+    ReceiveBuffersReturned => receive_buffers_returned,
+    /// Completions that nobody was waiting for; always 0, unless the kernel errs.
+    RingStrays => ring_strays,
+    /// Operations that the kernel refused by ring and did by plain call, which is used from then on.
+    RingDemotions => ring_demotions,
+    /// Rings that could not be made: operations of their threads go to the blocking pool. The reason is in
+    /// `runtime::driver_info`.
+    RingsRefused => rings_refused,
+    /// Rings that were given up while they were in use, or because their runtime ended.
+    RingsClosed => rings_closed,
+    /// Programs whose memory was leaked because the kernel never said that it had finished with it.
+    RingLeaks => ring_leaks,
+    /// Bytes that copies have brought to their targets by sharing the blocks of a file.
+    CopiedByClone => copied_by_clone,
+    /// Bytes that copies have brought to their targets by `copy_file_range`.
+    CopiedByRange => copied_by_range,
+    /// Bytes that copies have brought to their targets by `sendfile`.
+    CopiedBySendfile => copied_by_sendfile,
+    /// Bytes that copies have brought to their targets by `splice`.
+    CopiedBySplice => copied_by_splice,
+    /// Bytes that copies have brought to their targets by reading and writing them.
+    CopiedByPump => copied_by_pump,
+    /// Ways that the kernel refused to a copy, which went on by another. Clones are left out: few file systems know them.
+    CopyDemotions => copy_demotions,
+    /// Pipes that were made for copies; most copies use one that was made before.
+    PipesMade => pipes_made,
+    /// Pipes of copies that were closed, with bytes in them or because enough others were idle.
+    PipesClosed => pipes_closed,
+    /// Events sent by hubs.
+    EventsSent => events_sent,
+    /// Events of hubs handed to connections, counted for each reader.
+    EventsDelivered => events_delivered,
+    /// Events of hubs that readers missed because they were slow, counted for each reader.
+    EventsDropped => events_dropped,
 }
 
 impl Snapshot {
