@@ -30,6 +30,7 @@ mod serve_cores;
 mod version;
 
 pub mod head;
+pub mod layer;
 
 pub use body::{Batch, FileBody, OpenFile};
 pub use ending::Ending;
