@@ -91,7 +91,9 @@ fn few_samples_trip_nothing_and_old_ones_do_not_count() {
 fn good_samples_complete_a_window_that_is_bad() {
     let breaker = breaker();
     fail(&breaker, 90, ms(0));
-    feed(&breaker, 32, GOOD, ms(1));
+    feed(&breaker, 37, GOOD, ms(1));
+    assert_eq!(state(&breaker), State::Closed);
+    feed(&breaker, 1, GOOD, ms(1));
     assert_eq!(state(&breaker), State::Open, "looked at with every 32nd");
 }
 

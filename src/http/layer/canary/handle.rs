@@ -64,7 +64,7 @@ pub struct PathState {
     /// Those that their peer ended before the answer was whole.
     pub resets: u64,
     /// What 99 of 100 answers within the window of the [`Thresholds`](crate::http::layer::Thresholds) did not exceed, rounded
-    /// up by at most a half.
+    /// up by at most a half; longer than 50 s is told as 50 s.
     pub p99: Option<Duration>,
     /// Whether it is used.
     pub breaker: State,

@@ -20,7 +20,6 @@ pub use handle::{CanaryHandle, CanaryState, PathState, Pin};
 pub use service::Canary;
 use shared::Shared;
 
-
 /// What the shares of a canary are shares of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -36,26 +35,25 @@ pub enum Unit {
 /// was set, and gives a path up while it does badly. Made by a [builder](Self::builder), changed by a [handle](Self::handle). All paths give the same bytes, and none lifts a limit.
 ///
 /// ```no_run
-/// use std::convert::Infallible;
-///
-/// use bytes::Bytes;
-/// use http::{Request, Response};
-/// use http_body_util::Full;
-/// use millstream::http::layer::{CanaryLayer, Connection};
-/// use millstream::net::{IoPath, TcpListener};
-/// use tower::{Layer, service_fn};
-///
-/// async fn hello<B>(_: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
-///     Ok(Response::new(Full::new(Bytes::from("Hello, world!"))))
-/// }
-///
+/// # #[cfg(feature = "axum")]
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
+/// use axum::{Router, routing::get};
+/// use millstream::http::layer::{CanaryLayer, Connection};
+/// use millstream::net::{IoPath, TcpListener};
+///
 /// let canary = CanaryLayer::builder().share(IoPath::Uring, 5.0).build()?;
 /// let handle = canary.handle();
-/// let serving = millstream::http::serve(TcpListener::bind("127.0.0.1:8080").await?, canary.layer(service_fn(hello)));
-/// serving.on_connection(|canary, peer| canary.connected(peer.addr().ip(), peer.handle().clone())).await
+/// let app = Router::new()
+///     .route("/", get(|| async { "Hello, world!" }))
+///     // For example: elsewhere than where everybody can ask.
+///     .route("/canary", get(async move || format!("{:#?}\n", handle.state())))
+///     .layer(canary);
+/// let listener = TcpListener::bind("127.0.0.1:8080").await?;
+/// axum::serve(listener, app.into_make_service_with_connect_info::<Connection>()).await
 /// # }
+/// # #[cfg(not(feature = "axum"))]
+/// # fn main() {}
 /// ```
 ///
 /// # Who takes which path
