@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::numbers::Numbers;
 use super::path::IoPath;
 use crate::turn::{Io, Turn};
 
@@ -51,6 +52,8 @@ pub(super) struct Profile {
     pub(super) path: IoPath,
     /// Long pieces of kept memory may be sent without a copy.
     pub(super) zero_copy: bool,
+    /// Told the last numbers of each.
+    pub(super) on_close: Option<fn(&Numbers)>,
 }
 
 impl Default for Profile {
@@ -61,6 +64,7 @@ impl Default for Profile {
             receive: Receive::Ready,
             path: IoPath::Auto,
             zero_copy: false,
+            on_close: None,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::super::numbers::Reason;
 use super::super::path::IoPath;
 use super::super::profile::Receive;
 use super::super::wire;
@@ -38,7 +39,8 @@ impl Flush for Egress {
         let mut state = self.state();
         state.scheduled = false;
         count(Counter::TurnFlushes, 1);
-        self.send_queue(&mut state);
+        let reason = state.reason();
+        self.send_queue(&mut state, reason);
         self.sent(state);
     }
 
@@ -64,6 +66,7 @@ impl Flush for Egress {
         }
         state.scheduled = false;
         count(Counter::TurnFlushes, 1);
+        self.wire.meter.flushes(state.reason());
         state.away = state.queue.len();
         let queue = std::mem::take(&mut state.queue);
         drop(state);
@@ -87,7 +90,7 @@ impl Flush for Egress {
                 let sent = sent.unwrap_or(0);
                 queue.advance(sent);
                 if (1..offered).contains(&sent) {
-                    count(Counter::PartialWrites, 1);
+                    self.wire.meter.partial();
                 }
                 // It was to be sent in two ways, and the second is next.
                 rest_by_ring = self.zero_copy.is_some() && sent == offered && sent > 0;
@@ -98,9 +101,9 @@ impl Flush for Egress {
         let behind = std::mem::replace(&mut state.queue, queue);
         state.queue.append(behind);
         match state.failure {
-            Some(_) => state.lose(),
+            Some(_) => state.lose(&self.wire.meter),
             None if rest_by_ring => {}
-            None => self.send_queue(&mut state),
+            None => self.send_queue(&mut state, Reason::Turn),
         }
         state.settle();
         let flush = state.needs_flush();
@@ -125,6 +128,7 @@ impl Wake for Writable {
         let mut state = egress.state();
         state.blocked = false;
         let flush = state.needs_flush();
+        state.room |= flush;
         // With nothing queued it is the writer itself that waits for room.
         let waiter = if flush { None } else { state.waiter.take() };
         drop(state);
@@ -155,7 +159,7 @@ mod tests {
         assert!(egress.poll_write(&mut cx, &[IoSlice::new(b"first ")]).is_ready());
         let parcel = Arc::clone(&egress).begin().expect("something waits");
         assert!(egress.poll_write(&mut cx, &[IoSlice::new(b"second")]).is_ready());
-        assert!(matches!(egress.poll_drained(&mut cx), Poll::Pending));
+        assert!(matches!(egress.poll_drained(&mut cx, Reason::Flushed), Poll::Pending));
         Arc::clone(&egress).flush();
         assert_eq!(egress.queued(), 12);
         // The ring did not take it: a plain call does.

@@ -3,6 +3,7 @@
 use std::io::IoSlice;
 use std::task::Waker;
 
+use super::super::numbers::{Meter, Reason};
 use super::super::wire::Failure;
 use crate::buf::queue::Queue;
 use crate::observe::counters::{Counter, count};
@@ -14,6 +15,8 @@ pub(super) struct State {
     pub(super) waiter: Option<Waker>,
     pub(super) scheduled: bool,
     pub(super) blocked: bool,
+    /// It has room again, and what waits is flushed for that.
+    pub(super) room: bool,
     /// Bytes that the ring is sending.
     pub(super) away: usize,
     pub(super) failure: Option<Failure>,
@@ -61,9 +64,14 @@ impl State {
         }
     }
 
+    /// Why the turn flushes it.
+    pub(super) fn reason(&mut self) -> Reason {
+        if std::mem::take(&mut self.room) { Reason::Room } else { Reason::Turn }
+    }
+
     /// Drops what waits: it cannot be sent any more.
-    pub(super) fn lose(&mut self) {
-        count(Counter::BytesLost, self.queue.clear() as u64);
+    pub(super) fn lose(&mut self, meter: &Meter) {
+        meter.lost(self.queue.clear());
         self.settle();
     }
 }
