@@ -16,9 +16,8 @@ use std::sync::Arc;
 use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
 use http::{Request, Response};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use millstream::Capabilities;
-use millstream::http::{FileBody, Files};
+use millstream::http::{FileBody, Files, RequestBody};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
 
@@ -105,7 +104,7 @@ impl App {
     }
 }
 
-async fn answer(request: Request<Incoming>, app: Arc<App>) -> Result<Response<Reply<FileBody>>, Infallible> {
+async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response<Reply<FileBody>>, Infallible> {
     match route(&request) {
         Route::Index => {
             let page = tokio::task::spawn_blocking(move || page::render_blocking(&app.root)).await;

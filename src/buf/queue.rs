@@ -131,6 +131,11 @@ impl Queue {
         ALL.load(Ordering::Relaxed) >= ALL_MAX
     }
 
+    /// Bytes that the queues of the process hold together, those left out that most hold: the first 4 KiB of each.
+    pub(crate) fn all() -> usize {
+        ALL.load(Ordering::Relaxed)
+    }
+
     /// Whether everything that waits is memory and leaves room in a call of `limit` slices.
     pub(crate) fn fits_one_call(&self, limit: usize) -> bool {
         self.segments.len() < limit && !self.segments.iter().any(|s| matches!(s, Segment::File(_)))
@@ -224,6 +229,12 @@ impl Queue {
             bytes += segment.bytes().len();
         }
         if slices == 0 { Front::Empty } else { Front::Memory { slices, more: bytes < self.len } }
+    }
+
+    /// As [`front`](Self::front), but pieces of files are given as memory, too.
+    pub(crate) fn front_memory<'a>(&'a self, out: &mut [IoSlice<'a>]) -> Front<'a> {
+        let slices = self.pieces().zip(&mut *out).map(|(piece, slot)| *slot = IoSlice::new(piece)).count();
+        if slices == 0 { Front::Empty } else { Front::Memory { slices, more: slices < self.segments.len() } }
     }
 
     /// Everything that waits, in order, all of it as memory: for writers that know no files.

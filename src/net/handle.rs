@@ -5,6 +5,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
 use super::egress::Egress;
+use super::numbers::{KernelNumbers, Numbers, Record};
+use super::path::IoPath;
 use crate::kernel::socket;
 
 /// A stream seen from outside: its numbers, and what can be done to it without owning it. Cheap to clone; holds neither the
@@ -12,30 +14,43 @@ use crate::kernel::socket;
 #[derive(Clone)]
 pub struct Handle {
     egress: Weak<Egress>,
-}
-
-/// What a stream has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Numbers {
-    /// Bytes taken from the kernel.
-    pub received: u64,
-    /// Bytes the kernel took from us.
-    pub sent: u64,
-    /// System calls that sent bytes.
-    pub writes: u64,
-    /// Bytes that were written and wait to be handed to the kernel.
-    pub queued: usize,
+    record: Arc<Record>,
 }
 
 impl Handle {
     pub(super) fn new(egress: &Arc<Egress>) -> Self {
-        Self { egress: Arc::downgrade(egress) }
+        Self { egress: Arc::downgrade(egress), record: egress.record() }
     }
 
-    /// The numbers of now; `None` once the stream is closed.
+    /// The numbers of now, without a system call; `None` once the stream is closed.
     pub fn numbers(&self) -> Option<Numbers> {
         self.egress.upgrade().map(|egress| egress.numbers())
+    }
+
+    /// What the kernel says of the stream now, by two system calls; `None` once the stream is closed.
+    pub fn kernel(&self) -> Option<KernelNumbers> {
+        self.egress.upgrade().map(|egress| KernelNumbers::of(egress.as_fd()))
+    }
+
+    /// The numbers with which the stream was closed, those of the kernel included; `None` while it lives. A stream that was
+    /// dropped lives for as long as it has something to send. What [`TcpListenerBuilder::on_close`] is given is the same.
+    ///
+    /// [`TcpListenerBuilder::on_close`]: super::TcpListenerBuilder::on_close
+    pub fn last(&self) -> Option<Numbers> {
+        self.record.get()
+    }
+
+    /// Which ways the stream's writes may take; `None` once the stream is closed.
+    pub fn path(&self) -> Option<IoPath> {
+        self.egress.upgrade().map(|egress| egress.path())
+    }
+
+    /// Changes which ways the stream's writes may take, from its next write or flush on. No byte is lost, sent twice or
+    /// overtaken, whatever is under way. Nothing happens once the stream is closed.
+    pub fn set_path(&self, path: IoPath) {
+        if let Some(egress) = self.egress.upgrade() {
+            egress.set_path(path);
+        }
     }
 
     /// Ends the connection at once, by a reset where the family has one: what waits to be sent is lost, and the peer cannot
@@ -75,6 +90,7 @@ mod tests {
             stream.flushed().await.unwrap();
             let numbers = handle.numbers().unwrap();
             assert_eq!((numbers.received, numbers.sent, numbers.writes, numbers.queued), (5, 9, 1, 0));
+            assert!(!numbers.blocked);
             handle.reset();
             client.read_exact(&mut [0; 9]).await.unwrap();
             assert!(client.read(&mut got).await.is_err(), "a reset is no end");

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::numbers::Numbers;
+use super::path::IoPath;
 use crate::turn::{Io, Turn};
 
 /// How a connection receives.
@@ -47,12 +49,22 @@ pub(super) struct Profile {
     /// Queued bytes beyond which writers wait; they are woken at half of it.
     pub(super) high: usize,
     pub(super) receive: Receive,
+    pub(super) path: IoPath,
     /// Long pieces of kept memory may be sent without a copy.
     pub(super) zero_copy: bool,
+    /// Told the last numbers of each.
+    pub(super) on_close: Option<fn(&Numbers)>,
 }
 
 impl Default for Profile {
     fn default() -> Self {
-        Self { limit: Duration::from_millis(1), high: 64 << 10, receive: Receive::Ready, zero_copy: false }
+        Self {
+            limit: Duration::from_millis(1),
+            high: 64 << 10,
+            receive: Receive::Ready,
+            path: IoPath::Auto,
+            zero_copy: false,
+            on_close: None,
+        }
     }
 }

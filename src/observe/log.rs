@@ -24,6 +24,21 @@ pub(crate) fn connection_failed(error: &(dyn Error + 'static)) {
     let _ = error;
 }
 
+/// The files of a certificate were others, and are in use now.
+#[cfg(feature = "tls")]
+pub(crate) fn certificate_replaced() {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: "millstream", "certificate reloaded");
+}
+
+/// The files of a certificate are others, and cannot be used.
+#[cfg(feature = "tls")]
+pub(crate) fn certificate_kept(error: &(dyn Error + 'static)) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(target: "millstream", error, "the old certificate stays in use");
+    let _ = error;
+}
+
 /// Something this machine cannot do, and what is done instead.
 pub(crate) fn unsupported(capability: &str, reason: &str) {
     #[cfg(feature = "tracing")]
