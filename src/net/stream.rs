@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::egress::Egress;
 use super::ingress::Ingress;
 use super::numbers::Reason;
-use super::profile::{Profile, Receive};
+use super::options::{Options, Receive};
 use crate::kernel::{call, socket};
 use crate::turn::Turn;
 
@@ -36,10 +36,10 @@ pub trait Unread {
 impl Stream {
     /// Panics outside of a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, mut profile: Profile) -> io::Result<Self> {
-        profile.receive = profile.receive.on(&turn);
-        let egress = Egress::new(socket, Arc::clone(&turn), profile)?;
-        let ingress = (profile.receive == Receive::Multishot).then(|| Ingress::new(Arc::clone(&egress), turn));
+    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, mut options: Options) -> io::Result<Self> {
+        options.receive = options.receive.on(&turn);
+        let egress = Egress::new(socket, Arc::clone(&turn), options)?;
+        let ingress = (options.receive == Receive::Multishot).then(|| Ingress::new(Arc::clone(&egress), turn));
         Ok(Self { egress, ingress, unread: Vec::new() })
     }
 
