@@ -3,8 +3,8 @@
 //! ```text
 //!  a directory ─▶ files ─▶ body::file ──┐
 //!  any body ─────────────▶ body::batch ─┼─frames─▶ hyper ─IoSlice─▶ net::TcpStream
-//!  events ──▶ hub ─ring──▶ hub::body ───┘
-//!                                                   ▲
+//!  events ──▶ hub ─ring──▶ hub::body ───┤           ▲
+//!  any body ─────▶ layer::MeasureBody ──┘           │
 //!  net::TcpListener ─▶ serve: one task per connection ┘
 //! ```
 //!
@@ -32,6 +32,7 @@ mod serve;
 mod tls;
 
 pub mod head;
+pub mod layer;
 
 pub use body::{Batch, FileBody, OpenFile};
 pub use ending::Ending;

@@ -4,6 +4,7 @@ use std::io::IoSlice;
 use std::task::Waker;
 
 use super::super::numbers::{Meter, Reason};
+use super::super::profile::Profile;
 use super::super::wire::Failure;
 use crate::buf::queue::Queue;
 use crate::observe::counters::{Counter, count};
@@ -19,6 +20,9 @@ pub(super) struct State {
     pub(super) room: bool,
     /// Bytes that the ring is sending.
     pub(super) away: usize,
+    /// Bytes sent at which the peer's distance is looked at, and what was found to fit it.
+    pub(super) look_at: u64,
+    pub(super) fitted: Profile,
     pub(super) failure: Option<Failure>,
     /// Bytes sent since the writing task last had to wait.
     pub(super) burst: usize,
