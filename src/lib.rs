@@ -80,6 +80,7 @@
 //! | `axum` | [`net::TcpListener`] and [`net::UnixListener`] are `axum::serve::Listener`s |
 //! | `client` | [`net::Connector`] serves `hyper_util::client::legacy::Client` |
 //! | `tonic` | [`net::TcpStream`] and [`net::UnixStream`] are `Connected`, for `serve_with_incoming` |
+//! | `redis` | `http::Redis` is a log for [`http::Hub`], in a Redis stream that several processes share |
 //! | `metrics` | `observe::record_metrics` gives the counters to the metrics facade |
 //! | `tracing` | what an operator should read about is told to tracing |
 #[cfg(not(target_os = "linux"))]
@@ -110,6 +111,6 @@ pub use ring::{Chain, Outcome};
 pub use kernel::caps::{Capabilities, Support};
 
 // The examples of the README are compiled.
-#[cfg(all(doctest, feature = "axum"))]
+#[cfg(all(doctest, feature = "axum", feature = "redis"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
