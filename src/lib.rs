@@ -79,6 +79,7 @@
 //! |---|---|
 //! | `axum` | [`net::TcpListener`] and [`net::UnixListener`] are `axum::serve::Listener`s |
 //! | `client` | [`net::Connector`] serves `hyper_util::client::legacy::Client` |
+//! | `tls` | `http::Tls`: [`http::serve()`] over TLS, by rustls |
 //! | `tonic` | [`net::TcpStream`] and [`net::UnixStream`] are `Connected`, for `serve_with_incoming` |
 //! | `metrics` | `observe::record_metrics` gives the counters to the metrics facade |
 //! | `tracing` | what an operator should read about is told to tracing |
