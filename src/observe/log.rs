@@ -66,3 +66,19 @@ pub(crate) fn cores_left(cores: &[usize]) {
     tracing::error!(target: "millstream", ?cores, "threads left behind: a task there does not come back from its poll");
     let _ = cores;
 }
+
+/// A log in Redis has lost its connection.
+#[cfg(feature = "redis")]
+pub(crate) fn redis_away(address: &str, error: &dyn Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", address, error = %error, "Redis is away; events wait, and it is tried again");
+    let _ = (address, error);
+}
+
+/// A log in Redis is connected again.
+#[cfg(feature = "redis")]
+pub(crate) fn redis_back(address: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: "millstream", address, "Redis is back");
+    let _ = address;
+}
