@@ -1,8 +1,8 @@
 //! A directory over TLS: HTTP/2 and HTTP/1.1 by ALPN, and a certificate that is replaced without a restart.
 //!
-//! `cargo run --release --features tls --example tls -- [--listen ADDR] [--root DIR] [--cert FILE --key FILE]` listens on
-//! `127.0.0.1:8443` until Ctrl-C. Without files it signs a certificate itself, for `localhost`. With them SIGHUP has it read
-//! both again, as tools that renew certificates do it, and once a minute it looks by itself whether they are others.
+//! `cargo run --release --features tls --example tls -- --root DIR` listens on `127.0.0.1:8443` until Ctrl-C. Without files it signs a certificate itself, for `localhost`. With them SIGHUP has it
+//! read both again, as tools that renew certificates do it, and once a minute it looks by itself whether they are
+//! others.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

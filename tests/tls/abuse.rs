@@ -58,7 +58,8 @@ fn http_without_tls_is_answered_and_garbage_is_not() {
                 head.starts_with("HTTP/1.1 400 ") && head.contains(&format!("content-length: {}\r\n", body.len())),
                 "{got}"
             );
-            // Nor is what it goes on sending, of the body for instance, a reason for a reset, which may destroy the answer.
+            // Nor is what it goes on sending, of the body for instance, a reason for a reset, which may destroy the
+            // answer.
             for _ in 0..10 {
                 stream.write_all(b"more").await.unwrap();
                 tokio::time::sleep(Duration::from_millis(2)).await;

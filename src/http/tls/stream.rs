@@ -21,18 +21,18 @@ const PIECES: usize = 64;
 /// A connection over TLS, from [`Tls::accept`](super::Tls::accept) and, as what an upgrade gives back, from a
 /// [server](crate::http::Serve::tls).
 ///
-/// Records have at most 1400 bytes while a connection is young (64 KiB) or was idle (1 s), so that the peer can use each segment as it comes, and 16 KiB
-/// later (RFC 8446 §5.1). They are gathered by the stream below.
+/// Records have at most 1400 bytes while a connection is young (64 KiB) or was idle (1 s), so that the peer can use
+/// each segment as it comes, and 16 KiB later (RFC 8446 §5.1). They are gathered by the stream below.
 ///
 /// # Errors
 ///
-/// Those of the stream below; `ErrorKind::InvalidData` for what is no TLS; reading gives `ErrorKind::UnexpectedEof` if the peer has
-/// ended the connection without saying so (`close_notify`), because anybody on the way can do that.
+/// Those of the stream below; `ErrorKind::InvalidData` for what is no TLS; reading gives `ErrorKind::UnexpectedEof` if
+/// the peer has ended the connection without saying so (`close_notify`), because anybody on the way can do that.
 ///
 /// # Cancellation and drop
 ///
-/// As the stream below. `shutdown` says goodbye (`close_notify`); a stream that is dropped without does not, so that the peer
-/// can tell what is cut short.
+/// As the stream below. `shutdown` says goodbye (`close_notify`); a stream that is dropped without does not, so that
+/// the peer can tell what is cut short.
 pub struct TlsStream<S> {
     /// Boxed: it is a kilobyte, and moved about.
     stream: Box<server::TlsStream<S>>,
@@ -121,8 +121,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             taken += n;
         }
         if taken > 0 {
-            // In the same poll: a stream of ours finds out here if a file behind `bufs` has ended while it was encrypted. What it
-            // does not take now it is offered by the next write, flush or shutdown.
+            // In the same poll: a stream of ours finds out here if a file behind `bufs` has ended while it was
+            // encrypted. What it does not take now it is offered by the next write, flush or shutdown.
             if let Poll::Ready(Err(e)) = self.poll_handed_over(cx) {
                 return Poll::Ready(Err(e));
             }
