@@ -79,6 +79,7 @@
 //! |---|---|
 //! | `axum` | [`net::TcpListener`] and [`net::UnixListener`] are `axum::serve::Listener`s |
 //! | `client` | [`net::Connector`] serves `hyper_util::client::legacy::Client` |
+//! | `tls` | `http::Tls`: [`http::serve()`] over TLS, by rustls |
 //! | `tonic` | [`net::TcpStream`] and [`net::UnixStream`] are `Connected`, for `serve_with_incoming` |
 //! | `redis` | `http::Redis` is a log for [`http::Hub`], in a Redis stream that several processes share |
 //! | `metrics` | `observe::record_metrics` gives the counters to the metrics facade |
