@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!  elastic  the size of a buffer that one side fills and another empties
+//!  mark     how much may wait for one reader
 //!  pace     a token bucket: how many bytes may go now, and when it is worth asking again
 //! ```
 
 pub(crate) mod elastic;
+pub(crate) mod mark;
 pub(crate) mod pace;
