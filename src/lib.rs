@@ -10,10 +10,10 @@
 //! # use std::convert::Infallible;
 //! # use bytes::Bytes;
 //! # use http_body_util::Full;
-//! # use hyper::{Request, Response, body::Incoming};
+//! # use hyper::{Request, Response};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
-//! # let app = tower::service_fn(async |_: Request<Incoming>| Ok::<_, Infallible>(Response::new(Full::new(Bytes::new()))));
+//! # let app = tower::service_fn(async |_: Request<millstream::http::RequestBody>| Ok::<_, Infallible>(Response::new(Full::new(Bytes::new()))));
 //! let listener = millstream::net::TcpListener::bind("127.0.0.1:8080").await?;
 //! millstream::http::serve(listener, app).await
 //! # }

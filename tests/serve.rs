@@ -27,7 +27,7 @@ type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 /// Starts a server for `handler` and returns its address and its task.
 async fn start<F, R>(handler: F) -> (SocketAddr, JoinHandle<io::Result<()>>)
 where
-    F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
+    F: Fn(Request<http::RequestBody>) -> R + Clone + Send + 'static,
     R: Future<Output = Answer> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -352,7 +352,7 @@ struct Hesitant {
     asked: bool,
 }
 
-impl tower::Service<Request<Incoming>> for Hesitant {
+impl tower::Service<Request<http::RequestBody>> for Hesitant {
     type Response = Answer;
     type Error = io::Error;
     type Future = std::future::Ready<Result<Answer, io::Error>>;
@@ -365,7 +365,7 @@ impl tower::Service<Request<Incoming>> for Hesitant {
         Poll::Pending
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<http::RequestBody>) -> Self::Future {
         assert!(self.asked, "called before it was ready");
         std::future::ready(match request.uri().path() {
             "/fails" => Err(io::Error::other("as asked")),

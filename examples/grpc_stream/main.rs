@@ -122,7 +122,7 @@ async fn read(
     while Instant::now() < end
         && let Some(tick) = stream.message().await?
     {
-        late.push(now().saturating_sub(tick.made_at));
+        late.push(now().saturating_sub(tick.due_at));
     }
     Ok(late)
 }

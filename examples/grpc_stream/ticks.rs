@@ -41,7 +41,7 @@ pub(crate) struct Tick {
     #[prost(uint64, tag = "1")]
     pub(crate) number: u64,
     #[prost(fixed64, tag = "2")]
-    pub(crate) made_at: u64,
+    pub(crate) due_at: u64,
     #[prost(bytes = "bytes", tag = "3")]
     pub(crate) payload: Bytes,
 }
@@ -131,12 +131,13 @@ impl Stream for Ticking {
         if self.next == self.end {
             return Poll::Ready(None);
         }
-        if let Some(ticks) = &mut self.ticks {
-            ready!(ticks.poll_tick(cx));
-        }
+        let late = match &mut self.ticks {
+            Some(ticks) => ready!(ticks.poll_tick(cx)).elapsed().as_nanos() as u64,
+            None => 0,
+        };
         let number = self.next;
         self.next += 1;
-        Poll::Ready(Some(Ok(Tick { number, made_at: now(), payload: self.payload.clone() })))
+        Poll::Ready(Some(Ok(Tick { number, due_at: now().saturating_sub(late), payload: self.payload.clone() })))
     }
 }
 

@@ -101,5 +101,5 @@ async fn reverse<L: Accept>(
     let Options { h2, stamps, head_timeout: timeout, .. } = options;
     let to: Authority = to.parse().map_err(io::Error::other)?;
     let proxy = Reverse::new(connector, Plan { to, h2, stamps, timeout });
-    serve(listener, proxy).on_connection(move |proxy, peer| proxy.peer = ip(peer)).await
+    serve(listener, proxy).on_connection(move |proxy, peer| proxy.peer = ip(peer.addr())).await
 }

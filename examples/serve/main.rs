@@ -16,10 +16,9 @@ use std::sync::Arc;
 use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
 use http::{Request, Response};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 use millstream::Capabilities;
 use millstream::http::layer::{Measure, Route as Name};
-use millstream::http::{EventBody, FileBody, Files, Hub};
+use millstream::http::{EventBody, FileBody, Files, Hub, RequestBody};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
 use tower::Layer;
@@ -123,7 +122,7 @@ impl App {
 
 type Body = Either<Reply<FileBody>, EventBody>;
 
-async fn answer(request: Request<Incoming>, app: Arc<App>) -> Result<Response<Body>, Infallible> {
+async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response<Body>, Infallible> {
     if request.uri().path() == "/live" {
         return Ok(named(app.names.live, app.live.subscribe(&request)).map(Either::Right));
     }

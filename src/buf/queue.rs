@@ -129,6 +129,11 @@ impl Queue {
         ALL.load(Ordering::Relaxed) >= ALL_MAX
     }
 
+    /// Bytes that the queues of the process hold together, those left out that most hold: the first 4 KiB of each.
+    pub(crate) fn all() -> usize {
+        ALL.load(Ordering::Relaxed)
+    }
+
     /// Whether everything that waits is memory and leaves room in a call of `limit` slices.
     pub(crate) fn fits_one_call(&self, limit: usize) -> bool {
         self.segments.len() < limit && !self.segments.iter().any(|s| matches!(s, Segment::File(_)))

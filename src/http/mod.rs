@@ -22,15 +22,14 @@
 //!
 //! For relays that move messages as bytes, without hyper, there is [`head`].
 
-mod adapter;
 mod body;
 mod ending;
 mod files;
 mod hub;
 mod log;
 mod serve;
-mod serve_cores;
-mod version;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub mod head;
 pub mod layer;
@@ -39,6 +38,12 @@ pub use body::{Batch, FileBody, OpenFile};
 pub use ending::Ending;
 pub use files::{Files, FilesBuilder, FilesFuture};
 pub use hub::{Event, EventBody, EventParts, Hub, HubBuilder, SendError, Sent, Slow, Stats, SubscribeError};
+#[cfg(feature = "redis")]
+pub use log::redis::{Redis, RedisBuilder, RedisError, RedisState};
 pub use log::{Log, LogFuture, Replay, ReplayError, Sink};
-pub use serve::{Serve, Serving, serve};
-pub use serve_cores::serve_cores;
+pub use serve::{
+    BodyError, Drained, Draining, DrainingCores, Limits, Peer, RequestBody, Serve, ServeCores, Serving, serve,
+    serve_cores,
+};
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsError, TlsStream};

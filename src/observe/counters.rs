@@ -115,6 +115,18 @@ counters! {
     BytesHeld => bytes_held,
     /// Flushes of a stream's queue at the end of a turn.
     TurnFlushes => turn_flushes,
+    /// The part of `turn_flushes` for which a socket that was full had room again.
+    RoomFlushes => room_flushes,
+    /// Writes that went through at once, with what waited before them.
+    ThroughFlushes => through_flushes,
+    /// Sends of what had gathered because the stream's owner waited for it, by `flushed`.
+    AskedFlushes => asked_flushes,
+    /// Sends of what had gathered because the stream's owner ended the sending side.
+    ShutdownFlushes => shutdown_flushes,
+    /// Sends of what had gathered because the stream was dropped.
+    DroppedFlushes => dropped_flushes,
+    /// Sends of what had gathered because a copy sends behind it.
+    CopyFlushes => copy_flushes,
     /// Sends that went by ring, together with those of other streams. Part of `writes`.
     RingSends => ring_sends,
     /// Zero-copy sends that the kernel reports to have copied after all; the stream sends plainly from then on.
@@ -134,6 +146,36 @@ counters! {
     Accepted => accepted,
     /// Times accepting paused because the process or the machine was out of descriptors.
     AcceptPauses => accept_pauses,
+    /// Connections that a server reset at once, because it had as many as it may have, or as one address may.
+    ConnectionsRefused => connections_refused,
+    /// Connections that a server ended because the head of a request did not come in time.
+    HeadsTooSlow => heads_too_slow,
+    /// Requests that a server refused because their head was too long: too many fields or too long a path. What HTTP itself
+    /// refuses is not counted.
+    HeadsTooLarge => heads_too_large,
+    /// Request bodies that made no progress while the service waited for them.
+    BodiesTooSlow => bodies_too_slow,
+    /// Request bodies that were larger than allowed, by what the request announced or by what came.
+    BodiesTooLarge => bodies_too_large,
+    /// Connections that a server reset because their peer took nothing of what was sent to it. Those that the kernel
+    /// gave up first are not counted.
+    WritesStalled => writes_stalled,
+    /// Connections that a server ended because they had no request for too long.
+    IdleEnded => idle_ended,
+    /// Answers after which a server closed the connection because much waited to be sent.
+    ClosedUnderPressure => closed_under_pressure,
+    /// Requests that a server answered 503 because too much waited to be sent.
+    RequestsShed => requests_shed,
+    /// TLS handshakes that were done in full.
+    TlsHandshakes => tls_handshakes,
+    /// Those that resumed a session by a ticket.
+    TlsResumed => tls_resumed,
+    /// Those that failed, took too long, or were none: what came was no TLS. Clients that left without a byte are left out.
+    TlsFailures => tls_failures,
+    /// Certificates that were read again and are in use.
+    TlsReloads => tls_reloads,
+    /// Those that were read again and could not be used: the old one stays.
+    TlsReloadsRefused => tls_reloads_refused,
     /// Requests whose response has ended, in whatever way, as `http::layer::Measure` counts them.
     Requests => requests,
     /// The part of `requests` that was answered with a status of 500 or above.

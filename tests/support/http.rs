@@ -78,7 +78,7 @@ pub fn on_both<R: Future<Output = ()>>(test: impl Fn() -> R + Send + 'static) {
 /// Serves `handler` on a port of its own; the server ends with the runtime.
 pub async fn start<F, R>(handler: F) -> SocketAddr
 where
-    F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
+    F: Fn(Request<http::RequestBody>) -> R + Clone + Send + 'static,
     R: Future<Output = Answer> + Send + 'static,
 {
     start_with(None, handler).await
@@ -87,7 +87,7 @@ where
 /// As [`start`]; accepted sockets inherit a send buffer of `send_buffer` bytes, so that what is on its way is little.
 pub async fn start_with<F, R>(send_buffer: Option<usize>, handler: F) -> SocketAddr
 where
-    F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
+    F: Fn(Request<http::RequestBody>) -> R + Clone + Send + 'static,
     R: Future<Output = Answer> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -142,7 +142,7 @@ where
 }
 
 /// The answer of `files` to `request`, its body made into something else by `wrap`.
-pub async fn ask<B>(files: &http::Files, request: &Request<Incoming>, wrap: impl FnOnce(http::FileBody) -> B) -> Answer
+pub async fn ask<Q, B>(files: &http::Files, request: &Request<Q>, wrap: impl FnOnce(http::FileBody) -> B) -> Answer
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {

@@ -50,7 +50,7 @@ enum Source {
 
 impl EventBody {
     pub(super) fn new(permit: Permit, last: Option<&str>) -> Self {
-        let (source, gap) = match permit.0.begin(last, None) {
+        let (source, gap) = match permit.0.begin(last) {
             Begin::Ring(cursor, gap) => (Source::Ring(cursor), gap.map(|gap| gap.encode())),
             Begin::Log(_) | Begin::Later => (Source::Past(Box::new(Past::new(last.unwrap_or_default()))), None),
         };

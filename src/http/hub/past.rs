@@ -20,6 +20,8 @@ pub(super) struct Past {
     /// The id it has seen last.
     after: Arc<str>,
     state: State,
+    /// The ring's head when it first had to wait for what it has seen.
+    ahead: Option<u64>,
 }
 
 enum State {
@@ -40,16 +42,23 @@ pub(super) enum Step {
 
 impl Past {
     pub(super) fn new(after: &str) -> Self {
-        Self { after: after.into(), state: State::Next }
+        Self { after: after.into(), state: State::Next, ahead: None }
     }
 
-    /// `Pending` is returned also where the log has not started, of which the waker is not told here.
+    /// `Pending` is returned also where the log has not started or not come so far, of which the waker is not told here.
     pub(super) fn poll(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Poll<Step> {
         loop {
             match &mut self.state {
-                State::Next => match shared.begin(Some(&self.after), None) {
+                State::Next => match shared.begin(Some(&self.after)) {
                     Begin::Ring(cursor, gap) => return Poll::Ready(Step::Ring(cursor, gap)),
-                    Begin::Later => return Poll::Pending,
+                    Begin::Later => {
+                        // Hubs are apart by what is on its way. What does not come by then is from nowhere.
+                        let head = shared.head();
+                        if head - *self.ahead.get_or_insert(head) <= shared.config.queue {
+                            return Poll::Pending;
+                        }
+                        return Poll::Ready(Step::Ring(shared.begin_here(), Some(Gap::expired(None))));
+                    }
                     Begin::Log(upto) => {
                         let Some(log) = &shared.log else { return Poll::Pending };
                         let asked = ask(Arc::clone(log), Arc::clone(&self.after), Arc::clone(&upto));
@@ -66,10 +75,7 @@ impl Past {
                             ReplayError::Unknown => Gap::expired(None),
                             ReplayError::Unreachable(_) => Gap::unreachable(),
                         };
-                        self.state = State::Next;
-                        if let Begin::Ring(cursor, gap) = shared.begin(Some(&self.after), Some(gap)) {
-                            return Poll::Ready(Step::Ring(cursor, gap));
-                        }
+                        return Poll::Ready(Step::Ring(shared.begin_here(), Some(gap)));
                     }
                 },
                 State::Page(frames, after) => match frames.pop_front() {

@@ -7,6 +7,7 @@
 //! 2. `index` has the number of the last entry with each id that was given; ids made of numbers need no index.
 //! 3. `floor` is the id of the entry before `base`, if it had one that was given.
 
+use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tokio::time::Instant;
 
 use super::sent::Sent;
 use crate::buf::pool;
+use crate::http::log::Log;
 
 /// Most bytes of events that are merged into one frame: with its head one HTTP/2 DATA frame for every peer, and one TLS
 /// record.
@@ -40,7 +42,7 @@ struct Entry {
 }
 
 /// Where a reader goes on that comes back with an id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// With the entry of this number.
     At(u64),
@@ -48,6 +50,12 @@ pub(super) enum Place {
     Behind(u64),
     /// It is not known here.
     Unknown,
+    /// With a log: it is before this one, which is the last before the oldest entry.
+    Before(Arc<str>),
+    /// With a log: it has not come yet.
+    Ahead,
+    /// With a log: it never came, but the entry of this number did, which is behind it.
+    Gone(u64),
 }
 
 #[derive(Debug)]
@@ -96,11 +104,6 @@ impl Ring {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// The id before the oldest entry.
-    pub(super) fn floor(&self) -> Option<&Arc<str>> {
-        self.floor.as_ref()
     }
 
     /// Says what is before the first entry.
@@ -169,6 +172,44 @@ impl Ring {
             Some(number) => Place::At(number + 1),
             None => Place::Unknown,
         }
+    }
+
+    /// As [`place`](Self::place), where ids come in the order that `log` knows.
+    pub(super) fn place_by(&self, log: &dyn Log, id: &str) -> Place {
+        let order = |other: &Option<Arc<str>>| other.as_ref().map(|other| log.order(id, other));
+        match order(&self.floor) {
+            Some(None) => return Place::Unknown,
+            Some(Some(Ordering::Less)) => return self.floor.clone().map_or(Place::Unknown, Place::Before),
+            Some(Some(Ordering::Equal)) => return Place::At(self.base),
+            Some(Some(Ordering::Greater)) | None => {}
+        }
+        // Entries without an id are gaps, and belong to what is before them.
+        let newer = |at: usize| self.entries.range(..=at).rev().find_map(|entry| order(&entry.id)).flatten();
+        let (mut from, mut to) = (0, self.entries.len());
+        while from < to {
+            let middle = from + (to - from) / 2;
+            match newer(middle) {
+                Some(Ordering::Less) => to = middle,
+                _ => from = middle + 1,
+            }
+        }
+        let seen = self.entries.range(..from).rev().find_map(|entry| order(&entry.id));
+        match seen {
+            Some(None) => Place::Unknown,
+            Some(Some(Ordering::Equal)) => Place::At(self.behind(from)),
+            _ if from == self.entries.len() => Place::Ahead,
+            // Nothing was before the first, so whatever this is, it is gone.
+            None if self.floor.is_none() => Place::Unknown,
+            // Another hub had it, and this one should have had it as well: a gap has to be told, if it is not told there.
+            _ if self.behind(from) < self.base + from as u64 => Place::At(self.behind(from)),
+            _ => Place::Gone(self.behind(from)),
+        }
+    }
+
+    /// The number of the entry behind the last with an id before `at`.
+    fn behind(&self, at: usize) -> u64 {
+        let gaps = self.entries.range(..at).rev().take_while(|entry| entry.id.is_none()).count();
+        self.base + (at - gaps) as u64
     }
 
     /// The events from `from` on, as one frame, and the number behind it. `from` is an entry.

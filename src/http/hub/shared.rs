@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. The ring changes under `state`'s lock only; `head` follows it before the lock is released, and readers are woken after.
-//! 2. No waker and no code of a log is called under a lock.
+//! 2. No waker is called under a lock, and nothing of a log but its order of ids.
 //! 3. A subscriber counts in `seats` from when it is let in until its [`Permit`] drops.
 
 use std::hash::{BuildHasher, RandomState};
@@ -92,7 +92,7 @@ pub(super) enum Begin {
     Ring(Cursor, Option<Gap>),
     /// With what only the log has, up to and with this id.
     Log(Arc<str>),
-    /// With what only the log has, when it has started.
+    /// When the log has started, or has brought what the reader has seen elsewhere.
     Later,
 }
 
@@ -184,8 +184,13 @@ impl Shared {
         Ok(sent)
     }
 
+    /// The first entry that the ring has to keep, whatever its limits.
+    fn keep(&self, state: &mut State) -> u64 {
+        if self.waits_for_readers() { state.ring.unread() } else { u64::MAX }
+    }
+
     fn push(&self, state: &mut State, bytes: Bytes, id: Option<Arc<str>>) {
-        let keep = if self.waits_for_readers() { state.ring.unread() } else { u64::MAX };
+        let keep = self.keep(state);
         state.ring.push(bytes, id, Instant::now(), keep);
         self.head.store(state.ring.head(), Ordering::Release);
     }
@@ -264,32 +269,45 @@ impl Shared {
         }
     }
 
-    /// Where a reader begins that has seen `last`, if anything; with `here` with what the ring has, wherever that is.
-    pub(super) fn begin(&self, last: Option<&str>, here: Option<Gap>) -> Begin {
+    /// Where a reader begins that has seen `last`, if anything.
+    pub(super) fn begin(&self, last: Option<&str>) -> Begin {
         let mut state = self.state();
-        let state = &mut *state;
-        let (mut next, mut gap) = (state.ring.head(), None);
-        if let Some(last) = last {
-            let keep = if self.waits_for_readers() { state.ring.unread() } else { u64::MAX };
-            state.ring.evict(Instant::now(), keep);
-            next = state.ring.base();
-            match (state.ring.place(last), here) {
-                (Place::At(place), None) => next = place,
-                (_, Some(here)) => gap = Some(here),
-                (Place::Behind(missed), None) => gap = Some(Gap::expired(Some(missed))),
-                (Place::Unknown, None) if !self.has_started() => return Begin::Later,
-                (Place::Unknown, None) => match (&self.log, state.ring.floor()) {
-                    (Some(_), Some(floor)) => return Begin::Log(Arc::clone(floor)),
-                    _ => gap = Some(Gap::expired(None)),
-                },
-            }
-        }
+        let Some(last) = last else {
+            let head = state.ring.head();
+            return Begin::Ring(self.at(&mut state, head), None);
+        };
+        let keep = self.keep(&mut state);
+        state.ring.evict(Instant::now(), keep);
+        let place = match &self.log {
+            None => state.ring.place(last),
+            Some(_) if !self.has_started() => return Begin::Later,
+            Some(log) => state.ring.place_by(&**log, last),
+        };
+        let (next, gap) = match place {
+            Place::At(place) => (place, None),
+            Place::Gone(place) => (place, Some(Gap::expired(None))),
+            Place::Behind(missed) => (state.ring.base(), Some(Gap::expired(Some(missed)))),
+            Place::Unknown => (state.ring.base(), Some(Gap::expired(None))),
+            Place::Before(floor) => return Begin::Log(floor),
+            Place::Ahead => return Begin::Later,
+        };
         state.stats.gaps += u64::from(gap.is_some());
-        let cursor = Cursor { next, catch_up: state.ring.head(), cut: state.cut };
+        Begin::Ring(self.at(&mut state, next), gap)
+    }
+
+    /// Where a reader begins that is to have what the ring has; it is told of a gap.
+    pub(super) fn begin_here(&self) -> Cursor {
+        let mut state = self.state();
+        state.stats.gaps += 1;
+        let base = state.ring.base();
+        self.at(&mut state, base)
+    }
+
+    fn at(&self, state: &mut State, next: u64) -> Cursor {
         if self.waits_for_readers() {
             state.ring.moves(None, Some(next));
         }
-        Begin::Ring(cursor, gap)
+        Cursor { next, catch_up: state.ring.head(), cut: state.cut }
     }
 
     /// The next frame for a reader.

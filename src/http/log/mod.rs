@@ -8,8 +8,11 @@
 //! A hub with a log sends nothing to its readers itself: what it sends comes back by the log, in the log's order and with
 //! the log's ids, as does what other hubs on the same log send.
 
+#[cfg(feature = "redis")]
+pub(super) mod redis;
 mod sink;
 
+use std::cmp::Ordering;
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
@@ -27,8 +30,7 @@ pub type LogFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// An ordered log of events in another place, that hubs of several processes read and write. The hub's own memory is the
 /// default and needs none.
 ///
-/// Ids are the log's: unique, at most 1024 bytes, without line breaks and NUL. The hub looks at them for nothing but
-/// equality.
+/// Ids are the log's: unique, at most 1024 bytes, without line breaks and NUL, and [ordered](Self::order) as the events are.
 pub trait Log: Send + Sync + fmt::Debug + 'static {
     /// Takes an event into the log, in the order of the calls on this thread. The hub has checked it: it has no id, and a
     /// name that can be sent. Called on any thread, inside a runtime or not; it must not block, so that it hands
@@ -38,6 +40,13 @@ pub trait Log: Send + Sync + fmt::Debug + 'static {
     ///
     /// [`SendError::Full`] if that queue is full, [`SendError::Log`] if it cannot be taken for another reason.
     fn append(&self, event: Event) -> Result<(), SendError>;
+
+    /// How `id` lies to `other`, which is one of the log's: an id that is `Less` was given before. `None` if `id` cannot
+    /// be one of the log's; it is whatever a reader has sent, checked for its length, line breaks and NUL only.
+    ///
+    /// A reader may come with an id that another hub has delivered and this one has not yet, or not any more. Pure and
+    /// quick: it is called under a lock.
+    fn order(&self, id: &str, other: &str) -> Option<Ordering>;
 
     /// Hands what comes into the log to `sink`, from now on, each event once and in the log's order. First of all it
     /// says by [`Sink::start`] behind which event it begins; a log that cannot be reached is tried again until it
@@ -49,8 +58,8 @@ pub trait Log: Send + Sync + fmt::Debug + 'static {
     fn run(self: Arc<Self>, sink: Sink) -> LogFuture<'static, ()>;
 
     /// A page of the events behind `after` up to and with `upto`, oldest first. `upto` is an id that was started from or
-    /// delivered; `after` is whatever a reader has sent, checked for its length, line breaks and NUL only. Called for a
-    /// reader that was behind when it came, page by page, each behind the last event of the page before.
+    /// delivered, and `after` is [`Less`](Ordering::Less). Called for a reader that was behind when it came, page by page,
+    /// each behind the last event of the page before.
     ///
     /// Dropped when the reader leaves.
     ///
@@ -94,7 +103,7 @@ impl Replay {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// The id is none of the log's. The reader gets what the hub's ring holds.
+    /// Nothing is known of the id any more. The reader gets what the hub's ring holds.
     Unknown,
     /// The log cannot be reached now. The reader's stream stays open and goes on with what the hub's ring holds.
     Unreachable(BoxError),
@@ -103,7 +112,7 @@ pub enum ReplayError {
 impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown => f.write_str("the id is none of the log's"),
+            Self::Unknown => f.write_str("nothing is known of the id"),
             Self::Unreachable(e) => write!(f, "the log cannot be reached: {e}"),
         }
     }

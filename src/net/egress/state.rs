@@ -3,6 +3,8 @@
 use std::io::IoSlice;
 use std::task::Waker;
 
+use super::super::numbers::{Meter, Reason};
+use super::super::profile::Profile;
 use super::super::wire::Failure;
 use crate::buf::queue::Queue;
 use crate::observe::counters::{Counter, count};
@@ -14,8 +16,13 @@ pub(super) struct State {
     pub(super) waiter: Option<Waker>,
     pub(super) scheduled: bool,
     pub(super) blocked: bool,
+    /// It has room again, and what waits is flushed for that.
+    pub(super) room: bool,
     /// Bytes that the ring is sending.
     pub(super) away: usize,
+    /// Bytes sent at which the peer's distance is looked at, and what was found to fit it.
+    pub(super) look_at: u64,
+    pub(super) fitted: Profile,
     pub(super) failure: Option<Failure>,
     /// Bytes sent since the writing task last had to wait.
     pub(super) burst: usize,
@@ -61,9 +68,14 @@ impl State {
         }
     }
 
+    /// Why the turn flushes it.
+    pub(super) fn reason(&mut self) -> Reason {
+        if std::mem::take(&mut self.room) { Reason::Room } else { Reason::Turn }
+    }
+
     /// Drops what waits: it cannot be sent any more.
-    pub(super) fn lose(&mut self) {
-        count(Counter::BytesLost, self.queue.clear() as u64);
+    pub(super) fn lose(&mut self, meter: &Meter) {
+        meter.lost(self.queue.clear());
         self.settle();
     }
 }
