@@ -18,13 +18,16 @@ static GIVEN: Mutex<Option<Requests>> = Mutex::new(None);
 /// |---|---|
 /// | counters | `millstream_NAME_total` for each counter of [`Snapshot`], set to its present value |
 /// | gauges | `millstream_NAME` for each gauge of [`Snapshot`]; `http.server.active_requests` by method |
-/// | histograms | `http.server.request.duration`, `http.server.response.body.size`, `millstream.http.first_byte`, `millstream.http.largest_gap`, `millstream.http.frames` by the labels of [`Responses`](super::Responses); `millstream.http.frame_gap` |
+/// | histograms, s | `http.server.request.duration`, `millstream.http.first_byte`, `millstream.http.largest_gap` |
+/// | histograms | `http.server.response.body.size` in bytes, `millstream.http.frames` |
+/// | histogram, s, without labels | `millstream.http.frame_gap` |
 ///
-/// Labels are OpenTelemetry's: `http.request.method`, `http.response.status_code`, `network.protocol.version`,
+/// The labels of [`Responses`](super::Responses) are named as OpenTelemetry does: `http.request.method`, `http.response.status_code`, `network.protocol.version`,
 /// `http.route`, `error.type`; `url.scheme` is left out, because nothing here knows it.
 ///
 /// The facade takes single values, so a histogram is given what is new since the last call, for each bucket its count and
-/// its mean: counts come out right in a recorder with the same buckets, and sums in any. With several recorders each gets a part.
+/// its mean: counts come out right in a recorder with the same buckets, and sums in any. With several recorders each gets
+/// a part.
 /// Costs look-ups in the recorder, a few for each number; requests pay nothing.
 pub fn record_metrics() {
     let snapshot = Snapshot::now();

@@ -1,8 +1,8 @@
 //! Counts requests and measures their responses, to their last byte.
 //!
 //! A request reads the exact clock twice: when it comes, and when the last frame of its body, or the end, is given. A
-//! body of several frames reads it once more, for its first, and a coarse one for each; what is counted by frame is told to the
-//! process when that clock has ticked. Nothing is allocated, and no lock is taken.
+//! body of several frames reads it once more, for its first, and a coarse one for each; what is counted by frame is told to
+//! the process when that clock has ticked. Nothing is allocated, and no lock is taken.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
