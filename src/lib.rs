@@ -111,6 +111,6 @@ pub use ring::{Chain, Outcome};
 pub use kernel::caps::{Capabilities, Support};
 
 // The examples of the README are compiled.
-#[cfg(all(doctest, feature = "axum"))]
+#[cfg(all(doctest, feature = "axum", feature = "tls"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
