@@ -114,6 +114,6 @@ pub use ring::{Chain, Outcome};
 pub use kernel::caps::{Capabilities, Support};
 
 // The examples of the README are compiled.
-#[cfg(all(doctest, feature = "axum", feature = "redis"))]
+#[cfg(all(doctest, feature = "axum", feature = "redis", feature = "tls"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
