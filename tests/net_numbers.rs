@@ -87,9 +87,8 @@ fn a_socket_that_is_full_is_seen() {
     on_both(|| async {
         let (mut ours, mut theirs) = pair_with(Duration::from_micros(200)).await;
         SockRef::from(&ours).set_send_buffer_size(4096).unwrap();
-        SockRef::from(&theirs).set_recv_buffer_size(4096).unwrap();
         let handle = ours.handle();
-        let payload = noise(1 << 20);
+        let payload = noise(8 << 20);
         let sent = payload.clone();
         let writer = tokio::spawn(async move {
             for piece in sent.chunks(900) {
@@ -107,9 +106,9 @@ fn a_socket_that_is_full_is_seen() {
         assert!(got == payload);
         let ours = writer.await.unwrap();
         let told = numbers(&handle);
-        assert_eq!((told.sent, told.queued), (1 << 20, 0));
+        assert_eq!((told.sent, told.queued), (8 << 20, 0));
         assert!(told.would_block > 0 && told.flushes.room > 0, "{told:?}");
-        assert!(told.frames >= 1166, "{told:?}");
+        assert!(told.frames >= 9000, "{told:?}");
         let tcp = handle.kernel().unwrap().tcp.unwrap();
         assert!(tcp.mss > 0 && tcp.cwnd > 0 && tcp.rtt > Duration::ZERO, "{tcp:?}");
         drop(ours);

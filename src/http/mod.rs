@@ -3,8 +3,8 @@
 //! ```text
 //!  a directory ─▶ files ─▶ body::file ──┐
 //!  any body ─────────────▶ body::batch ─┼─frames─▶ hyper ─IoSlice─▶ net::TcpStream
-//!  events ──▶ hub ─ring──▶ hub::body ───┘
-//!                                                   ▲
+//!  events ──▶ hub ─ring──▶ hub::body ───┤           ▲
+//!  any body ─────▶ layer::MeasureBody ──┘           │
 //!  net::TcpListener ─▶ serve: one task per connection ┘
 //! ```
 //!

@@ -110,6 +110,27 @@ pub(crate) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Resul
     SockRef::from(&socket).set_send_buffer_size(bytes)
 }
 
+/// Lets the send buffer grow with the connection again (`SO_BUF_LOCK`, Linux 5.14). Before that: as large as may be.
+pub(crate) fn free_send_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
+    const SO_BUF_LOCK: c_int = 72;
+    const SEND: c_int = 1;
+    let mut locked: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    let (fd, level) = (socket.as_raw_fd(), libc::SOL_SOCKET);
+    // SAFETY: the option is an `int`, which outlives the call, as does its length.
+    let told = unsafe { libc::getsockopt(fd, level, SO_BUF_LOCK, (&raw mut locked).cast(), &raw mut len) };
+    if told != 0 {
+        return set_send_buffer(socket, 4 << 20);
+    }
+    if locked & SEND == 0 {
+        return Ok(());
+    }
+    locked &= !SEND;
+    // SAFETY: as above.
+    let done = unsafe { libc::setsockopt(fd, level, SO_BUF_LOCK, (&raw const locked).cast(), len) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Has the kernel send no faster than so many bytes per second (`SO_MAX_PACING_RATE`, socket(7)); `None`: as fast as may
 /// be. `false` if it cannot: only TCP paces by itself.
 pub(crate) fn set_pacing(socket: &impl AsFd, rate: Option<u64>) -> bool {

@@ -26,8 +26,9 @@ use tokio::task::coop;
 use self::flush::Writable;
 use self::state::State;
 use super::numbers::{KernelNumbers, Numbers, Reason, Record};
+use super::options::{Options, Receive};
 use super::path::{IoPath, PathSwitch};
-use super::profile::{Profile, Receive};
+use super::profile::{Profile, ProfileCell};
 use super::wire::{Failure, Wire};
 use crate::buf::origin;
 use crate::buf::queue::Queue;
@@ -40,6 +41,7 @@ use crate::turn::Turn;
 mod flush;
 mod raw;
 mod state;
+mod tune;
 
 /// Slices of unknown origin longer than this are sent at once rather than copied.
 const COPY_MAX: usize = 16 << 10;
@@ -50,8 +52,9 @@ const BURST: usize = 2 << 20;
 pub(super) struct Egress {
     wire: Wire,
     turn: Arc<Turn>,
-    profile: Profile,
+    options: Options,
     path: PathSwitch,
+    profile: ProfileCell,
     /// Whether kept memory may be sent without a copy, for as long as the kernel does not copy after all.
     zero_copy: Option<ZeroCopy>,
     /// The peer has sent something since our last write.
@@ -81,29 +84,33 @@ impl fmt::Debug for Egress {
 impl Egress {
     /// Panics outside of a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, profile: Profile) -> io::Result<Arc<Self>> {
+    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, options: Options) -> io::Result<Arc<Self>> {
         // The waker needs the stream and the stream the waker: it is told afterwards.
         let writable = Arc::new(Writable::default());
         let wire = Wire::new(socket, turn.runtime().clone(), Waker::from(Arc::clone(&writable)));
         // A stream that the ring receives for may never have to be waited for.
-        if profile.receive == Receive::Ready {
+        if options.receive == Receive::Ready {
             wire.io()?;
         }
-        let zero_copy = profile.zero_copy && !socket::is_loopback(&wire);
+        let zero_copy = options.zero_copy && !socket::is_loopback(&wire);
         let egress = Arc::new_cyclic(|me| Self {
             wire,
             turn,
-            profile,
-            path: PathSwitch::new(profile.path),
+            options,
+            path: PathSwitch::new(options.path),
+            profile: ProfileCell::new(Profile::System),
             zero_copy: zero_copy.then(|| Arc::new(AtomicBool::new(true))),
             peer_spoke: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
-            state: Mutex::default(),
+            state: Mutex::new(State::new(&options)),
             record: OnceLock::new(),
             me: me.clone(),
         });
         let _ = writable.0.set(egress.me.clone());
+        if options.profile != Profile::System {
+            egress.set_profile(options.profile);
+        }
         Ok(egress)
     }
 
@@ -183,6 +190,7 @@ impl Egress {
         let offered = slices.iter().map(|s| s.len()).sum();
         if let Some(limit) = self.gathers(&state, slices, offered) {
             state.enqueue(slices);
+            state.moved(offered, 0);
             self.wire.meter.frame();
             // Short slices are copied, and that may be what meets the end of their file.
             if map::take_touched_torn() || slices.iter().any(|slice| origin::is_torn(slice)) {
@@ -217,8 +225,8 @@ impl Egress {
 
     /// How long a write may wait in the queue; `None`: it is to go through.
     fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> Option<Duration> {
-        let (mut limit, path) = (self.profile.limit, self.path());
-        if limit.is_zero() || path == IoPath::NoCork || state.queued() + offered > self.profile.high {
+        let (mut limit, path) = (self.options.limit, self.path());
+        if limit.is_zero() || path == IoPath::NoCork || state.queued() + offered > state.high {
             return None;
         }
         if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
@@ -226,7 +234,7 @@ impl Egress {
             // What arrives together is answered together, without waiting for more.
             let together = match path {
                 IoPath::Uring => self.turn.driver().is_some(),
-                _ => self.profile.receive == Receive::Multishot && self.turn.answers_together(),
+                _ => self.options.receive == Receive::Multishot && self.turn.answers_together(),
             };
             if state.scheduled || !together {
                 return None;
@@ -247,15 +255,18 @@ impl Egress {
         if offered == 0 {
             return Ok(Some(0));
         }
+        let waited = state.queue.len();
         match self.wire.send_through(&mut state.queue, slices, self.sends_files()) {
             Ok(sent) => {
                 state.blocked = sent.is_none();
                 if let Some(sent) = sent {
                     state.burst += sent;
+                    state.moved(sent, waited - state.queue.len() + sent);
                     self.wire.meter.frame();
                     self.wire.meter.flushes(Reason::Through);
                 }
                 state.settle();
+                self.look(state);
                 Ok(sent)
             }
             Err(failure) => {
@@ -280,10 +291,13 @@ impl Egress {
             return;
         }
         self.wire.meter.flushes(reason);
+        let waited = state.queue.len();
         match self.wire.send_queue(&mut state.queue, self.sends_files()) {
             Ok(sent) => {
+                state.moved(0, waited - state.queue.len());
                 state.blocked = sent.is_none();
                 state.settle();
+                self.look(state);
             }
             Err(failure) => self.fail(state, failure),
         }
@@ -358,7 +372,7 @@ impl Drop for Egress {
     fn drop(&mut self) {
         self.state.get_mut().unwrap_or_else(PoisonError::into_inner).lose(&self.wire.meter);
         let record = self.record.get().filter(|record| Arc::strong_count(record) > 1);
-        if record.is_none() && self.profile.on_close.is_none() {
+        if record.is_none() && self.options.on_close.is_none() {
             return;
         }
         let kernel = Some(KernelNumbers::of(self.as_fd()));
@@ -366,7 +380,7 @@ impl Drop for Egress {
         if let Some(record) = record {
             record.set(&numbers);
         }
-        if let Some(on_close) = self.profile.on_close {
+        if let Some(on_close) = self.options.on_close {
             // It may run inside of a flush of many streams, which one bad hook must not end.
             let _ = std::panic::catch_unwind(|| on_close(&numbers));
         }

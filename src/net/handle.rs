@@ -1,13 +1,15 @@
 //! A stream seen from outside, by whoever watches over many of them.
 
 use std::fmt;
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
 use super::egress::Egress;
 use super::numbers::{KernelNumbers, Numbers, Record};
 use super::path::IoPath;
-use crate::kernel::socket;
+use super::profile::Profile;
+use crate::kernel::{socket, tcp};
 
 /// A stream seen from outside: its numbers, and what can be done to it without owning it. Cheap to clone; holds neither the
 /// stream nor its socket open.
@@ -51,6 +53,40 @@ impl Handle {
         if let Some(egress) = self.egress.upgrade() {
             egress.set_path(path);
         }
+    }
+
+    /// How much the kernel holds for the stream; `None` once it is closed.
+    pub fn profile(&self) -> Option<Profile> {
+        self.egress.upgrade().map(|egress| egress.profile())
+    }
+
+    /// Changes how much the kernel holds for the stream, at once. Nothing happens once the stream is closed.
+    pub fn set_profile(&self, profile: Profile) {
+        if let Some(egress) = self.egress.upgrade() {
+            egress.set_profile(profile);
+        }
+    }
+
+    /// The congestion control of a TCP connection, `cubic` for instance (`TCP_CONGESTION`,
+    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)); `None` for others, and once the stream is closed.
+    pub fn congestion(&self) -> Option<String> {
+        tcp::congestion(self.egress.upgrade()?.as_fd()).ok()
+    }
+
+    /// Chooses the congestion control by its name, for what is sent from now on.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel has none of that name, this process may not use it, or the stream is no TCP connection: the error lists
+    /// what the kernel offers. `ErrorKind::NotConnected` once the stream is closed.
+    pub fn set_congestion(&self, name: &str) -> io::Result<()> {
+        let egress = self.egress.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        tcp::set_congestion(egress.as_fd(), name)
+    }
+
+    /// Bytes that the kernel took from us and the peer has not taken from it; `None` once the stream is closed.
+    pub(crate) fn unacknowledged(&self) -> Option<usize> {
+        self.egress.upgrade().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
     }
 
     /// Ends the connection at once, by a reset where the family has one: what waits to be sent is lost, and the peer cannot

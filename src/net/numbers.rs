@@ -236,6 +236,12 @@ impl Meter {
         self.spoke.store(now.max(1), Ordering::Relaxed);
     }
 
+    /// Bytes the kernel took from us.
+    #[inline]
+    pub(super) fn bytes_sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
     /// Notes that a caller's write was taken.
     #[inline]
     pub(super) fn frame(&self) {

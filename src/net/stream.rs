@@ -12,7 +12,7 @@ use super::egress::Egress;
 use super::handle::Handle;
 use super::ingress::Ingress;
 use super::numbers::Reason;
-use super::profile::{Profile, Receive};
+use super::options::{Options, Receive};
 use crate::kernel::{call, socket};
 use crate::turn::Turn;
 
@@ -43,10 +43,10 @@ pub trait Seen {
 impl Stream {
     /// Panics outside of a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, mut profile: Profile) -> io::Result<Self> {
-        profile.receive = profile.receive.on(&turn);
-        let egress = Egress::new(socket, Arc::clone(&turn), profile)?;
-        let ingress = (profile.receive == Receive::Multishot).then(|| Ingress::new(Arc::clone(&egress), turn));
+    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, mut options: Options) -> io::Result<Self> {
+        options.receive = options.receive.on(&turn);
+        let egress = Egress::new(socket, Arc::clone(&turn), options)?;
+        let ingress = (options.receive == Receive::Multishot).then(|| Ingress::new(Arc::clone(&egress), turn));
         Ok(Self { egress, ingress, unread: Vec::new() })
     }
 

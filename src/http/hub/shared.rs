@@ -18,7 +18,7 @@ use super::builder::Slow;
 use super::error::{SendError, SubscribeError};
 use super::event::{Event, check_id, finish};
 use super::gap::Gap;
-use super::ring::{Limits, Place, Ring};
+use super::ring::{Limits, Name, Place, Ring};
 use super::sent::Sent;
 use super::stats::Stats;
 use super::waiters::{Group, Member};
@@ -176,7 +176,7 @@ impl Shared {
             };
             finish(&mut text, &sent);
             state.stats.sent += 1;
-            self.push(&mut state, text.into(), id);
+            self.push(&mut state, text.into(), id.map_or(Name::Numbered, Name::Given));
             sent
         };
         count(Counter::EventsSent, 1);
@@ -189,9 +189,9 @@ impl Shared {
         if self.waits_for_readers() { state.ring.unread() } else { u64::MAX }
     }
 
-    fn push(&self, state: &mut State, bytes: Bytes, id: Option<Arc<str>>) {
+    fn push(&self, state: &mut State, bytes: Bytes, name: Name) {
         let keep = self.keep(state);
-        state.ring.push(bytes, id, Instant::now(), keep);
+        state.ring.push(bytes, name, Instant::now(), keep);
         self.head.store(state.ring.head(), Ordering::Release);
     }
 
@@ -226,7 +226,7 @@ impl Shared {
         {
             let mut state = self.state();
             self.started.store(true, Ordering::Release);
-            self.push(&mut state, text.into(), Some(id.into()));
+            self.push(&mut state, text.into(), Name::Given(id.into()));
         }
         self.wake();
         Ok(())
@@ -249,7 +249,7 @@ impl Shared {
         {
             let mut state = self.state();
             state.last_gap = Some(state.ring.head());
-            self.push(&mut state, Gap::lost(missed).encode(), None);
+            self.push(&mut state, Gap::lost(missed).encode(), Name::Gap);
         }
         self.wake();
     }
@@ -287,6 +287,7 @@ impl Shared {
             Place::At(place) => (place, None),
             Place::Gone(place) => (place, Some(Gap::expired(None))),
             Place::Behind(missed) => (state.ring.base(), Some(Gap::expired(Some(missed)))),
+            Place::Lost => (state.ring.base(), Some(Gap::lost(None))),
             Place::Unknown => (state.ring.base(), Some(Gap::expired(None))),
             Place::Before(floor) => return Begin::Log(floor),
             Place::Ahead => return Begin::Later,

@@ -1,4 +1,4 @@
-//! Tower layers: who a request is, and which way its answer goes.
+//! Tower layers: who a request is, which way its answer goes, and what became of it.
 //!
 //! ```text
 //!  request ──▶ Stamp ─────────────▶ Canary ────────────────▶ your service
@@ -8,7 +8,9 @@
 //!                     flow::breaker ◀─┘ latency, errors, resets
 //! ```
 //!
-//! Both work in any tower service for HTTP: under [`serve`](super::serve()), under axum, and around tonic's routes. What they take
+//! [`Measure`] stands in front of all or of one, and notes what became of each request in numbers and in a span.
+//!
+//! All work in any tower service for HTTP: under [`serve`](super::serve()), under axum, and around tonic's routes. What they take
 //! from a request they take from [trusted](Trusted) peers alone, and who the peer is they know from the connection, never
 //! from a header:
 //!
@@ -23,6 +25,7 @@
 
 mod canary;
 mod connection;
+mod measure;
 mod request_id;
 mod scratch;
 mod stamp;
@@ -33,6 +36,7 @@ pub use canary::{
     Canary, CanaryBody, CanaryBuilder, CanaryFuture, CanaryHandle, CanaryLayer, CanaryState, PathState, Pin, Unit,
 };
 pub use connection::Connection;
+pub use measure::{Measure, MeasureBody, MeasureFuture, MeasureService, Route};
 pub use request_id::RequestId;
 pub use stamp::{Stamp, StampFuture, StampLayer};
 pub use trace::{NoTraceParent, TraceParent};

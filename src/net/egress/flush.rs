@@ -8,8 +8,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::super::numbers::Reason;
+use super::super::options::Receive;
 use super::super::path::IoPath;
-use super::super::profile::Receive;
 use super::super::wire;
 use super::{Egress, State};
 use crate::kernel::call::IOV_LIMIT;
@@ -21,7 +21,7 @@ use crate::turn::{Flush, Io};
 impl Egress {
     /// Something was sent, or nothing can be: the writer may go on.
     fn sent(&self, mut state: MutexGuard<'_, State>) {
-        let enough = state.queued() <= self.profile.high / 2;
+        let enough = state.queued() <= state.high / 2;
         let waiter = if enough { state.waiter.take() } else { None };
         drop(state);
         if let Some(waiter) = waiter {
@@ -52,7 +52,7 @@ impl Flush for Egress {
             (_, Some(_)) => usize::MAX,
             // With a thousand streams of single events one call for all takes a fiftieth of the calls and no less time, with
             // streams of tokens 4 % more, and with answers to what the ring has received 3 % less (loopback, Linux 6.18).
-            (_, None) => usize::from(self.profile.receive == Receive::Multishot || self.turn.io() == Io::Uring),
+            (_, None) => usize::from(self.options.receive == Receive::Multishot || self.turn.io() == Io::Uring),
         }
     }
 
@@ -89,6 +89,7 @@ impl Flush for Egress {
             Ok(sent) => {
                 let sent = sent.unwrap_or(0);
                 queue.advance(sent);
+                state.moved(0, sent);
                 if (1..offered).contains(&sent) {
                     self.wire.meter.partial();
                 }
@@ -106,6 +107,7 @@ impl Flush for Egress {
             None => self.send_queue(&mut state, Reason::Turn),
         }
         state.settle();
+        self.look(&mut state);
         let flush = state.needs_flush();
         self.sent(state);
         if flush {
@@ -133,7 +135,7 @@ impl Wake for Writable {
         let waiter = if flush { None } else { state.waiter.take() };
         drop(state);
         if flush {
-            egress.schedule(egress.profile.limit);
+            egress.schedule(egress.options.limit);
         }
         if let Some(waiter) = waiter {
             waiter.wake();
@@ -143,7 +145,7 @@ impl Wake for Writable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::profile::Profile;
+    use super::super::super::options::Options;
     use super::*;
     use crate::turn::Turn;
     use std::io::IoSlice;
@@ -154,7 +156,7 @@ mod tests {
     async fn while_bytes_are_away_nothing_overtakes_them() {
         let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
         let ours = ours.into_std().unwrap();
-        let egress = Egress::new(ours.into(), Turn::current(), Profile::default()).unwrap();
+        let egress = Egress::new(ours.into(), Turn::current(), Options::default()).unwrap();
         let mut cx = Context::from_waker(Waker::noop());
         assert!(egress.poll_write(&mut cx, &[IoSlice::new(b"first ")]).is_ready());
         let parcel = Arc::clone(&egress).begin().expect("something waits");
@@ -172,8 +174,8 @@ mod tests {
     #[tokio::test]
     async fn who_goes_without_a_ring_gives_others_no_reason_for_one() {
         let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();
-        let profile = Profile { receive: Receive::Multishot, ..Profile::default() };
-        let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), profile).unwrap();
+        let options = Options { receive: Receive::Multishot, ..Options::default() };
+        let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), options).unwrap();
         for (path, joins) in [(IoPath::Auto, 1), (IoPath::Uring, usize::MAX), (IoPath::Epoll, 0), (IoPath::NoCork, 1)] {
             egress.set_path(path);
             assert_eq!(egress.joins(), joins, "{path}");
