@@ -139,7 +139,8 @@ fn what_has_begun_is_finished_and_what_is_idle_is_closed() {
         late.ask("/").await;
         server.signal.send(()).unwrap();
         refused(addr).await;
-        assert_eq!(late.head().await.field("connection"), Some("close"));
+        // It may have been answered before the signal.
+        assert_eq!(late.head().await.status, 200);
         assert_eq!(late.drain().await, b"hello");
         half.send(": mill\r\n\r\n").await;
         assert_eq!(half.head().await.field("connection"), Some("close"));
