@@ -11,6 +11,8 @@
 //! The server is a process of its own, so that its memory is counted alone. Each flood lasts 1 s, or as many seconds as
 //! `MILLSTREAM_FLOOD` says; a flooder that is thrown out comes again.
 
+#![expect(clippy::disallowed_methods, reason = "the clients are threads without a runtime")]
+
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
