@@ -118,15 +118,6 @@ pub(crate) fn bind_without_port(socket: &impl AsFd) {
     unsafe { libc::setsockopt(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, (&raw const on).cast(), len) };
 }
 
-/// Bytes that were sent and that the peer has not taken: for TCP, not acknowledged ([tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html),
-/// `SIOCOUTQ`); for Unix sockets the memory that they take until they are read. `None` if the kernel does not say.
-pub(crate) fn unacknowledged(socket: BorrowedFd<'_>) -> Option<usize> {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the request writes an `int`, which outlives the call.
-    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    (answer == 0).then(|| usize::try_from(bytes).unwrap_or(0))
-}
-
 /// Process, user and group of whoever connected, or listened, when they did (`SO_PEERCRED`,
 /// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). The process is 0 where it cannot be seen from here, which
 /// rustix's type for it cannot hold.

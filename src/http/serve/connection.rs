@@ -22,7 +22,7 @@ use crate::net::Unread;
 /// What a client of HTTP/1 is answered whose request took too long to come.
 const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
-/// Runs a connection, from its first byte to its end.
+/// Runs a connection, from its first byte to its end, whose version nobody has agreed on.
 pub(super) async fn connection<I, S, B>(
     protocols: &Protocols,
     mut stream: I,
@@ -38,7 +38,6 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    // A handshake of TLS would be here, and what it agrees on instead of this; the limit for heads watches over it.
     let version = match watch.unless_told(Told::Nothing, version(&mut stream)).await {
         Ok(version) => version?,
         Err(told) => return end_one(stream, told, watch).await,
@@ -143,6 +142,6 @@ async fn end_one<I: hyper::rt::Write + Unpin>(mut stream: I, told: Told, watch: 
     Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
 }
 
-fn aborted() -> BoxError {
+pub(super) fn aborted() -> BoxError {
     io::Error::new(io::ErrorKind::TimedOut, "the connection was reset: a limit or the deadline has passed").into()
 }

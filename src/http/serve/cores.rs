@@ -20,6 +20,8 @@ use super::peer::Peer;
 use super::request_body::RequestBody;
 use super::server::{BoxError, Greet, Serve, serve};
 use super::watch::lock;
+#[cfg(feature = "tls")]
+use crate::http::tls::Tls;
 use crate::net::{Listeners, TcpListener};
 use crate::runtime::{Cores, Run};
 
@@ -52,7 +54,15 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    ServeCores { cores, listeners, service, greet: None, limits: Limits::default() }
+    ServeCores {
+        cores,
+        listeners,
+        service,
+        greet: None,
+        limits: Limits::default(),
+        #[cfg(feature = "tls")]
+        tls: None,
+    }
 }
 
 /// A server on several cores that is ready to [run](Self::run). Made by [`serve_cores`].
@@ -63,12 +73,21 @@ pub struct ServeCores<'a, S> {
     service: S,
     greet: Option<Greet<S, SocketAddr>>,
     limits: Limits,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
 }
 
 impl<S> ServeCores<'_, S> {
     /// As [`Serve::limits`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// As [`Serve::tls`].
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -143,8 +162,16 @@ where
 
 impl<'a, S: Clone> ServeCores<'a, S> {
     fn plan(self) -> (&'a Cores, Plan<S>) {
-        let Self { cores, listeners, service, greet, limits } = self;
-        (cores, Plan { listeners, service, greet, limits, census: Arc::default() })
+        let plan = Plan {
+            listeners: self.listeners,
+            service: self.service,
+            greet: self.greet,
+            limits: self.limits,
+            census: Arc::default(),
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+        };
+        (self.cores, plan)
     }
 }
 
@@ -156,6 +183,8 @@ struct Plan<S> {
     greet: Option<Greet<S, SocketAddr>>,
     limits: Limits,
     census: Arc<Census>,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
 }
 
 impl<S, B> Plan<S>
@@ -170,6 +199,8 @@ where
     fn serve(&self) -> io::Result<Serve<TcpListener, S>> {
         let mut serve = serve(self.listeners.take()?, self.service.clone()).limits(self.limits.clone());
         (serve.greet, serve.census) = (self.greet.clone(), Arc::clone(&self.census));
+        #[cfg(feature = "tls")]
+        serve.tls.clone_from(&self.tls);
         Ok(serve)
     }
 }

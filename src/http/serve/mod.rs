@@ -30,6 +30,8 @@ mod limits;
 mod peer;
 mod protocols;
 mod request_body;
+#[cfg(feature = "tls")]
+mod secure;
 mod server;
 mod sweep;
 mod version;

@@ -21,8 +21,12 @@ use super::drain::{Drained, Draining};
 use super::limits::Limits;
 use super::peer::Peer;
 use super::request_body::RequestBody;
+#[cfg(feature = "tls")]
+use super::secure::secure;
 use super::sweep::{Shared, sweep};
 use super::watch::Watch;
+#[cfg(feature = "tls")]
+use crate::http::tls::{Tls, Watching};
 use crate::net::{self, Accept, Origin, Seen};
 use crate::observe::counters::{Counter, count};
 use crate::observe::log;
@@ -100,7 +104,15 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    Serve { listener, service, greet: None, limits: Limits::default(), census: Arc::default() }
+    Serve {
+        listener,
+        service,
+        greet: None,
+        limits: Limits::default(),
+        census: Arc::default(),
+        #[cfg(feature = "tls")]
+        tls: None,
+    }
 }
 
 /// A server that is ready to run: await it. Made by [`serve`].
@@ -111,6 +123,8 @@ pub struct Serve<L: Accept, S> {
     pub(super) greet: Option<Greet<S, L::Addr>>,
     limits: Limits,
     pub(super) census: Arc<Census>,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<Tls>,
 }
 
 pub(super) type Greet<S, A> = Arc<dyn Fn(&mut S, &Peer<A>) + Send + Sync>;
@@ -217,6 +231,8 @@ struct Server<L: Accept, S> {
     serve: Serve<L, S>,
     shared: Arc<Shared>,
     sweep: Option<JoinHandle<Drained>>,
+    #[cfg(feature = "tls")]
+    _watching: Option<Watching>,
 }
 
 impl<L: Accept, S> Drop for Server<L, S> {
@@ -240,7 +256,13 @@ where
         // Where the family has no such thing, the sweep alone watches.
         net::give_up_after(&serve.listener, shared.limits.write_stall);
         let sweep = Some(tokio::spawn(sweep(Arc::clone(&shared))));
-        Self { serve, shared, sweep }
+        Self {
+            shared,
+            sweep,
+            #[cfg(feature = "tls")]
+            _watching: serve.tls.as_ref().and_then(Tls::watching),
+            serve,
+        }
     }
 
     async fn accept(&mut self) -> io::Result<Infallible> {
@@ -273,12 +295,17 @@ where
             greet(&mut service, &Peer::new(addr, handle));
         }
         let (running, shared) = (shared.enter(&watch), Arc::clone(shared));
+        #[cfg(feature = "tls")]
+        if let Some(tls) = self.serve.tls.clone() {
+            tokio::spawn(async move {
+                let _running = running;
+                ended(secure(&tls, &shared.protocols, stream, service, &watch).await);
+            });
+            return;
+        }
         tokio::spawn(async move {
             let _running = running;
-            // The one place that learns how a connection ended.
-            if let Err(error) = connection(&shared.protocols, stream, service, &watch).await {
-                log::connection_failed(&*error);
-            }
+            ended(connection(&shared.protocols, stream, service, &watch).await);
         });
     }
 
@@ -288,6 +315,13 @@ where
         let sweep = self.sweep.take().expect("internal: drained once");
         drop(self);
         sweep.await.map_err(io::Error::other)
+    }
+}
+
+/// The one place that learns how a connection ended.
+fn ended(how: Result<(), BoxError>) {
+    if let Err(error) = how {
+        log::connection_failed(&*error);
     }
 }
 

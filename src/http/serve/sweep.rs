@@ -13,7 +13,7 @@ use super::judge::{Facts, Seen, Verdict};
 use super::limits::Limits;
 use super::protocols::Protocols;
 use super::watch::{Told, Watch, lock};
-use crate::observe::counters::{Counter, count};
+use crate::observe::counters::{Counter, Gauge, Present, count};
 
 /// Time between two looks, where no limit is so short that it has to be less.
 const TICK: Duration = Duration::from_millis(250);
@@ -69,7 +69,7 @@ impl Shared {
         if std::mem::take(&mut state.sleeps) {
             self.changed.notify_one();
         }
-        Running { shared: Arc::clone(self), watch: Arc::clone(watch) }
+        Running { shared: Arc::clone(self), watch: Arc::clone(watch), _open: Present::in_(Gauge::OpenConnections) }
     }
 
     /// Has the sweep end all connections within `patience`.
@@ -104,6 +104,7 @@ impl Shared {
 pub(super) struct Running {
     shared: Arc<Shared>,
     watch: Arc<Watch>,
+    _open: Present,
 }
 
 impl Drop for Running {
