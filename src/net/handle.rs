@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
@@ -82,6 +83,17 @@ impl Handle {
     pub fn set_congestion(&self, name: &str) -> io::Result<()> {
         let egress = self.egress.upgrade().ok_or(io::ErrorKind::NotConnected)?;
         tcp::set_congestion(egress.as_fd(), name)
+    }
+
+    /// Has the kernel send no faster than so many bytes per second from now on, or as fast as may be
+    /// (`SO_MAX_PACING_RATE`, [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)).
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Unsupported` if the stream is no TCP connection; `ErrorKind::NotConnected` once it is closed.
+    pub fn set_pace(&self, bytes_per_second: Option<NonZeroU64>) -> io::Result<()> {
+        let egress = self.egress.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        tcp::set_pacing(egress.as_fd(), bytes_per_second)
     }
 
     /// Ends the connection at once, by a reset where the family has one: what waits to be sent is lost, and the peer cannot
