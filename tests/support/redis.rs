@@ -51,6 +51,7 @@ impl Server {
     }
 
     /// Runs it, again on its port.
+    #[expect(clippy::disallowed_methods, reason = "a server that starts is not waited for by a timer of a runtime")]
     pub fn run(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
