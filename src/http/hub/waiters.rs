@@ -329,6 +329,9 @@ mod tests {
                 drop(members.remove(at));
                 assert!(!waiting().contains(&place), "{:?}", waiting());
             }
+            for member in &mut members {
+                assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits, "those that were moved as well");
+            }
             assert_eq!(waiting().len(), members.len());
             group.wake_all();
             assert!(waiting().is_empty());
