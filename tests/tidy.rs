@@ -34,6 +34,7 @@ const UNSAFE: &[&str] = &[
     "src/kernel/map.rs",
     "src/kernel/path.rs",
     "src/kernel/socket.rs",
+    "src/kernel/tcp.rs",
     "src/kernel/uring/provided.rs",
     "src/kernel/uring/ring.rs",
     "src/ring/buffers.rs",

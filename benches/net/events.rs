@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -41,7 +40,7 @@ fn frame() -> Vec<u8> {
     format!("6C\r\ndata: {}\n\n\r\n", "x".repeat(100)).into_bytes()
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Events>, Infallible> {
+async fn answer<B>(request: Request<B>) -> Result<Response<Events>, Infallible> {
     Ok(Response::new(Events::new(request.uri().query())))
 }
 

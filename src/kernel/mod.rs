@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!  caps      what this machine can do, tried once, with the reason for every "no"
+//!  clock     a clock that costs little
 //!  cpu       the CPUs that threads run on
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
 //!  file      making, writing, naming and syncing files: what waits for a disk
 //!  path      calls on paths, which may wait for the disk
 //!  socket    options and addresses of sockets
+//!  tcp       what the kernel knows of a TCP connection, and how it is told to send
 //!  transfer  bytes to and from what may have no positions: pipes, sockets; waiting for them
 //!  unix      Unix sockets: their names, and who is at the other end
 //!  uring     one io_uring: set-up, submission, completion
@@ -19,11 +21,13 @@
 
 pub(crate) mod call;
 pub(crate) mod caps;
+pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod file;
 pub(crate) mod map;
 pub(crate) mod path;
 pub(crate) mod socket;
+pub(crate) mod tcp;
 pub(crate) mod transfer;
 pub(crate) mod unix;
 pub(crate) mod uring;

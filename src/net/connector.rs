@@ -14,8 +14,8 @@ use http::uri::Scheme;
 use tower_service::Service;
 
 use super::connect_error::{ConnectError, Why};
-use super::listener::profile_options;
-use super::profile::Profile;
+use super::listener::stream_options;
+use super::options::Options;
 use super::race::{Tried, in_turns, race};
 use super::tcp::TcpStream;
 use super::unix::UnixStream;
@@ -61,20 +61,20 @@ pub struct Connector {
     timeout: Duration,
     local: Option<IpAddr>,
     only_http: bool,
-    profile: Profile,
+    options: Options,
 }
 
-profile_options!(Connector);
+stream_options!(Connector);
 
 impl Connector {
     /// A connector with the defaults.
     pub fn new() -> Self {
-        Self { timeout: TIMEOUT, local: None, only_http: true, profile: Profile::default() }
+        Self { timeout: TIMEOUT, local: None, only_http: true, options: Options::default() }
     }
 
     /// One that connects to the Unix socket at `path`, whatever a URI says. It has the defaults, too.
     pub fn unix(path: impl AsRef<Path>) -> UnixConnector {
-        UnixConnector { path: path.as_ref().to_owned(), timeout: TIMEOUT, profile: Profile::default() }
+        UnixConnector { path: path.as_ref().to_owned(), timeout: TIMEOUT, options: Options::default() }
     }
 
     /// Longest time from the name to a connection, for all addresses together; 5 s by default.
@@ -128,7 +128,7 @@ impl Connector {
             Err(_) => return Err(failed(Why::Timeout(self.timeout, tried))),
         };
         let Some((addr, socket)) = connected else { return Err(failed(Why::Refused(tried))) };
-        let stream = socket.into_std().and_then(|socket| TcpStream::with(socket.into(), self.profile));
+        let stream = socket.into_std().and_then(|socket| TcpStream::with(socket.into(), self.options));
         stream.map_err(|e| failed(Why::Refused(vec![(addr, Some(e))])))
     }
 
@@ -197,10 +197,10 @@ impl Service<Uri> for Connector {
 pub struct UnixConnector {
     path: PathBuf,
     timeout: Duration,
-    profile: Profile,
+    options: Options,
 }
 
-profile_options!(UnixConnector);
+stream_options!(UnixConnector);
 
 impl UnixConnector {
     /// Longest time to a connection; 5 s by default. Counts only while the listener's queue is full.
@@ -213,7 +213,7 @@ impl UnixConnector {
     async fn connect(&self) -> Result<UnixStream, ConnectError> {
         let tries = async {
             loop {
-                match UnixStream::connect_with(&self.path, self.profile) {
+                match UnixStream::connect_with(&self.path, self.options) {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(PAUSE).await,
                     done => return done,
                 }

@@ -14,8 +14,8 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -24,8 +24,11 @@ use tokio::runtime::Handle;
 use tokio::task::coop;
 
 use self::flush::Writable;
-use super::handle::Numbers;
-use super::profile::{Profile, Receive};
+use self::state::State;
+use super::numbers::{KernelNumbers, Numbers, Reason, Record};
+use super::options::{Options, Receive};
+use super::path::{IoPath, PathSwitch};
+use super::profile::{Profile, ProfileCell};
 use super::wire::{Failure, Wire};
 use crate::buf::origin;
 use crate::buf::queue::Queue;
@@ -37,6 +40,8 @@ use crate::turn::Turn;
 
 mod flush;
 mod raw;
+mod state;
+mod tune;
 
 /// Slices of unknown origin longer than this are sent at once rather than copied.
 const COPY_MAX: usize = 16 << 10;
@@ -47,35 +52,21 @@ const BURST: usize = 2 << 20;
 pub(super) struct Egress {
     wire: Wire,
     turn: Arc<Turn>,
-    profile: Profile,
+    options: Options,
+    path: PathSwitch,
+    profile: ProfileCell,
     /// Whether kept memory may be sent without a copy, for as long as the kernel does not copy after all.
     zero_copy: Option<ZeroCopy>,
     /// The peer has sent something since our last write.
     peer_spoke: AtomicBool,
-    /// Bytes received. Added to by whoever receives, one at a time.
-    received: AtomicU64,
     /// Counts gathered writes, for the turn to look at without the lock.
     writes: AtomicUsize,
     /// `state.failure` is set: lets flushes, which are many, look without the lock.
     failed: AtomicBool,
     state: Mutex<State>,
+    /// For those who want its last numbers.
+    record: OnceLock<Arc<Record>>,
     me: Weak<Self>,
-}
-
-#[derive(Default)]
-struct State {
-    queue: Queue,
-    /// The writer that waits for room, or for the queue to be empty.
-    waiter: Option<Waker>,
-    scheduled: bool,
-    blocked: bool,
-    /// Bytes that the ring is sending.
-    away: usize,
-    failure: Option<Failure>,
-    /// Bytes sent since the writing task last had to wait.
-    burst: usize,
-    /// What was gathered since the last flush: writes, bytes copied, bytes held.
-    tally: (u64, usize, usize),
 }
 
 impl fmt::Debug for Egress {
@@ -90,76 +81,36 @@ impl fmt::Debug for Egress {
     }
 }
 
-impl State {
-    /// Whether nobody is to send now.
-    fn is_held(&self) -> bool {
-        self.blocked || self.away > 0
-    }
-
-    /// Bytes that wait to be sent.
-    fn queued(&self) -> usize {
-        self.queue.len() + self.away
-    }
-
-    /// Whether the queue has nobody yet to empty it (invariant 4); whoever is told so has to schedule the stream.
-    fn needs_flush(&mut self) -> bool {
-        let needs = !self.scheduled && !self.is_held() && !self.queue.is_empty();
-        self.scheduled |= needs;
-        needs
-    }
-
-    fn enqueue(&mut self, slices: &[IoSlice<'_>]) {
-        self.tally.0 += 1;
-        for slice in slices {
-            match self.queue.push(slice) {
-                true => self.tally.2 += slice.len(),
-                false => self.tally.1 += slice.len(),
-            }
-        }
-    }
-
-    /// Counts what was gathered.
-    fn settle(&mut self) {
-        if self.tally.0 > 0 {
-            let (writes, copied, held) = std::mem::take(&mut self.tally);
-            count(Counter::Gathered, writes);
-            count(Counter::BytesCopied, copied as u64);
-            count(Counter::BytesHeld, held as u64);
-        }
-    }
-
-    /// Drops what waits: it cannot be sent any more.
-    fn lose(&mut self) {
-        count(Counter::BytesLost, self.queue.clear() as u64);
-        self.settle();
-    }
-}
-
 impl Egress {
     /// Panics outside of a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, profile: Profile) -> io::Result<Arc<Self>> {
+    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, options: Options) -> io::Result<Arc<Self>> {
         // The waker needs the stream and the stream the waker: it is told afterwards.
         let writable = Arc::new(Writable::default());
         let wire = Wire::new(socket, turn.runtime().clone(), Waker::from(Arc::clone(&writable)));
         // A stream that the ring receives for may never have to be waited for.
-        if profile.receive == Receive::Ready {
+        if options.receive == Receive::Ready {
             wire.io()?;
         }
-        let zero_copy = profile.zero_copy && !socket::is_loopback(&wire);
+        let zero_copy = options.zero_copy && !socket::is_loopback(&wire);
         let egress = Arc::new_cyclic(|me| Self {
             wire,
             turn,
-            profile,
+            options,
+            path: PathSwitch::new(options.path),
+            profile: ProfileCell::new(Profile::System),
             zero_copy: zero_copy.then(|| Arc::new(AtomicBool::new(true))),
             peer_spoke: AtomicBool::new(false),
-            received: AtomicU64::new(0),
             writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
-            state: Mutex::default(),
+            state: Mutex::new(State::new(&options)),
+            record: OnceLock::new(),
             me: me.clone(),
         });
         let _ = writable.0.set(egress.me.clone());
+        if options.profile != Profile::System {
+            egress.set_profile(options.profile);
+        }
         Ok(egress)
     }
 
@@ -178,13 +129,33 @@ impl Egress {
     #[inline]
     pub(super) fn received(&self, bytes: usize) {
         self.peer_spoke.store(true, Ordering::Relaxed);
-        self.received.store(self.received.load(Ordering::Relaxed).wrapping_add(bytes as u64), Ordering::Relaxed);
+        self.wire.meter.received(bytes);
     }
 
     /// What the stream has done so far.
     pub(super) fn numbers(&self) -> Numbers {
-        let (sent, writes) = self.wire.sent_so_far();
-        Numbers { received: self.received.load(Ordering::Relaxed), sent, writes, queued: self.queued() }
+        let state = self.state();
+        self.wire.meter.numbers(state.queued(), state.blocked, self.path())
+    }
+
+    /// Where its last numbers will be, for somebody who wants them.
+    pub(super) fn record(&self) -> Arc<Record> {
+        Arc::clone(self.record.get_or_init(Arc::default))
+    }
+
+    /// Which ways it may take.
+    #[inline]
+    pub(super) fn path(&self) -> IoPath {
+        self.path.get()
+    }
+
+    pub(super) fn set_path(&self, path: IoPath) {
+        self.path.set(path);
+    }
+
+    /// Whether pieces of files may be sent from the file.
+    fn sends_files(&self) -> bool {
+        self.path() != IoPath::NoSendfile
     }
 
     /// Bytes that wait to be sent.
@@ -219,6 +190,8 @@ impl Egress {
         let offered = slices.iter().map(|s| s.len()).sum();
         if let Some(limit) = self.gathers(&state, slices, offered) {
             state.enqueue(slices);
+            state.moved(offered, 0);
+            self.wire.meter.frame();
             // Short slices are copied, and that may be what meets the end of their file.
             if map::take_touched_torn() || slices.iter().any(|slice| origin::is_torn(slice)) {
                 self.fail(&mut state, Failure::Torn);
@@ -252,14 +225,18 @@ impl Egress {
 
     /// How long a write may wait in the queue; `None`: it is to go through.
     fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> Option<Duration> {
-        let mut limit = self.profile.limit;
-        if limit.is_zero() || state.queued() + offered > self.profile.high {
+        let (mut limit, path) = (self.options.limit, self.path());
+        if limit.is_zero() || path == IoPath::NoCork || state.queued() + offered > state.high {
             return None;
         }
         if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
             self.peer_spoke.store(false, Ordering::Relaxed);
             // What arrives together is answered together, without waiting for more.
-            if self.profile.receive == Receive::Ready || state.scheduled || !self.turn.answers_together() {
+            let together = match path {
+                IoPath::Uring => self.turn.driver().is_some(),
+                _ => self.options.receive == Receive::Multishot && self.turn.answers_together(),
+            };
+            if state.scheduled || !together {
                 return None;
             }
             limit = Duration::ZERO;
@@ -278,11 +255,18 @@ impl Egress {
         if offered == 0 {
             return Ok(Some(0));
         }
-        match self.wire.send_through(&mut state.queue, slices) {
+        let waited = state.queue.len();
+        match self.wire.send_through(&mut state.queue, slices, self.sends_files()) {
             Ok(sent) => {
                 state.blocked = sent.is_none();
-                state.burst += sent.unwrap_or(0);
+                if let Some(sent) = sent {
+                    state.burst += sent;
+                    state.moved(sent, waited - state.queue.len() + sent);
+                    self.wire.meter.frame();
+                    self.wire.meter.flushes(Reason::Through);
+                }
                 state.settle();
+                self.look(state);
                 Ok(sent)
             }
             Err(failure) => {
@@ -302,14 +286,18 @@ impl Egress {
     }
 
     /// Sends the queue as far as the socket takes it, unless that is known to be not at all.
-    fn send_queue(&self, state: &mut State) {
-        if state.is_held() || state.failure.is_some() {
+    fn send_queue(&self, state: &mut State, reason: Reason) {
+        if state.is_held() || state.failure.is_some() || state.queue.is_empty() {
             return;
         }
-        match self.wire.send_queue(&mut state.queue) {
+        self.wire.meter.flushes(reason);
+        let waited = state.queue.len();
+        match self.wire.send_queue(&mut state.queue, self.sends_files()) {
             Ok(sent) => {
+                state.moved(0, waited - state.queue.len());
                 state.blocked = sent.is_none();
                 state.settle();
+                self.look(state);
             }
             Err(failure) => self.fail(state, failure),
         }
@@ -319,7 +307,7 @@ impl Egress {
     fn fail(&self, state: &mut State, failure: Failure) {
         state.failure = Some(failure);
         self.failed.store(true, Ordering::Relaxed);
-        state.lose();
+        state.lose(&self.wire.meter);
         // Either way a task that only reads learns of it too.
         match failure {
             Failure::Torn => {
@@ -331,10 +319,10 @@ impl Egress {
         }
     }
 
-    /// Ready once every byte that was written has been taken by the kernel.
-    pub(super) fn poll_drained(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Ready once every byte that was written has been taken by the kernel; what waits is sent for `reason`.
+    pub(super) fn poll_drained(&self, cx: &mut Context<'_>, reason: Reason) -> Poll<io::Result<()>> {
         let mut state = self.state();
-        self.send_queue(&mut state);
+        self.send_queue(&mut state, reason);
         match state.failure {
             Some(failure) => Poll::Ready(Err(failure.into())),
             None if state.queued() == 0 => Poll::Ready(Ok(())),
@@ -347,7 +335,7 @@ impl Egress {
 
     /// Sends what waits, then ends the sending side.
     pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_drained(cx))?;
+        ready!(self.poll_drained(cx, Reason::Shutdown))?;
         match socket::shutdown_write(self.as_fd()) {
             // The peer has closed the connection already: there is nothing left to end.
             Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
@@ -358,7 +346,7 @@ impl Egress {
     /// The stream was dropped: sends what the socket takes now. Says whether something is left that was not taken.
     pub(super) fn abandon(&self) -> bool {
         let mut state = self.state();
-        self.send_queue(&mut state);
+        self.send_queue(&mut state, Reason::Dropped);
         let (left, scheduled) = (state.queued() > 0, state.scheduled);
         drop(state);
         if scheduled && !left {
@@ -382,6 +370,19 @@ impl AsFd for Egress {
 
 impl Drop for Egress {
     fn drop(&mut self) {
-        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).lose();
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).lose(&self.wire.meter);
+        let record = self.record.get().filter(|record| Arc::strong_count(record) > 1);
+        if record.is_none() && self.options.on_close.is_none() {
+            return;
+        }
+        let kernel = Some(KernelNumbers::of(self.as_fd()));
+        let numbers = Numbers { kernel, ..self.wire.meter.numbers(0, false, self.path()) };
+        if let Some(record) = record {
+            record.set(&numbers);
+        }
+        if let Some(on_close) = self.options.on_close {
+            // It may run inside of a flush of many streams, which one bad hook must not end.
+            let _ = std::panic::catch_unwind(|| on_close(&numbers));
+        }
     }
 }

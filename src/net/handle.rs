@@ -1,41 +1,92 @@
 //! A stream seen from outside, by whoever watches over many of them.
 
 use std::fmt;
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
 use super::egress::Egress;
-use crate::kernel::socket;
+use super::numbers::{KernelNumbers, Numbers, Record};
+use super::path::IoPath;
+use super::profile::Profile;
+use crate::kernel::{socket, tcp};
 
 /// A stream seen from outside: its numbers, and what can be done to it without owning it. Cheap to clone; holds neither the
 /// stream nor its socket open.
 #[derive(Clone)]
 pub struct Handle {
     egress: Weak<Egress>,
-}
-
-/// What a stream has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Numbers {
-    /// Bytes taken from the kernel.
-    pub received: u64,
-    /// Bytes the kernel took from us.
-    pub sent: u64,
-    /// System calls that sent bytes.
-    pub writes: u64,
-    /// Bytes that were written and wait to be handed to the kernel.
-    pub queued: usize,
+    record: Arc<Record>,
 }
 
 impl Handle {
     pub(super) fn new(egress: &Arc<Egress>) -> Self {
-        Self { egress: Arc::downgrade(egress) }
+        Self { egress: Arc::downgrade(egress), record: egress.record() }
     }
 
-    /// The numbers of now; `None` once the stream is closed.
+    /// The numbers of now, without a system call; `None` once the stream is closed.
     pub fn numbers(&self) -> Option<Numbers> {
         self.egress.upgrade().map(|egress| egress.numbers())
+    }
+
+    /// What the kernel says of the stream now, by two system calls; `None` once the stream is closed.
+    pub fn kernel(&self) -> Option<KernelNumbers> {
+        self.egress.upgrade().map(|egress| KernelNumbers::of(egress.as_fd()))
+    }
+
+    /// The numbers with which the stream was closed, those of the kernel included; `None` while it lives. A stream that was
+    /// dropped lives for as long as it has something to send. What [`TcpListenerBuilder::on_close`] is given is the same.
+    ///
+    /// [`TcpListenerBuilder::on_close`]: super::TcpListenerBuilder::on_close
+    pub fn last(&self) -> Option<Numbers> {
+        self.record.get()
+    }
+
+    /// Which ways the stream's writes may take; `None` once the stream is closed.
+    pub fn path(&self) -> Option<IoPath> {
+        self.egress.upgrade().map(|egress| egress.path())
+    }
+
+    /// Changes which ways the stream's writes may take, from its next write or flush on. No byte is lost, sent twice or
+    /// overtaken, whatever is under way. Nothing happens once the stream is closed.
+    pub fn set_path(&self, path: IoPath) {
+        if let Some(egress) = self.egress.upgrade() {
+            egress.set_path(path);
+        }
+    }
+
+    /// How much the kernel holds for the stream; `None` once it is closed.
+    pub fn profile(&self) -> Option<Profile> {
+        self.egress.upgrade().map(|egress| egress.profile())
+    }
+
+    /// Changes how much the kernel holds for the stream, at once. Nothing happens once the stream is closed.
+    pub fn set_profile(&self, profile: Profile) {
+        if let Some(egress) = self.egress.upgrade() {
+            egress.set_profile(profile);
+        }
+    }
+
+    /// The congestion control of a TCP connection, `cubic` for instance (`TCP_CONGESTION`,
+    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)); `None` for others, and once the stream is closed.
+    pub fn congestion(&self) -> Option<String> {
+        tcp::congestion(self.egress.upgrade()?.as_fd()).ok()
+    }
+
+    /// Chooses the congestion control by its name, for what is sent from now on.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel has none of that name, this process may not use it, or the stream is no TCP connection: the error lists
+    /// what the kernel offers. `ErrorKind::NotConnected` once the stream is closed.
+    pub fn set_congestion(&self, name: &str) -> io::Result<()> {
+        let egress = self.egress.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        tcp::set_congestion(egress.as_fd(), name)
+    }
+
+    /// Bytes that the kernel took from us and the peer has not taken from it; `None` once the stream is closed.
+    pub(crate) fn unacknowledged(&self) -> Option<usize> {
+        self.egress.upgrade().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
     }
 
     /// Ends the connection at once, by a reset where the family has one: what waits to be sent is lost, and the peer cannot
@@ -75,6 +126,7 @@ mod tests {
             stream.flushed().await.unwrap();
             let numbers = handle.numbers().unwrap();
             assert_eq!((numbers.received, numbers.sent, numbers.writes, numbers.queued), (5, 9, 1, 0));
+            assert!(!numbers.blocked);
             handle.reset();
             client.read_exact(&mut [0; 9]).await.unwrap();
             assert!(client.read(&mut got).await.is_err(), "a reset is no end");

@@ -6,6 +6,8 @@
 //!                         │ no buffer was free                no ring: Plain, for good
 //!                         ▼
 //!                        Dry: plain reads until one would have to wait ──▶ Idle, if buffers are free by then
+//!
+//!   While the stream's path is `IoPath::Epoll`: Armed ──▶ Stopping ──▶ Idle, where reads are plain.
 //! ```
 //!
 //! Invariants:
@@ -23,6 +25,7 @@ use rustix::io::Errno;
 use tokio::task::coop;
 
 use super::egress::Egress;
+use super::path::IoPath;
 use super::stream::{Room, poll_plain};
 use crate::kernel::uring::Chunk;
 use crate::ring::driver::Driver;
@@ -102,16 +105,25 @@ impl Ingress {
                 progress.made_progress();
                 return Poll::Ready(end.map_err(io::Error::from));
             }
-            match &state.phase {
+            let by_ring = self.egress.path() != IoPath::Epoll;
+            match &mut state.phase {
+                Phase::Armed(armed @ Some(_)) if !by_ring => {
+                    let armed = armed.take();
+                    state.phase = Phase::Stopping;
+                    drop(state);
+                    if let Some((driver, key)) = armed {
+                        driver.stop_receiving(key);
+                    }
+                }
                 Phase::Armed(_) | Phase::Stopping => {
                     state.reader = Some(cx.waker().clone());
                     return Poll::Pending;
                 }
-                Phase::Idle => {
+                Phase::Idle if by_ring => {
                     drop(state);
                     self.arm();
                 }
-                Phase::Plain => {
+                Phase::Idle | Phase::Plain => {
                     drop(state);
                     return poll_plain(&self.egress, cx, buf.room(), |fd| buf.receive(fd));
                 }

@@ -10,8 +10,9 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::profile::Profile;
-use super::stream::{Stream, Unread};
+use super::options::Options;
+use super::profile::ProfileSwitch;
+use super::stream::{Seen, Stream, Unread};
 use crate::kernel::caps::{Capabilities, Support};
 use crate::kernel::socket;
 use crate::observe::counters::{Counter, count};
@@ -29,19 +30,47 @@ pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
         + tokio::io::AsyncRead
         + tokio::io::AsyncWrite
         + Unread
+        + Seen
         + Unpin
         + Send
         + 'static;
     /// The addresses of those who connect.
-    type Addr: fmt::Debug + Send;
+    type Addr: sealed::Origin + fmt::Debug + Send;
 
     /// Accepts a connection; see [`TcpListener::accept`](super::TcpListener::accept), which holds for every listener.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Self::Addr)>> + Send;
 }
 
 pub(super) mod sealed {
+    use std::net::IpAddr;
+    use std::os::fd::AsFd;
+
     /// Implemented by the listeners of this crate alone.
-    pub trait Sealed {}
+    pub trait Sealed: AsFd {}
+
+    /// Where a connection comes from.
+    pub trait Origin {
+        /// The address of the machine, where the family has one.
+        fn ip(&self) -> Option<IpAddr>;
+    }
+
+    impl Origin for std::net::SocketAddr {
+        fn ip(&self) -> Option<IpAddr> {
+            Some(self.ip())
+        }
+    }
+
+    impl Origin for std::os::unix::net::SocketAddr {
+        fn ip(&self) -> Option<IpAddr> {
+            None
+        }
+    }
+}
+
+/// Has the kernel end connections of `listener` that are accepted from now on if their peer takes nothing of what is sent
+/// to it for `limit`; `false` where the family has no such thing.
+pub(crate) fn give_up_after(listener: &impl Accept, limit: Duration) -> bool {
+    socket::give_up_after(listener.as_fd(), limit)
 }
 
 /// A listening socket of any family.
@@ -49,16 +78,17 @@ pub(super) mod sealed {
 pub(super) struct Listener {
     io: AsyncFd<OwnedFd>,
     turn: Arc<Turn>,
-    profile: Profile,
+    options: Options,
+    pub(super) switch: ProfileSwitch,
 }
 
 impl Listener {
     /// Panics outside of a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(super) fn new(socket: OwnedFd, profile: Profile) -> io::Result<Self> {
+    pub(super) fn new(socket: OwnedFd, options: Options, switch: ProfileSwitch) -> io::Result<Self> {
         log_capabilities();
         let io = socket::watch(socket, Interest::READABLE)?;
-        Ok(Self { io, turn: Turn::current(), profile })
+        Ok(Self { io, turn: Turn::current(), options, switch })
     }
 
     /// Accepts a connection by the call `accept`. Ends with an error only if the listener itself is broken.
@@ -68,8 +98,11 @@ impl Listener {
     ) -> io::Result<(Stream, A)> {
         loop {
             let accepted = self.io.async_io(Interest::READABLE, |fd| accept(fd.as_fd())).await;
-            let accepted =
-                accepted.and_then(|(fd, peer)| Ok((Stream::new(fd, Arc::clone(&self.turn), self.profile)?, peer)));
+            let accepted = accepted.and_then(|(fd, peer)| {
+                let profile = self.switch.next().unwrap_or(self.options.profile);
+                let options = Options { profile, ..self.options };
+                Ok((Stream::new(fd, Arc::clone(&self.turn), options)?, peer))
+            });
             match accepted {
                 Ok(connection) => {
                     count(Counter::Accepted, 1);
@@ -190,15 +223,15 @@ macro_rules! listener {
 }
 pub(super) use listener;
 
-/// Gives a builder of the field `profile` the options of its streams.
-macro_rules! profile_options {
+/// Gives a builder of the field `options` the options of its streams.
+macro_rules! stream_options {
     ($builder:ident) => {
         impl $builder {
             /// Longest time a written byte waits for company while it is written to again and again; 1 ms by default.
             /// Zero sends every write at once, as tokio's stream does.
             #[must_use]
             pub fn gather_limit(mut self, limit: std::time::Duration) -> Self {
-                self.profile.limit = limit;
+                self.options.limit = limit;
                 self
             }
 
@@ -206,20 +239,62 @@ macro_rules! profile_options {
             /// that.
             #[must_use]
             pub fn high_mark(mut self, bytes: usize) -> Self {
-                self.profile.high = bytes;
+                self.options.high = bytes;
+                self.options.elastic = None;
+                self
+            }
+
+            /// Instead of a fixed [`high_mark`](Self::high_mark) one that follows each connection's rates, between these
+            /// bounds, in bytes: what 50 ms bring over the last second, and more for as long as less leaves than comes. A
+            /// reader that is fast gets room for bursts, one that is slow holds little memory and gets nothing that is old.
+            /// Use it with [`profile`](Self::profile), for the kernel holds bytes as well.
+            ///
+            /// # Panics
+            ///
+            /// If the lower bound is above the upper one.
+            #[must_use]
+            #[track_caller]
+            pub fn elastic(mut self, bounds: std::ops::RangeInclusive<usize>) -> Self {
+                assert!(!bounds.is_empty(), "an elastic mark between {bounds:?}: the lower bound comes first");
+                self.options.elastic = Some((*bounds.start(), *bounds.end()));
                 self
             }
 
             /// How connections receive; [`Receive::Ready`](crate::net::Receive::Ready) by default.
             #[must_use]
             pub fn receive(mut self, receive: $crate::net::Receive) -> Self {
-                self.profile.receive = receive;
+                self.options.receive = receive;
+                self
+            }
+
+            /// Which ways the writes of new connections may take; [`IoPath::Auto`](crate::net::IoPath::Auto) by default.
+            /// [`Handle::set_path`](crate::net::Handle::set_path) changes it for one that lives.
+            #[must_use]
+            pub fn path(mut self, path: $crate::net::IoPath) -> Self {
+                self.options.path = path;
+                self
+            }
+
+            /// How much the kernel holds for new connections; [`Profile::System`](crate::net::Profile::System) by default.
+            /// [`Handle::set_profile`](crate::net::Handle::set_profile) changes it for one that lives.
+            #[must_use]
+            pub fn profile(mut self, profile: $crate::net::Profile) -> Self {
+                self.options.profile = profile;
+                self
+            }
+
+            /// Has `hook` told the last numbers of every connection when it is closed, those of the kernel included. It runs
+            /// on whatever thread closes the connection, and must not block; if it panics, nothing else happens. Without a
+            /// hook, and without anybody who keeps a [`Handle`](crate::net::Handle), the kernel is not asked.
+            #[must_use]
+            pub fn on_close(mut self, hook: fn(&$crate::net::Numbers)) -> Self {
+                self.options.on_close = Some(hook);
                 self
             }
         }
     };
 }
-pub(super) use profile_options;
+pub(super) use stream_options;
 
 #[cfg(test)]
 mod tests {

@@ -9,8 +9,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::egress::Egress;
+use super::handle::Handle;
 use super::ingress::Ingress;
-use super::profile::{Profile, Receive};
+use super::numbers::Reason;
+use super::options::{Options, Receive};
 use crate::kernel::{call, socket};
 use crate::turn::Turn;
 
@@ -32,13 +34,19 @@ pub trait Unread {
     fn unread(&mut self, bytes: &[u8]);
 }
 
+/// A stream that can be seen from outside.
+pub trait Seen {
+    /// The stream seen from outside.
+    fn seen(&self) -> Handle;
+}
+
 impl Stream {
     /// Panics outside of a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, mut profile: Profile) -> io::Result<Self> {
-        profile.receive = profile.receive.on(&turn);
-        let egress = Egress::new(socket, Arc::clone(&turn), profile)?;
-        let ingress = (profile.receive == Receive::Multishot).then(|| Ingress::new(Arc::clone(&egress), turn));
+    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, mut options: Options) -> io::Result<Self> {
+        options.receive = options.receive.on(&turn);
+        let egress = Egress::new(socket, Arc::clone(&turn), options)?;
+        let ingress = (options.receive == Receive::Multishot).then(|| Ingress::new(Arc::clone(&egress), turn));
         Ok(Self { egress, ingress, unread: Vec::new() })
     }
 
@@ -127,7 +135,7 @@ impl Drop for Stream {
 
 /// Sends what a dropped stream has left, for as long as the peer goes on reading.
 async fn linger(egress: Arc<Egress>) {
-    let drained = || poll_fn(|cx| egress.poll_drained(cx).map(drop));
+    let drained = || poll_fn(|cx| egress.poll_drained(cx, Reason::Dropped).map(drop));
     if socket::give_up_after(egress.as_fd(), LINGER) {
         return drained().await;
     }
@@ -200,7 +208,10 @@ macro_rules! stream {
             ///
             /// The error that ended the stream, if one did; the bytes that were queued then are lost.
             pub async fn flushed(&mut self) -> std::io::Result<()> {
-                std::future::poll_fn(|cx| self.stream.egress.poll_drained(cx)).await
+                std::future::poll_fn(|cx| {
+                    self.stream.egress.poll_drained(cx, $crate::net::numbers::Reason::Flushed)
+                })
+                .await
             }
 
             /// Whether the kernel receives by itself, so that [`poll_receive_with`](Self::poll_receive_with) must not.
@@ -248,6 +259,12 @@ macro_rules! stream {
         impl $crate::net::stream::Unread for $name {
             fn unread(&mut self, bytes: &[u8]) {
                 self.stream.unread(bytes);
+            }
+        }
+
+        impl $crate::net::stream::Seen for $name {
+            fn seen(&self) -> $crate::net::Handle {
+                self.handle()
             }
         }
 

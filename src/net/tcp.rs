@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tokio::net::ToSocketAddrs;
 
-use super::listener::{Listener, listener, profile_options};
-use super::profile::Profile;
+use super::listener::{Listener, listener, stream_options};
+use super::options::Options;
+use super::profile::{Profile, ProfileSwitch};
 use super::stream::{Stream, stream};
-use crate::kernel::socket;
+use crate::kernel::{socket, tcp};
 use crate::turn::Turn;
 
 /// A TCP listener whose connections are [`TcpStream`]s.
@@ -28,10 +29,12 @@ pub struct TcpListenerBuilder {
     pub(super) backlog: u32,
     pub(super) reuse_port: bool,
     send_timeout: Option<Duration>,
-    profile: Profile,
+    congestion: Option<Box<str>>,
+    switch: ProfileSwitch,
+    options: Options,
 }
 
-profile_options!(TcpListenerBuilder);
+stream_options!(TcpListenerBuilder);
 
 impl TcpListenerBuilder {
     /// Connections that may wait to be accepted; 4096 by default. The kernel takes `net.core.somaxconn` if that is less
@@ -66,11 +69,39 @@ impl TcpListenerBuilder {
     /// reports that it has copied after all goes back to plain sends.
     #[must_use]
     pub fn zero_copy(mut self, on: bool) -> Self {
-        self.profile.zero_copy = on;
+        self.options.zero_copy = on;
         self
     }
 
+    /// The congestion control of new connections, `bbr` for instance (`TCP_CONGESTION`,
+    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)); by default the system's. If the kernel has none of that
+    /// name, or this process may not use it, binding fails with an error that lists what the kernel offers.
+    /// [`Handle::set_congestion`](crate::net::Handle::set_congestion) changes it for a connection that lives.
+    #[must_use]
+    pub fn congestion(mut self, name: &str) -> Self {
+        self.congestion = Some(name.into());
+        self
+    }
+
+    /// Gives `percent` of a hundred new connections another [profile](Self::profile), evenly spread, to try it on some of
+    /// them. [`switch`](Self::switch) changes that later.
+    #[must_use]
+    pub fn profile_share(self, profile: Profile, percent: u8) -> Self {
+        self.switch.set(profile, percent);
+        self
+    }
+
+    /// What changes the profile of a share of new connections while the listener lives. All listeners of this builder, and of
+    /// its clones, have the same.
+    pub fn switch(&self) -> ProfileSwitch {
+        self.switch.clone()
+    }
+
     /// Binds the first of the addresses that can be bound, and listens.
+    ///
+    /// # Errors
+    ///
+    /// Those of binding the last of the addresses, and of [`congestion`](Self::congestion).
     ///
     /// # Panics
     ///
@@ -102,14 +133,25 @@ impl TcpListenerBuilder {
             // Connections inherit it.
             socket::give_up_after(socket.as_fd(), limit);
         }
-        Ok(TcpListener { listener: Listener::new(socket, self.profile)? })
+        if let Some(name) = &self.congestion {
+            // As above.
+            tcp::set_congestion(socket.as_fd(), name)?;
+        }
+        Ok(TcpListener { listener: Listener::new(socket, self.options, self.switch)? })
     }
 }
 
 impl TcpListener {
     /// Options other than the defaults.
     pub fn builder() -> TcpListenerBuilder {
-        TcpListenerBuilder { backlog: 4096, reuse_port: false, send_timeout: None, profile: Profile::default() }
+        TcpListenerBuilder {
+            backlog: 4096,
+            reuse_port: false,
+            send_timeout: None,
+            congestion: None,
+            switch: ProfileSwitch::default(),
+            options: Options::default(),
+        }
     }
 
     /// Binds the first of the addresses that can be bound, and listens.
@@ -128,6 +170,11 @@ impl TcpListener {
     /// Outside of a tokio runtime with I/O enabled.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         Self::builder().from_std(listener)
+    }
+
+    /// What changes the profile of a share of new connections.
+    pub fn switch(&self) -> ProfileSwitch {
+        self.listener.switch.clone()
     }
 
     /// The address that is listened on.
@@ -185,12 +232,12 @@ impl TcpStream {
     /// Outside of a tokio runtime with I/O enabled.
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
         socket::adopt_tcp(stream.as_fd())?;
-        Self::with(stream.into(), Profile::default())
+        Self::with(stream.into(), Options::default())
     }
 
     /// Around a socket that is connected and [fit](socket::adopt_tcp).
-    pub(super) fn with(socket: OwnedFd, profile: Profile) -> io::Result<Self> {
-        Ok(Self { stream: Stream::new(socket, Turn::current(), profile)? })
+    pub(super) fn with(socket: OwnedFd, options: Options) -> io::Result<Self> {
+        Ok(Self { stream: Stream::new(socket, Turn::current(), options)? })
     }
 
     /// The address of this end.

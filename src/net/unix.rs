@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
-use super::listener::{Listener, listener, profile_options};
+use super::listener::{Listener, listener, stream_options};
 use super::name::{self, Bound, Name};
-use super::profile::Profile;
+use super::options::Options;
+use super::profile::ProfileSwitch;
 use super::stream::{Stream, stream};
 use crate::kernel::{socket, unix};
 use crate::turn::Turn;
@@ -33,10 +34,10 @@ pub struct UnixListener {
 pub struct UnixListenerBuilder {
     backlog: u32,
     mode: Option<u32>,
-    profile: Profile,
+    options: Options,
 }
 
-profile_options!(UnixListenerBuilder);
+stream_options!(UnixListenerBuilder);
 
 impl UnixListenerBuilder {
     /// Connections that may wait to be accepted; 4096 by default. The kernel takes `net.core.somaxconn` if that is less
@@ -66,9 +67,9 @@ impl UnixListenerBuilder {
     ///
     /// Outside of a tokio runtime with I/O enabled.
     pub async fn bind(self, path: impl AsRef<Path>) -> io::Result<UnixListener> {
-        let Self { backlog, mode, profile } = self;
+        let Self { backlog, mode, options } = self;
         let Bound { name, socket } = name::bind(path.as_ref().to_owned(), backlog, mode).await?;
-        Ok(UnixListener { _name: name, listener: Listener::new(socket, profile)? })
+        Ok(UnixListener { _name: name, listener: Listener::new(socket, options, ProfileSwitch::default())? })
     }
 
     /// Takes over a listener made elsewhere, by a supervisor for instance; makes it non-blocking. Its file stays when the
@@ -79,14 +80,15 @@ impl UnixListenerBuilder {
     /// Outside of a tokio runtime with I/O enabled.
     pub fn from_std(self, listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
         socket::adopt(listener.as_fd())?;
-        Ok(UnixListener { _name: None, listener: Listener::new(listener.into(), self.profile)? })
+        let listener = Listener::new(listener.into(), self.options, ProfileSwitch::default())?;
+        Ok(UnixListener { _name: None, listener })
     }
 }
 
 impl UnixListener {
     /// Options other than the defaults.
     pub fn builder() -> UnixListenerBuilder {
-        UnixListenerBuilder { backlog: 4096, mode: None, profile: Profile::default() }
+        UnixListenerBuilder { backlog: 4096, mode: None, options: Options::default() }
     }
 
     /// Binds `path` and listens. A path that begins with a NUL is an abstract name, without a file and without
@@ -152,14 +154,14 @@ impl UnixStream {
     ///
     /// Outside of a tokio runtime with I/O enabled.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::connect_with(path.as_ref(), Profile::default())
+        Self::connect_with(path.as_ref(), Options::default())
     }
 
     /// As [`connect`](Self::connect), which never waits.
-    pub(super) fn connect_with(path: &Path, profile: Profile) -> io::Result<Self> {
+    pub(super) fn connect_with(path: &Path, options: Options) -> io::Result<Self> {
         let socket = unix::stream()?;
         unix::connect_blocking(socket.as_fd(), path)?;
-        Self::with(socket, profile)
+        Self::with(socket, options)
     }
 
     /// Two streams that are connected to each other.
@@ -169,7 +171,7 @@ impl UnixStream {
     /// Outside of a tokio runtime with I/O enabled.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = unix::pair()?;
-        Ok((Self::with(one, Profile::default())?, Self::with(other, Profile::default())?))
+        Ok((Self::with(one, Options::default())?, Self::with(other, Options::default())?))
     }
 
     /// Takes over a connected stream; makes it non-blocking.
@@ -179,11 +181,11 @@ impl UnixStream {
     /// Outside of a tokio runtime with I/O enabled.
     pub fn from_std(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
         socket::adopt(stream.as_fd())?;
-        Self::with(stream.into(), Profile::default())
+        Self::with(stream.into(), Options::default())
     }
 
-    fn with(socket: OwnedFd, profile: Profile) -> io::Result<Self> {
-        Ok(Self { stream: Stream::new(socket, Turn::current(), profile)? })
+    fn with(socket: OwnedFd, options: Options) -> io::Result<Self> {
+        Ok(Self { stream: Stream::new(socket, Turn::current(), options)? })
     }
 
     /// The address of this end; unnamed if it has connected.

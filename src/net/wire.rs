@@ -5,7 +5,6 @@ use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
@@ -15,11 +14,11 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::task::coop::unconstrained;
 
+use super::numbers::{Meter, Way};
 use crate::buf::origin;
 use crate::buf::queue::{Front, Queue};
 use crate::kernel::call::{self, IOV_LIMIT};
 use crate::kernel::socket;
-use crate::observe::counters::{Counter, count};
 
 /// Most bytes one `sendfile` moves.
 const SENDFILE_MAX: usize = 2 << 20;
@@ -32,9 +31,8 @@ pub(super) struct Wire {
     /// The registration with the runtime's driver, once the socket has to be waited for.
     io: OnceLock<AsyncFd<Arc<OwnedFd>>>,
     writable: Waker,
-    /// Bytes the kernel took, and the calls it took them by. Whoever sends holds the lock of the egress.
-    sent: AtomicU64,
-    writes: AtomicU64,
+    /// What was done. Whoever sends holds the lock of the egress.
+    pub(super) meter: Meter,
 }
 
 /// Why nothing more can be sent; kept because errors surface on later calls.
@@ -77,14 +75,7 @@ impl AsFd for Wire {
 
 impl Wire {
     pub(super) fn new(socket: OwnedFd, runtime: Handle, writable: Waker) -> Self {
-        Self {
-            socket: Arc::new(socket),
-            runtime,
-            io: OnceLock::new(),
-            writable,
-            sent: AtomicU64::new(0),
-            writes: AtomicU64::new(0),
-        }
+        Self { socket: Arc::new(socket), runtime, io: OnceLock::new(), writable, meter: Meter::new() }
     }
 
     /// The socket as the runtime's driver watches it, if it does.
@@ -105,11 +96,13 @@ impl Wire {
         Ok(self.io.get_or_init(|| io))
     }
 
-    /// Sends `queue` as far as the socket takes it. `None` says that it is full and that the waker is armed.
-    pub(super) fn send_queue(&self, queue: &mut Queue) -> Result<Option<()>, Failure> {
+    /// Sends `queue` as far as the socket takes it, pieces of files by `sendfile` if `files`. `None` says that it is full and
+    /// that the waker is armed.
+    pub(super) fn send_queue(&self, queue: &mut Queue, files: bool) -> Result<Option<()>, Failure> {
         while !queue.is_empty() {
             let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
-            let sent = match queue.front(&mut iov) {
+            let front = if files { queue.front(&mut iov) } else { queue.front_memory(&mut iov) };
+            let sent = match front {
                 Front::Memory { slices, more } => self.send_memory(&iov[..slices], more)?,
                 Front::File { file, offset, len } => self.send_file(file, offset, len)?,
                 Front::Empty => break,
@@ -123,17 +116,24 @@ impl Wire {
     }
 
     /// Sends `queue` and then `slices`, until the socket is full or a call's worth of `slices` has left; says how many
-    /// bytes of them did. `None` says that none did, that the socket is full, and that the waker is armed.
-    pub(super) fn send_through(&self, queue: &mut Queue, slices: &[IoSlice<'_>]) -> Result<Option<usize>, Failure> {
-        if queue.is_empty() && slices.len() <= IOV_LIMIT && !slices.iter().any(|s| origin::is_sent_from_file(s)) {
+    /// bytes of them did. `None` says that none did, that the socket is full, and that the waker is armed. Pieces of files go
+    /// by `sendfile` if `files`.
+    pub(super) fn send_through(
+        &self,
+        queue: &mut Queue,
+        slices: &[IoSlice<'_>],
+        files: bool,
+    ) -> Result<Option<usize>, Failure> {
+        let has_file = || files && slices.iter().any(|s| origin::is_sent_from_file(s));
+        if queue.is_empty() && slices.len() <= IOV_LIMIT && !has_file() {
             // The common case, an answer from memory: the caller's slices as they are.
             return self.send_memory(slices, false);
         }
         loop {
-            if !queue.fits_one_call(IOV_LIMIT) && self.send_queue(queue)?.is_none() {
+            if !queue.fits_one_call(IOV_LIMIT) && self.send_queue(queue, files)?.is_none() {
                 return Ok(None);
             }
-            let Some(sent) = self.send_both(queue, slices)? else { return Ok(None) };
+            let Some(sent) = self.send_both(queue, slices, files)? else { return Ok(None) };
             let queued = queue.len();
             queue.advance(sent.min(queued));
             if sent > queued {
@@ -144,7 +144,7 @@ impl Wire {
 
     /// Sends all of `queue` and the memory at the front of `slices` in one call, and a piece of a file that follows in
     /// another. Says how many bytes left.
-    fn send_both(&self, queue: &Queue, slices: &[IoSlice<'_>]) -> Result<Option<usize>, Failure> {
+    fn send_both(&self, queue: &Queue, slices: &[IoSlice<'_>], files: bool) -> Result<Option<usize>, Failure> {
         let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
         let mut used = match queue.front(&mut iov) {
             Front::Memory { slices, .. } => slices,
@@ -153,7 +153,7 @@ impl Wire {
         let mut offered = queue.len();
         let mut file = None;
         for slice in slices.iter().filter(|s| !s.is_empty()) {
-            if origin::is_sent_from_file(slice) {
+            if files && origin::is_sent_from_file(slice) {
                 file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, slice.len()));
                 break;
             }
@@ -173,7 +173,7 @@ impl Wire {
                 None => return Ok(None),
             }
             if sent < offered {
-                count(Counter::PartialWrites, 1);
+                self.meter.partial();
                 return Ok(Some(sent));
             }
         }
@@ -189,8 +189,7 @@ impl Wire {
     pub(super) fn sent(&self, queue: &Queue, result: Result<usize, Errno>) -> Result<Option<usize>, Failure> {
         match result {
             Ok(n) => {
-                self.count_sent(n);
-                count(Counter::RingSends, 1);
+                self.meter.sent(n, Way::Ring);
                 // As in `send_memory`: it was asked before, too.
                 if queue.is_torn(IOV_LIMIT) { Err(Failure::Torn) } else { Ok(Some(n)) }
             }
@@ -201,19 +200,6 @@ impl Wire {
         }
     }
 
-    fn count_sent(&self, bytes: usize) {
-        count(Counter::Writes, 1);
-        count(Counter::BytesWritten, bytes as u64);
-        let add = |to: &AtomicU64, n: u64| to.store(to.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
-        add(&self.sent, bytes as u64);
-        add(&self.writes, 1);
-    }
-
-    /// Bytes the kernel took, and the calls it took them by.
-    pub(super) fn sent_so_far(&self) -> (u64, u64) {
-        (self.sent.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
-    }
-
     fn send_memory(&self, slices: &[IoSlice<'_>], more: bool) -> Result<Option<usize>, Failure> {
         // The kernel refuses what a mapping has lost, but not the zeros that another reader was given in its place. These
         // may come while the call runs, so it is asked again afterwards.
@@ -221,23 +207,19 @@ impl Wire {
         if torn() {
             return Err(Failure::Torn);
         }
-        let sent = self.send(|fd| call::send(fd, slices, more))?;
+        let sent = self.send(Way::Call, |fd| call::send(fd, slices, more))?;
         if sent.is_some() && torn() { Err(Failure::Torn) } else { Ok(sent) }
     }
 
     fn send_file(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Option<usize>, Failure> {
-        let sent = self.send(|fd| call::send_file(fd, file, offset, len.min(SENDFILE_MAX)))?;
-        match sent {
-            Some(0) => return Err(Failure::Torn),
-            Some(n) => count(Counter::BytesBySendfile, n as u64),
-            None => {}
-        }
-        Ok(sent)
+        let sent = self.send(Way::Sendfile, |fd| call::send_file(fd, file, offset, len.min(SENDFILE_MAX)))?;
+        if sent == Some(0) { Err(Failure::Torn) } else { Ok(sent) }
     }
 
-    /// Runs `send`; `None` if the socket has no room, and then the waker is armed.
+    /// Runs `send`, which goes this way; `None` if the socket has no room, and then the waker is armed.
     pub(super) fn send(
         &self,
+        way: Way,
         mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Result<Option<usize>, Failure> {
         loop {
@@ -247,11 +229,11 @@ impl Wire {
             };
             match sent {
                 Ok(n) => {
-                    self.count_sent(n);
+                    self.meter.sent(n, way);
                     return Ok(Some(n));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    count(Counter::WouldBlock, 1);
+                    self.meter.would_block();
                     let io = self.io()?;
                     // Whatever budget the task has left: told to come back at once, our waker would find us at it.
                     let mut ready = pin!(unconstrained(poll_fn(|cx| io.poll_write_ready(cx).map_ok(drop))));

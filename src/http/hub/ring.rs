@@ -73,6 +73,8 @@ pub(super) enum Place {
     Before(Arc<str>),
     /// With a log: it has not come yet.
     Ahead,
+    /// With a log: it never came, but the entry of this number did, which is behind it.
+    Gone(u64),
 }
 
 #[derive(Debug)]
@@ -221,17 +223,22 @@ impl Ring {
             }
         }
         // All before `from` are older than `id`, or have it.
-        match order(0..from) {
+        let here = match order(0..from) {
             Some(None) => return Place::Unknown,
-            Some(Some(Ordering::Equal)) => {}
+            Some(Some(Ordering::Equal)) => true,
             _ if from == self.entries.len() => return Place::Ahead,
             // Nothing was before the first, so whatever this is, it is gone.
             None if self.floor.is_none() => return Place::Unknown,
-            // Another hub had it. If this one has lost it there is a gap, which has to be told.
-            _ => {}
-        }
+            _ => false,
+        };
         let gaps = self.entries.range(..from).rev().take_while(|entry| entry.name.given().is_none()).count();
-        if from == gaps { oldest } else { Place::At(self.base + (from - gaps) as u64) }
+        let next = self.base + (from - gaps) as u64;
+        match oldest {
+            Place::Lost if from == gaps => Place::Lost,
+            // Another hub had it, and this one has lost it, which has to be told if nothing is there that tells it.
+            _ if !here && gaps == 0 => Place::Gone(next),
+            _ => Place::At(next),
+        }
     }
 
     /// The events from `from` on, as one frame, and the number behind it. `from` is an entry.

@@ -254,6 +254,7 @@ impl Shared {
         };
         let (next, gap) = match place {
             Place::At(place) => (place, None),
+            Place::Gone(place) => (place, Some(Gap::expired(None))),
             Place::Behind(missed) => (state.ring.base(), Some(Gap::expired(Some(missed)))),
             Place::Lost => (state.ring.base(), Some(Gap::lost(None))),
             Place::Unknown => (state.ring.base(), Some(Gap::expired(None))),

@@ -8,6 +8,8 @@
 //! A hub with a log sends nothing to its readers itself: what it sends comes back by the log, in the log's order and with
 //! the log's ids, as does what other hubs on the same log send.
 
+#[cfg(feature = "redis")]
+pub(super) mod redis;
 mod sink;
 
 use std::cmp::Ordering;

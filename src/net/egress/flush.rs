@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::super::profile::Receive;
+use super::super::numbers::Reason;
+use super::super::options::Receive;
+use super::super::path::IoPath;
 use super::super::wire;
 use super::{Egress, State};
 use crate::kernel::call::IOV_LIMIT;
@@ -19,7 +21,7 @@ use crate::turn::{Flush, Io};
 impl Egress {
     /// Something was sent, or nothing can be: the writer may go on.
     fn sent(&self, mut state: MutexGuard<'_, State>) {
-        let enough = state.queued() <= self.profile.high / 2;
+        let enough = state.queued() <= state.high / 2;
         let waiter = if enough { state.waiter.take() } else { None };
         drop(state);
         if let Some(waiter) = waiter {
@@ -37,29 +39,34 @@ impl Flush for Egress {
         let mut state = self.state();
         state.scheduled = false;
         count(Counter::TurnFlushes, 1);
-        self.send_queue(&mut state);
+        let reason = state.reason();
+        self.send_queue(&mut state, reason);
         self.sent(state);
     }
 
     fn joins(&self) -> usize {
-        match self.zero_copy {
+        match (self.path(), &self.zero_copy) {
+            (IoPath::Epoll, _) => 0,
+            (IoPath::Uring, _) => usize::MAX,
             // There is no other way to send without a copy.
-            Some(_) => usize::MAX,
+            (_, Some(_)) => usize::MAX,
             // With a thousand streams of single events one call for all takes a fiftieth of the calls and no less time, with
             // streams of tokens 4 % more, and with answers to what the ring has received 3 % less (loopback, Linux 6.18).
-            None => usize::from(self.profile.receive == Receive::Multishot || self.turn.io() == Io::Uring),
+            (_, None) => usize::from(self.options.receive == Receive::Multishot || self.turn.io() == Io::Uring),
         }
     }
 
     fn begin(self: Arc<Self>) -> Option<Parcel> {
         let mut state = self.state();
         let queue = &state.queue;
-        let is_ours = !state.is_held() && state.failure.is_none();
+        // Others may have asked for the call.
+        let is_ours = !state.is_held() && state.failure.is_none() && self.path() != IoPath::Epoll;
         if !is_ours || queue.is_empty() || queue.is_file_next() || queue.is_torn(IOV_LIMIT) {
             return None;
         }
         state.scheduled = false;
         count(Counter::TurnFlushes, 1);
+        self.wire.meter.flushes(state.reason());
         state.away = state.queue.len();
         let queue = std::mem::take(&mut state.queue);
         drop(state);
@@ -82,8 +89,9 @@ impl Flush for Egress {
             Ok(sent) => {
                 let sent = sent.unwrap_or(0);
                 queue.advance(sent);
+                state.moved(0, sent);
                 if (1..offered).contains(&sent) {
-                    count(Counter::PartialWrites, 1);
+                    self.wire.meter.partial();
                 }
                 // It was to be sent in two ways, and the second is next.
                 rest_by_ring = self.zero_copy.is_some() && sent == offered && sent > 0;
@@ -94,11 +102,12 @@ impl Flush for Egress {
         let behind = std::mem::replace(&mut state.queue, queue);
         state.queue.append(behind);
         match state.failure {
-            Some(_) => state.lose(),
+            Some(_) => state.lose(&self.wire.meter),
             None if rest_by_ring => {}
-            None => self.send_queue(&mut state),
+            None => self.send_queue(&mut state, Reason::Turn),
         }
         state.settle();
+        self.look(&mut state);
         let flush = state.needs_flush();
         self.sent(state);
         if flush {
@@ -121,11 +130,12 @@ impl Wake for Writable {
         let mut state = egress.state();
         state.blocked = false;
         let flush = state.needs_flush();
+        state.room |= flush;
         // With nothing queued it is the writer itself that waits for room.
         let waiter = if flush { None } else { state.waiter.take() };
         drop(state);
         if flush {
-            egress.schedule(egress.profile.limit);
+            egress.schedule(egress.options.limit);
         }
         if let Some(waiter) = waiter {
             waiter.wake();
@@ -135,7 +145,7 @@ impl Wake for Writable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::profile::Profile;
+    use super::super::super::options::Options;
     use super::*;
     use crate::turn::Turn;
     use std::io::IoSlice;
@@ -146,12 +156,12 @@ mod tests {
     async fn while_bytes_are_away_nothing_overtakes_them() {
         let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
         let ours = ours.into_std().unwrap();
-        let egress = Egress::new(ours.into(), Turn::current(), Profile::default()).unwrap();
+        let egress = Egress::new(ours.into(), Turn::current(), Options::default()).unwrap();
         let mut cx = Context::from_waker(Waker::noop());
         assert!(egress.poll_write(&mut cx, &[IoSlice::new(b"first ")]).is_ready());
         let parcel = Arc::clone(&egress).begin().expect("something waits");
         assert!(egress.poll_write(&mut cx, &[IoSlice::new(b"second")]).is_ready());
-        assert!(matches!(egress.poll_drained(&mut cx), Poll::Pending));
+        assert!(matches!(egress.poll_drained(&mut cx, Reason::Flushed), Poll::Pending));
         Arc::clone(&egress).flush();
         assert_eq!(egress.queued(), 12);
         // The ring did not take it: a plain call does.
@@ -159,5 +169,16 @@ mod tests {
         let mut got = [0; 12];
         theirs.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"first second");
+    }
+
+    #[tokio::test]
+    async fn who_goes_without_a_ring_gives_others_no_reason_for_one() {
+        let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();
+        let options = Options { receive: Receive::Multishot, ..Options::default() };
+        let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), options).unwrap();
+        for (path, joins) in [(IoPath::Auto, 1), (IoPath::Uring, usize::MAX), (IoPath::Epoll, 0), (IoPath::NoCork, 1)] {
+            egress.set_path(path);
+            assert_eq!(egress.joins(), joins, "{path}");
+        }
     }
 }

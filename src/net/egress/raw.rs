@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 
+use super::super::numbers::{Reason, Way};
 use super::Egress;
 
 impl Egress {
@@ -16,12 +17,12 @@ impl Egress {
         send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         let mut state = self.state();
-        self.send_queue(&mut state);
+        self.send_queue(&mut state, Reason::Copy);
         if let Some(failure) = state.failure {
             return Poll::Ready(Err(failure.into()));
         }
         if state.queued() == 0 && !state.is_held() {
-            match self.wire.send(send) {
+            match self.wire.send(Way::Call, send) {
                 Ok(Some(n)) => return Poll::Ready(Ok(n)),
                 Ok(None) => state.blocked = true,
                 Err(failure) => return Poll::Ready(Err(failure.into())),

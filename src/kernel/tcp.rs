@@ -1,0 +1,275 @@
+//! What the kernel knows of one TCP connection, and how it is told to send
+//! ([tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)).
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use socket2::SockRef;
+
+/// What the kernel says of a TCP connection (`TCP_INFO`). What an older kernel does not say is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TcpInfo {
+    /// Time from sending something to hearing that it has arrived, smoothed. 0 as long as nothing was confirmed.
+    pub rtt: Duration,
+    /// How much that varies.
+    pub rtt_var: Duration,
+    /// The shortest it was (Linux 4.9).
+    pub min_rtt: Duration,
+    /// Congestion window: segments that may be under way.
+    pub cwnd: u32,
+    /// Bytes of a segment that is sent.
+    pub mss: u32,
+    /// Segments that are under way.
+    pub unacked: u32,
+    /// Bytes the kernel has and did not send yet (Linux 4.6).
+    pub not_sent: u32,
+    /// Segments that were sent again, since the connection was made.
+    pub retransmits: u32,
+    /// Bytes per second that have arrived lately (Linux 4.9).
+    pub delivery_rate: u64,
+}
+
+impl TcpInfo {
+    /// Reads what the kernel has filled in of its `struct tcp_info`, `<linux/tcp.h>`; each version has added to its end.
+    fn parse(answer: &[u8]) -> Self {
+        let short = |at: usize| answer.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
+        let long = |at: usize| {
+            let bytes = answer.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u64::from_ne_bytes)
+        };
+        let micros = |at| Duration::from_micros(short(at).into());
+        // Until there is a sample the shortest is the longest there could be.
+        let min_rtt = if short(148) == u32::MAX { Duration::ZERO } else { micros(148) };
+        Self {
+            rtt: micros(68),
+            rtt_var: micros(72),
+            min_rtt,
+            cwnd: short(80),
+            mss: short(16),
+            unacked: short(24),
+            not_sent: short(144),
+            retransmits: short(100),
+            delivery_rate: long(160),
+        }
+    }
+}
+
+/// `TCP_INFO` of a socket; `None` if it is not TCP, or the kernel does not say.
+pub(crate) fn info(socket: BorrowedFd<'_>) -> Option<TcpInfo> {
+    let mut answer = [0u8; 256];
+    let mut len = answer.len() as libc::socklen_t;
+    // SAFETY: `answer` has the size that `len` says; both outlive the call.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            answer.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    let filled = answer.get(..len as usize).filter(|_| done == 0)?;
+    Some(TcpInfo::parse(filled))
+}
+
+/// Bytes that the kernel has and that the other end has not confirmed (`SIOCOUTQ`); of a Unix socket, the memory of what
+/// the other end has not read.
+pub(crate) fn unconfirmed(socket: BorrowedFd<'_>) -> Option<usize> {
+    let mut bytes: c_int = 0;
+    // SIOCOUTQ has the number of TIOCOUTQ.
+    // SAFETY: the call writes one `int`, which outlives it.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if done == 0 { usize::try_from(bytes).ok() } else { None }
+}
+
+/// Milliseconds of a clock that only grows and wraps around, cheap to read and as fine as the kernel's tick, 1 to 10 ms
+/// (`CLOCK_MONOTONIC_COARSE`, [clock_gettime(2)](https://man7.org/linux/man-pages/man2/clock_gettime.2.html)).
+#[inline]
+pub(crate) fn coarse_millis() -> u32 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    // Meant to wrap.
+    (now.tv_sec as u32).wrapping_mul(1000).wrapping_add((now.tv_nsec / 1_000_000) as u32)
+}
+
+/// Has a socket take no more than so many bytes that cannot be sent yet (`TCP_NOTSENT_LOWAT`); `None`: as the system has
+/// it. Fails where the socket is not TCP.
+pub(crate) fn set_not_sent_low(socket: BorrowedFd<'_>, bytes: Option<u32>) -> io::Result<()> {
+    SockRef::from(&socket).set_tcp_notsent_lowat(bytes.unwrap_or(0))
+}
+
+/// Caps the socket's send buffer (`SO_SNDBUF`, [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)), of which
+/// the kernel takes as much again for its own, and no more than `net.core.wmem_max`. It no longer grows by itself then.
+pub(crate) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    SockRef::from(&socket).set_send_buffer_size(bytes)
+}
+
+/// Lets the send buffer grow with the connection again (`SO_BUF_LOCK`, Linux 5.14). Before that: as large as may be.
+pub(crate) fn free_send_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
+    const SO_BUF_LOCK: c_int = 72;
+    const SEND: c_int = 1;
+    let mut locked: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    let (fd, level) = (socket.as_raw_fd(), libc::SOL_SOCKET);
+    // SAFETY: the option is an `int`, which outlives the call, as does its length.
+    let told = unsafe { libc::getsockopt(fd, level, SO_BUF_LOCK, (&raw mut locked).cast(), &raw mut len) };
+    if told != 0 {
+        return set_send_buffer(socket, 4 << 20);
+    }
+    if locked & SEND == 0 {
+        return Ok(());
+    }
+    locked &= !SEND;
+    // SAFETY: as above.
+    let done = unsafe { libc::setsockopt(fd, level, SO_BUF_LOCK, (&raw const locked).cast(), len) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has the kernel send no faster than so many bytes per second (`SO_MAX_PACING_RATE`, socket(7)); `None`: as fast as may
+/// be. `false` if it cannot: only TCP paces by itself.
+pub(crate) fn set_pacing(socket: &impl AsFd, rate: Option<u64>) -> bool {
+    let fd = socket.as_fd();
+    // Others take the option, and do nothing about it.
+    if info(fd).is_none() {
+        return false;
+    }
+    let rate = rate.unwrap_or(u64::MAX);
+    let set = |value: *const libc::c_void, len: usize| {
+        // SAFETY: `value` points to `len` bytes that outlive the call.
+        unsafe {
+            libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, value, len as libc::socklen_t)
+        }
+    };
+    // Before Linux 4.20 it is of 32 bits.
+    let narrow = u32::try_from(rate).unwrap_or(u32::MAX);
+    set((&raw const rate).cast(), size_of::<u64>()) == 0 || set((&raw const narrow).cast(), size_of::<u32>()) == 0
+}
+
+/// The name of a connection's congestion control (`TCP_CONGESTION`).
+pub(crate) fn congestion(socket: BorrowedFd<'_>) -> io::Result<String> {
+    let name = SockRef::from(&socket).tcp_congestion()?;
+    Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())
+}
+
+/// Chooses a congestion control by its name. The error says what this machine has.
+pub(crate) fn set_congestion(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    SockRef::from(&socket).set_tcp_congestion(name.as_bytes()).map_err(|error| {
+        let list = |of: &str| {
+            let names = std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{of}_congestion_control"));
+            names.map_or_else(|_| "unknown".to_owned(), |names| names.trim().to_owned())
+        };
+        let (have, allowed) = (list("available"), list("allowed"));
+        let why = match Errno::from_io_error(&error) {
+            Some(Errno::NOENT) => "the kernel has none of that name, or its module is not loaded",
+            Some(Errno::PERM) => "it is not one that every process may use",
+            Some(Errno::OPNOTSUPP | Errno::NOPROTOOPT) => "the socket is not TCP",
+            _ => "refused",
+        };
+        let message = format!(
+            "congestion control `{name}`: {why} ({error}); the kernel offers {have}, and allows {allowed} to every process"
+        );
+        io::Error::new(error.kind(), message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (one, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn the_kernel_tells_of_a_connection() {
+        let (mut ours, mut theirs) = pair();
+        ours.write_all(&[1; 1000]).unwrap();
+        theirs.read_exact(&mut [0; 1000]).unwrap();
+        // Confirmed: that may come a little later.
+        while unconfirmed(ours.as_fd()).unwrap() > 0 {}
+        let told = info(ours.as_fd()).unwrap();
+        assert!(told.rtt > Duration::ZERO && told.rtt < Duration::from_secs(10), "{told:?}");
+        assert!(told.mss >= 500 && told.cwnd >= 1, "{told:?}");
+        assert_eq!((told.unacked, told.not_sent), (0, 0), "{told:?}");
+        let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(info(unix.as_fd()), None);
+        assert_eq!(unconfirmed(unix.as_fd()), Some(0));
+    }
+
+    #[test]
+    fn what_waits_in_the_kernel_is_seen() {
+        let (ours, _theirs) = pair();
+        ours.set_nonblocking(true).unwrap();
+        let mut written = 0;
+        while let Ok(n) = (&ours).write(&[0; 100_000]) {
+            written += n;
+        }
+        let waits = unconfirmed(ours.as_fd()).unwrap();
+        let told = info(ours.as_fd()).unwrap();
+        assert!(waits > 0 && waits <= written, "{waits} of {written}");
+        assert!(told.not_sent as usize <= waits && told.not_sent > 0, "{told:?}, {waits}");
+    }
+
+    #[test]
+    fn an_older_kernel_says_less() {
+        let mut answer = [0u8; 232];
+        for (at, value) in [(16, 1448u32), (68, 40_000), (80, 10), (100, 3), (144, 7), (148, 30_000)] {
+            answer[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        answer[160..168].copy_from_slice(&(1u64 << 40).to_ne_bytes());
+        let new = TcpInfo::parse(&answer);
+        assert_eq!((new.mss, new.cwnd, new.retransmits, new.not_sent), (1448, 10, 3, 7));
+        assert_eq!(
+            (new.rtt, new.min_rtt, new.delivery_rate),
+            (Duration::from_millis(40), Duration::from_millis(30), 1 << 40)
+        );
+        // Linux 2.6.39, 4.6, and one that ends inside of a field.
+        let old = TcpInfo::parse(&answer[..104]);
+        assert_eq!((old.retransmits, old.not_sent, old.delivery_rate), (3, 0, 0));
+        assert_eq!(TcpInfo::parse(&answer[..148]).not_sent, 7);
+        let cut = TcpInfo::parse(&answer[..162]);
+        assert_eq!((cut.min_rtt, cut.delivery_rate), (Duration::from_millis(30), 0));
+        assert_eq!(TcpInfo::parse(&[]), TcpInfo::default());
+    }
+
+    #[test]
+    fn congestion_control_goes_by_name_and_errors_list_the_names() {
+        let (ours, _theirs) = pair();
+        let name = congestion(ours.as_fd()).unwrap();
+        set_congestion(ours.as_fd(), &name).unwrap();
+        let error = set_congestion(ours.as_fd(), "no_such_thing").unwrap_err();
+        assert!(error.to_string().contains(&name) && error.to_string().contains("no_such_thing"), "{error}");
+        assert_eq!(congestion(ours.as_fd()).unwrap(), name, "left as it was");
+        let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let error = set_congestion(unix.as_fd(), &name).unwrap_err();
+        assert!(error.to_string().contains("not TCP"), "{error}");
+    }
+
+    #[test]
+    fn the_kernel_paces_tcp_alone() {
+        let (ours, _theirs) = pair();
+        assert!(set_pacing(&ours, Some(1 << 20)));
+        assert!(set_pacing(&ours, None));
+        let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(!set_pacing(&unix, Some(1 << 20)));
+    }
+
+    #[test]
+    fn the_coarse_clock_goes_forward() {
+        let (since, start) = (coarse_millis(), std::time::Instant::now());
+        while coarse_millis() == since {
+            assert!(start.elapsed() < Duration::from_secs(10), "it stands");
+        }
+        assert!(coarse_millis().wrapping_sub(since) < 60_000);
+    }
+}

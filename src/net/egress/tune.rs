@@ -1,0 +1,54 @@
+//! Having the kernel treat a live connection otherwise.
+
+use std::os::fd::AsFd;
+
+use super::super::profile::Profile;
+use super::{Egress, State};
+use crate::kernel::tcp;
+
+/// Bytes sent after which a peer's round trip is looked at, at least and at most.
+const LOOK_MIN: u64 = 64 << 10;
+const LOOK_MAX: u64 = 4 << 20;
+
+impl Egress {
+    pub(in crate::net) fn profile(&self) -> Profile {
+        self.profile.get()
+    }
+
+    /// Has the socket be like `profile`, at once or, if that is for the peer to decide, with one of the next flushes.
+    pub(in crate::net) fn set_profile(&self, profile: Profile) {
+        let mut state = self.state();
+        self.profile.set(profile);
+        if profile == Profile::Auto {
+            state.look_at = self.wire.meter.bytes_sent().max(LOOK_MIN);
+            return;
+        }
+        state.look_at = u64::MAX;
+        profile.apply(self.as_fd());
+        state.fitted = profile;
+    }
+
+    /// Something was sent: if enough was since the last time, looks how far away the peer is.
+    #[inline]
+    pub(super) fn look(&self, state: &mut State) {
+        let sent = self.wire.meter.bytes_sent();
+        if sent >= state.look_at {
+            self.look_now(state, sent);
+        }
+    }
+
+    #[cold]
+    fn look_now(&self, state: &mut State, sent: u64) {
+        let Some(info) = tcp::info(self.as_fd()) else {
+            // Not TCP: never again.
+            state.look_at = u64::MAX;
+            return;
+        };
+        state.look_at = sent + sent.clamp(LOOK_MIN, LOOK_MAX);
+        let fitting = Profile::fitting(info.rtt, state.fitted);
+        if fitting != state.fitted {
+            fitting.apply(self.as_fd());
+            state.fitted = fitting;
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The span of a request (feature `tracing`). Without the feature it is nothing.
+
+use super::requests::{Ended, Outcome};
+
+#[cfg(feature = "tracing")]
+#[derive(Debug)]
+pub(crate) struct Span(tracing::Span);
+
+#[cfg(feature = "tracing")]
+impl Span {
+    pub(crate) fn request(method: &'static str, version: &'static str) -> Self {
+        use tracing::field::Empty;
+        Self(tracing::debug_span!(
+            target: "millstream",
+            "http.request",
+            method,
+            version,
+            status = Empty,
+            bytes = Empty,
+            frames = Empty,
+            duration = Empty,
+            outcome = Empty,
+        ))
+    }
+
+    #[inline]
+    pub(crate) fn inside<R>(&self, run: impl FnOnce() -> R) -> R {
+        self.0.in_scope(run)
+    }
+
+    #[inline]
+    pub(crate) fn answered(&self, status: u16) {
+        self.0.record("status", status);
+    }
+
+    #[inline]
+    pub(crate) fn ended(&self, ended: Ended, outcome: Outcome) {
+        if !self.0.is_disabled() {
+            self.0.record("bytes", ended.bytes);
+            self.0.record("frames", ended.frames);
+            self.0.record("duration", ended.duration as f64 / 1e9);
+            self.0.record("outcome", outcome.as_str());
+        }
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+#[derive(Debug)]
+pub(crate) struct Span;
+
+#[cfg(not(feature = "tracing"))]
+impl Span {
+    pub(crate) fn request(_: &'static str, _: &'static str) -> Self {
+        Self
+    }
+
+    #[inline]
+    pub(crate) fn inside<R>(&self, run: impl FnOnce() -> R) -> R {
+        run()
+    }
+
+    pub(crate) fn answered(&self, _: u16) {}
+
+    pub(crate) fn ended(&self, _: Ended, _: Outcome) {}
+}
