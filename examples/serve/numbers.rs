@@ -10,8 +10,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use millstream::http::{Event, Hub, Slow};
+use millstream::http::{Event, Hub, RequestBody, Slow};
 use millstream::net::TcpListener;
 use millstream::observe::{Requests, Snapshot, prometheus_text};
 use serde_json::{Value, json};
@@ -92,7 +91,7 @@ fn tell(runtime: &Runtime, listener: TcpListener, live: &Hub, ended: oneshot::Re
     });
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, Infallible> {
     let mut response = Response::new(Full::default());
     let set = |response: &mut Response<_>, status| *response.status_mut() = status;
     if request.uri().path() != "/metrics" {

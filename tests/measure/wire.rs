@@ -4,12 +4,12 @@ use super::*;
 
 use std::fs;
 
-use millstream::http::Files;
+use millstream::http::{Files, RequestBody};
 use millstream::observe::{Outcome, Snapshot};
 
 async fn start<S>(service: S) -> SocketAddr
 where
-    S: tower::Service<Request<Incoming>, Response = Answer, Error = Infallible> + Clone + Send + 'static,
+    S: tower::Service<Request<RequestBody>, Response = Answer, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -36,7 +36,7 @@ async fn get(addr: SocketAddr, h2: bool, path: &str) -> Response<Incoming> {
 
 #[tokio::test]
 async fn both_protocols_are_counted_apart() {
-    let addr = start(tower::service_fn(async |_: Request<Incoming>| {
+    let addr = start(tower::service_fn(async |_: Request<RequestBody>| {
         Ok(answer("both", frames([Ok(Bytes::from("hello ")), Ok(Bytes::from("world"))])))
     }))
     .await;
@@ -53,7 +53,7 @@ async fn both_protocols_are_counted_apart() {
 
 #[tokio::test]
 async fn a_client_that_leaves_is_no_error() {
-    let addr = start(tower::service_fn(async |_: Request<Incoming>| {
+    let addr = start(tower::service_fn(async |_: Request<RequestBody>| {
         let ticks = stream::unfold((), |()| async {
             tokio::time::sleep(Duration::from_millis(5)).await;
             Some((Ok::<_, io::Error>(Frame::data(Bytes::from("tick"))), ()))
@@ -80,7 +80,7 @@ async fn files_still_go_by_sendfile() {
     let contents = support::noise(LEN);
     fs::write(directory.path().join("file"), &contents).unwrap();
     let files = Files::new(directory.path()).unwrap();
-    let addr = start(tower::service_fn(move |request: Request<Incoming>| {
+    let addr = start(tower::service_fn(move |request: Request<RequestBody>| {
         let found = files.get(request.method(), request.uri(), request.headers());
         async move {
             let mut found = found.await?.map(boxed);

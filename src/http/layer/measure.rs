@@ -15,6 +15,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use self::exchange::Exchange;
+use super::request_id::RequestId;
 use crate::observe::requests;
 
 pub use self::body::MeasureBody;
@@ -43,7 +44,7 @@ mod exchange;
 /// ```
 ///
 /// With the feature `tracing` each request has a span `http.request`, target `millstream`, level `DEBUG`: `method`,
-/// `version`, `status`, `bytes`, `frames`, `duration` in seconds, `outcome`. The service and the body are polled inside
+/// `version`, `request_id` if [`Stamp`](super::Stamp) gives it one, `status`, `bytes`, `frames`, `duration` in seconds, `outcome`. The service and the body are polled inside
 /// of it.
 ///
 /// A response is *complete* when its body has ended, has given as many bytes as it promised, or has none to give (`HEAD`,
@@ -136,6 +137,7 @@ where
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         let route = Route::of(request.extensions());
         let exchange = Exchange::begin(request.method(), request.version(), route);
+        exchange.identify(|| request.extensions().get().cloned());
         // A service may do its work when it is called.
         let inner = exchange.inside(|| self.inner.call(request));
         MeasureFuture { inner, exchange: Some(exchange) }
@@ -168,6 +170,8 @@ where
             Ok(response) => {
                 let (head, body) = response.into_parts();
                 let promised = body.size_hint().exact().or_else(|| content_length(&head.headers));
+                // One that was given further in is in the head of the response.
+                exchange.identify(|| RequestId::of(&head.headers));
                 exchange.answered(head.status, Route::of(&head.extensions), promised);
                 Ok(Response::from_parts(head, MeasureBody::new(body, exchange)))
             }

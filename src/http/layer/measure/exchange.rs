@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use http::{Method, StatusCode, Version};
 
+use super::super::request_id::RequestId;
 use crate::kernel::clock;
 use crate::observe::requests::{self, Ended, Labels, METHODS, Outcome};
 use crate::observe::span::Span;
@@ -61,6 +62,12 @@ impl Exchange {
     #[inline]
     pub(super) fn inside<R>(&self, run: impl FnOnce() -> R) -> R {
         self.span.inside(run)
+    }
+
+    /// Who the request is, for the span.
+    #[inline]
+    pub(super) fn identify(&self, id: impl FnOnce() -> Option<RequestId>) {
+        self.span.identify(id);
     }
 
     /// The service has answered; `promised` bytes of body are to come, if it says how many.
