@@ -1,6 +1,7 @@
 //! The span of a request (feature `tracing`). Without the feature it is nothing.
 
-use super::requests::{Ended, Outcome};
+use super::labels::Outcome;
+use super::requests::Ended;
 
 #[cfg(feature = "tracing")]
 #[derive(Debug)]

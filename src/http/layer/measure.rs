@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use self::exchange::Exchange;
 use super::request_id::RequestId;
-use crate::observe::requests;
+use crate::observe::labels;
 
 pub use self::body::MeasureBody;
 
@@ -89,12 +89,12 @@ impl Route {
     /// The route of this name. The process keeps 126 names for good; every later one is `_OTHER`. Cheap to copy: make it
     /// once.
     pub fn new(name: &str) -> Self {
-        Self(requests::route(name))
+        Self(labels::route(name))
     }
 
     /// The name.
     pub fn name(&self) -> &'static str {
-        requests::route_name(self.0).expect("internal: it was given by its name")
+        labels::route_name(self.0).expect("internal: it was given by its name")
     }
 
     fn of(extensions: &Extensions) -> Option<u8> {
@@ -103,7 +103,7 @@ impl Route {
         }
         #[cfg(feature = "axum")]
         if let Some(path) = extensions.get::<axum::extract::MatchedPath>() {
-            return Some(requests::route(path.as_str()));
+            return Some(labels::route(path.as_str()));
         }
         None
     }

@@ -6,7 +6,8 @@ use http::{Method, StatusCode, Version};
 
 use super::super::request_id::RequestId;
 use crate::kernel::clock;
-use crate::observe::requests::{self, Ended, Labels, METHODS, Outcome};
+use crate::observe::labels::{Labels, METHODS, Outcome, version_name};
+use crate::observe::requests::{self, Ended};
 use crate::observe::span::Span;
 
 /// What is known of a response so far. Tells the process when it ends, at the latest by being dropped.
@@ -54,7 +55,7 @@ impl Exchange {
             at_once: 0,
             tick: 0,
             largest_gap: 0,
-            span: Span::request(METHODS[usize::from(method)], requests::version_name(version)),
+            span: Span::request(METHODS[usize::from(method)], version_name(version)),
         }
     }
 
