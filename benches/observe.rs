@@ -18,7 +18,8 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
-use millstream::http::{RequestBody, layer::Measure};
+use millstream::http::RequestBody;
+use millstream::http::layer::Measure;
 use tower::Layer;
 
 #[path = "common/mod.rs"]

@@ -1,4 +1,5 @@
-//! tonic on our listener against tonic on its own, which sets `TCP_NODELAY`: server-streaming calls, read by tonic's client.
+//! tonic on our listener against tonic on its own, which sets `TCP_NODELAY`: server-streaming calls, read by tonic's
+//! client.
 //!
 //! | part | streams | connections | messages a second of each |
 //! |---|---|---|---|
@@ -8,14 +9,17 @@
 //! | few, each | 10 | 10 | 1000 |
 //! | full | 10 | 1 | as many as are taken |
 //!
-//! All streams tick at the same moments. A message has 100 or 300 bytes, because h2 puts small frames together (less than
-//! 256 bytes) and writes larger ones one by one. The server runs on a CPU of its own, on the runtime that `#[tokio::main]` makes for
-//! one CPU (*multi*), or on a current-thread runtime (*current*); the load, which is the same for both, is the main thread.
+//! All streams tick at the same moments. A message has 100 or 300 bytes, because h2 puts small frames together (less
+//! than 256 bytes) and writes larger ones one by one. The server runs on a CPU of its own, on the runtime that
+//! `#[tokio::main]` makes for one CPU (*multi*), or on a current-thread runtime (*current*); the load, which is the
+//! same for both, is the main thread.
 //!
-//! **Look at** CPU time of the server for each message, and at how late messages are, from when they were due to when the client has decoded
-//! them: the median of nine interleaved rounds of a second, p50 and p99 in each. With `full` lateness is only how much is
-//! in the buffers on the way, so no bar is set for it.
-//! `cargo bench --features tonic --bench grpc -- many full` runs those parts; `multi`, `current`, `100 B` and `300 B` choose as well.
+//! **Look at** CPU time of the server for each message, and at how late messages are, from when they were due to when
+//! the client has decoded them: the median of nine interleaved rounds of a second, p50 and p99 in each. With `full`
+//! lateness is only how much is in the buffers on the way, so no bar is set for it.
+//!
+//! `cargo bench --features tonic --bench grpc -- many full` runs those parts; `multi`, `current`, `100 B` and `300 B`
+//! choose as well.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

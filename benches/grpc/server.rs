@@ -32,7 +32,8 @@ impl Server {
             let runtime = runtime();
             runtime.block_on(async {
                 tokio::select! {
-                    // As a task, which is where a server is: block_on's own future is polled by the thread that made the runtime.
+                    // As a task, which is where a server is: block_on's own future is polled by the thread that made
+                    // the runtime.
                     ended = tokio::spawn(serve(listener)) => panic!("the server has ended: {ended:?}"),
                     _ = stopped => {}
                 }

@@ -1,5 +1,5 @@
-//! The service of `ticks.proto`, written by hand: `prost` derives the messages and tonic does the rest, so neither `protoc`
-//! nor a build script is needed.
+//! The service of `ticks.proto`, written by hand: `prost` derives the messages and tonic does the rest, so neither
+//! `protoc` nor a build script is needed.
 #![allow(dead_code, reason = "the bench and the test use a part")]
 
 use std::convert::Infallible;

@@ -20,7 +20,8 @@
 //! hyper polls a body only while it has room to write, so a slow reader stops its body by itself; nothing here buffers
 //! without a bound.
 //!
-//! For relays that move messages as bytes, without hyper, there is [`head`].
+//! For relays that move messages as bytes, without hyper, there is [`head`]. Who a request is, and which way its answer goes, is
+//! the matter of tower layers: [`layer`].
 
 mod body;
 mod ending;

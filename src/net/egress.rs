@@ -103,7 +103,7 @@ impl Egress {
             peer_spoke: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
-            state: Mutex::new(State { look_at: u64::MAX, ..State::default() }),
+            state: Mutex::new(State::new(&options)),
             record: OnceLock::new(),
             me: me.clone(),
         });
@@ -190,6 +190,7 @@ impl Egress {
         let offered = slices.iter().map(|s| s.len()).sum();
         if let Some(limit) = self.gathers(&state, slices, offered) {
             state.enqueue(slices);
+            state.moved(offered, 0);
             self.wire.meter.frame();
             // Short slices are copied, and that may be what meets the end of their file.
             if map::take_touched_torn() || slices.iter().any(|slice| origin::is_torn(slice)) {
@@ -225,7 +226,7 @@ impl Egress {
     /// How long a write may wait in the queue; `None`: it is to go through.
     fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> Option<Duration> {
         let (mut limit, path) = (self.options.limit, self.path());
-        if limit.is_zero() || path == IoPath::NoCork || state.queued() + offered > self.options.high {
+        if limit.is_zero() || path == IoPath::NoCork || state.queued() + offered > state.high {
             return None;
         }
         if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
@@ -254,11 +255,13 @@ impl Egress {
         if offered == 0 {
             return Ok(Some(0));
         }
+        let waited = state.queue.len();
         match self.wire.send_through(&mut state.queue, slices, self.sends_files()) {
             Ok(sent) => {
                 state.blocked = sent.is_none();
                 if let Some(sent) = sent {
                     state.burst += sent;
+                    state.moved(sent, waited - state.queue.len() + sent);
                     self.wire.meter.frame();
                     self.wire.meter.flushes(Reason::Through);
                 }
@@ -288,8 +291,10 @@ impl Egress {
             return;
         }
         self.wire.meter.flushes(reason);
+        let waited = state.queue.len();
         match self.wire.send_queue(&mut state.queue, self.sends_files()) {
             Ok(sent) => {
+                state.moved(0, waited - state.queue.len());
                 state.blocked = sent.is_none();
                 state.settle();
                 self.look(state);

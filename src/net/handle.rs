@@ -84,6 +84,11 @@ impl Handle {
         tcp::set_congestion(egress.as_fd(), name)
     }
 
+    /// Bytes that the kernel took from us and the peer has not taken from it; `None` once the stream is closed.
+    pub(crate) fn unacknowledged(&self) -> Option<usize> {
+        self.egress.upgrade().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
+    }
+
     /// Ends the connection at once, by a reset where the family has one: what waits to be sent is lost, and the peer cannot
     /// take what it got for the whole. Tasks that wait for the stream are woken and see an error or the end.
     pub fn reset(&self) {

@@ -240,6 +240,23 @@ macro_rules! stream_options {
             #[must_use]
             pub fn high_mark(mut self, bytes: usize) -> Self {
                 self.options.high = bytes;
+                self.options.elastic = None;
+                self
+            }
+
+            /// Instead of a fixed [`high_mark`](Self::high_mark) one that follows each connection's rates, between these
+            /// bounds, in bytes: what 50 ms bring over the last second, and more for as long as less leaves than comes. A
+            /// reader that is fast gets room for bursts, one that is slow holds little memory and gets nothing that is old.
+            /// Use it with [`profile`](Self::profile), for the kernel holds bytes as well.
+            ///
+            /// # Panics
+            ///
+            /// If the lower bound is above the upper one.
+            #[must_use]
+            #[track_caller]
+            pub fn elastic(mut self, bounds: std::ops::RangeInclusive<usize>) -> Self {
+                assert!(!bounds.is_empty(), "an elastic mark between {bounds:?}: the lower bound comes first");
+                self.options.elastic = Some((*bounds.start(), *bounds.end()));
                 self
             }
 

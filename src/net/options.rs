@@ -49,6 +49,8 @@ pub(super) struct Options {
     pub(super) limit: Duration,
     /// Queued bytes beyond which writers wait; they are woken at half of it.
     pub(super) high: usize,
+    /// If the mark follows the rates: between which bounds.
+    pub(super) elastic: Option<(usize, usize)>,
     pub(super) receive: Receive,
     pub(super) path: IoPath,
     pub(super) profile: Profile,
@@ -63,6 +65,7 @@ impl Default for Options {
         Self {
             limit: Duration::from_millis(1),
             high: 64 << 10,
+            elastic: None,
             receive: Receive::Ready,
             path: IoPath::Auto,
             profile: Profile::System,

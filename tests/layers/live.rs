@@ -56,9 +56,9 @@ fn every_answer_is_whole_while_everything_changes() {
                         1 => handle.pin(path, Pin::Closed),
                         2 => handle.unpin(path),
                         3 => handle.clear(path),
-                        _ => handle.set_report(changes % 2 == 0),
+                        _ => handle.set_report(changes.is_multiple_of(2)),
                     }
-                    handle.set_token(Some("a-token-that-changes").filter(|_| changes % 2 == 0)).unwrap();
+                    handle.set_token(Some("a-token-that-changes").filter(|_| changes.is_multiple_of(2))).unwrap();
                     drop(handle.state());
                     changes += 1;
                     tokio::task::yield_now().await;

@@ -8,8 +8,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
+use millstream::http::{self, RequestBody};
 use millstream::net::{Handle, TcpListener};
 use tokio::net::{TcpSocket, TcpStream};
 use tower::Service;
@@ -24,32 +23,27 @@ pub(crate) const FRIEND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// The streams a server has accepted, in that order.
 pub(crate) type Accepted = Arc<Mutex<Vec<Handle>>>;
 
-/// A server of hyper by hand, for both protocols, whose connections are told to their clones of `service` by `greet`.
+/// A server for both protocols, whose connections are told to their clones of `service` by `greet`.
 pub(crate) async fn start<S, B>(
     service: S,
-    greet: impl Fn(&mut S, IpAddr, Handle) + Send + 'static,
+    greet: impl Fn(&mut S, IpAddr, Handle) + Send + Sync + 'static,
 ) -> (SocketAddr, Accepted)
 where
-    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
     B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let accepted = Accepted::default();
     let handles = Arc::clone(&accepted);
-    tokio::spawn(async move {
-        loop {
-            let (stream, peer) = listener.accept().await.unwrap();
-            handles.lock().unwrap().push(stream.handle());
-            let mut service = service.clone();
-            greet(&mut service, peer.ip(), stream.handle());
-            // Connections end in every way there is.
-            tokio::spawn(async move {
-                let service = TowerToHyperService::new(service);
-                auto::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await.ok()
-            });
-        }
+    let serving = http::serve(listener, service).on_connection(move |service, peer| {
+        handles.lock().unwrap().push(peer.handle().clone());
+        greet(service, peer.addr().ip(), peer.handle().clone());
     });
+    tokio::spawn(serving.into_future());
     (addr, accepted)
 }
 

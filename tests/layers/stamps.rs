@@ -43,14 +43,16 @@ fn is_ours(id: &str) -> bool {
     id.len() == 32 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+/// What is sent; and from a friend, whether the id is kept, the trace, the state.
+type Case<'a> = (&'a [(&'a str, &'a str)], bool, bool, bool);
+
 /// Sends every spoof from both addresses by both protocols.
 async fn spoof(addr: SocketAddr) {
     let long = "x".repeat(65);
     let (fits, later) = ("x".repeat(64), GIVEN.replacen("00", "01", 1) + "-more");
     let state = [("traceparent", GIVEN), ("tracestate", "a=1,b=2")];
     let large = "a=".to_owned() + &"x".repeat(511);
-    // What is sent; from a friend: whether the id is kept, the trace, the state.
-    let table: &[(&[(&str, &str)], bool, bool, bool)] = &[
+    let table: &[Case<'_>] = &[
         (&[], false, false, false),
         (&[("x-request-id", "order-66_B")], true, false, false),
         (&[("x-request-id", &fits)], true, false, false),
@@ -163,7 +165,10 @@ async fn the_peer_is_known_from_extensions() {
         #[cfg(feature = "tonic")]
         {
             let info = tonic::transport::server::TcpConnectInfo { local_addr: Some(peer), remote_addr: Some(peer) };
-            assert_eq!(ask(&|request| drop(request.extensions_mut().insert(info.clone()))).await, expected);
+            let insert = |request: &mut Request<()>| {
+                request.extensions_mut().insert(info.clone());
+            };
+            assert_eq!(ask(&insert).await, expected);
         }
         let (stream, _theirs) = crate::support::pair().await;
         let connection = millstream::http::layer::Connection::new(peer.ip(), stream.handle());

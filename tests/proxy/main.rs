@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response, StatusCode};
-use millstream::http::serve;
+use millstream::http::{Limits, serve};
 use millstream::net::{Connector, TcpListener, UnixListener};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -51,7 +51,12 @@ async fn proxy(plan: Plan) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let serve = serve(listener, Reverse::new(Connector::new(), plan));
-    tokio::spawn(serve.on_connection(|proxy, peer| proxy.peer = Some(peer.addr().ip())).into_future());
+    tokio::spawn(
+        serve
+            .limits(Limits::default().streaming(|_| true))
+            .on_connection(|proxy, peer| proxy.peer = Some(peer.addr().ip()))
+            .into_future(),
+    );
     addr
 }
 

@@ -301,21 +301,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
 pub type H1 = hyper::client::conn::http1::SendRequest<Empty<Bytes>>;
 pub type H2 = hyper::client::conn::http2::SendRequest<Empty<Bytes>>;
 
-async fn connect(addr: SocketAddr) -> TokioIo<TcpStream> {
+async fn connect(addr: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(addr).await.unwrap();
     stream.set_nodelay(true).unwrap();
-    TokioIo::new(stream)
+    stream
 }
 
 pub async fn h1(addr: SocketAddr) -> H1 {
-    let (sender, connection) = hyper::client::conn::http1::handshake(connect(addr).await).await.unwrap();
+    h1_over(connect(addr).await).await
+}
+
+pub async fn h1_over(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> H1 {
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(io)).await.unwrap();
     tokio::spawn(connection.with_upgrades());
     sender
 }
 
 pub async fn h2(addr: SocketAddr) -> H2 {
+    h2_over(connect(addr).await).await
+}
+
+pub async fn h2_over(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> H2 {
     let exec = TokioExecutor::new();
-    let (sender, connection) = hyper::client::conn::http2::handshake(exec, connect(addr).await).await.unwrap();
+    let (sender, connection) = hyper::client::conn::http2::handshake(exec, TokioIo::new(io)).await.unwrap();
     tokio::spawn(connection);
     sender
 }

@@ -5,10 +5,11 @@
 //! Invariants:
 //! 1. `entries` are those numbered `base..head()`, without a hole.
 //! 2. `index` has the number of the last entry with each id that was given; ids made of numbers need no index.
-//! 3. `floor` is the id of the entry before `base`, if it had one that was given.
+//! 3. `floor` is the id of the entry before `base`, gaps not counted, if it had one that was given.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,11 +32,27 @@ pub(super) struct Limits {
     pub(super) age: Option<Duration>,
 }
 
+/// What an entry is known by.
+#[derive(Debug)]
+pub(super) enum Name {
+    /// An id that was given.
+    Given(Arc<str>),
+    /// An id made of its number.
+    Numbered,
+    /// Nothing: it is no event, but says that a log has lost some.
+    Gap,
+}
+
+impl Name {
+    fn given(&self) -> Option<&Arc<str>> {
+        if let Self::Given(id) = self { Some(id) } else { None }
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     bytes: Bytes,
-    /// An id that was given.
-    id: Option<Arc<str>>,
+    name: Name,
     at: Instant,
     /// How many readers read this one next; counted only where senders wait for them.
     readers: usize,
@@ -48,6 +65,8 @@ pub(super) enum Place {
     At(u64),
     /// With the oldest; this many are missing before it.
     Behind(u64),
+    /// With the oldest; the log has lost some before it.
+    Lost,
     /// It is not known here.
     Unknown,
     /// With a log: it is before this one, which is the last before the oldest entry.
@@ -68,6 +87,8 @@ pub(super) struct Ring {
     bytes: usize,
     index: HashMap<Arc<str>, u64>,
     floor: Option<Arc<str>>,
+    /// Whether the log has lost some between `floor` and `base`.
+    lost: bool,
     /// The events that were merged last: most readers that are behind are behind alike.
     merged: Option<(u64, u64, Bytes)>,
     /// Where senders wait for readers: how many have read everything.
@@ -86,6 +107,7 @@ impl Ring {
             bytes: 0,
             index: HashMap::new(),
             floor: None,
+            lost: false,
             merged: None,
             at_head: 0,
             unread: 0,
@@ -117,13 +139,13 @@ impl Ring {
     }
 
     /// Adds an entry, and drops as many as the limits ask for, but none from `keep` on.
-    pub(super) fn push(&mut self, bytes: Bytes, id: Option<Arc<str>>, at: Instant, keep: u64) {
-        if let Some(id) = &id {
+    pub(super) fn push(&mut self, bytes: Bytes, name: Name, at: Instant, keep: u64) {
+        if let Name::Given(id) = &name {
             self.index.insert(Arc::clone(id), self.head());
         }
         self.bytes += bytes.len();
         let readers = std::mem::take(&mut self.at_head);
-        self.entries.push_back(Entry { bytes, id, at, readers });
+        self.entries.push_back(Entry { bytes, name, at, readers });
         self.evict(at, keep);
     }
 
@@ -137,13 +159,17 @@ impl Ring {
             if !old && !(over && self.entries.len() > 1) {
                 break;
             }
-            let Some(Entry { bytes, id, .. }) = self.entries.pop_front() else { break };
+            let Some(Entry { bytes, name, .. }) = self.entries.pop_front() else { break };
             self.bytes -= bytes.len();
-            if let Some(id) = id {
-                if self.index.get(&id) == Some(&self.base) {
-                    self.index.remove(&id);
+            match name {
+                Name::Given(id) => {
+                    if self.index.get(&id) == Some(&self.base) {
+                        self.index.remove(&id);
+                    }
+                    (self.floor, self.lost) = (Some(id), false);
                 }
-                self.floor = Some(id);
+                Name::Numbered => self.floor = None,
+                Name::Gap => self.lost = true,
             }
             self.base += 1;
         }
@@ -176,40 +202,43 @@ impl Ring {
 
     /// As [`place`](Self::place), where ids come in the order that `log` knows.
     pub(super) fn place_by(&self, log: &dyn Log, id: &str) -> Place {
-        let order = |other: &Option<Arc<str>>| other.as_ref().map(|other| log.order(id, other));
-        match order(&self.floor) {
-            Some(None) => return Place::Unknown,
-            Some(Some(Ordering::Less)) => return self.floor.clone().map_or(Place::Unknown, Place::Before),
-            Some(Some(Ordering::Equal)) => return Place::At(self.base),
-            Some(Some(Ordering::Greater)) | None => {}
+        let oldest = if self.lost { Place::Lost } else { Place::At(self.base) };
+        match self.floor.as_ref().map(|floor| (log.order(id, floor), floor)) {
+            Some((None, _)) => return Place::Unknown,
+            Some((Some(Ordering::Less), floor)) => return Place::Before(Arc::clone(floor)),
+            Some((Some(Ordering::Equal), _)) => return oldest,
+            Some((Some(Ordering::Greater), _)) | None => {}
         }
-        // Entries without an id are gaps, and belong to what is before them.
-        let newer = |at: usize| self.entries.range(..=at).rev().find_map(|entry| order(&entry.id)).flatten();
+        // Gaps belong to what is before them.
+        let order = |entries: Range<usize>| {
+            let mut ids = self.entries.range(entries).rev().filter_map(|entry| entry.name.given());
+            ids.next().map(|other| log.order(id, other))
+        };
         let (mut from, mut to) = (0, self.entries.len());
         while from < to {
             let middle = from + (to - from) / 2;
-            match newer(middle) {
-                Some(Ordering::Less) => to = middle,
+            match order(0..middle + 1) {
+                Some(Some(Ordering::Less)) => to = middle,
                 _ => from = middle + 1,
             }
         }
-        let seen = self.entries.range(..from).rev().find_map(|entry| order(&entry.id));
-        match seen {
-            Some(None) => Place::Unknown,
-            Some(Some(Ordering::Equal)) => Place::At(self.behind(from)),
-            _ if from == self.entries.len() => Place::Ahead,
+        // All before `from` are older than `id`, or have it.
+        let here = match order(0..from) {
+            Some(None) => return Place::Unknown,
+            Some(Some(Ordering::Equal)) => true,
+            _ if from == self.entries.len() => return Place::Ahead,
             // Nothing was before the first, so whatever this is, it is gone.
-            None if self.floor.is_none() => Place::Unknown,
-            // Another hub had it, and this one should have had it as well: a gap has to be told, if it is not told there.
-            _ if self.behind(from) < self.base + from as u64 => Place::At(self.behind(from)),
-            _ => Place::Gone(self.behind(from)),
+            None if self.floor.is_none() => return Place::Unknown,
+            _ => false,
+        };
+        let gaps = self.entries.range(..from).rev().take_while(|entry| entry.name.given().is_none()).count();
+        let next = self.base + (from - gaps) as u64;
+        match oldest {
+            Place::Lost if from == gaps => Place::Lost,
+            // Another hub had it, and this one has lost it, which has to be told if nothing is there that tells it.
+            _ if !here && gaps == 0 => Place::Gone(next),
+            _ => Place::At(next),
         }
-    }
-
-    /// The number of the entry behind the last with an id before `at`.
-    fn behind(&self, at: usize) -> u64 {
-        let gaps = self.entries.range(..at).rev().take_while(|entry| entry.id.is_none()).count();
-        self.base + (at - gaps) as u64
     }
 
     /// The events from `from` on, as one frame, and the number behind it. `from` is an entry.

@@ -133,8 +133,7 @@ impl Group {
     }
 
     /// What the herald does until nobody is there.
-    async fn run(self: Arc<Self>) {
-        let mut end = HeraldEnd { group: &self, nobody: false };
+    async fn run(&self, end: &mut HeraldEnd) {
         let mut ticks = self.keep_alive.map(|keep_alive| {
             let period = (keep_alive / TICKS as u32).max(Duration::from_millis(1));
             let mut ticks = interval_at(Instant::now() + period, period);
@@ -166,13 +165,13 @@ impl Group {
     }
 }
 
-/// Dropped with the herald, be it because its runtime ends.
-struct HeraldEnd<'a> {
-    group: &'a Group,
+/// Dropped with the herald, be it because its runtime ends, and before it has begun.
+struct HeraldEnd {
+    group: Arc<Group>,
     nobody: bool,
 }
 
-impl Drop for HeraldEnd<'_> {
+impl Drop for HeraldEnd {
     fn drop(&mut self) {
         if self.nobody {
             return;
@@ -259,7 +258,11 @@ impl Member {
         drop(old);
         if start {
             match Handle::try_current() {
-                Ok(handle) => drop(handle.spawn(Arc::clone(&self.group).run())),
+                Ok(runtime) => {
+                    let group = Arc::clone(&self.group);
+                    let mut end = HeraldEnd { group: Arc::clone(&group), nobody: false };
+                    drop(runtime.spawn(async move { group.run(&mut end).await }));
+                }
                 Err(_) => {
                     self.group.set_direct();
                     // Senders did not know until now.

@@ -55,7 +55,7 @@ const SERVICE_VERSION: HeaderName = HeaderName::from_static("x-service-version")
 ///     .service_version(HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
 /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
 /// let serving = mill::serve(listener, stamp.layer(service_fn(answer)));
-/// serving.on_connection(|stamp, peer| stamp.connected(peer.ip())).await
+/// serving.on_connection(|stamp, peer| stamp.connected(peer.addr().ip())).await
 /// # }
 /// ```
 ///

@@ -42,7 +42,7 @@ impl TraceParent {
     /// of traces that is sampled choose the same ones.
     pub(super) fn start(threshold: u64) -> Self {
         let trace_id = std::iter::repeat_with(rand::random).find(|&id| id != 0).unwrap_or(1);
-        let sampled = trace_id as u64 & (1 << 56) - 1 >= threshold;
+        let sampled = trace_id as u64 & ((1 << 56) - 1) >= threshold;
         Self { trace_id, parent_id: span(), flags: RANDOM | if sampled { SAMPLED } else { 0 } }
     }
 

@@ -92,7 +92,7 @@ impl Replay {
     }
 
     /// Says that events are missing between `after` and the first of this page, because the log does not have
-    /// them any more; how many, if that is known.
+    /// them any more; how many up to the end that was asked for, if that is known.
     pub fn gap(mut self, missed: Option<u64>) -> Self {
         self.gap = Some(missed);
         self

@@ -25,6 +25,8 @@ pub(super) struct Facts {
     /// An answer waits for the peer to open a window.
     pub(super) owes: bool,
     pub(super) numbers: Numbers,
+    /// Of what the kernel took, what the peer has not taken from it. Asked for where more waits.
+    pub(super) unacknowledged: Option<usize>,
 }
 
 /// What was seen of a connection.
@@ -32,6 +34,7 @@ pub(super) struct Facts {
 pub(super) struct Seen {
     requests: u32,
     numbers: Numbers,
+    unacknowledged: Option<usize>,
     /// Since when it has no request, and what it had received by then.
     quiet: (Instant, u64),
     /// Since when it has a part of a head.
@@ -59,14 +62,24 @@ pub(super) enum Verdict {
 impl Seen {
     /// A connection that was just accepted.
     pub(super) fn new(now: Instant) -> Self {
-        Self { requests: 0, numbers: Numbers::default(), quiet: (now, 0), head: None, moved: now, told: None }
+        Self {
+            requests: 0,
+            numbers: Numbers::default(),
+            unacknowledged: None,
+            quiet: (now, 0),
+            head: None,
+            moved: now,
+            told: None,
+        }
     }
 
     pub(super) fn judge(&mut self, now: Instant, facts: &Facts, limits: &Limits) -> Verdict {
         let (before, numbers) = (std::mem::replace(&mut self.numbers, facts.numbers), facts.numbers);
         let sends = numbers.queued > 0 || numbers.blocked;
         let has_sent = numbers.sent != before.sent;
-        if has_sent || !(sends || facts.owes) {
+        // The kernel may hold so much that it asks for no more for long, while the peer takes some of it.
+        let taken = std::mem::replace(&mut self.unacknowledged, facts.unacknowledged) != facts.unacknowledged;
+        if has_sent || taken || !(sends || facts.owes) {
             self.moved = now;
         } else if now.duration_since(self.moved) >= limits.write_stall {
             return Verdict::Stalled;
@@ -127,6 +140,7 @@ mod tests {
                 requests: (0, 0),
                 owes: false,
                 numbers: Numbers::default(),
+                unacknowledged: None,
             };
             Self { seen: Seen::new(start), start, facts, limits: Limits::default() }
         }
@@ -202,6 +216,8 @@ mod tests {
             assert_eq!(case.at(101.0), WELL);
             assert_eq!(case.at(129.9), WELL);
             case.facts.numbers.sent += 1;
+            assert_eq!(case.at(120.0), WELL);
+            case.facts.unacknowledged = Some(stall);
             assert_eq!(case.at(129.95), WELL, "{stall}");
             assert_eq!(case.at(159.9), WELL);
             assert_eq!(case.at(159.95), Verdict::Stalled);

@@ -16,12 +16,12 @@ use crate::http::tls::Tls;
 use crate::net::{Accept, Unread};
 
 impl<L: Accept, S> Serve<L, S> {
-    /// Serves over TLS and nothing else: HTTP/2 or HTTP/1.1, as ALPN agrees on; without it, as the client begins. A client that
-    /// speaks HTTP without TLS is answered with 400.
+    /// Serves over TLS and nothing else: HTTP/2 or HTTP/1.1, as ALPN agrees on; without it, as the client begins. A
+    /// client that speaks HTTP without TLS is answered with 400.
     ///
-    /// The handshake has to be done within the [limit](super::Limits) for the first request. A connection whose handshake fails is
-    /// closed and counted, and the server goes on. What an upgrade gives back is a [`TlsStream`](crate::http::TlsStream) around the
-    /// stream of the listener.
+    /// The handshake has to be done within the [limit](super::Limits) for the first request. A connection whose
+    /// handshake fails is closed and counted, and the server goes on. What an upgrade gives back is a
+    /// [`TlsStream`](crate::http::TlsStream) around the stream of the listener.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self

@@ -169,7 +169,7 @@ pub(super) async fn sweep(shared: Arc<Shared>) -> Drained {
                 entries.swap_remove(at);
                 continue;
             }
-            entry.look(&shared.limits, stage);
+            entry.look(&shared.limits, stage, tick);
             at += 1;
             if at % AT_ONCE == 0 {
                 tokio::task::yield_now().await;
@@ -187,9 +187,10 @@ pub(super) async fn sweep(shared: Arc<Shared>) -> Drained {
 }
 
 impl Entry {
-    fn look(&mut self, limits: &Limits, stage: Stage) {
+    fn look(&mut self, limits: &Limits, stage: Stage, tick: Duration) {
         let (now, watch) = (Instant::now(), &*self.watch);
         let Some(numbers) = watch.handle.numbers() else { return };
+        let waits = numbers.queued > 0 || numbers.blocked;
         let facts = Facts {
             protocol: watch.protocol(),
             tunnel: watch.is_tunnel(),
@@ -198,6 +199,7 @@ impl Entry {
             requests: watch.requests(),
             owes: watch.owes(),
             numbers,
+            unacknowledged: if waits { watch.handle.unacknowledged() } else { None },
         };
         let verdict = self.seen.judge(now, &facts, limits);
         for wait in &*watch.waits() {
@@ -205,7 +207,6 @@ impl Entry {
                 count(Counter::BodiesTooSlow, 1);
             }
         }
-        let drains = if let Stage::Drains { deadline, .. } = stage { Some(deadline) } else { None };
         match verdict {
             Verdict::Stalled => {
                 if facts.told < Told::Abort {
@@ -213,7 +214,8 @@ impl Entry {
                 }
                 watch.abort();
             }
-            Verdict::Unheeded if drains.is_none() || facts.told > Told::Finish => watch.abort(),
+            // Who is slow to finish while the server drains has until the deadline.
+            Verdict::Unheeded if !matches!(stage, Stage::Drains { .. }) || facts.told > Told::Finish => watch.abort(),
             Verdict::HeadLate { begun } => {
                 count(Counter::HeadsTooSlow, 1);
                 watch.tell(if begun { Told::TimedOut } else { Told::Finish });
@@ -224,25 +226,25 @@ impl Entry {
             }
             Verdict::Well { .. } | Verdict::Unheeded => {}
         }
-        if let Some(deadline) = drains {
-            self.drain(now >= deadline, verdict == Verdict::Well { rests: true });
+        if let Stage::Drains { since, deadline } = stage {
+            // A request that was just on its way may have come since. One whose head has begun to come is waited for.
+            let rests = verdict == Verdict::Well { rests: true } && now.duration_since(since) >= tick;
+            self.drain(now >= deadline, rests);
         }
     }
 
-    /// Goes on with ending the connection. One that `rests` has been so since the last look.
+    /// Goes on with ending the connection.
     fn drain(&mut self, is_late: bool, rests: bool) {
         let watch = &*self.watch;
-        let first = self.drained == Drain::No;
         if is_late {
             self.drained = Drain::Aborted;
             return watch.abort();
         }
-        if first {
+        if self.drained == Drain::No {
             self.drained = if watch.end_answers() > 0 { Drain::Told } else { Drain::Waits };
         }
-        // A request that was just on its way may come between two looks. One whose head has begun to come is waited for.
         let (_, open) = watch.requests();
-        if open > 0 || (rests && !first) {
+        if open > 0 || rests {
             watch.tell(Told::Finish);
         }
     }

@@ -7,8 +7,8 @@ use std::pin::Pin;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio_rustls::TlsAcceptor;
 
+use super::config::Tls;
 use super::stream::TlsStream;
-use super::tls::Tls;
 use crate::net::Unread;
 use crate::observe::counters::{Counter, count};
 
@@ -26,16 +26,16 @@ const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     This port speaks TLS: use https://.\n";
 
 impl Tls {
-    /// Makes a connection of this crate's, which was accepted and not read from, one over TLS. A client that speaks HTTP without TLS is
-    /// answered with 400.
+    /// Makes a connection of this crate's, which was accepted and not read from, one over TLS. A client that speaks
+    /// HTTP without TLS is answered with 400.
     ///
     /// A server that was given [`Serve::tls`](crate::http::Serve::tls) does this by itself. By hand, wrap it into a
     /// time-out: it waits for the client as long as that takes.
     ///
     /// # Errors
     ///
-    /// Those of the connection; `ErrorKind::InvalidData` for what is no TLS and for what cannot be agreed on, of which the client has been
-    /// told by an alert; `ErrorKind::UnexpectedEof` if it has left.
+    /// Those of the connection; `ErrorKind::InvalidData` for what is no TLS and for what cannot be agreed on, of which
+    /// the client has been told by an alert; `ErrorKind::UnexpectedEof` if it has left.
     ///
     /// # Cancellation
     ///
@@ -68,8 +68,8 @@ impl Drop for Attempt {
     }
 }
 
-/// The first byte that a client sends, which is given back. An error if it leaves without one, as those do that only look
-/// whether somebody listens.
+/// The first byte that a client sends, which is given back. An error if it leaves without one, as those do that only
+/// look whether somebody listens.
 async fn look<S: AsyncRead + Unread + Unpin>(stream: &mut S) -> io::Result<u8> {
     let mut bytes = vec![0; LOOK];
     let mut buf = ReadBuf::new(&mut bytes);

@@ -1,4 +1,5 @@
-//! TLS for the server: certificates that can be replaced while it runs, and a stream that chooses the size of its records.
+//! TLS for the server: certificates that can be replaced while it runs, and a stream that chooses the size of its
+//! records.
 //!
 //! ```text
 //!  files ──▶ Tls ──current configuration──▶ handshake ──▶ TlsStream ◀──plain bytes──▶ hyper
@@ -7,20 +8,20 @@
 //!                                                        net::TcpStream, which gathers them
 //! ```
 //!
-//! The cryptography and the protocol are those of [rustls], by [tokio_rustls]. TLS 1.3 and 1.2 (RFC 8446, RFC 5246), with session tickets;
-//! HTTP/2 and HTTP/1.1 are agreed on by ALPN (RFC 7301).
+//! The cryptography and the protocol are those of [rustls], by [tokio_rustls]. TLS 1.3 and 1.2 (RFC 8446, RFC 5246),
+//! with session tickets; HTTP/2 and HTTP/1.1 are agreed on by ALPN (RFC 7301).
 //!
 //! [rustls]: tokio_rustls::rustls
 
 mod accept;
+mod config;
 mod error;
 mod identity;
 mod records;
 mod stream;
-mod tls;
 mod watch;
 
+pub use config::Tls;
 pub use error::TlsError;
 pub use stream::TlsStream;
-pub use tls::Tls;
 pub(super) use watch::Watching;

@@ -1,20 +1,21 @@
 //! How large the next record is.
 //!
-//! A record can be decrypted when all of it has come. While a connection is young, or after it was idle, TCP's congestion
-//! window is a few segments: a record of 16 KiB would then arrive in several round trips, and nothing of it could be used
-//! before the last. A record that fits one segment can be used at once; later, full records cost less.
+//! A record can be decrypted when all of it has come. While a connection is young, or after it was idle, TCP's
+//! congestion window is a few segments: a record of 16 KiB would then arrive in several round trips, and nothing of it
+//! could be used before the last. A record that fits one segment can be used at once; later, full records cost less.
 
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
 /// Bytes in a full record, RFC 8446 §5.1.
 const FULL: usize = 16 << 10;
-/// Bytes in a record that is at most 1400 bytes with its header, of 5, and what encryption adds, 17 in TLS 1.3 and 24 in TLS 1.2.
+/// Bytes in a record that is at most 1400 bytes with its header, of 5, and what encryption adds, 17 in TLS 1.3 and 24
+/// in TLS 1.2.
 const SMALL: usize = 1400 - 5 - 24;
 /// Bytes that are sent in small records: about what a connection has sent once its window has grown.
 const YOUNG: usize = 64 << 10;
-/// How long nothing was sent when the window cannot be taken for what it was; TCP has it shrink after a retransmission time-out
-/// (RFC 9293 §3.8.6, RFC 6298), a second at first.
+/// How long nothing was sent when the window cannot be taken for what it was; TCP has it shrink after a retransmission
+/// time-out (RFC 9293 §3.8.6, RFC 6298), a second at first.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// What a connection has sent.
@@ -49,7 +50,8 @@ impl Records {
     }
 }
 
-/// Puts into `pieces` what lies in `bufs` behind `skip` bytes, at most `room` bytes of it; says how many pieces that are.
+/// Puts into `pieces` what lies in `bufs` behind `skip` bytes, at most `room` bytes of it; says how many pieces that
+/// are.
 pub(super) fn cut<'a>(bufs: &'a [IoSlice<'_>], mut skip: usize, mut room: usize, pieces: &mut [IoSlice<'a>]) -> usize {
     let mut used = 0;
     for buf in bufs {

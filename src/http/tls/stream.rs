@@ -21,18 +21,18 @@ const PIECES: usize = 64;
 /// A connection over TLS, from [`Tls::accept`](super::Tls::accept) and, as what an upgrade gives back, from a
 /// [server](crate::http::Serve::tls).
 ///
-/// Records have at most 1400 bytes while a connection is young (64 KiB) or was idle (1 s), so that the peer can use each segment as it comes, and 16 KiB
-/// later (RFC 8446 §5.1). They are gathered by the stream below.
+/// Records have at most 1400 bytes while a connection is young (64 KiB) or was idle (1 s), so that the peer can use
+/// each segment as it comes, and 16 KiB later (RFC 8446 §5.1). They are gathered by the stream below.
 ///
 /// # Errors
 ///
-/// Those of the stream below; `ErrorKind::InvalidData` for what is no TLS; reading gives `ErrorKind::UnexpectedEof` if the peer has
-/// ended the connection without saying so (`close_notify`), because anybody on the way can do that.
+/// Those of the stream below; `ErrorKind::InvalidData` for what is no TLS; reading gives `ErrorKind::UnexpectedEof` if
+/// the peer has ended the connection without saying so (`close_notify`), because anybody on the way can do that.
 ///
 /// # Cancellation and drop
 ///
-/// As the stream below. `shutdown` says goodbye (`close_notify`); a stream that is dropped without does not, so that the peer
-/// can tell what is cut short.
+/// As the stream below. `shutdown` says goodbye (`close_notify`); a stream that is dropped without does not, so that
+/// the peer can tell what is cut short.
 pub struct TlsStream<S> {
     /// Boxed: it is a kilobyte, and moved about.
     stream: Box<server::TlsStream<S>>,
@@ -121,8 +121,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             taken += n;
         }
         if taken > 0 {
-            // In the same poll: a stream of ours finds out here if a file behind `bufs` has ended while it was encrypted. What it
-            // does not take now it is offered by the next write, flush or shutdown.
+            // In the same poll: a stream of ours finds out here if a file behind `bufs` has ended while it was
+            // encrypted. What it does not take now it is offered by the next write, flush or shutdown.
             if let Poll::Ready(Err(e)) = self.poll_handed_over(cx) {
                 return Poll::Ready(Err(e));
             }
@@ -201,3 +201,75 @@ macro_rules! writes {
 }
 writes!(AsyncWrite);
 writes!(hyper::rt::Write);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::Tls;
+    use std::future::poll_fn;
+    use std::sync::Arc;
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+    use tokio_rustls::rustls::pki_types::ServerName;
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+    /// Counts the bytes it was given.
+    struct Counted(DuplexStream, usize);
+
+    impl AsyncRead for Counted {
+        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_read(cx, buf)
+        }
+    }
+
+    impl AsyncWrite for Counted {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            let written = ready!(Pin::new(&mut self.0).poll_write(cx, buf))?;
+            self.1 += written;
+            Poll::Ready(Ok(written))
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_shutdown(cx)
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_encrypted_is_offered_in_the_same_poll_and_one_write_waits_at_most() {
+        let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
+        let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.into()).unwrap();
+        let trusting = Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
+        let (ours, theirs) = duplex(WRITE_MAX / 4);
+        let (ours, theirs) = tokio::join!(
+            TlsAcceptor::from(tls.config()).accept(Counted(ours, 0)),
+            TlsConnector::from(trusting).connect(ServerName::try_from("mill").unwrap(), theirs),
+        );
+        let (mut ours, mut theirs) = (TlsStream::new(ours.unwrap()), theirs.unwrap());
+
+        let bytes = vec![7; 3 * WRITE_MAX];
+        let before = ours.get_ref().1;
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let taken = AsyncWrite::poll_write(Pin::new(&mut ours), &mut cx, &bytes);
+        assert!(matches!(taken, Poll::Ready(Ok(WRITE_MAX))), "{taken:?}");
+        assert!(ours.get_ref().1 > before, "nothing was offered in the poll that encrypted");
+        // The stream below is full: nothing more is taken.
+        assert!(AsyncWrite::poll_write(Pin::new(&mut ours), &mut cx, &bytes).is_pending());
+
+        let send = async {
+            let mut sent = WRITE_MAX;
+            while sent < bytes.len() {
+                sent += poll_fn(|cx| AsyncWrite::poll_write(Pin::new(&mut ours), cx, &bytes[sent..])).await.unwrap();
+            }
+            poll_fn(|cx| AsyncWrite::poll_shutdown(Pin::new(&mut ours), cx)).await.unwrap();
+        };
+        let mut got = Vec::new();
+        let (_, end) = tokio::join!(send, theirs.read_to_end(&mut got));
+        assert!(end.unwrap() == bytes.len() && got == bytes);
+    }
+}

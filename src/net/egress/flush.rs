@@ -21,7 +21,7 @@ use crate::turn::{Flush, Io};
 impl Egress {
     /// Something was sent, or nothing can be: the writer may go on.
     fn sent(&self, mut state: MutexGuard<'_, State>) {
-        let enough = state.queued() <= self.options.high / 2;
+        let enough = state.queued() <= state.high / 2;
         let waiter = if enough { state.waiter.take() } else { None };
         drop(state);
         if let Some(waiter) = waiter {
@@ -89,6 +89,7 @@ impl Flush for Egress {
             Ok(sent) => {
                 let sent = sent.unwrap_or(0);
                 queue.advance(sent);
+                state.moved(0, sent);
                 if (1..offered).contains(&sent) {
                     self.wire.meter.partial();
                 }

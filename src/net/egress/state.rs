@@ -4,9 +4,12 @@ use std::io::IoSlice;
 use std::task::Waker;
 
 use super::super::numbers::{Meter, Reason};
+use super::super::options::Options;
 use super::super::profile::Profile;
 use super::super::wire::Failure;
 use crate::buf::queue::Queue;
+use crate::flow::mark::Mark;
+use crate::kernel::tcp::coarse_millis;
 use crate::observe::counters::{Counter, count};
 
 #[derive(Default)]
@@ -23,6 +26,9 @@ pub(super) struct State {
     /// Bytes sent at which the peer's distance is looked at, and what was found to fit it.
     pub(super) look_at: u64,
     pub(super) fitted: Profile,
+    /// Queued bytes beyond which writers wait, and what moves that, if anything does.
+    pub(super) high: usize,
+    pub(super) mark: Option<Box<Mark>>,
     pub(super) failure: Option<Failure>,
     /// Bytes sent since the writing task last had to wait.
     pub(super) burst: usize,
@@ -31,6 +37,20 @@ pub(super) struct State {
 }
 
 impl State {
+    pub(super) fn new(options: &Options) -> Self {
+        let mark = options.elastic.map(|(min, max)| Box::new(Mark::new(min..=max, coarse_millis())));
+        let high = options.elastic.map_or(options.high, |(min, _)| min);
+        Self { high, mark, look_at: u64::MAX, ..Self::default() }
+    }
+
+    /// Notes that so many bytes were written, or sent: that may move the mark.
+    #[inline]
+    pub(super) fn moved(&mut self, came: usize, left: usize) {
+        if let Some(mark) = &mut self.mark {
+            self.high = mark.note(came, left, coarse_millis());
+        }
+    }
+
     /// Whether nobody is to send now.
     pub(super) fn is_held(&self) -> bool {
         self.blocked || self.away > 0

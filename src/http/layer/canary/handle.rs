@@ -57,7 +57,7 @@ pub struct PathState {
     pub path: IoPath,
     /// Its share, in percent.
     pub share: f64,
-    /// Requests that took it.
+    /// Requests that took it; with `auto` those whose connection is not known.
     pub requests: u64,
     /// Those that failed.
     pub errors: u64,

@@ -61,6 +61,8 @@ pub(super) struct Chosen {
     pub(super) path: IoPath,
     /// `None` where even `epoll` had better not be used, which it is all the same.
     pub(super) ticket: Option<Ticket>,
+    /// Whether the connection is known, so that it is really the path.
+    pub(super) known: bool,
 }
 
 /// The shard of the calling thread.
@@ -165,19 +167,20 @@ impl Shared {
                 return None;
             }
             let ticket = self.breakers[path as usize].admit(peer, now)?;
-            Some(Chosen { path, ticket: Some(ticket) })
+            Some(Chosen { path, ticket: Some(ticket), known: true })
         });
-        admitted.unwrap_or(Chosen { path: IoPath::Epoll, ticket: None })
+        admitted.unwrap_or(Chosen { path: IoPath::Epoll, ticket: None, known: true })
     }
 
     /// The path of a request whose connection is not known.
     pub(super) fn unchanged(&self) -> Chosen {
-        Chosen { path: IoPath::Auto, ticket: None }
+        Chosen { path: IoPath::Auto, ticket: None, known: false }
     }
 
     /// The value of [`REPORT`] for an answer, if it has one.
-    pub(super) fn report(&self, path: IoPath) -> Option<HeaderValue> {
-        self.report.load(Ordering::Relaxed).then(|| HeaderValue::from_static(name(path)))
+    pub(super) fn report(&self, chosen: Chosen) -> Option<HeaderValue> {
+        let reports = chosen.known && self.report.load(Ordering::Relaxed);
+        reports.then(|| HeaderValue::from_static(name(chosen.path)))
     }
 }
 

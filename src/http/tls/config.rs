@@ -16,8 +16,8 @@ use super::identity::{Files, identity};
 use crate::observe::counters::{Counter, count};
 use crate::observe::log;
 
-/// What [`Serve::tls`](crate::http::Serve::tls) needs: a certificate chain and its key. Clones are handles on the same: what
-/// one reloads, all servers use.
+/// What [`Serve::tls`](crate::http::Serve::tls) needs: a certificate chain and its key. Clones are handles on the same:
+/// what one reloads, all servers use.
 ///
 /// ```no_run
 /// use millstream::http::{self, Files, Tls};
@@ -41,9 +41,10 @@ use crate::observe::log;
 /// # }
 /// ```
 ///
-/// TLS 1.3 and 1.2; HTTP/2 or HTTP/1.1 by ALPN, and for clients without ALPN by what they begin with. Sessions are resumed
-/// by tickets, whose keys stay the same when a certificate is reloaded, are made by this process and change every six hours.
-/// No client certificates: for these, and for anything else, [`from_config`](Self::from_config) takes a configuration of rustls.
+/// TLS 1.3 and 1.2; HTTP/2 or HTTP/1.1 by ALPN, and for clients without ALPN by what they begin with. Sessions are
+/// resumed by tickets, whose keys stay the same when a certificate is reloaded, are made by this process and change
+/// every six hours. No client certificates: for these, and for anything else, [`from_config`](Self::from_config) takes
+/// a configuration of rustls.
 #[derive(Clone)]
 pub struct Tls {
     shared: Arc<Shared>,
@@ -65,12 +66,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Tls {
-    /// Reads a certificate chain, the server's own certificate first, and its private key (PKCS #8, PKCS #1 or SEC 1), both
-    /// PEM. Blocks while it reads.
+    /// Reads a certificate chain, the server's own certificate first, and its private key (PKCS #8, PKCS #1 or SEC 1),
+    /// both PEM. Blocks while it reads.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read, holds nothing that can be used, or the key is another certificate's. The error names the file.
+    /// If a file cannot be read, holds nothing that can be used, or the key is another certificate's. The error names
+    /// the file.
     pub fn from_files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, TlsError> {
         let mut files = Files::new(certificate.into(), key.into());
         let provider = Arc::new(ring::default_provider());
@@ -89,8 +91,8 @@ impl Tls {
         Self::new(provider, identity, None)
     }
 
-    /// Takes a configuration as it is: ALPN, tickets, client certificates and versions are what it says. It should offer
-    /// `h2` and `http/1.1` by `alpn_protocols`; browsers speak HTTP/2 to nobody who does not.
+    /// Takes a configuration as it is: ALPN, tickets, client certificates and versions are what it says. It should
+    /// offer `h2` and `http/1.1` by `alpn_protocols`; browsers speak HTTP/2 to nobody who does not.
     pub fn from_config(config: Arc<ServerConfig>) -> Self {
         let provider = Arc::clone(config.crypto_provider());
         let shared = Shared { config: Mutex::new(config), files: Mutex::new(None), provider, tickets: None };
@@ -104,8 +106,8 @@ impl Tls {
         Ok(Self { shared: Arc::new(shared), every: None })
     }
 
-    /// Has the server that is given this look at the files so often, and reload them when they are others. What is wrong
-    /// with them is told to the log, once for each change.
+    /// Has the server that is given this look at the files so often, and reload them when they are others. What is
+    /// wrong with them is told to the log, once for each change.
     ///
     /// # Panics
     ///
@@ -121,8 +123,8 @@ impl Tls {
         self.every
     }
 
-    /// Reads the files again, for connections that come from now on; those that are open keep what they have. Blocks while
-    /// it reads.
+    /// Reads the files again, for connections that come from now on; those that are open keep what they have. Blocks
+    /// while it reads.
     ///
     /// # Errors
     ///

@@ -1,0 +1,158 @@
+//! Slow readers beside fast ones: what their bytes cost in memory, and what they do to the others.
+//!
+//! A server of its own process offers 1 MiB a second to each of 100 readers that take 10 KiB a second, and to some that take
+//! all they get, in records of 1 KiB that say when they were written. *fixed* is a high mark of 1 MiB and send buffers of
+//! 1 MiB, *elastic* a mark that follows the rates with `Profile::Auto`. Memory is what the server has resident at the end;
+//! the kernel's, for all TCP of this machine, is beside it. `MILLSTREAM_BENCH_SECONDS` is how long it takes, 60 by default.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use millstream::net::{self, Profile};
+use rustix::time::{ClockId, clock_gettime};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::common::{bar, is_test, runtime};
+
+/// Asks for a child. No option that cargo or criterion would give.
+const CHILD: &str = "--slow-child";
+const WAYS: [&str; 2] = ["fixed", "elastic"];
+
+const SLOW: usize = 100;
+const FAST: usize = 10;
+const RECORD: usize = 1 << 10;
+/// Between two batches of records, of which there are a hundred a second.
+const TICK: Duration = Duration::from_millis(10);
+const BATCH: usize = (1 << 20) / 100 / RECORD;
+
+/// Most that is left of memory and of latency.
+const MEMORY: f64 = 0.31;
+const LATENCY: f64 = 0.34;
+
+/// Whether this process is a server, and which.
+pub(crate) fn child() -> Option<String> {
+    let mut args = std::env::args().skip(1);
+    if args.next()? == CHILD { args.next() } else { None }
+}
+
+/// The time by a clock that processes share, in nanoseconds.
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Serves until its standard input says something, and prints how much it has resident then, in KiB.
+pub(crate) fn serve(way: &str) {
+    let fixed = way == "fixed";
+    // One that paces would measure the kernel's timers.
+    let builder = net::TcpListener::builder().congestion("reno");
+    let builder = match fixed {
+        true => builder.high_mark(1 << 20),
+        false => builder.elastic(16 << 10..=1 << 20).profile(Profile::Auto),
+    };
+    runtime().block_on(async {
+        let listener = builder.bind("127.0.0.1:0").await.unwrap();
+        println!("{}", listener.local_addr().unwrap());
+        let offering = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                if fixed {
+                    // The kernel takes as much again for its own.
+                    SockRef::from(&stream).set_send_buffer_size(512 << 10).unwrap();
+                }
+                tokio::spawn(offer(stream));
+            }
+        });
+        tokio::task::spawn_blocking(|| io::stdin().lines().next()).await.unwrap();
+        offering.abort();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        println!("{}", resident.split_whitespace().next().unwrap());
+    });
+    std::process::exit(0);
+}
+
+async fn offer(mut stream: net::TcpStream) -> io::Result<()> {
+    let mut ticks = tokio::time::interval(TICK);
+    let mut record = [0; RECORD];
+    loop {
+        ticks.tick().await;
+        for _ in 0..BATCH {
+            record[..8].copy_from_slice(&now().to_ne_bytes());
+            stream.write_all(&record).await?;
+        }
+    }
+}
+
+/// Reads records until `end`, each batch of them after a pause, and says how many there were and how long they took.
+async fn read(addr: SocketAddr, end: Instant, slow: bool) -> (u64, u64) {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    let (mut record, mut records, mut nanos) = ([0; RECORD], 0, 0);
+    while Instant::now() < end {
+        if slow {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        stream.read_exact(&mut record).await.unwrap();
+        records += 1;
+        nanos += now() - u64::from_ne_bytes(record[..8].try_into().unwrap());
+    }
+    (records, nanos)
+}
+
+/// Memory of the server in KiB, that of the kernel, and mean latencies of fast and slow readers in microseconds.
+fn measure(way: &str, time: Duration) -> [f64; 4] {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut child = command.args([CHILD, way]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let addr = lines.next().expect("the child prints its address").parse().unwrap();
+    let (fast, slow, kernel) = runtime().block_on(async {
+        let end = Instant::now() + time;
+        let start = |slow| move |_| tokio::spawn(read(addr, end, slow));
+        let slow: Vec<_> = (0..SLOW).map(start(true)).collect();
+        let fast: Vec<_> = (0..FAST).map(start(false)).collect();
+        tokio::time::sleep(time).await;
+        let kernel = kernel_memory();
+        drop(child.stdin.take());
+        let mut means = Vec::new();
+        for readers in [fast, slow] {
+            let (mut records, mut nanos) = (0, 0);
+            for reader in readers {
+                let (more, longer) = reader.await.unwrap();
+                (records, nanos) = (records + more, nanos + longer);
+            }
+            means.push(nanos as f64 / 1000.0 / records as f64);
+        }
+        (means[0], means[1], kernel)
+    });
+    let resident: f64 = lines.next().expect("the child prints its size").parse().unwrap();
+    assert!(child.wait().unwrap().success());
+    [resident, kernel, fast, slow]
+}
+
+/// What all TCP sockets of the machine hold, in KiB.
+fn kernel_memory() -> f64 {
+    let told = std::fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
+    let tcp = told.lines().find(|line| line.starts_with("TCP:"));
+    let pages = tcp.and_then(|line| line.split_whitespace().last()?.parse::<f64>().ok());
+    pages.unwrap_or(f64::NAN) * rustix::param::page_size() as f64 / 1024.0
+}
+
+pub(crate) fn compare() -> String {
+    let seconds = std::env::var("MILLSTREAM_BENCH_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    let time = Duration::from_secs(seconds.unwrap_or(if is_test() { 2 } else { 60 }));
+    let title = format!("{SLOW} slow and {FAST} fast readers, {} s", time.as_secs());
+    let mut text =
+        format!("\n{title:<42} {:>9} {:>11} {:>12} {:>12}\n", "RSS KiB", "kernel KiB", "us, fast", "us, slow");
+    let results = WAYS.map(|way| measure(way, time));
+    for (way, [resident, kernel, fast, slow]) in WAYS.iter().zip(&results) {
+        writeln!(text, "  {way:<40} {resident:>9.0} {kernel:>11.0} {fast:>12.1} {slow:>12.0}").unwrap();
+    }
+    let [fixed, elastic] = results;
+    text += &bar("resident memory, of fixed", elastic[0] / fixed[0], MEMORY);
+    text + &bar("mean latency of fast readers, of fixed", elastic[2] / fixed[2], LATENCY)
+}
