@@ -308,6 +308,16 @@ pub(super) use stream_options;
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn connections_inherit_how_long_the_kernel_waits_for_their_peer() {
+        let listener = crate::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        assert!(give_up_after(&listener, Duration::from_millis(1234)));
+        let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let told = socket2::SockRef::from(&stream).tcp_user_timeout().unwrap();
+        assert_eq!(told, Some(Duration::from_millis(1234)));
+    }
+
     #[test]
     fn only_a_broken_listener_ends_the_loop() {
         for (errno, expected) in [
