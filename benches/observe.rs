@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::body::{Body, Frame, Incoming};
+use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
+use millstream::http::RequestBody;
 use millstream::http::layer::Measure;
 use tower::Layer;
 
@@ -55,7 +56,7 @@ impl Body for Tokens {
 
 type Answer = Response<Either<Full<Bytes>, Tokens>>;
 
-async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
+async fn answer(request: Request<RequestBody>) -> Result<Answer, Infallible> {
     Ok(Response::new(match request.uri().path() {
         "/hello" => Either::Left(Full::from(HELLO)),
         _ => Either::Right(Tokens { left: TOKENS, yielded: true }),

@@ -83,7 +83,8 @@ fn give(name: &'static str, labels: Vec<Label>, new: &Histogram) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::requests::{self, Ended, Labels, Outcome};
+    use crate::observe::labels::{Labels, Outcome};
+    use crate::observe::requests::{self, Ended};
     use metrics::{Counter, CounterFn, Gauge, GaugeFn, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString};
     use std::collections::BTreeMap;
     use std::sync::Arc;

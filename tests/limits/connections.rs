@@ -73,6 +73,23 @@ fn there_are_so_many_connections_and_no_more_and_each_place_is_given_back() {
 }
 
 #[test]
+fn a_place_is_given_back_after_a_panic_too() {
+    on_both(async || {
+        let panics = tower::service_fn(async |request: hyper::Request<RequestBody>| {
+            assert_ne!(request.uri().path(), "/panic", "as it should in this test");
+            Ok::<_, std::convert::Infallible>(text("hello"))
+        });
+        let addr = start(Limits::default().connections(1), panics).await;
+        for _ in 0..3 {
+            let mut victim = served_soon(addr).await;
+            victim.ask("/panic").await;
+            assert!(victim.try_head().await.is_err());
+        }
+        served_soon(addr).await;
+    });
+}
+
+#[test]
 fn loopback_is_exempt_from_the_limit_for_an_address() {
     on_both(async || {
         let addr = start(Limits::default().per_address(1), tower::service_fn(hello)).await;

@@ -27,6 +27,8 @@ pub(super) fn answered<B>(mut response: Response<B>, mut open: Open) -> Response
     if open.watch().limits.pressure() >= Pressure::High {
         count(Counter::ClosedUnderPressure, 1);
         last(&mut response, &open);
+    } else if open.watch().is_draining() {
+        last(&mut response, &open);
     }
     if let Some(ending) = response.extensions().get::<Ending>() {
         open.ends_by(ending.clone());

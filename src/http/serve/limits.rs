@@ -36,7 +36,7 @@ pub struct Limits {
     pub(super) uri: usize,
     pub(super) fields: usize,
     pub(super) body: u64,
-    pub(super) streaming: Option<Arc<dyn Fn(&Parts) -> bool + Send + Sync>>,
+    pub(super) streaming: Option<Streams>,
     pub(super) connections: usize,
     pub(super) per_address: usize,
     pub(super) count_loopback: bool,
@@ -47,6 +47,9 @@ pub struct Limits {
     pub(super) buffer: usize,
     pub(super) budget: Option<usize>,
 }
+
+/// Says of a head whether its body streams.
+type Streams = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 
 impl Default for Limits {
     fn default() -> Self {

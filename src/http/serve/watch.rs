@@ -177,6 +177,11 @@ impl Watch {
         lock(&self.waits)
     }
 
+    /// Whether the server drains, so that no request is to follow.
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
     /// Tells answers that may go on forever to end, those to come too; says how many there are.
     pub(super) fn end_answers(&self) -> usize {
         self.draining.store(true, Ordering::SeqCst);
@@ -210,7 +215,7 @@ impl Open {
         lock(&self.watch.endings).push(ending.clone());
         self.ending = Some(ending);
         // Whoever says that it drains looks for the endings after that: one of the two sees the other.
-        if self.watch.draining.load(Ordering::SeqCst)
+        if self.watch.is_draining()
             && let Some(ending) = &self.ending
         {
             ending.end();
