@@ -105,9 +105,9 @@ fn a_runtime_that_ends_leaves_its_waiting_to_another() {
                 while !format!("{theirs:?}").contains("waiting: 1") {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-                writer
+                drop(writer);
             });
-            let kept = attended.await.unwrap();
+            attended.await.unwrap();
             let listener = TcpListener::builder().pace_all(&pace).bind("127.0.0.1:0").await.unwrap();
             let (mut ours, client) = connect(&listener).await;
             let reader = tokio::spawn(drain(client));
@@ -122,7 +122,6 @@ fn a_runtime_that_ends_leaves_its_waiting_to_another() {
             pace.set(rate(1 << 30));
             writer.await.unwrap();
             assert_eq!(reader.await.unwrap().0, b"hello");
-            drop(kept);
             pace.set(rate(100_000));
         }
     });

@@ -103,7 +103,7 @@ impl SharedPace {
         state.waiting.push_back((egress.weak(), (bytes as u64).max(TAKES)));
         if !std::mem::replace(&mut state.attended, true) {
             drop(state);
-            let attendant = Attendant(Arc::clone(&self.0));
+            let attendant = Attendant { bucket: Arc::clone(&self.0), retired: false };
             egress.runtime().spawn(async move { attendant.run(wait).await });
         }
         false
@@ -129,14 +129,19 @@ impl fmt::Debug for SharedPace {
 }
 
 /// The task that waits for the bucket.
-struct Attendant(Arc<Bucket>);
+struct Attendant {
+    bucket: Arc<Bucket>,
+    /// Nobody waits, or whoever does has another.
+    retired: bool,
+}
 
 impl Attendant {
-    async fn run(self, mut wait: Duration) {
+    async fn run(mut self, mut wait: Duration) {
         let mut due = Vec::new();
         loop {
             tokio::time::sleep(wait).await;
             let more = self.next(&mut due);
+            self.retired = more.is_none();
             // Not under the bucket's lock: each comes back with its own locked.
             due.drain(..).filter_map(|egress: Weak<Egress>| egress.upgrade()).for_each(|egress| egress.go_on());
             match more {
@@ -148,8 +153,8 @@ impl Attendant {
 
     /// Those for whom the bucket holds enough now, and when to look again, if anybody waits.
     fn next(&self, due: &mut Vec<Weak<Egress>>) -> Option<Duration> {
-        let mut state = self.0.state();
-        match state.grant(self.0.start.elapsed()) {
+        let mut state = self.bucket.state();
+        match state.grant(self.bucket.start.elapsed()) {
             Err(longer) => Some(longer),
             Ok(mut granted) => {
                 while granted > 0
@@ -168,10 +173,10 @@ impl Attendant {
 
 impl Drop for Attendant {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        if !state.attended {
+        if self.retired {
             return;
         }
+        let mut state = self.bucket.state();
         // The runtime ends. Those of others ask again, and the first of them finds another to wait.
         state.attended = false;
         let waiting = std::mem::take(&mut state.waiting);
