@@ -23,9 +23,9 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming};
+use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
-use millstream::http::{serve, serve_cores};
+use millstream::http::{RequestBody, serve, serve_cores};
 use millstream::net::TcpListener;
 use millstream::runtime::{Core, Cores, Run};
 use sha2::{Digest, Sha256};
@@ -85,14 +85,14 @@ enum Server {
 }
 
 fn on_cores(workers: usize, piece: Arc<[u8]>) -> (SocketAddr, Server) {
-    let service = tower::service_fn(move |_: Request<Incoming>| answer(Arc::clone(&piece)));
+    let service = tower::service_fn(move |_: Request<RequestBody>| answer(Arc::clone(&piece)));
     let cores = Cores::new(workers).unwrap();
     let listeners = TcpListener::builder().bind_each("127.0.0.1:0", workers).unwrap();
-    (listeners.local_addr(), Server::OnCores(serve_cores(&cores, listeners, service), cores))
+    (listeners.local_addr(), Server::OnCores(serve_cores(&cores, listeners, service).run(), cores))
 }
 
 fn shared(workers: usize, piece: Arc<[u8]>) -> (SocketAddr, Server) {
-    let service = tower::service_fn(move |_: Request<Incoming>| answer(Arc::clone(&piece)));
+    let service = tower::service_fn(move |_: Request<RequestBody>| answer(Arc::clone(&piece)));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().unwrap();
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let addr = listener.local_addr().unwrap();

@@ -3,17 +3,18 @@
 //! A service that streams (files, server-sent events, model tokens, gRPC messages) spends most of its time handing bytes
 //! to the kernel. This crate changes how that is done and nothing else: the service stays a tower service, its bodies stay
 //! [`http_body::Body`]s, HTTP stays hyper's. There are a [listener](net::TcpListener) and a [stream](net::TcpStream) to
-//! use in place of tokio's, a [directory](http::Files) as a service, a [body adapter](http::Batch) for many small frames,
+//! use in place of tokio's, a [directory](http::Files) as a service, [events](http::Hub) for many readers, a
+//! [body adapter](http::Batch) for many small frames,
 //! a [server](http::serve()) for those who have none, and [files](fs) and [chains](chain) of operations on them.
 //!
 //! ```no_run
 //! # use std::convert::Infallible;
 //! # use bytes::Bytes;
 //! # use http_body_util::Full;
-//! # use hyper::{Request, Response, body::Incoming};
+//! # use hyper::{Request, Response};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
-//! # let app = tower::service_fn(async |_: Request<Incoming>| Ok::<_, Infallible>(Response::new(Full::new(Bytes::new()))));
+//! # let app = tower::service_fn(async |_: Request<millstream::http::RequestBody>| Ok::<_, Infallible>(Response::new(Full::new(Bytes::new()))));
 //! let listener = millstream::net::TcpListener::bind("127.0.0.1:8080").await?;
 //! millstream::http::serve(listener, app).await
 //! # }
@@ -68,7 +69,8 @@
 //! 5. Work on files with [`fs::File`], change them with [`fs::replace`], [`fs::prepend`] and [`fs::append`], and make one piece
 //!    of several operations with a [`Chain`].
 //! 6. Relay with [`copy::copy_bidirectional`], and connect by [`net::Connector`].
-//! 7. Read [`observe::Snapshot`] and [`Capabilities`] to see what was done, and what this machine cannot do and why.
+//! 7. Put [`http::layer::Measure`] around the service and read [`observe::Requests`], [`observe::Snapshot`] and
+//!    [`Capabilities`] to see what was done, and what this machine cannot do and why.
 //!
 //! Where the kernel lacks something, or a container forbids it, another path gives the same bytes. The one exception is
 //! `openat2`: without it directories are not served, because nothing else keeps a path inside of one.
@@ -79,9 +81,11 @@
 //! |---|---|
 //! | `axum` | [`net::TcpListener`] and [`net::UnixListener`] are `axum::serve::Listener`s |
 //! | `client` | [`net::Connector`] serves `hyper_util::client::legacy::Client` |
+//! | `tls` | `http::Tls`: [`http::serve()`] over TLS, by rustls |
 //! | `tonic` | [`net::TcpStream`] and [`net::UnixStream`] are `Connected`, for `serve_with_incoming` |
-//! | `metrics` | `observe::record_metrics` gives the counters to the metrics facade |
-//! | `tracing` | what an operator should read about is told to tracing |
+//! | `redis` | `http::Redis` is a log for [`http::Hub`], in a Redis stream that several processes share |
+//! | `metrics` | `observe::record_metrics` gives the numbers to the metrics facade |
+//! | `tracing` | what an operator should read about is told to tracing, and measured requests have spans |
 #[cfg(not(target_os = "linux"))]
 compile_error!("millstream needs Linux");
 
@@ -110,6 +114,6 @@ pub use ring::{Chain, Outcome};
 pub use kernel::caps::{Capabilities, Support};
 
 // The examples of the README are compiled.
-#[cfg(all(doctest, feature = "axum"))]
+#[cfg(all(doctest, feature = "axum", feature = "redis", feature = "tls"))]
 #[doc = include_str!("../README.md")]
 mod readme {}

@@ -195,7 +195,7 @@ fn unix_sockets_serve_clients_of_both_versions() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let listener = UnixListener::bind(&path).await.unwrap();
-        let hello = tower::service_fn(async |_: Request<hyper::body::Incoming>| {
+        let hello = tower::service_fn(async |_: Request<millstream::http::RequestBody>| {
             Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from_static(b"hello"))))
         });
         tokio::spawn(serve(listener, hello).into_future());

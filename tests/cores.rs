@@ -100,7 +100,7 @@ fn numbers(cores: &Cores) -> (SocketAddr, Run<(), io::Error>) {
         let number = Core::current().unwrap().index().to_string();
         Ok::<_, Infallible>(Response::new(Full::new(bytes::Bytes::from(number))))
     });
-    (addr, serve_cores(cores, listeners, service))
+    (addr, serve_cores(cores, listeners, service).run())
 }
 
 /// Connections until every core has one; by chance, so there may be some more.
@@ -180,7 +180,7 @@ fn too_few_listeners_are_an_error_and_so_is_an_address_in_use() {
         assert_eq!(sharing.local_addr(), addr);
         drop(sharing);
         let service = tower::service_fn(async |_| Ok::<_, Infallible>(Response::new(Full::new(bytes::Bytes::new()))));
-        let error = serve_cores(&cores, listeners, service).wait().unwrap_err();
+        let error = serve_cores(&cores, listeners, service).run().wait().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     });
 }
@@ -352,7 +352,7 @@ fn files_are_served_whole_whichever_way_operations_go() {
                 let (listener, files) = (listeners.take(), Files::new(&path));
                 async move {
                     let files = files?;
-                    let service = tower::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+                    let service = tower::service_fn(move |request: hyper::Request<millstream::http::RequestBody>| {
                         let files = files.clone();
                         async move {
                             let mut answer = files.get(request.method(), request.uri(), request.headers()).await?;

@@ -79,15 +79,15 @@ impl AsyncWrite for Counted {
 /// Serves one connection over tokio's stream.
 async fn start_stock<H>(handler: H, calls: Arc<AtomicU64>) -> SocketAddr
 where
-    H: Fn(Request<Incoming>) -> Ready<Answer> + Send + Sync + 'static,
+    H: Fn(Request<()>) -> Ready<Answer> + Send + Sync + 'static,
 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
         stream.set_nodelay(true).unwrap();
-        let service = service_fn(move |request| {
-            let answer = handler(request);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let answer = handler(request.map(drop));
             async move { Ok::<_, Infallible>(answer.await) }
         });
         let io = TokioIo::new(Counted(stream, calls));
@@ -99,7 +99,7 @@ where
 /// One connection, all streams ticking; gives what was counted meanwhile, and with `stock` how many calls it took there.
 async fn tick(stock: Option<Arc<AtomicU64>>) -> Snapshot {
     let (ticks, ticking) = watch::channel(0);
-    let handler = move |request: Request<Incoming>| {
+    let handler = move |request: Request<()>| {
         let id: usize = request.uri().path()[1..].parse().unwrap();
         let frames = stream::unfold((ticking.clone(), 0), move |(mut ticking, n)| async move {
             if n == EVENTS {
@@ -112,7 +112,7 @@ async fn tick(stock: Option<Arc<AtomicU64>>) -> Snapshot {
     };
     let addr = match stock {
         Some(calls) => start_stock(handler, calls).await,
-        None => start(handler).await,
+        None => start(move |request| handler(request.map(drop))).await,
     };
     let mut client = h2(addr).await;
     let mut answers = Vec::new();

@@ -4,5 +4,7 @@ mod bodies;
 mod options;
 mod reply;
 
+#[allow(unused_imports, reason = "stock has no more options")]
+pub(crate) use options::More;
 pub(crate) use options::{Options, runtime};
 pub(crate) use reply::{Reply, Route, route};

@@ -18,42 +18,66 @@ pub(crate) struct Options {
     pub(crate) workers: NonZeroUsize,
 }
 
+/// Options that only one of the servers has.
+#[derive(Debug)]
+pub(crate) struct More {
+    /// A runtime for each thread.
+    pub(crate) per_core: bool,
+    /// Where the numbers are told.
+    pub(crate) metrics: SocketAddr,
+    /// Whether that may be an address that others can reach.
+    pub(crate) metrics_anywhere: bool,
+}
+
+impl Default for More {
+    fn default() -> Self {
+        Self { per_core: false, metrics: SocketAddr::from(([127, 0, 0, 1], 0)), metrics_anywhere: false }
+    }
+}
+
+const USAGE_OF_MORE: &str = "
+  --per-core      a runtime, a listener and a CPU for each thread, which share nothing
+  --metrics ADDR  where GET /metrics tells the numbers, default 127.0.0.1:0; it has to be a loopback address
+  --metrics-anywhere   or any other, where only those can reach it who may know";
+
 impl Options {
-    /// Reads the command line of `example`; `per_core` is set by an option, where there is such a choice. The error text is ready to be printed: the usage, or what to change.
-    pub(crate) fn parse(example: &str, default_port: u16, mut per_core: Option<&mut bool>) -> Result<Self, String> {
-        let more = if per_core.is_some() { " [--per-core]" } else { "" };
-        let mut usage = format!(
-            "usage: cargo run --release --example {example} -- [--listen ADDR] [--root DIR] [--workers N]{more}\n\
+    /// Reads the command line of `example`, and into `more` what only this example has. The error text is ready to be
+    /// printed: the usage, or what to change.
+    pub(crate) fn parse(example: &str, default_port: u16, mut more: Option<&mut More>) -> Result<Self, String> {
+        let (short, long) = match more {
+            Some(_) => (" [--per-core] [--metrics ADDR] [--metrics-anywhere]", USAGE_OF_MORE),
+            None => ("", ""),
+        };
+        let usage = format!(
+            "usage: cargo run --release --example {example} -- [--listen ADDR] [--root DIR] [--workers N]{short}\n\
              \x20 --listen ADDR   address and port, default 127.0.0.1:{default_port}; port 0 takes a free one\n\
              \x20 --root DIR      directory served under /f/, default the current one\n\
-             \x20 --workers N     threads, default the CPUs this process may run on"
+             \x20 --workers N     threads, default the CPUs this process may run on{long}"
         );
-        if per_core.is_some() {
-            usage += "\n  --per-core      a runtime, a listener and a CPU for each thread, which share nothing";
-        }
         let mut listen = SocketAddr::from(([127, 0, 0, 1], default_port));
         let mut root = PathBuf::from(".");
         let mut workers = None;
         let mut args = std::env::args_os().skip(1);
         while let Some(flag) = args.next() {
             let flag = flag.to_string_lossy().into_owned();
-            if let ("--per-core", Some(per_core)) = (&*flag, &mut per_core) {
-                **per_core = true;
-                continue;
-            }
-            if !matches!(flag.as_str(), "--listen" | "--root" | "--workers") {
-                return Err(usage);
-            }
-            let value = args.next().ok_or_else(|| format!("{flag} needs a value\n{usage}"))?;
-            if flag == "--root" {
-                root = value.into();
-                continue;
-            }
-            let value = value.to_string_lossy();
-            if flag == "--listen" {
-                listen = value.parse().map_err(|_| format!("--listen {value}: not an address like {listen}"))?;
-            } else {
-                workers = Some(value.parse().map_err(|_| format!("--workers {value}: give a number of at least 1"))?);
+            match (&*flag, &mut more) {
+                ("--per-core", Some(more)) => more.per_core = true,
+                ("--metrics-anywhere", Some(more)) => more.metrics_anywhere = true,
+                ("--listen" | "--root" | "--workers", _) | ("--metrics", Some(_)) => {
+                    let value = args.next().ok_or_else(|| format!("{flag} needs a value\n{usage}"))?;
+                    let text = value.to_string_lossy();
+                    let address = || text.parse().map_err(|_| format!("{flag} {text}: not an address like {listen}"));
+                    match (&*flag, &mut more) {
+                        ("--listen", _) => listen = address()?,
+                        ("--metrics", Some(more)) => more.metrics = address()?,
+                        ("--workers", _) => {
+                            let number = text.parse();
+                            workers = Some(number.map_err(|_| format!("{flag} {text}: give a number of at least 1"))?);
+                        }
+                        _ => root = value.into(),
+                    }
+                }
+                _ => return Err(usage),
             }
         }
         let root = match root.canonicalize() {

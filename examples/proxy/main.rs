@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use http::uri::Authority;
 use hyper_util::client::legacy::connect::Connect;
 use millstream::Capabilities;
-use millstream::http::serve;
+use millstream::http::{Limits, serve};
 use millstream::net::{Accept, Connector, TcpListener, UnixListener};
 
 use options::{Listen, Options, USAGE};
@@ -101,5 +101,7 @@ async fn reverse<L: Accept>(
     let Options { h2, stamps, head_timeout: timeout, .. } = options;
     let to: Authority = to.parse().map_err(io::Error::other)?;
     let proxy = Reverse::new(connector, Plan { to, h2, stamps, timeout });
-    serve(listener, proxy).on_connection(move |proxy, peer| proxy.peer = ip(peer)).await
+    // How large a body may be is for the server behind the proxy to say.
+    let limits = Limits::default().streaming(|_| true);
+    serve(listener, proxy).limits(limits).on_connection(move |proxy, peer| proxy.peer = ip(peer.addr())).await
 }

@@ -24,6 +24,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::Connect;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use millstream::copy::copy_bidirectional;
+use millstream::http::RequestBody;
 use tower::Service;
 
 use super::fields;
@@ -72,7 +73,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
         Self { client, plan: Arc::new(plan), peer: None }
     }
 
-    async fn answer(self, mut request: Request<Incoming>) -> Answer {
+    async fn answer(self, mut request: Request<RequestBody>) -> Answer {
         let Plan { to, h2, stamps, timeout } = &*self.plan;
         let version = request.version();
         let path = match request.uri().path_and_query() {
@@ -146,7 +147,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
     }
 }
 
-impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<Incoming>> for Reverse<C> {
+impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<RequestBody>> for Reverse<C> {
     type Response = Answer;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
@@ -155,7 +156,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<Incoming>> for 
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let this = self.clone();
         Box::pin(async { Ok(this.answer(request).await) })
     }

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use millstream::http::{BodyError, RequestBody};
 
 /// Counts the frames of a body as they are taken.
 #[derive(Debug)]
 pub(crate) struct Watched {
-    body: Incoming,
+    body: RequestBody,
     frames: Arc<AtomicUsize>,
 }
 
 impl Watched {
     /// The body, and the count of its frames.
-    pub(crate) fn new(body: Incoming) -> (Self, Arc<AtomicUsize>) {
+    pub(crate) fn new(body: RequestBody) -> (Self, Arc<AtomicUsize>) {
         let frames = Arc::new(AtomicUsize::new(0));
         (Self { body, frames: Arc::clone(&frames) }, frames)
     }
@@ -24,9 +25,9 @@ impl Watched {
 
 impl Body for Watched {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if frame.is_ready() {
             self.frames.fetch_add(1, Ordering::Relaxed);

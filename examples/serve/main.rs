@@ -1,10 +1,10 @@
-//! A directory, events and tokens, served by millstream. Try it:
+//! A directory, events and tokens, served by millstream, and a page that shows what the process is doing. Try it:
 //!
 //! `cargo run --release --example serve` serves the current directory on `http://127.0.0.1:8080/`;
-//! `-- [--listen ADDR] [--root DIR] [--workers N] [--per-core]` changes that. It ends at Ctrl-C.
+//! `-- [--listen ADDR] [--root DIR] [--workers N] [--per-core] [--metrics ADDR]` changes that. It ends at Ctrl-C.
 //!
 //! The service below is an ordinary tower service and its bodies are ordinary bodies. What is millstream's is the listener,
-//! the files, and `serve`; the `stock` example answers the same routes without them.
+//! the files, the numbers and their events, and `serve`; the `stock` example answers the same routes without them.
 
 use std::convert::Infallible;
 use std::io;
@@ -15,31 +15,35 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
 use http::{Request, Response};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use http_body_util::{Either, Full};
 use millstream::Capabilities;
-use millstream::http::{FileBody, Files};
+use millstream::http::layer::{Measure, Route as Name};
+use millstream::http::{EventBody, FileBody, Files, Hub, RequestBody};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
+use tower::Layer;
 
-use common::{Options, Reply, Route, route};
+use common::{More, Options, Reply, Route, route};
+use numbers::Numbers;
 
+#[cfg(test)]
+mod browser;
 #[path = "../common/mod.rs"]
 mod common;
+mod numbers;
 mod page;
 
-/// The page needs its own script, style and events, and nothing else.
-const POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:",
-);
-
 fn main() -> ExitCode {
-    let mut on_cores = false;
-    let result = Options::parse("serve", 8080, Some(&mut on_cores)).and_then(|options| match on_cores {
-        true => per_core(&options),
-        false => {
-            let runtime = common::runtime(options.workers).map_err(|e| format!("the runtime did not start: {e}"))?;
-            runtime.block_on(run(&options))
+    let mut more = More::default();
+    let result = Options::parse("serve", 8080, Some(&mut more)).and_then(|options| {
+        let numbers = Numbers::start(more.metrics, more.metrics_anywhere)?;
+        match more.per_core {
+            true => per_core(&options, &numbers),
+            false => {
+                let runtime =
+                    common::runtime(options.workers).map_err(|e| format!("the runtime did not start: {e}"))?;
+                runtime.block_on(run(&options, &numbers))
+            }
         }
     });
     match result {
@@ -52,21 +56,21 @@ fn main() -> ExitCode {
 }
 
 /// On one runtime, whose threads share everything.
-async fn run(options: &Options) -> Result<(), String> {
-    let app = App::new(options)?;
+async fn run(options: &Options, numbers: &Numbers) -> Result<(), String> {
+    let app = App::new(options, numbers)?;
     let listener = TcpListener::bind(options.listen).await.map_err(elsewhere)?;
     let address = listener.local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
-    greet(options, address);
+    greet(options, address, numbers);
     until_interrupted(listener, app).await.map_err(|e| format!("{address}: {e}"))
 }
 
 /// On a runtime for each thread, and a listener for each runtime.
-fn per_core(options: &Options) -> Result<(), String> {
-    let app = App::new(options)?;
+fn per_core(options: &Options, numbers: &Numbers) -> Result<(), String> {
+    let app = App::new(options, numbers)?;
     let cores = Cores::new(options.workers.get()).map_err(|e| e.to_string())?;
     let listeners = TcpListener::builder().bind_each(options.listen, cores.count()).map_err(elsewhere)?;
     let address = listeners.local_addr();
-    greet(options, address);
+    greet(options, address, numbers);
     let served = cores.run(move |_| {
         let (listener, app) = (listeners.take(), app.clone());
         async move { until_interrupted(listener?, app).await }
@@ -78,15 +82,16 @@ fn elsewhere(error: io::Error) -> String {
     format!("{error}; choose another address with --listen")
 }
 
-fn greet(options: &Options, address: SocketAddr) {
+fn greet(options: &Options, address: SocketAddr, numbers: &Numbers) {
     let Options { root, workers, .. } = options;
-    println!("http://{address}/ serves {}, workers: {workers}\n{}", root.display(), Capabilities::get());
+    println!("http://{address}/ serves {}, workers: {workers}", root.display());
+    println!("http://{}/metrics tells the numbers\n{}", numbers.address(), Capabilities::get());
 }
 
 async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<()> {
     let service = tower::service_fn(move |request| answer(request, app.clone()));
     tokio::select! {
-        served = millstream::http::serve(listener, service) => served,
+        served = millstream::http::serve(listener, Measure::new().layer(service)) => served,
         interrupted = tokio::signal::ctrl_c() => interrupted,
     }
 }
@@ -95,29 +100,52 @@ async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<(
 struct App {
     root: PathBuf,
     files: Files,
+    live: Hub,
+    names: Names,
+}
+
+/// What routes are called in the numbers; one for each that may be told from the others.
+struct Names {
+    page: Name,
+    live: Name,
+    files: Name,
 }
 
 impl App {
-    fn new(Options { root, .. }: &Options) -> Result<Arc<Self>, String> {
+    fn new(Options { root, .. }: &Options, numbers: &Numbers) -> Result<Arc<Self>, String> {
         let files =
             Files::builder(root).mounted_at("/f").build().map_err(|e| format!("--root {}: {e}", root.display()))?;
-        Ok(Arc::new(Self { root: root.clone(), files }))
+        let names = Names { page: Name::new("/"), live: Name::new("/live"), files: Name::new("/f/{name}") };
+        Ok(Arc::new(Self { root: root.clone(), files, live: numbers.live(), names }))
     }
 }
 
-async fn answer(request: Request<Incoming>, app: Arc<App>) -> Result<Response<Reply<FileBody>>, Infallible> {
-    match route(&request) {
+type Body = Either<Reply<FileBody>, EventBody>;
+
+async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response<Body>, Infallible> {
+    if request.uri().path() == "/live" {
+        return Ok(named(app.names.live, app.live.subscribe(&request)).map(Either::Right));
+    }
+    let response = match route(&request) {
         Route::Index => {
-            let page = tokio::task::spawn_blocking(move || page::render_blocking(&app.root)).await;
+            let shared = app.clone();
+            let page = tokio::task::spawn_blocking(move || page::render_blocking(&shared.root)).await;
             let page = page.unwrap_or_else(|e| format!("the page could not be made: {e}"));
             let mut response = Reply::Whole { body: Full::from(page) }.of("text/html; charset=utf-8");
-            response.headers_mut().insert(CONTENT_SECURITY_POLICY, POLICY);
-            Ok(response)
+            let policy = HeaderValue::from_str(page::policy()).expect("digests are ASCII");
+            response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+            named(app.names.page, response)
         }
         Route::File => {
             let found = app.files.get(request.method(), request.uri(), request.headers()).await?;
-            Ok(found.map(|body| Reply::File { body }))
+            named(app.names.files, found.map(|body| Reply::File { body }))
         }
-        Route::Done(response) => Ok(response),
-    }
+        Route::Done(response) => response,
+    };
+    Ok(response.map(Either::Left))
+}
+
+fn named<B>(name: Name, mut response: Response<B>) -> Response<B> {
+    response.extensions_mut().insert(name);
+    response
 }

@@ -1,12 +1,16 @@
-//! The start page: what is served and a counter that shows events arrive. Nothing in it comes from another host.
+//! The start page: plots of what the process is doing, and what is served. Nothing in it comes from another host.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use sha2::{Digest, Sha256};
 
 const PAGE: &str = include_str!("page.html");
 
@@ -15,6 +19,27 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 
 /// Files listed; a directory may hold any number.
 const LISTED: usize = 500;
+
+/// The content security policy of the page: its own style and script, by their digests, its own events, and nothing else.
+/// So what a file name might smuggle in could not run.
+pub(crate) fn policy() -> &'static str {
+    static POLICY: OnceLock<String> = OnceLock::new();
+    POLICY.get_or_init(|| {
+        let digest = |tag| BASE64_STANDARD.encode(Sha256::digest(inside(tag)));
+        format!(
+            "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; img-src data:; \
+             base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+            digest("script"),
+            digest("style")
+        )
+    })
+}
+
+/// What is inside the one element of this name.
+fn inside(tag: &str) -> &'static str {
+    let (_, rest) = PAGE.split_once(&format!("<{tag}>")).expect("page.html has the element");
+    rest.split_once(&format!("</{tag}>")).expect("and its end").0
+}
 
 /// Makes the page; reads the directory, so it may wait for a disk.
 pub(crate) fn render_blocking(root: &Path) -> String {
@@ -120,6 +145,16 @@ mod tests {
     #[test]
     fn no_address_of_another_host_is_in_the_page() {
         assert!(!PAGE.contains("//"), "{PAGE}");
+    }
+
+    #[test]
+    fn the_policy_names_what_is_in_the_page_and_nothing_is_filled_into_that() {
+        assert!(policy().starts_with("default-src 'none'; script-src 'sha256-") && !policy().contains("unsafe"));
+        for tag in ["script", "style"] {
+            assert_eq!(PAGE.matches(&format!("<{tag}")).count(), 1);
+            assert!(!inside(tag).contains("{{") && inside(tag).len() > 500);
+        }
+        assert!(!PAGE.contains(" style=") && !PAGE.contains(" onclick="), "attributes are not covered by digests");
     }
 
     #[test]

@@ -29,7 +29,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use bytes::Bytes;
 
 use crate::kernel::map::{self, GRANULES, Granule};
-use crate::observe::counters::{Counter, count};
+use crate::observe::counters::{Counter, Gauge, count};
 
 /// Block sizes in bytes.
 const SIZES: [usize; 5] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10];
@@ -112,6 +112,7 @@ impl Slab {
         // Release so that every use of the block happens before its next lease, as in `Arc`.
         if self.refs[index as usize].fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
+            Gauge::PoolBytes.take(SIZES[self.class] as u64);
             give_back(self, index);
         }
     }
@@ -235,6 +236,7 @@ pub fn lease_with_headroom(capacity: usize, headroom: usize) -> Lease {
         && let Some(index) = take(class)
     {
         count(Counter::PoolHits, 1);
+        Gauge::PoolBytes.add(SIZES[class] as u64);
         let slab = Slab::of(class);
         let before = slab.refs[index as usize].swap(1, Ordering::Relaxed);
         assert_eq!(before, 0, "internal: block {index} of class {class} was leased while in use");

@@ -6,12 +6,13 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use bytes::{Buf, Bytes};
 
 use super::origin::{Kept, is_sent_from_file, is_torn};
 use super::pool::{self, Lease};
+use crate::observe::counters::QUEUED as ALL;
 
 /// First chunk of copied bytes: enough for most events and heads.
 const FIRST_CHUNK: usize = 4 << 10;
@@ -35,9 +36,6 @@ const ALL_MAX: usize = 256 << 20;
 const FREE: usize = 4 << 10;
 /// Queues account for their bytes in steps of this many, so that few pushes touch what all threads share.
 const STEP: usize = 16 << 10;
-
-/// Bytes that all queues have accounted for.
-static ALL: AtomicUsize = AtomicUsize::new(0);
 
 /// Segments in the order in which they are to be sent.
 ///
@@ -129,6 +127,11 @@ impl Queue {
     /// elsewhere.
     pub fn all_are_full() -> bool {
         ALL.load(Ordering::Relaxed) >= ALL_MAX
+    }
+
+    /// Bytes that the queues of the process hold together, those left out that most hold: the first 4 KiB of each.
+    pub(crate) fn all() -> usize {
+        ALL.load(Ordering::Relaxed)
     }
 
     /// Whether everything that waits is memory and leaves room in a call of `limit` slices.

@@ -20,6 +20,11 @@ impl Ending {
     pub fn end(&self) {
         (self.0)();
     }
+
+    /// Whether this is a clone of `other`.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl fmt::Debug for Ending {

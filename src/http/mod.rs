@@ -1,9 +1,10 @@
 //! Bodies, a directory as a service, and a server: what hyper, axum and tonic are given.
 //!
 //! ```text
-//!  a directory ─▶ files ─▶ body::file ─┐
-//!  any body ─────────────▶ body::batch ─┴─frames─▶ hyper ─IoSlice─▶ net::TcpStream
-//!                                                   ▲
+//!  a directory ─▶ files ─▶ body::file ──┐
+//!  any body ─────────────▶ body::batch ─┼─frames─▶ hyper ─IoSlice─▶ net::TcpStream
+//!  events ──▶ hub ─ring──▶ hub::body ───┤           ▲
+//!  any body ─────▶ layer::MeasureBody ──┘           │
 //!  net::TcpListener ─▶ serve: one task per connection ┘
 //! ```
 //!
@@ -19,20 +20,31 @@
 //! hyper polls a body only while it has room to write, so a slow reader stops its body by itself; nothing here buffers
 //! without a bound.
 //!
-//! For relays that move messages as bytes, without hyper, there is [`head`].
+//! For relays that move messages as bytes, without hyper, there is [`head`]. Who a request is, and which way its answer goes, is
+//! the matter of tower layers: [`layer`].
 
-mod adapter;
 mod body;
 mod ending;
 mod files;
+mod hub;
+mod log;
 mod serve;
-mod serve_cores;
-mod version;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub mod head;
+pub mod layer;
 
 pub use body::{Batch, FileBody, OpenFile};
 pub use ending::Ending;
 pub use files::{Files, FilesBuilder, FilesFuture};
-pub use serve::{Serve, Serving, serve};
-pub use serve_cores::serve_cores;
+pub use hub::{Event, EventBody, EventParts, Hub, HubBuilder, SendError, Sent, Slow, Stats, SubscribeError};
+#[cfg(feature = "redis")]
+pub use log::redis::{Redis, RedisBuilder, RedisError, RedisState};
+pub use log::{Log, LogFuture, Replay, ReplayError, Sink};
+pub use serve::{
+    BodyError, Drained, Draining, DrainingCores, Limits, Peer, RequestBody, Serve, ServeCores, Serving, serve,
+    serve_cores,
+};
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsError, TlsStream};

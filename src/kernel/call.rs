@@ -14,6 +14,7 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use super::caps::Capabilities;
+use crate::observe::counters::{Counter, count};
 
 /// Most slices one call takes: hyper offers at most 64, and the kernel's `IOV_MAX` is 1024.
 pub(crate) const IOV_LIMIT: usize = 64;
@@ -64,6 +65,7 @@ pub(crate) fn receive_cursor(socket: BorrowedFd<'_>, cursor: &mut hyper::rt::Rea
 
 fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
     loop {
+        count(Counter::Reads, 1);
         match rustix::net::recv(socket, &mut *spare, RecvFlags::DONTWAIT) {
             Ok((_, n)) => return Ok(n),
             Err(Errno::INTR) => {}

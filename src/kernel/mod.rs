@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  caps      what this machine can do, tried once, with the reason for every "no"
+//!  clock     a clock that costs little
 //!  cpu       the CPUs that threads run on
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
 //!  file      making, writing, naming and syncing files: what waits for a disk
@@ -20,6 +21,7 @@
 
 pub(crate) mod call;
 pub(crate) mod caps;
+pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod file;
 pub(crate) mod map;

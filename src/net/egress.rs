@@ -134,7 +134,8 @@ impl Egress {
 
     /// What the stream has done so far.
     pub(super) fn numbers(&self) -> Numbers {
-        self.wire.meter.numbers(self.queued(), self.path())
+        let state = self.state();
+        self.wire.meter.numbers(state.queued(), state.blocked, self.path())
     }
 
     /// Where its last numbers will be, for somebody who wants them.
@@ -381,7 +382,7 @@ impl Drop for Egress {
             return;
         }
         let kernel = Some(KernelNumbers::of(self.as_fd()));
-        let numbers = Numbers { kernel, ..self.wire.meter.numbers(0, self.path()) };
+        let numbers = Numbers { kernel, ..self.wire.meter.numbers(0, false, self.path()) };
         if let Some(record) = record {
             record.set(&numbers);
         }

@@ -17,12 +17,25 @@ use crate::kernel::{socket, tcp};
 #[derive(Clone)]
 pub struct Handle {
     egress: Weak<Egress>,
-    record: Arc<Record>,
+}
+
+/// What is told the numbers with which a stream was closed; from [`Handle::closing`].
+#[derive(Clone, Debug)]
+pub struct Closing(Arc<Record>);
+
+impl Closing {
+    /// The last numbers, those of the kernel included; `None` while the stream lives. A stream that was dropped lives for as
+    /// long as it has something to send. What [`TcpListenerBuilder::on_close`] is given is the same.
+    ///
+    /// [`TcpListenerBuilder::on_close`]: super::TcpListenerBuilder::on_close
+    pub fn numbers(&self) -> Option<Numbers> {
+        self.0.get()
+    }
 }
 
 impl Handle {
     pub(super) fn new(egress: &Arc<Egress>) -> Self {
-        Self { egress: Arc::downgrade(egress), record: egress.record() }
+        Self { egress: Arc::downgrade(egress) }
     }
 
     /// The numbers of now, without a system call; `None` once the stream is closed.
@@ -35,12 +48,10 @@ impl Handle {
         self.egress.upgrade().map(|egress| KernelNumbers::of(egress.as_fd()))
     }
 
-    /// The numbers with which the stream was closed, those of the kernel included; `None` while it lives. A stream that was
-    /// dropped lives for as long as it has something to send. What [`TcpListenerBuilder::on_close`] is given is the same.
-    ///
-    /// [`TcpListenerBuilder::on_close`]: super::TcpListenerBuilder::on_close
-    pub fn last(&self) -> Option<Numbers> {
-        self.record.get()
+    /// Has the stream keep the numbers with which it will be closed, which costs two system calls then; `None` once it is
+    /// closed.
+    pub fn closing(&self) -> Option<Closing> {
+        self.egress.upgrade().map(|egress| Closing(egress.record()))
     }
 
     /// Which ways the stream's writes may take; `None` once the stream is closed.
@@ -83,6 +94,11 @@ impl Handle {
     pub fn set_congestion(&self, name: &str) -> io::Result<()> {
         let egress = self.egress.upgrade().ok_or(io::ErrorKind::NotConnected)?;
         tcp::set_congestion(egress.as_fd(), name)
+    }
+
+    /// Bytes that the kernel took from us and the peer has not taken from it; `None` once the stream is closed.
+    pub(crate) fn unacknowledged(&self) -> Option<usize> {
+        self.egress.upgrade().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
     }
 
     /// Has the kernel send no faster than so many bytes per second from now on, or as fast as may be
@@ -133,6 +149,7 @@ mod tests {
             stream.flushed().await.unwrap();
             let numbers = handle.numbers().unwrap();
             assert_eq!((numbers.received, numbers.sent, numbers.writes, numbers.queued), (5, 9, 1, 0));
+            assert!(!numbers.blocked);
             handle.reset();
             client.read_exact(&mut [0; 9]).await.unwrap();
             assert!(client.read(&mut got).await.is_err(), "a reset is no end");

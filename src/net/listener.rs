@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::options::Options;
 use super::profile::ProfileSwitch;
-use super::stream::{Stream, Unread};
+use super::stream::{Seen, Stream, Unread};
 use crate::kernel::caps::{Capabilities, Support};
 use crate::kernel::socket;
 use crate::observe::counters::{Counter, count};
@@ -30,19 +30,47 @@ pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
         + tokio::io::AsyncRead
         + tokio::io::AsyncWrite
         + Unread
+        + Seen
         + Unpin
         + Send
         + 'static;
     /// The addresses of those who connect.
-    type Addr: fmt::Debug + Send;
+    type Addr: sealed::Origin + fmt::Debug + Send;
 
     /// Accepts a connection; see [`TcpListener::accept`](super::TcpListener::accept), which holds for every listener.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Self::Addr)>> + Send;
 }
 
 pub(super) mod sealed {
+    use std::net::IpAddr;
+    use std::os::fd::AsFd;
+
     /// Implemented by the listeners of this crate alone.
-    pub trait Sealed {}
+    pub trait Sealed: AsFd {}
+
+    /// Where a connection comes from.
+    pub trait Origin {
+        /// The address of the machine, where the family has one.
+        fn ip(&self) -> Option<IpAddr>;
+    }
+
+    impl Origin for std::net::SocketAddr {
+        fn ip(&self) -> Option<IpAddr> {
+            Some(self.ip())
+        }
+    }
+
+    impl Origin for std::os::unix::net::SocketAddr {
+        fn ip(&self) -> Option<IpAddr> {
+            None
+        }
+    }
+}
+
+/// Has the kernel end connections of `listener` that are accepted from now on if their peer takes nothing of what is sent
+/// to it for `limit`; `false` where the family has no such thing.
+pub(crate) fn give_up_after(listener: &impl Accept, limit: Duration) -> bool {
+    socket::give_up_after(listener.as_fd(), limit)
 }
 
 /// A listening socket of any family.

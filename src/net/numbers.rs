@@ -26,6 +26,8 @@ pub struct Numbers {
     pub by_ring: u64,
     /// Bytes that were written and wait to be handed to the kernel.
     pub queued: usize,
+    /// Whether the kernel had no room for more when it was last asked, and has not said since that it has.
+    pub blocked: bool,
     /// Bytes that were written and will not be sent: the stream has failed, or was dropped and its peer did not read.
     pub lost: u64,
     /// Calls that sent bytes, those of a ring included.
@@ -273,8 +275,8 @@ impl Meter {
         add(&self.lost, bytes as u64);
     }
 
-    /// All of it, of a stream with so many bytes queued.
-    pub(super) fn numbers(&self, queued: usize, path: IoPath) -> Numbers {
+    /// All of it, of a stream with so many bytes queued, for which the socket has room or has not.
+    pub(super) fn numbers(&self, queued: usize, blocked: bool, path: IoPath) -> Numbers {
         let millis = |of: &AtomicU32| Duration::from_millis(of.load(Ordering::Relaxed).into());
         let first_byte = self.first_byte.load(Ordering::Relaxed).checked_sub(1);
         Numbers {
@@ -283,6 +285,7 @@ impl Meter {
             by_sendfile: self.by_sendfile.load(Ordering::Relaxed),
             by_ring: self.by_ring.load(Ordering::Relaxed),
             queued,
+            blocked,
             lost: self.lost.load(Ordering::Relaxed),
             writes: self.writes.load(Ordering::Relaxed),
             frames: self.frames.load(Ordering::Relaxed),
@@ -326,18 +329,18 @@ mod tests {
     fn times_are_of_what_belongs_together() {
         let meter = Meter { since: 1000, ..Meter::new() };
         let millis = |n| Duration::from_millis(n);
-        assert_eq!(meter.numbers(0, IoPath::Auto).first_byte, None);
+        assert_eq!(meter.numbers(0, false, IoPath::Auto).first_byte, None);
         meter.heard.store(1010, Ordering::Relaxed);
         meter.sent_at(1030);
         meter.sent_at(1035);
-        let numbers = meter.numbers(0, IoPath::Auto);
+        let numbers = meter.numbers(0, false, IoPath::Auto);
         assert_eq!((numbers.first_byte, numbers.longest_answer), (Some(millis(30)), millis(20)));
         assert_eq!(numbers.longest_gap, millis(5));
         // A peer that took its time to ask again is no gap.
         meter.heard.store(9000, Ordering::Relaxed);
         meter.sent_at(9001);
         meter.sent_at(9008);
-        let numbers = meter.numbers(0, IoPath::Auto);
+        let numbers = meter.numbers(0, false, IoPath::Auto);
         assert_eq!((numbers.longest_answer, numbers.longest_gap), (millis(20), millis(7)));
         assert_eq!(numbers.first_byte, Some(millis(30)));
     }
@@ -347,11 +350,11 @@ mod tests {
         let meter = Meter { since: u32::MAX - 4, ..Meter::new() };
         meter.sent_at(0);
         meter.sent_at(10);
-        let numbers = meter.numbers(0, IoPath::Auto);
+        let numbers = meter.numbers(0, false, IoPath::Auto);
         assert_eq!(numbers.first_byte, Some(Duration::from_millis(5)));
         assert_eq!(numbers.longest_gap, Duration::from_millis(9));
         meter.heard.store(1, Ordering::Relaxed);
         meter.sent_at(0);
-        assert_eq!(meter.numbers(0, IoPath::Auto).longest_answer, Duration::ZERO);
+        assert_eq!(meter.numbers(0, false, IoPath::Auto).longest_answer, Duration::ZERO);
     }
 }

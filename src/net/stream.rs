@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::egress::Egress;
+use super::handle::Handle;
 use super::ingress::Ingress;
 use super::numbers::Reason;
 use super::options::{Options, Receive};
@@ -31,6 +32,12 @@ pub(super) struct Stream {
 pub trait Unread {
     /// Has the next reads begin with `bytes`, of which nothing else may be given back.
     fn unread(&mut self, bytes: &[u8]);
+}
+
+/// A stream that can be seen from outside.
+pub trait Seen {
+    /// The stream seen from outside.
+    fn seen(&self) -> Handle;
 }
 
 impl Stream {
@@ -253,6 +260,12 @@ macro_rules! stream {
         impl $crate::net::stream::Unread for $name {
             fn unread(&mut self, bytes: &[u8]) {
                 self.stream.unread(bytes);
+            }
+        }
+
+        impl $crate::net::stream::Seen for $name {
+            fn seen(&self) -> $crate::net::Handle {
+                self.handle()
             }
         }
 

@@ -1,44 +1,106 @@
 //! Counters of the whole process: added to without locks, read as a [`Snapshot`].
 //!
-//! Each thread adds to a shard of its own, on cache lines of its own, so that counting costs the hot path a nanosecond
-//! whatever the other threads do. Counts only ever grow; take two snapshots and subtract.
+//! Each thread adds to a [shard] of its own, on cache lines of its own, so that counting costs the hot path a nanosecond
+//! whatever the other threads do. Counts only ever grow; take two snapshots and subtract. Gauges go up and down.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::shard;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])+ $name:ident => $field:ident,)+) => {
+    (
+        gauges { $($(#[doc = $gauge_doc:literal])+ $gauge:ident => $gauge_field:ident,)+ }
+        $($(#[doc = $doc:literal])+ $name:ident => $field:ident,)+
+    ) => {
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum Counter { $($name,)+ }
 
-        /// The counters of the process at one moment.
+        /// What goes up and down. Sharded like the counters: what one thread has added another may take away.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Gauge { $($gauge,)+ }
+
+        /// The counters and gauges of the process at one moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
-        pub struct Snapshot { $($(#[$doc])+ pub $field: u64,)+ }
+        pub struct Snapshot {
+            $($(#[doc = $doc])+ pub $field: u64,)+
+            $($(#[doc = $gauge_doc])+ pub $gauge_field: u64,)+
+            /// Bytes that wait in queues to be sent. Queues account for what they hold beyond 4 KiB, in steps of 16 KiB.
+            pub queued_bytes: u64,
+            /// When it was taken, by a clock that starts with the first snapshot; of a difference, the time between the two.
+            pub elapsed: Duration,
+        }
 
-        const NAMES: &[&str] = &[$(stringify!($field),)+];
+        const COUNTERS: usize = [$(Counter::$name,)+].len();
+        /// Counters, and gauges behind them.
+        pub(super) const NUMBERS: usize = COUNTERS + [$(Gauge::$gauge,)+].len();
 
         impl Snapshot {
-            /// Reads all counters. Adds that happen meanwhile may or may not be included.
+            /// Reads all of them. What is added meanwhile may or may not be included.
             pub fn now() -> Self {
-                Self { $($field: total(Counter::$name),)+ }
+                let totals = totals();
+                Self {
+                    $($field: totals[Counter::$name as usize],)+
+                    // One thread's part may have been read before another's was added to.
+                    $($gauge_field: (totals[COUNTERS + Gauge::$gauge as usize] as i64).max(0) as u64,)+
+                    queued_bytes: QUEUED.load(Ordering::Relaxed) as u64,
+                    elapsed: clock(),
+                }
             }
 
-            /// What was added since `earlier`.
+            /// What was added since `earlier`, and how long that took; the gauges are those of now.
             pub fn since(&self, earlier: &Self) -> Self {
-                Self { $($field: self.$field.wrapping_sub(earlier.$field),)+ }
+                Self {
+                    $($field: self.$field.wrapping_sub(earlier.$field),)+
+                    elapsed: self.elapsed.saturating_sub(earlier.elapsed),
+                    ..*self
+                }
             }
 
             /// The counters by name, in the order of the fields.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-                NAMES.iter().copied().zip([$(self.$field,)+])
+                self.described_counters().map(|(name, _, value)| (name, value))
+            }
+
+            /// The gauges by name, in the order of the fields.
+            pub fn gauges(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                self.described_gauges().map(|(name, _, value)| (name, value))
+            }
+
+            /// Name, description and value.
+            pub(super) fn described_counters(&self) -> impl Iterator<Item = Described> + use<> {
+                [$((stringify!($field), concat!($($doc),+), self.$field),)+].into_iter()
+            }
+
+            pub(super) fn described_gauges(&self) -> impl Iterator<Item = Described> + use<> {
+                [
+                    $((stringify!($gauge_field), concat!($($gauge_doc),+), self.$gauge_field),)+
+                    ("queued_bytes", "Bytes that wait in queues to be sent, in steps of 16 KiB.", self.queued_bytes),
+                ]
+                .into_iter()
             }
         }
     };
 }
 
+type Described = (&'static str, &'static str, u64);
+
+/// Bytes that all queues together account for. Shared by all threads, because the queues have a bound in common.
+pub(crate) static QUEUED: AtomicUsize = AtomicUsize::new(0);
+
 counters! {
+    gauges {
+        /// Connections that `http::serve` runs.
+        OpenConnections => open_connections,
+        /// Requests whose response has not ended yet, as `http::layer::Measure` counts them.
+        ActiveRequests => active_requests,
+        /// Bytes of pool memory that are leased, by the sizes of their blocks.
+        PoolBytes => pool_bytes,
+    }
+
     /// System calls that sent bytes to sockets of ours: `send`, `sendmsg`, `sendfile` and, for copies, `splice`.
     Writes => writes,
     /// Bytes the kernel took from us.
@@ -73,6 +135,8 @@ counters! {
     PartialWrites => partial_writes,
     /// Calls for which the socket had no room at all.
     WouldBlock => would_block,
+    /// System calls that asked a socket for bytes, those included that found none.
+    Reads => reads,
     /// Writes of `vectored::Writer`s that their inner writers took, wholly or in part.
     InnerWrites => inner_writes,
     /// `vectored::Writer`s that went over to a flat buffer, because their inner writer takes one piece, or one record, at
@@ -82,6 +146,48 @@ counters! {
     Accepted => accepted,
     /// Times accepting paused because the process or the machine was out of descriptors.
     AcceptPauses => accept_pauses,
+    /// Connections that a server reset at once, because it had as many as it may have, or as one address may.
+    ConnectionsRefused => connections_refused,
+    /// Connections that a server ended because the head of a request did not come in time.
+    HeadsTooSlow => heads_too_slow,
+    /// Requests that a server refused because their head was too long: too many fields or too long a path. What HTTP itself
+    /// refuses is not counted.
+    HeadsTooLarge => heads_too_large,
+    /// Request bodies that made no progress while the service waited for them.
+    BodiesTooSlow => bodies_too_slow,
+    /// Request bodies that were larger than allowed, by what the request announced or by what came.
+    BodiesTooLarge => bodies_too_large,
+    /// Connections that a server reset because their peer took nothing of what was sent to it. Those that the kernel
+    /// gave up first are not counted.
+    WritesStalled => writes_stalled,
+    /// Connections that a server ended because they had no request for too long.
+    IdleEnded => idle_ended,
+    /// Answers after which a server closed the connection because much waited to be sent.
+    ClosedUnderPressure => closed_under_pressure,
+    /// Requests that a server answered 503 because too much waited to be sent.
+    RequestsShed => requests_shed,
+    /// TLS handshakes that were done in full.
+    TlsHandshakes => tls_handshakes,
+    /// Those that resumed a session by a ticket.
+    TlsResumed => tls_resumed,
+    /// Those that failed, took too long, or were none: what came was no TLS. Clients that left without a byte are left out.
+    TlsFailures => tls_failures,
+    /// Certificates that were read again and are in use.
+    TlsReloads => tls_reloads,
+    /// Those that were read again and could not be used: the old one stays.
+    TlsReloadsRefused => tls_reloads_refused,
+    /// Requests whose response has ended, in whatever way, as `http::layer::Measure` counts them.
+    Requests => requests,
+    /// The part of `requests` that was answered with a status of 500 or above.
+    ServerErrors => server_errors,
+    /// The part of `requests` whose service or body failed.
+    ResponsesFailed => responses_failed,
+    /// The part of `requests` that the client or the server gave up before the body had ended.
+    ResponsesAborted => responses_aborted,
+    /// Data frames of measured responses.
+    Frames => frames,
+    /// Bytes of those frames.
+    BodyBytes => body_bytes,
     /// Bytes that were queued on streams which closed, or whose peer went away, before the bytes could leave.
     BytesLost => bytes_lost,
     /// Leases served from pool memory.
@@ -133,83 +239,88 @@ counters! {
     PipesMade => pipes_made,
     /// Pipes of copies that were closed, with bytes in them or because enough others were idle.
     PipesClosed => pipes_closed,
+    /// Events sent by hubs.
+    EventsSent => events_sent,
+    /// Events of hubs handed to connections, counted for each reader.
+    EventsDelivered => events_delivered,
+    /// Events of hubs that readers missed because they were slow, counted for each reader.
+    EventsDropped => events_dropped,
+}
+
+impl Snapshot {
+    /// `count`, one of the fields, as a rate: of a difference, how many there were in a second; 0 where no time has passed.
+    ///
+    /// ```
+    /// # use millstream::observe::Snapshot;
+    /// let earlier = Snapshot::now();
+    /// // Some time later:
+    /// let lately = Snapshot::now().since(&earlier);
+    /// println!("{:.0} requests a second", lately.per_second(lately.requests));
+    /// ```
+    pub fn per_second(&self, count: u64) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+    }
 }
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, value) in self.named() {
+        for (name, value) in self.named().chain(self.gauges()) {
             writeln!(f, "{name} {value}")?;
         }
         Ok(())
     }
 }
 
-/// What one thread has added. Two cache lines, because processors fetch them in pairs.
-#[repr(align(128))]
-struct Shard([AtomicU64; NAMES.len()]);
-
-impl Shard {
-    const fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; NAMES.len()])
-    }
-}
-
-/// For threads that are ending.
-static LAST: Shard = Shard::new();
-
-/// All shards there are, and those whose threads have ended: the next thread goes on with their counts.
-struct Shards {
-    all: Vec<&'static Shard>,
-    free: Vec<&'static Shard>,
-}
-
-fn shards() -> MutexGuard<'static, Shards> {
-    static SHARDS: Mutex<Shards> = Mutex::new(Shards { all: Vec::new(), free: Vec::new() });
-    SHARDS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The shard that only this thread adds to.
-struct Mine(&'static Shard);
-
-impl Mine {
-    fn take() -> Self {
-        let mut shards = shards();
-        if let Some(shard) = shards.free.pop() {
-            return Self(shard);
-        }
-        // There are as many as there have been threads at a time.
-        let shard: &'static Shard = Box::leak(Box::new(Shard::new()));
-        shards.all.push(shard);
-        Self(shard)
-    }
-}
-
-impl Drop for Mine {
-    fn drop(&mut self) {
-        shards().free.push(self.0);
-    }
-}
-
 /// Adds `n` to a counter.
 #[inline]
 pub(crate) fn count(counter: Counter, n: u64) {
-    thread_local! {
-        static MINE: Mine = Mine::take();
+    shard::with(|shard, adder| adder.add(&shard.numbers[counter as usize], n));
+}
+
+impl Gauge {
+    /// Adds `n`; whoever does takes it away later.
+    #[inline]
+    pub(crate) fn add(self, n: u64) {
+        shard::with(|shard, adder| adder.add(&shard.numbers[COUNTERS + self as usize], n));
     }
-    let mine = MINE.try_with(|mine| {
-        let count = &mine.0.0[counter as usize];
-        // One writer, so no read-modify-write, which costs ten times as much. Relaxed: counters order nothing.
-        count.store(count.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
-    });
-    if mine.is_err() {
-        LAST.0[counter as usize].fetch_add(n, Ordering::Relaxed);
+
+    #[inline]
+    pub(crate) fn take(self, n: u64) {
+        self.add(n.wrapping_neg());
     }
 }
 
-fn total(counter: Counter) -> u64 {
-    let shards = shards();
-    let all = shards.all.iter().copied().chain([&LAST]);
-    all.map(|shard| shard.0[counter as usize].load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+/// Something that is counted for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Present(Gauge);
+
+impl Present {
+    pub(crate) fn in_(gauge: Gauge) -> Self {
+        gauge.add(1);
+        Self(gauge)
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.take(1);
+    }
+}
+
+fn totals() -> [u64; NUMBERS] {
+    let mut totals = [0u64; NUMBERS];
+    shard::each(|shard| {
+        for (total, part) in totals.iter_mut().zip(&shard.numbers) {
+            *total = total.wrapping_add(part.load(Ordering::Relaxed));
+        }
+    });
+    totals
+}
+
+fn clock() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
 }
 
 #[cfg(test)]
@@ -228,23 +339,27 @@ mod tests {
     }
 
     #[test]
-    fn shards_share_no_cache_line() {
-        assert_eq!((align_of::<Shard>(), size_of::<Shard>() % 128), (128, 0));
+    fn what_one_thread_adds_to_a_gauge_another_takes_away() {
+        let present: Vec<_> = (0..50).map(|_| Present::in_(Gauge::OpenConnections)).collect();
+        let with = Snapshot::now();
+        assert!(with.open_connections >= 50);
+        std::thread::spawn(move || drop(present)).join().unwrap();
+        let without = Snapshot::now();
+        assert!(without.open_connections <= with.open_connections - 50);
+        assert_eq!(without.since(&with).open_connections, without.open_connections, "no difference: it is one of now");
     }
 
     #[test]
-    fn threads_that_come_and_go_share_their_shards() {
-        for _ in 0..100 {
-            std::thread::spawn(|| count(Counter::AcceptPauses, 0)).join().unwrap();
-        }
-        // Other tests run on threads of their own.
-        assert!(shards().all.len() < 80);
+    fn rates_are_of_the_time_between() {
+        let lately = Snapshot { requests: 30, elapsed: Duration::from_millis(1500), ..Snapshot::default() };
+        assert_eq!(lately.per_second(lately.requests), 20.0);
+        assert_eq!(Snapshot::default().per_second(5), 0.0);
     }
 
     #[test]
-    fn the_report_names_every_counter() {
+    fn the_report_names_every_number() {
         let report = Snapshot::default().to_string();
-        assert_eq!(report.lines().count(), NAMES.len());
-        assert!(report.contains("bytes_by_sendfile 0"));
+        assert_eq!(report.lines().count(), NUMBERS + 1);
+        assert!(report.contains("bytes_by_sendfile 0") && report.contains("pool_bytes 0"));
     }
 }

@@ -1,57 +1,198 @@
-//! The counters, given to the `metrics` facade.
+//! The numbers, given to the `metrics` facade.
+
+use std::sync::{Mutex, PoisonError};
+
+use metrics::{Label, Unit};
 
 use super::counters::Snapshot;
+use super::histogram::Histogram;
+use super::requests::Requests;
+use super::text::{ACTIVE, FAMILIES, FRAME_GAP, labels};
 
-/// Sets one counter of the [`metrics`] facade, `millstream_NAME_total`, for each field of [`Snapshot`] to its present
-/// value. Call it when metrics are scraped, or every few seconds. Costs one look-up in the recorder per counter.
+/// What the histograms of the facade were given so far.
+static GIVEN: Mutex<Option<Requests>> = Mutex::new(None);
+
+/// Gives all numbers to the [`metrics`] facade. Call it when metrics are scraped, or every few seconds.
+///
+/// | | |
+/// |---|---|
+/// | counters | `millstream_NAME_total` for each counter of [`Snapshot`], set to its present value |
+/// | gauges | `millstream_NAME` for each gauge of [`Snapshot`]; `http.server.active_requests` by method |
+/// | histograms, s | `http.server.request.duration`, `millstream.http.first_byte`, `millstream.http.largest_gap` |
+/// | histograms | `http.server.response.body.size` in bytes, `millstream.http.frames` |
+/// | histogram, s, without labels | `millstream.http.frame_gap` |
+///
+/// The labels of [`Responses`](super::Responses) are named as OpenTelemetry does: `http.request.method`, `http.response.status_code`, `network.protocol.version`,
+/// `http.route`, `error.type`; `url.scheme` is left out, because nothing here knows it.
+///
+/// The facade takes single values, so a histogram is given what is new since the last call, for each bucket its count and
+/// its mean: counts come out right in a recorder with the same buckets, and sums in any. With several recorders each gets
+/// a part.
+/// Costs look-ups in the recorder, a few for each number; requests pay nothing.
 pub fn record_metrics() {
-    for (name, value) in Snapshot::now().named() {
-        metrics::counter!(format!("millstream_{name}_total")).absolute(value);
+    let snapshot = Snapshot::now();
+    for (name, help, value) in snapshot.described_counters() {
+        let unit = if name.contains("bytes") || name.starts_with("copied_by") { Unit::Bytes } else { Unit::Count };
+        let name = format!("millstream_{name}_total");
+        metrics::describe_counter!(name.clone(), unit, help.trim());
+        metrics::counter!(name).absolute(value);
+    }
+    for (name, help, value) in snapshot.described_gauges() {
+        let unit = if name.ends_with("bytes") { Unit::Bytes } else { Unit::Count };
+        let name = format!("millstream_{name}");
+        metrics::describe_gauge!(name.clone(), unit, help.trim());
+        metrics::gauge!(name).set(value as f64);
+    }
+
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Requests::now();
+    // A method that was active before and is no more has to be told so.
+    let methods = given.iter().flat_map(|given| &given.active).map(|&(method, _)| (method, 0));
+    metrics::describe_gauge!(ACTIVE.0, Unit::Count, ACTIVE.1);
+    for (method, n) in methods.chain(now.active.iter().copied()) {
+        metrics::gauge!(ACTIVE.0, "http.request.method" => method).set(n as f64);
+    }
+    let new = given.as_ref().map_or_else(|| now.clone(), |given| now.since(given));
+    metrics::describe_histogram!(FRAME_GAP.0, Unit::Seconds, FRAME_GAP.1);
+    give(FRAME_GAP.0, Vec::new(), &new.frame_gap);
+    for family in &FAMILIES {
+        let unit = match family.unit {
+            "seconds" => Unit::Seconds,
+            "bytes" => Unit::Bytes,
+            _ => Unit::Count,
+        };
+        metrics::describe_histogram!(family.name, unit, family.help);
+        for responses in &new.ended {
+            let labels = labels(responses).into_iter().map(|(name, value)| Label::new(name, value)).collect();
+            give(family.name, labels, (family.of)(responses));
+        }
+    }
+    *given = Some(now);
+}
+
+fn give(name: &'static str, labels: Vec<Label>, new: &Histogram) {
+    if new.count() == 0 {
+        return;
+    }
+    let histogram = metrics::histogram!(name, labels);
+    for bucket in new.buckets().filter(|bucket| bucket.count > 0) {
+        histogram.record_many(bucket.sum / bucket.count as f64, usize::try_from(bucket.count).unwrap_or(usize::MAX));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+    use crate::observe::labels::{Labels, Outcome};
+    use crate::observe::requests::{self, Ended};
+    use metrics::{Counter, CounterFn, Gauge, GaugeFn, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString};
     use std::collections::BTreeMap;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     #[derive(Default)]
-    struct Kept(Arc<Mutex<BTreeMap<String, u64>>>);
+    struct Kept {
+        values: BTreeMap<String, f64>,
+        recorded: Vec<(String, f64, usize)>,
+        described: BTreeMap<String, (Option<Unit>, String)>,
+    }
 
-    struct Cell(String, Arc<Mutex<BTreeMap<String, u64>>>);
+    #[derive(Default)]
+    struct Keeper(Arc<Mutex<Kept>>);
+
+    struct Cell(String, Arc<Mutex<Kept>>);
 
     impl CounterFn for Cell {
         fn increment(&self, _: u64) {
             panic!("counters are set, not added to");
         }
         fn absolute(&self, value: u64) {
-            self.1.lock().unwrap().insert(self.0.clone(), value);
+            self.1.lock().unwrap().values.insert(self.0.clone(), value as f64);
         }
     }
 
-    impl Recorder for Kept {
-        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    impl GaugeFn for Cell {
+        fn increment(&self, _: f64) {
+            panic!("gauges are set, not added to");
+        }
+        fn decrement(&self, _: f64) {
+            panic!("gauges are set, not taken from");
+        }
+        fn set(&self, value: f64) {
+            self.1.lock().unwrap().values.insert(self.0.clone(), value);
+        }
+    }
+
+    impl HistogramFn for Cell {
+        fn record(&self, _: f64) {
+            panic!("values are recorded together");
+        }
+        fn record_many(&self, value: f64, times: usize) {
+            self.1.lock().unwrap().recorded.push((self.0.clone(), value, times));
+        }
+    }
+
+    impl Keeper {
+        fn cell(&self, key: &Key) -> Arc<Cell> {
+            Arc::new(Cell(key.to_string(), Arc::clone(&self.0)))
+        }
+        fn describe(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+            self.0.lock().unwrap().described.insert(name.as_str().to_owned(), (unit, text.into_owned()));
+        }
+    }
+
+    impl Recorder for Keeper {
+        fn describe_counter(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+            self.describe(name, unit, text);
+        }
+        fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+            self.describe(name, unit, text);
+        }
+        fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+            self.describe(name, unit, text);
+        }
         fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-            Counter::from_arc(Arc::new(Cell(key.name().to_owned(), Arc::clone(&self.0))))
+            Counter::from_arc(self.cell(key))
         }
-        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-            Gauge::noop()
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::from_arc(self.cell(key))
         }
-        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-            Histogram::noop()
+        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> metrics::Histogram {
+            metrics::Histogram::from_arc(self.cell(key))
         }
     }
 
     #[test]
-    fn every_counter_is_set_under_its_name() {
-        let kept = Kept::default();
-        metrics::with_local_recorder(&kept, record_metrics);
-        let kept = kept.0.lock().unwrap();
-        assert_eq!(kept.len(), Snapshot::now().named().count());
-        assert!(kept.contains_key("millstream_bytes_by_sendfile_total"), "{kept:?}");
+    fn the_facade_is_told_everything_once_with_names_units_and_descriptions() {
+        let keeper = Keeper::default();
+        let labels = Labels { method: 7, version: 0, status: 277, route: 0, outcome: Outcome::Aborted };
+        let ended = Ended { duration: 30_000_000, first_byte: Some(1), largest_gap: None, bytes: 5, frames: 1 };
+        for _ in 0..3 {
+            requests::began(7);
+        }
+        (0..2).for_each(|_| requests::ended(labels, ended));
+        metrics::with_local_recorder(&keeper, record_metrics);
+        requests::ended(labels, ended);
+        metrics::with_local_recorder(&keeper, record_metrics);
+
+        let kept = keeper.0.lock().unwrap();
+        let snapshot = Snapshot::now();
+        let plain = kept.values.keys().filter(|name| name.starts_with("Key(millstream_")).count();
+        assert_eq!(plain, snapshot.named().count() + snapshot.gauges().count(), "{:?}", kept.values);
+        let recorded: Vec<_> = kept.recorded.iter().filter(|(key, ..)| key.contains("277")).collect();
+        let durations: Vec<_> =
+            recorded.iter().filter(|(key, ..)| key.contains("http.server.request.duration")).collect();
+        let of = |value| durations.iter().filter(|(_, v, _)| *v == value).map(|(.., times)| *times).collect::<Vec<_>>();
+        assert_eq!(of(0.03), [2, 1], "what is new each time: {durations:?}");
+        assert!(
+            durations[0].0.contains("http.request.method = PATCH") && durations[0].0.contains("error.type = aborted")
+        );
+        assert!(recorded.iter().any(|(key, v, n)| key.contains("body.size") && (*v, *n) == (5.0, 2)), "{recorded:?}");
+        let active = kept.values.iter().find(|(key, _)| key.contains("active_requests") && key.contains("PATCH"));
+        assert_eq!(active.map(|(_, &n)| n), Some(0.0), "it was 1, and has been told to be none");
+        let described =
+            |name: &str| kept.described.get(name).and_then(|(unit, text)| Some((unit.clone()?, text.len())));
+        assert!(matches!(described("http.server.request.duration"), Some((Unit::Seconds, 20..))));
+        assert!(matches!(described("millstream_bytes_by_sendfile_total"), Some((Unit::Bytes, 20..))));
+        assert!(matches!(described("millstream_pool_bytes"), Some((Unit::Bytes, 20..))));
     }
 }

@@ -24,6 +24,21 @@ pub(crate) fn connection_failed(error: &(dyn Error + 'static)) {
     let _ = error;
 }
 
+/// The files of a certificate were others, and are in use now.
+#[cfg(feature = "tls")]
+pub(crate) fn certificate_replaced() {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: "millstream", "certificate reloaded");
+}
+
+/// The files of a certificate are others, and cannot be used.
+#[cfg(feature = "tls")]
+pub(crate) fn certificate_kept(error: &(dyn Error + 'static)) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(target: "millstream", error, "the old certificate stays in use");
+    let _ = error;
+}
+
 /// Something this machine cannot do, and what is done instead.
 pub(crate) fn unsupported(capability: &str, reason: &str) {
     #[cfg(feature = "tracing")]
@@ -50,4 +65,20 @@ pub(crate) fn cores_left(cores: &[usize]) {
     #[cfg(feature = "tracing")]
     tracing::error!(target: "millstream", ?cores, "threads left behind: a task there does not come back from its poll");
     let _ = cores;
+}
+
+/// A log in Redis has lost its connection.
+#[cfg(feature = "redis")]
+pub(crate) fn redis_away(address: &str, error: &dyn Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", address, error = %error, "Redis is away; events wait, and it is tried again");
+    let _ = (address, error);
+}
+
+/// A log in Redis is connected again.
+#[cfg(feature = "redis")]
+pub(crate) fn redis_back(address: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: "millstream", address, "Redis is back");
+    let _ = address;
 }

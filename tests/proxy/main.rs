@@ -14,9 +14,9 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use hyper::{Request, Response, StatusCode};
-use millstream::http::serve;
+use millstream::http::{Limits, serve};
 use millstream::net::{Connector, TcpListener, UnixListener};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -51,7 +51,12 @@ async fn proxy(plan: Plan) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let serve = serve(listener, Reverse::new(Connector::new(), plan));
-    tokio::spawn(serve.on_connection(|proxy, peer| proxy.peer = Some(peer.ip())).into_future());
+    tokio::spawn(
+        serve
+            .limits(Limits::default().streaming(|_| true))
+            .on_connection(|proxy, peer| proxy.peer = Some(peer.addr().ip()))
+            .into_future(),
+    );
     addr
 }
 
@@ -90,7 +95,7 @@ async fn soon(what: &str, fine: impl Fn() -> bool) {
 }
 
 /// Says what it was asked: the method, the target, the fields, and the body's sum.
-async fn mirror(request: Request<Incoming>) -> Answer {
+async fn mirror(request: Request<millstream::http::RequestBody>) -> Answer {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.unwrap();
     let trailers = body.trailers().cloned();

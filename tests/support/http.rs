@@ -78,7 +78,7 @@ pub fn on_both<R: Future<Output = ()>>(test: impl Fn() -> R + Send + 'static) {
 /// Serves `handler` on a port of its own; the server ends with the runtime.
 pub async fn start<F, R>(handler: F) -> SocketAddr
 where
-    F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
+    F: Fn(Request<http::RequestBody>) -> R + Clone + Send + 'static,
     R: Future<Output = Answer> + Send + 'static,
 {
     start_with(None, handler).await
@@ -87,7 +87,7 @@ where
 /// As [`start`]; accepted sockets inherit a send buffer of `send_buffer` bytes, so that what is on its way is little.
 pub async fn start_with<F, R>(send_buffer: Option<usize>, handler: F) -> SocketAddr
 where
-    F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
+    F: Fn(Request<http::RequestBody>) -> R + Clone + Send + 'static,
     R: Future<Output = Answer> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -142,7 +142,7 @@ where
 }
 
 /// The answer of `files` to `request`, its body made into something else by `wrap`.
-pub async fn ask<B>(files: &http::Files, request: &Request<Incoming>, wrap: impl FnOnce(http::FileBody) -> B) -> Answer
+pub async fn ask<Q, B>(files: &http::Files, request: &Request<Q>, wrap: impl FnOnce(http::FileBody) -> B) -> Answer
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
@@ -301,21 +301,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
 pub type H1 = hyper::client::conn::http1::SendRequest<Empty<Bytes>>;
 pub type H2 = hyper::client::conn::http2::SendRequest<Empty<Bytes>>;
 
-async fn connect(addr: SocketAddr) -> TokioIo<TcpStream> {
+async fn connect(addr: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(addr).await.unwrap();
     stream.set_nodelay(true).unwrap();
-    TokioIo::new(stream)
+    stream
 }
 
 pub async fn h1(addr: SocketAddr) -> H1 {
-    let (sender, connection) = hyper::client::conn::http1::handshake(connect(addr).await).await.unwrap();
+    h1_over(connect(addr).await).await
+}
+
+pub async fn h1_over(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> H1 {
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(io)).await.unwrap();
     tokio::spawn(connection.with_upgrades());
     sender
 }
 
 pub async fn h2(addr: SocketAddr) -> H2 {
+    h2_over(connect(addr).await).await
+}
+
+pub async fn h2_over(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> H2 {
     let exec = TokioExecutor::new();
-    let (sender, connection) = hyper::client::conn::http2::handshake(exec, connect(addr).await).await.unwrap();
+    let (sender, connection) = hyper::client::conn::http2::handshake(exec, TokioIo::new(io)).await.unwrap();
     tokio::spawn(connection);
     sender
 }

@@ -2,9 +2,12 @@
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
 pub mod child;
+pub mod events;
 pub mod family;
 pub mod http;
 pub mod limits;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod seccomp;
 pub mod served;
 pub mod strace;

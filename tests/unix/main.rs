@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::{Request, Response, body::Incoming};
-use millstream::http::{OpenFile, serve};
+use hyper::{Request, Response};
+use millstream::http::{OpenFile, RequestBody, serve};
 use millstream::net::{UnixListener, UnixStream};
 use millstream::observe::Snapshot;
 use socket2::SockRef;

@@ -85,7 +85,7 @@ fn files_go_by_sendfile_through_a_narrow_socket() {
         std::fs::write(&file, pages(LEN)).unwrap();
         let listener = UnixListener::bind(&path).await.unwrap();
         let opened = OpenFile::open(&file).await.unwrap();
-        let service = tower::service_fn(move |_: Request<Incoming>| {
+        let service = tower::service_fn(move |_: Request<RequestBody>| {
             let body = boxed(opened.body(..));
             async { Ok::<_, Infallible>(Response::new(body)) }
         });
@@ -153,7 +153,7 @@ fn no_descriptor_is_left_behind() {
         runtime.block_on(async {
             let (_dir, path) = name();
             let listener = UnixListener::bind(&path).await.unwrap();
-            let hello = tower::service_fn(async |_: Request<Incoming>| {
+            let hello = tower::service_fn(async |_: Request<RequestBody>| {
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(noise(100_000)))))
             });
             let server = tokio::spawn(serve(listener, hello).into_future());

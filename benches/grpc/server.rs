@@ -1,0 +1,66 @@
+//! A server on a thread and a CPU of its own.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::thread::{self, JoinHandle};
+
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use crate::common::{cpus, listener};
+
+/// Runs until it is dropped.
+pub(crate) struct Server {
+    pub(crate) addr: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves the connections of a listener, which inherit `TCP_NODELAY`, on a runtime of the thread.
+    pub(crate) fn start<S, F>(runtime: fn() -> Runtime, serve: S) -> Self
+    where
+        S: FnOnce(TcpListener) -> F + Send + 'static,
+        F: Future<Output = io::Result<()>> + Send + 'static,
+    {
+        let listener = listener();
+        listener.set_nonblocking(true).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let thread = spawn(move || {
+            // Threads that it starts are kept on the same CPU.
+            let runtime = runtime();
+            runtime.block_on(async {
+                tokio::select! {
+                    // As a task, which is where a server is: block_on's own future is polled by the thread that made
+                    // the runtime.
+                    ended = tokio::spawn(serve(listener)) => panic!("the server has ended: {ended:?}"),
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { addr, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            // The thread has said why.
+            std::process::exit(101);
+        }
+    }
+}
+
+/// A thread on the CPU of servers.
+pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    thread::spawn(move || {
+        if let Some([server, _]) = cpus::ends().unwrap() {
+            cpus::pin(server).unwrap();
+        }
+        work();
+    })
+}

@@ -1,0 +1,177 @@
+//! A server whose answers are stamped and take their paths in shares, and a second listener for its operator. Try it:
+//!
+//! ```text
+//! cargo run --release --example canary                    # http://127.0.0.1:8080/, operator's http://127.0.0.1:8081/canary
+//! curl -i http://127.0.0.1:8080/
+//! curl http://127.0.0.1:8081/canary                       # how it is
+//! curl -X PUT http://127.0.0.1:8081/canary/share/no-cork/25
+//! curl -X PUT http://127.0.0.1:8081/canary/report/on      # responses say which path they took
+//! curl -X PUT http://127.0.0.1:8081/canary/breaker/no-cork/open        # or closed, unpin, clear
+//! ```
+//!
+//! `-- [--listen ADDR] [--admin ADDR] [--trust NETWORKS]` changes addresses and says who is trusted; a token in `CANARY_TOKEN`
+//! lets those ask for a path: `curl -H "x-millstream-canary: epoll;$CANARY_TOKEN"`. It ends at Ctrl-C.
+//!
+//! The operator's listener is for this machine: it has no passwords. What changes something is a `PUT`, which no page in a
+//! browser can send there unasked.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use axum::extract::{Path, State};
+use axum::routing::{get, put};
+use axum::{Json, Router};
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::Full;
+use millstream::http::layer::{CanaryHandle, CanaryLayer, PathState, Pin, RequestId, StampLayer, Trusted};
+use millstream::http::serve;
+use millstream::net::{IoPath, TcpListener};
+use serde_json::{Value, json};
+use tower::{Layer, service_fn};
+
+const USAGE: &str = "usage: cargo run --release --example canary -- [--listen ADDR] [--admin ADDR] [--trust NETWORKS]
+  --listen ADDR      for everybody, default 127.0.0.1:8080; port 0 takes a free one
+  --admin ADDR       for the operator, default 127.0.0.1:8081
+  --trust NETWORKS   whose request ids, traces and canaries are heard, such as 10.0.0.0/8,192.0.2.7; default nobody's
+  CANARY_TOKEN       in the environment, 16 to 128 characters: what they need to ask for a path";
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Options {
+    listen: SocketAddr,
+    admin: SocketAddr,
+    trusted: Trusted,
+}
+
+fn options() -> Result<Options, String> {
+    let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let mut options = Options { listen: loopback(8080), admin: loopback(8081), trusted: Trusted::nobody() };
+    let mut args = std::env::args().skip(1);
+    while let Some(flag) = args.next() {
+        let value = args.next().ok_or(USAGE)?;
+        let wrong = |error: &dyn std::fmt::Display| format!("{flag} {value}: {error}\n{USAGE}");
+        match flag.as_str() {
+            "--listen" => options.listen = value.parse().map_err(|e| wrong(&e))?,
+            "--admin" => options.admin = value.parse().map_err(|e| wrong(&e))?,
+            "--trust" => options.trusted = value.parse().map_err(|e| wrong(&e))?,
+            _ => return Err(USAGE.to_owned()),
+        }
+    }
+    Ok(options)
+}
+
+async fn run() -> Result<(), String> {
+    let Options { listen, admin, trusted } = options()?;
+    let mut canary = CanaryLayer::builder().trusted(trusted.clone());
+    if let Ok(token) = std::env::var("CANARY_TOKEN") {
+        canary = canary.token(&token);
+    }
+    let canary = canary.build().map_err(|e| format!("{e}\n{USAGE}"))?;
+    let version = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
+    let stamp =
+        StampLayer::new().trusted(trusted).environment(HeaderValue::from_static("demo")).service_version(version);
+    let handle = canary.handle();
+    let service = stamp.layer(canary.layer(service_fn(hello)));
+
+    let public = bind(listen).await?;
+    let operator = bind(admin).await?;
+    let address = |listener: &TcpListener| listener.local_addr().map_err(|e| e.to_string());
+    println!("http://{}/ for everybody\nhttp://{}/canary for the operator", address(&public)?, address(&operator)?);
+    let public = serve(public, service).on_connection(|stamp, peer| {
+        stamp.connected(peer.addr().ip());
+        stamp.get_mut().connected(peer.addr().ip(), peer.handle().clone());
+    });
+    tokio::select! {
+        served = public => served,
+        served = serve(operator, admin_routes(handle)) => served,
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+    }
+    .map_err(|e| e.to_string())
+}
+
+async fn bind(addr: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(addr).await.map_err(|e| format!("{e}; choose another address\n{USAGE}"))
+}
+
+async fn hello<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let id = request.extensions().get::<RequestId>().map_or("", RequestId::as_str);
+    Ok(Response::new(Full::new(format!("Hello, request {id}!\n").into())))
+}
+
+fn admin_routes(handle: CanaryHandle) -> Router {
+    Router::new()
+        .route("/canary", get(show))
+        .route("/canary/share/{path}/{percent}", put(set_share))
+        .route("/canary/report/{on}", put(set_report))
+        .route("/canary/breaker/{path}/{what}", put(set_breaker))
+        .with_state(handle)
+}
+
+type Answer = Result<Json<Value>, (StatusCode, String)>;
+
+fn refused(error: impl std::fmt::Display) -> (StatusCode, String) {
+    (StatusCode::BAD_REQUEST, format!("{error}\n"))
+}
+
+async fn show(State(handle): State<CanaryHandle>) -> Json<Value> {
+    let state = handle.state();
+    let path = |path: &PathState| {
+        json!({
+            "path": path.path.to_string(),
+            "share": path.share,
+            "requests": path.requests,
+            "errors": path.errors,
+            "resets": path.resets,
+            "p99_ms": path.p99.map(|p99| p99.as_secs_f64() * 1e3),
+            "breaker": format!("{:?}", path.breaker),
+            "opens_for_s": path.opens_for.as_secs(),
+            "trips": path.trips,
+            "peers_out": path.peers_out,
+        })
+    };
+    Json(json!({
+        "unit": format!("{:?}", state.unit),
+        "report": state.report,
+        "has_token": state.has_token,
+        "heard": state.heard,
+        "refused": state.refused,
+        "paths": state.paths.iter().map(path).collect::<Vec<_>>(),
+    }))
+}
+
+async fn set_share(State(handle): State<CanaryHandle>, Path((path, percent)): Path<(String, f64)>) -> Answer {
+    handle.set_share(path.parse().map_err(refused)?, percent).map_err(refused)?;
+    Ok(show(State(handle)).await)
+}
+
+async fn set_report(State(handle): State<CanaryHandle>, Path(on): Path<String>) -> Answer {
+    match on.as_str() {
+        "on" => handle.set_report(true),
+        "off" => handle.set_report(false),
+        _ => return Err(refused("on or off")),
+    }
+    Ok(show(State(handle)).await)
+}
+
+async fn set_breaker(State(handle): State<CanaryHandle>, Path((path, what)): Path<(String, String)>) -> Answer {
+    let path: IoPath = path.parse().map_err(refused)?;
+    match what.as_str() {
+        "closed" => handle.pin(path, Pin::Closed),
+        "open" => handle.pin(path, Pin::Open),
+        "unpin" => handle.unpin(path),
+        "clear" => handle.clear(path),
+        _ => return Err(refused("closed, open, unpin or clear")),
+    }
+    Ok(show(State(handle)).await)
+}

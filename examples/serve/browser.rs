@@ -1,0 +1,230 @@
+//! The page in a real browser: it loads without a complaint, shows what happens, in dark and light and on a phone, and
+//! comes back when its server does.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+
+use super::common::{self, Options};
+use super::{App, Numbers, until_interrupted};
+use chromium::Chromium;
+use millstream::Capabilities;
+use millstream::net::TcpListener;
+
+mod chromium;
+
+/// The server of this example, on a runtime of its own so that it can be ended with all of its connections.
+struct Server {
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+    _numbers: Numbers,
+    root: TempDir,
+}
+
+impl Server {
+    fn start(listen: SocketAddr) -> Self {
+        let root = tempfile::tempdir().expect("a directory");
+        std::fs::write(root.path().join("a file.bin"), vec![7; 1 << 20]).expect("a file");
+        std::fs::write(root.path().join("a-name-that-is-long-and-has-no-place-to-break.txt"), "x").expect("a file");
+        let workers = NonZeroUsize::new(2).expect("two");
+        let options = Options { listen, root: root.path().to_owned(), workers };
+        let numbers = Numbers::start(SocketAddr::from(([127, 0, 0, 1], 0)), false).expect("a free port");
+        let app = App::new(&options, &numbers).expect("a directory that can be served");
+        let runtime = common::runtime(workers).expect("a runtime");
+        let listener = runtime.block_on(TcpListener::bind(listen)).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        runtime.spawn(until_interrupted(listener, app));
+        Self { address, runtime: Some(runtime), _numbers: numbers, root }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        }
+    }
+}
+
+/// Asks for `path` again and again until told to stop.
+async fn load(address: SocketAddr, path: &str, stop: &AtomicBool) {
+    let stream = TcpStream::connect(address).await.expect("a connection");
+    let shake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = shake.expect("a connection");
+    tokio::spawn(connection);
+    while !stop.load(Ordering::Relaxed) {
+        let request = Request::get(path).header("host", "mill").body(Empty::<Bytes>::new()).expect("a request");
+        let answer = sender.send_request(request).await.expect("an answer");
+        answer.into_body().collect().await.expect("its body");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Relative luminance and contrast of two computed colours, as WCAG 2 defines them; in the page's own words.
+const CONTRAST: &str = r#"(selector, ground) => {
+  const parse = text => text.match(/[\d.]+/g).slice(0, 3).map(n => {
+    n /= 255;
+    return n <= 0.03928 ? n / 12.92 : ((n + 0.055) / 1.055) ** 2.4;
+  });
+  const light = rgb => 0.2126 * rgb[0] + 0.7152 * rgb[1] + 0.0722 * rgb[2];
+  const of = (selector, property) => light(parse(getComputedStyle(document.querySelector(selector))[property]));
+  const property = selector.startsWith("path") || selector.includes(" path") ? "stroke" : "color";
+  const [a, b] = [of(selector, property), of(ground, "backgroundColor")];
+  return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+}"#;
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn a_real_browser_shows_what_happens() {
+    let Some(program) = chromium::found() else {
+        let message = "skipped: the page in a browser: there is no chromium here";
+        assert!(std::env::var("MILLSTREAM_REQUIRE").as_deref() != Ok("all"), "{message}");
+        eprintln!("{message}");
+        return;
+    };
+    let server = Server::start(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut browser = Chromium::start(&program).await;
+        browser.look(1280, 800, "light").await;
+        browser.open(&server.url()).await;
+        browser.until("document.body.className === 'live' && samples.filter(Boolean).length > 2").await;
+
+        shows_load(&mut browser, &server).await;
+        looks_well(&mut browser).await;
+        assert_eq!(browser.complaints(), [""; 0]);
+        pauses(&mut browser).await;
+        comes_back(&mut browser, server).await;
+    });
+}
+
+/// Values and plots follow what the server does.
+async fn shows_load(browser: &mut Chromium, server: &Server) {
+    let stop = AtomicBool::new(false);
+    let capabilities = Capabilities::get();
+    let goes_by_sendfile = capabilities.sendfile().is_yes() && capabilities.mapping().is_yes();
+    let asked = async {
+        let page = async {
+            for key in ["requests", "bytes", "frames", "calls", "first"] {
+                browser.until(&format!("samples.some(s => s && s.{key} > 0)")).await;
+            }
+            browser.until("samples.filter(s => s && s.requests > 10).length > 4").await;
+            // What is read out is what is drawn.
+            let shown = "document.querySelector('[data-key=requests] .value').innerText";
+            browser.until(&format!("/^[0-9.]+ k?\\/s$/.test({shown}) && parseFloat({shown}) > 0")).await;
+            let points =
+                "(document.querySelector('[data-key=requests] .trace').getAttribute('d').match(/[ML]/g) || []).length";
+            browser.until(&format!("{points} > 4 && {points} === samples.length")).await;
+            if goes_by_sendfile {
+                browser.until("parseFloat(document.querySelector('.of-sendfile dd').innerText) > 50").await;
+            }
+            assert_eq!(browser.eval("document.querySelectorAll('.plot').length").await, json!(11));
+            stop.store(true, Ordering::Relaxed);
+        };
+        tokio::join!(
+            page,
+            load(server.address, "/hello", &stop),
+            load(server.address, "/tokens", &stop),
+            load(server.address, "/f/a%20file.bin", &stop)
+        );
+    };
+    asked.await;
+    // The page itself holds one, and what asked is gone.
+    browser.until("last().requests === 0 && last().streams >= 1 && last().connections >= 1").await;
+    assert!(server.root.path().join("a file.bin").exists());
+    let listed =
+        browser.eval("document.querySelectorAll('a[href=\"/f/a%20file%2Ebin\"], a[href=\"/f/a%20file.bin\"]').length");
+    assert_eq!(listed.await, json!(1));
+    browser.eval("document.getElementById('load').click()").await;
+    browser.until("last().requests > 20").await;
+}
+
+/// In light and dark, on a desk and on a phone: readable, and no wider than the screen.
+async fn looks_well(browser: &mut Chromium) {
+    let mut grounds = Vec::new();
+    for (width, height) in [(1280, 800), (768, 1024), (360, 640)] {
+        for scheme in ["light", "dark"] {
+            browser.look(width, height, scheme).await;
+            browser
+                .until(&format!("innerWidth === {width} && matchMedia('(prefers-color-scheme: {scheme})').matches"))
+                .await;
+            let wide = browser.eval("document.documentElement.scrollWidth").await;
+            assert_eq!(wide, json!(width), "{scheme}: it scrolls sideways");
+            let cut = "[...document.querySelectorAll('.plot *')]
+                .filter(e => e.clientWidth > 0 && e.scrollWidth > e.clientWidth + 1).map(e => e.outerHTML)";
+            assert_eq!(browser.eval(cut).await, json!([]), "{width} {scheme}: cut off");
+            for selector in [".value", ".plot h3", ".note", "#state", ".routes a", "td + td", "button"] {
+                let ground = if selector == "#state" { "body" } else { ".plot" };
+                let contrast =
+                    number(&browser.eval(&format!("({CONTRAST})({}, {})", json!(selector), json!(ground))).await);
+                assert!(contrast >= 4.5, "{scheme} {selector}: contrast {contrast:.2}");
+            }
+            for selector in [".plot path.trace", ".plot path.second", ".plot path.third"] {
+                let contrast = number(&browser.eval(&format!("({CONTRAST})({}, '.plot')", json!(selector))).await);
+                assert!(contrast >= 3.0, "{scheme} {selector}: contrast {contrast:.2}");
+            }
+            grounds.push(browser.eval("getComputedStyle(document.body).backgroundColor").await);
+            browser.picture(&format!("{width}-{scheme}.png")).await;
+        }
+    }
+    assert!(grounds.chunks(2).all(|pair| pair[0] != pair[1]), "dark is not light: {grounds:?}");
+    let named = "[...document.querySelectorAll('.plot')]
+            .every(p => document.getElementById(p.getAttribute('aria-labelledby')).innerText)
+        && [...document.querySelectorAll('svg')].every(s => s.getAttribute('aria-hidden') === 'true')
+        && document.getElementById('state').getAttribute('role') === 'status'";
+    assert_eq!(browser.eval(named).await, json!(true));
+    browser.look(1280, 800, "light").await;
+}
+
+/// Pause holds the plots still; going on, nothing is missing that the server has kept.
+async fn pauses(browser: &mut Chromium) {
+    browser.eval("document.getElementById('switch').click()").await;
+    assert_eq!(browser.eval("document.body.className + ' ' + button.innerText").await, json!("paused Go on"));
+    let before = number(&browser.eval("last().at").await);
+    tokio::time::sleep(Duration::from_millis(1600)).await;
+    assert_eq!(number(&browser.eval("last().at").await), before);
+    browser.eval("document.getElementById('switch').click()").await;
+    browser.until(&format!("samples.filter(s => s && s.at > {before}).length > 3")).await;
+    let gaps = "samples.some((s, i) => i && s && samples[i - 1] && s.at - samples[i - 1].at > 1500)";
+    assert_eq!(browser.eval(gaps).await, json!(false));
+    assert_eq!(browser.eval("document.body.className").await, json!("live"));
+}
+
+/// A server that goes is missed, and one that comes is found.
+async fn comes_back(browser: &mut Chromium, server: Server) {
+    let address = server.address;
+    let end = tokio::task::spawn_blocking(move || drop(server));
+    end.await.expect("it ends");
+    browser.until("document.body.className === 'lost'").await;
+    let words = browser.eval("document.getElementById('state').innerText").await;
+    assert!(words.as_str().is_some_and(|words| words.starts_with("Connection lost")), "{words}");
+    browser.picture("lost.png").await;
+    let lost = number(&browser.eval("last() ? last().at : Math.max(...samples.filter(Boolean).map(s => s.at))").await);
+    let server = tokio::task::spawn_blocking(move || Server::start(address)).await.expect("it starts");
+    browser.until(&format!("document.body.className === 'live' && last() && last().at > {lost}")).await;
+    // What was before is still shown, and that something is missing as well.
+    browser.until("samples.includes(null) && samples.filter(Boolean).length > 4").await;
+    // Refused connections are errors on the console, and nothing else was one.
+    let others: Vec<String> =
+        browser.complaints().into_iter().filter(|complaint| !complaint.contains("net::ERR_")).collect();
+    assert_eq!(others, [""; 0]);
+    // It waits for its connections, which the page would make again and again.
+    tokio::task::spawn_blocking(move || drop(server)).await.expect("it ends");
+}

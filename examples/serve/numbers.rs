@@ -1,0 +1,185 @@
+//! What the process is doing, on a thread and a listener of its own: `GET /metrics` for Prometheus, and twice a second an
+//! event for the page, made once whoever watches.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use millstream::http::RequestBody;
+use millstream::http::{Event, Hub, Slow};
+use millstream::net::TcpListener;
+use millstream::observe::{Requests, Snapshot, prometheus_text};
+use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Between two events.
+const PERIOD: Duration = Duration::from_millis(500);
+/// Events that a page is given when it opens: a minute.
+const KEPT: usize = 120;
+/// Pages that may watch at a time.
+const VIEWERS: usize = 1000;
+
+/// The thread that tells the numbers; it ends with this.
+pub(crate) struct Numbers {
+    address: SocketAddr,
+    live: Hub,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Numbers {
+    /// Listens on `metrics`, which has to be a loopback address unless it may be `anywhere`. The error text says what to do.
+    pub(crate) fn start(metrics: SocketAddr, anywhere: bool) -> Result<Self, String> {
+        if !anywhere && !metrics.ip().is_loopback() {
+            return Err(format!(
+                "--metrics {metrics}: the numbers are not for everybody; choose a loopback address, or say \
+                 --metrics-anywhere"
+            ));
+        }
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| format!("the runtime of the numbers did not start: {e}"))?;
+        let elsewhere = |e| format!("{e}; choose another address with --metrics");
+        let listener = runtime.block_on(TcpListener::bind(metrics)).map_err(elsewhere)?;
+        let address = listener.local_addr().map_err(|e| format!("{metrics}: {e}"))?;
+
+        // A page that is slow gets the newest, and one that was away what it missed.
+        let live = Hub::builder().replay(KEPT).queue(KEPT).slow(Slow::DropOldest).subscribers(VIEWERS).build();
+        let (end, ended) = oneshot::channel();
+        let hub = live.clone();
+        let run = move || tell(&runtime, listener, &hub, ended);
+        let thread = thread::Builder::new().name("numbers".to_owned()).spawn(run).map_err(|e| e.to_string())?;
+        Ok(Self { address, live, end: Some(end), thread: Some(thread) })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The events for the page.
+    pub(crate) fn live(&self) -> Hub {
+        self.live.clone()
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // What has panicked there was printed there.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn tell(runtime: &Runtime, listener: TcpListener, live: &Hub, ended: oneshot::Receiver<()>) {
+    runtime.block_on(async {
+        tokio::select! {
+            served = millstream::http::serve(listener, tower::service_fn(answer)) => {
+                if let Err(e) = served {
+                    eprintln!("the numbers are not told any more: {e}");
+                }
+            }
+            () = sample_for_ever(live) => {}
+            _ = ended => {}
+        }
+    });
+}
+
+async fn answer(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let mut response = Response::new(Full::default());
+    let set = |response: &mut Response<_>, status| *response.status_mut() = status;
+    if request.uri().path() != "/metrics" {
+        set(&mut response, StatusCode::NOT_FOUND);
+    } else if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        set(&mut response, StatusCode::METHOD_NOT_ALLOWED);
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    } else {
+        let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        *response.body_mut() = Full::from(prometheus_text());
+    }
+    Ok(response)
+}
+
+async fn sample_for_ever(live: &Hub) {
+    let mut ticks = interval(PERIOD);
+    // A sample is of the time since the last: late ones need not be caught up with.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    let mut before = (Snapshot::now(), Requests::now());
+    loop {
+        ticks.tick().await;
+        let now = (Snapshot::now(), Requests::now());
+        let event = Event::new().data(sample(&now.0.since(&before.0), &now.1.since(&before.1)).to_string());
+        if live.send(event).is_err() {
+            return;
+        }
+        before = now;
+    }
+}
+
+/// What is shown: `null` where there was nothing to make a number of.
+fn sample(lately: &Snapshot, requests: &Requests) -> Value {
+    // What went by ring went with others by one call, which is among the enters.
+    let calls = lately.writes.saturating_sub(lately.ring_sends) + lately.reads + lately.ring_enters;
+    let share = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64);
+    let first_byte = requests.all(|responses| &responses.first_byte).and_then(|all| all.quantile(0.99));
+    json!({
+        "at": SystemTime::UNIX_EPOCH.elapsed().map_or(0, |at| at.as_millis() as u64),
+        "bytes": lately.per_second(lately.bytes_written),
+        "requests": lately.per_second(lately.requests),
+        "streams": lately.active_requests,
+        "connections": lately.open_connections,
+        "frames": share(lately.frames, lately.writes),
+        "calls": share(calls, lately.requests),
+        "queued": lately.queued_bytes,
+        "sendfile": share(lately.bytes_by_sendfile, lately.bytes_written),
+        "ring": share(lately.ring_sends, lately.writes),
+        "gap": requests.frame_gap.quantile(0.99),
+        "first": first_byte,
+        "hits": share(lately.pool_hits, lately.pool_hits + lately.pool_misses),
+        "pool": lately.pool_bytes,
+        "errors": lately.per_second(lately.server_errors + lately.responses_failed),
+        "aborted": lately.per_second(lately.responses_aborted),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_on_this_machine_unless_told_otherwise() {
+        let outside = SocketAddr::from(([0, 0, 0, 0], 0));
+        let refused = Numbers::start(outside, false).err().expect("it is no loopback address");
+        assert!(refused.contains("0.0.0.0:0") && refused.contains("--metrics-anywhere"), "{refused}");
+        let allowed = Numbers::start(outside, true).expect("it was asked for");
+        let taken = Numbers::start(SocketAddr::from(([127, 0, 0, 1], allowed.address().port())), false);
+        let taken = taken.err().expect("somebody listens there");
+        assert!(taken.contains("--metrics") && taken.contains(&allowed.address().port().to_string()), "{taken}");
+    }
+
+    #[test]
+    fn what_nobody_did_is_not_a_number() {
+        let nothing = Requests::now().since(&Requests::now());
+        let value = sample(&Snapshot::default(), &nothing);
+        assert_eq!(
+            (&value["frames"], &value["sendfile"], &value["requests"]),
+            (&Value::Null, &Value::Null, &json!(0.0))
+        );
+        let mut lately = Snapshot::now();
+        (lately.writes, lately.frames, lately.requests, lately.reads) = (4, 10, 2, 4);
+        (lately.bytes_written, lately.bytes_by_sendfile, lately.ring_sends, lately.ring_enters) = (100, 25, 0, 0);
+        lately.elapsed = PERIOD;
+        let value = sample(&lately, &nothing);
+        assert_eq!((&value["frames"], &value["calls"], &value["sendfile"]), (&json!(2.5), &json!(4.0), &json!(0.25)));
+        assert_eq!((&value["bytes"], &value["requests"]), (&json!(200.0), &json!(4.0)));
+    }
+}

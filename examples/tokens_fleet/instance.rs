@@ -1,0 +1,163 @@
+//! One instance of the service.
+//!
+//! ```text
+//!  POST /answers/NAME   the model begins, in this instance; its tokens go into the stream NAME
+//!  GET  /answers/NAME   the tokens, from the first one on or behind Last-Event-ID, in any instance
+//! ```
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use millstream::http::{Event, Hub, Redis, serve};
+use millstream::net::TcpListener;
+use tokio::sync::Mutex;
+use tokio::time::sleep;
+
+/// What the model says. A token is a word with the space before it.
+pub(crate) const ANSWER: &str = "\
+    A mill by a stream grinds what is brought to it, and the stream asks nobody where the grain is from. When the first \
+    mill stands still, the grain goes on to the next one down the water: not a sack is left behind, and none is ground \
+    twice, for each has its number in chalk, and the miller who takes over begins behind the last that his neighbour \
+    has crossed out. So the baker in the village, who only wants flour, never learns how many mills there are, nor which \
+    of them it was that ground his bread.";
+
+/// Between two tokens.
+const PACE: Duration = Duration::from_millis(15);
+/// How long an answer is kept behind its last token.
+const KEPT: Duration = Duration::from_secs(60);
+/// Answers that are open at a time: each takes connections to Redis.
+const ANSWERS_MAX: usize = 64;
+
+/// The words of [`ANSWER`], that put together are all of it.
+pub(crate) fn tokens() -> impl Iterator<Item = &'static str> {
+    ANSWER.split_inclusive(' ')
+}
+
+/// A name, and where it listens.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(crate) name: &'static str,
+    pub(crate) addr: SocketAddr,
+}
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// The answers that somebody has asked this instance for.
+struct Answers {
+    redis: String,
+    open: Mutex<HashMap<String, Hub>>,
+}
+
+impl Instance {
+    /// Serves until the program ends.
+    pub(crate) async fn start(name: &'static str, redis: &str) -> Result<Self, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|e| format!("no port for {name}: {e}"))?;
+        let addr = listener.local_addr().map_err(|e| format!("no address for {name}: {e}"))?;
+        let answers = Arc::new(Answers { redis: redis.to_owned(), open: Mutex::default() });
+        // A Redis that is not there is to be known now, and not by the first question.
+        answers.connect("start").await?;
+        let service = tower::service_fn(move |request| {
+            let answers = Arc::clone(&answers);
+            async move { Ok::<_, Infallible>(answers.respond(&request).await) }
+        });
+        tokio::spawn(serve(listener, service).into_future());
+        Ok(Self { name, addr })
+    }
+}
+
+impl Answers {
+    async fn respond<B>(self: Arc<Self>, request: &Request<B>) -> Response<Body> {
+        let Some(name) = request.uri().path().strip_prefix("/answers/").filter(|name| is_name(name)) else {
+            return text(StatusCode::NOT_FOUND, "there are answers under /answers/NAME");
+        };
+        let hub = match self.hub(name).await {
+            Ok(hub) => hub,
+            Err(error) => return text(StatusCode::SERVICE_UNAVAILABLE, &error),
+        };
+        match *request.method() {
+            Method::POST => {
+                tokio::spawn(self.think(name.to_owned(), hub));
+                text(StatusCode::ACCEPTED, "it is being thought about")
+            }
+            Method::GET if request.headers().contains_key("last-event-id") => {
+                hub.subscribe(request).map(BodyExt::boxed_unsync)
+            }
+            Method::GET => {
+                // No entry has this id, and all are behind it.
+                let mut first = Request::get(request.uri()).body(()).unwrap_or_default();
+                first.headers_mut().insert("last-event-id", HeaderValue::from_static("0-0"));
+                hub.subscribe(&first).map(BodyExt::boxed_unsync)
+            }
+            _ => text(StatusCode::METHOD_NOT_ALLOWED, "GET or POST"),
+        }
+    }
+
+    /// The hub of an answer; made when it is asked for first, because its stream may be of another instance.
+    async fn hub(&self, name: &str) -> Result<Hub, String> {
+        let mut open = self.open.lock().await;
+        if let Some(hub) = open.get(name) {
+            return Ok(hub.clone());
+        }
+        // Those that nobody has read for a while make room: they are in Redis.
+        if open.len() >= ANSWERS_MAX {
+            open.retain(|_, hub| hub.stats().subscribers > 0);
+        }
+        if open.len() >= ANSWERS_MAX {
+            return Err(format!("{ANSWERS_MAX} answers are being read"));
+        }
+        let hub = Hub::builder().log(self.connect(name).await?).build();
+        open.insert(name.to_owned(), hub.clone());
+        Ok(hub)
+    }
+
+    async fn connect(&self, name: &str) -> Result<Redis, String> {
+        let redis = Redis::builder(&self.redis).key(format!("tokens_fleet:{name}")).expire_after(KEPT);
+        redis.connect().await.map_err(|e| e.to_string())
+    }
+
+    /// The model.
+    async fn think(self: Arc<Self>, name: String, hub: Hub) {
+        let tokens = tokens().map(|token| Event::new().event("token").data(token));
+        for event in tokens.chain([Event::new().event("done").data(name)]) {
+            if let Err(e) = hub.send(event) {
+                eprintln!("the answer is cut short: {e}");
+                return;
+            }
+            sleep(PACE).await;
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=32).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+fn text(status: StatusCode, text: &str) -> Response<Body> {
+    let mut answer = Response::new(Full::new(Bytes::from(format!("{text}\n"))).boxed_unsync());
+    *answer.status_mut() = status;
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_the_answer() {
+        assert_eq!(tokens().collect::<String>(), ANSWER);
+        assert!(tokens().count() > 80);
+    }
+
+    #[test]
+    fn names_are_harmless() {
+        assert!(is_name("1-a"));
+        assert!(["", "a/b", "a:b", "*", &"x".repeat(33)].iter().all(|name| !is_name(name)));
+    }
+}

@@ -1,0 +1,302 @@
+//! A circuit breaker: whether a path may be used, by how it did.
+//!
+//! ```text
+//!            p99 or errors over the threshold
+//!   Closed ───────────────────────────────────▶ Open ──cool-down──▶ HalfOpen
+//!     ▲                                          ▲                    │   │
+//!     │                                          └──one bad probe─────┘   │
+//!     └──────────────────────enough good probes───────────────────────────┘
+//! ```
+//!
+//! Samples go to shards that threads do not share and to a window that slides by slots; what is looked at for each request
+//! is one word. Times are counted from anywhere, by one clock for all calls.
+//!
+//! Invariants:
+//! 1. Each change of state begins a generation. What belongs to an older one has no effect any more: an answer that was
+//!    begun before a trip is no probe after it.
+//! 2. While it is half-open, no more than one request in [`Thresholds::probe_one_in`] goes through, and in each cool-down no
+//!    more than twice as many as would close it: probes that never end cost no more than that.
+//! 3. The thresholds are compared when a bad sample comes, and with every 32nd good one of a shard.
+
+mod peers;
+#[cfg(test)]
+mod tests;
+mod thresholds;
+mod window;
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use peers::Peers;
+pub use thresholds::Thresholds;
+use window::Window;
+
+/// Good samples of a shard between two looks at the thresholds.
+const LOOK_EVERY: u32 = 32;
+
+/// The state of a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// The path is used.
+    Closed,
+    /// The path is not used.
+    Open,
+    /// Some requests try the path.
+    HalfOpen,
+    /// An operator has said that the path is used, however it does.
+    PinnedClosed,
+    /// An operator has said that the path is not used.
+    PinnedOpen,
+}
+
+impl State {
+    const ALL: [Self; 5] = [Self::Closed, Self::Open, Self::HalfOpen, Self::PinnedClosed, Self::PinnedOpen];
+}
+
+/// What lets a request through, and what its outcome is told with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    generation: u32,
+    probe: bool,
+}
+
+/// A breaker at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Status {
+    pub(crate) state: State,
+    /// Until the first probe may go; zero where the breaker is not open.
+    pub(crate) opens_for: Duration,
+    /// How often it has tripped.
+    pub(crate) trips: u64,
+    /// Of the samples in the window, rounded up to the bound of a bucket.
+    pub(crate) p99: Option<Duration>,
+    /// Peers for which it has tripped.
+    pub(crate) peers_out: usize,
+}
+
+/// A breaker, shared by threads.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    thresholds: Thresholds,
+    window: Window,
+    /// The generation, and in the low byte the state.
+    word: AtomicU64,
+    /// When the cool-down ends, in nanoseconds.
+    until: AtomicU64,
+    /// How often it was asked while it was half-open.
+    asked: AtomicU64,
+    peers: Peers,
+    slow_path: Mutex<Slow>,
+}
+
+/// What only changes of state and probes touch.
+#[derive(Debug, Default)]
+struct Slow {
+    /// Trips since it was last closed for long.
+    strikes: u32,
+    closed_at: Duration,
+    probes_sent: u32,
+    probes_good: u32,
+    trips: u64,
+}
+
+impl Breaker {
+    /// A closed breaker, fed by threads that name one of `shards` shards.
+    pub(crate) fn new(thresholds: Thresholds, shards: usize) -> Self {
+        Self {
+            window: Window::new(thresholds.window, shards),
+            word: AtomicU64::new(1 << 8),
+            until: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            peers: Peers::new(&thresholds),
+            slow_path: Mutex::default(),
+            thresholds,
+        }
+    }
+
+    fn now(&self) -> (u32, State) {
+        let word = self.word.load(Ordering::Acquire);
+        ((word >> 8) as u32, State::ALL[(word & 0xff) as usize])
+    }
+
+    fn slow_path(&self) -> MutexGuard<'_, Slow> {
+        // Plain numbers, right after each line.
+        self.slow_path.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a generation. With the lock held, so that there is one writer.
+    fn enter(&self, _slow: &mut Slow, state: State, until: Duration) {
+        let (generation, _) = self.now();
+        self.until.store(nanos(until), Ordering::Relaxed);
+        self.asked.store(0, Ordering::Relaxed);
+        self.word.store(u64::from(generation.wrapping_add(1)) << 8 | state as u64, Ordering::Release);
+    }
+
+    /// Whether a request of `peer` may take the path.
+    pub(crate) fn admit(&self, peer: Option<IpAddr>, now: Duration) -> Option<Ticket> {
+        let (generation, state) = self.now();
+        match state {
+            State::PinnedClosed => return Some(Ticket { generation, probe: false }),
+            State::PinnedOpen => return None,
+            State::Open if nanos(now) < self.until.load(Ordering::Relaxed) => return None,
+            _ if peer.is_some_and(|peer| self.peers.is_out(peer, now)) => return None,
+            State::Closed => return Some(Ticket { generation, probe: false }),
+            State::Open => {
+                let mut slow = self.slow_path();
+                // Somebody else may have been here first.
+                if self.now() == (generation, State::Open) {
+                    (slow.probes_sent, slow.probes_good) = (0, 0);
+                    let until = now + self.cool_down(slow.strikes);
+                    self.enter(&mut slow, State::HalfOpen, until);
+                }
+            }
+            State::HalfOpen => {}
+        }
+        self.probe(now)
+    }
+
+    fn probe(&self, now: Duration) -> Option<Ticket> {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        if !asked.is_multiple_of(self.thresholds.probe_one_in.into()) {
+            return None;
+        }
+        let mut slow = self.slow_path();
+        let (generation, state) = self.now();
+        if state != State::HalfOpen {
+            return (state == State::Closed).then_some(Ticket { generation, probe: false });
+        }
+        if slow.probes_sent >= self.thresholds.probes.saturating_mul(2) {
+            if nanos(now) < self.until.load(Ordering::Relaxed) {
+                return None;
+            }
+            slow.probes_sent = 0;
+            self.until.store(nanos(now + self.cool_down(slow.strikes)), Ordering::Relaxed);
+        }
+        slow.probes_sent += 1;
+        Some(Ticket { generation, probe: true })
+    }
+
+    /// Notes that a request was answered within `latency`; `shard` is the calling thread's.
+    pub(crate) fn answered(&self, ticket: Ticket, latency: Duration, now: Duration, shard: usize) {
+        let (generation, state) = self.now();
+        if ticket.generation != generation {
+            return;
+        }
+        let slow = latency > self.thresholds.p99;
+        if state == State::HalfOpen {
+            if slow {
+                self.probe_failed(ticket, now)
+            } else {
+                self.probe_succeeded(ticket, now)
+            }
+            return;
+        }
+        let count = self.window.answered(generation, latency, slow, now, shard);
+        if slow || count.is_multiple_of(LOOK_EVERY) {
+            self.look(generation, now);
+        }
+    }
+
+    /// Notes that a request that was answered has failed.
+    pub(crate) fn failed(&self, ticket: Ticket, now: Duration, shard: usize) {
+        let (generation, state) = self.now();
+        if ticket.generation != generation {
+            return;
+        }
+        if state == State::HalfOpen {
+            return self.probe_failed(ticket, now);
+        }
+        self.window.failed(generation, now, shard);
+        self.look(generation, now);
+    }
+
+    /// Notes that `peer` has ended a request before its answer was whole.
+    pub(crate) fn reset_by(&self, peer: IpAddr, ticket: Ticket, now: Duration) {
+        let (generation, state) = self.now();
+        if ticket.generation == generation && !matches!(state, State::PinnedClosed | State::PinnedOpen) {
+            self.peers.reset_by(peer, now);
+        }
+    }
+
+    fn look(&self, generation: u32, now: Duration) {
+        let sums = self.window.sums(generation, now);
+        if self.thresholds.are_met(&sums) {
+            return;
+        }
+        let mut slow = self.slow_path();
+        if self.now() == (generation, State::Closed) {
+            // A path that did well for long begins anew.
+            if now.saturating_sub(slow.closed_at) >= self.thresholds.cool_down_max {
+                slow.strikes = 0;
+            }
+            self.trip(&mut slow, now);
+        }
+    }
+
+    fn trip(&self, slow: &mut Slow, now: Duration) {
+        let until = now + self.cool_down(slow.strikes);
+        slow.strikes = slow.strikes.saturating_add(1);
+        slow.trips += 1;
+        self.enter(slow, State::Open, until);
+    }
+
+    fn probe_failed(&self, ticket: Ticket, now: Duration) {
+        let mut slow = self.slow_path();
+        if ticket.probe && self.now() == (ticket.generation, State::HalfOpen) {
+            self.trip(&mut slow, now);
+        }
+    }
+
+    fn probe_succeeded(&self, ticket: Ticket, now: Duration) {
+        let mut slow = self.slow_path();
+        if ticket.probe && self.now() == (ticket.generation, State::HalfOpen) {
+            slow.probes_good += 1;
+            if slow.probes_good >= self.thresholds.probes {
+                slow.closed_at = now;
+                self.enter(&mut slow, State::Closed, Duration::ZERO);
+            }
+        }
+    }
+
+    /// Twice as long for each strike.
+    fn cool_down(&self, strikes: u32) -> Duration {
+        self.thresholds.cool_down_after(strikes)
+    }
+
+    /// Holds the breaker open or closed, or lets go of it: then it is closed.
+    pub(crate) fn pin(&self, pinned: Option<bool>) {
+        let state = match pinned {
+            Some(true) => State::PinnedClosed,
+            Some(false) => State::PinnedOpen,
+            None => State::Closed,
+        };
+        self.enter(&mut self.slow_path(), state, Duration::ZERO);
+    }
+
+    /// Closes the breaker and forgets what led to its trips, which are still counted.
+    pub(crate) fn clear(&self) {
+        let mut slow = self.slow_path();
+        slow.strikes = 0;
+        self.peers.clear();
+        self.enter(&mut slow, State::Closed, Duration::ZERO);
+    }
+
+    /// How it is now. Waits for locks; not for the hot path.
+    pub(crate) fn status(&self, now: Duration) -> Status {
+        let slow = self.slow_path();
+        let (generation, state) = self.now();
+        let opens_for = match state {
+            State::Open => Duration::from_nanos(self.until.load(Ordering::Relaxed)).saturating_sub(now),
+            _ => Duration::ZERO,
+        };
+        let p99 = self.window.quantile(generation, now, 0.99);
+        Status { state, opens_for, trips: slow.trips, p99, peers_out: self.peers.out(now) }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

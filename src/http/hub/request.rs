@@ -1,0 +1,115 @@
+//! What a request asks for, and the head of the answer.
+
+use std::str;
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode, Uri};
+use percent_encoding::percent_decode_str;
+
+use super::body::EventBody;
+use super::event::check_id;
+use super::hub::Hub;
+use super::shared::Shared;
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// Has nginx, and what understands it as well, pass the events on one by one.
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+pub(super) fn answer(hub: &Hub, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<EventBody> {
+    let body = match method {
+        &Method::HEAD => EventBody::none(),
+        _ => {
+            let last = last_id(headers, uri.query());
+            if last == Last::Bad {
+                hub.bad_id();
+            }
+            let last = if let Last::Id(id) = &last { Some(&**id) } else { None };
+            match hub.subscribe_from(last) {
+                Ok(body) => body,
+                Err(_) => return refusal(hub),
+            }
+        }
+    };
+    let ending = body.ending();
+    let mut answer = Response::new(body);
+    let fields = answer.headers_mut();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    // A proxy that compresses would hold events back.
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    fields.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    if let Some(ending) = ending {
+        answer.extensions_mut().insert(ending);
+    }
+    answer
+}
+
+fn refusal(hub: &Hub) -> Response<EventBody> {
+    let mut answer = Response::new(EventBody::none());
+    *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(hub.retry_after()));
+    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// Whether an id can be one; counted if not. An empty one is that of a reader that has had none.
+pub(super) fn is_id(shared: &Shared, id: &str) -> bool {
+    let is_id = check_id(id).is_ok();
+    if !is_id && !id.is_empty() {
+        shared.bad_id();
+    }
+    is_id
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Last {
+    None,
+    /// Not UTF-8. What else an id cannot be is found where ids are taken.
+    Bad,
+    Id(String),
+}
+
+/// The id that a request asks to go on behind.
+fn last_id(headers: &HeaderMap, query: Option<&str>) -> Last {
+    let bytes = match headers.get(LAST_EVENT_ID) {
+        Some(value) => value.as_bytes().to_vec(),
+        None => {
+            let mut pairs = query.unwrap_or_default().split('&');
+            let Some(value) = pairs.find_map(|pair| pair.strip_prefix("lastEventId=")) else { return Last::None };
+            percent_decode_str(&value.replace('+', " ")).collect()
+        }
+    };
+    match str::from_utf8(&bytes) {
+        Ok("") => Last::None,
+        Ok(id) => Last::Id(id.to_owned()),
+        Err(_) => Last::Bad,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_requests() {
+        let id = |id: &str| Last::Id(id.to_owned());
+        for (field, query, found) in [
+            (None, None, Last::None),
+            (None, Some("a=b"), Last::None),
+            (None, Some("lastEventId="), Last::None),
+            (None, Some("a=b&lastEventId=7-0"), id("7-0")),
+            (None, Some("lastEventId=%C3%A9%20+%2B"), id("é  +")),
+            (None, Some("lastEventId=%FF"), Last::Bad),
+            (None, Some("xlastEventId=1"), Last::None),
+            (Some(&b"7"[..]), Some("lastEventId=8"), id("7")),
+            (Some("é".as_bytes()), None, id("é")),
+            (Some(b"\xff"), Some("lastEventId=8"), Last::Bad),
+            (Some(b""), Some("lastEventId=8"), Last::None),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Some(field) = field {
+                headers.insert(LAST_EVENT_ID, HeaderValue::from_bytes(field).unwrap());
+            }
+            assert_eq!(last_id(&headers, query), found, "{field:?} {query:?}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Readers that wait, and the task of each runtime that wakes them.
+//!
+//! A sender wakes one task in each runtime, the *herald*, and that wakes the readers there. So what a send costs does not
+//! grow with the readers, a burst of sends wakes them once, and they are woken on their own thread, which costs a tenth
+//! of waking them from another. The herald has the one timer for keep-alive, and ends with the last reader. Readers
+//! polled outside of tokio are woken by the sender, and have no keep-alive.
+//!
+//! Invariants:
+//! 1. Who waits has looked for news while it held the lock, and whoever brings news wakes after bringing them. So either
+//!    the reader sees them or it is woken.
+//! 2. A group with readers that wait has a herald, or is woken by senders.
+
+use std::mem;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use tokio::runtime::{Handle, Id};
+use tokio::sync::Notify;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+/// Ticks in the time after which a silent reader gets a comment.
+const TICKS: u64 = 2;
+
+/// The readers of one runtime.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// `None` outside of all runtimes.
+    runtime: Option<Id>,
+    keep_alive: Option<Duration>,
+    bell: Notify,
+    /// Whether senders wake the readers, because no herald can: there is no runtime, or it panicked there, as where a
+    /// runtime has no timers.
+    direct: AtomicBool,
+    waiters: Mutex<Waiters>,
+}
+
+#[derive(Debug, Default)]
+struct Waiters {
+    /// Those that wait, each with its place and the tick of its last frame.
+    waiting: Vec<(usize, u64, Waker)>,
+    /// Empty, kept for its memory.
+    spare: Vec<(usize, u64, Waker)>,
+    /// By place: where in `waiting` it was put last, be it still there or not.
+    at: Vec<usize>,
+    /// Places that nobody has.
+    free: Vec<usize>,
+    tick: u64,
+    herald: bool,
+}
+
+/// What came of a wish to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// The waker is kept.
+    Waits,
+    /// There is news.
+    News,
+    /// It has had nothing for so long that it should get a comment.
+    Silent,
+}
+
+/// A reader's place in its group, which it leaves when it drops.
+#[derive(Debug)]
+pub(super) struct Member {
+    group: Arc<Group>,
+    place: usize,
+    /// The tick of the last frame; `None` if there was one since it waited last.
+    since: Option<u64>,
+}
+
+impl Group {
+    /// Takes a place in the group of the runtime that this is called in, making the group if need be.
+    pub(super) fn join(groups: &mut Vec<Arc<Self>>, keep_alive: Option<Duration>) -> Member {
+        let runtime = Handle::try_current().ok().map(|handle| handle.id());
+        let found = groups.iter().find(|group| group.runtime == runtime).map(Arc::clone);
+        let group = found.unwrap_or_else(|| {
+            // Those of runtimes that are gone, among others.
+            groups.retain(|group| !group.waiters().is_empty());
+            let (bell, direct) = (Notify::new(), AtomicBool::new(runtime.is_none()));
+            let group = Arc::new(Self { runtime, keep_alive, bell, direct, waiters: Mutex::default() });
+            groups.push(Arc::clone(&group));
+            group
+        });
+        let place = group.waiters().join();
+        Member { group, place, since: None }
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        // What is done under the lock leaves nothing half done.
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has senders wake the readers. Afterwards the readers have to look for news once more.
+    fn set_direct(&self) {
+        self.direct.store(true, Ordering::Relaxed);
+        // With that in `wake`: the sender sees this, or the reader sees the news.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Has all that wait look for news.
+    pub(super) fn wake(&self) {
+        fence(Ordering::SeqCst);
+        match self.direct.load(Ordering::Relaxed) {
+            true => self.wake_all(),
+            false => self.bell.notify_one(),
+        }
+    }
+
+    fn wake_all(&self) {
+        let mut waiting = {
+            let mut waiters = self.waiters();
+            let spare = mem::take(&mut waiters.spare);
+            mem::replace(&mut waiters.waiting, spare)
+        };
+        // Without the lock: nobody knows what a waker does.
+        waiting.drain(..).for_each(|(_, _, waker)| waker.wake());
+        self.waiters().spare = waiting;
+    }
+
+    /// Counts a tick, and wakes those that are silent.
+    fn tick(&self) {
+        let silent: Vec<Waker> = {
+            let mut waiters = self.waiters();
+            waiters.tick += 1;
+            let tick = waiters.tick;
+            let due = waiters.waiting.iter().filter(|(_, since, _)| *since + TICKS <= tick);
+            due.map(|(_, _, waker)| waker.clone()).collect()
+        };
+        silent.into_iter().for_each(Waker::wake);
+    }
+
+    /// What the herald does until nobody is there.
+    async fn run(&self, end: &mut HeraldEnd) {
+        let mut ticks = self.keep_alive.map(|keep_alive| {
+            let period = (keep_alive / TICKS as u32).max(Duration::from_millis(1));
+            let mut ticks = interval_at(Instant::now() + period, period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        });
+        loop {
+            let mut bell = pin!(self.bell.notified());
+            let rung = std::future::poll_fn(|cx| {
+                if bell.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(true);
+                }
+                match ticks.as_mut().map(|ticks| ticks.poll_tick(cx)) {
+                    Some(Poll::Ready(_)) => Poll::Ready(false),
+                    _ => Poll::Pending,
+                }
+            });
+            match rung.await {
+                true => self.wake_all(),
+                false => self.tick(),
+            }
+            let mut waiters = self.waiters();
+            if waiters.is_empty() {
+                waiters.herald = false;
+                end.nobody = true;
+                return;
+            }
+        }
+    }
+}
+
+/// Dropped with the herald, be it because its runtime ends, and before it has begun.
+struct HeraldEnd {
+    group: Arc<Group>,
+    nobody: bool,
+}
+
+impl Drop for HeraldEnd {
+    fn drop(&mut self) {
+        if self.nobody {
+            return;
+        }
+        // It would panic again.
+        if std::thread::panicking() {
+            self.group.set_direct();
+        }
+        self.group.waiters().herald = false;
+        // Those polled by another runtime start a herald there.
+        self.group.wake_all();
+    }
+}
+
+impl Waiters {
+    fn join(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.at.push(0);
+            self.at.len() - 1
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free.len() == self.at.len()
+    }
+
+    /// Where in `waiting` a place is.
+    fn position(&self, place: usize) -> Option<usize> {
+        let at = self.at[place];
+        self.waiting.get(at).is_some_and(|waiting| waiting.0 == place).then_some(at)
+    }
+
+    /// Keeps a waker; gives one that is not needed any more.
+    fn wait(&mut self, place: usize, since: u64, waker: &Waker) -> Option<Waker> {
+        match self.position(place) {
+            Some(at) => {
+                let (_, before, kept) = &mut self.waiting[at];
+                *before = since;
+                (!kept.will_wake(waker)).then(|| mem::replace(kept, waker.clone()))
+            }
+            None => {
+                self.at[place] = self.waiting.len();
+                self.waiting.push((place, since, waker.clone()));
+                None
+            }
+        }
+    }
+
+    /// Gives a place back, and its waker if it has one.
+    fn leave(&mut self, place: usize) -> Option<Waker> {
+        let left = self.position(place).map(|at| {
+            let (_, _, waker) = self.waiting.swap_remove(at);
+            if let Some(&(moved, ..)) = self.waiting.get(at) {
+                self.at[moved] = at;
+            }
+            waker
+        });
+        self.free.push(place);
+        if self.is_empty() {
+            // Nothing is kept for those that have been.
+            (self.at, self.free, self.waiting, self.spare) = Default::default();
+        }
+        left
+    }
+}
+
+impl Member {
+    /// Waits, unless there is news or it is time for a comment. `news` is called under the group's lock.
+    pub(super) fn wait(&mut self, waker: &Waker, news: impl FnOnce() -> bool) -> Wait {
+        let mut waiters = self.group.waiters();
+        if news() {
+            return Wait::News;
+        }
+        let tick = waiters.tick;
+        let since = *self.since.get_or_insert(tick);
+        if since + TICKS <= tick {
+            self.since = None;
+            return Wait::Silent;
+        }
+        let old = waiters.wait(self.place, since, waker);
+        let start = !waiters.herald && !self.group.direct.load(Ordering::Relaxed);
+        waiters.herald |= start;
+        drop(waiters);
+        drop(old);
+        if start {
+            match Handle::try_current() {
+                Ok(runtime) => {
+                    let group = Arc::clone(&self.group);
+                    let mut end = HeraldEnd { group: Arc::clone(&group), nobody: false };
+                    drop(runtime.spawn(async move { group.run(&mut end).await }));
+                }
+                Err(_) => {
+                    self.group.set_direct();
+                    // Senders did not know until now.
+                    return Wait::News;
+                }
+            }
+        }
+        Wait::Waits
+    }
+
+    /// It has had a frame.
+    pub(super) fn had_frame(&mut self) {
+        self.since = None;
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let (old, last) = {
+            let mut waiters = self.group.waiters();
+            (waiters.leave(self.place), waiters.is_empty())
+        };
+        drop(old);
+        if last {
+            self.group.bell.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_has_looked_for_news_under_the_lock() {
+        let mut groups = Vec::new();
+        let mut member = Group::join(&mut groups, None);
+        assert_eq!(member.wait(Waker::noop(), || true), Wait::News);
+        assert_eq!(
+            member.wait(Waker::noop(), || {
+                assert!(groups[0].waiters.try_lock().is_err(), "a sender could wake in between");
+                false
+            }),
+            Wait::Waits
+        );
+        assert_eq!(groups[0].waiters().waiting.len(), 1);
+    }
+
+    #[test]
+    fn places_are_left_from_anywhere() {
+        let mut groups = Vec::new();
+        let mut members: Vec<_> = (0..10).map(|_| Group::join(&mut groups, None)).collect();
+        let group = Arc::clone(&groups[0]);
+        group.set_direct();
+        let waiting = || group.waiters().waiting.iter().map(|(place, ..)| *place).collect::<Vec<_>>();
+        for round in 0..2 {
+            for member in &mut members {
+                assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits);
+                assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits, "once is enough");
+            }
+            assert_eq!(waiting().len(), 10 - 3 * round);
+            for at in [1, 3, 0] {
+                let place = members[at].place;
+                drop(members.remove(at));
+                assert!(!waiting().contains(&place), "{:?}", waiting());
+            }
+            for member in &mut members {
+                assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits, "those that were moved as well");
+            }
+            assert_eq!(waiting().len(), members.len());
+            group.wake_all();
+            assert!(waiting().is_empty());
+        }
+        drop(members);
+        assert!(group.waiters().is_empty() && group.waiters().at.is_empty());
+    }
+}

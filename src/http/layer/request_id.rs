@@ -1,0 +1,91 @@
+//! The name of one request, in every log that speaks of it.
+
+use std::fmt;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+use super::scratch::{hex, value};
+
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+const LEN_MAX: usize = 64;
+
+/// The name of one request: 32 hexadecimal digits that nobody can guess, or what a trusted peer has named it, up to 64 of
+/// `A-Z a-z 0-9 _ -`. [`Stamp`](super::Stamp) puts it into the extensions and the headers of the request, and into the response.
+/// Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(HeaderValue);
+
+impl RequestId {
+    /// Names a request by 128 random bits.
+    pub(super) fn generate() -> Self {
+        let mut digits = [0; 32];
+        hex(&rand::random::<[u8; 16]>(), &mut digits);
+        Self(value(&digits))
+    }
+
+    /// Reads the `x-request-id` of `headers`: `None` if there is none, more than one, or one with other characters. Behind
+    /// [`Stamp`](super::Stamp) there always is one, and it is the request's.
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(REQUEST_ID).iter();
+        let value = values.next().filter(|_| values.next().is_none())?;
+        let allowed = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+        let is_id = (1..=LEN_MAX).contains(&value.len()) && value.as_bytes().iter().all(allowed);
+        is_id.then(|| Self(value.clone()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        self.0.to_str().expect("internal: made of visible ASCII")
+    }
+
+    /// The name as the value of a header, for a request that is passed on.
+    pub fn as_header(&self) -> &HeaderValue {
+        &self.0
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_strictly() {
+        let longest = "x".repeat(64);
+        for (lines, expected) in [
+            (&["a"][..], true),
+            (&["AZaz09_-"], true),
+            (&[longest.as_str()], true),
+            (&[&format!("{longest}x")], false),
+            (&[""], false),
+            (&["a b"], false),
+            (&["a.b"], false),
+            (&["a\tb"], false),
+            (&["é"], false),
+            (&["a", "a"], false),
+            (&["a,b"], false),
+            (&[], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(REQUEST_ID, HeaderValue::from_bytes(line.as_bytes()).unwrap());
+            }
+            assert_eq!(RequestId::of(&headers).is_some(), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn ids_are_unlike() {
+        let mut all: Vec<_> = (0..10_000).map(|_| RequestId::generate().to_string()).collect();
+        assert!(all.iter().all(|id| id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit())));
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 10_000);
+    }
+}

@@ -1,0 +1,113 @@
+//! What can be wrong with a Redis when a service starts.
+
+use std::error::Error;
+use std::fmt;
+
+use redis::ErrorKind;
+
+/// Why there is no log: from [`RedisBuilder::connect`](super::RedisBuilder::connect). What it prints names the address
+/// and what to do, and never a password.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RedisError {
+    /// The URL is not that of a Redis.
+    Url {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// Nobody answers, or not in time.
+    Unreachable {
+        /// Host and port, or a path.
+        address: String,
+        /// What happened.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The user or the password is wrong or missing.
+    Credentials {
+        /// Host and port, or a path.
+        address: String,
+    },
+    /// The user may not do what a log needs.
+    Forbidden {
+        /// Host and port, or a path.
+        address: String,
+        /// What Redis says.
+        reason: String,
+    },
+    /// Under the key lies something that is not a stream.
+    Occupied {
+        /// Host and port, or a path.
+        address: String,
+        /// The key.
+        key: String,
+    },
+    /// Redis answers, but with an error: it is still loading, say.
+    Refused {
+        /// Host and port, or a path.
+        address: String,
+        /// What Redis says.
+        reason: String,
+    },
+}
+
+impl RedisError {
+    pub(super) fn new(address: &str, key: &str, error: redis::RedisError) -> Self {
+        let address = address.to_owned();
+        match code(&error).as_deref() {
+            Some("NOAUTH" | "WRONGPASS") => Self::Credentials { address },
+            _ if error.kind() == ErrorKind::AuthenticationFailed => Self::Credentials { address },
+            Some("NOPERM") => Self::Forbidden { address, reason: error.to_string() },
+            Some("WRONGTYPE") => Self::Occupied { address, key: key.to_owned() },
+            Some(_) => Self::Refused { address, reason: error.to_string() },
+            None => Self::Unreachable { address, source: Box::new(error) },
+        }
+    }
+}
+
+/// What the server has called an error, of several commands the first.
+pub(super) fn code(error: &redis::RedisError) -> Option<String> {
+    let of_several = || Some(error.clone().into_server_errors()?.first()?.1.code().to_owned());
+    error.code().map(str::to_owned).or_else(of_several)
+}
+
+impl fmt::Display for RedisError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url { reason } => write!(
+                f,
+                "{reason}; the URL of a Redis is redis://user:password@host:port/database or unix:///path, the parts \
+                 behind the host and before it being optional"
+            ),
+            Self::Unreachable { address, source } => write!(
+                f,
+                "no Redis answers at {address}: {source}; start it (redis-server) or give the address of one that runs"
+            ),
+            Self::Credentials { address } => write!(
+                f,
+                "the Redis at {address} refuses the user or the password; put them into the URL: \
+                 redis://user:password@host"
+            ),
+            Self::Forbidden { address, reason } => write!(
+                f,
+                "the Redis at {address} lets this user do too little: {reason}; a log needs ACL SETUSER … +xadd +xrange \
+                 +xrevrange +xread +multi +exec +pexpire +info +client|id +client|kill and its key"
+            ),
+            Self::Occupied { address, key } => write!(
+                f,
+                "the key {key:?} of the Redis at {address} holds something that is not a stream; choose another key"
+            ),
+            Self::Refused { address, reason } => {
+                write!(f, "the Redis at {address} answers with an error: {reason}; try again when that has passed")
+            }
+        }
+    }
+}
+
+impl Error for RedisError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Unreachable { source, .. } => Some(&**source),
+            _ => None,
+        }
+    }
+}

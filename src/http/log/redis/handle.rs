@@ -1,0 +1,212 @@
+//! What a service holds, and what a hub calls.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::timeout;
+
+use super::backoff;
+use super::builder::RedisBuilder;
+use super::entry::Fields;
+use super::id::Id;
+use super::link::{Link, Server};
+use super::queue::{Full, Queue};
+use super::replay::{self, Shelf};
+use super::seen::Places;
+use super::tail::Tail;
+use super::tally::{RedisState, Tally};
+use super::writer::Writer;
+use crate::http::{Event, Log, LogFuture, Replay, ReplayError, SendError, Sink};
+
+/// No event is larger: Redis would close the connection at 512 MiB, and be held up by much less.
+const EVENT_MAX: usize = 64 << 20;
+/// For what is queued when the hub is closed.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// A log in a [Redis stream](https://redis.io/docs/latest/develop/data-types/streams/): the hubs of all processes that use
+/// the same key send to all their readers, and a reader that is cut off by one of them goes on at another.
+///
+/// ```no_run
+/// use millstream::http::{Hub, Redis};
+///
+/// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+/// let redis = Redis::builder("redis://127.0.0.1/").key("news").connect().await?;
+/// let hub = Hub::builder().log(redis.clone()).build();
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It takes two connections to Redis, and a third one when it appends. It is tested with Redis 7.0 and uses nothing that
+/// 5.0 does not have; one server, or whatever is behind one address: neither Cluster nor Sentinel is spoken. Clones are
+/// the same log. The id `0-0` is before every event, for readers that want all there is.
+///
+/// # What is promised
+///
+/// * **One order.** All hubs on a key deliver the same events in the same order, with the ids of the stream, so that
+///   `Last-Event-ID` means the same everywhere. The events of one process are in the order in which it has sent them.
+/// * **Not doubled.** An append whose outcome is unknown, because the connection broke, is looked for before it is
+///   sent again, and the broken connection is ended at the server first, so that nothing of it happens later. As a
+///   second line, each entry carries the number of its writer and its own, by which readers drop an entry that they
+///   have met before. It takes more than [`max_len`](RedisBuilder::max_len) appends of others during one reconnection
+///   to break that.
+/// * **Not lost in silence.** `Ok` from [`Hub::send`](crate::http::Hub::send) says that the event is queued here; it
+///   is lost if the process ends before Redis has it ([`flush`](Self::flush) waits for that). What Redis has
+///   confirmed is kept as Redis is set up to keep it: with `appendfsync always` through a crash, with its defaults
+///   not quite. Where Redis has lost or dropped events that a reader should have got, the reader gets an event `gap`:
+///   when the last entry it had is not there any more, and when the numbers of a writer leave some out.
+/// * **Redis away.** Streams stay open, and keep-alives go on. Sends wait in a [queue](RedisBuilder::queue), in
+///   order, and go on when Redis is back; when the queue is full, sending says so. Connecting is tried again after 20
+///   ms, and up to 2 s, part of it at random. A reader that comes back in that time and needs the log gets a `gap`.
+///
+/// What is not promised: an event that another program removes from the stream by itself (`XDEL`) is told only if it
+/// was one of a hub's, and one whose writer nobody here has met before the loss cannot be missed. Ids are made of the
+/// clock of Redis: one that takes the place of another must not be behind it by more than the change takes.
+///
+/// Other programs may append: `XADD news * data hello event greeting`; `retry` in milliseconds and `comment` are the
+/// other fields.
+///
+/// # Closing
+///
+/// When the hub is closed, what is queued is still appended, for at most 5 s; then it is given up, which is
+/// [counted](RedisState::given_up).
+#[derive(Clone, Debug)]
+pub struct Redis(Arc<Shared>);
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) server: Server,
+    pub(super) key: String,
+    pub(super) max_len: usize,
+    pub(super) expire_after: Option<Duration>,
+    /// Of this log in this process, by chance like no other.
+    pub(super) writer_id: u64,
+    pub(super) queue: Queue,
+    pub(super) tally: Tally,
+    pub(super) shelf: Shelf,
+    places: Mutex<Places>,
+    /// Where the stream ended when it was connected.
+    end: Id,
+    writer: AsyncMutex<Writer>,
+    /// Hubs that run on it.
+    hubs: AtomicUsize,
+}
+
+impl Shared {
+    pub(super) fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Redis {
+    /// The log in the Redis at `url`: `redis://user:password@host:port/database` or `unix:///path`. `rediss://` works where the
+    /// service has turned on a TLS feature of the [redis](https://docs.rs/redis) crate.
+    pub fn builder(url: impl Into<String>) -> RedisBuilder {
+        RedisBuilder::new(url.into())
+    }
+
+    pub(super) fn new(options: RedisBuilder, server: Server, link: Link, end: Id) -> Self {
+        Self(Arc::new(Shared {
+            server,
+            key: options.key,
+            max_len: options.max_len,
+            expire_after: options.expire_after,
+            writer_id: backoff::random(),
+            queue: Queue::new(options.queue, options.queue_bytes),
+            tally: Tally::default(),
+            shelf: Shelf::new(link),
+            places: Mutex::default(),
+            end,
+            writer: AsyncMutex::new(Writer::new(end)),
+            hubs: AtomicUsize::new(0),
+        }))
+    }
+
+    /// How it is now.
+    pub fn state(&self) -> RedisState {
+        self.0.tally.state(self.0.queue.len())
+    }
+
+    /// Waits until Redis has confirmed everything that was sent up to now, for as long as that takes. What was given up
+    /// is not waited for.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn flush(&self) {
+        self.0.queue.flushed().await;
+    }
+
+    async fn serve(&self, sink: Sink) {
+        let shared = &*self.0;
+        let _running = Running::new(&shared.hubs);
+        // Also where the stream is empty: 0-0 is before every entry.
+        sink.start(Some(&shared.end.to_string()));
+        let mut tail = Tail::new(shared.end);
+        let write = async {
+            // Of several hubs on one log, one writes for all.
+            shared.writer.lock().await.run(shared).await;
+        };
+        either(sink.closed(), either(tail.run(shared, &sink), write)).await;
+        let rest = async {
+            let mut writer = shared.writer.lock().await;
+            either(shared.queue.flushed(), writer.run(shared)).await;
+        };
+        let in_time = timeout(FAREWELL, rest).await.is_ok();
+        if !in_time && shared.hubs.load(Ordering::Relaxed) == 1 {
+            shared.writer.lock().await.give_up(shared);
+        }
+    }
+}
+
+/// Runs both until one ends, and drops the other.
+async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| match one.as_mut().poll(cx).is_ready() || other.as_mut().poll(cx).is_ready() {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
+}
+
+/// Counts a hub for as long as it runs.
+struct Running<'a>(&'a AtomicUsize);
+
+impl<'a> Running<'a> {
+    fn new(hubs: &'a AtomicUsize) -> Self {
+        hubs.fetch_add(1, Ordering::Relaxed);
+        Self(hubs)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Log for Redis {
+    fn append(&self, event: Event) -> Result<(), SendError> {
+        let fields = Fields::new(&event);
+        if fields.bytes() > EVENT_MAX {
+            return Err(SendError::Log("it is larger than 64 MiB, which no entry of the log may be".into()));
+        }
+        self.0.queue.push(fields).map_err(|Full| SendError::Full)
+    }
+
+    fn order(&self, id: &str, other: &str) -> Option<std::cmp::Ordering> {
+        Some(Id::parse(id)?.cmp(&Id::parse(other)?))
+    }
+
+    fn run(self: Arc<Self>, sink: Sink) -> LogFuture<'static, ()> {
+        Box::pin(async move { self.serve(sink).await })
+    }
+
+    fn replay<'a>(&'a self, after: &'a str, upto: &'a str) -> LogFuture<'a, Result<Replay, ReplayError>> {
+        Box::pin(replay::replay(&self.0, after, upto))
+    }
+}

@@ -1,0 +1,147 @@
+//! One connection, from accepting it to its end.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use http::{Request, Response};
+use http_body::Body;
+use tokio::io::AsyncRead;
+use tower_service::Service;
+
+use super::adapter::Adapter;
+use super::protocols::Protocols;
+use super::request_body::RequestBody;
+use super::server::BoxError;
+use super::version::{Version, version};
+use super::watch::{Protocol, Told, Watch};
+use crate::net::Unread;
+
+/// What a client of HTTP/1 is answered whose request took too long to come.
+const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+
+/// Runs a connection, from its first byte to its end, whose version nobody has agreed on.
+pub(super) async fn connection<I, S, B>(
+    protocols: &Protocols,
+    mut stream: I,
+    service: S,
+    watch: &Arc<Watch>,
+) -> Result<(), BoxError>
+where
+    I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Unread + Unpin + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    let version = match watch.unless_told(Told::Nothing, version(&mut stream)).await {
+        Ok(version) => version?,
+        Err(told) => return end_one(stream, told, watch).await,
+    };
+    speak(version, protocols, stream, service, watch).await
+}
+
+/// Speaks HTTP of one version on a stream to its end.
+pub(super) async fn speak<I, S, B>(
+    version: Version,
+    protocols: &Protocols,
+    stream: I,
+    service: S,
+    watch: &Arc<Watch>,
+) -> Result<(), BoxError>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    let adapter = Adapter::new(service, Arc::clone(watch));
+    match version {
+        Version::One => {
+            watch.speaks(Protocol::One);
+            let mut connection = protocols.one.serve_connection(stream, adapter).with_upgrades();
+            let ended = until_told(watch, Told::TimedOut, &mut connection, |c| Pin::new(c).graceful_shutdown()).await;
+            match ended {
+                Ok(ended) => {
+                    ended?;
+                    if connection.into_parts().is_none() {
+                        watch.becomes_tunnel();
+                    }
+                    Ok(())
+                }
+                Err(told) => match connection.into_parts() {
+                    Some(parts) => end_one(parts.io, told, watch).await,
+                    None => Ok(()),
+                },
+            }
+        }
+        Version::Two => {
+            watch.speaks(Protocol::Two);
+            // Twice as large as one of HTTP/1, and every task would have to have room for it.
+            let mut connection = Box::pin(protocols.two.serve_connection(stream, adapter));
+            let ended = until_told(watch, Told::Abort, &mut connection, |c| c.as_mut().graceful_shutdown()).await;
+            Ok(ended.map_err(|_| aborted())??)
+        }
+    }
+}
+
+/// Runs a connection until it ends, or is told `last` or more. Told less, it is to finish.
+async fn until_told<C>(
+    watch: &Watch,
+    last: Told,
+    mut connection: &mut C,
+    finish: impl Fn(&mut C),
+) -> Result<C::Output, Told>
+where
+    C: Future + Unpin,
+{
+    let mut finishes = false;
+    poll_fn(|cx| {
+        let told = watch.told();
+        if told >= last {
+            return Poll::Ready(Err(told));
+        }
+        // Before it finishes it may see what has come.
+        let polled = Pin::new(&mut connection).poll(cx);
+        if polled.is_ready() || finishes || told == Told::Nothing {
+            return polled.map(Ok);
+        }
+        finishes = true;
+        finish(&mut *connection);
+        Pin::new(&mut connection).poll(cx).map(Ok)
+    })
+    .await
+}
+
+/// Ends a connection of HTTP/1 that is not in a request.
+async fn end_one<I: hyper::rt::Write + Unpin>(mut stream: I, told: Told, watch: &Watch) -> Result<(), BoxError> {
+    match told {
+        // It never began.
+        Told::Nothing | Told::Finish => return Ok(()),
+        Told::TimedOut => {}
+        Told::Abort => return Err(aborted()),
+    }
+    let farewell = async {
+        let mut rest = TIMED_OUT;
+        while !rest.is_empty() {
+            match poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, rest)).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                n => rest = &rest[n..],
+            }
+        }
+        poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await
+    };
+    watch.unless_told(Told::TimedOut, farewell).await.map_err(|_| aborted())??;
+    Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
+}
+
+pub(super) fn aborted() -> BoxError {
+    io::Error::new(io::ErrorKind::TimedOut, "the connection was reset: a limit or the deadline has passed").into()
+}

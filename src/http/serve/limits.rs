@@ -1,0 +1,280 @@
+//! What a server puts up with.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+
+use crate::buf::Queue;
+
+/// What a [server](super::serve()) puts up with. The defaults are those a reviewer would ask for; [`Default`] has them all
+/// on.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use millstream::http::Limits;
+///
+/// let limits = Limits::default()
+///     .keep_alive(Duration::from_secs(15))
+///     .streaming(|head| head.uri.path().starts_with("/upload/"));
+/// # drop(limits);
+/// ```
+///
+/// Times are kept by looking at all connections a few times a second: each is noticed up to a second late and never early.
+/// A limit of [`Duration::MAX`] is none.
+#[derive(Clone)]
+#[must_use = "limits do nothing until a server has them"]
+pub struct Limits {
+    pub(super) head_time: Duration,
+    pub(super) body_progress: Duration,
+    pub(super) body_rate: u64,
+    pub(super) write_stall: Duration,
+    pub(super) keep_alive: Duration,
+    pub(super) head: usize,
+    pub(super) uri: usize,
+    pub(super) fields: usize,
+    pub(super) body: u64,
+    pub(super) streaming: Option<Streams>,
+    pub(super) connections: usize,
+    pub(super) per_address: usize,
+    pub(super) count_loopback: bool,
+    pub(super) streams: u32,
+    pub(super) stream_window: u32,
+    pub(super) connection_window: u32,
+    pub(super) adaptive_window: bool,
+    pub(super) buffer: usize,
+    pub(super) budget: Option<usize>,
+}
+
+/// Says of a head whether its body streams.
+type Streams = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head_time: Duration::from_secs(10),
+            body_progress: Duration::from_secs(30),
+            body_rate: 1 << 10,
+            write_stall: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(60),
+            head: 16 << 10,
+            uri: 8 << 10,
+            fields: 100,
+            body: 2 << 20,
+            streaming: None,
+            connections: 10_000,
+            per_address: 100,
+            count_loopback: false,
+            streams: 100,
+            stream_window: 64 << 10,
+            connection_window: 1 << 20,
+            adaptive_window: false,
+            buffer: 64 << 10,
+            budget: None,
+        }
+    }
+}
+
+impl Limits {
+    /// Time for the head of a request, from its first byte to its last, and from connecting to the whole head of the first
+    /// request; 10 s. HTTP/1 clients that have begun are answered 408, then the connection is closed.
+    ///
+    /// Bytes of a next head that came with the request before it do not begin it: such a client is idle until the next
+    /// byte comes.
+    pub fn head_time(mut self, limit: Duration) -> Self {
+        self.head_time = limit;
+        self
+    }
+
+    /// Time in which a request body that the service waits for has to bring [`body_rate`](Self::body_rate) bytes, or
+    /// its end; 30 s. Else reading it fails with [`BodyError::TooSlow`](super::BodyError::TooSlow), and if the service
+    /// fails with that the client is answered 408. While the service does not ask for more the time stands still.
+    pub fn body_progress(mut self, limit: Duration) -> Self {
+        self.body_progress = limit;
+        self
+    }
+
+    /// Bytes that a request body has to bring in the time of [`body_progress`](Self::body_progress), at least 1; 1 KiB. For
+    /// bodies that [stream](Self::streaming) any byte is enough.
+    pub fn body_rate(mut self, bytes: u64) -> Self {
+        self.body_rate = bytes.max(1);
+        self
+    }
+
+    /// Time in which the peer has to take some of what is sent to it; 30 s. Else the connection is reset. For TCP the
+    /// kernel watches this too (`TCP_USER_TIMEOUT`, [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)): it
+    /// replaces the listener's [`send_timeout`](crate::net::TcpListenerBuilder::send_timeout). Holds for event streams and
+    /// after upgrades as well. An HTTP/2 client that opens no window while answers wait for one is treated so, unless it
+    /// takes any other.
+    pub fn write_stall(mut self, limit: Duration) -> Self {
+        self.write_stall = limit;
+        self
+    }
+
+    /// Time that a connection is kept without a request after the last answer was handed over; 60 s. HTTP/2 clients are told
+    /// by GOAWAY. For tunnels (`CONNECT` over HTTP/2) it is the time without a byte.
+    pub fn keep_alive(mut self, limit: Duration) -> Self {
+        self.keep_alive = limit;
+        self
+    }
+
+    /// Bytes of a request head, at least 1; 16 KiB. Of HTTP/1 exactly what was sent, from the method to the empty line; a
+    /// head beyond it is answered 431, and no more than that and a read's worth is buffered of it. Of HTTP/2 the decoded
+    /// list, [RFC 9113 §6.5.2](https://www.rfc-editor.org/rfc/rfc9113#section-6.5.2).
+    pub fn head(mut self, bytes: usize) -> Self {
+        self.head = bytes.max(1);
+        self
+    }
+
+    /// Bytes of a request's path and query; 8 KiB. Beyond: 414, if the whole head is within [`head`](Self::head).
+    pub fn uri(mut self, bytes: usize) -> Self {
+        self.uri = bytes;
+        self
+    }
+
+    /// Header fields of a request; 100. Beyond: 431. More than 100 cost HTTP/1 an allocation for each request.
+    pub fn fields(mut self, count: usize) -> Self {
+        self.fields = count;
+        self
+    }
+
+    /// Bytes of a request body, without its framing, unless the request [streams](Self::streaming); 2 MiB. A request that
+    /// announces more is answered 413 before the service sees it. A body that grows beyond fails with
+    /// [`BodyError::TooLarge`](super::BodyError::TooLarge), and if the service fails with that the answer is 413. The
+    /// connection is not used again.
+    pub fn body(mut self, bytes: u64) -> Self {
+        self.body = bytes;
+        self
+    }
+
+    /// Says by their heads which requests stream: their bodies have no limit of size, and have to bring only a byte in
+    /// the time of [`body_progress`](Self::body_progress). None by default. Where a client may be silent for longer in the
+    /// middle of a body, as in calls of gRPC that go both ways, raise that time.
+    pub fn streaming(mut self, streams: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.streaming = Some(Arc::new(streams));
+        self
+    }
+
+    /// Connections at a time, upgraded ones included; 10 000. More are reset at once. For a server on several
+    /// [cores](super::serve_cores()) the number of all of them together.
+    pub fn connections(mut self, count: usize) -> Self {
+        self.connections = count;
+        self
+    }
+
+    /// Connections at a time from one IPv4 address or IPv6 network of 64 bits; 100. More are reset at once. Loopback
+    /// addresses are exempt, for the sake of proxies on the same machine, and so are Unix sockets.
+    pub fn per_address(mut self, count: usize) -> Self {
+        self.per_address = count;
+        self
+    }
+
+    /// Whether [`per_address`](Self::per_address) holds for loopback addresses too; off.
+    pub fn count_loopback(mut self, on: bool) -> Self {
+        self.count_loopback = on;
+        self
+    }
+
+    /// HTTP/2: requests of a connection at a time; 100.
+    pub fn streams(mut self, count: u32) -> Self {
+        self.streams = count;
+        self
+    }
+
+    /// HTTP/2: bytes of a request body that may be on their way before the service has read them; 64 KiB. Keep it below
+    /// [`connection_window`](Self::connection_window), so that a body which is not read stalls no other.
+    pub fn stream_window(mut self, bytes: u32) -> Self {
+        self.stream_window = bytes;
+        self
+    }
+
+    /// HTTP/2: as [`stream_window`](Self::stream_window), of all bodies of a connection together; 1 MiB.
+    pub fn connection_window(mut self, bytes: u32) -> Self {
+        self.connection_window = bytes;
+        self
+    }
+
+    /// HTTP/2: whether both windows grow to what the connection can carry in a round trip, to 16 MiB at most, for uploads
+    /// from far away; off. They begin at 64 KiB then, whatever they are set to.
+    pub fn adaptive_window(mut self, on: bool) -> Self {
+        self.adaptive_window = on;
+        self
+    }
+
+    /// Bytes of answer that HTTP holds before it waits for the stream, besides the body frame in hand, at least 8 KiB; 64 KiB.
+    /// For HTTP/2 of each request. What the stream itself holds is the listener's
+    /// [`high_mark`](crate::net::TcpListenerBuilder::high_mark): 64 KiB, and 32 KiB until it takes more.
+    pub fn buffer(mut self, bytes: usize) -> Self {
+        self.buffer = bytes.max(8 << 10);
+        self
+    }
+
+    /// Bytes that may wait to be sent on all streams of the process together; by default there is no such limit besides
+    /// that of the [queues](crate::buf::Queue::all_are_full). From 90 % on answers carry `Connection: close`, or GOAWAY;
+    /// from 95 % on new requests are answered 503 with `Retry-After`, and the connection is closed. Both end by
+    /// themselves. What a stream holds beyond its first 4 KiB counts, in steps of 16 KiB.
+    pub fn budget(mut self, bytes: usize) -> Self {
+        self.budget = Some(bytes);
+        self
+    }
+}
+
+/// How much of a budget is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Pressure {
+    None,
+    /// 90 %.
+    High,
+    /// 95 %.
+    Full,
+}
+
+impl Pressure {
+    fn of(used: usize, budget: usize) -> Self {
+        // In whole percents, which cannot overflow.
+        let percent = budget / 100;
+        match used {
+            used if used >= budget - 5 * percent => Self::Full,
+            used if used >= budget - 10 * percent => Self::High,
+            _ => Self::None,
+        }
+    }
+}
+
+impl Limits {
+    /// What the queues of the process hold, against the budget.
+    #[inline]
+    pub(super) fn pressure(&self) -> Pressure {
+        match self.budget {
+            Some(budget) => Pressure::of(Queue::all(), budget),
+            None => Pressure::None,
+        }
+    }
+}
+
+impl fmt::Debug for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limits")
+            .field("head_time", &self.head_time)
+            .field("body_progress", &self.body_progress)
+            .field("body_rate", &self.body_rate)
+            .field("write_stall", &self.write_stall)
+            .field("keep_alive", &self.keep_alive)
+            .field("head", &self.head)
+            .field("uri", &self.uri)
+            .field("fields", &self.fields)
+            .field("body", &self.body)
+            .field("connections", &self.connections)
+            .field("per_address", &self.per_address)
+            .field("count_loopback", &self.count_loopback)
+            .field("streams", &self.streams)
+            .field("stream_window", &self.stream_window)
+            .field("connection_window", &self.connection_window)
+            .field("adaptive_window", &self.adaptive_window)
+            .field("buffer", &self.buffer)
+            .field("budget", &self.budget)
+            .finish_non_exhaustive()
+    }
+}

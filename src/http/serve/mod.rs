@@ -1,0 +1,45 @@
+//! A server: connections of a listener, HTTP/1.1 or HTTP/2, to one service, with limits and an end.
+//!
+//! ```text
+//!  listener ─▶ server: accepts ─┬─ over a limit: reset (addresses)
+//!                               └─▶ a task for each connection: version ─▶ hyper ─▶ adapter ─▶ your service
+//!                                        │ ▲                                └ request_body in, answer out
+//!                       notes what it does│ │told to finish, or ended
+//!                                        ▼ │
+//!                                      watch ◀── sweep: one task, looks at all connections a few times a second
+//!                                                  ▲
+//!                                        drain: ───┘ the signal, the deadline
+//! ```
+//!
+//! Invariants:
+//!
+//! 1. No request, body or connection has a timer or an allocation for a limit's sake, unless a body has to be waited for:
+//!    what happens is noted in atomics, and the sweep compares them with what it saw before. So limits are kept to within
+//!    a second, and never early.
+//! 2. A connection counts until its socket is closed, also when an upgrade has handed it to somebody else.
+//! 3. A connection that is told to finish and does not is ended.
+
+mod adapter;
+mod addresses;
+mod answer;
+mod connection;
+mod cores;
+mod drain;
+mod judge;
+mod limits;
+mod peer;
+mod protocols;
+mod request_body;
+#[cfg(feature = "tls")]
+mod secure;
+mod server;
+mod sweep;
+mod version;
+mod watch;
+
+pub use cores::{DrainingCores, ServeCores, serve_cores};
+pub use drain::{Drained, Draining};
+pub use limits::Limits;
+pub use peer::Peer;
+pub use request_body::{BodyError, RequestBody};
+pub use server::{Serve, Serving, serve};

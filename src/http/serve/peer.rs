@@ -1,0 +1,34 @@
+//! Who has connected.
+
+use std::fmt;
+
+use crate::net::Handle;
+
+/// A client that has connected: its address, and its connection seen from outside.
+#[derive(Clone)]
+pub struct Peer<A> {
+    addr: A,
+    handle: Handle,
+}
+
+impl<A> Peer<A> {
+    pub(super) fn new(addr: A, handle: Handle) -> Self {
+        Self { addr, handle }
+    }
+
+    /// Its address: a [`SocketAddr`](std::net::SocketAddr), or that of a Unix socket.
+    pub fn addr(&self) -> &A {
+        &self.addr
+    }
+
+    /// Its connection seen from outside: how much has been sent, and an end by force.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl<A: fmt::Debug> fmt::Debug for Peer<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer").field("addr", &self.addr).field("handle", &self.handle).finish()
+    }
+}

@@ -1,0 +1,347 @@
+//! Accepting connections: each is a task of its own, so what goes wrong in it stays in it.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use tokio::task::JoinHandle;
+use tower_service::Service;
+
+use super::addresses::Census;
+use super::connection::connection;
+use super::drain::{Drained, Draining};
+use super::limits::Limits;
+use super::peer::Peer;
+use super::request_body::RequestBody;
+#[cfg(feature = "tls")]
+use super::secure::secure;
+use super::sweep::{Shared, sweep};
+use super::watch::Watch;
+#[cfg(feature = "tls")]
+use crate::http::tls::{Tls, Watching};
+use crate::net::{self, Accept, Origin, Seen};
+use crate::observe::counters::{Counter, count};
+use crate::observe::log;
+
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Connections that are accepted after the signal to drain: more than can have been waiting.
+const WAITING: usize = 1 << 16;
+
+/// Serves the connections of `listener`, TCP or Unix, with `service`: HTTP/1.1 and HTTP/2 without TLS on the same port.
+///
+/// `service` is any tower service that takes requests with a [`RequestBody`], such as an axum `Router` or tonic's `Routes`; each
+/// connection has a clone, and each request one of that. Await what is returned:
+///
+/// ```no_run
+/// use std::convert::Infallible;
+///
+/// use bytes::Bytes;
+/// use http_body_util::Full;
+/// use hyper::{Request, Response};
+/// use millstream::{http, net::TcpListener};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let hello = tower::service_fn(async |_: Request<http::RequestBody>| {
+///     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("Hello, world!"))))
+/// });
+/// http::serve(TcpListener::bind("127.0.0.1:8080").await?, hello).await
+/// # }
+/// ```
+///
+/// [`limits`](Serve::limits) are on, whether or not they are set; see [`Limits`] for each. [`drain`](Serve::drain) ends a
+/// server without cutting off what it has begun.
+///
+/// | | limit | beyond it |
+/// |---|---|---|
+/// | first request after connecting | 10 s | 408 if it was begun, GOAWAY; closed |
+/// | next request head of HTTP/1, from its first byte | 10 s | 408; closed |
+/// | no request | 60 s | GOAWAY; closed |
+/// | request body that is waited for | 1 KiB in 30 s | the service is told; 408 |
+/// | peer that takes nothing of what is sent | 30 s | reset |
+/// | request head | 16 KiB, 100 fields, 8 KiB path and query | 431, 414 |
+/// | request body | 2 MiB, unless it streams | 413 |
+/// | connections | 10 000, and 100 from one address | reset |
+/// | HTTP/2 requests at a time | 100 | refused by stream |
+/// | HTTP/2 request bodies in flight | 64 KiB each, 1 MiB together | the client waits |
+/// | response bytes queued, besides the body frame in hand | 64 KiB; HTTP/2: for each stream | the body waits |
+/// | bytes queued in the process | none; see [`Limits::budget`] | `Connection: close`, 503 |
+///
+/// With an axum `Router` nothing else is needed: `http::serve(listener, router)`. Its extractors read the
+/// [`RequestBody`] as they read any body. What is announced to be too large is refused before the router sees it; of a
+/// body without a length axum's own `DefaultBodyLimit`, of 2 MB as well, answers if an extractor reads it. Handlers that
+/// are to take more need both: `DefaultBodyLimit::disable()` on their route, and [`Limits::streaming`] for their path. axum
+/// answers 400 where a service that fails would have been answered for with 408.
+///
+/// Upgrades (WebSocket, `CONNECT`) work; [`Upgraded::downcast`](hyper::upgrade::Upgraded::downcast) gives the
+/// stream back, a [`TcpStream`](crate::net::TcpStream) for example. Such a connection goes on counting as one.
+///
+/// # Errors
+///
+/// The future ends only when the listener fails for good. What fails in a connection ends that connection, and what panics
+/// in the service or a body ends its connection or, over HTTP/2, its stream.
+///
+/// # Cancellation
+///
+/// Dropping the future closes the listener at once. Connections that run are finished by their own tasks, within the
+/// limits.
+pub fn serve<L, S, B>(listener: L, service: S) -> Serve<L, S>
+where
+    L: Accept,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    Serve {
+        listener,
+        service,
+        greet: None,
+        limits: Limits::default(),
+        census: Arc::default(),
+        #[cfg(feature = "tls")]
+        tls: None,
+    }
+}
+
+/// A server that is ready to run: await it. Made by [`serve`].
+#[must_use = "a server does nothing unless awaited"]
+pub struct Serve<L: Accept, S> {
+    listener: L,
+    service: S,
+    pub(super) greet: Option<Greet<S, L::Addr>>,
+    limits: Limits,
+    pub(super) census: Arc<Census>,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<Tls>,
+}
+
+pub(super) type Greet<S, A> = Arc<dyn Fn(&mut S, &Peer<A>) + Send + Sync>;
+
+impl<L: Accept, S> Serve<L, S> {
+    /// Sets what the server puts up with.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Has `greet` tell each connection's clone of the service who has connected, for a proxy that names its clients or a
+    /// layer that needs the [`Handle`](net::Handle) of the connection.
+    pub fn on_connection(mut self, greet: impl Fn(&mut S, &Peer<L::Addr>) + Send + Sync + 'static) -> Self {
+        self.greet = Some(Arc::new(greet));
+        self
+    }
+}
+
+impl<L, S, B> Serve<L, S>
+where
+    L: Accept,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    /// Serves until `signal` is ready, whatever it gives, and then ends: the listener is closed, idle connections are
+    /// closed, the others finish what they have begun and take no further requests (`Connection: close`, GOAWAY). Answers
+    /// that have an [`Ending`](crate::http::Ending) are told to end. What is left at the `deadline`, counted from the
+    /// signal, is reset.
+    ///
+    /// Connections that the kernel had accepted are served, and so is a request that is just coming: a connection is
+    /// idle if it has received nothing for a quarter of a second after the signal.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use millstream::{http, net::TcpListener};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let files = http::Files::new("public")?;
+    /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
+    /// let drained = http::serve(listener, files).drain(tokio::signal::ctrl_c(), Duration::from_secs(10)).await?;
+    /// println!("{} connections finished, {} were cut off", drained.finished + drained.told, drained.aborted);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`], before the signal.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future before the signal is as for [`serve`]; after it the connections are drained all the same.
+    pub fn drain<F>(self, signal: F, deadline: Duration) -> Draining
+    where
+        F: Future + Send + 'static,
+    {
+        Draining(Box::pin(async move {
+            let mut server = Server::start(self);
+            {
+                let (mut signal, mut accept) = (pin!(signal), pin!(server.accept()));
+                let signalled = poll_fn(|cx| match signal.as_mut().poll(cx) {
+                    Poll::Ready(_) => Poll::Ready(Ok(())),
+                    Poll::Pending => accept.as_mut().poll(cx).map(|ended| ended.map(|never| match never {})),
+                });
+                signalled.await?;
+            }
+            server.accept_waiting().await;
+            server.drain(deadline).await
+        }))
+    }
+}
+
+/// A running server; see [`serve`] for how it ends.
+#[must_use = "a server does nothing unless polled"]
+pub struct Serving(Pin<Box<dyn Future<Output = io::Result<()>> + Send>>);
+
+impl<L, S, B> IntoFuture for Serve<L, S>
+where
+    L: Accept,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    type Output = io::Result<()>;
+    type IntoFuture = Serving;
+
+    fn into_future(self) -> Serving {
+        Serving(Box::pin(async move { Server::start(self).accept().await.map(|never| match never {}) }))
+    }
+}
+
+/// A server that runs.
+struct Server<L: Accept, S> {
+    serve: Serve<L, S>,
+    shared: Arc<Shared>,
+    sweep: Option<JoinHandle<Drained>>,
+    #[cfg(feature = "tls")]
+    _watching: Option<Watching>,
+}
+
+impl<L: Accept, S> Drop for Server<L, S> {
+    fn drop(&mut self) {
+        self.shared.leave();
+    }
+}
+
+impl<L, S, B> Server<L, S>
+where
+    L: Accept,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    fn start(mut serve: Serve<L, S>) -> Self {
+        let shared = Shared::new(std::mem::take(&mut serve.limits), Arc::clone(&serve.census));
+        // Where the family has no such thing, the sweep alone watches.
+        net::give_up_after(&serve.listener, shared.limits.write_stall);
+        let sweep = Some(tokio::spawn(sweep(Arc::clone(&shared))));
+        Self {
+            shared,
+            sweep,
+            #[cfg(feature = "tls")]
+            _watching: serve.tls.as_ref().and_then(Tls::watching),
+            serve,
+        }
+    }
+
+    async fn accept(&mut self) -> io::Result<Infallible> {
+        loop {
+            let (stream, addr) = self.serve.listener.accept().await?;
+            self.begin(stream, addr);
+        }
+    }
+
+    /// Accepts the connections that wait.
+    async fn accept_waiting(&mut self) {
+        for _ in 0..WAITING {
+            let mut accept = pin!(self.serve.listener.accept());
+            let waiting = poll_fn(|cx| Poll::Ready(accept.as_mut().poll(cx))).await;
+            let Poll::Ready(Ok((stream, addr))) = waiting else { break };
+            self.begin(stream, addr);
+        }
+    }
+
+    /// Starts the task of a connection, unless there are too many.
+    fn begin(&self, stream: L::Stream, addr: L::Addr) {
+        let (shared, handle) = (&self.shared, stream.seen());
+        let Some(permit) = shared.census.admit(addr.ip(), &shared.limits) else {
+            count(Counter::ConnectionsRefused, 1);
+            return handle.reset();
+        };
+        let watch = Watch::new(Arc::clone(&shared.limits), handle.clone(), permit);
+        let mut service = self.serve.service.clone();
+        if let Some(greet) = &self.serve.greet {
+            greet(&mut service, &Peer::new(addr, handle));
+        }
+        let (running, shared) = (shared.enter(&watch), Arc::clone(shared));
+        #[cfg(feature = "tls")]
+        if let Some(tls) = self.serve.tls.clone() {
+            tokio::spawn(async move {
+                let _running = running;
+                ended(secure(&tls, &shared.protocols, stream, service, &watch).await);
+            });
+            return;
+        }
+        tokio::spawn(async move {
+            let _running = running;
+            ended(connection(&shared.protocols, stream, service, &watch).await);
+        });
+    }
+
+    /// Closes the listener, and has the connections end.
+    async fn drain(mut self, deadline: Duration) -> io::Result<Drained> {
+        self.shared.drain(deadline);
+        let sweep = self.sweep.take().expect("internal: drained once");
+        drop(self);
+        sweep.await.map_err(io::Error::other)
+    }
+}
+
+/// The one place that learns how a connection ended.
+fn ended(how: Result<(), BoxError>) {
+    if let Err(error) = how {
+        log::connection_failed(&*error);
+    }
+}
+
+impl Future for Serving {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<L: Accept, S> fmt::Debug for Serve<L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { listener, limits, .. } = self;
+        f.debug_struct("Serve").field("listener", listener).field("limits", limits).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serving").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,318 @@
+//! What a connection lets the sweep know, and what it is told by it.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use super::addresses::Permit;
+use super::limits::Limits;
+use crate::http::Ending;
+use crate::net::Handle;
+
+/// A connection, as the sweep sees it.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) limits: Arc<Limits>,
+    pub(super) handle: Handle,
+    /// Requests so far, and below them those whose answer is not at its end, 32 bits each.
+    requests: AtomicU64,
+    /// HTTP/2: answers whose next frame has not been asked for since they gave the last one, because they may not send.
+    owed: AtomicU32,
+    protocol: AtomicU8,
+    told: AtomicU8,
+    /// It carries something else than requests, besides or instead.
+    tunnel: AtomicBool,
+    draining: AtomicBool,
+    ended: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+    permit: Mutex<Option<Permit>>,
+    waits: Mutex<Vec<Arc<Wait>>>,
+    endings: Mutex<Vec<Ending>>,
+}
+
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Protocol {
+    Unknown,
+    One,
+    Two,
+}
+
+/// What a connection is told. Each says more than the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Told {
+    Nothing,
+    /// To end after the requests that are being answered.
+    Finish,
+    /// To say that the request took too long, and end.
+    TimedOut,
+    /// To end. The socket is reset already.
+    Abort,
+}
+
+impl Watch {
+    pub(super) fn new(limits: Arc<Limits>, handle: Handle, permit: Permit) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            handle,
+            requests: AtomicU64::new(0),
+            owed: AtomicU32::new(0),
+            protocol: AtomicU8::new(Protocol::Unknown as u8),
+            told: AtomicU8::new(Told::Nothing as u8),
+            tunnel: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            waker: Mutex::new(None),
+            permit: Mutex::new(Some(permit)),
+            waits: Mutex::default(),
+            endings: Mutex::default(),
+        })
+    }
+
+    pub(super) fn protocol(&self) -> Protocol {
+        match self.protocol.load(Ordering::Relaxed) {
+            0 => Protocol::Unknown,
+            1 => Protocol::One,
+            _ => Protocol::Two,
+        }
+    }
+
+    pub(super) fn speaks(&self, protocol: Protocol) {
+        self.protocol.store(protocol as u8, Ordering::Relaxed);
+    }
+
+    /// Requests so far, and those of them that are not answered to the end.
+    pub(super) fn requests(&self) -> (u32, u32) {
+        let requests = self.requests.load(Ordering::Relaxed);
+        ((requests >> 32) as u32, requests as u32)
+    }
+
+    pub(super) fn owes(&self) -> bool {
+        self.owed.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.tunnel.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn becomes_tunnel(&self) {
+        self.tunnel.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn told(&self) -> Told {
+        match self.told.load(Ordering::Acquire) {
+            0 => Told::Nothing,
+            1 => Told::Finish,
+            2 => Told::TimedOut,
+            _ => Told::Abort,
+        }
+    }
+
+    /// Tells the connection, and wakes its task. What was said before and says more still holds.
+    pub(super) fn tell(&self, what: Told) {
+        if self.told.fetch_max(what as u8, Ordering::AcqRel) < what as u8
+            && let Some(waker) = &*lock(&self.waker)
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Ends the connection at once.
+    pub(super) fn abort(&self) {
+        self.handle.reset();
+        self.tell(Told::Abort);
+    }
+
+    /// Runs `work`, of which `others` are told; gives what the connection is told instead, if that is more than `heard`.
+    /// Only the connection's own task calls this.
+    pub(super) async fn unless_told<F: Future>(&self, heard: Told, work: F) -> Result<F::Output, Told> {
+        let mut work = pin!(work);
+        let mut listens = false;
+        poll_fn(|cx| {
+            if !listens {
+                // A task has the same waker for as long as it lives.
+                *lock(&self.waker) = Some(cx.waker().clone());
+                listens = true;
+            }
+            match self.told() {
+                told if told > heard => Poll::Ready(Err(told)),
+                _ => work.as_mut().poll(cx).map(Ok),
+            }
+        })
+        .await
+    }
+
+    /// The connection's task has ended. The connection counts for as long as its socket is in use.
+    pub(super) fn end(&self) {
+        lock(&self.waker).take();
+        self.release_if_closed();
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Says whether the connection is over: its task has ended, and its socket is closed. Then it counts no more.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Acquire) && self.release_if_closed()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn release_if_closed(&self) -> bool {
+        // What has nothing left to send is about to be closed by the end of this turn, unless it was handed over.
+        let closed = self.handle.numbers().is_none_or(|numbers| numbers.queued == 0 && !self.is_tunnel());
+        if closed {
+            lock(&self.permit).take();
+        }
+        closed
+    }
+
+    /// The bodies of requests that have had to be waited for.
+    pub(super) fn waits(&self) -> MutexGuard<'_, Vec<Arc<Wait>>> {
+        lock(&self.waits)
+    }
+
+    /// Whether the server drains, so that no request is to follow.
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Tells answers that may go on forever to end, those to come too; says how many there are.
+    pub(super) fn end_answers(&self) -> usize {
+        self.draining.store(true, Ordering::SeqCst);
+        // Not under the lock: ending an answer may drop it.
+        let endings = lock(&self.endings).clone();
+        endings.iter().for_each(Ending::end);
+        endings.len()
+    }
+}
+
+/// A request that is not answered to the end.
+#[derive(Debug)]
+pub(super) struct Open {
+    watch: Arc<Watch>,
+    ending: Option<Ending>,
+    owes: bool,
+}
+
+impl Open {
+    pub(super) fn begin(watch: &Arc<Watch>) -> Self {
+        watch.requests.fetch_add((1 << 32) + 1, Ordering::Relaxed);
+        Self { watch: Arc::clone(watch), ending: None, owes: false }
+    }
+
+    pub(super) fn watch(&self) -> &Arc<Watch> {
+        &self.watch
+    }
+
+    /// Has `ending` called when the connection drains, until the request is answered.
+    pub(super) fn ends_by(&mut self, ending: Ending) {
+        lock(&self.watch.endings).push(ending.clone());
+        self.ending = Some(ending);
+        // Whoever says that it drains looks for the endings after that: one of the two sees the other.
+        if self.watch.is_draining()
+            && let Some(ending) = &self.ending
+        {
+            ending.end();
+        }
+    }
+
+    /// Notes whether the answer has given a frame and was not asked for the next yet.
+    pub(super) fn owes(&mut self, owes: bool) {
+        if owes != self.owes && self.watch.protocol() == Protocol::Two {
+            self.owes = owes;
+            match owes {
+                true => self.watch.owed.fetch_add(1, Ordering::Relaxed),
+                false => self.watch.owed.fetch_sub(1, Ordering::Relaxed),
+            };
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.owes(false);
+        if let Some(ending) = &self.ending {
+            let mut endings = lock(&self.watch.endings);
+            if let Some(at) = endings.iter().position(|other| other.is_same(ending)) {
+                endings.swap_remove(at);
+            }
+        }
+        self.watch.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A request body that had to be waited for.
+#[derive(Debug, Default)]
+pub(super) struct Wait {
+    state: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Who waits.
+    waker: Option<Waker>,
+    bytes: u64,
+    /// Bytes that have to come in each window.
+    rate: u64,
+    /// When the window began, by the sweep's ticks, and with how many bytes.
+    window: Option<(tokio::time::Instant, u64)>,
+    over: bool,
+}
+
+impl Wait {
+    pub(super) fn new(rate: u64) -> Self {
+        Self { state: Mutex::new(Waiting { rate, ..Waiting::default() }) }
+    }
+
+    /// Notes that the service waits for more; `true`: it has waited for too long.
+    pub(super) fn pends(&self, waker: &Waker) -> bool {
+        let mut state = lock(&self.state);
+        match &mut state.waker {
+            Some(old) => old.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        state.over
+    }
+
+    /// Notes that `bytes` have come, and that nobody waits; `true`: that was too late.
+    pub(super) fn came(&self, bytes: u64) -> bool {
+        let mut state = lock(&self.state);
+        state.bytes += bytes;
+        state.waker = None;
+        state.over
+    }
+
+    /// Whether the service has waited for too long, at `now`; noted once, and the service is woken then.
+    pub(super) fn is_late(&self, now: tokio::time::Instant, limit: Duration) -> bool {
+        let mut state = lock(&self.state);
+        if state.waker.is_none() || state.over {
+            state.window = None;
+            return false;
+        }
+        let bytes = state.bytes;
+        match state.window {
+            Some((began, with)) if bytes < with + state.rate => {
+                state.over = now.duration_since(began) >= limit;
+                if state.over
+                    && let Some(waker) = state.waker.take()
+                {
+                    drop(state);
+                    waker.wake();
+                    return true;
+                }
+            }
+            _ => state.window = Some((now, bytes)),
+        }
+        false
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

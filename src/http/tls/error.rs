@@ -1,0 +1,56 @@
+//! What can be wrong with a certificate and its key.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use tokio_rustls::rustls;
+
+/// Why a certificate and its key cannot be used. Where there was a configuration before, that stays in use.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    Read(PathBuf, io::Error),
+    /// There is no certificate, or one that does not parse: where, and what is wrong.
+    Certificate(String, String),
+    /// There is no private key, or one that does not parse: where, and what is wrong.
+    Key(String, String),
+    /// The key is another certificate's: where the certificate is, and where the key.
+    Mismatch(String, String),
+    /// The cryptography refused: no randomness, for instance.
+    Setup(rustls::Error),
+    /// There are no files to read again: it was not made by [`Tls::from_files`](super::Tls::from_files).
+    NoFiles,
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(path, e) => write!(f, "{}: {e}", path.display()),
+            Self::Certificate(place, why) | Self::Key(place, why) => write!(f, "{place}: {why}"),
+            Self::Mismatch(certificate, key) => {
+                write!(f, "{key}: this is not the private key of the first certificate in {certificate}")
+            }
+            Self::Setup(e) => write!(f, "TLS cannot be set up: {e}"),
+            Self::NoFiles => f.write_str("the certificate was not read from files: replace it by `replace_pem`"),
+        }
+    }
+}
+
+impl Error for TlsError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Read(_, e) => Some(e),
+            Self::Setup(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+impl From<rustls::Error> for TlsError {
+    fn from(error: rustls::Error) -> Self {
+        Self::Setup(error)
+    }
+}

@@ -1,0 +1,98 @@
+//! A certificate chain and its private key, from PEM (RFC 7468).
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use tokio_rustls::rustls::crypto::CryptoProvider;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{Error, InconsistentKeys};
+
+use super::error::TlsError;
+
+/// Makes an identity of two PEM texts; the places are for errors.
+pub(super) fn identity(
+    (certificate, certificate_place): (&[u8], &str),
+    (key, key_place): (&[u8], &str),
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, TlsError> {
+    let wrong = |why: String| TlsError::Certificate(certificate_place.to_owned(), why);
+    let mut chain = Vec::new();
+    for (index, der) in CertificateDer::pem_slice_iter(certificate).enumerate() {
+        let der = der.map_err(|e| wrong(format!("no PEM: {e}")))?;
+        ParsedCertificate::try_from(&der)
+            .map_err(|e| wrong(format!("certificate {} does not parse: {e}", index + 1)))?;
+        chain.push(der);
+    }
+    if chain.is_empty() {
+        return Err(wrong("no certificate in it (`BEGIN CERTIFICATE`)".to_owned()));
+    }
+
+    let wrong = |why: String| TlsError::Key(key_place.to_owned(), why);
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| match e {
+        pem::Error::NoItemsFound => {
+            wrong("no private key in it (PKCS #8, PKCS #1 or SEC 1; one with a password cannot be read)".to_owned())
+        }
+        e => wrong(format!("no PEM: {e}")),
+    })?;
+    let key = provider.key_provider.load_private_key(key);
+    let key = key.map_err(|e| wrong(format!("the private key cannot be used: {e}")))?;
+
+    let identity = CertifiedKey::new(chain, key);
+    match identity.keys_match() {
+        // Keys that do not tell are of providers that the user chose.
+        Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(identity),
+        Err(_) => Err(TlsError::Mismatch(certificate_place.to_owned(), key_place.to_owned())),
+    }
+}
+
+/// The files of an identity, and the state of them in which they were read last.
+#[derive(Debug)]
+pub(super) struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+    read: Option<[Stamp; 2]>,
+}
+
+/// Changes when a file is replaced or written to. The inode tells files apart that a link led to at different times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: (u64, u64),
+    len: u64,
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let now = fs::metadata(path).ok()?;
+        Some(Self { inode: (now.dev(), now.ino()), len: now.len(), changed: (now.ctime(), now.ctime_nsec()) })
+    }
+}
+
+impl Files {
+    pub(super) fn new(certificate: PathBuf, key: PathBuf) -> Self {
+        Self { certificate, key, read: None }
+    }
+
+    /// Whether they are others than those that were read last, successfully or not.
+    pub(super) fn have_changed(&self) -> bool {
+        self.read.is_none() || self.read != self.stamps()
+    }
+
+    fn stamps(&self) -> Option<[Stamp; 2]> {
+        Some([Stamp::of(&self.certificate)?, Stamp::of(&self.key)?])
+    }
+
+    /// Reads both, which blocks.
+    pub(super) fn read(&mut self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+        // Asked before, so that what is written while they are read counts as a change.
+        self.read = self.stamps();
+        let read = |path: &Path| fs::read(path).map_err(|e| TlsError::Read(path.to_owned(), e));
+        let (certificate, key) = (read(&self.certificate)?, read(&self.key)?);
+        let (certificate_place, key_place) = (self.certificate.display().to_string(), self.key.display().to_string());
+        identity((&certificate, &certificate_place), (&key, &key_place), provider)
+    }
+}

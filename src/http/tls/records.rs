@@ -1,0 +1,119 @@
+//! How large the next record is.
+//!
+//! A record can be decrypted when all of it has come. While a connection is young, or after it was idle, TCP's
+//! congestion window is a few segments: a record of 16 KiB would then arrive in several round trips, and nothing of it
+//! could be used before the last. A record that fits one segment can be used at once; later, full records cost less.
+
+use std::io::IoSlice;
+use std::time::{Duration, Instant};
+
+/// Bytes in a full record, RFC 8446 §5.1.
+const FULL: usize = 16 << 10;
+/// Bytes in a record that is at most 1400 bytes with its header, of 5, and what encryption adds, 17 in TLS 1.3 and 24
+/// in TLS 1.2.
+const SMALL: usize = 1400 - 5 - 24;
+/// Bytes that are sent in small records: about what a connection has sent once its window has grown.
+const YOUNG: usize = 64 << 10;
+/// How long nothing was sent when the window cannot be taken for what it was; TCP has it shrink after a retransmission
+/// time-out (RFC 9293 §3.8.6, RFC 6298), a second at first.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// What a connection has sent.
+#[derive(Debug)]
+pub(super) struct Records {
+    /// Bytes since it was young.
+    sent: usize,
+    /// When it wrote last.
+    last: Instant,
+}
+
+impl Records {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { sent: 0, last: now }
+    }
+
+    /// Something is about to be written.
+    pub(super) fn begin(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.last) >= IDLE {
+            self.sent = 0;
+        }
+        self.last = now;
+    }
+
+    /// Bytes that the next record may have.
+    pub(super) fn room(&self) -> usize {
+        if self.sent < YOUNG { SMALL } else { FULL }
+    }
+
+    pub(super) fn wrote(&mut self, bytes: usize) {
+        self.sent = self.sent.saturating_add(bytes);
+    }
+}
+
+/// Puts into `pieces` what lies in `bufs` behind `skip` bytes, at most `room` bytes of it; says how many pieces that
+/// are.
+pub(super) fn cut<'a>(bufs: &'a [IoSlice<'_>], mut skip: usize, mut room: usize, pieces: &mut [IoSlice<'a>]) -> usize {
+    let mut used = 0;
+    for buf in bufs {
+        if room == 0 || used == pieces.len() {
+            break;
+        }
+        let rest = &buf[skip.min(buf.len())..];
+        skip -= buf.len() - rest.len();
+        if !rest.is_empty() {
+            let piece = &rest[..rest.len().min(room)];
+            room -= piece.len();
+            pieces[used] = IoSlice::new(piece);
+            used += 1;
+        }
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_grow_and_are_small_again_after_silence() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut records = Records::new(start);
+        for millis in 0..48 {
+            records.begin(at(millis));
+            assert_eq!(records.room(), SMALL);
+            records.wrote(SMALL);
+        }
+        records.begin(at(48));
+        assert_eq!(records.room(), FULL);
+        records.wrote(FULL);
+        records.begin(at(48 + 999));
+        assert_eq!(records.room(), FULL);
+        records.begin(at(48 + 999 + 1000));
+        assert_eq!(records.room(), SMALL);
+        records.wrote(YOUNG);
+        assert_eq!(records.room(), FULL);
+        // Clocks of different processors.
+        records.begin(start);
+        assert_eq!(records.room(), FULL);
+    }
+
+    #[test]
+    fn pieces_are_cut_where_a_record_ends() {
+        let bufs = [&b"head"[..], b"", b"body", b"tail"].map(IoSlice::new);
+        for room in 1..14 {
+            let mut all = Vec::new();
+            loop {
+                let mut pieces = [IoSlice::new(&[]); 2];
+                let used = cut(&bufs, all.len(), room, &mut pieces);
+                let record: Vec<u8> = pieces[..used].iter().flat_map(|piece| piece.iter().copied()).collect();
+                if record.is_empty() {
+                    break;
+                }
+                assert!(record.len() <= room && pieces[..used].iter().all(|piece| !piece.is_empty()));
+                all.extend(record);
+            }
+            assert_eq!(all, b"headbodytail", "room for {room}");
+        }
+    }
+}

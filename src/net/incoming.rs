@@ -1,0 +1,101 @@
+//! A listener's connections as a stream, for servers that take them so.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use tokio_util::sync::ReusableBoxFuture;
+
+use super::listener::Accept;
+use super::{TcpListener, UnixListener};
+
+type Accepted<L> = io::Result<(<L as Accept>::Stream, <L as Accept>::Addr)>;
+
+/// The connections of a listener, from [`TcpListener::incoming`] and [`UnixListener::incoming`]: what tonic's
+/// `serve_with_incoming` takes (feature `tonic`). Accepts as the listener itself does.
+///
+/// Ends after an error, which only a listener that is broken gives. Dropping it closes the listener.
+pub struct Incoming<L: Accept> {
+    listener: Arc<L>,
+    /// Its memory is used again for every connection. `None` after an error.
+    accepting: Option<ReusableBoxFuture<'static, Accepted<L>>>,
+}
+
+impl<L: Accept> Incoming<L> {
+    fn new(listener: L) -> Self {
+        let listener = Arc::new(listener);
+        Self { accepting: Some(ReusableBoxFuture::new(accept(Arc::clone(&listener)))), listener }
+    }
+}
+
+async fn accept<L: Accept>(listener: Arc<L>) -> Accepted<L> {
+    listener.accept().await
+}
+
+impl<L: Accept> AsRef<L> for Incoming<L> {
+    fn as_ref(&self) -> &L {
+        &self.listener
+    }
+}
+
+impl<L: Accept> Stream for Incoming<L> {
+    type Item = io::Result<L::Stream>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let listener = Arc::clone(&self.listener);
+        let Some(accepting) = &mut self.accepting else { return Poll::Ready(None) };
+        let accepted = ready!(accepting.poll(cx));
+        if accepted.is_err() {
+            self.accepting = None;
+        } else {
+            accepting.set(accept(listener));
+        }
+        Poll::Ready(Some(accepted.map(|(stream, _)| stream)))
+    }
+}
+
+impl<L: Accept> fmt::Debug for Incoming<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Incoming").field(&self.listener).finish()
+    }
+}
+
+impl TcpListener {
+    /// The connections as a stream.
+    pub fn incoming(self) -> Incoming<Self> {
+        Incoming::new(self)
+    }
+}
+
+impl UnixListener {
+    /// The connections as a stream.
+    pub fn incoming(self) -> Incoming<Self> {
+        Incoming::new(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::os::fd::AsFd;
+    use tokio::net::TcpStream;
+
+    #[tokio::test]
+    async fn connections_come_one_after_the_other_and_nothing_comes_after_an_error() {
+        let mut incoming = TcpListener::bind("127.0.0.1:0").await.unwrap().incoming();
+        let addr = incoming.as_ref().local_addr().unwrap();
+        for _ in 0..3 {
+            let client = TcpStream::connect(addr).await.unwrap();
+            let stream = poll_fn(|cx| Pin::new(&mut incoming).poll_next(cx)).await.unwrap().unwrap();
+            assert_eq!(stream.peer_addr().unwrap(), client.local_addr().unwrap());
+        }
+        // It does not listen any more.
+        rustix::net::shutdown(incoming.as_ref().as_fd(), rustix::net::Shutdown::Both).unwrap();
+        assert!(poll_fn(|cx| Pin::new(&mut incoming).poll_next(cx)).await.unwrap().is_err());
+        assert!(poll_fn(|cx| Pin::new(&mut incoming).poll_next(cx)).await.is_none());
+    }
+}

@@ -1,0 +1,278 @@
+//! Distributions in a fixed number of buckets: added to by one thread, read by any.
+//!
+//! A bucket keeps the sum of what fell into it besides the count. So the sum of all is exact, and an exporter that only
+//! takes values can be given the mean of a bucket, which lies in it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::shard::Adder;
+
+/// Buckets of every histogram; the last has no upper bound.
+pub(super) const BUCKETS: usize = 16;
+
+/// What is measured: the upper bounds of its buckets, in whole nanoseconds, bytes or frames, and how many of those make
+/// a unit.
+#[derive(Debug)]
+pub(super) struct Scale {
+    bounds: &'static [u64],
+    unit: u64,
+}
+
+const MICRO: u64 = 1_000;
+const MILLI: u64 = 1_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// Of a request: the buckets that OpenTelemetry advises for `http.server.request.duration`.
+pub(super) static DURATION: Scale = Scale {
+    bounds: &[
+        5 * MILLI,
+        10 * MILLI,
+        25 * MILLI,
+        50 * MILLI,
+        75 * MILLI,
+        100 * MILLI,
+        250 * MILLI,
+        500 * MILLI,
+        750 * MILLI,
+        SECOND,
+        2500 * MILLI,
+        5 * SECOND,
+        7500 * MILLI,
+        10 * SECOND,
+    ],
+    unit: SECOND,
+};
+
+/// Until the head of a response was handed over.
+pub(super) static FIRST_BYTE: Scale = Scale {
+    bounds: &[
+        250 * MICRO,
+        500 * MICRO,
+        MILLI,
+        2500 * MICRO,
+        5 * MILLI,
+        10 * MILLI,
+        25 * MILLI,
+        50 * MILLI,
+        100 * MILLI,
+        250 * MILLI,
+        500 * MILLI,
+        SECOND,
+        2500 * MILLI,
+        5 * SECOND,
+        10 * SECOND,
+    ],
+    unit: SECOND,
+};
+
+/// Between the frames of a response, by a clock whose ticks are 1 to 10 ms apart.
+pub(super) static GAP: Scale = Scale {
+    bounds: &[
+        5 * MILLI,
+        10 * MILLI,
+        25 * MILLI,
+        50 * MILLI,
+        75 * MILLI,
+        100 * MILLI,
+        250 * MILLI,
+        500 * MILLI,
+        750 * MILLI,
+        SECOND,
+        2500 * MILLI,
+        5 * SECOND,
+        10 * SECOND,
+        30 * SECOND,
+        60 * SECOND,
+    ],
+    unit: SECOND,
+};
+
+/// Of response bodies, in bytes.
+pub(super) static SIZE: Scale = Scale {
+    bounds: &[
+        64,
+        256,
+        1 << 10,
+        4 << 10,
+        16 << 10,
+        64 << 10,
+        256 << 10,
+        1 << 20,
+        4 << 20,
+        16 << 20,
+        64 << 20,
+        256 << 20,
+        1 << 30,
+        4 << 30,
+        16 << 30,
+    ],
+    unit: 1,
+};
+
+/// Data frames of a response.
+pub(super) static FRAMES: Scale =
+    Scale { bounds: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536, 1 << 20], unit: 1 };
+
+/// The part of a histogram that one thread adds to.
+#[derive(Debug)]
+pub(super) struct Buckets {
+    counts: [AtomicU64; BUCKETS],
+    sums: [AtomicU64; BUCKETS],
+}
+
+impl Buckets {
+    pub(super) const fn new() -> Self {
+        Self { counts: [const { AtomicU64::new(0) }; BUCKETS], sums: [const { AtomicU64::new(0) }; BUCKETS] }
+    }
+
+    /// Adds `times` values that come to `sum`, each of about `value`.
+    #[inline]
+    pub(super) fn add(&self, adder: Adder, scale: &Scale, value: u64, times: u64) {
+        // From the front: most requests are quick and small.
+        let bucket = scale.bounds.iter().position(|&bound| value <= bound).unwrap_or(scale.bounds.len());
+        adder.add(&self.counts[bucket], times);
+        adder.add(&self.sums[bucket], value.saturating_mul(times));
+    }
+}
+
+/// How values are distributed, in buckets that never change. Durations are in seconds, sizes in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Histogram {
+    scale: &'static Scale,
+    counts: [u64; BUCKETS],
+    sums: [u64; BUCKETS],
+}
+
+/// One bucket of a [`Histogram`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Bucket {
+    /// The largest value that falls into it; infinite for the last.
+    pub upper: f64,
+    /// Values in it.
+    pub count: u64,
+    /// Their sum.
+    pub sum: f64,
+}
+
+impl Histogram {
+    pub(super) fn new(scale: &'static Scale) -> Self {
+        Self { scale, counts: [0; BUCKETS], sums: [0; BUCKETS] }
+    }
+
+    pub(super) fn absorb(&mut self, part: &Buckets) {
+        let absorb = |all: &mut [u64; BUCKETS], part: &[AtomicU64; BUCKETS]| {
+            all.iter_mut().zip(part).for_each(|(all, part)| *all = all.wrapping_add(part.load(Ordering::Relaxed)));
+        };
+        absorb(&mut self.counts, &part.counts);
+        absorb(&mut self.sums, &part.sums);
+    }
+
+    /// Adds what `other` has, a histogram of the same kind.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(all, part)| *all = all.wrapping_add(part));
+        self.sums.iter_mut().zip(other.sums).for_each(|(all, part)| *all = all.wrapping_add(part));
+    }
+
+    /// What was added since `earlier`.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        let mut new = *self;
+        new.counts.iter_mut().zip(earlier.counts).for_each(|(new, old)| *new = new.wrapping_sub(old));
+        new.sums.iter_mut().zip(earlier.sums).for_each(|(new, old)| *new = new.wrapping_sub(old));
+        new
+    }
+
+    /// The buckets, from the smallest values to the largest.
+    pub fn buckets(&self) -> impl Iterator<Item = Bucket> + use<> {
+        let Self { scale, counts, sums } = *self;
+        // Divided, not multiplied by a fraction: 5 ms is then exactly the number that is written as 0.005.
+        let value = |whole: u64| whole as f64 / scale.unit as f64;
+        (0..=scale.bounds.len()).map(move |at| Bucket {
+            upper: scale.bounds.get(at).map_or(f64::INFINITY, |&bound| value(bound)),
+            count: counts[at],
+            sum: value(sums[at]),
+        })
+    }
+
+    /// Values added.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().fold(0, |all, &count| all.wrapping_add(count))
+    }
+
+    /// The sum of all values.
+    pub fn sum(&self) -> f64 {
+        self.sums.iter().fold(0u64, |all, &sum| all.wrapping_add(sum)) as f64 / self.scale.unit as f64
+    }
+
+    /// What `share` (0 to 1) of all values do not exceed, if the values of its bucket lie evenly about their mean; of the
+    /// last bucket, the mean. `None` without values.
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        let wanted = self.count() as f64 * share.clamp(0.0, 1.0);
+        let (mut seen, mut lower) = (0.0, 0.0);
+        for Bucket { upper, count, sum } in self.buckets() {
+            let here = count as f64;
+            if count > 0 && seen + here >= wanted {
+                let mean = sum / here;
+                // Spread evenly about the mean, as widely as the bucket allows.
+                let spread = if upper.is_finite() { (mean - lower).min(upper - mean).max(0.0) } else { 0.0 };
+                return Some(mean + spread * (2.0 * (wanted - seen) / here - 1.0));
+            }
+            seen += here;
+            lower = upper;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(scale: &'static Scale, values: &[u64]) -> Histogram {
+        let part = Buckets::new();
+        values.iter().for_each(|&value| part.add(Adder::Alone, scale, value, 1));
+        let mut all = Histogram::new(scale);
+        all.absorb(&part);
+        all
+    }
+
+    #[test]
+    fn every_scale_rises_and_leaves_room_for_what_is_beyond() {
+        for scale in [&DURATION, &FIRST_BYTE, &GAP, &SIZE, &FRAMES] {
+            assert!(scale.bounds.is_sorted_by(|a, b| a < b) && scale.bounds.len() < BUCKETS, "{scale:?}");
+        }
+        let advised = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, f64::INFINITY];
+        let uppers: Vec<f64> = Histogram::new(&DURATION).buckets().map(|bucket| bucket.upper).collect();
+        assert_eq!(uppers, advised, "OpenTelemetry's, to the last bit");
+    }
+
+    #[test]
+    fn a_bound_belongs_to_its_bucket() {
+        let all = filled(&SIZE, &[0, 64, 65, 256, u64::MAX / 2]);
+        let counts: Vec<u64> = all.buckets().map(|bucket| bucket.count).collect();
+        assert_eq!((counts[0], counts[1], counts[15], all.count()), (2, 2, 1, 5));
+        let first = all.buckets().next().unwrap();
+        assert_eq!((first.upper, first.sum), (64.0, 64.0));
+    }
+
+    #[test]
+    fn sums_are_exact_and_differences_are_of_what_is_new() {
+        let (old, new) = (filled(&DURATION, &[1_500_000]), filled(&DURATION, &[1_500_000, 250_000_000]));
+        assert_eq!(new.sum(), 0.2515);
+        let since = new.since(&old);
+        assert_eq!((since.count(), since.sum()), (1, 0.25));
+        let mut both = old;
+        both.join(&since);
+        assert_eq!((both.count(), both.sum()), (2, 0.2515));
+    }
+
+    #[test]
+    fn quantiles_lie_in_the_bucket_of_their_value() {
+        assert_eq!(Histogram::new(&GAP).quantile(0.5), None);
+        let all = filled(&GAP, &[[4 * MILLI].repeat(98), vec![200 * MILLI, 90 * SECOND]].concat());
+        assert!(all.quantile(0.5).is_some_and(|median| (0.003..=0.005).contains(&median)), "{:?}", all.quantile(0.5));
+        assert_eq!(filled(&GAP, &[0; 9]).quantile(0.99), Some(0.0), "all are alike");
+        assert!(all.quantile(0.99).is_some_and(|late| (0.1..=0.25).contains(&late)), "{:?}", all.quantile(0.99));
+        assert_eq!(all.quantile(1.0), Some(90.0));
+    }
+}

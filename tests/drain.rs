@@ -1,0 +1,308 @@
+//! A server that is told to end: what it has begun is finished, and at the deadline it has ended.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use hyper::{Request, Response, header};
+use hyper_util::rt::TokioIo;
+use millstream::http::{Drained, Ending, Limits, RequestBody, serve, serve_cores};
+use millstream::net::TcpListener;
+use millstream::runtime::Cores;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+mod support;
+use support::http::{Answer, Raw, boxed, h2, on_both, request, watched, whole};
+
+/// More than any of these takes.
+const LONG: Duration = Duration::from_secs(20);
+
+/// What the handler and the test share.
+#[derive(Default)]
+struct Scene {
+    /// Requests that have arrived.
+    arrived: AtomicUsize,
+    /// Lets `/wait` go on.
+    go_on: Notify,
+}
+
+fn text(text: impl Into<Bytes>) -> Answer {
+    Response::new(boxed(Full::new(text.into())))
+}
+
+/// Events until it is told to end, and then a last one.
+fn events() -> Answer {
+    let (tell, told) = watch::channel(false);
+    let frames = stream::unfold((told, 0), |(mut told, n)| async move {
+        match n {
+            0 => Some((Ok::<_, io::Error>(Frame::data(Bytes::from_static(b"data: first\n\n"))), (told, 1))),
+            1 => {
+                told.wait_for(|&told| told).await.expect("the answer has its ending");
+                Some((Ok(Frame::data(Bytes::from_static(b"data: last\n\n"))), (told, 2)))
+            }
+            _ => None,
+        }
+    });
+    let mut answer = Response::new(boxed(StreamBody::new(Box::pin(frames))));
+    answer.extensions_mut().insert(Ending::new(move || tell.send_modify(|told| *told = true)));
+    answer
+}
+
+async fn answer(scene: Arc<Scene>, request: Request<RequestBody>) -> Result<Answer, Infallible> {
+    scene.arrived.fetch_add(1, Ordering::SeqCst);
+    Ok(match request.uri().path() {
+        "/events" => events(),
+        "/wait" => {
+            scene.go_on.notified().await;
+            text("waited")
+        }
+        "/stuck" => Response::new(boxed(StreamBody::new(stream::pending::<io::Result<Frame<Bytes>>>()))),
+        _ => text("hello"),
+    })
+}
+
+struct Server {
+    addr: SocketAddr,
+    scene: Arc<Scene>,
+    signal: oneshot::Sender<()>,
+    ended: JoinHandle<io::Result<Drained>>,
+}
+
+impl Server {
+    async fn start(deadline: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (addr, scene) = (listener.local_addr().unwrap(), Arc::<Scene>::default());
+        let shared = Arc::clone(&scene);
+        let service = tower::service_fn(move |request| answer(Arc::clone(&shared), request));
+        let (signal, signalled) = oneshot::channel::<()>();
+        let ended = tokio::spawn(serve(listener, service).drain(signalled, deadline));
+        Self { addr, scene, signal, ended }
+    }
+
+    async fn arrived(&self, requests: usize) {
+        while self.scene.arrived.load(Ordering::SeqCst) < requests {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+fn counts(drained: &Drained) -> [usize; 4] {
+    [drained.connections, drained.finished, drained.told, drained.aborted]
+}
+
+async fn refused(addr: SocketAddr) {
+    // The listener is closed in a moment.
+    let refused = async {
+        loop {
+            match TcpStream::connect(addr).await {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return,
+                _ => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        }
+    };
+    timeout(LONG, refused).await.expect("refused");
+}
+
+#[test]
+fn what_has_begun_is_finished_and_what_is_idle_is_closed() {
+    on_both(async || {
+        let server = Server::start(LONG).await;
+        let addr = server.addr;
+        let mut idle = Raw::connect(addr).await;
+        assert_eq!(idle.get("/").await.0, 200);
+        let silent = Raw::connect(addr).await;
+        let mut waits = Raw::connect(addr).await;
+        waits.ask("/wait").await;
+        let mut two = h2(addr).await;
+        let mut streams = Vec::new();
+        for _ in 0..3 {
+            streams.push(tokio::spawn(two.send_request(request("/wait"))));
+        }
+        server.arrived(5).await;
+        // Half a head is a request that is just coming, and so is one that nobody has read yet.
+        let mut half = Raw::connect(addr).await;
+        half.send("GET / HTTP/1.1\r\nHost").await;
+        let mut late = Raw::connect(addr).await;
+        assert_eq!(late.get("/").await.0, 200);
+        late.ask("/").await;
+        server.signal.send(()).unwrap();
+        refused(addr).await;
+        // It may have been answered before the signal.
+        assert_eq!(late.head().await.status, 200);
+        assert_eq!(late.drain().await, b"hello");
+        half.send(": mill\r\n\r\n").await;
+        assert_eq!(half.head().await.field("connection"), Some("close"));
+        assert_eq!(half.drain().await, b"hello");
+        for mut closed in [idle, silent] {
+            assert!(timeout(LONG, closed.drain()).await.expect("closed").is_empty());
+        }
+        assert!(!server.ended.is_finished(), "while somebody waits for an answer");
+        server.scene.go_on.notify_waiters();
+        let head = waits.head().await;
+        assert_eq!(head.field("connection"), Some("close"));
+        assert_eq!(waits.drain().await, b"waited");
+        for stream in streams {
+            assert_eq!(whole(stream.await.unwrap().unwrap()).await.unwrap(), "waited");
+        }
+        let drained = timeout(LONG, server.ended).await.unwrap().unwrap().unwrap();
+        // And whoever connected to see whether the listener is closed.
+        assert!(drained.finished >= 6, "{drained:?}");
+        assert_eq!(counts(&drained), [drained.finished, drained.finished, 0, 0], "{drained:?}");
+        assert!(drained.duration < LONG);
+    });
+}
+
+#[test]
+fn a_thousand_event_streams_send_their_last_event_and_end() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    on_both(async || {
+        let server = Server::start(LONG).await;
+        let mut clients = Vec::new();
+        for _ in 0..990 {
+            let mut client = Raw::connect(server.addr).await;
+            client.ask("/events").await;
+            clients.push(client);
+        }
+        let mut two = h2(server.addr).await;
+        let mut streams = Vec::new();
+        for _ in 0..10 {
+            streams.push(two.send_request(request("/events")).await.unwrap());
+        }
+        server.arrived(1000).await;
+        server.signal.send(()).unwrap();
+        for mut client in clients {
+            assert_eq!(client.head().await.status, 200);
+            let got = String::from_utf8(client.drain().await).unwrap();
+            assert_eq!(got, "D\r\ndata: first\n\n\r\nC\r\ndata: last\n\n\r\n0\r\n\r\n");
+        }
+        for answer in streams {
+            assert_eq!(whole(answer).await.unwrap(), "data: first\n\ndata: last\n\n");
+        }
+        let drained = timeout(LONG, server.ended).await.unwrap().unwrap().unwrap();
+        assert_eq!(counts(&drained), [991, 0, 991, 0], "{drained:?}");
+        println!("drained within {:?}", drained.duration);
+        assert!(drained.duration < LONG);
+    });
+}
+
+#[test]
+fn what_does_not_end_is_ended_at_the_deadline() {
+    on_both(async || {
+        let server = Server::start(Duration::from_millis(500)).await;
+        let mut stuck = Raw::connect(server.addr).await;
+        stuck.ask("/stuck").await;
+        let mut two = h2(server.addr).await;
+        let stream = two.send_request(request("/stuck")).await.unwrap();
+        let mut waits = Raw::connect(server.addr).await;
+        waits.ask("/wait").await;
+        server.arrived(3).await;
+        let since = Instant::now();
+        server.signal.send(()).unwrap();
+        let drained = timeout(LONG, server.ended).await.unwrap().unwrap().unwrap();
+        assert!(since.elapsed() >= Duration::from_millis(500), "not before");
+        assert_eq!(counts(&drained), [3, 0, 0, 3], "{drained:?}");
+        assert!(stuck.try_head().await.is_ok());
+        assert!(stuck.io.read(&mut [0; 8]).await.is_err(), "a reset is no end");
+        assert!(stream.into_body().collect().await.is_err());
+        assert!(waits.try_head().await.is_err());
+    });
+}
+
+#[test]
+fn an_upgraded_connection_is_ended_at_the_deadline_too() {
+    on_both(async || {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = tower::service_fn(async |mut request: Request<RequestBody>| {
+            let upgraded = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                let mut io = TokioIo::new(upgraded.await.unwrap());
+                io.write_all(b"hello").await.unwrap();
+                io.read_to_end(&mut Vec::new()).await
+            });
+            let mut answer = text("");
+            *answer.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
+            answer.headers_mut().insert(header::UPGRADE, "mirror".parse().unwrap());
+            answer.headers_mut().insert(header::CONNECTION, "upgrade".parse().unwrap());
+            Ok::<_, Infallible>(answer)
+        });
+        let (signal, signalled) = oneshot::channel::<()>();
+        let ended = tokio::spawn(serve(listener, service).drain(signalled, Duration::from_millis(300)));
+        let mut client = Raw::connect(addr).await;
+        client.send("GET / HTTP/1.1\r\nHost: mill\r\nUpgrade: mirror\r\nConnection: upgrade\r\n\r\n").await;
+        assert_eq!(client.head().await.status, 101);
+        assert_eq!(client.body(5).await.unwrap(), b"hello");
+        signal.send(()).unwrap();
+        let drained = timeout(LONG, ended).await.unwrap().unwrap().unwrap();
+        assert_eq!(counts(&drained), [1, 0, 0, 1], "{drained:?}");
+        assert!(client.io.read(&mut [0; 8]).await.is_err());
+    });
+}
+
+#[test]
+fn a_server_without_connections_has_drained_at_once() {
+    on_both(async || {
+        let server = Server::start(LONG).await;
+        let mut gone = Raw::connect(server.addr).await;
+        assert_eq!(gone.get("/").await.0, 200);
+        drop(gone);
+        // The server is to have seen that it has gone.
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        server.signal.send(()).unwrap();
+        let drained = timeout(LONG, server.ended).await.unwrap().unwrap().unwrap();
+        assert_eq!(counts(&drained), [0; 4], "{drained:?}");
+    });
+}
+
+#[test]
+fn all_cores_drain_and_their_counts_are_one() {
+    watched(|| {
+        let cores = Cores::new(2).unwrap();
+        let listeners = TcpListener::builder().bind_each("127.0.0.1:0", 2).unwrap();
+        let (addr, scene) = (listeners.local_addr(), Arc::<Scene>::default());
+        let shared = Arc::clone(&scene);
+        let service = tower::service_fn(move |request| answer(Arc::clone(&shared), request));
+        let (signal, signalled) = oneshot::channel::<()>();
+        let limits = Limits::default().connections(20);
+        let server = serve_cores(&cores, listeners, service).limits(limits).drain(signalled, LONG);
+        let clients = support::http::Flavour::CurrentThread.runtime().block_on(async {
+            let mut clients = Vec::new();
+            for _ in 0..20 {
+                let mut client = Raw::connect(addr).await;
+                client.ask("/events").await;
+                assert_eq!(client.head().await.status, 200);
+                clients.push(client);
+            }
+            // Of all cores together, and not of each.
+            for _ in 0..4 {
+                let over = async {
+                    let mut over = Raw::over(TcpStream::connect(addr).await?);
+                    over.io.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n").await?;
+                    over.try_head().await
+                };
+                assert!(over.await.is_err(), "one more than there may be");
+            }
+            signal.send(()).unwrap();
+            for client in &mut clients {
+                assert!(client.drain().await.ends_with(b"data: last\n\n\r\n0\r\n\r\n"));
+            }
+            clients
+        });
+        let drained = server.wait().unwrap();
+        assert_eq!(counts(&drained), [20, 0, 20, 0], "{drained:?}");
+        drop(clients);
+    });
+}

@@ -1,0 +1,168 @@
+//! Keep-alive, and the task that gives it: one for each runtime with readers, and none without.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use millstream::http::{Event, EventBody, Hub};
+use tokio::runtime::{Builder, Handle};
+use tokio::time::{Instant, advance, sleep, timeout};
+
+use crate::parse::{Hand, Parser};
+use crate::support::http::{Flavour, watched};
+
+const PERIOD: Duration = Duration::from_secs(15);
+
+async fn next(body: &mut EventBody) -> bytes::Bytes {
+    body.frame().await.unwrap().unwrap().into_data().unwrap()
+}
+
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_without_events_gets_comments() {
+    let hub = Hub::builder().keep_alive(PERIOD).build();
+    let mut body = hub.subscribe_from(None).unwrap();
+    let start = Instant::now();
+    for n in 1..=4 {
+        assert_eq!(next(&mut body).await, ":\n\n");
+        let passed = start.elapsed();
+        assert!(passed <= PERIOD * n && passed >= PERIOD * n / 2, "comment {n} after {passed:?}");
+    }
+    assert_eq!(hub.stats().delivered, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_had_an_event_meanwhile_gets_no_comment() {
+    let hub = Hub::builder().keep_alive(PERIOD).build();
+    let mut reader = Hand::new(hub.subscribe_from(None).unwrap());
+    for n in 0..40 {
+        hub.send(Event::new().data(n.to_string())).unwrap();
+        assert_eq!(reader.read().len(), 1);
+        advance(PERIOD / 3).await;
+        settle().await;
+    }
+    assert_eq!(reader.parser.comments, 0);
+    for _ in 0..12 {
+        advance(PERIOD / 3).await;
+        settle().await;
+        assert!(reader.read().is_empty());
+    }
+    // Three of them in a time, and the first may come after half of one.
+    assert!((3..=5).contains(&reader.parser.comments), "{}", reader.parser.comments);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_keep_alive_there_is_none() {
+    let hub = Hub::builder().keep_alive(Duration::ZERO).build();
+    let mut body = hub.subscribe_from(None).unwrap();
+    assert!(timeout(Duration::from_secs(3600), body.frame()).await.is_err());
+}
+
+#[test]
+fn a_thousand_readers_have_one_task_which_ends_with_them() {
+    watched(|| {
+        for flavour in Flavour::BOTH {
+            let runtime = flavour.runtime();
+            // So that no tick ends the task.
+            let hub = Hub::builder().keep_alive(Duration::ZERO).build();
+            let metrics = runtime.metrics();
+            runtime.block_on(async {
+                let mut readers: Vec<_> = (0..1000).map(|_| Hand::new(hub.subscribe_from(None).unwrap())).collect();
+                assert_eq!(metrics.num_alive_tasks(), 0, "nobody waits yet");
+                readers.iter_mut().for_each(|reader| assert!(reader.read().is_empty()));
+                assert_eq!(metrics.num_alive_tasks(), 1, "{flavour:?}");
+                hub.send(Event::new().data("a")).unwrap();
+                while readers.iter().any(|reader| reader.woken() == 0) {
+                    sleep(Duration::from_millis(1)).await;
+                }
+                assert!(readers.iter_mut().all(|reader| reader.data() == ["a"]));
+                assert!(readers.iter().all(|reader| reader.woken() == 1));
+                drop(readers);
+                while metrics.num_alive_tasks() > 0 {
+                    sleep(Duration::from_millis(1)).await;
+                }
+                // And it begins anew.
+                let mut body = hub.subscribe_from(None).unwrap();
+                let (_, sent) = tokio::join!(next(&mut body), async { hub.send(Event::new()).unwrap() });
+                assert_eq!(hub.stats().subscribers, 1, "{sent}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_runtime_ends_with_readers_in_it_and_they_go_on_in_another() {
+    watched(|| {
+        let hub = Hub::builder().keep_alive(Duration::from_millis(20)).build();
+        let first = Builder::new_current_thread().enable_all().build().unwrap();
+        let mut reader = Hand::new(hub.subscribe_from(None).unwrap());
+        let mut gone = Hand::new(hub.subscribe_from(None).unwrap());
+        let mut outside = Hand::new(hub.subscribe_from(None).unwrap());
+        first.block_on(async {
+            assert!(reader.read().is_empty() && gone.read().is_empty() && outside.read().is_empty());
+        });
+        drop(first);
+        assert!(reader.woken() >= 1, "it has to look for another runtime");
+        drop(gone);
+        let second = Flavour::TwoWorkers.runtime();
+        second.block_on(async {
+            let Hand { mut body, .. } = reader;
+            assert_eq!(next(&mut body).await, ":\n\n");
+            let task = tokio::spawn(async move {
+                let mut parser = Parser::default();
+                loop {
+                    if let Some(seen) = parser.feed(&next(&mut body).await).pop() {
+                        return seen.data;
+                    }
+                }
+            });
+            hub.send(Event::new().data("still here")).unwrap();
+            assert_eq!(task.await.unwrap(), "still here");
+        });
+        assert_eq!(outside.data(), ["still here"]);
+        drop(second);
+        let woken = outside.woken();
+        assert!(outside.read().is_empty());
+        hub.send(Event::new().data("nobody else")).unwrap();
+        assert_eq!((outside.woken(), outside.data()), (woken + 1, vec!["nobody else".to_owned()]));
+    });
+}
+
+#[test]
+fn a_runtime_without_timers_has_events_and_no_comments() {
+    watched(|| {
+        let hub = Hub::new();
+        let runtime = Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+            let mut body = hub.subscribe_from(None).unwrap();
+            let sender = hub.clone();
+            tokio::spawn(async move {
+                settle().await;
+                sender.send(Event::new().data("a")).unwrap();
+            });
+            let seen = Parser::default().feed(&next(&mut body).await);
+            assert_eq!(seen[0].data, "a");
+        });
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_events_leave_the_ring() {
+    let hub = Hub::builder().replay_age(Duration::from_secs(60)).build();
+    let first = hub.send(Event::new().data("old")).unwrap().to_string();
+    advance(Duration::from_secs(40)).await;
+    hub.send(Event::new().data("young")).unwrap();
+    advance(Duration::from_secs(40)).await;
+    let seen = Hand::new(hub.subscribe_from(Some("unknown")).unwrap()).data();
+    assert_eq!(seen[1..], ["young"]);
+    assert_eq!(Hand::new(hub.subscribe_from(Some(&first)).unwrap()).data(), ["young"]);
+    advance(Duration::from_secs(40)).await;
+    let seen = Hand::new(hub.subscribe_from(Some(&first)).unwrap()).read();
+    assert_eq!((seen.len(), seen[0].missed()), (1, Some(1)));
+    assert_eq!((hub.stats().ring_events, hub.stats().ring_bytes), (0, 0));
+}

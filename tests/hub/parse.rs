@@ -1,0 +1,149 @@
+//! A reader of event streams, by the letter of the HTML standard, and one that polls a body by hand.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use hyper::body::Body;
+use millstream::http::EventBody;
+
+/// What a reader dispatches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) name: String,
+    pub(crate) data: String,
+    pub(crate) id: String,
+}
+
+impl Seen {
+    /// How many events a gap says are missing.
+    pub(crate) fn missed(&self) -> Option<u64> {
+        self.field("missed").parse().ok()
+    }
+
+    pub(crate) fn reason(&self) -> &str {
+        self.field("reason").trim_matches('"')
+    }
+
+    fn field(&self, name: &str) -> &str {
+        assert_eq!(self.name, "gap", "{self:?}");
+        let rest = &self.data[self.data.find(&format!("\"{name}\":")).expect("the field") + name.len() + 3..];
+        &rest[..rest.find([',', '}']).expect("the end of the field")]
+    }
+}
+
+/// The parser: "process the queue: if the field is".
+#[derive(Debug, Default)]
+pub(crate) struct Parser {
+    text: Vec<u8>,
+    event: Seen,
+    has_data: bool,
+    pub(crate) last_id: String,
+    pub(crate) retry: Option<u64>,
+    pub(crate) comments: usize,
+}
+
+impl Parser {
+    /// Takes bytes, gives the events that are whole.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<Seen> {
+        self.text.extend_from_slice(bytes);
+        let mut seen = Vec::new();
+        // What is sent here ends its lines by LF.
+        while let Some(end) = self.text.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = self.text.drain(..=end).collect();
+            let line = String::from_utf8(line[..end].to_vec()).unwrap();
+            assert!(!line.contains('\r'), "{line:?}");
+            seen.extend(self.line(&line));
+        }
+        seen
+    }
+
+    fn line(&mut self, line: &str) -> Option<Seen> {
+        if line.is_empty() {
+            self.last_id.clone_from(&self.event.id);
+            let mut event = std::mem::take(&mut self.event);
+            self.event.id.clone_from(&event.id);
+            if !std::mem::take(&mut self.has_data) {
+                return None;
+            }
+            assert_eq!(event.data.pop(), Some('\n'));
+            return Some(event);
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "" => self.comments += 1,
+            "event" => self.event.name = value.to_owned(),
+            "data" => {
+                self.event.data += value;
+                self.event.data.push('\n');
+                self.has_data = true;
+            }
+            "id" if !value.contains('\0') => self.event.id = value.to_owned(),
+            "retry" if value.bytes().all(|b| b.is_ascii_digit()) => self.retry = value.parse().ok(),
+            _ => panic!("a field that nobody writes: {line:?}"),
+        }
+        None
+    }
+}
+
+/// Counts how often it is woken.
+#[derive(Debug, Default)]
+pub(crate) struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A reader that is polled by hand.
+#[derive(Debug)]
+pub(crate) struct Hand {
+    pub(crate) body: EventBody,
+    pub(crate) parser: Parser,
+    pub(crate) ended: bool,
+    pub(crate) frames: usize,
+    woken: Arc<Woken>,
+}
+
+impl Hand {
+    pub(crate) fn new(body: EventBody) -> Self {
+        Self { body, parser: Parser::default(), ended: false, frames: 0, woken: Arc::default() }
+    }
+
+    pub(crate) fn woken(&self) -> usize {
+        self.woken.0.load(Ordering::SeqCst)
+    }
+
+    /// Takes one frame, if there is one; gives its events.
+    pub(crate) fn frame(&mut self) -> Option<Vec<Seen>> {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        match Pin::new(&mut self.body).poll_frame(&mut Context::from_waker(&waker)) {
+            Poll::Pending => None,
+            Poll::Ready(None) => {
+                self.ended = true;
+                None
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                self.frames += 1;
+                Some(self.parser.feed(&frame.into_data().unwrap()))
+            }
+        }
+    }
+
+    /// All there is.
+    pub(crate) fn read(&mut self) -> Vec<Seen> {
+        let mut seen = Vec::new();
+        while let Some(more) = self.frame() {
+            seen.extend(more);
+        }
+        seen
+    }
+
+    /// The data of all there is.
+    pub(crate) fn data(&mut self) -> Vec<String> {
+        self.read().into_iter().map(|seen| seen.data).collect()
+    }
+}

@@ -1,0 +1,132 @@
+//! Readers that are cut off at random, on several cores, while threads send: nothing lost, nothing twice, in order.
+//!
+//! `MILLSTREAM_HUB_EVENTS` is how many events are sent, 3000 unless set.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use millstream::http::{Event, Hub, serve_cores};
+use millstream::net::TcpListener;
+use millstream::runtime::Cores;
+use tokio::runtime::Runtime;
+
+use crate::parse::Parser;
+use crate::support::http::{Flavour, h1, h2, request, watched};
+
+const READERS: u64 = 40;
+const SENDERS: u64 = 3;
+
+fn events() -> u64 {
+    std::env::var("MILLSTREAM_HUB_EVENTS").ok().and_then(|events| events.parse().ok()).unwrap_or(3000)
+}
+
+/// A random number generator that a failed test can be run again with.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// Reads all events, of each sender in order, over as many connections as it takes; gives their number.
+async fn reader(addr: SocketAddr, seed: u64, cuts: Arc<AtomicU64>, all: u64) -> u64 {
+    let mut random = Random(seed);
+    let mut next = [0; SENDERS as usize];
+    // Of what was read last when nothing was read yet: before the first event.
+    let mut last = "start".to_owned();
+    let mut connections = 0;
+    while next.iter().sum::<u64>() < all {
+        connections += 1;
+        let mut request = request("/");
+        request.headers_mut().insert("last-event-id", last.parse().unwrap());
+        let mut answer = match seed % 2 {
+            0 => h1(addr).await.send_request(request).await.unwrap(),
+            _ => h2(addr).await.send_request(request).await.unwrap(),
+        };
+        assert_eq!(answer.status(), 200);
+        let mut parser = Parser::default();
+        let frames = 1 + random.below(12);
+        for _ in 0..frames {
+            let Some(Ok(frame)) = answer.frame().await else { panic!("the server ended a stream") };
+            let data = frame.into_data().unwrap();
+            // Sometimes cut off in the middle of an event.
+            let read = if random.below(20) == 0 { &data[..data.len() / 2] } else { &data[..] };
+            for seen in parser.feed(read) {
+                assert_ne!(seen.name, "gap", "{seen:?}");
+                last = seen.id;
+                if seen.data == "begin" {
+                    continue;
+                }
+                let (sender, n) = seen.data.split_once(' ').unwrap();
+                let (sender, n): (usize, u64) = (sender.parse().unwrap(), n.parse().unwrap());
+                assert_eq!(n, next[sender], "lost, doubled or out of order, by seed {seed}");
+                next[sender] += 1;
+            }
+            if read.len() < data.len() || next.iter().sum::<u64>() == all {
+                break;
+            }
+        }
+        cuts.fetch_add(1, Ordering::Relaxed);
+    }
+    connections
+}
+
+#[test]
+fn cut_off_at_random_and_back_nothing_is_lost_and_nothing_comes_twice() {
+    watched(|| {
+        let all = events() / SENDERS * SENDERS;
+        let hub = Hub::builder().replay(all as usize + 1).queue(all as usize + 1).build();
+        hub.send(Event::new().id("start").data("begin")).unwrap();
+        let cores = Cores::builder().workers(2).pin(false).build().unwrap();
+        let listeners = TcpListener::builder().bind_each("127.0.0.1:0", 2).unwrap();
+        let addr = listeners.local_addr();
+        let service = {
+            let hub = hub.clone();
+            tower::service_fn(move |request| {
+                let answer = hub.subscribe(&request);
+                async { Ok::<_, Infallible>(answer) }
+            })
+        };
+        let serving = serve_cores(&cores, listeners, service);
+        let senders: Vec<_> = (0..SENDERS)
+            .map(|sender| {
+                let hub = hub.clone();
+                thread::spawn(move || {
+                    for n in 0..all / SENDERS {
+                        hub.send(Event::new().data(format!("{sender} {n}"))).unwrap();
+                        thread::park_timeout(Duration::from_micros(300));
+                    }
+                })
+            })
+            .collect();
+        let clients: Runtime = Flavour::TwoWorkers.runtime();
+        let cuts = Arc::new(AtomicU64::new(0));
+        clients.block_on(async {
+            let readers: Vec<_> =
+                (0..READERS).map(|n| tokio::spawn(reader(addr, n + 1, Arc::clone(&cuts), all))).collect();
+            for reader in readers {
+                reader.await.unwrap();
+            }
+        });
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        assert!(cuts.load(Ordering::Relaxed) > READERS, "nobody was cut off");
+        // All who were there have left, by whatever way.
+        while hub.stats().subscribers > 0 {
+            thread::park_timeout(Duration::from_millis(2));
+        }
+        let stats = hub.stats();
+        assert_eq!((stats.gaps, stats.dropped, stats.refused), (0, 0, 0), "{stats:?}");
+        drop(serving);
+        drop(cores);
+        println!("{} connections, {stats:?}", cuts.load(Ordering::Relaxed));
+    });
+}

@@ -1,0 +1,74 @@
+//! What a layer allocates for a request. Run with `--nocapture` to see the counts.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Body;
+use hyper::header::CONTENT_TYPE;
+use hyper::{Request, Response};
+use millstream::http::layer::{CanaryLayer, StampLayer};
+use millstream::net::IoPath;
+use tower::{Layer, Service, service_fn};
+
+use crate::support::pair;
+
+const ROUNDS: usize = 1000;
+
+fn hello(_: Request<()>) -> Ready<Result<Response<Full<Bytes>>, Infallible>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(b"hello")));
+    response.headers_mut().insert(CONTENT_TYPE, "text/plain".parse().unwrap());
+    ready(Ok(response))
+}
+
+/// Allocations for one request, from its head to the end of its body; those that many share are counted in part.
+fn allocations<S, B>(mut service: S) -> f64
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone,
+    B: Body,
+{
+    let mut cx = Context::from_waker(Waker::noop());
+    // As hyper makes them: with room for more headers than there are.
+    let request = || {
+        let mut request = Request::new(());
+        request.headers_mut().reserve(16);
+        request.headers_mut().insert("host", "mill".parse().unwrap());
+        request
+    };
+    let mut run = |request| {
+        let Poll::Ready(Ok(response)) = pin!(service.call(request)).poll(&mut cx) else { panic!("not ready") };
+        let mut body = pin!(response.into_body());
+        while let Poll::Ready(Some(_)) = body.as_mut().poll_frame(&mut cx) {}
+    };
+    // The first of a thread.
+    run(request());
+    let requests: Vec<_> = (0..ROUNDS).map(|_| request()).collect();
+    let counted = allocation_counter::measure(|| requests.into_iter().for_each(run));
+    counted.count_total as f64 / ROUNDS as f64
+}
+
+#[tokio::test]
+async fn stamps_allocate_their_extensions_and_canaries_nothing() {
+    let (stream, _theirs) = pair().await;
+    let peer = "127.0.0.1".parse().unwrap();
+    let bare = allocations(service_fn(hello));
+
+    let mut stamp = StampLayer::new().layer(service_fn(hello));
+    stamp.connected(peer);
+    let mut lean = StampLayer::new().extensions(false).layer(service_fn(hello));
+    lean.connected(peer);
+    let share = CanaryLayer::builder().share(IoPath::Uring, 50.0).report(true).build().unwrap();
+    let mut canary = share.layer(service_fn(hello));
+    canary.connected(peer, stream.handle());
+
+    let (stamp, lean, canary) = (allocations(stamp) - bare, allocations(lean) - bare, allocations(canary) - bare);
+    println!(
+        "allocations per request: service {bare}, with stamp +{stamp}, without extensions +{lean}, canary +{canary}"
+    );
+    assert!((4.0..4.1).contains(&stamp), "{stamp}");
+    assert!((0.0..0.1).contains(&lean), "{lean}");
+    assert!((-0.01..0.01).contains(&canary), "{canary}");
+}

@@ -1,0 +1,114 @@
+//! Servers with layers, and clients at an address that is trusted and at one that is not.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body, Incoming};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use millstream::http::{self, RequestBody};
+use millstream::net::{Handle, TcpListener};
+use tokio::net::{TcpSocket, TcpStream};
+use tower::Service;
+
+use crate::support::http::{BoxError, H1, H2};
+
+/// Where nobody is trusted.
+pub(crate) const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+/// Where everybody is.
+pub(crate) const FRIEND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// The streams a server has accepted, in that order.
+pub(crate) type Accepted = Arc<Mutex<Vec<Handle>>>;
+
+/// A server for both protocols, whose connections are told to their clones of `service` by `greet`.
+pub(crate) async fn start<S, B>(
+    service: S,
+    greet: impl Fn(&mut S, IpAddr, Handle) + Send + Sync + 'static,
+) -> (SocketAddr, Accepted)
+where
+    S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let accepted = Accepted::default();
+    let handles = Arc::clone(&accepted);
+    let serving = http::serve(listener, service).on_connection(move |service, peer| {
+        handles.lock().unwrap().push(peer.handle().clone());
+        greet(service, peer.addr().ip(), peer.handle().clone());
+    });
+    tokio::spawn(serving.into_future());
+    (addr, accepted)
+}
+
+/// A connection that comes from `source`.
+pub(crate) async fn connect(source: Ipv4Addr, addr: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((source, 0).into()).unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket.connect(addr).await.unwrap()
+}
+
+/// A client of either protocol.
+pub(crate) enum Client {
+    One(H1),
+    Two(H2),
+}
+
+impl Client {
+    pub(crate) async fn one(source: Ipv4Addr, addr: SocketAddr) -> Self {
+        let io = TokioIo::new(connect(source, addr).await);
+        let (sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        Self::One(sender)
+    }
+
+    pub(crate) async fn two(source: Ipv4Addr, addr: SocketAddr) -> Self {
+        let io = TokioIo::new(connect(source, addr).await);
+        let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        tokio::spawn(connection);
+        Self::Two(sender)
+    }
+
+    /// One of each protocol.
+    pub(crate) async fn both(source: Ipv4Addr, addr: SocketAddr) -> [Self; 2] {
+        [Self::one(source, addr).await, Self::two(source, addr).await]
+    }
+
+    /// The answer, before its body.
+    pub(crate) async fn send(&mut self, headers: &[(&str, &str)]) -> Response<Incoming> {
+        let mut request = Request::get("/").header("host", "mill");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        match self {
+            Self::One(sender) => {
+                sender.ready().await.unwrap();
+                sender.send_request(request).await.unwrap()
+            }
+            Self::Two(sender) => sender.send_request(request).await.unwrap(),
+        }
+    }
+
+    /// The answer, with its whole body.
+    pub(crate) async fn ask(&mut self, headers: &[(&str, &str)]) -> Response<String> {
+        let (head, body) = self.send(headers).await.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Response::from_parts(head, String::from_utf8(body.into()).unwrap())
+    }
+}
+
+/// The only value of a header, if it has one.
+pub(crate) fn field<'a, B>(answer: &'a Response<B>, name: &str) -> Option<&'a str> {
+    let mut values = answer.headers().get_all(name).iter();
+    let value = values.next().map(|value| value.to_str().unwrap());
+    assert_eq!(values.next(), None, "{name} twice");
+    value
+}

@@ -1,0 +1,253 @@
+//! A redis-server of the test's own, and a relay in front of it that can hold answers back and cut connections.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::skip;
+
+/// For everything that a server is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Ends the server, by its pid, when its own standard input ends: with this process, whatever that dies of.
+const GUARD: &str = r#""$@" >>log 2>&1 & echo $!; read _; kill -9 $! 2>/dev/null; wait"#;
+
+/// A redis-server on a port of 127.0.0.1, with its files in a directory that goes away.
+#[derive(Debug)]
+pub struct Server {
+    dir: TempDir,
+    port: u16,
+    options: Vec<String>,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    guard: Child,
+    pid: Pid,
+}
+
+impl Server {
+    /// `None`, and said, where there is no redis-server. Nothing is kept on disk unless `options` say so.
+    pub fn start(options: &[&str]) -> Option<Self> {
+        if let Err(e) = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status() {
+            skip("redis-server", e);
+            return None;
+        }
+        let dir = TempDir::with_prefix("millstream-redis-").unwrap();
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let mut server = Self { dir, port: free_port(), options, running: None };
+        server.run();
+        Some(server)
+    }
+
+    /// Runs it, again on its port.
+    #[expect(clippy::disallowed_methods, reason = "a server that starts is not waited for by a timer of a runtime")]
+    pub fn run(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.spawn();
+            while Instant::now() < deadline {
+                if self.answers() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+                if self.log().lines().next_back().is_some_and(|last| last.contains("exit")) {
+                    break;
+                }
+            }
+            assert!(Instant::now() < deadline, "no redis-server within {PATIENCE:?}:\n{}", self.log());
+            self.kill();
+        }
+    }
+
+    fn spawn(&mut self) {
+        let mut command = Command::new("sh");
+        command.current_dir(&self.dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["-c", GUARD, "sh", "redis-server", "--port"]).arg(self.port.to_string());
+        command.args(["--bind", "127.0.0.1", "--save", "", "--daemonize", "no"]).args(&self.options);
+        let mut guard = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(guard.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let pid = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
+        self.running = Some(Running { guard, pid });
+    }
+
+    fn answers(&self) -> bool {
+        let answer = redis::Client::open(self.url())
+            .and_then(|client| client.get_connection_with_timeout(Duration::from_secs(1)))
+            .and_then(|mut connection| redis::cmd("INFO").arg("server").query::<String>(&mut connection));
+        match answer {
+            // Somebody else's is not meant.
+            Ok(info) => info.contains(&format!("process_id:{}\r", self.pid().as_raw_nonzero())),
+            Err(e) => matches!(e.code(), Some("NOAUTH" | "NOPERM")),
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    fn pid(&self) -> Pid {
+        self.running.as_ref().expect("it runs").pid
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        let Some(Running { mut guard, .. }) = self.running.take() else { return };
+        // Its end of the pipe.
+        drop(guard.stdin.take());
+        guard.wait().unwrap();
+    }
+
+    /// It goes on, but does nothing until [`wake`](Self::wake).
+    pub fn freeze(&self) {
+        kill_process(self.pid(), Signal::STOP).unwrap();
+    }
+
+    pub fn wake(&self) {
+        kill_process(self.pid(), Signal::CONT).unwrap();
+    }
+
+    /// Runs a command by a connection of its own.
+    pub fn command(&self, command: &[&str]) -> redis::Value {
+        let mut connection = redis::Client::open(self.url()).unwrap().get_connection().unwrap();
+        let mut cmd = redis::cmd(command[0]);
+        cmd.arg(&command[1..]);
+        cmd.query(&mut connection).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("--- redis-server said:\n{}", self.log());
+        }
+    }
+}
+
+/// Below the ports that the kernel gives to outgoing connections, so that it is free when the server comes back.
+fn free_port() -> u16 {
+    let some = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    let ports = (0..12_000).map(|n| 20_000 + ((some % 12_000 + n) % 12_000) as u16);
+    ports.into_iter().find(|&port| StdListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()).expect("a free port")
+}
+
+/// What a [`Relay`] does with its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Pass,
+    /// Answers wait.
+    HoldAnswers,
+    /// The next answer to a MULTI is thrown away, and its connection cut: it was done, and nobody knows.
+    CutAfter,
+    /// The next MULTI is thrown away, and its connection cut: it was not done.
+    CutBefore,
+    /// The next MULTI is kept, whatever its client does, and this becomes `Kept`.
+    Keep,
+    /// It is sent on, by its connection to the server, when this becomes `Pass`.
+    Kept,
+}
+
+/// Between a log and its server.
+#[derive(Clone, Debug)]
+pub struct Relay {
+    addr: SocketAddr,
+    mode: Arc<watch::Sender<Mode>>,
+}
+
+impl Relay {
+    pub async fn start(server: &Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (addr, to) = (listener.local_addr().unwrap(), server.addr());
+        let mode = Arc::new(watch::Sender::new(Mode::Pass));
+        let relay = Self { addr, mode: Arc::clone(&mode) };
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                // Connections end in every way there is.
+                tokio::spawn(pass(client, to, Arc::clone(&mode)));
+            }
+        });
+        relay
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.addr)
+    }
+
+    pub fn set(&self, mode: Mode) {
+        self.mode.send_replace(mode);
+    }
+
+    /// Waits until what was asked for has happened.
+    pub async fn becomes(&self, mode: Mode) {
+        self.mode.subscribe().wait_for(|&is| is == mode).await.unwrap();
+    }
+}
+
+async fn pass(mut client: TcpStream, to: SocketAddr, mode: Arc<watch::Sender<Mode>>) -> std::io::Result<()> {
+    let mut server = TcpStream::connect(to).await?;
+    let (mut request, mut answer) = ([0; 16 << 10], [0; 16 << 10]);
+    let mut watch = mode.subscribe();
+    // It has sent a MULTI whose answer is to be thrown away.
+    let mut doomed = false;
+    loop {
+        let holds = *watch.borrow_and_update() == Mode::HoldAnswers;
+        tokio::select! {
+            n = client.read(&mut request) => {
+                let n = n?;
+                let multi = request[..n].windows(5).any(|word| word == b"MULTI");
+                let now = *mode.borrow();
+                if n == 0 || (multi && now == Mode::CutBefore) {
+                    mode.send_if_modified(|mode| n > 0 && std::mem::replace(mode, Mode::Pass) != Mode::Pass);
+                    return Ok(());
+                }
+                if multi && now == Mode::Keep {
+                    mode.send_replace(Mode::Kept);
+                    watch.wait_for(|&mode| mode == Mode::Pass).await.ok();
+                    server.write_all(&request[..n]).await?;
+                    // To its end, which is the server's if that has ended it.
+                    client.shutdown().await?;
+                    server.shutdown().await?;
+                    while server.read(&mut answer).await? > 0 {}
+                    return Ok(());
+                }
+                doomed |= multi && now == Mode::CutAfter;
+                server.write_all(&request[..n]).await?;
+            }
+            n = server.read(&mut answer), if !holds => {
+                let n = n?;
+                if n == 0 || (doomed && answer[..n].contains(&b'*')) {
+                    mode.send_if_modified(|mode| n > 0 && std::mem::replace(mode, Mode::Pass) != Mode::Pass);
+                    return Ok(());
+                }
+                if !doomed {
+                    client.write_all(&answer[..n]).await?;
+                }
+            }
+            changed = watch.changed() => if changed.is_err() { return Ok(()) },
+        }
+    }
+}

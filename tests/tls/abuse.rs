@@ -1,0 +1,151 @@
+//! Clients that speak no TLS, or do not come to the point; and what is left of them.
+
+use std::time::{Duration, Instant};
+
+use millstream::observe::Snapshot;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::*;
+use crate::support::fds;
+use crate::support::http::on_both;
+
+/// Long enough for any machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Sends `bytes` and reads until the server ends the connection, be it by a reset.
+async fn send(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut got = Vec::new();
+    let _: Option<usize> = timeout(PATIENCE, stream.read_to_end(&mut got)).await.expect("no end").ok();
+    got
+}
+
+/// Sockets of this process at one end of which is `addr`. Others come and go with the runtimes of other tests.
+fn sockets(addr: SocketAddr) -> usize {
+    let (fds, port) = (fds(), format!(":{:04X}", addr.port()));
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let rows = table.lines().skip(1).map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let ours = |row: &Vec<&str>| {
+        (row[1].ends_with(&port) || row[2].ends_with(&port)) && fds.contains(&format!("socket:[{}]", row[9]))
+    };
+    rows.filter(ours).count()
+}
+
+/// The first bytes of a client's first message, with a length that promises more.
+fn hello(len: usize) -> Vec<u8> {
+    let mut bytes = vec![22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
+    bytes.resize(len, 0x5a);
+    bytes
+}
+
+#[test]
+fn http_without_tls_is_answered_and_garbage_is_not() {
+    on_both(async || {
+        let _alone = ALONE.write().await;
+        let server = Server::start(IDENTITIES[0].tls()).await;
+        let before = Snapshot::now();
+        let long = format!("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 30000\r\n\r\n{}", "x".repeat(30_000));
+        for request in ["GET / HTTP/1.1\r\nHost: mill\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &*long] {
+            let mut stream = TcpStream::connect(server.addr).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut got = String::new();
+            // Whole, with an end, and not by a reset.
+            timeout(PATIENCE, stream.read_to_string(&mut got)).await.expect("no end").unwrap();
+            let (head, body) = got.split_once("\r\n\r\n").unwrap();
+            assert!(
+                head.starts_with("HTTP/1.1 400 ") && head.contains(&format!("content-length: {}\r\n", body.len())),
+                "{got}"
+            );
+            // Nor is what it goes on sending, of the body for instance, a reason for a reset, which may destroy the
+            // answer.
+            for _ in 0..10 {
+                stream.write_all(b"more").await.unwrap();
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+        for garbage in
+            [&b"\0\0\0\0\0\0\0\0"[..], &[0xff; 5000], b"hello\n", &[22, 3, 1, 0xff, 0xff, 1, 1, 1], &[22; 4000]]
+        {
+            let got = send(server.addr, garbage).await;
+            // Nothing, or an alert.
+            assert!(got.is_empty() || got[0] == 21, "{got:?}");
+        }
+        // Who only looks whether somebody listens has not failed.
+        drop(TcpStream::connect(server.addr).await.unwrap());
+        let config = client(BOTH, &["http/1.1"]);
+        assert_eq!(get(server.addr, &config, "/fine").await, (200, b"fine".to_vec()));
+        let counted = Snapshot::now().since(&before);
+        assert_eq!((counted.tls_failures, counted.tls_handshakes), (8, 1), "{counted}");
+    });
+}
+
+#[test]
+fn a_handshake_that_takes_too_long_is_ended() {
+    on_both(async || {
+        let _alone = ALONE.write().await;
+        let limit = Duration::from_millis(300);
+        let server = Server::limited(IDENTITIES[0].tls(), Limits::default().head_time(limit)).await;
+        let before = Snapshot::now();
+        let start = Instant::now();
+        let slow = async |mut rest: Vec<u8>, step: usize| {
+            let mut stream = TcpStream::connect(server.addr).await.unwrap();
+            let ended = async {
+                let mut byte = [0; 64];
+                loop {
+                    let next: Vec<u8> = rest.drain(..step.min(rest.len())).collect();
+                    if stream.write_all(&next).await.is_err() {
+                        return false;
+                    }
+                    match timeout(Duration::from_millis(20), stream.read(&mut byte)).await {
+                        Ok(Ok(1..)) | Err(_) => {}
+                        Ok(Ok(0)) => return true,
+                        Ok(Err(_)) => return false,
+                    }
+                }
+            };
+            timeout(PATIENCE, ended).await.expect("no end")
+        };
+        let (_, stopped, silent) = tokio::join!(
+            // A byte at a time, a part and then nothing, and nothing at all.
+            slow(hello(500), 1),
+            slow(hello(100), 100),
+            slow(Vec::new(), 0),
+        );
+        assert!(start.elapsed() >= limit);
+        assert!(stopped && silent, "they are closed, and only reset if that does not help");
+        assert_eq!(get(server.addr, &client(BOTH, &["http/1.1"]), "/fine").await.0, 200);
+        // The one that sent nothing has not failed: it was no attempt.
+        let counted = Snapshot::now().since(&before);
+        assert_eq!(counted.tls_failures, 2, "{counted}");
+    });
+}
+
+#[test]
+fn no_descriptor_is_left() {
+    on_both(async || {
+        let _alone = ALONE.write().await;
+        let config = client(BOTH, &["http/1.1"]);
+        let limits = Limits::default().head_time(Duration::from_millis(300));
+        let server = Server::limited(IDENTITIES[0].tls(), limits).await;
+        for _ in 0..5 {
+            assert_eq!(get(server.addr, &config, "/kept").await.0, 200);
+            send(server.addr, b"GET / HTTP/1.1\r\n\r\n").await;
+            send(server.addr, &[0xff; 100]).await;
+            send(server.addr, &hello(50)).await;
+            let mut leaves = Raw::over(connect(server.addr, &config).await);
+            leaves.ask("/large").await;
+            leaves.head().await;
+        }
+        let addr = server.addr;
+        assert!(sockets(addr) > 0, "the listener at least");
+        drop(server);
+        let gone = async {
+            while sockets(addr) > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(PATIENCE, gone).await.unwrap_or_else(|_| panic!("{} sockets are left", sockets(addr)));
+    });
+}

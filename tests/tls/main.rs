@@ -1,0 +1,137 @@
+//! `http::serve` over TLS, asked by rustls's client.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use http_body_util::{Full, StreamBody};
+use hyper::body::Frame;
+use hyper::{Request, Response, header};
+use millstream::http::{self, Limits, RequestBody, Tls};
+use millstream::net::TcpListener;
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::task::{AbortHandle, yield_now};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+
+mod abuse;
+mod counts;
+mod protocols;
+mod records;
+mod reload;
+#[path = "../support/mod.rs"]
+mod support;
+
+use support::http::{Answer, Raw, boxed};
+use support::tree::{KEPT, LARGE, believed, tree, truncate};
+
+/// The counters and descriptors are the process's: tests that look at them run alone.
+static ALONE: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
+
+/// A certificate and its key.
+struct Identity {
+    certificate: String,
+    key: String,
+    der: CertificateDer<'static>,
+}
+
+impl Identity {
+    fn new() -> Self {
+        let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
+        Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem(), der: made.cert.into() }
+    }
+
+    fn tls(&self) -> Tls {
+        Tls::from_pem(&self.certificate, &self.key).unwrap()
+    }
+}
+
+/// Two of them, because making one takes time.
+static IDENTITIES: LazyLock<[Identity; 2]> = LazyLock::new(|| [Identity::new(), Identity::new()]);
+
+const BOTH: &[&SupportedProtocolVersion] =
+    &[&tokio_rustls::rustls::version::TLS12, &tokio_rustls::rustls::version::TLS13];
+
+/// A client that trusts both identities and keeps its tickets.
+fn client(versions: &[&'static SupportedProtocolVersion], alpn: &[&str]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    for identity in IDENTITIES.iter() {
+        roots.add(identity.der.clone()).unwrap();
+    }
+    let mut config =
+        ClientConfig::builder_with_protocol_versions(versions).with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Arc::new(config)
+}
+
+async fn shake<S>(config: &Arc<ClientConfig>, io: S) -> std::io::Result<TlsStream<S>>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    TlsConnector::from(Arc::clone(config)).connect(ServerName::try_from("mill").unwrap(), io).await
+}
+
+async fn connect(addr: SocketAddr, config: &Arc<ClientConfig>) -> TlsStream<TcpStream> {
+    shake(config, TcpStream::connect(addr).await.unwrap()).await.unwrap()
+}
+
+/// Asks once over a connection of its own.
+async fn get(addr: SocketAddr, config: &Arc<ClientConfig>, path: &str) -> (u16, Vec<u8>) {
+    Raw::over(connect(addr, config).await).get(path).await
+}
+
+/// Tokens as `/tokens` sends them: one by one, the runtime has its turn between each two.
+const TOKENS: usize = 100;
+const TOKEN: &[u8] = b"data: {\"token\": \"hello world this is\"}\n\n";
+
+/// A server of a tree that ends when it is dropped.
+struct Server {
+    addr: SocketAddr,
+    tree: TempDir,
+    bytes: Vec<u8>,
+    task: AbortHandle,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    async fn start(tls: Tls) -> Self {
+        Self::limited(tls, Limits::default()).await
+    }
+
+    async fn limited(tls: Tls, limits: Limits) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (tree, bytes) = tree();
+        let (files, dir) = (believed(&tree), tree.path().to_owned());
+        let service = tower::service_fn(move |request: Request<RequestBody>| {
+            let (files, dir) = (files.clone(), dir.clone());
+            async move { Ok::<_, Infallible>(answer(&files, &dir, request).await) }
+        });
+        let task = tokio::spawn(http::serve(listener, service).limits(limits).tls(tls).into_future());
+        Self { addr, tree, bytes, task: task.abort_handle() }
+    }
+}
+
+async fn answer(files: &http::Files, dir: &std::path::Path, request: Request<RequestBody>) -> Answer {
+    match request.uri().path() {
+        "/version" => Response::new(boxed(Full::from(format!("{:?}", request.version())))),
+        "/tokens" => {
+            let tokens = futures_util::stream::unfold(0, async |n| {
+                yield_now().await;
+                (n < TOKENS).then_some((Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(TOKEN))), n + 1))
+            });
+            Response::new(boxed(StreamBody::new(Box::pin(tokens))))
+        }
+        "/mirror" => protocols::mirror(request),
+        _ => support::tree::ask_and_cut(files, dir, &request).await,
+    }
+}

@@ -1,0 +1,104 @@
+//! The sizes of records, as somebody on the way sees them.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::*;
+use crate::support::http::{on_both, sha256};
+
+/// A connection whose received bytes are kept.
+struct Tapped {
+    stream: TcpStream,
+    seen: Arc<Mutex<Vec<u8>>>,
+}
+
+impl AsyncRead for Tapped {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.seen.lock().unwrap().extend_from_slice(&buf.filled()[before..]);
+        polled
+    }
+}
+
+impl AsyncWrite for Tapped {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Sizes of the records in `bytes`, with their headers: type, version and length (RFC 8446 §5.1).
+fn sizes(mut bytes: &[u8]) -> Vec<usize> {
+    let mut sizes = Vec::new();
+    while let [kind, 3, 3, high, low, rest @ ..] = bytes {
+        assert_eq!(*kind, 23, "application data");
+        let len = usize::from(u16::from_be_bytes([*high, *low]));
+        sizes.push(5 + len);
+        bytes = &rest[len..];
+    }
+    assert_eq!(bytes, [0; 0], "whole records");
+    sizes
+}
+
+/// Most that a small record has.
+const SMALL: usize = 1400;
+const FULL: usize = 16 << 10;
+
+#[test]
+fn records_are_small_while_a_connection_is_young_or_was_idle_and_full_later() {
+    on_both(async || {
+        let _one = ALONE.read().await;
+        let server = Server::start(IDENTITIES[0].tls()).await;
+        for version in BOTH {
+            for alpn in ["http/1.1", "h2"] {
+                let seen = Arc::default();
+                let tapped = Tapped { stream: TcpStream::connect(server.addr).await.unwrap(), seen: Arc::clone(&seen) };
+                let mut stream = shake(&client(&[version], &[alpn]), tapped).await.unwrap();
+                if alpn == "h2" {
+                    // What HTTP/2 says first may come with the handshake's last record.
+                    let mut h2 = crate::support::http::h2_over(stream).await;
+                    let answer = h2.send_request(crate::support::http::request("/large")).await.unwrap();
+                    let got = crate::support::http::whole(answer).await.unwrap();
+                    assert_eq!(sha256(got), sha256(&server.bytes));
+                    let seen = seen.lock().unwrap();
+                    // Its frames have at most 16 KiB and come with their heads.
+                    assert!(seen.len() > LARGE && seen.len() < LARGE + LARGE / 20);
+                    continue;
+                }
+                // In TLS 1.3 tickets come after the handshake, before the first answer.
+                let mut raw = Raw::over(&mut stream);
+                assert_eq!(raw.get("/fine").await.1, b"fine");
+                seen.lock().unwrap().clear();
+
+                let (status, got) = raw.get("/large").await;
+                assert_eq!((status, sha256(got)), (200, sha256(&server.bytes)));
+                let first = sizes(&std::mem::take(&mut *seen.lock().unwrap()));
+                let young = first.iter().take_while(|&&size| size <= SMALL).count();
+                let young_bytes: usize = first[..young].iter().sum();
+                assert!((60 << 10..80 << 10).contains(&young_bytes), "{young} small records, {young_bytes} bytes");
+                let full = first[young..].iter().filter(|&&size| size > FULL).count();
+                // All but the last, unless the machine stood still for a second.
+                assert!(full * 2 > first.len() - young, "{full} full of {}", first.len() - young);
+
+                tokio::time::sleep(Duration::from_millis(1100)).await;
+                assert_eq!(raw.get("/kept").await.1.len(), KEPT);
+                let second = sizes(&std::mem::take(&mut *seen.lock().unwrap()));
+                let small = second.iter().take_while(|&&size| size <= SMALL).map(|size| size - 5).sum::<usize>();
+                assert!(small >= 64 << 10, "{small} bytes in small records after a pause");
+            }
+        }
+    });
+}
