@@ -193,8 +193,8 @@ mod tests {
         assert_eq!(places, again);
         let own = places.iter().filter(|&&at| table.labels(at).route != ROUTE_OTHER).count();
         assert_eq!(own, SETS_WITH_ROUTE - 1, "those that came first, and no more");
-        for n in 0..own {
-            assert_eq!(table.labels(places[n]), with_route(n));
+        for (n, &place) in places.iter().enumerate().take(own) {
+            assert_eq!(table.labels(place), with_route(n));
         }
         // Those without a route have room left, down to the last place.
         for status in 100..600 {

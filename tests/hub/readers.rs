@@ -170,11 +170,13 @@ proptest! {
         let mut readers: Vec<_> = (0..3).map(|_| fresh()).collect();
         for step in steps {
             match step {
-                Step::Send(count) => for n in sent..sent + count {
-                    let event = Event::new().data(n.to_string());
-                    hub.send(if n * n % 3 < own_ids { event.id(format!("id {n}")) } else { event }).unwrap();
-                    sent += 1;
-                },
+                Step::Send(count) => {
+                    for n in sent..sent + count {
+                        let event = Event::new().data(n.to_string());
+                        hub.send(if n * n % 3 < own_ids { event.id(format!("id {n}")) } else { event }).unwrap();
+                    }
+                    sent += count;
+                }
                 Step::Frame(n) => {
                     let seen = readers[n].reader.frame();
                     readers[n].take(seen.unwrap_or_default());
