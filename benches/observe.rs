@@ -68,14 +68,14 @@ struct Server {
     address: SocketAddr,
     ask: mpsc::Sender<()>,
     cpu: mpsc::Receiver<Duration>,
-    wake: tokio::sync::mpsc::UnboundedSender<()>,
+    wake: tokio::sync::mpsc::Sender<()>,
 }
 
 impl Server {
     fn start(measured: bool) -> Self {
         let (ask, asked) = mpsc::channel::<()>();
         let (tell, cpu) = mpsc::channel();
-        let (wake, mut woken) = tokio::sync::mpsc::unbounded_channel();
+        let (wake, mut woken) = tokio::sync::mpsc::channel(1);
         let (ready, address) = mpsc::channel();
         std::thread::spawn(move || {
             if let Some([server, _]) = common::cpus::ends().unwrap() {
@@ -101,7 +101,7 @@ impl Server {
 
     fn cpu(&self) -> Duration {
         self.ask.send(()).unwrap();
-        self.wake.send(()).unwrap();
+        self.wake.blocking_send(()).unwrap();
         self.cpu.recv().unwrap()
     }
 }

@@ -46,11 +46,9 @@ pub fn record_metrics() {
 
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Requests::now();
-    // A method that was active before and is no more has to be told so.
-    let methods = given.iter().flat_map(|given| &given.active).map(|&(method, _)| (method, 0));
     metrics::describe_gauge!(ACTIVE.0, Unit::Count, ACTIVE.1);
-    for (method, n) in methods.chain(now.active.iter().copied()) {
-        metrics::gauge!(ACTIVE.0, "http.request.method" => method).set(n as f64);
+    for (method, n) in &now.active {
+        metrics::gauge!(ACTIVE.0, "http.request.method" => *method).set(*n as f64);
     }
     let new = given.as_ref().map_or_else(|| now.clone(), |given| now.since(given));
     metrics::describe_histogram!(FRAME_GAP.0, Unit::Seconds, FRAME_GAP.1);

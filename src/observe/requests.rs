@@ -117,7 +117,7 @@ impl Row {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Requests {
-    /// Requests whose response has not ended, for each method that has any.
+    /// Requests whose response has not ended, for each method that has occurred.
     pub active: Vec<(&'static str, u64)>,
     /// Between the frames of a response, in seconds: of all responses, those included that go on. Its clock ticks every few
     /// milliseconds; what comes within a tick counts as 0.
@@ -168,9 +168,11 @@ impl Requests {
                 }
             }
         });
+        let ended: Vec<Responses> = ended.into_iter().flatten().collect();
         // As for the gauges, a part may have been read too early.
-        let active = METHODS.into_iter().zip(active).filter(|&(_, n)| n as i64 > 0).collect();
-        Self { active, frame_gap, ended: ended.into_iter().flatten().collect() }
+        let mut active: Vec<_> = METHODS.into_iter().zip(active.map(|n| (n as i64).max(0) as u64)).collect();
+        active.retain(|&(method, n)| n > 0 || ended.iter().any(|responses| responses.method == method));
+        Self { active, frame_gap, ended }
     }
 
     /// What has ended since `earlier`; the active ones are those of now.
