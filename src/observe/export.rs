@@ -187,8 +187,7 @@ mod tests {
         assert!(recorded.iter().any(|(key, v, n)| key.contains("body.size") && (*v, *n) == (5.0, 2)), "{recorded:?}");
         let active = kept.values.iter().find(|(key, _)| key.contains("active_requests") && key.contains("PATCH"));
         assert_eq!(active.map(|(_, &n)| n), Some(0.0), "it was 1, and has been told to be none");
-        let described =
-            |name: &str| kept.described.get(name).and_then(|(unit, text)| Some(((*unit)?, text.len())));
+        let described = |name: &str| kept.described.get(name).and_then(|(unit, text)| Some(((*unit)?, text.len())));
         assert!(matches!(described("http.server.request.duration"), Some((Unit::Seconds, 20..))));
         assert!(matches!(described("millstream_bytes_by_sendfile_total"), Some((Unit::Bytes, 20..))));
         assert!(matches!(described("millstream_pool_bytes"), Some((Unit::Bytes, 20..))));
