@@ -48,8 +48,10 @@ fn hello(_: Request<()>) -> Hello {
     ready(Ok(response))
 }
 
-/// What asks `service` once.
-fn way<S, B>(service: S) -> Box<dyn FnMut()>
+/// Asks a service once.
+type Way = Box<dyn FnMut()>;
+
+fn way<S, B>(service: S) -> Way
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + 'static,
     B: Body,
@@ -84,7 +86,7 @@ fn stream() -> (tokio::runtime::Runtime, TcpStream) {
     (runtime, stream)
 }
 
-fn ways(handle: &Handle) -> [(&'static str, Box<dyn FnMut()>); 6] {
+fn ways(handle: &Handle) -> [(&'static str, Way); 6] {
     let stamp = |layer: StampLayer| {
         let mut stamp = layer.layer(service_fn(hello));
         stamp.connected(PEER);

@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::body::{Body, Frame, Incoming};
+use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
+use millstream::http::RequestBody;
 use millstream::http::layer::Measure;
 use tower::Layer;
 
@@ -55,7 +56,7 @@ impl Body for Tokens {
 
 type Answer = Response<Either<Full<Bytes>, Tokens>>;
 
-async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
+async fn answer(request: Request<RequestBody>) -> Result<Answer, Infallible> {
     Ok(Response::new(match request.uri().path() {
         "/hello" => Either::Left(Full::from(HELLO)),
         _ => Either::Right(Tokens { left: TOKENS, yielded: true }),
@@ -67,14 +68,14 @@ struct Server {
     address: SocketAddr,
     ask: mpsc::Sender<()>,
     cpu: mpsc::Receiver<Duration>,
-    wake: tokio::sync::mpsc::UnboundedSender<()>,
+    wake: tokio::sync::mpsc::Sender<()>,
 }
 
 impl Server {
     fn start(measured: bool) -> Self {
         let (ask, asked) = mpsc::channel::<()>();
         let (tell, cpu) = mpsc::channel();
-        let (wake, mut woken) = tokio::sync::mpsc::unbounded_channel();
+        let (wake, mut woken) = tokio::sync::mpsc::channel(1);
         let (ready, address) = mpsc::channel();
         std::thread::spawn(move || {
             if let Some([server, _]) = common::cpus::ends().unwrap() {
@@ -100,7 +101,7 @@ impl Server {
 
     fn cpu(&self) -> Duration {
         self.ask.send(()).unwrap();
-        self.wake.send(()).unwrap();
+        self.wake.blocking_send(()).unwrap();
         self.cpu.recv().unwrap()
     }
 }

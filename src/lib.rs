@@ -3,7 +3,8 @@
 //! A service that streams (files, server-sent events, model tokens, gRPC messages) spends most of its time handing bytes
 //! to the kernel. This crate changes how that is done and nothing else: the service stays a tower service, its bodies stay
 //! [`http_body::Body`]s, HTTP stays hyper's. There are a [listener](net::TcpListener) and a [stream](net::TcpStream) to
-//! use in place of tokio's, a [directory](http::Files) as a service, a [body adapter](http::Batch) for many small frames,
+//! use in place of tokio's, a [directory](http::Files) as a service, [events](http::Hub) for many readers, a
+//! [body adapter](http::Batch) for many small frames,
 //! a [server](http::serve()) for those who have none, and [files](fs) and [chains](chain) of operations on them.
 //!
 //! ```no_run
@@ -113,6 +114,6 @@ pub use ring::{Chain, Outcome};
 pub use kernel::caps::{Capabilities, Support};
 
 // The examples of the README are compiled.
-#[cfg(all(doctest, feature = "axum", feature = "redis"))]
+#[cfg(all(doctest, feature = "axum", feature = "redis", feature = "tls"))]
 #[doc = include_str!("../README.md")]
 mod readme {}

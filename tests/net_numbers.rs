@@ -68,15 +68,16 @@ fn every_send_has_a_reason() {
 
             let (mut ours, _theirs) = pair().await;
             let handle = ours.handle();
+            let closing = handle.closing().unwrap();
             // A socket that the runtime has not looked at yet counts as full.
             ours.write_all(b"first").await.unwrap();
             ours.flushed().await.unwrap();
             ours.write_all(b"dropped").await.unwrap();
             drop(ours);
-            while handle.last().is_none() {
+            while closing.numbers().is_none() {
                 yield_now().await;
             }
-            let last = handle.last().unwrap();
+            let last = closing.numbers().unwrap();
             assert_eq!((last.flushes.dropped, last.sent, last.lost), (1, 12, 0));
         });
     });
@@ -184,14 +185,15 @@ fn the_last_numbers_are_kept_and_told() {
         let listener = listen(|numbers| CLOSED.lock().unwrap().push(*numbers)).await;
         let (mut ours, mut theirs) = connect(&listener).await;
         let handle = ours.handle();
+        let closing = handle.closing().unwrap();
         ours.write_all(b"hello").await.unwrap();
         theirs.read_exact(&mut [0; 5]).await.unwrap();
-        assert_eq!(handle.last(), None);
+        assert_eq!(closing.numbers(), None);
         drop(ours);
-        while handle.last().is_none() {
+        while closing.numbers().is_none() {
             yield_now().await;
         }
-        let last = handle.last().unwrap();
+        let last = closing.numbers().unwrap();
         assert_eq!((last.sent, last.frames, handle.numbers()), (5, 1, None));
         assert!(last.kernel.unwrap().tcp.is_some(), "{last:?}");
         assert_eq!((handle.kernel(), handle.path()), (None, None));
@@ -211,18 +213,19 @@ fn what_a_dead_peer_never_got_is_lost() {
     on_both(|| async {
         let (mut ours, theirs) = pair().await;
         let handle = ours.handle();
+        let closing = handle.closing().unwrap();
         SockRef::from(&theirs).set_linger(Some(Duration::ZERO)).unwrap();
         drop(theirs);
         // The reset has come.
         let mut byte = [0];
-        while !matches!(ours.read(&mut byte).await, Err(_)) {}
+        while ours.read(&mut byte).await.is_ok() {}
         ours.write_all(b"too late").await.unwrap();
         assert!(ours.flushed().await.is_err());
         drop(ours);
-        while handle.last().is_none() {
+        while closing.numbers().is_none() {
             yield_now().await;
         }
-        let last = handle.last().unwrap();
+        let last = closing.numbers().unwrap();
         assert_eq!((last.lost, last.sent), (8, 0), "{last:?}");
     });
 }

@@ -175,7 +175,8 @@ fn a_unix_stream_keeps_a_profile_and_is_no_different() {
                 let bytes = noise(60 << 10);
                 let mut got = vec![0; bytes.len()];
                 let (sent, read) = tokio::join!(ours.write_all(&bytes), theirs.read_exact(&mut got));
-                (sent.unwrap(), read.unwrap());
+                sent.unwrap();
+                read.unwrap();
                 assert!(got == bytes);
             }
         }

@@ -166,7 +166,7 @@ fn an_append_whose_outcome_is_unknown_is_there_once() {
             for turn in 0..10 {
                 relay.set(mode);
                 (10 * turn..10 * turn + 10).for_each(|n| send(&hub, n));
-                relay.done().await;
+                relay.becomes(Mode::Pass).await;
                 log.flush().await;
                 // Of another writer: the search goes past it.
                 send(&other, "x");
@@ -186,6 +186,28 @@ fn an_append_whose_outcome_is_unknown_is_there_once() {
             assert_eq!((state.appended, state.doubles, state.gaps), (100, 0, 0), "{mode:?}: {state:?}");
         });
     }
+}
+
+/// An append is on its way, or in a buffer, for longer than anybody waits: it must not happen after it was sent again.
+#[test]
+fn an_append_that_comes_late_is_there_once() {
+    run(&[], async |server| {
+        let relay = Relay::start(&server).await;
+        let log = Redis::builder(relay.url()).key("test").timeout(Duration::from_millis(300)).connect().await.unwrap();
+        let hub = Hub::builder().log(log.clone()).build();
+        let mut reader = reader(&hub, None);
+        for turn in 0..3 {
+            relay.set(Mode::Keep);
+            (10 * turn..10 * turn + 10).for_each(|n| send(&hub, n));
+            relay.becomes(Mode::Kept).await;
+            log.flush().await;
+            relay.set(Mode::Pass);
+            assert_eq!(reader.data(10).await, numbers(10 * turn, 10 * turn + 10));
+        }
+        assert_eq!(reader.rest(QUIET).await, []);
+        assert_eq!(len(&server), 30, "what came late was done");
+        assert_eq!((log.state().doubles, log.state().gaps), (0, 0));
+    });
 }
 
 /// The old connection's append lies in a buffer of Redis, and the time-out has passed: it must not happen later.

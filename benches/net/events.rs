@@ -26,12 +26,12 @@ mod bodies;
 
 use bodies::Events;
 
-const HZ: u32 = 100;
+pub(crate) const HZ: u32 = 100;
 
 /// Events of a round: a second of all streams.
 const EVENTS: u64 = 1000 * HZ as u64;
 
-fn streams() -> usize {
+pub(crate) fn streams() -> usize {
     if is_test() { 8 } else { 1000 }
 }
 
@@ -67,7 +67,7 @@ async fn ours(listener: TcpListener) -> io::Result<()> {
 }
 
 /// The least that can be done: accepts, and then sends one frame to each connection at each tick, until one is gone.
-fn floor(listener: &TcpListener, streams: usize) {
+pub(crate) fn floor(listener: &TcpListener, streams: usize, frame: &[u8]) {
     let mut connections: Vec<TcpStream> = (0..streams)
         .map(|_| {
             let (mut stream, _) = listener.accept().unwrap();
@@ -76,11 +76,10 @@ fn floor(listener: &TcpListener, streams: usize) {
             stream
         })
         .collect();
-    let frame = frame();
     let mut tick = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap();
     loop {
         for connection in &mut connections {
-            match connection.write_all(&frame) {
+            match connection.write_all(frame) {
                 Ok(()) => {}
                 Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => return,
                 Err(e) => panic!("{e}"),
@@ -183,7 +182,7 @@ fn measure(addr: SocketAddr, events: u64) -> Used {
 fn measure_floor(events: u64) -> Used {
     let (listener, streams) = (listener(), streams());
     let addr = listener.local_addr().unwrap();
-    let thread = spawn(move || floor(&listener, streams));
+    let thread = spawn(move || floor(&listener, streams, &frame()));
     let used = measure(addr, events);
     thread.join().unwrap();
     used

@@ -5,7 +5,8 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -132,23 +133,31 @@ pub(crate) fn free_send_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Has the kernel send no faster than so many bytes per second (`SO_MAX_PACING_RATE`, socket(7)); `None`: as fast as may
-/// be. `false` if it cannot: only TCP paces by itself.
-pub(crate) fn set_pacing(socket: &impl AsFd, rate: Option<u64>) -> bool {
-    let fd = socket.as_fd();
+/// be. `Unsupported` if it cannot: only TCP paces by itself.
+pub(crate) fn set_pacing(socket: BorrowedFd<'_>, rate: Option<NonZeroU64>) -> io::Result<()> {
     // Others take the option, and do nothing about it.
-    if info(fd).is_none() {
-        return false;
+    if info(socket).is_none() {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel paces TCP connections only"));
     }
-    let rate = rate.unwrap_or(u64::MAX);
+    let rate = rate.map_or(u64::MAX, NonZeroU64::get);
     let set = |value: *const libc::c_void, len: usize| {
         // SAFETY: `value` points to `len` bytes that outlive the call.
         unsafe {
-            libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, value, len as libc::socklen_t)
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MAX_PACING_RATE,
+                value,
+                len as libc::socklen_t,
+            )
         }
     };
     // Before Linux 4.20 it is of 32 bits.
     let narrow = u32::try_from(rate).unwrap_or(u32::MAX);
-    set((&raw const rate).cast(), size_of::<u64>()) == 0 || set((&raw const narrow).cast(), size_of::<u32>()) == 0
+    if set((&raw const rate).cast(), size_of::<u64>()) == 0 || set((&raw const narrow).cast(), size_of::<u32>()) == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
 }
 
 /// The name of a connection's congestion control (`TCP_CONGESTION`).
@@ -183,6 +192,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
 
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -258,10 +268,10 @@ mod tests {
     #[test]
     fn the_kernel_paces_tcp_alone() {
         let (ours, _theirs) = pair();
-        assert!(set_pacing(&ours, Some(1 << 20)));
-        assert!(set_pacing(&ours, None));
+        set_pacing(ours.as_fd(), NonZeroU64::new(1 << 20)).unwrap();
+        set_pacing(ours.as_fd(), None).unwrap();
         let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert!(!set_pacing(&unix, Some(1 << 20)));
+        assert_eq!(set_pacing(unix.as_fd(), NonZeroU64::new(1)).unwrap_err().kind(), io::ErrorKind::Unsupported);
     }
 
     #[test]

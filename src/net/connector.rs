@@ -128,7 +128,7 @@ impl Connector {
             Err(_) => return Err(failed(Why::Timeout(self.timeout, tried))),
         };
         let Some((addr, socket)) = connected else { return Err(failed(Why::Refused(tried))) };
-        let stream = socket.into_std().and_then(|socket| TcpStream::with(socket.into(), self.options));
+        let stream = socket.into_std().and_then(|socket| TcpStream::with(socket.into(), self.options.clone()));
         stream.map_err(|e| failed(Why::Refused(vec![(addr, Some(e))])))
     }
 
@@ -213,7 +213,7 @@ impl UnixConnector {
     async fn connect(&self) -> Result<UnixStream, ConnectError> {
         let tries = async {
             loop {
-                match UnixStream::connect_with(&self.path, self.options) {
+                match UnixStream::connect_with(&self.path, self.options.clone()) {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(PAUSE).await,
                     done => return done,
                 }

@@ -96,7 +96,6 @@ impl Egress {
         let egress = Arc::new_cyclic(|me| Self {
             wire,
             turn,
-            options,
             path: PathSwitch::new(options.path),
             profile: ProfileCell::new(Profile::System),
             zero_copy: zero_copy.then(|| Arc::new(AtomicBool::new(true))),
@@ -105,11 +104,12 @@ impl Egress {
             failed: AtomicBool::new(false),
             state: Mutex::new(State::new(&options)),
             record: OnceLock::new(),
+            options,
             me: me.clone(),
         });
         let _ = writable.0.set(egress.me.clone());
-        if options.profile != Profile::System {
-            egress.set_profile(options.profile);
+        if egress.options.profile != Profile::System {
+            egress.set_profile(egress.options.profile);
         }
         Ok(egress)
     }
@@ -256,12 +256,15 @@ impl Egress {
             return Ok(Some(0));
         }
         let waited = state.queue.len();
+        if !self.may_send(state, waited + offered) {
+            return Ok(None);
+        }
         match self.wire.send_through(&mut state.queue, slices, self.sends_files()) {
             Ok(sent) => {
                 state.blocked = sent.is_none();
                 if let Some(sent) = sent {
                     state.burst += sent;
-                    state.moved(sent, waited - state.queue.len() + sent);
+                    self.moved(state, sent, waited - state.queue.len() + sent);
                     self.wire.meter.frame();
                     self.wire.meter.flushes(Reason::Through);
                 }
@@ -290,11 +293,14 @@ impl Egress {
         if state.is_held() || state.failure.is_some() || state.queue.is_empty() {
             return;
         }
-        self.wire.meter.flushes(reason);
         let waited = state.queue.len();
+        if !self.may_send(state, waited) {
+            return;
+        }
+        self.wire.meter.flushes(reason);
         match self.wire.send_queue(&mut state.queue, self.sends_files()) {
             Ok(sent) => {
-                state.moved(0, waited - state.queue.len());
+                self.moved(state, 0, waited - state.queue.len());
                 state.blocked = sent.is_none();
                 state.settle();
                 self.look(state);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
@@ -16,12 +17,25 @@ use crate::kernel::{socket, tcp};
 #[derive(Clone)]
 pub struct Handle {
     egress: Weak<Egress>,
-    record: Arc<Record>,
+}
+
+/// What is told the numbers with which a stream was closed; from [`Handle::closing`].
+#[derive(Clone, Debug)]
+pub struct Closing(Arc<Record>);
+
+impl Closing {
+    /// The last numbers, those of the kernel included; `None` while the stream lives. A stream that was dropped lives for as
+    /// long as it has something to send. What [`TcpListenerBuilder::on_close`] is given is the same.
+    ///
+    /// [`TcpListenerBuilder::on_close`]: super::TcpListenerBuilder::on_close
+    pub fn numbers(&self) -> Option<Numbers> {
+        self.0.get()
+    }
 }
 
 impl Handle {
     pub(super) fn new(egress: &Arc<Egress>) -> Self {
-        Self { egress: Arc::downgrade(egress), record: egress.record() }
+        Self { egress: Arc::downgrade(egress) }
     }
 
     /// The numbers of now, without a system call; `None` once the stream is closed.
@@ -34,12 +48,10 @@ impl Handle {
         self.egress.upgrade().map(|egress| KernelNumbers::of(egress.as_fd()))
     }
 
-    /// The numbers with which the stream was closed, those of the kernel included; `None` while it lives. A stream that was
-    /// dropped lives for as long as it has something to send. What [`TcpListenerBuilder::on_close`] is given is the same.
-    ///
-    /// [`TcpListenerBuilder::on_close`]: super::TcpListenerBuilder::on_close
-    pub fn last(&self) -> Option<Numbers> {
-        self.record.get()
+    /// Has the stream keep the numbers with which it will be closed, which costs two system calls then; `None` once it is
+    /// closed.
+    pub fn closing(&self) -> Option<Closing> {
+        self.egress.upgrade().map(|egress| Closing(egress.record()))
     }
 
     /// Which ways the stream's writes may take; `None` once the stream is closed.
@@ -87,6 +99,17 @@ impl Handle {
     /// Bytes that the kernel took from us and the peer has not taken from it; `None` once the stream is closed.
     pub(crate) fn unacknowledged(&self) -> Option<usize> {
         self.egress.upgrade().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
+    }
+
+    /// Has the kernel send no faster than so many bytes per second from now on, or as fast as may be
+    /// (`SO_MAX_PACING_RATE`, [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)).
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Unsupported` if the stream is no TCP connection; `ErrorKind::NotConnected` once it is closed.
+    pub fn set_pace(&self, bytes_per_second: Option<NonZeroU64>) -> io::Result<()> {
+        let egress = self.egress.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        tcp::set_pacing(egress.as_fd(), bytes_per_second)
     }
 
     /// Ends the connection at once, by a reset where the family has one: what waits to be sent is lost, and the peer cannot

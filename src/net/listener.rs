@@ -100,7 +100,7 @@ impl Listener {
             let accepted = self.io.async_io(Interest::READABLE, |fd| accept(fd.as_fd())).await;
             let accepted = accepted.and_then(|(fd, peer)| {
                 let profile = self.switch.next().unwrap_or(self.options.profile);
-                let options = Options { profile, ..self.options };
+                let options = Options { profile, ..self.options.clone() };
                 Ok((Stream::new(fd, Arc::clone(&self.turn), options)?, peer))
             });
             match accepted {
@@ -280,6 +280,14 @@ macro_rules! stream_options {
             #[must_use]
             pub fn profile(mut self, profile: $crate::net::Profile) -> Self {
                 self.options.profile = profile;
+                self
+            }
+
+            /// Has all connections together send no faster than that. The same rate may be given to several listeners, and
+            /// changed while they live. By default there is none.
+            #[must_use]
+            pub fn pace_all(mut self, rate: &$crate::net::SharedPace) -> Self {
+                self.options.pace = Some(rate.clone());
                 self
             }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::numbers::Numbers;
+use super::pace::SharedPace;
 use super::path::IoPath;
 use super::profile::Profile;
 use crate::turn::{Io, Turn};
@@ -43,7 +44,7 @@ impl Receive {
 }
 
 /// What a connection is like.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Options {
     /// Longest time a byte waits for company; zero sends every write at once.
     pub(super) limit: Duration,
@@ -54,6 +55,8 @@ pub(super) struct Options {
     pub(super) receive: Receive,
     pub(super) path: IoPath,
     pub(super) profile: Profile,
+    /// What it shares a rate with.
+    pub(super) pace: Option<SharedPace>,
     /// Long pieces of kept memory may be sent without a copy.
     pub(super) zero_copy: bool,
     /// Told the last numbers of each.
@@ -69,6 +72,7 @@ impl Default for Options {
             receive: Receive::Ready,
             path: IoPath::Auto,
             profile: Profile::System,
+            pace: None,
             zero_copy: false,
             on_close: None,
         }

@@ -45,8 +45,9 @@ impl Stream {
     #[track_caller]
     pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, mut options: Options) -> io::Result<Self> {
         options.receive = options.receive.on(&turn);
+        let by_ring = options.receive == Receive::Multishot;
         let egress = Egress::new(socket, Arc::clone(&turn), options)?;
-        let ingress = (options.receive == Receive::Multishot).then(|| Ingress::new(Arc::clone(&egress), turn));
+        let ingress = by_ring.then(|| Ingress::new(Arc::clone(&egress), turn));
         Ok(Self { egress, ingress, unread: Vec::new() })
     }
 

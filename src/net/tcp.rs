@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ pub struct TcpListenerBuilder {
     pub(super) reuse_port: bool,
     send_timeout: Option<Duration>,
     congestion: Option<Box<str>>,
+    pace: Option<NonZeroU64>,
     switch: ProfileSwitch,
     options: Options,
 }
@@ -80,6 +82,16 @@ impl TcpListenerBuilder {
     #[must_use]
     pub fn congestion(mut self, name: &str) -> Self {
         self.congestion = Some(name.into());
+        self
+    }
+
+    /// Has the kernel send no faster than so many bytes per second on each new connection (`SO_MAX_PACING_RATE`,
+    /// [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)): spread evenly, by timers of its own, and with all its
+    /// headers. [`Handle::set_pace`](crate::net::Handle::set_pace) changes it for a connection that lives,
+    /// [`pace_all`](Self::pace_all) is a rate for all of them together.
+    #[must_use]
+    pub fn pace(mut self, bytes_per_second: NonZeroU64) -> Self {
+        self.pace = Some(bytes_per_second);
         self
     }
 
@@ -137,6 +149,9 @@ impl TcpListenerBuilder {
             // As above.
             tcp::set_congestion(socket.as_fd(), name)?;
         }
+        if let Some(rate) = self.pace {
+            tcp::set_pacing(socket.as_fd(), Some(rate))?;
+        }
         Ok(TcpListener { listener: Listener::new(socket, self.options, self.switch)? })
     }
 }
@@ -149,6 +164,7 @@ impl TcpListener {
             reuse_port: false,
             send_timeout: None,
             congestion: None,
+            pace: None,
             switch: ProfileSwitch::default(),
             options: Options::default(),
         }

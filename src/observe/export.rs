@@ -46,11 +46,9 @@ pub fn record_metrics() {
 
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Requests::now();
-    // A method that was active before and is no more has to be told so.
-    let methods = given.iter().flat_map(|given| &given.active).map(|&(method, _)| (method, 0));
     metrics::describe_gauge!(ACTIVE.0, Unit::Count, ACTIVE.1);
-    for (method, n) in methods.chain(now.active.iter().copied()) {
-        metrics::gauge!(ACTIVE.0, "http.request.method" => method).set(n as f64);
+    for (method, n) in &now.active {
+        metrics::gauge!(ACTIVE.0, "http.request.method" => *method).set(*n as f64);
     }
     let new = given.as_ref().map_or_else(|| now.clone(), |given| now.since(given));
     metrics::describe_histogram!(FRAME_GAP.0, Unit::Seconds, FRAME_GAP.1);
@@ -83,7 +81,8 @@ fn give(name: &'static str, labels: Vec<Label>, new: &Histogram) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::requests::{self, Ended, Labels, Outcome};
+    use crate::observe::labels::{Labels, Outcome};
+    use crate::observe::requests::{self, Ended};
     use metrics::{Counter, CounterFn, Gauge, GaugeFn, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString};
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -189,7 +188,7 @@ mod tests {
         let active = kept.values.iter().find(|(key, _)| key.contains("active_requests") && key.contains("PATCH"));
         assert_eq!(active.map(|(_, &n)| n), Some(0.0), "it was 1, and has been told to be none");
         let described =
-            |name: &str| kept.described.get(name).and_then(|(unit, text)| Some((unit.clone()?, text.len())));
+            |name: &str| kept.described.get(name).and_then(|(unit, text)| Some(((*unit)?, text.len())));
         assert!(matches!(described("http.server.request.duration"), Some((Unit::Seconds, 20..))));
         assert!(matches!(described("millstream_bytes_by_sendfile_total"), Some((Unit::Bytes, 20..))));
         assert!(matches!(described("millstream_pool_bytes"), Some((Unit::Bytes, 20..))));

@@ -15,6 +15,7 @@ pub(crate) mod counters;
 #[cfg(feature = "metrics")]
 mod export;
 mod histogram;
+pub(crate) mod labels;
 pub(crate) mod log;
 pub(crate) mod requests;
 mod shard;
@@ -25,5 +26,6 @@ pub use counters::Snapshot;
 #[cfg(feature = "metrics")]
 pub use export::record_metrics;
 pub use histogram::{Bucket, Histogram};
-pub use requests::{Outcome, Requests, Responses};
+pub use labels::Outcome;
+pub use requests::{Requests, Responses};
 pub use text::prometheus_text;

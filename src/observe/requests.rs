@@ -1,176 +1,12 @@
 //! What became of requests: histograms for each set of labels that has occurred.
-//!
-//! The number of sets is bounded, whatever clients send: methods are those of the specifications or `_OTHER`, routes are
-//! what the service names and at most 126 of them, and what finds no room in the table of sets is counted under `_OTHER`.
-//! Finding a set takes no lock: its labels, packed into a word, are looked for in a table that only grows.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::counters::{Counter, Gauge, count};
 use super::histogram::{Buckets, DURATION, FIRST_BYTE, FRAMES, GAP, Histogram, SIZE};
+use super::labels::{Labels, METHODS, Outcome, SETS, TABLE, route_name, version_name};
 use super::shard::{self, Adder};
-
-/// What is told in place of a label whose value is one too many.
-pub(super) const OTHER: &str = "_OTHER";
-
-/// Methods by their number; the last stands for all others.
-pub(crate) const METHODS: [&str; 10] =
-    ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "CONNECT", "PATCH", "TRACE", OTHER];
-/// Protocol versions by their number.
-const VERSIONS: [&str; 5] = ["1.1", "2", "1.0", "3", OTHER];
-/// Routes: 0 is none, the first name is 1, and what is one too many.
-const ROUTES: usize = 126;
-const ROUTE_OTHER: u8 = ROUTES as u8 + 1;
-/// Sets of labels, a power of two. The first is for what finds no room.
-const SETS: usize = 256;
-/// Sets that requests with a route may fill: those without find the rest.
-const SETS_WITH_ROUTE: usize = 192;
-
-/// How a response ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// The body came to its end.
-    Complete,
-    /// The service or the body failed.
-    Error,
-    /// Given up before the end: the client has left, or the connection was closed.
-    Aborted,
-}
-
-impl Outcome {
-    const ALL: [Self; 3] = [Self::Complete, Self::Error, Self::Aborted];
-
-    /// As it is told in labels and spans.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Error => "error",
-            Self::Aborted => "aborted",
-        }
-    }
-}
-
-/// The labels of one response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Labels {
-    /// A number of [`METHODS`].
-    pub(crate) method: u8,
-    pub(crate) version: u8,
-    /// 0 where there is none.
-    pub(crate) status: u16,
-    pub(crate) route: u8,
-    pub(crate) outcome: Outcome,
-}
-
-impl Labels {
-    /// What has no room of its own.
-    const OVERFLOW: Self = Self {
-        method: METHODS.len() as u8 - 1,
-        version: VERSIONS.len() as u8 - 1,
-        status: 0,
-        route: ROUTE_OTHER,
-        outcome: Outcome::Complete,
-    };
-
-    /// Never 0, which marks a place that is free.
-    fn pack(self) -> u64 {
-        1 << 63
-            | u64::from(self.method)
-            | u64::from(self.version) << 8
-            | u64::from(self.status) << 16
-            | u64::from(self.route) << 32
-            | (self.outcome as u64) << 40
-    }
-
-    fn unpack(key: u64) -> Self {
-        Self {
-            method: key as u8,
-            version: (key >> 8) as u8,
-            status: (key >> 16) as u16,
-            route: (key >> 32) as u8,
-            outcome: Outcome::ALL[(key >> 40) as usize & 3],
-        }
-    }
-}
-
-/// The sets that have occurred.
-struct Table([AtomicU64; SETS]);
-
-static TABLE: Table = Table([const { AtomicU64::new(0) }; SETS]);
-
-impl Table {
-    fn place(&self, labels: Labels) -> usize {
-        let own = self.find(labels, if labels.route == 0 { SETS } else { SETS_WITH_ROUTE });
-        let routeless = || self.find(Labels { route: ROUTE_OTHER, ..labels }, SETS);
-        own.or_else(routeless).unwrap_or(0)
-    }
-
-    /// The place of a set, which takes a free one among the first `limit` if it has none. Relaxed: nothing is read
-    /// through a key.
-    fn find(&self, labels: Labels, limit: usize) -> Option<usize> {
-        let key = labels.pack();
-        let places = limit - 1;
-        let first = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % places;
-        (0..places).map(|step| 1 + (first + step) % places).find(|&at| {
-            let found = self.0[at].load(Ordering::Relaxed);
-            found == key
-                || found == 0
-                    && match self.0[at].compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed) {
-                        Ok(_) => true,
-                        Err(other) => other == key,
-                    }
-        })
-    }
-
-    fn labels(&self, at: usize) -> Labels {
-        match self.0[at].load(Ordering::Relaxed) {
-            0 => Labels::OVERFLOW,
-            key => Labels::unpack(key),
-        }
-    }
-}
-
-/// The names of routes.
-struct Names([OnceLock<Box<str>>; ROUTES]);
-
-static NAMES: Names = Names([const { OnceLock::new() }; ROUTES]);
-
-impl Names {
-    fn number(&self, name: &str) -> u8 {
-        // FNV-1a: names are short, and are the service's own.
-        let hash =
-            name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        let first = (hash % ROUTES as u64) as usize;
-        let mut places = (0..ROUTES).map(|step| (first + step) % ROUTES);
-        let found = places.find(|&at| &**self.0[at].get_or_init(|| name.into()) == name);
-        found.map_or(ROUTE_OTHER, |at| at as u8 + 1)
-    }
-
-    fn name(&self, number: u8) -> Option<&str> {
-        match number {
-            0 => None,
-            ROUTE_OTHER => Some(OTHER),
-            number => self.0.get(usize::from(number) - 1)?.get().map(|name| &**name),
-        }
-    }
-}
-
-/// The version of HTTP with that number, of `Labels::version`.
-pub(crate) fn version_name(number: u8) -> &'static str {
-    VERSIONS[usize::from(number)]
-}
-
-/// The number of a route's name, for [`Labels::route`].
-pub(crate) fn route(name: &str) -> u8 {
-    NAMES.number(name)
-}
-
-/// The name with that number.
-pub(crate) fn route_name(number: u8) -> Option<&'static str> {
-    NAMES.name(number)
-}
 
 /// The histograms of one set.
 #[derive(Debug)]
@@ -281,7 +117,7 @@ impl Row {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Requests {
-    /// Requests whose response has not ended, for each method that has any.
+    /// Requests whose response has not ended, for each method that has occurred.
     pub active: Vec<(&'static str, u64)>,
     /// Between the frames of a response, in seconds: of all responses, those included that go on. Its clock ticks every few
     /// milliseconds; what comes within a tick counts as 0.
@@ -332,9 +168,11 @@ impl Requests {
                 }
             }
         });
+        let ended: Vec<Responses> = ended.into_iter().flatten().collect();
         // As for the gauges, a part may have been read too early.
-        let active = METHODS.into_iter().zip(active).filter(|&(_, n)| n as i64 > 0).collect();
-        Self { active, frame_gap, ended: ended.into_iter().flatten().collect() }
+        let mut active: Vec<_> = METHODS.into_iter().zip(active.map(|n| (n as i64).max(0) as u64)).collect();
+        active.retain(|&(method, n)| n > 0 || ended.iter().any(|responses| responses.method == method));
+        Self { active, frame_gap, ended }
     }
 
     /// What has ended since `earlier`; the active ones are those of now.

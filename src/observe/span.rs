@@ -1,6 +1,7 @@
 //! The span of a request (feature `tracing`). Without the feature it is nothing.
 
-use super::requests::{Ended, Outcome};
+use super::labels::Outcome;
+use super::requests::Ended;
 
 #[cfg(feature = "tracing")]
 #[derive(Debug)]
@@ -15,6 +16,7 @@ impl Span {
             "http.request",
             method,
             version,
+            request_id = Empty,
             status = Empty,
             bytes = Empty,
             frames = Empty,
@@ -26,6 +28,16 @@ impl Span {
     #[inline]
     pub(crate) fn inside<R>(&self, run: impl FnOnce() -> R) -> R {
         self.0.in_scope(run)
+    }
+
+    /// `request_id` is asked for if anybody listens.
+    #[inline]
+    pub(crate) fn identify<I: std::fmt::Display>(&self, request_id: impl FnOnce() -> Option<I>) {
+        if !self.0.is_disabled()
+            && let Some(id) = request_id()
+        {
+            self.0.record("request_id", tracing::field::display(id));
+        }
     }
 
     #[inline]
@@ -58,6 +70,8 @@ impl Span {
     pub(crate) fn inside<R>(&self, run: impl FnOnce() -> R) -> R {
         run()
     }
+
+    pub(crate) fn identify<I>(&self, _: impl FnOnce() -> Option<I>) {}
 
     pub(crate) fn answered(&self, _: u16) {}
 

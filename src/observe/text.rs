@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::counters::Snapshot;
 use super::histogram::Histogram;
-use super::requests::{Outcome, Requests, Responses};
+use super::labels::Outcome;
+use super::requests::{Requests, Responses};
 
 /// The histograms of responses, named as OpenTelemetry names them where it does.
 pub(super) const FAMILIES: [Family; 5] = [
@@ -158,11 +159,97 @@ impl Text {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::requests::{self, Ended, Labels};
+    use crate::observe::labels::{Labels, route};
+    use crate::observe::requests::{self, Ended};
+
+    /// A name of the format, and what follows it.
+    fn name(text: &str) -> (&str, &str) {
+        let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':').unwrap_or(text.len());
+        assert!(end > 0 && !text.as_bytes()[0].is_ascii_digit(), "no name: {text}");
+        text.split_at(end)
+    }
+
+    /// The labels between braces, and what follows them.
+    fn set(mut text: &str) -> (Vec<(String, String)>, &str) {
+        let mut labels = Vec::new();
+        while !text.starts_with('}') {
+            let (label, rest) = name(text);
+            let rest = rest.strip_prefix("=\"").expect("a quoted value");
+            let mut value = String::new();
+            let mut chars = rest.char_indices();
+            let end = loop {
+                match chars.next().expect("the value ends") {
+                    (at, '"') => break at,
+                    (_, '\\') => match chars.next() {
+                        Some((_, 'n')) => value.push('\n'),
+                        Some((_, c @ ('\\' | '"'))) => value.push(c),
+                        other => panic!("escaped: {other:?}"),
+                    },
+                    (_, c) => value.push(c),
+                }
+            };
+            labels.push((label.to_owned(), value));
+            text = rest[end + 1..].strip_prefix(',').unwrap_or(&rest[end + 1..]);
+        }
+        (labels, &text[1..])
+    }
+
+    #[test]
+    fn the_text_is_of_the_format_to_the_last_line() {
+        let route = route("/strange\"\\\n,}{");
+        let labels = Labels { method: 9, version: 4, status: 556, route, outcome: Outcome::Error };
+        for duration in [1, 6_000_000, 99_000_000_000] {
+            requests::began(9);
+            requests::ended(labels, Ended { duration, first_byte: None, largest_gap: Some(1), bytes: 0, frames: 2 });
+        }
+        let text = prometheus_text();
+        assert!(text.ends_with('\n'));
+        let mut families = std::collections::BTreeSet::new();
+        let mut seen = std::collections::BTreeSet::new();
+        let (mut family, mut kind) = ("", "");
+        // Of the histogram that is being read: bound and count of the bucket before.
+        let mut before = (f64::NEG_INFINITY, 0.0);
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                family = name(help).0;
+                assert!(families.insert(family), "{family} comes twice");
+                let declared = lines.next().and_then(|line| line.strip_prefix("# TYPE ")).expect("a type follows");
+                let (named, of) = declared.split_once(' ').expect("a type");
+                assert!(named == family && ["counter", "gauge", "histogram"].contains(&of), "{declared}");
+                kind = of;
+                continue;
+            }
+            let (sample, rest) = name(line);
+            let (mut labels, rest) = match rest.strip_prefix('{') {
+                Some(rest) => set(rest),
+                None => (Vec::new(), rest),
+            };
+            let value: f64 = rest.strip_prefix(' ').expect("a value").parse().expect("a number");
+            assert!(value.is_finite() && value >= 0.0, "{line}");
+            assert!(seen.insert((sample, labels.clone())), "{line} comes twice");
+            match (kind, sample.strip_prefix(family).expect("a sample of its family")) {
+                ("counter" | "gauge", "") => assert_eq!(kind == "counter", family.ends_with("_total"), "{line}"),
+                ("histogram", "_bucket") => {
+                    let (label, bound) = labels.pop().expect("a bound");
+                    let bound: f64 = bound.parse().expect("a number");
+                    assert!(label == "le" && bound > before.0 && value >= before.1, "{line}");
+                    before = (bound, value);
+                }
+                ("histogram", "_sum") => assert_eq!(before.0, f64::INFINITY, "{line}"),
+                ("histogram", "_count") => {
+                    assert_eq!(value, before.1, "{line}");
+                    before = (f64::NEG_INFINITY, 0.0);
+                }
+                other => panic!("{other:?}: {line}"),
+            }
+        }
+        assert!(seen.iter().any(|(_, labels)| labels.iter().any(|(_, value)| value == "/strange\"\\\n,}{")));
+    }
 
     #[test]
     fn a_response_comes_out_in_its_buckets_under_its_labels() {
-        let route = requests::route("/a\"quoted\"\\route\n");
+        let route = route("/a\"quoted\"\\route\n");
         let labels = Labels { method: 0, version: 1, status: 555, route, outcome: Outcome::Complete };
         let ended = Ended { duration: 30_000_000, first_byte: Some(400_000), largest_gap: None, bytes: 9, frames: 2 };
         requests::began(0);

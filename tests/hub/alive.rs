@@ -67,7 +67,8 @@ fn a_thousand_readers_have_one_task_which_ends_with_them() {
     watched(|| {
         for flavour in Flavour::BOTH {
             let runtime = flavour.runtime();
-            let hub = Hub::new();
+            // So that no tick ends the task.
+            let hub = Hub::builder().keep_alive(Duration::ZERO).build();
             let metrics = runtime.metrics();
             runtime.block_on(async {
                 let mut readers: Vec<_> = (0..1000).map(|_| Hand::new(hub.subscribe_from(None).unwrap())).collect();
@@ -100,7 +101,10 @@ fn a_runtime_ends_with_readers_in_it_and_they_go_on_in_another() {
         let first = Builder::new_current_thread().enable_all().build().unwrap();
         let mut reader = Hand::new(hub.subscribe_from(None).unwrap());
         let mut gone = Hand::new(hub.subscribe_from(None).unwrap());
-        first.block_on(async { assert!(reader.read().is_empty() && gone.read().is_empty()) });
+        let mut outside = Hand::new(hub.subscribe_from(None).unwrap());
+        first.block_on(async {
+            assert!(reader.read().is_empty() && gone.read().is_empty() && outside.read().is_empty());
+        });
         drop(first);
         assert!(reader.woken() >= 1, "it has to look for another runtime");
         drop(gone);
@@ -119,6 +123,12 @@ fn a_runtime_ends_with_readers_in_it_and_they_go_on_in_another() {
             hub.send(Event::new().data("still here")).unwrap();
             assert_eq!(task.await.unwrap(), "still here");
         });
+        assert_eq!(outside.data(), ["still here"]);
+        drop(second);
+        let woken = outside.woken();
+        assert!(outside.read().is_empty());
+        hub.send(Event::new().data("nobody else")).unwrap();
+        assert_eq!((outside.woken(), outside.data()), (woken + 1, vec!["nobody else".to_owned()]));
     });
 }
 

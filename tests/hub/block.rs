@@ -100,7 +100,9 @@ async fn who_holds_the_others_up_for_too_long_is_given_up() {
     let hub = blocking().patience(Duration::from_secs(5)).build();
     let (mut stalled, mut good) = (subscribe(&hub), subscribe(&hub));
     let start = Instant::now();
-    for n in 0..20 {
+    let first = hub.send(event(0)).unwrap().to_string();
+    assert_eq!(good.data(), ["0"]);
+    for n in 1..20 {
         hub.send_wait(event(n)).await.unwrap();
         assert_eq!(good.data(), [n.to_string()]);
     }
@@ -108,8 +110,26 @@ async fn who_holds_the_others_up_for_too_long_is_given_up() {
     assert!(stalled.read().is_empty() && stalled.ended);
     assert_eq!(stalled.parser.retry, Some(1000));
     drop(stalled);
+    // One that comes now may begin before what others were given up for.
+    let mut late = Hand::new(hub.subscribe_from(Some(&first)).unwrap());
+    assert!(late.data().into_iter().eq((1..20).map(|n| n.to_string())));
+    drop(late);
     // What it has left behind holds nobody up, nor does it let anybody pass.
     (20..23).for_each(|n| drop(hub.send(event(n)).unwrap()));
     assert!(matches!(hub.send(event(23)), Err(SendError::Full)));
     assert_eq!(good.data(), ["20", "21", "22"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_has_still_to_read_does_not_grow_too_old() {
+    let hub = blocking().replay_age(Duration::from_secs(60)).build();
+    let mut reader = subscribe(&hub);
+    let first = hub.send(event(0)).unwrap().to_string();
+    tokio::time::advance(Duration::from_secs(100)).await;
+    hub.send(event(1)).unwrap();
+    assert_eq!(Hand::new(hub.subscribe_from(Some(&first)).unwrap()).data(), ["1"]);
+    assert_eq!(hub.stats().ring_events, 2);
+    assert_eq!(reader.data(), ["0", "1"]);
+    hub.send(event(2)).unwrap();
+    assert_eq!(hub.stats().ring_events, 2, "the first was read");
 }

@@ -101,6 +101,17 @@ fn of_ids_that_come_twice_the_last_counts() {
     assert_eq!(subscribe(&hub, Some("b")).data(), ["2", "3", "4"]);
 }
 
+#[test]
+fn an_id_that_was_given_is_followed_by_numbers() {
+    let hub = Hub::builder().replay(2).queue(2).build();
+    hub.send(Event::new().id("a").data("0")).unwrap();
+    (1..3).for_each(|n| send(&hub, n));
+    assert_eq!(subscribe(&hub, Some("a")).data(), ["1", "2"]);
+    send(&hub, 3);
+    let seen = subscribe(&hub, Some("a")).read();
+    assert_eq!((seen[0].reason(), seen.len()), ("expired", 3));
+}
+
 /// A reader that checks what it gets against what was sent.
 struct Checked {
     reader: Hand,
@@ -159,11 +170,13 @@ proptest! {
         let mut readers: Vec<_> = (0..3).map(|_| fresh()).collect();
         for step in steps {
             match step {
-                Step::Send(count) => for n in sent..sent + count {
-                    let event = Event::new().data(n.to_string());
-                    hub.send(if n * n % 3 < own_ids { event.id(format!("id {n}")) } else { event }).unwrap();
-                    sent += 1;
-                },
+                Step::Send(count) => {
+                    for n in sent..sent + count {
+                        let event = Event::new().data(n.to_string());
+                        hub.send(if n * n % 3 < own_ids { event.id(format!("id {n}")) } else { event }).unwrap();
+                    }
+                    sent += count;
+                }
                 Step::Frame(n) => {
                     let seen = readers[n].reader.frame();
                     readers[n].take(seen.unwrap_or_default());

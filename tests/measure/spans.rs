@@ -71,7 +71,9 @@ fn a_request_is_a_span_that_says_how_it_ended() {
         runtime.block_on(async {
             let service = tower::service_fn(async |_: Request<()>| {
                 tracing::info!("at work");
-                Ok::<_, Infallible>(answer("span", frames([Ok(Bytes::from("hello")), Ok(Bytes::from("!"))])))
+                let mut answer = answer("span", frames([Ok(Bytes::from("hello")), Ok(Bytes::from("!"))]));
+                answer.headers_mut().insert("x-request-id", "of-stamp".parse().unwrap());
+                Ok::<_, Infallible>(answer)
             });
             let response = Measure::new().layer(service).oneshot(Request::new(())).await.unwrap();
             response.into_body().collect().await.unwrap();
@@ -83,6 +85,7 @@ fn a_request_is_a_span_that_says_how_it_ended() {
     for (field, value) in [
         ("method", "\"GET\""),
         ("version", "\"1.1\""),
+        ("request_id", "of-stamp"),
         ("status", "200"),
         ("bytes", "6"),
         ("frames", "2"),

@@ -48,7 +48,9 @@ async fn both_protocols_are_counted_apart() {
         assert_eq!((counted.outcome, counted.body_size.sum(), counted.frames.sum()), (Outcome::Complete, 11.0, 2.0));
     }
     let lately = Snapshot::now().since(&before);
-    assert!(lately.requests >= 2 && lately.frames >= 4 && lately.body_bytes >= 22 && lately.reads >= 2, "{lately}");
+    assert!(lately.requests >= 2 && lately.frames >= 4 && lately.body_bytes >= 22, "{lately}");
+    // By calls, or by the ring.
+    assert!(lately.reads + lately.receive_buffers >= 2, "{lately}");
 }
 
 #[tokio::test]

@@ -51,6 +51,7 @@ impl Server {
     }
 
     /// Runs it, again on its port.
+    #[expect(clippy::disallowed_methods, reason = "a server that starts is not waited for by a timer of a runtime")]
     pub fn run(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -164,6 +165,10 @@ pub enum Mode {
     CutAfter,
     /// The next MULTI is thrown away, and its connection cut: it was not done.
     CutBefore,
+    /// The next MULTI is kept, whatever its client does, and this becomes `Kept`.
+    Keep,
+    /// It is sent on, by its connection to the server, when this becomes `Pass`.
+    Kept,
 }
 
 /// Between a log and its server.
@@ -197,8 +202,8 @@ impl Relay {
     }
 
     /// Waits until what was asked for has happened.
-    pub async fn done(&self) {
-        self.mode.subscribe().wait_for(|&mode| mode == Mode::Pass).await.unwrap();
+    pub async fn becomes(&self, mode: Mode) {
+        self.mode.subscribe().wait_for(|&is| is == mode).await.unwrap();
     }
 }
 
@@ -217,6 +222,16 @@ async fn pass(mut client: TcpStream, to: SocketAddr, mode: Arc<watch::Sender<Mod
                 let now = *mode.borrow();
                 if n == 0 || (multi && now == Mode::CutBefore) {
                     mode.send_if_modified(|mode| n > 0 && std::mem::replace(mode, Mode::Pass) != Mode::Pass);
+                    return Ok(());
+                }
+                if multi && now == Mode::Keep {
+                    mode.send_replace(Mode::Kept);
+                    watch.wait_for(|&mode| mode == Mode::Pass).await.ok();
+                    server.write_all(&request[..n]).await?;
+                    // To its end, which is the server's if that has ended it.
+                    client.shutdown().await?;
+                    server.shutdown().await?;
+                    while server.read(&mut answer).await? > 0 {}
                     return Ok(());
                 }
                 doomed |= multi && now == Mode::CutAfter;

@@ -14,7 +14,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 
 use super::past::{Past, Step};
-use super::shared::{Begin, Cursor, Permit, Read};
+use super::shared::{Begin, Permit};
+use super::state::{Cursor, Read};
 use super::waiters::{Member, Wait};
 use crate::http::Ending;
 

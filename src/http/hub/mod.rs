@@ -22,6 +22,7 @@ mod request;
 mod ring;
 mod sent;
 mod shared;
+mod state;
 mod stats;
 mod waiters;
 

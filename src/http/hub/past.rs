@@ -12,7 +12,8 @@ use bytes::Bytes;
 
 use super::event::{check_id, finish};
 use super::gap::Gap;
-use super::shared::{Begin, Cursor, Shared};
+use super::shared::{Begin, Shared};
+use super::state::Cursor;
 use crate::http::log::{Log, LogFuture, Replay, ReplayError};
 
 /// A reader that is behind what the ring has.

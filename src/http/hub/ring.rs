@@ -156,7 +156,8 @@ impl Ring {
         {
             let old = self.limits.age.is_some_and(|age| now.duration_since(oldest.at) > age);
             let over = self.entries.len() > self.limits.count || self.bytes > self.limits.bytes;
-            if !old && !(over && self.entries.len() > 1) {
+            let over = over && self.entries.len() > 1;
+            if !old && !over {
                 break;
             }
             let Some(Entry { bytes, name, .. }) = self.entries.pop_front() else { break };

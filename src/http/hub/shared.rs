@@ -20,6 +20,7 @@ use super::event::{Event, check_id, finish};
 use super::gap::Gap;
 use super::ring::{Limits, Name, Place, Ring};
 use super::sent::Sent;
+use super::state::{Cursor, Read, State};
 use super::stats::Stats;
 use super::waiters::{Group, Member};
 use crate::http::log::Log;
@@ -52,38 +53,6 @@ pub(in crate::http) struct Shared {
     seats: AtomicUsize,
     /// Where senders wait for readers: one may have moved on.
     room: Notify,
-}
-
-#[derive(Debug)]
-struct State {
-    ring: Ring,
-    stats: Stats,
-    /// The number of the last entry that is a gap, and so not an event.
-    last_gap: Option<u64>,
-    /// Where senders wait for readers: those that were before this were given up.
-    cut: u64,
-}
-
-/// Where a reader is.
-#[derive(Debug)]
-pub(super) struct Cursor {
-    /// The entry it reads next.
-    pub(super) next: u64,
-    /// It was behind when it came, and may be until here.
-    catch_up: u64,
-    /// [`State::cut`] when it came.
-    cut: u64,
-}
-
-/// What there is for a reader.
-#[derive(Debug)]
-pub(super) enum Read {
-    Frame(Bytes),
-    /// Some of it is gone; then there is more.
-    Gap(Gap),
-    /// It was too slow, and its stream ends.
-    TooSlow,
-    Nothing,
 }
 
 /// Where a reader begins.
@@ -382,58 +351,6 @@ impl Shared {
         let subscribers = self.seats.load(Ordering::Acquire);
         let length = (state.ring.head() - state.ring.base()) as usize;
         Stats { subscribers, ring_events: length, ring_bytes: state.ring.bytes(), ..state.stats }
-    }
-}
-
-impl State {
-    fn read(&mut self, config: &Config, cursor: &mut Cursor) -> (Read, u64, u64) {
-        let (base, head) = (self.ring.base(), self.ring.head());
-        if cursor.next >= head {
-            return (Read::Nothing, 0, 0);
-        }
-        let late = cursor.next >= cursor.catch_up && head - cursor.next > config.queue;
-        if cursor.next < base || self.has_given_up(cursor) || (late && config.slow != Slow::Block) {
-            let queued = match config.slow {
-                Slow::Disconnect | Slow::Block => return (Read::TooSlow, 0, 0),
-                Slow::DropOldest if cursor.next < cursor.catch_up => head - base,
-                Slow::DropOldest => config.queue,
-                Slow::Latest => 1,
-            };
-            let to = base.max(head.saturating_sub(queued));
-            let missed = to - cursor.next;
-            // One of those may have been a gap, and then nobody knows.
-            let known = self.last_gap.is_none_or(|gap| gap < cursor.next);
-            cursor.next = to;
-            self.stats.gaps += 1;
-            self.stats.dropped += missed;
-            return (Read::Gap(Gap::slow(known.then_some(missed))), 0, missed);
-        }
-        let (frame, to) = self.ring.frame(cursor.next);
-        let delivered = to - cursor.next;
-        cursor.next = to;
-        self.stats.delivered += delivered;
-        (Read::Frame(frame), delivered, 0)
-    }
-
-    fn has_given_up(&self, cursor: &Cursor) -> bool {
-        cursor.next < self.cut && cursor.cut < self.cut
-    }
-
-    /// Where senders wait for readers: whether the slowest of them leaves room for `len` bytes.
-    fn has_room(&mut self, config: &Config, len: usize) -> bool {
-        let unread = self.ring.unread();
-        self.ring.head() - unread < config.queue && self.ring.fits(len, unread)
-    }
-
-    /// Gives up the slowest readers, at least, and all that leave no room for one event.
-    fn give_up(&mut self, config: &Config) {
-        loop {
-            let unread = self.ring.unread();
-            self.cut = self.ring.forget(unread);
-            if self.has_room(config, 0) {
-                return;
-            }
-        }
     }
 }
 

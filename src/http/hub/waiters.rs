@@ -291,3 +291,52 @@ impl Drop for Member {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_has_looked_for_news_under_the_lock() {
+        let mut groups = Vec::new();
+        let mut member = Group::join(&mut groups, None);
+        assert_eq!(member.wait(Waker::noop(), || true), Wait::News);
+        assert_eq!(
+            member.wait(Waker::noop(), || {
+                assert!(groups[0].waiters.try_lock().is_err(), "a sender could wake in between");
+                false
+            }),
+            Wait::Waits
+        );
+        assert_eq!(groups[0].waiters().waiting.len(), 1);
+    }
+
+    #[test]
+    fn places_are_left_from_anywhere() {
+        let mut groups = Vec::new();
+        let mut members: Vec<_> = (0..10).map(|_| Group::join(&mut groups, None)).collect();
+        let group = Arc::clone(&groups[0]);
+        group.set_direct();
+        let waiting = || group.waiters().waiting.iter().map(|(place, ..)| *place).collect::<Vec<_>>();
+        for round in 0..2 {
+            for member in &mut members {
+                assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits);
+                assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits, "once is enough");
+            }
+            assert_eq!(waiting().len(), 10 - 3 * round);
+            for at in [1, 3, 0] {
+                let place = members[at].place;
+                drop(members.remove(at));
+                assert!(!waiting().contains(&place), "{:?}", waiting());
+            }
+            for member in &mut members {
+                assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits, "those that were moved as well");
+            }
+            assert_eq!(waiting().len(), members.len());
+            group.wake_all();
+            assert!(waiting().is_empty());
+        }
+        drop(members);
+        assert!(group.waiters().is_empty() && group.waiters().at.is_empty());
+    }
+}

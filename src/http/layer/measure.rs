@@ -15,7 +15,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use self::exchange::Exchange;
-use crate::observe::requests;
+use super::request_id::RequestId;
+use crate::observe::labels;
 
 pub use self::body::MeasureBody;
 
@@ -43,7 +44,7 @@ mod exchange;
 /// ```
 ///
 /// With the feature `tracing` each request has a span `http.request`, target `millstream`, level `DEBUG`: `method`,
-/// `version`, `status`, `bytes`, `frames`, `duration` in seconds, `outcome`. The service and the body are polled inside
+/// `version`, `request_id` if [`Stamp`](super::Stamp) gives it one, `status`, `bytes`, `frames`, `duration` in seconds, `outcome`. The service and the body are polled inside
 /// of it.
 ///
 /// A response is *complete* when its body has ended, has given as many bytes as it promised, or has none to give (`HEAD`,
@@ -88,12 +89,12 @@ impl Route {
     /// The route of this name. The process keeps 126 names for good; every later one is `_OTHER`. Cheap to copy: make it
     /// once.
     pub fn new(name: &str) -> Self {
-        Self(requests::route(name))
+        Self(labels::route(name))
     }
 
     /// The name.
     pub fn name(&self) -> &'static str {
-        requests::route_name(self.0).expect("internal: it was given by its name")
+        labels::route_name(self.0).expect("internal: it was given by its name")
     }
 
     fn of(extensions: &Extensions) -> Option<u8> {
@@ -102,7 +103,7 @@ impl Route {
         }
         #[cfg(feature = "axum")]
         if let Some(path) = extensions.get::<axum::extract::MatchedPath>() {
-            return Some(requests::route(path.as_str()));
+            return Some(labels::route(path.as_str()));
         }
         None
     }
@@ -136,6 +137,7 @@ where
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         let route = Route::of(request.extensions());
         let exchange = Exchange::begin(request.method(), request.version(), route);
+        exchange.identify(|| request.extensions().get().cloned());
         // A service may do its work when it is called.
         let inner = exchange.inside(|| self.inner.call(request));
         MeasureFuture { inner, exchange: Some(exchange) }
@@ -168,6 +170,8 @@ where
             Ok(response) => {
                 let (head, body) = response.into_parts();
                 let promised = body.size_hint().exact().or_else(|| content_length(&head.headers));
+                // One that was given further in is in the head of the response.
+                exchange.identify(|| RequestId::of(&head.headers));
                 exchange.answered(head.status, Route::of(&head.extensions), promised);
                 Ok(Response::from_parts(head, MeasureBody::new(body, exchange)))
             }

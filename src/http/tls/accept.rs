@@ -7,8 +7,8 @@ use std::pin::Pin;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio_rustls::TlsAcceptor;
 
+use super::config::Tls;
 use super::stream::TlsStream;
-use super::tls::Tls;
 use crate::net::Unread;
 use crate::observe::counters::{Counter, count};
 

@@ -14,14 +14,14 @@
 //! [rustls]: tokio_rustls::rustls
 
 mod accept;
+mod config;
 mod error;
 mod identity;
 mod records;
 mod stream;
-mod tls;
 mod watch;
 
+pub use config::Tls;
 pub use error::TlsError;
 pub use stream::TlsStream;
-pub use tls::Tls;
 pub(super) use watch::Watching;

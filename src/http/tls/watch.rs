@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::tls::Tls;
+use super::config::Tls;
 
 /// Looks until it is dropped.
 #[derive(Debug)]

@@ -19,6 +19,23 @@ use crate::ring::outbox::Parcel;
 use crate::turn::{Flush, Io};
 
 impl Egress {
+    /// What kept it from sending is over: the socket has room, or the rate allows it.
+    pub(in crate::net) fn go_on(&self) {
+        let mut state = self.state();
+        state.blocked = false;
+        let flush = state.needs_flush();
+        state.room |= flush;
+        // With nothing queued it is the writer itself that waits for room.
+        let waiter = if flush { None } else { state.waiter.take() };
+        drop(state);
+        if flush {
+            self.schedule(self.options.limit);
+        }
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+
     /// Something was sent, or nothing can be: the writer may go on.
     fn sent(&self, mut state: MutexGuard<'_, State>) {
         let enough = state.queued() <= state.high / 2;
@@ -64,6 +81,10 @@ impl Flush for Egress {
         if !is_ours || queue.is_empty() || queue.is_file_next() || queue.is_torn(IOV_LIMIT) {
             return None;
         }
+        let waits = state.queue.len();
+        if !self.may_send(&mut state, waits) {
+            return None;
+        }
         state.scheduled = false;
         count(Counter::TurnFlushes, 1);
         self.wire.meter.flushes(state.reason());
@@ -89,7 +110,7 @@ impl Flush for Egress {
             Ok(sent) => {
                 let sent = sent.unwrap_or(0);
                 queue.advance(sent);
-                state.moved(0, sent);
+                self.moved(&mut state, 0, sent);
                 if (1..offered).contains(&sent) {
                     self.wire.meter.partial();
                 }
@@ -126,19 +147,8 @@ impl Wake for Writable {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let Some(egress) = self.0.get().and_then(Weak::upgrade) else { return };
-        let mut state = egress.state();
-        state.blocked = false;
-        let flush = state.needs_flush();
-        state.room |= flush;
-        // With nothing queued it is the writer itself that waits for room.
-        let waiter = if flush { None } else { state.waiter.take() };
-        drop(state);
-        if flush {
-            egress.schedule(egress.options.limit);
-        }
-        if let Some(waiter) = waiter {
-            waiter.wake();
+        if let Some(egress) = self.0.get().and_then(Weak::upgrade) {
+            egress.go_on();
         }
     }
 }

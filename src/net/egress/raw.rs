@@ -21,9 +21,12 @@ impl Egress {
         if let Some(failure) = state.failure {
             return Poll::Ready(Err(failure.into()));
         }
-        if state.queued() == 0 && !state.is_held() {
+        if state.queued() == 0 && !state.is_held() && self.may_send(&mut state, 0) {
             match self.wire.send(Way::Call, send) {
-                Ok(Some(n)) => return Poll::Ready(Ok(n)),
+                Ok(Some(n)) => {
+                    self.moved(&mut state, n, n);
+                    return Poll::Ready(Ok(n));
+                }
                 Ok(None) => state.blocked = true,
                 Err(failure) => return Poll::Ready(Err(failure.into())),
             }

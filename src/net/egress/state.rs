@@ -43,7 +43,7 @@ impl State {
         Self { high, mark, look_at: u64::MAX, ..Self::default() }
     }
 
-    /// Notes that so many bytes were written, or sent: that may move the mark.
+    /// Notes that so many bytes were written, and so many sent: that may move the mark.
     #[inline]
     pub(super) fn moved(&mut self, came: usize, left: usize) {
         if let Some(mark) = &mut self.mark {

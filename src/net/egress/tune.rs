@@ -1,6 +1,7 @@
 //! Having the kernel treat a live connection otherwise.
 
 use std::os::fd::AsFd;
+use std::sync::Weak;
 
 use super::super::profile::Profile;
 use super::{Egress, State};
@@ -26,6 +27,27 @@ impl Egress {
         state.look_at = u64::MAX;
         profile.apply(self.as_fd());
         state.fitted = profile;
+    }
+
+    /// Whether the rate that it shares allows it to send now. If not it is blocked, and goes on when it does.
+    #[inline]
+    pub(super) fn may_send(&self, state: &mut State, bytes: usize) -> bool {
+        let may = self.options.pace.as_ref().is_none_or(|pace| pace.may_send(self, bytes));
+        state.blocked |= !may;
+        may
+    }
+
+    /// Notes that so many bytes were written, and so many sent.
+    #[inline]
+    pub(super) fn moved(&self, state: &mut State, came: usize, left: usize) {
+        state.moved(came, left);
+        if let Some(pace) = &self.options.pace {
+            pace.spend(left);
+        }
+    }
+
+    pub(in crate::net) fn weak(&self) -> Weak<Self> {
+        self.me.clone()
     }
 
     /// Something was sent: if enough was since the last time, looks how far away the peer is.

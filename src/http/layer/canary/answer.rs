@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Buf;
-use http::header::{CONTENT_TYPE, HeaderMap};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -71,7 +71,7 @@ fn watched<R: Body>(mut watch: Watch, response: &Response<R>, bodiless: bool) ->
         watch.ended();
         return None;
     }
-    let left = response.body().size_hint().exact();
+    let left = response.body().size_hint().exact().or_else(|| declared(response.headers()));
     if left.is_none_or(|left| left > SMALL) {
         watch.answered();
     }
@@ -79,6 +79,11 @@ fn watched<R: Body>(mut watch: Watch, response: &Response<R>, bodiless: bool) ->
         return Some(Watched { watch: Some(watch), left, endless: true });
     }
     Some(Watched { watch: Some(watch), left, endless: false })
+}
+
+/// The length that a service has given a body which does not know it.
+fn declared(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// Whether it is a stream of server-sent events, which clients leave when they like.

@@ -4,8 +4,10 @@ use std::time::Instant;
 
 use http::{Method, StatusCode, Version};
 
+use super::super::request_id::RequestId;
 use crate::kernel::clock;
-use crate::observe::requests::{self, Ended, Labels, METHODS, Outcome};
+use crate::observe::labels::{Labels, METHODS, Outcome, version_name};
+use crate::observe::requests::{self, Ended};
 use crate::observe::span::Span;
 
 /// What is known of a response so far. Tells the process when it ends, at the latest by being dropped.
@@ -53,7 +55,7 @@ impl Exchange {
             at_once: 0,
             tick: 0,
             largest_gap: 0,
-            span: Span::request(METHODS[usize::from(method)], requests::version_name(version)),
+            span: Span::request(METHODS[usize::from(method)], version_name(version)),
         }
     }
 
@@ -61,6 +63,12 @@ impl Exchange {
     #[inline]
     pub(super) fn inside<R>(&self, run: impl FnOnce() -> R) -> R {
         self.span.inside(run)
+    }
+
+    /// Who the request is, for the span.
+    #[inline]
+    pub(super) fn identify(&self, id: impl FnOnce() -> Option<RequestId>) {
+        self.span.identify(id);
     }
 
     /// The service has answered; `promised` bytes of body are to come, if it says how many.

@@ -16,6 +16,9 @@ use super::id::Id;
 use super::seen::Stamp;
 use crate::http::Event;
 
+/// Names and texts, as Redis answers them.
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// The fields of an event.
 #[derive(Debug)]
 pub(super) struct Fields(Vec<(&'static str, String)>);
@@ -57,11 +60,11 @@ pub(super) struct Entry {
 impl Entry {
     /// What XRANGE and XREVRANGE answer.
     pub(super) fn all(reply: Value) -> RedisResult<Vec<Self>> {
-        let entries: Vec<(String, Vec<(Vec<u8>, Vec<u8>)>)> = from_redis_value(reply)?;
+        let entries: Vec<(String, Pairs)> = from_redis_value(reply)?;
         entries.into_iter().map(|(id, fields)| Self::read(&id, fields)).collect()
     }
 
-    fn read(id: &str, fields: Vec<(Vec<u8>, Vec<u8>)>) -> RedisResult<Self> {
+    fn read(id: &str, fields: Pairs) -> RedisResult<Self> {
         let strange = || (redis::ErrorKind::UnexpectedReturnType, "this is not the id of an entry");
         let id = Id::parse(id).ok_or_else(strange)?;
         let (mut event, mut writer, mut number) = (Event::new(), None, None);

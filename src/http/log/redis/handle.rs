@@ -41,30 +41,34 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// # }
 /// ```
 ///
-/// It takes two connections to Redis, and a third one when it appends. Redis 6.2 or later, one server or whatever is behind
-/// one address; neither Cluster nor Sentinel is spoken. Clones are the same log.
+/// It takes two connections to Redis, and a third one when it appends. It is tested with Redis 7.0 and uses nothing that
+/// 5.0 does not have; one server, or whatever is behind one address: neither Cluster nor Sentinel is spoken. Clones are
+/// the same log. The id `0-0` is before every event, for readers that want all there is.
 ///
 /// # What is promised
 ///
 /// * **One order.** All hubs on a key deliver the same events in the same order, with the ids of the stream, so that
 ///   `Last-Event-ID` means the same everywhere. The events of one process are in the order in which it has sent them.
-/// * **Not doubled.** An append whose outcome is unknown, because the connection broke, is looked for before it is sent again,
-///   and the broken connection is ended at the server first, so that nothing of it happens later. As a second line,
-///   each entry carries the number of its writer and its own, by which readers drop an entry that they have met before. It
-///   takes more than [`max_len`](RedisBuilder::max_len) appends of others during one reconnection to break that.
-/// * **Not lost in silence.** `Ok` from [`Hub::send`](crate::http::Hub::send) says that the event is queued here; it is lost if the process ends
-///   before Redis has it ([`flush`](Self::flush) waits for that). What Redis has confirmed is kept as Redis is set up to keep it: with
-///   `appendfsync always` through a crash, with its defaults not quite. Where Redis has lost or dropped events that a
-///   reader should have got, the reader gets an event `gap`: when the last entry it had is not there any more, and
-///   when the numbers of a writer leave some out.
-/// * **Redis away.** Streams stay open, and keep-alives go on. Sends wait in a [queue](RedisBuilder::queue), in order, and go
-///   on when Redis is back; when the queue is full, sending says so. Connecting is tried again after 20 ms, and up to 2 s, part of it at
-///   random. A reader that comes back in that time and needs the log gets a `gap`.
+/// * **Not doubled.** An append whose outcome is unknown, because the connection broke, is looked for before it is
+///   sent again, and the broken connection is ended at the server first, so that nothing of it happens later. As a
+///   second line, each entry carries the number of its writer and its own, by which readers drop an entry that they
+///   have met before. It takes more than [`max_len`](RedisBuilder::max_len) appends of others during one reconnection
+///   to break that.
+/// * **Not lost in silence.** `Ok` from [`Hub::send`](crate::http::Hub::send) says that the event is queued here; it
+///   is lost if the process ends before Redis has it ([`flush`](Self::flush) waits for that). What Redis has
+///   confirmed is kept as Redis is set up to keep it: with `appendfsync always` through a crash, with its defaults
+///   not quite. Where Redis has lost or dropped events that a reader should have got, the reader gets an event `gap`:
+///   when the last entry it had is not there any more, and when the numbers of a writer leave some out.
+/// * **Redis away.** Streams stay open, and keep-alives go on. Sends wait in a [queue](RedisBuilder::queue), in
+///   order, and go on when Redis is back; when the queue is full, sending says so. Connecting is tried again after 20
+///   ms, and up to 2 s, part of it at random. A reader that comes back in that time and needs the log gets a `gap`.
 ///
-/// What is not promised: an event that another program removes from the stream by itself (`XDEL`) is told only if it was
-/// one of a hub's, and one whose writer nobody here has met before the loss cannot be missed.
+/// What is not promised: an event that another program removes from the stream by itself (`XDEL`) is told only if it
+/// was one of a hub's, and one whose writer nobody here has met before the loss cannot be missed. Ids are made of the
+/// clock of Redis: one that takes the place of another must not be behind it by more than the change takes.
 ///
-/// Other programs may append: `XADD news * data hello event greeting`; `retry` in milliseconds and `comment` are the other fields.
+/// Other programs may append: `XADD news * data hello event greeting`; `retry` in milliseconds and `comment` are the
+/// other fields.
 ///
 /// # Closing
 ///

@@ -1,0 +1,221 @@
+//! The labels of responses: which there are, and where their numbers lie.
+//!
+//! Their number is bounded, whatever clients send: methods are those of the specifications or `_OTHER`, routes are what
+//! the service names and at most 126 of them, and what finds no room in the table of sets is counted under `_OTHER`.
+//! Finding a set takes no lock: its labels, packed into a word, are looked for in a table that only grows.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is told in place of a label whose value is one too many.
+pub(super) const OTHER: &str = "_OTHER";
+
+/// Methods by their number; the last stands for all others.
+pub(crate) const METHODS: [&str; 10] =
+    ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "CONNECT", "PATCH", "TRACE", OTHER];
+/// Protocol versions by their number.
+const VERSIONS: [&str; 5] = ["1.1", "2", "1.0", "3", OTHER];
+/// Routes: 0 is none, the first name is 1, and what is one too many.
+const ROUTES: usize = 126;
+const ROUTE_OTHER: u8 = ROUTES as u8 + 1;
+/// Sets of labels, a power of two. The first is for what finds no room.
+pub(super) const SETS: usize = 256;
+/// Sets that requests with a route may fill: those without find the rest.
+const SETS_WITH_ROUTE: usize = 192;
+
+/// How a response ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The body came to its end.
+    Complete,
+    /// The service or the body failed.
+    Error,
+    /// Given up before the end: the client has left, or the connection was closed.
+    Aborted,
+}
+
+impl Outcome {
+    const ALL: [Self; 3] = [Self::Complete, Self::Error, Self::Aborted];
+
+    /// As it is told in labels and spans.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Error => "error",
+            Self::Aborted => "aborted",
+        }
+    }
+}
+
+/// The labels of one response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Labels {
+    /// A number of [`METHODS`].
+    pub(crate) method: u8,
+    pub(crate) version: u8,
+    /// 0 where there is none.
+    pub(crate) status: u16,
+    pub(crate) route: u8,
+    pub(crate) outcome: Outcome,
+}
+
+impl Labels {
+    /// What has no room of its own.
+    const OVERFLOW: Self = Self {
+        method: METHODS.len() as u8 - 1,
+        version: VERSIONS.len() as u8 - 1,
+        status: 0,
+        route: ROUTE_OTHER,
+        outcome: Outcome::Complete,
+    };
+
+    /// Never 0, which marks a place that is free.
+    fn pack(self) -> u64 {
+        1 << 63
+            | u64::from(self.method)
+            | u64::from(self.version) << 8
+            | u64::from(self.status) << 16
+            | u64::from(self.route) << 32
+            | (self.outcome as u64) << 40
+    }
+
+    fn unpack(key: u64) -> Self {
+        Self {
+            method: key as u8,
+            version: (key >> 8) as u8,
+            status: (key >> 16) as u16,
+            route: (key >> 32) as u8,
+            outcome: Outcome::ALL[(key >> 40) as usize & 3],
+        }
+    }
+}
+
+/// The sets that have occurred.
+pub(super) struct Table([AtomicU64; SETS]);
+
+pub(super) static TABLE: Table = Table([const { AtomicU64::new(0) }; SETS]);
+
+impl Table {
+    pub(super) fn place(&self, labels: Labels) -> usize {
+        let own = self.find(labels, if labels.route == 0 { SETS } else { SETS_WITH_ROUTE });
+        let routeless = || self.find(Labels { route: ROUTE_OTHER, ..labels }, SETS);
+        own.or_else(routeless).unwrap_or(0)
+    }
+
+    /// The place of a set, which takes a free one among the first `limit` if it has none. Relaxed: nothing is read
+    /// through a key.
+    fn find(&self, labels: Labels, limit: usize) -> Option<usize> {
+        let key = labels.pack();
+        let places = limit - 1;
+        let first = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % places;
+        (0..places).map(|step| 1 + (first + step) % places).find(|&at| {
+            let found = self.0[at].load(Ordering::Relaxed);
+            found == key
+                || found == 0
+                    && match self.0[at].compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed) {
+                        Ok(_) => true,
+                        Err(other) => other == key,
+                    }
+        })
+    }
+
+    pub(super) fn labels(&self, at: usize) -> Labels {
+        match self.0[at].load(Ordering::Relaxed) {
+            0 => Labels::OVERFLOW,
+            key => Labels::unpack(key),
+        }
+    }
+}
+
+/// The names of routes.
+struct Names([OnceLock<Box<str>>; ROUTES]);
+
+static NAMES: Names = Names([const { OnceLock::new() }; ROUTES]);
+
+impl Names {
+    fn number(&self, name: &str) -> u8 {
+        // FNV-1a: names are short, and are the service's own.
+        let hash =
+            name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        let first = (hash % ROUTES as u64) as usize;
+        let mut places = (0..ROUTES).map(|step| (first + step) % ROUTES);
+        let found = places.find(|&at| &**self.0[at].get_or_init(|| name.into()) == name);
+        found.map_or(ROUTE_OTHER, |at| at as u8 + 1)
+    }
+
+    fn name(&self, number: u8) -> Option<&str> {
+        match number {
+            0 => None,
+            ROUTE_OTHER => Some(OTHER),
+            number => self.0.get(usize::from(number) - 1)?.get().map(|name| &**name),
+        }
+    }
+}
+
+/// The version of HTTP with that number, of `Labels::version`.
+pub(crate) fn version_name(number: u8) -> &'static str {
+    VERSIONS[usize::from(number)]
+}
+
+/// The number of a route's name, for [`Labels::route`].
+pub(crate) fn route(name: &str) -> u8 {
+    NAMES.number(name)
+}
+
+/// The name with that number.
+pub(crate) fn route_name(number: u8) -> Option<&'static str> {
+    NAMES.name(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LABELS: Labels = Labels { method: 0, version: 0, status: 200, route: 0, outcome: Outcome::Complete };
+
+    #[test]
+    fn labels_are_packed_without_loss() {
+        for outcome in Outcome::ALL {
+            let labels = Labels { method: 9, version: 4, status: 599, route: ROUTE_OTHER, outcome };
+            assert_eq!(Labels::unpack(labels.pack()), labels);
+            assert_eq!(Labels::unpack(Labels { outcome, ..LABELS }.pack()).outcome, outcome);
+        }
+    }
+
+    #[test]
+    fn sets_keep_their_places_and_what_is_one_too_many_has_none() {
+        let table = Table([const { AtomicU64::new(0) }; SETS]);
+        let with_route =
+            |n: usize| Labels { route: 1 + (n % ROUTES) as u8, status: 200 + (n / ROUTES) as u16, ..LABELS };
+        let places: Vec<usize> = (0..1000).map(|n| table.place(with_route(n))).collect();
+        let again: Vec<usize> = (0..1000).map(|n| table.place(with_route(n))).collect();
+        assert_eq!(places, again);
+        let own = places.iter().filter(|&&at| table.labels(at).route != ROUTE_OTHER).count();
+        assert_eq!(own, SETS_WITH_ROUTE - 1, "those that came first, and no more");
+        for (n, &place) in places.iter().enumerate().take(own) {
+            assert_eq!(table.labels(place), with_route(n));
+        }
+        // Those without a route have room left, down to the last place.
+        for status in 100..600 {
+            let at = table.place(Labels { status, ..LABELS });
+            let kept = table.labels(at);
+            assert!(
+                kept == Labels { status, ..LABELS } || kept.route == ROUTE_OTHER && [status, 0].contains(&kept.status)
+            );
+        }
+        assert_eq!(table.place(Labels { status: 599, outcome: Outcome::Error, ..LABELS }), 0);
+        assert_eq!(METHODS[usize::from(table.labels(0).method)], OTHER);
+    }
+
+    #[test]
+    fn routes_have_names_up_to_a_bound() {
+        let names = Names([const { OnceLock::new() }; ROUTES]);
+        let numbers: Vec<u8> = (0..200).map(|n| names.number(&format!("/{n}"))).collect();
+        for (n, &number) in numbers.iter().enumerate().take(ROUTES) {
+            assert_eq!(names.name(number), Some(&*format!("/{n}")));
+        }
+        assert!(numbers[ROUTES..].iter().all(|&number| names.name(number) == Some(OTHER)));
+        assert_eq!((names.number("/7"), names.name(0)), (numbers[7], None));
+    }
+}
