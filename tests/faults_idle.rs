@@ -11,12 +11,14 @@
 use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use allocation_counter::measure;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Response;
-use millstream::{http, net::TcpListener};
+use millstream::http::{self, Limits};
+use millstream::net::TcpListener;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 
@@ -101,7 +103,9 @@ fn serve(flavour: Flavour) {
                 let tasks = Handle::current().metrics().num_alive_tasks();
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(format!("{tasks:>8}")))))
             });
-            tokio::spawn(http::serve(listener, tasks).into_future());
+            // These few more than a server has by default, and for as long as connecting them takes.
+            let limits = Limits::default().connections(2 * CONNECTIONS).keep_alive(Duration::from_secs(600));
+            tokio::spawn(http::serve(listener, tasks).limits(limits).into_future());
             until_ended(addr).await;
         });
     });
