@@ -40,6 +40,7 @@ use crate::turn::Turn;
 
 mod flush;
 mod raw;
+mod seen;
 mod state;
 mod tune;
 
@@ -130,17 +131,6 @@ impl Egress {
     pub(super) fn received(&self, bytes: usize) {
         self.peer_spoke.store(true, Ordering::Relaxed);
         self.wire.meter.received(bytes);
-    }
-
-    /// What the stream has done so far.
-    pub(super) fn numbers(&self) -> Numbers {
-        let state = self.state();
-        self.wire.meter.numbers(state.queued(), state.blocked, self.path())
-    }
-
-    /// Where its last numbers will be, for somebody who wants them.
-    pub(super) fn record(&self) -> Arc<Record> {
-        Arc::clone(self.record.get_or_init(Arc::default))
     }
 
     /// Which ways it may take.

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
 use super::egress::Egress;
-use super::numbers::{KernelNumbers, Numbers, Record};
+use super::numbers::{KernelNumbers, Numbers, Pulse, Record};
 use super::path::IoPath;
 use super::profile::Profile;
 use crate::kernel::{socket, tcp};
@@ -41,6 +41,11 @@ impl Handle {
     /// The numbers of now, without a system call; `None` once the stream is closed.
     pub fn numbers(&self) -> Option<Numbers> {
         self.egress.upgrade().map(|egress| egress.numbers())
+    }
+
+    /// The little of the numbers that is looked at often; `None` once the stream is closed.
+    pub(crate) fn pulse(&self) -> Option<Pulse> {
+        self.egress.upgrade().map(|egress| egress.pulse())
     }
 
     /// What the kernel says of the stream now, by two system calls; `None` once the stream is closed.

@@ -45,6 +45,7 @@ pub use listener::Accept;
 pub(crate) use listener::give_up_after;
 pub(crate) use listener::sealed::Origin;
 pub use listeners::Listeners;
+pub(crate) use numbers::Pulse;
 pub use numbers::{Flushes, KernelNumbers, Numbers};
 pub use options::Receive;
 pub use pace::SharedPace;

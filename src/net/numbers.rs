@@ -52,6 +52,17 @@ pub struct Numbers {
     pub kernel: Option<KernelNumbers>,
 }
 
+/// What is looked at again and again by whoever watches over many streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pulse {
+    /// Bytes taken from the kernel.
+    pub(crate) received: u64,
+    /// Bytes the kernel took from us.
+    pub(crate) sent: u64,
+    /// Bytes wait to be handed to the kernel, or it had no room for more when it was last asked.
+    pub(crate) waits: bool,
+}
+
 impl Numbers {
     /// Writes of callers for each call that sent bytes; 0 before the first call.
     pub fn frames_per_write(&self) -> f64 {
@@ -234,6 +245,11 @@ impl Meter {
             self.first_byte.store(now.wrapping_sub(self.since).saturating_add(1), Ordering::Relaxed);
         }
         self.spoke.store(now.max(1), Ordering::Relaxed);
+    }
+
+    /// Bytes taken from the kernel.
+    pub(super) fn bytes_received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
     }
 
     /// Bytes the kernel took from us.

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::limits::Limits;
 use super::watch::{Protocol, Told};
-use crate::net::Numbers;
+use crate::net::Pulse;
 
 /// Time for a connection that was told to finish, to do so or at least to be sending something.
 const FAREWELL: Duration = Duration::from_millis(400);
@@ -24,7 +24,7 @@ pub(super) struct Facts {
     pub(super) requests: (u32, u32),
     /// An answer waits for the peer to open a window.
     pub(super) owes: bool,
-    pub(super) numbers: Numbers,
+    pub(super) pulse: Pulse,
     /// Of what the kernel took, what the peer has not taken from it. Asked for where more waits.
     pub(super) unacknowledged: Option<usize>,
 }
@@ -33,7 +33,7 @@ pub(super) struct Facts {
 #[derive(Debug)]
 pub(super) struct Seen {
     requests: u32,
-    numbers: Numbers,
+    pulse: Pulse,
     unacknowledged: Option<usize>,
     /// Since when it has no request, and what it had received by then.
     quiet: (Instant, u64),
@@ -64,7 +64,7 @@ impl Seen {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             requests: 0,
-            numbers: Numbers::default(),
+            pulse: Pulse::default(),
             unacknowledged: None,
             quiet: (now, 0),
             head: None,
@@ -74,21 +74,20 @@ impl Seen {
     }
 
     pub(super) fn judge(&mut self, now: Instant, facts: &Facts, limits: &Limits) -> Verdict {
-        let (before, numbers) = (std::mem::replace(&mut self.numbers, facts.numbers), facts.numbers);
-        let sends = numbers.queued > 0 || numbers.blocked;
-        let has_sent = numbers.sent != before.sent;
+        let (before, pulse) = (std::mem::replace(&mut self.pulse, facts.pulse), facts.pulse);
+        let has_sent = pulse.sent != before.sent;
         // The kernel may hold so much that it asks for no more for long, while the peer takes some of it.
         let taken = std::mem::replace(&mut self.unacknowledged, facts.unacknowledged) != facts.unacknowledged;
-        if has_sent || taken || !(sends || facts.owes) {
+        if has_sent || taken || !(pulse.waits || facts.owes) {
             self.moved = now;
         } else if now.duration_since(self.moved) >= limits.write_stall {
             return Verdict::Stalled;
         }
 
         let (begun, open) = facts.requests;
-        let carries = facts.tunnel && (has_sent || numbers.received != before.received);
-        if facts.ended || open > 0 || begun != self.requests || sends || carries {
-            (self.requests, self.quiet, self.head, self.told) = (begun, (now, numbers.received), None, None);
+        let carries = facts.tunnel && (has_sent || pulse.received != before.received);
+        if facts.ended || open > 0 || begun != self.requests || pulse.waits || carries {
+            (self.requests, self.quiet, self.head, self.told) = (begun, (now, pulse.received), None, None);
             return Verdict::Well { rests: false };
         }
         if facts.told > Told::Nothing {
@@ -100,7 +99,7 @@ impl Seen {
             return if unheeded { Verdict::Unheeded } else { Verdict::Well { rests: false } };
         }
         let (since, received) = self.quiet;
-        let (spoke, first) = (numbers.received != received, begun == 0);
+        let (spoke, first) = (pulse.received != received, begun == 0);
         if first || (spoke && facts.protocol == Protocol::One) {
             let since = if first { since } else { *self.head.get_or_insert(now) };
             if now.duration_since(since) >= limits.head_time {
@@ -139,7 +138,7 @@ mod tests {
                 told: Told::Nothing,
                 requests: (0, 0),
                 owes: false,
-                numbers: Numbers::default(),
+                pulse: Pulse::default(),
                 unacknowledged: None,
             };
             Self { seen: Seen::new(start), start, facts, limits: Limits::default() }
@@ -160,7 +159,7 @@ mod tests {
         // A byte now and then does not prolong it.
         let mut case = Case::new(Protocol::One);
         for second in 1..10 {
-            case.facts.numbers.received += 1;
+            case.facts.pulse.received += 1;
             assert_eq!(case.at(second as f32), WELL);
         }
         assert_eq!(case.at(10.0), Verdict::HeadLate { begun: true });
@@ -169,12 +168,12 @@ mod tests {
     #[test]
     fn later_heads_have_their_time_from_their_first_byte_and_none_at_all_is_idle() {
         let mut case = Case::new(Protocol::One);
-        (case.facts.requests, case.facts.numbers.received) = ((1, 1), 100);
+        (case.facts.requests, case.facts.pulse.received) = ((1, 1), 100);
         assert_eq!(case.at(500.0), WELL, "a slow answer");
         case.facts.requests = (1, 0);
         assert_eq!(case.at(501.0), RESTS);
         assert_eq!(case.at(559.9), RESTS);
-        case.facts.numbers.received += 1;
+        case.facts.pulse.received += 1;
         assert_eq!(case.at(560.0), WELL);
         assert_eq!(case.at(569.9), WELL);
         assert_eq!(case.at(570.0), Verdict::HeadLate { begun: true });
@@ -191,31 +190,30 @@ mod tests {
         assert_eq!(case.at(0.0), WELL);
         for second in 1..60 {
             // Pings, and our answers.
-            (case.facts.numbers.received, case.facts.numbers.sent) = (second, second);
+            (case.facts.pulse.received, case.facts.pulse.sent) = (second, second);
             assert_eq!(case.at(second as f32), RESTS);
         }
         assert_eq!(case.at(60.0), Verdict::Idle);
         // A tunnel is idle by its bytes.
         case.facts.tunnel = true;
-        case.facts.numbers.received += 1;
+        case.facts.pulse.received += 1;
         assert_eq!(case.at(61.0), WELL);
         assert_eq!(case.at(121.0), Verdict::Idle);
     }
 
     #[test]
     fn a_peer_that_takes_nothing_is_noticed_and_one_that_has_nothing_to_take_is_not() {
-        for stall in 0..3 {
+        for stall in 0..2 {
             let mut case = Case::new(Protocol::Two);
             case.facts.requests = (1, 1);
             assert_eq!(case.at(100.0), WELL);
             match stall {
-                0 => case.facts.numbers.queued = 1,
-                1 => case.facts.numbers.blocked = true,
+                0 => case.facts.pulse.waits = true,
                 _ => case.facts.owes = true,
             }
             assert_eq!(case.at(101.0), WELL);
             assert_eq!(case.at(129.9), WELL);
-            case.facts.numbers.sent += 1;
+            case.facts.pulse.sent += 1;
             assert_eq!(case.at(120.0), WELL);
             case.facts.unacknowledged = Some(stall);
             assert_eq!(case.at(129.95), WELL, "{stall}");
@@ -234,7 +232,7 @@ mod tests {
         assert_eq!(case.at(1.0), WELL);
         assert_eq!(case.at(1.1), WELL);
         assert_eq!(case.at(1.4), WELL);
-        case.facts.numbers.sent += 1;
+        case.facts.pulse.sent += 1;
         assert_eq!(case.at(1.5), WELL);
         assert_eq!(case.at(1.8), WELL);
         // It has brought a request after all.
@@ -247,10 +245,10 @@ mod tests {
         let mut case = Case::new(Protocol::Two);
         case.facts.told = Told::Finish;
         for tenth in 0..300 {
-            case.facts.numbers.sent += 1;
+            case.facts.pulse.sent += 1;
             assert_eq!(case.at(tenth as f32 / 10.0), WELL);
         }
-        case.facts.numbers.sent += 1;
+        case.facts.pulse.sent += 1;
         assert_eq!(case.at(30.1), Verdict::Unheeded, "not forever");
     }
 }

@@ -189,8 +189,7 @@ pub(super) async fn sweep(shared: Arc<Shared>) -> Drained {
 impl Entry {
     fn look(&mut self, limits: &Limits, stage: Stage, tick: Duration) {
         let (now, watch) = (Instant::now(), &*self.watch);
-        let Some(numbers) = watch.handle.numbers() else { return };
-        let waits = numbers.queued > 0 || numbers.blocked;
+        let Some(pulse) = watch.handle.pulse() else { return };
         let facts = Facts {
             protocol: watch.protocol(),
             tunnel: watch.is_tunnel(),
@@ -198,8 +197,8 @@ impl Entry {
             told: watch.told(),
             requests: watch.requests(),
             owes: watch.owes(),
-            numbers,
-            unacknowledged: if waits { watch.handle.unacknowledged() } else { None },
+            pulse,
+            unacknowledged: if pulse.waits { watch.handle.unacknowledged() } else { None },
         };
         let verdict = self.seen.judge(now, &facts, limits);
         for wait in &*watch.waits() {

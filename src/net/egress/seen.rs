@@ -1,0 +1,27 @@
+//! What is seen of a stream from outside.
+
+use std::sync::Arc;
+
+use super::super::numbers::{Numbers, Pulse, Record};
+use super::Egress;
+
+impl Egress {
+    /// What the stream has done so far.
+    pub(in crate::net) fn numbers(&self) -> Numbers {
+        let state = self.state();
+        self.wire.meter.numbers(state.queued(), state.blocked, self.path())
+    }
+
+    /// The little of it that is looked at often.
+    pub(in crate::net) fn pulse(&self) -> Pulse {
+        let state = self.state();
+        let waits = state.queued() > 0 || state.blocked;
+        drop(state);
+        Pulse { received: self.wire.meter.bytes_received(), sent: self.wire.meter.bytes_sent(), waits }
+    }
+
+    /// Where its last numbers will be, for somebody who wants them.
+    pub(in crate::net) fn record(&self) -> Arc<Record> {
+        Arc::clone(self.record.get_or_init(Arc::default))
+    }
+}
