@@ -96,7 +96,7 @@ fn cut_off_at_random_and_back_nothing_is_lost_and_nothing_comes_twice() {
                 async { Ok::<_, Infallible>(answer) }
             })
         };
-        let serving = serve_cores(&cores, listeners, service);
+        let serving = serve_cores(&cores, listeners, service).run();
         let senders: Vec<_> = (0..SENDERS)
             .map(|sender| {
                 let hub = hub.clone();
