@@ -25,7 +25,7 @@ use crate::http::log::{Log, Sink};
 /// use std::convert::Infallible;
 /// use std::time::Duration;
 ///
-/// use hyper::{Request, body::Incoming};
+/// use hyper::Request;
 /// use millstream::http::{self, Event, Hub, Slow};
 /// use millstream::net::TcpListener;
 ///
@@ -44,7 +44,7 @@ use crate::http::log::{Log, Sink};
 ///         }
 ///     });
 ///
-///     let service = tower::service_fn(move |request: Request<Incoming>| {
+///     let service = tower::service_fn(move |request: Request<http::RequestBody>| {
 ///         let answer = hub.subscribe(&request);
 ///         async { Ok::<_, Infallible>(answer) }
 ///     });
