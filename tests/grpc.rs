@@ -2,18 +2,15 @@
 //!
 //! Counters are the process's, so these tests run one at a time and nothing else runs in this program.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 
 use futures_util::{Stream, stream};
 use millstream::net::TcpListener;
 use millstream::observe::Snapshot;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::transport::server::Connected;
 use tonic::transport::{Channel, Endpoint, Server};
 
@@ -21,6 +18,7 @@ mod support;
 #[path = "../examples/grpc_stream/ticks.rs"]
 mod ticks;
 
+use support::counted::Counted;
 use support::http::{Flavour, watched};
 use ticks::{Ticks, WatchRequest, watch};
 
@@ -29,49 +27,6 @@ const TICKS: u64 = 20;
 
 /// The tests run one at a time.
 static COUNTING: Mutex<()> = Mutex::new(());
-
-/// tokio's stream, as tonic's own listener has it; calls are counted that a socket would see.
-struct Counted(TcpStream, Arc<AtomicU64>);
-
-impl Connected for Counted {
-    type ConnectInfo = ();
-
-    fn connect_info(&self) {}
-}
-
-impl AsyncRead for Counted {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Counted {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let sent = Pin::new(&mut self.0).poll_write_vectored(cx, bufs);
-        self.1.fetch_add(u64::from(sent.is_ready()), Ordering::Relaxed);
-        sent
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
-}
 
 fn serve<IO>(incoming: impl Stream<Item = io::Result<IO>> + Send + 'static)
 where

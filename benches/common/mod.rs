@@ -4,6 +4,7 @@
 pub mod closed_loop;
 pub mod contest;
 pub mod cpus;
+pub mod server;
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};

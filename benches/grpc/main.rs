@@ -34,12 +34,11 @@ use tonic::transport::{Endpoint, Server as Tonic};
 
 #[path = "../common/mod.rs"]
 mod common;
-mod server;
 #[path = "../../examples/grpc_stream/ticks.rs"]
 mod ticks;
 
+use common::server::Server;
 use common::{Row, all_by_turns, bar, cpu_of_others, is_test, runtime, table};
-use server::Server;
 use ticks::{Ticks, WatchRequest, now, watch};
 
 /// What of tonic's own listener's time ours may take.
@@ -139,8 +138,8 @@ fn compare(shape: &Shape, payload: u32, flavour: &'static str) -> String {
     let mut writes = 0.0;
     let measured = all_by_turns(NAMES.len(), 1, |contender, _| {
         let server = match NAMES[contender] {
-            "tonic" => Server::start(make, stock),
-            _ => Server::start(make, ours),
+            "tonic" => Server::start_on(make, stock),
+            _ => Server::start_on(make, ours),
         };
         let round = runtime().block_on(read(server.addr, shape, payload, messages));
         if NAMES[contender] == "millstream" {

@@ -34,12 +34,10 @@ mod common;
 #[allow(dead_code, reason = "only the floor of it")]
 #[path = "../net/events.rs"]
 mod events;
-#[path = "../net/server.rs"]
-mod server;
 
+use common::server::{Server, spawn};
 use common::{Row, bar, by_turns, connect, cpu_of_others, is_test, listener, table};
 use events::{HZ, floor, streams};
-use server::{Server, spawn};
 
 /// As long as those the hub gives.
 const ID: &str = "0123abcd-100000";

@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::common::closed_loop::{ClosedLoop, LEN};
 use crate::common::contest::{Contender, Contest, Spent};
+use crate::common::server::Server;
 use crate::common::{connect, cpu_of_others};
-use crate::server::Server;
 
 /// Far more than a message has: a read that is not filled need not be followed by one that is told to wait.
 const ROOM: usize = 16 << 10;

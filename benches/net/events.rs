@@ -17,8 +17,8 @@ use rustix::net::{RecvFlags, recv};
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::common::server::{Server, spawn};
 use crate::common::{Row, bar, by_turns, connect, cpu_of_others, is_test, listener, table};
-use crate::server::{Server, spawn};
 
 #[allow(dead_code, reason = "the examples answer with more than events")]
 #[path = "../../examples/common/bodies.rs"]

@@ -22,7 +22,6 @@ mod common;
 mod echo;
 mod events;
 mod idle;
-mod server;
 mod slow;
 
 use common::is_test;

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
 pub mod child;
+pub mod counted;
 pub mod events;
 pub mod family;
 pub mod http;

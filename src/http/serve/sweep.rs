@@ -75,7 +75,7 @@ impl Shared {
     /// Has the sweep end all connections within `patience`.
     pub(super) fn drain(&self, patience: Duration) {
         let since = Instant::now();
-        // An hour is as good as forever, and can be added to any moment.
+        // Decades are as good as forever, and can be added to any moment.
         let deadline = since.checked_add(patience).unwrap_or_else(|| since + Duration::from_secs(1 << 30));
         lock(&self.state).stage = Stage::Drains { since, deadline };
         self.changed.notify_one();

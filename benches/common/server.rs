@@ -7,18 +7,27 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use crate::common::{cpus, listener};
+use super::{cpus, listener, runtime};
 
 /// Runs until it is dropped.
-pub(crate) struct Server {
-    pub(crate) addr: SocketAddr,
+pub struct Server {
+    pub addr: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Serves the connections of a listener, which inherit `TCP_NODELAY`, on a runtime of the thread.
-    pub(crate) fn start<S, F>(runtime: fn() -> Runtime, serve: S) -> Self
+    /// Serves the connections of a listener, which inherit `TCP_NODELAY`, on a current-thread runtime.
+    pub fn start<S, F>(serve: S) -> Self
+    where
+        S: FnOnce(TcpListener) -> F + Send + 'static,
+        F: Future<Output = io::Result<()>> + Send + 'static,
+    {
+        Self::start_on(runtime, serve)
+    }
+
+    /// As [`start`](Self::start), on another runtime.
+    pub fn start_on<S, F>(runtime: fn() -> Runtime, serve: S) -> Self
     where
         S: FnOnce(TcpListener) -> F + Send + 'static,
         F: Future<Output = io::Result<()>> + Send + 'static,
@@ -56,7 +65,7 @@ impl Drop for Server {
 }
 
 /// A thread on the CPU of servers.
-pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+pub fn spawn(work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     thread::spawn(move || {
         if let Some([server, _]) = cpus::ends().unwrap() {
             cpus::pin(server).unwrap();
