@@ -28,7 +28,7 @@ pub type AnyBody = UnsyncBoxBody<Bytes, BoxError>;
 pub type Answer = Response<AnyBody>;
 
 /// No test runs longer, whatever goes wrong in it.
-const WATCHDOG: Duration = Duration::from_secs(30);
+const WATCHDOG: Duration = Duration::from_secs(90);
 
 /// Runs `test` on a thread of its own and fails if it hangs.
 pub fn watched(test: impl FnOnce() + Send + 'static) {

@@ -36,9 +36,12 @@ impl Server {
             .collect()
     }
 
-    /// How many descriptors it has open.
-    pub fn fds(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    /// How many descriptors of a kind it has open, by how their links in /proc begin.
+    pub fn open(&self, kind: &str) -> usize {
+        let links = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        // Those that it closes meanwhile have no link any more.
+        let named = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
+        named.filter(|name| name.to_string_lossy().starts_with(kind)).count()
     }
 
     /// Ends it, sees that it ended well, and gives the lines that it printed.
