@@ -97,9 +97,8 @@ fn visit(flavour: Flavour, server: &Server) {
     assert!(resident <= most, "{flavour:?}: {resident} bytes resident for each connection");
     drop(clients);
     // Pages that the allocator keeps for the next are not asked for here: what is allocated tells more.
-    while tasks() > before || sockets() > quiet {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    while tasks() > before {}
+    while sockets() > quiet {}
 }
 
 /// Serves the number of tasks there are until the standard input ends, and says what was allocated.

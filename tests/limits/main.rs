@@ -20,6 +20,7 @@ mod bodies;
 mod connections;
 mod heads;
 mod slow;
+mod windows;
 
 use support::http::{Answer, BoxError, boxed};
 

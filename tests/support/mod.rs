@@ -5,6 +5,7 @@ pub mod child;
 pub mod counted;
 pub mod events;
 pub mod family;
+pub mod far;
 pub mod http;
 pub mod limits;
 #[cfg(feature = "redis")]
