@@ -61,6 +61,8 @@ pub(crate) struct Pulse {
     pub(crate) sent: u64,
     /// Bytes wait to be handed to the kernel, or it had no room for more when it was last asked.
     pub(crate) waits: bool,
+    /// It waits for a rate of ours, and the peer can do nothing about it.
+    pub(crate) paced: bool,
 }
 
 impl Numbers {

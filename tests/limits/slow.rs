@@ -1,5 +1,6 @@
 //! Clients that take their time.
 
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,9 +11,9 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use millstream::http::{Limits, RequestBody, serve};
-use millstream::net::{TcpListener, UnixListener};
+use millstream::net::{SharedPace, TcpListener, UnixListener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -166,6 +167,33 @@ fn the_sweep_alone_closes_those_who_do_not_read() {
         until(&bodies, 0).await;
         assert!(whole(answer).await.is_err());
         drop(client);
+        // Pings, and what answers them, are nothing of it.
+        let stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+        let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        builder.timer(TokioTimer::new()).keep_alive_interval(LIMIT / 10).keep_alive_while_idle(true);
+        let (mut client, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let answer = client.send_request(request("/")).await.unwrap();
+        until(&bodies, 1).await;
+        until(&bodies, 0).await;
+        assert!(whole(answer).await.is_err());
+    });
+}
+
+#[test]
+fn who_waits_for_our_own_rate_is_served() {
+    on_both(async || {
+        let pace = SharedPace::new(NonZeroU64::new(40_000).unwrap());
+        let listener = TcpListener::builder().pace_all(&pace).bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = tower::service_fn(async |_| Ok::<_, BoxError>(text(vec![7; 60_000])));
+        tokio::spawn(serve(listener, service).limits(limits().write_stall(LIMIT / 4)).into_future());
+        // The first takes more than there is, which the second waits for.
+        let mut client = Raw::connect(addr).await;
+        for _ in 0..2 {
+            let (status, body) = client.get("/").await;
+            assert_eq!((status, body.len()), (200, 60_000));
+        }
     });
 }
 

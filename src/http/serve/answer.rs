@@ -65,7 +65,7 @@ impl<B: Body> Body for Answered<B> {
         let me = self.project();
         let Some(body) = me.body.as_pin_mut() else { return Poll::Ready(None) };
         let frame = body.poll_frame(cx);
-        me.open.owes(matches!(frame, Poll::Ready(Some(Ok(_)))));
+        me.open.asked(matches!(frame, Poll::Ready(Some(Ok(_)))));
         frame
     }
 

@@ -24,6 +24,8 @@ pub(super) struct Facts {
     pub(super) requests: (u32, u32),
     /// An answer waits for the peer to open a window.
     pub(super) owes: bool,
+    /// Frames that answers were asked for because they may send, as far as `u32` counts them.
+    pub(super) asked: u32,
     pub(super) pulse: Pulse,
     /// Of what the kernel took, what the peer has not taken from it. Asked for where more waits.
     pub(super) unacknowledged: Option<usize>,
@@ -34,6 +36,7 @@ pub(super) struct Facts {
 pub(super) struct Seen {
     requests: u32,
     pulse: Pulse,
+    asked: u32,
     unacknowledged: Option<usize>,
     /// Since when it has no request, and what it had received by then.
     quiet: (Instant, u64),
@@ -65,6 +68,7 @@ impl Seen {
         Self {
             requests: 0,
             pulse: Pulse::default(),
+            asked: 0,
             unacknowledged: None,
             quiet: (now, 0),
             head: None,
@@ -78,7 +82,14 @@ impl Seen {
         let has_sent = pulse.sent != before.sent;
         // The kernel may hold so much that it asks for no more for long, while the peer takes some of it.
         let taken = std::mem::replace(&mut self.unacknowledged, facts.unacknowledged) != facts.unacknowledged;
-        if has_sent || taken || !(pulse.waits || facts.owes) {
+        let asked = std::mem::replace(&mut self.asked, facts.asked) != facts.asked;
+        let moves = match (pulse.paced, pulse.waits, facts.owes) {
+            (true, ..) | (_, false, false) => true,
+            (_, true, _) => has_sent || taken,
+            // What the peer opens no window for is no further for the answers to its pings, which are as long as those.
+            (_, false, true) => asked || pulse.sent - before.sent > pulse.received - before.received,
+        };
+        if moves {
             self.moved = now;
         } else if now.duration_since(self.moved) >= limits.write_stall {
             return Verdict::Stalled;
@@ -138,6 +149,7 @@ mod tests {
                 told: Told::Nothing,
                 requests: (0, 0),
                 owes: false,
+                asked: 0,
                 pulse: Pulse::default(),
                 unacknowledged: None,
             };
@@ -215,13 +227,45 @@ mod tests {
             assert_eq!(case.at(129.9), WELL);
             case.facts.pulse.sent += 1;
             assert_eq!(case.at(120.0), WELL);
-            case.facts.unacknowledged = Some(stall);
+            match stall {
+                0 => case.facts.unacknowledged = Some(1),
+                _ => case.facts.asked += 1,
+            }
             assert_eq!(case.at(129.95), WELL, "{stall}");
             assert_eq!(case.at(159.9), WELL);
             assert_eq!(case.at(159.95), Verdict::Stalled);
             // Also when somebody else has the stream.
             case.facts.ended = true;
             assert_eq!(case.at(160.0), Verdict::Stalled);
+        }
+    }
+
+    #[test]
+    fn pings_take_nothing_of_an_answer() {
+        let mut case = Case::new(Protocol::Two);
+        (case.facts.requests, case.facts.owes) = ((1, 1), true);
+        for second in 0..30 {
+            (case.facts.pulse.received, case.facts.pulse.sent) = (second * 17, second * 17);
+            case.facts.unacknowledged = Some(second as usize);
+            assert_eq!(case.at(second as f32), WELL);
+        }
+        assert_eq!(case.at(30.0), Verdict::Stalled);
+        // A frame of an answer that goes on is more than what asked for it.
+        (case.facts.pulse.received, case.facts.pulse.sent) = (1000, 1100);
+        assert_eq!(case.at(30.1), WELL);
+    }
+
+    #[test]
+    fn who_waits_for_our_own_rate_is_not_to_blame() {
+        for owes in [false, true] {
+            let mut case = Case::new(Protocol::Two);
+            (case.facts.requests, case.facts.owes) = ((1, 1), owes);
+            (case.facts.pulse.waits, case.facts.pulse.paced) = (true, true);
+            assert_eq!(case.at(0.0), WELL);
+            assert_eq!(case.at(1000.0), WELL);
+            case.facts.pulse.paced = false;
+            assert_eq!(case.at(1029.9), WELL);
+            assert_eq!(case.at(1030.0), Verdict::Stalled);
         }
     }
 

@@ -107,7 +107,8 @@ impl Limits {
     /// kernel watches this too (`TCP_USER_TIMEOUT`, [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)): it
     /// replaces the listener's [`send_timeout`](crate::net::TcpListenerBuilder::send_timeout). Holds for event streams and
     /// after upgrades as well. An HTTP/2 client that opens no window while answers wait for one is treated so, unless it
-    /// takes any other.
+    /// takes any other; pings do not help it. What waits for [a rate of ours](crate::net::SharedPace) is not held against
+    /// the peer.
     pub fn write_stall(mut self, limit: Duration) -> Self {
         self.write_stall = limit;
         self

@@ -197,6 +197,7 @@ impl Entry {
             told: watch.told(),
             requests: watch.requests(),
             owes: watch.owes(),
+            asked: watch.asked(),
             pulse,
             unacknowledged: if pulse.waits { watch.handle.unacknowledged() } else { None },
         };

@@ -21,6 +21,8 @@ pub(super) struct Watch {
     requests: AtomicU64,
     /// HTTP/2: answers whose next frame has not been asked for since they gave the last one, because they may not send.
     owed: AtomicU32,
+    /// HTTP/2: how often answers were asked for a frame.
+    asked: AtomicU32,
     protocol: AtomicU8,
     told: AtomicU8,
     /// It carries something else than requests, besides or instead.
@@ -62,6 +64,7 @@ impl Watch {
             handle,
             requests: AtomicU64::new(0),
             owed: AtomicU32::new(0),
+            asked: AtomicU32::new(0),
             protocol: AtomicU8::new(Protocol::Unknown as u8),
             told: AtomicU8::new(Told::Nothing as u8),
             tunnel: AtomicBool::new(false),
@@ -94,6 +97,10 @@ impl Watch {
 
     pub(super) fn owes(&self) -> bool {
         self.owed.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn asked(&self) -> u32 {
+        self.asked.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_tunnel(&self) -> bool {
@@ -222,9 +229,17 @@ impl Open {
         }
     }
 
+    /// Notes that the answer was asked for a frame, and whether it has given one.
+    pub(super) fn asked(&mut self, gave: bool) {
+        if self.watch.protocol() == Protocol::Two {
+            self.watch.asked.fetch_add(1, Ordering::Relaxed);
+            self.owes(gave);
+        }
+    }
+
     /// Notes whether the answer has given a frame and was not asked for the next yet.
-    pub(super) fn owes(&mut self, owes: bool) {
-        if owes != self.owes && self.watch.protocol() == Protocol::Two {
+    fn owes(&mut self, owes: bool) {
+        if owes != self.owes {
             self.owes = owes;
             match owes {
                 true => self.watch.owed.fetch_add(1, Ordering::Relaxed),

@@ -15,9 +15,9 @@ impl Egress {
     /// The little of it that is looked at often.
     pub(in crate::net) fn pulse(&self) -> Pulse {
         let state = self.state();
-        let waits = state.queued() > 0 || state.blocked;
+        let (waits, paced) = (state.queued() > 0 || state.blocked, state.paced);
         drop(state);
-        Pulse { received: self.wire.meter.bytes_received(), sent: self.wire.meter.bytes_sent(), waits }
+        Pulse { received: self.wire.meter.bytes_received(), sent: self.wire.meter.bytes_sent(), waits, paced }
     }
 
     /// Where its last numbers will be, for somebody who wants them.

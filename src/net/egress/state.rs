@@ -19,6 +19,8 @@ pub(super) struct State {
     pub(super) waiter: Option<Waker>,
     pub(super) scheduled: bool,
     pub(super) blocked: bool,
+    /// Blocked by the rate that it shares, not by the peer.
+    pub(super) paced: bool,
     /// It has room again, and what waits is flushed for that.
     pub(super) room: bool,
     /// Bytes that the ring is sending.

@@ -34,6 +34,7 @@ impl Egress {
     pub(super) fn may_send(&self, state: &mut State, bytes: usize) -> bool {
         let may = self.options.pace.as_ref().is_none_or(|pace| pace.may_send(self, bytes));
         state.blocked |= !may;
+        state.paced = !may;
         may
     }
 
