@@ -1,6 +1,7 @@
 //! The page in a real browser: it loads without a complaint, shows what happens, in dark and light and on a phone, and
 //! comes back when its server does.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,7 +97,8 @@ fn a_real_browser_shows_what_happens() {
     let Some(program) = chromium::found() else {
         let message = "skipped: the page in a browser: there is no chromium here";
         assert!(std::env::var("MILLSTREAM_REQUIRE").as_deref() != Ok("all"), "{message}");
-        eprintln!("{message}");
+        // Past the test runner, which hides the output of tests that pass.
+        let _ = writeln!(std::io::stderr(), "{message}");
         return;
     };
     let server = Server::start(SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -122,9 +124,10 @@ async fn shows_load(browser: &mut Chromium, server: &Server) {
     let goes_by_sendfile = capabilities.sendfile().is_yes() && capabilities.mapping().is_yes();
     let asked = async {
         let page = async {
-            for key in ["requests", "bytes", "frames", "calls", "first"] {
+            for key in ["requests", "bytes", "frames", "calls", "first", "gap"] {
                 browser.until(&format!("samples.some(s => s && s.{key} > 0)")).await;
             }
+            browser.until("samples.some(s => s && s.streams > 1)").await;
             browser.until("samples.filter(s => s && s.requests > 10).length > 4").await;
             // What is read out is what is drawn.
             let shown = "document.querySelector('[data-key=requests] .value').innerText";

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
 use http::{Request, Response};
@@ -78,6 +79,9 @@ fn per_core(options: &Options, numbers: &Numbers) -> Result<(), String> {
     served.wait().map(drop).map_err(|e| format!("{address}: {e}"))
 }
 
+/// For requests to finish once the server is interrupted.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 fn elsewhere(error: io::Error) -> String {
     format!("{error}; choose another address with --listen")
 }
@@ -90,10 +94,8 @@ fn greet(options: &Options, address: SocketAddr, numbers: &Numbers) {
 
 async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<()> {
     let service = tower::service_fn(move |request| answer(request, app.clone()));
-    tokio::select! {
-        served = millstream::http::serve(listener, Measure::new().layer(service)) => served,
-        interrupted = tokio::signal::ctrl_c() => interrupted,
-    }
+    let server = millstream::http::serve(listener, Measure::new().layer(service));
+    server.drain(tokio::signal::ctrl_c(), PATIENCE).await.map(drop)
 }
 
 /// What requests share.

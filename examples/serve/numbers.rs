@@ -141,7 +141,7 @@ fn sample(lately: &Snapshot, requests: &Requests) -> Value {
         "calls": share(calls, lately.requests),
         "queued": lately.queued_bytes,
         "sendfile": share(lately.bytes_by_sendfile, lately.bytes_written),
-        "ring": share(lately.ring_sends, lately.writes),
+        "ring": share(lately.bytes_by_ring, lately.bytes_written),
         "gap": requests.frame_gap.quantile(0.99),
         "first": first_byte,
         "hits": share(lately.pool_hits, lately.pool_hits + lately.pool_misses),

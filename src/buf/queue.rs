@@ -30,8 +30,6 @@ const GIVEN_MIN: usize = 512;
 /// Slices of files at least this long are sent from the file; of the frames of HTTP/2, of 16 KiB, many fit one call.
 const FILE_MIN: usize = 32 << 10;
 
-/// Bytes of all queues together beyond which they are full.
-const ALL_MAX: usize = 256 << 20;
 /// Bytes that a queue does not account for: most never hold more.
 const FREE: usize = 4 << 10;
 /// Queues account for their bytes in steps of this many, so that few pushes touch what all threads share.
@@ -113,6 +111,9 @@ pub enum Front<'a> {
 }
 
 impl Queue {
+    /// Bytes of all queues together beyond which they are full.
+    pub(crate) const ALL_MAX: usize = 256 << 20;
+
     /// Bytes that wait.
     pub fn len(&self) -> usize {
         self.len
@@ -126,7 +127,7 @@ impl Queue {
     /// Whether the queues of the process hold so much together, 256 MiB, that nothing should be added that can wait
     /// elsewhere.
     pub fn all_are_full() -> bool {
-        ALL.load(Ordering::Relaxed) >= ALL_MAX
+        ALL.load(Ordering::Relaxed) >= Self::ALL_MAX
     }
 
     /// Bytes that the queues of the process hold together, those left out that most hold: the first 4 KiB of each.

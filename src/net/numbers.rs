@@ -226,6 +226,7 @@ impl Meter {
             }
             Way::Ring => {
                 count(Counter::RingSends, 1);
+                count(Counter::BytesByRing, bytes as u64);
                 add(&self.by_ring, bytes as u64);
             }
         }

@@ -107,6 +107,8 @@ counters! {
     BytesWritten => bytes_written,
     /// The part of `bytes_written` that went by `sendfile`, without entering this process.
     BytesBySendfile => bytes_by_sendfile,
+    /// The part of `bytes_written` that went by ring, together with those of other streams.
+    BytesByRing => bytes_by_ring,
     /// Writes by callers that were queued to leave later, together.
     Gathered => gathered,
     /// Bytes that were copied into a queue.

@@ -45,7 +45,7 @@ pub struct Limits {
     pub(super) connection_window: u32,
     pub(super) adaptive_window: bool,
     pub(super) buffer: usize,
-    pub(super) budget: Option<usize>,
+    pub(super) budget: usize,
 }
 
 /// Says of a head whether its body streams.
@@ -72,7 +72,7 @@ impl Default for Limits {
             connection_window: 1 << 20,
             adaptive_window: false,
             buffer: 64 << 10,
-            budget: None,
+            budget: Queue::ALL_MAX,
         }
     }
 }
@@ -213,12 +213,13 @@ impl Limits {
         self
     }
 
-    /// Bytes that may wait to be sent on all streams of the process together; by default there is no such limit besides
-    /// that of the [queues](crate::buf::Queue::all_are_full). From 90 % on answers carry `Connection: close`, or GOAWAY;
+    /// Bytes that may wait to be sent on all streams of the process together; 256 MiB, which is also the most that
+    /// [queues](crate::buf::Queue::all_are_full) take. From 90 % on answers carry `Connection: close`, or GOAWAY;
     /// from 95 % on new requests are answered 503 with `Retry-After`, and the connection is closed. Both end by
-    /// themselves. What a stream holds beyond its first 4 KiB counts, in steps of 16 KiB.
+    /// themselves. What a stream holds beyond its first 4 KiB counts, in steps of 16 KiB; what HTTP holds before it is
+    /// bounded by [`buffer`](Self::buffer) and does not count.
     pub fn budget(mut self, bytes: usize) -> Self {
-        self.budget = Some(bytes);
+        self.budget = bytes;
         self
     }
 }
@@ -249,10 +250,7 @@ impl Limits {
     /// What the queues of the process hold, against the budget.
     #[inline]
     pub(super) fn pressure(&self) -> Pressure {
-        match self.budget {
-            Some(budget) => Pressure::of(Queue::all(), budget),
-            None => Pressure::None,
-        }
+        Pressure::of(Queue::all(), self.budget)
     }
 }
 

@@ -74,7 +74,7 @@ const WAITING: usize = 1 << 16;
 /// | HTTP/2 requests at a time | 100 | refused by stream |
 /// | HTTP/2 request bodies in flight | 64 KiB each, 1 MiB together | the client waits |
 /// | response bytes queued, besides the body frame in hand | 64 KiB; HTTP/2: for each stream | the body waits |
-/// | bytes queued in the process | none; see [`Limits::budget`] | `Connection: close`, 503 |
+/// | bytes queued in the process | 256 MiB | `Connection: close`, 503 |
 ///
 /// With an axum `Router` nothing else is needed: `http::serve(listener, router)`. Its extractors read the
 /// [`RequestBody`] as they read any body. What is announced to be too large is refused before the router sees it; of a
