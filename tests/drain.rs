@@ -60,6 +60,11 @@ fn events() -> Answer {
     answer
 }
 
+/// Never anything.
+fn stuck() -> Answer {
+    Response::new(boxed(StreamBody::new(stream::pending::<io::Result<Frame<Bytes>>>())))
+}
+
 async fn answer(scene: Arc<Scene>, request: Request<RequestBody>) -> Result<Answer, Infallible> {
     scene.arrived.fetch_add(1, Ordering::SeqCst);
     Ok(match request.uri().path() {
@@ -68,7 +73,7 @@ async fn answer(scene: Arc<Scene>, request: Request<RequestBody>) -> Result<Answ
             scene.go_on.notified().await;
             text("waited")
         }
-        "/stuck" => Response::new(boxed(StreamBody::new(stream::pending::<io::Result<Frame<Bytes>>>()))),
+        "/stuck" => stuck(),
         _ => text("hello"),
     })
 }
@@ -221,34 +226,134 @@ fn what_does_not_end_is_ended_at_the_deadline() {
     });
 }
 
+/// An answer that gives the stream away.
+fn switching() -> Answer {
+    let mut answer = text("");
+    *answer.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
+    answer.headers_mut().insert(header::UPGRADE, "mirror".parse().unwrap());
+    answer.headers_mut().insert(header::CONNECTION, "upgrade".parse().unwrap());
+    answer
+}
+
+const UPGRADE: &str = "GET / HTTP/1.1\r\nHost: mill\r\nUpgrade: mirror\r\nConnection: upgrade\r\n\r\n";
+
 #[test]
 fn an_upgraded_connection_is_ended_at_the_deadline_too() {
     on_both(async || {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
-        let service = tower::service_fn(async |mut request: Request<RequestBody>| {
-            let upgraded = hyper::upgrade::on(&mut request);
-            tokio::spawn(async move {
-                let mut io = TokioIo::new(upgraded.await.unwrap());
-                io.write_all(b"hello").await.unwrap();
-                io.read_to_end(&mut Vec::new()).await
+        for holder_reads in [true, false] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            let service = tower::service_fn(move |mut request: Request<RequestBody>| {
+                let upgraded = hyper::upgrade::on(&mut request);
+                tokio::spawn(async move {
+                    let mut io = TokioIo::new(upgraded.await.unwrap());
+                    io.write_all(b"hello").await.unwrap();
+                    if holder_reads {
+                        let _ = io.read_to_end(&mut Vec::new()).await;
+                    } else {
+                        // As one does whose messages come from elsewhere.
+                        std::future::pending::<()>().await;
+                    }
+                });
+                std::future::ready(Ok::<_, Infallible>(switching()))
             });
-            let mut answer = text("");
-            *answer.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
-            answer.headers_mut().insert(header::UPGRADE, "mirror".parse().unwrap());
-            answer.headers_mut().insert(header::CONNECTION, "upgrade".parse().unwrap());
-            Ok::<_, Infallible>(answer)
+            let (signal, signalled) = oneshot::channel::<()>();
+            let ended = tokio::spawn(serve(listener, service).drain(signalled, Duration::from_millis(300)));
+            let mut client = Raw::connect(addr).await;
+            client.send(UPGRADE).await;
+            assert_eq!(client.head().await.status, 101);
+            assert_eq!(client.body(5).await.unwrap(), b"hello");
+            signal.send(()).unwrap();
+            let drained = timeout(LONG, ended).await.unwrap().unwrap().unwrap();
+            assert_eq!(counts(&drained), [1, 0, 0, 1], "{drained:?}");
+            assert!(client.io.read(&mut [0; 8]).await.is_err());
+        }
+    });
+}
+
+#[test]
+fn an_upgrade_that_is_answered_while_the_server_drains_is_one() {
+    on_both(async || {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (addr, scene) = (listener.local_addr().unwrap(), Arc::<Scene>::default());
+        let shared = Arc::clone(&scene);
+        let service = tower::service_fn(move |mut request: Request<RequestBody>| {
+            let (upgraded, scene) = (hyper::upgrade::on(&mut request), Arc::clone(&shared));
+            async move {
+                scene.arrived.fetch_add(1, Ordering::SeqCst);
+                scene.go_on.notified().await;
+                tokio::spawn(async move { TokioIo::new(upgraded.await.unwrap()).write_all(b"hello").await });
+                Ok::<_, Infallible>(switching())
+            }
         });
         let (signal, signalled) = oneshot::channel::<()>();
-        let ended = tokio::spawn(serve(listener, service).drain(signalled, Duration::from_millis(300)));
+        let ended = tokio::spawn(serve(listener, service).drain(signalled, LONG));
         let mut client = Raw::connect(addr).await;
-        client.send("GET / HTTP/1.1\r\nHost: mill\r\nUpgrade: mirror\r\nConnection: upgrade\r\n\r\n").await;
-        assert_eq!(client.head().await.status, 101);
-        assert_eq!(client.body(5).await.unwrap(), b"hello");
+        client.send(UPGRADE).await;
+        while scene.arrived.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
         signal.send(()).unwrap();
+        refused(addr).await;
+        scene.go_on.notify_waiters();
+        let head = client.head().await;
+        assert_eq!(head.status, 101);
+        let connection = head.field("connection").unwrap_or_default();
+        assert!(connection.split(", ").any(|option| option == "upgrade"), "{connection}");
+        assert_eq!(client.drain().await, b"hello");
         let drained = timeout(LONG, ended).await.unwrap().unwrap().unwrap();
-        assert_eq!(counts(&drained), [1, 0, 0, 1], "{drained:?}");
-        assert!(client.io.read(&mut [0; 8]).await.is_err());
+        assert_eq!(counts(&drained)[3], 0, "{drained:?}");
+    });
+}
+
+#[test]
+fn whoever_has_connected_is_served_however_many_there_are() {
+    const CLIENTS: usize = 400;
+    on_both(async || {
+        let listener = TcpListener::builder().backlog(2 * CLIENTS as u32).bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        // Nobody accepts yet.
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            let mut client = Raw::connect(addr).await;
+            client.ask("/").await;
+            clients.push(client);
+        }
+        let service = tower::service_fn(|request| answer(Arc::default(), request));
+        let ended = tokio::spawn(serve(listener, service).drain(std::future::ready(()), LONG));
+        for mut client in clients {
+            assert_eq!(client.head().await.status, 200);
+            assert_eq!(client.drain().await, b"hello");
+        }
+        let drained = timeout(LONG, ended).await.unwrap().unwrap().unwrap();
+        assert_eq!(counts(&drained), [CLIENTS, CLIENTS, 0, 0], "{drained:?}");
+    });
+}
+
+#[test]
+fn an_ending_that_panics_keeps_no_other_from_ending() {
+    on_both(async || {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = tower::service_fn(async |request: Request<RequestBody>| {
+            if request.uri().path() == "/good" {
+                return Ok::<_, Infallible>(events());
+            }
+            let mut answer = stuck();
+            answer.extensions_mut().insert(Ending::new(|| panic!("an ending that panics, on purpose")));
+            Ok(answer)
+        });
+        let (signal, signalled) = oneshot::channel::<()>();
+        let ended = tokio::spawn(serve(listener, service).drain(signalled, Duration::from_secs(2)));
+        let (mut bad, mut good) = (Raw::connect(addr).await, Raw::connect(addr).await);
+        for (client, path) in [(&mut bad, "/bad"), (&mut good, "/good")] {
+            client.ask(path).await;
+            assert_eq!(client.head().await.status, 200);
+        }
+        signal.send(()).unwrap();
+        assert!(good.drain().await.ends_with(b"data: last\n\n\r\n0\r\n\r\n"));
+        let drained = timeout(LONG, ended).await.unwrap().unwrap().unwrap();
+        assert_eq!(counts(&drained), [2, 0, 1, 1], "{drained:?}");
     });
 }
 

@@ -260,3 +260,57 @@ fn a_body_that_streams_may_come_slowly_but_has_to_come() {
         assert_eq!(timeout(LIMIT + GRACE, client.head()).await.expect("told").status, 408);
     });
 }
+
+#[test]
+fn a_last_frame_that_waits_for_windows_is_an_answer_still() {
+    on_both(async || {
+        const WHOLE: usize = 1 << 20;
+        let limits = Limits::default().keep_alive(LIMIT / 5).write_stall(LIMIT / 2);
+        let service = tower::service_fn(async |_| Ok::<_, BoxError>(text(vec![7; WHOLE])));
+        let addr = start(limits, service).await;
+        let stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+        let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        let (mut client, connection) =
+            builder.initial_stream_window_size(64 << 10).handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let mut body = client.send_request(request("/")).await.unwrap().into_body();
+        let mut got = 0;
+        while let Some(piece) = body.frame().await {
+            got += piece.expect("it is not cut short").data_ref().map_or(0, Bytes::len);
+            // Longer in all than a connection without a request would be kept.
+            tokio::time::sleep(LIMIT / 20).await;
+        }
+        assert_eq!(got, WHOLE);
+    });
+}
+
+#[test]
+fn limits_that_are_none_are_no_trouble() {
+    on_both(async || {
+        let (long, much) = (Duration::MAX, usize::MAX);
+        let limits = Limits::default()
+            .head_time(long)
+            .body_progress(long)
+            .write_stall(long)
+            .keep_alive(long)
+            .body_rate(u64::MAX)
+            .body(u64::MAX)
+            .fields(much)
+            .uri(much)
+            .connections(much)
+            .per_address(much)
+            .stream_window(u32::MAX)
+            .connection_window(u32::MAX)
+            .budget(much);
+        let addr = start(limits, tower::service_fn(length)).await;
+        let mut client = Raw::connect(addr).await;
+        client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 4\r\n\r\nab").await;
+        // For as long as it takes the sweep to look twice.
+        tokio::time::sleep(LIMIT).await;
+        client.send("cd").await;
+        let head = client.head().await;
+        assert_eq!((head.status, client.body(head.content_length()).await.unwrap()), (200, b"4".to_vec()));
+        let answer = crate::support::http::h2(addr).await.send_request(request("/")).await.unwrap();
+        assert_eq!(whole(answer).await.unwrap(), "0");
+    });
+}

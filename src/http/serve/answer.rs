@@ -1,8 +1,10 @@
 //! The bodies of answers: those of the service, or none where the server answers for it.
 
+use std::io::IoSlice;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use bytes::{Buf, Bytes};
 use http::header::{CONNECTION, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -18,7 +20,43 @@ pin_project! {
     pub(super) struct Answered<B> {
         #[pin]
         body: Option<B>,
-        open: Open,
+        // Until it is the last frame's.
+        open: Option<Open>,
+    }
+}
+
+/// The bytes of a frame. With the last one goes that the request is open: HTTP/2 has done with a body long before its
+/// last frame has left, which may have to wait for windows.
+#[derive(Debug)]
+pub(super) struct Data<D> {
+    data: D,
+    _open: Option<Open>,
+}
+
+impl<D: Buf> Buf for Data<D> {
+    #[inline]
+    fn remaining(&self) -> usize {
+        self.data.remaining()
+    }
+
+    #[inline]
+    fn chunk(&self) -> &[u8] {
+        self.data.chunk()
+    }
+
+    #[inline]
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.data.chunks_vectored(slices)
+    }
+
+    #[inline]
+    fn advance(&mut self, bytes: usize) {
+        self.data.advance(bytes);
+    }
+
+    #[inline]
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        self.data.copy_to_bytes(len)
     }
 }
 
@@ -33,7 +71,7 @@ pub(super) fn answered<B>(mut response: Response<B>, mut open: Open) -> Response
     if let Some(ending) = response.extensions().get::<Ending>() {
         open.ends_by(ending.clone());
     }
-    response.map(|body| Answered { body: Some(body), open })
+    response.map(|body| Answered { body: Some(body), open: Some(open) })
 }
 
 /// An answer of the server's own, after which an HTTP/1 connection is closed: nobody has read the request.
@@ -46,27 +84,33 @@ pub(super) fn refused<B>(status: StatusCode, open: Open) -> Response<Answered<B>
     } else if open.watch().protocol() != Protocol::Two {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    response.map(|()| Answered { body: None, open })
+    response.map(|()| Answered { body: None, open: Some(open) })
 }
 
-/// Has the connection take no further requests.
+/// Has the connection take no further requests. It may be about to carry something else than those: then it has none.
 fn last<T>(response: &mut Response<T>, open: &Open) {
     match open.watch().protocol() {
+        _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => {}
         Protocol::Two => open.watch().tell(Told::Finish),
         _ => drop(response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"))),
     }
 }
 
 impl<B: Body> Body for Answered<B> {
-    type Data = B::Data;
+    type Data = Data<B::Data>;
     type Error = B::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let me = self.project();
-        let Some(body) = me.body.as_pin_mut() else { return Poll::Ready(None) };
-        let frame = body.poll_frame(cx);
-        me.open.asked(matches!(frame, Poll::Ready(Some(Ok(_)))));
-        frame
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, B::Error>>> {
+        let mut me = self.project();
+        let Some(mut body) = me.body.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        let frame = body.as_mut().poll_frame(cx);
+        if let Some(open) = me.open {
+            open.asked(matches!(frame, Poll::Ready(Some(Ok(_)))));
+        }
+        let frame = ready!(frame);
+        let is_last = frame.is_some() && body.is_end_stream();
+        let open = if is_last { me.open.take() } else { None };
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data { data, _open: open }))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -104,7 +104,11 @@ where
 {
     let mut finishes = false;
     poll_fn(|cx| {
-        let told = watch.told();
+        // What came to be told that its head is late may have become a request meanwhile: that is answered.
+        let told = match watch.told() {
+            Told::TimedOut if finishes || watch.requests().1 > 0 => Told::Finish,
+            told => told,
+        };
         if told >= last {
             return Poll::Ready(Err(told));
         }
@@ -144,4 +148,52 @@ async fn end_one<I: hyper::rt::Write + Unpin>(mut stream: I, told: Told, watch: 
 
 pub(super) fn aborted() -> BoxError {
     io::Error::new(io::ErrorKind::TimedOut, "the connection was reset: a limit or the deadline has passed").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Context;
+
+    use super::super::addresses::Census;
+    use super::super::limits::Limits;
+    use super::super::watch::Open;
+    use super::*;
+    use crate::net::TcpListener;
+
+    /// Is told once that its head is late, and has a request by then or not.
+    async fn told_late(has_request: bool) -> (Result<(), Told>, bool) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let (client, accepted) = tokio::join!(
+            tokio::net::TcpStream::connect(listener.local_addr().expect("its address")),
+            listener.accept()
+        );
+        let (_client, (stream, _)) = (client.expect("connected"), accepted.expect("accepted"));
+        let limits = Arc::new(Limits::default());
+        let permit = Arc::<Census>::default().admit(None, &limits).expect("room");
+        let watch = Watch::new(limits, stream.handle(), permit);
+        watch.tell(Told::TimedOut);
+        let mut open = has_request.then(|| Open::begin(&watch));
+        // The answer is at its end when it is asked for the second time, and the connection then.
+        let mut left = 2;
+        let mut connection = poll_fn(move |cx: &mut Context<'_>| {
+            if left == 0 {
+                return Poll::Ready(());
+            }
+            left -= 1;
+            if left == 0 {
+                open.take();
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        });
+        let finished = std::cell::Cell::new(false);
+        let ended = until_told(&watch, Told::TimedOut, &mut connection, |_| finished.set(true)).await;
+        (ended, finished.get())
+    }
+
+    #[tokio::test]
+    async fn a_request_that_came_after_all_is_answered() {
+        assert_eq!(told_late(false).await, (Err(Told::TimedOut), false));
+        assert_eq!(told_late(true).await, (Ok(()), true));
+    }
 }

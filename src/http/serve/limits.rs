@@ -48,6 +48,11 @@ pub struct Limits {
     pub(super) budget: usize,
 }
 
+/// The largest window of HTTP/2, [RFC 9113 §6.9.1](https://www.rfc-editor.org/rfc/rfc9113#section-6.9.1).
+const WINDOW_MAX: u32 = i32::MAX as u32;
+/// What HTTP/1 makes room for before it parses a head; `http::HeaderMap` holds few more.
+const FIELDS_MAX: usize = 16 << 10;
+
 /// Says of a head whether its body streams.
 type Streams = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 
@@ -135,9 +140,9 @@ impl Limits {
         self
     }
 
-    /// Header fields of a request; 100. Beyond: 431. More than 100 cost HTTP/1 an allocation for each request.
+    /// Header fields of a request; 100, 16 384 at most. Beyond: 431. More than 100 cost HTTP/1 an allocation for each request.
     pub fn fields(mut self, count: usize) -> Self {
-        self.fields = count;
+        self.fields = count.min(FIELDS_MAX);
         self
     }
 
@@ -184,16 +189,16 @@ impl Limits {
         self
     }
 
-    /// HTTP/2: bytes of a request body that may be on their way before the service has read them; 64 KiB. Keep it below
-    /// [`connection_window`](Self::connection_window), so that a body which is not read stalls no other.
+    /// HTTP/2: bytes of a request body that may be on their way before the service has read them; 64 KiB, 2 GiB at
+    /// most. Keep it below [`connection_window`](Self::connection_window), so that a body which is not read stalls no other.
     pub fn stream_window(mut self, bytes: u32) -> Self {
-        self.stream_window = bytes;
+        self.stream_window = bytes.min(WINDOW_MAX);
         self
     }
 
     /// HTTP/2: as [`stream_window`](Self::stream_window), of all bodies of a connection together; 1 MiB.
     pub fn connection_window(mut self, bytes: u32) -> Self {
-        self.connection_window = bytes;
+        self.connection_window = bytes.min(WINDOW_MAX);
         self
     }
 

@@ -88,7 +88,8 @@ const WAITING: usize = 1 << 16;
 /// # Errors
 ///
 /// The future ends only when the listener fails for good. What fails in a connection ends that connection, and what panics
-/// in the service or a body ends its connection or, over HTTP/2, its stream.
+/// in the service or a body ends its connection or, over HTTP/2, its stream; only what panics in `call` itself, not in the
+/// future that it gives, ends the connection there too.
 ///
 /// # Cancellation
 ///
@@ -274,11 +275,21 @@ where
 
     /// Accepts the connections that wait.
     async fn accept_waiting(&mut self) {
+        let mut asks_again = false;
         for _ in 0..WAITING {
             let mut accept = pin!(self.serve.listener.accept());
-            let waiting = poll_fn(|cx| Poll::Ready(accept.as_mut().poll(cx))).await;
-            let Poll::Ready(Ok((stream, addr))) = waiting else { break };
-            self.begin(stream, addr);
+            match poll_fn(|cx| Poll::Ready(accept.as_mut().poll(cx))).await {
+                Poll::Ready(Ok((stream, addr))) => {
+                    asks_again = false;
+                    self.begin(stream, addr);
+                }
+                // This task may have had its turn, or the runtime not have looked yet.
+                Poll::Pending if !asks_again => {
+                    asks_again = true;
+                    tokio::task::yield_now().await;
+                }
+                Poll::Ready(Err(_)) | Poll::Pending => break,
+            }
         }
     }
 

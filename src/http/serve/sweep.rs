@@ -18,6 +18,8 @@ use crate::observe::counters::{Counter, Gauge, Present, count};
 /// Time between two looks, where no limit is so short that it has to be less.
 const TICK: Duration = Duration::from_millis(250);
 const TICK_MIN: Duration = Duration::from_millis(10);
+/// Time for those who have a connection that was reset at the deadline to let go of it.
+const PATIENCE: Duration = TICK;
 /// Connections that are looked at before other tasks may run.
 const AT_ONCE: usize = 512;
 
@@ -51,6 +53,14 @@ enum Stage {
     },
     /// Nobody accepts connections any more.
     Left,
+}
+
+impl Stage {
+    /// Whether the drain waits no longer for a connection that was reset: whoever has it neither reads nor writes.
+    fn has_waited_for(self, entry: &Entry) -> bool {
+        let Self::Drains { deadline, .. } = self else { return false };
+        entry.drained == Drain::Aborted && Instant::now() >= deadline + PATIENCE
+    }
 }
 
 impl Shared {
@@ -164,7 +174,7 @@ pub(super) async fn sweep(shared: Arc<Shared>) -> Drained {
         let mut at = 0;
         while at < entries.len() {
             let entry = &mut entries[at];
-            if entry.watch.is_over() {
+            if entry.watch.is_over() || stage.has_waited_for(entry) {
                 drained.add(entry.drained);
                 entries.swap_remove(at);
                 continue;
@@ -202,7 +212,9 @@ impl Entry {
             unacknowledged: if pulse.waits { watch.handle.unacknowledged() } else { None },
         };
         let verdict = self.seen.judge(now, &facts, limits);
-        for wait in &*watch.waits() {
+        // Not under the lock: whoever is woken may drop the body.
+        let waits = watch.waits().clone();
+        for wait in waits {
             if wait.is_late(now, limits.body_progress) {
                 count(Counter::BodiesTooSlow, 1);
             }

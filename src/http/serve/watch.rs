@@ -1,6 +1,7 @@
 //! What a connection lets the sweep know, and what it is told by it.
 
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -194,7 +195,10 @@ impl Watch {
         self.draining.store(true, Ordering::SeqCst);
         // Not under the lock: ending an answer may drop it.
         let endings = lock(&self.endings).clone();
-        endings.iter().for_each(Ending::end);
+        for ending in &endings {
+            // One that panics is not to keep the others from ending, nor the limits from being kept.
+            let _ = catch_unwind(AssertUnwindSafe(|| ending.end()));
+        }
         endings.len()
     }
 }
@@ -312,7 +316,7 @@ impl Wait {
         }
         let bytes = state.bytes;
         match state.window {
-            Some((began, with)) if bytes < with + state.rate => {
+            Some((began, with)) if bytes < with.saturating_add(state.rate) => {
                 state.over = now.duration_since(began) >= limit;
                 if state.over
                     && let Some(waker) = state.waker.take()
@@ -330,4 +334,23 @@ impl Wait {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_that_has_brought_something_may_be_asked_for_any_rate() {
+        let (wait, now, limit) = (Wait::new(u64::MAX), tokio::time::Instant::now(), Duration::from_secs(1));
+        assert!(!wait.pends(Waker::noop()));
+        assert!(!wait.is_late(now, limit));
+        assert!(!wait.came(5));
+        assert!(!wait.is_late(now, limit), "nobody waits");
+        assert!(!wait.pends(Waker::noop()));
+        assert!(!wait.is_late(now, limit));
+        assert!(!wait.is_late(now + limit / 2, limit));
+        assert!(wait.is_late(now + limit, limit));
+        assert!(wait.came(5), "too late");
+    }
 }
