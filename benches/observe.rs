@@ -1,5 +1,6 @@
 //! What measuring costs: `/hello`, 12 bytes, and 100 tokens one by one, with [`Measure`](millstream::http::layer::Measure)
-//! around the service and without, in one run.
+//! around the service and without, in one run; and with what it has measured read by the same thread, as text for
+//! Prometheus, 40 times a second, so that each turn has its share of it.
 //!
 //! Each server is [`http::serve`](millstream::http::serve()) on a current-thread runtime, a thread and a CPU of its own; the
 //! load is this program's main thread. They take turns of a few milliseconds, so that what else the machine does meets
@@ -63,6 +64,13 @@ async fn answer(request: Request<RequestBody>) -> Result<Answer, Infallible> {
     }))
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Without,
+    Measured,
+    Read,
+}
+
 /// A server on a thread of its own, which tells its CPU time when it is asked. It lives as long as this program.
 struct Server {
     address: SocketAddr,
@@ -72,7 +80,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(measured: bool) -> Self {
+    fn start(way: Way) -> Self {
         let (ask, asked) = mpsc::channel::<()>();
         let (tell, cpu) = mpsc::channel();
         let (wake, mut woken) = tokio::sync::mpsc::channel(1);
@@ -85,11 +93,20 @@ impl Server {
                 let listener = millstream::net::TcpListener::from_std(common::listener()).unwrap();
                 ready.send(listener.local_addr().unwrap()).unwrap();
                 let service = tower::service_fn(answer);
-                match measured {
-                    true => drop(tokio::spawn(
+                match way {
+                    Way::Without => drop(tokio::spawn(millstream::http::serve(listener, service).into_future())),
+                    Way::Measured | Way::Read => drop(tokio::spawn(
                         millstream::http::serve(listener, Measure::new().layer(service)).into_future(),
                     )),
-                    false => drop(tokio::spawn(millstream::http::serve(listener, service).into_future())),
+                }
+                if way == Way::Read {
+                    tokio::spawn(async {
+                        let mut ticks = tokio::time::interval(Duration::from_millis(25));
+                        loop {
+                            ticks.tick().await;
+                            std::hint::black_box(millstream::observe::prometheus_text());
+                        }
+                    });
                 }
                 while woken.recv().await.is_some() && asked.recv().is_ok() {
                     tell.send(common::cpu_of_this_thread()).unwrap();
@@ -127,18 +144,20 @@ fn ask(connections: &mut [TcpStream], path: &str, rounds: u64, end: &[u8]) {
 }
 
 fn compare(title: &str, path: &str, clients: usize, rounds: u64, end: &[u8], most: f64) -> String {
-    let servers = [Server::start(false), Server::start(true)];
+    let servers = [Way::Without, Way::Measured, Way::Read].map(Server::start);
     let mut clients: Vec<_> = servers.iter().map(|server| common::connect(server.address, clients)).collect();
     let requests = clients[0].len() as u64;
-    let cpu = by_turns(2, requests * rounds, |contender, operations| {
+    let cpu = by_turns(servers.len(), requests * rounds, |contender, operations| {
         let before = servers[contender].cpu();
         ask(&mut clients[contender], path, (operations / requests).max(1), end);
         servers[contender].cpu() - before
     });
-    let names = ["without", "with Measure"];
+    let names = ["without", "with Measure", "with Measure, read"];
     let rows: Vec<_> =
         names.iter().zip(&cpu).map(|(name, &cpu)| Row { name: (*name).to_owned(), cpu, note: String::new() }).collect();
-    table(title, "request", &rows) + &bar(&format!("{title}: with it, as a part of without"), cpu[1] / cpu[0], most)
+    table(title, "request", &rows)
+        + &bar(&format!("{title}: with it, as a part of without"), cpu[1] / cpu[0], most)
+        + &bar(&format!("{title}: with it and read, as a part of without"), cpu[2] / cpu[0], most)
 }
 
 fn main() {
