@@ -149,7 +149,7 @@ impl Breaker {
                 // Somebody else may have been here first.
                 if self.now() == (generation, State::Open) {
                     (slow.probes_sent, slow.probes_good) = (0, 0);
-                    let until = now + self.cool_down(slow.strikes);
+                    let until = now.saturating_add(self.cool_down(slow.strikes));
                     self.enter(&mut slow, State::HalfOpen, until);
                 }
             }
@@ -173,7 +173,7 @@ impl Breaker {
                 return None;
             }
             slow.probes_sent = 0;
-            self.until.store(nanos(now + self.cool_down(slow.strikes)), Ordering::Relaxed);
+            self.until.store(nanos(now.saturating_add(self.cool_down(slow.strikes))), Ordering::Relaxed);
         }
         slow.probes_sent += 1;
         Some(Ticket { generation, probe: true })
@@ -200,14 +200,17 @@ impl Breaker {
         }
     }
 
-    /// Notes that a request that was answered has failed.
-    pub(crate) fn failed(&self, ticket: Ticket, now: Duration, shard: usize) {
+    /// Notes that a request has failed: with its latency, if it was not [answered](Self::answered) before.
+    pub(crate) fn failed(&self, ticket: Ticket, latency: Option<Duration>, now: Duration, shard: usize) {
         let (generation, state) = self.now();
         if ticket.generation != generation {
             return;
         }
         if state == State::HalfOpen {
             return self.probe_failed(ticket, now);
+        }
+        if let Some(latency) = latency {
+            self.window.answered(generation, latency, latency > self.thresholds.p99, now, shard);
         }
         self.window.failed(generation, now, shard);
         self.look(generation, now);
@@ -237,7 +240,7 @@ impl Breaker {
     }
 
     fn trip(&self, slow: &mut Slow, now: Duration) {
-        let until = now + self.cool_down(slow.strikes);
+        let until = now.saturating_add(self.cool_down(slow.strikes));
         slow.strikes = slow.strikes.saturating_add(1);
         slow.trips += 1;
         self.enter(slow, State::Open, until);

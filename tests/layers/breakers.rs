@@ -129,6 +129,30 @@ async fn a_path_that_does_badly_is_given_up_probed_and_taken_again() {
     }
 }
 
+/// One good probe would be enough to close it: one that fails must not pass for that, however it fails.
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_fails_opens_it_again_even_if_one_is_enough() {
+    for ill in [Ill::Status, Ill::Service, Ill::Body] {
+        let thresholds = Thresholds::default().samples(1).probes(1, 1);
+        let layer = all_on_no_cork().thresholds(thresholds).build().unwrap();
+        let handle = layer.handle();
+        let (stream, _theirs) = pair().await;
+        let mut canary = layer.layer(service_fn(|_: Request<()>| async move {
+            let mut answer = answer(ill)?;
+            // Then the latency is that of the whole answer.
+            answer.headers_mut().insert("content-length", "4".parse().unwrap());
+            Ok(answer)
+        }));
+        canary.connected(None, stream.handle());
+        for trips in 1..=3 {
+            ask(&mut canary).await;
+            let path = &handle.state().paths[NO_CORK];
+            assert_eq!((path.breaker, path.trips), (BreakerState::Open, trips), "{ill:?}");
+            advance(Duration::from_secs(600)).await;
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn auto_is_given_up_for_epoll_only_if_that_was_asked_for() {
     for breaks in [false, true] {

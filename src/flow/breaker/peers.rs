@@ -82,7 +82,7 @@ impl Peers {
         peer.resets.push_back(now);
         if peer.strikes > 0 || peer.resets.len() >= limits.resets as usize {
             peer.resets.clear();
-            peer.until = now + limits.cool_down_after(peer.strikes);
+            peer.until = now.saturating_add(limits.cool_down_after(peer.strikes));
             peer.strikes = peer.strikes.saturating_add(1);
             self.until.fetch_max(super::nanos(peer.until), Ordering::Relaxed);
         }

@@ -38,8 +38,7 @@ fn feed(breaker: &Breaker, count: usize, latency: Duration, now: Duration) {
 fn fail(breaker: &Breaker, count: usize, now: Duration) {
     for _ in 0..count {
         let Some(ticket) = breaker.admit(None, now) else { return };
-        breaker.answered(ticket, GOOD, now, 0);
-        breaker.failed(ticket, now, 0);
+        breaker.failed(ticket, Some(GOOD), now, 0);
     }
 }
 
@@ -114,7 +113,7 @@ fn it_cools_down_probes_and_closes() {
     breaker.answered(tickets[19], GOOD, secs(31), 0);
     assert_eq!(state(&breaker), State::Closed);
     assert!(breaker.admit(None, secs(31)).is_some_and(|ticket| !ticket.probe));
-    breaker.failed(tickets[20], secs(31), 0);
+    breaker.failed(tickets[20], None, secs(31), 0);
     assert_eq!(state(&breaker), State::Closed, "of an older generation");
 }
 
@@ -128,6 +127,21 @@ fn probes_that_never_end_are_followed_by_others_after_a_cool_down() {
     // The second cool-down is twice as long.
     assert_eq!(probes(secs(89)), 0);
     assert_eq!(probes(secs(90)), 40);
+}
+
+#[test]
+fn cool_downs_without_end_do_not_overflow() {
+    let breaker = Breaker::new(Thresholds::default().cool_down(Duration::MAX, secs(1)).samples(1), 1);
+    for s in 0..3 {
+        reset(&breaker, peer(1), secs(s));
+    }
+    assert!(breaker.admit(Some(peer(1)), secs(1 << 30)).is_none());
+    fail(&breaker, 1, secs(3));
+    assert_eq!((state(&breaker), breaker.admit(None, secs(1 << 30))), (State::Open, None));
+    assert!(breaker.status(secs(3)).opens_for > secs(1 << 30));
+    // As late as a clock can tell, the first probe goes, and the next ones not before the end of a further cool-down.
+    assert!((0..1000).filter_map(|_| breaker.admit(None, Duration::MAX)).count() > 0);
+    assert_eq!(state(&breaker), State::HalfOpen);
 }
 
 #[test]
@@ -159,7 +173,7 @@ fn what_was_begun_before_a_trip_is_no_probe() {
     breaker.admit(None, secs(30)).unwrap();
     for ticket in &old {
         breaker.answered(*ticket, GOOD, secs(30), 0);
-        breaker.failed(*ticket, secs(30), 0);
+        breaker.failed(*ticket, None, secs(30), 0);
     }
     assert_eq!(state(&breaker), State::HalfOpen);
 }
@@ -270,7 +284,7 @@ proptest! {
             let ticket = breaker.admit(None, ms(now)).unwrap();
             breaker.answered(ticket, if is_slow { SLOW } else { GOOD }, ms(now), 0);
             if is_failed {
-                breaker.failed(ticket, ms(now), 0);
+                breaker.failed(ticket, None, ms(now), 0);
             }
             kept.push((now, is_slow, is_failed));
             let slot = |at: u64| at / 1000;
@@ -323,7 +337,7 @@ proptest! {
             if let Some(ticket) = ticket {
                 prop_assert!(status.state != State::Open);
                 match dice {
-                    9 => breaker.failed(ticket, now, 0),
+                    9 => breaker.failed(ticket, Some(GOOD), now, 0),
                     8 => breaker.answered(ticket, SLOW, now, 0),
                     _ => breaker.answered(ticket, GOOD, now, 0),
                 }

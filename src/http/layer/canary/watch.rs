@@ -58,13 +58,15 @@ impl Watch {
     }
 
     fn fail(&mut self) {
-        self.answered();
         self.ended = true;
         let shared = &self.link.shared;
         let path = self.chosen.path as usize;
         shared.tallies[path][shard()].errors.fetch_add(1, Ordering::Relaxed);
         if let Some(ticket) = self.chosen.ticket {
-            shared.breakers[path].failed(ticket, shared.since_start(Instant::now()), shard());
+            let now = Instant::now();
+            // Told at once: a probe that was answered well first might close what it has to open.
+            let latency = (!self.answered).then(|| now.saturating_duration_since(self.start));
+            shared.breakers[path].failed(ticket, latency, shared.since_start(now), shard());
         }
     }
 
