@@ -54,7 +54,7 @@ macro_rules! counters {
             /// What was added since `earlier`, and how long that took; the gauges are those of now.
             pub fn since(&self, earlier: &Self) -> Self {
                 Self {
-                    $($field: self.$field.wrapping_sub(earlier.$field),)+
+                    $($field: self.$field.saturating_sub(earlier.$field),)+
                     elapsed: self.elapsed.saturating_sub(earlier.elapsed),
                     ..*self
                 }
