@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use metrics::{Label, Unit};
 
 use super::counters::Snapshot;
+use super::found::{self, CAPABILITY};
 use super::histogram::Histogram;
 use super::requests::Requests;
 use super::text::{ACTIVE, FAMILIES, FRAME_GAP, labels};
@@ -18,6 +19,7 @@ static GIVEN: Mutex<Option<Requests>> = Mutex::new(None);
 /// |---|---|
 /// | counters | `millstream_NAME_total` for each counter of [`Snapshot`], set to its present value |
 /// | gauges | `millstream_NAME` for each gauge of [`Snapshot`]; `http.server.active_requests` by method |
+/// | gauge | `millstream_capability` by `name` and `reason`, as in [`prometheus_text`](super::prometheus_text()) |
 /// | histograms, s | `http.server.request.duration`, `millstream.http.first_byte`, `millstream.http.largest_gap` |
 /// | histograms | `http.server.response.body.size` in bytes, `millstream.http.frames` |
 /// | histogram, s, without labels | `millstream.http.frame_gap` |
@@ -42,6 +44,15 @@ pub fn record_metrics() {
         let name = format!("millstream_{name}");
         metrics::describe_gauge!(name.clone(), unit, help.trim());
         metrics::gauge!(name).set(value as f64);
+    }
+
+    if !found::all().is_empty() {
+        metrics::describe_gauge!(CAPABILITY.0, CAPABILITY.1);
+    }
+    for (name, missing) in found::all() {
+        let reason = missing.clone().unwrap_or_default();
+        let value = if missing.is_none() { 1.0 } else { 0.0 };
+        metrics::gauge!(CAPABILITY.0, "name" => *name, "reason" => reason).set(value);
     }
 
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,6 +173,7 @@ mod tests {
     #[test]
     fn the_facade_is_told_everything_once_with_names_units_and_descriptions() {
         let keeper = Keeper::default();
+        let capabilities = crate::Capabilities::get().entries();
         let labels = Labels { method: 7, version: 0, status: 277, route: 0, outcome: Outcome::Aborted };
         let ended = Ended { duration: 30_000_000, first_byte: Some(1), largest_gap: None, bytes: 5, frames: 1 };
         for _ in 0..3 {
@@ -175,7 +187,17 @@ mod tests {
         let kept = keeper.0.lock().unwrap();
         let snapshot = Snapshot::now();
         let plain = kept.values.keys().filter(|name| name.starts_with("Key(millstream_")).count();
-        assert_eq!(plain, snapshot.named().count() + snapshot.gauges().count(), "{:?}", kept.values);
+        assert_eq!(
+            plain,
+            snapshot.named().count() + snapshot.gauges().count() + capabilities.len(),
+            "{:?}",
+            kept.values
+        );
+        for (name, support) in capabilities {
+            let told =
+                kept.values.iter().find(|(key, _)| key.contains("capability") && key.contains(&format!("= {name},")));
+            assert_eq!(told.map(|(_, &value)| value == 1.0), Some(support.is_yes()), "{name}");
+        }
         let recorded: Vec<_> = kept.recorded.iter().filter(|(key, ..)| key.contains("277")).collect();
         let durations: Vec<_> =
             recorded.iter().filter(|(key, ..)| key.contains("http.server.request.duration")).collect();
