@@ -64,6 +64,11 @@ impl Handle {
         self.egress.upgrade().map(|egress| egress.path())
     }
 
+    /// [`path`](Self::path), or `epoll` where that asks for a ring and this thread has none; `None` once the stream is closed.
+    pub(crate) fn effective_path(&self) -> Option<IoPath> {
+        self.egress.upgrade().map(|egress| egress.effective_path())
+    }
+
     /// Changes which ways the stream's writes may take, from its next write or flush on. No byte is lost, sent twice or
     /// overtaken, whatever is under way. Nothing happens once the stream is closed.
     pub fn set_path(&self, path: IoPath) {
