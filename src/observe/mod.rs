@@ -6,7 +6,7 @@
 //!  found      what the machine was found to do
 //!  text       all of it as text for Prometheus
 //!  export     all of it for the metrics facade (feature metrics)
-//!  log, span  events, and a span for each request, for tracing (feature tracing)
+//!  log, span  events, and spans of connections and requests, for tracing (feature tracing)
 //! ```
 //!
 //! Each thread adds to numbers of its own, without locks or allocations; reading adds them up. Labels are bounded: never a

@@ -7,6 +7,11 @@ use super::super::path::IoPath;
 use super::Egress;
 
 impl Egress {
+    /// Which of all streams it is.
+    pub(in crate::net) fn id(&self) -> u64 {
+        self.wire.meter.id
+    }
+
     /// What the stream has done so far.
     pub(in crate::net) fn numbers(&self) -> Numbers {
         let state = self.state();
