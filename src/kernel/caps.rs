@@ -241,6 +241,17 @@ mod tests {
     }
 
     #[test]
+    fn what_was_found_is_exported() {
+        let caps = Capabilities::get();
+        let text = crate::observe::prometheus_text();
+        for (name, support) in caps.entries() {
+            let line = format!("\nmillstream_capability{{name=\"{name}\",reason=\"");
+            assert!(text.contains(&line), "{text}");
+            assert_eq!(text.contains(&(line + "\"} 1\n")), support.is_yes(), "{name}");
+        }
+    }
+
+    #[test]
     fn the_report_names_the_kernel_and_every_entry() {
         let caps = Capabilities::probe("");
         let report = caps.to_string();
