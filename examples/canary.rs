@@ -5,6 +5,7 @@
 //! curl -i http://127.0.0.1:8080/
 //! curl http://127.0.0.1:8081/canary                       # how it is
 //! curl -X PUT http://127.0.0.1:8081/canary/share/no-cork/25
+//! curl -X PUT http://127.0.0.1:8081/canary/unit/connections        # or requests
 //! curl -X PUT http://127.0.0.1:8081/canary/report/on      # responses say which path they took
 //! curl -X PUT http://127.0.0.1:8081/canary/breaker/no-cork/open        # or closed, unpin, clear
 //! ```
@@ -25,7 +26,7 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
-use millstream::http::layer::{CanaryHandle, CanaryLayer, PathState, Pin, RequestId, StampLayer, Trusted};
+use millstream::http::layer::{CanaryHandle, CanaryLayer, PathState, Pin, RequestId, StampLayer, Trusted, Unit};
 use millstream::http::serve;
 use millstream::net::{IoPath, TcpListener};
 use serde_json::{Value, json};
@@ -113,6 +114,7 @@ fn admin_routes(handle: CanaryHandle) -> Router {
     Router::new()
         .route("/canary", get(show))
         .route("/canary/share/{path}/{percent}", put(set_share))
+        .route("/canary/unit/{unit}", put(set_unit))
         .route("/canary/report/{on}", put(set_report))
         .route("/canary/breaker/{path}/{what}", put(set_breaker))
         .with_state(handle)
@@ -142,6 +144,7 @@ async fn show(State(handle): State<CanaryHandle>) -> Json<Value> {
     };
     Json(json!({
         "unit": format!("{:?}", state.unit),
+        "trusted": state.trusted.to_string(),
         "report": state.report,
         "has_token": state.has_token,
         "heard": state.heard,
@@ -152,6 +155,15 @@ async fn show(State(handle): State<CanaryHandle>) -> Json<Value> {
 
 async fn set_share(State(handle): State<CanaryHandle>, Path((path, percent)): Path<(String, f64)>) -> Answer {
     handle.set_share(path.parse().map_err(refused)?, percent).map_err(refused)?;
+    Ok(show(State(handle)).await)
+}
+
+async fn set_unit(State(handle): State<CanaryHandle>, Path(unit): Path<String>) -> Answer {
+    match unit.as_str() {
+        "requests" => handle.set_unit(Unit::Requests),
+        "connections" => handle.set_unit(Unit::Connections),
+        _ => return Err(refused("requests or connections")),
+    }
     Ok(show(State(handle)).await)
 }
 

@@ -85,7 +85,7 @@
 //! | `tonic` | [`net::TcpStream`] and [`net::UnixStream`] are `Connected`, for `serve_with_incoming` |
 //! | `redis` | `http::Redis` is a log for [`http::Hub`], in a Redis stream that several processes share |
 //! | `metrics` | `observe::record_metrics` gives the numbers to the metrics facade |
-//! | `tracing` | what an operator should read about is told to tracing, and measured requests have spans |
+//! | `tracing` | what an operator should read about is told to tracing; connections of [`http::serve()`] have spans, and measured requests in them |
 #[cfg(not(target_os = "linux"))]
 compile_error!("millstream needs Linux");
 

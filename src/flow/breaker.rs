@@ -25,7 +25,7 @@ mod thresholds;
 mod window;
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -80,8 +80,10 @@ pub(crate) struct Status {
 /// A breaker, shared by threads.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    thresholds: Thresholds,
     window: Window,
+    /// Of the thresholds, what is looked at without the lock: nanoseconds, and requests.
+    p99: AtomicU64,
+    probe_one_in: AtomicU32,
     /// The generation, and in the low byte the state.
     word: AtomicU64,
     /// When the cool-down ends, in nanoseconds.
@@ -92,15 +94,23 @@ pub(crate) struct Breaker {
     slow_path: Mutex<Slow>,
 }
 
-/// What only changes of state and probes touch.
-#[derive(Debug, Default)]
+/// What only changes, probes, and samples that may change something touch.
+#[derive(Debug)]
 struct Slow {
+    thresholds: Thresholds,
     /// Trips since it was last closed for long.
     strikes: u32,
     closed_at: Duration,
     probes_sent: u32,
     probes_good: u32,
     trips: u64,
+}
+
+impl Slow {
+    /// Twice as long for each strike.
+    fn cool_down(&self) -> Duration {
+        self.thresholds.cool_down_after(self.strikes)
+    }
 }
 
 impl Breaker {
@@ -111,9 +121,17 @@ impl Breaker {
             word: AtomicU64::new(1 << 8),
             until: AtomicU64::new(0),
             asked: AtomicU64::new(0),
-            peers: Peers::new(&thresholds),
-            slow_path: Mutex::default(),
-            thresholds,
+            p99: AtomicU64::new(nanos(thresholds.p99)),
+            probe_one_in: AtomicU32::new(thresholds.probe_one_in),
+            peers: Peers::default(),
+            slow_path: Mutex::new(Slow {
+                thresholds,
+                strikes: 0,
+                closed_at: Duration::ZERO,
+                probes_sent: 0,
+                probes_good: 0,
+                trips: 0,
+            }),
         }
     }
 
@@ -149,7 +167,7 @@ impl Breaker {
                 // Somebody else may have been here first.
                 if self.now() == (generation, State::Open) {
                     (slow.probes_sent, slow.probes_good) = (0, 0);
-                    let until = now + self.cool_down(slow.strikes);
+                    let until = now.saturating_add(slow.cool_down());
                     self.enter(&mut slow, State::HalfOpen, until);
                 }
             }
@@ -160,7 +178,7 @@ impl Breaker {
 
     fn probe(&self, now: Duration) -> Option<Ticket> {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        if !asked.is_multiple_of(self.thresholds.probe_one_in.into()) {
+        if !asked.is_multiple_of(self.probe_one_in.load(Ordering::Relaxed).into()) {
             return None;
         }
         let mut slow = self.slow_path();
@@ -168,102 +186,118 @@ impl Breaker {
         if state != State::HalfOpen {
             return (state == State::Closed).then_some(Ticket { generation, probe: false });
         }
-        if slow.probes_sent >= self.thresholds.probes.saturating_mul(2) {
+        if slow.probes_sent >= slow.thresholds.probes.saturating_mul(2) {
             if nanos(now) < self.until.load(Ordering::Relaxed) {
                 return None;
             }
             slow.probes_sent = 0;
-            self.until.store(nanos(now + self.cool_down(slow.strikes)), Ordering::Relaxed);
+            self.until.store(nanos(now.saturating_add(slow.cool_down())), Ordering::Relaxed);
         }
         slow.probes_sent += 1;
         Some(Ticket { generation, probe: true })
     }
 
-    /// Notes that a request was answered within `latency`; `shard` is the calling thread's.
-    pub(crate) fn answered(&self, ticket: Ticket, latency: Duration, now: Duration, shard: usize) {
-        let (generation, state) = self.now();
-        if ticket.generation != generation {
-            return;
-        }
-        let slow = latency > self.thresholds.p99;
-        if state == State::HalfOpen {
-            if slow {
-                self.probe_failed(ticket, now)
-            } else {
-                self.probe_succeeded(ticket, now)
-            }
-            return;
-        }
-        let count = self.window.answered(generation, latency, slow, now, shard);
-        if slow || count.is_multiple_of(LOOK_EVERY) {
-            self.look(generation, now);
-        }
+    fn is_slow(&self, latency: Duration) -> bool {
+        nanos(latency) > self.p99.load(Ordering::Relaxed)
     }
 
-    /// Notes that a request that was answered has failed.
-    pub(crate) fn failed(&self, ticket: Ticket, now: Duration, shard: usize) {
+    /// Notes that a request was answered within `latency`; `shard` is the calling thread's. Says whether that has tripped it.
+    pub(crate) fn answered(&self, ticket: Ticket, latency: Duration, now: Duration, shard: usize) -> bool {
         let (generation, state) = self.now();
         if ticket.generation != generation {
-            return;
+            return false;
+        }
+        let slow = self.is_slow(latency);
+        if state == State::HalfOpen {
+            if slow {
+                return self.probe_failed(ticket, now);
+            }
+            self.probe_succeeded(ticket, now);
+            return false;
+        }
+        let count = self.window.answered(generation, latency, slow, now, shard);
+        (slow || count.is_multiple_of(LOOK_EVERY)) && state == State::Closed && self.look(generation, now)
+    }
+
+    /// Notes that a request has failed: with its latency, if it was not [answered](Self::answered) before. Says whether that
+    /// has tripped it.
+    pub(crate) fn failed(&self, ticket: Ticket, latency: Option<Duration>, now: Duration, shard: usize) -> bool {
+        let (generation, state) = self.now();
+        if ticket.generation != generation {
+            return false;
         }
         if state == State::HalfOpen {
             return self.probe_failed(ticket, now);
         }
+        if let Some(latency) = latency {
+            self.window.answered(generation, latency, self.is_slow(latency), now, shard);
+        }
         self.window.failed(generation, now, shard);
-        self.look(generation, now);
+        state == State::Closed && self.look(generation, now)
     }
 
     /// Notes that `peer` has ended a request before its answer was whole.
     pub(crate) fn reset_by(&self, peer: IpAddr, ticket: Ticket, now: Duration) {
         let (generation, state) = self.now();
         if ticket.generation == generation && !matches!(state, State::PinnedClosed | State::PinnedOpen) {
-            self.peers.reset_by(peer, now);
+            let thresholds = self.slow_path().thresholds.clone();
+            self.peers.reset_by(peer, &thresholds, now);
         }
     }
 
-    fn look(&self, generation: u32, now: Duration) {
+    /// Trips it if the thresholds are not met.
+    fn look(&self, generation: u32, now: Duration) -> bool {
         let sums = self.window.sums(generation, now);
-        if self.thresholds.are_met(&sums) {
-            return;
-        }
         let mut slow = self.slow_path();
-        if self.now() == (generation, State::Closed) {
-            // A path that did well for long begins anew.
-            if now.saturating_sub(slow.closed_at) >= self.thresholds.cool_down_max {
-                slow.strikes = 0;
-            }
-            self.trip(&mut slow, now);
+        if slow.thresholds.are_met(&sums) || self.now() != (generation, State::Closed) {
+            return false;
         }
+        // A path that did well for long begins anew.
+        if now.saturating_sub(slow.closed_at) >= slow.thresholds.cool_down_max {
+            slow.strikes = 0;
+        }
+        self.trip(&mut slow, now);
+        true
     }
 
     fn trip(&self, slow: &mut Slow, now: Duration) {
-        let until = now + self.cool_down(slow.strikes);
+        let until = now.saturating_add(slow.cool_down());
         slow.strikes = slow.strikes.saturating_add(1);
         slow.trips += 1;
         self.enter(slow, State::Open, until);
     }
 
-    fn probe_failed(&self, ticket: Ticket, now: Duration) {
+    fn probe_failed(&self, ticket: Ticket, now: Duration) -> bool {
         let mut slow = self.slow_path();
-        if ticket.probe && self.now() == (ticket.generation, State::HalfOpen) {
+        let trips = ticket.probe && self.now() == (ticket.generation, State::HalfOpen);
+        if trips {
             self.trip(&mut slow, now);
         }
+        trips
     }
 
     fn probe_succeeded(&self, ticket: Ticket, now: Duration) {
         let mut slow = self.slow_path();
         if ticket.probe && self.now() == (ticket.generation, State::HalfOpen) {
             slow.probes_good += 1;
-            if slow.probes_good >= self.thresholds.probes {
+            if slow.probes_good >= slow.thresholds.probes {
                 slow.closed_at = now;
                 self.enter(&mut slow, State::Closed, Duration::ZERO);
             }
         }
     }
 
-    /// Twice as long for each strike.
-    fn cool_down(&self, strikes: u32) -> Duration {
-        self.thresholds.cool_down_after(strikes)
+    /// Changes the thresholds. A generation begins, so that no sample is compared with others' thresholds.
+    pub(crate) fn set_thresholds(&self, thresholds: &Thresholds) {
+        let mut slow = self.slow_path();
+        // Before the generation, which is read before them.
+        self.window.set_length(thresholds.window);
+        self.p99.store(nanos(thresholds.p99), Ordering::Relaxed);
+        self.probe_one_in.store(thresholds.probe_one_in, Ordering::Relaxed);
+        slow.thresholds = thresholds.clone();
+        (slow.probes_sent, slow.probes_good) = (0, 0);
+        let until = Duration::from_nanos(self.until.load(Ordering::Relaxed));
+        self.enter(&mut slow, self.now().1, until);
     }
 
     /// Holds the breaker open or closed, or lets go of it: then it is closed.

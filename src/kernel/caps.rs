@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use super::uring::{Setup, Uring};
 use super::{call, file, map, transfer};
+use crate::observe::found::found;
 
 /// Whether something works here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +59,14 @@ impl Capabilities {
     /// The capabilities of this process, probed at the first call and then kept.
     pub fn get() -> &'static Self {
         static KEPT: OnceLock<Capabilities> = OnceLock::new();
-        KEPT.get_or_init(|| Self::probe(&std::env::var("MILLSTREAM_DISABLE").unwrap_or_default()))
+        KEPT.get_or_init(|| {
+            let kept = Self::probe(&std::env::var("MILLSTREAM_DISABLE").unwrap_or_default());
+            found(kept.entries().map(|(name, support)| match support {
+                Support::Yes => (name, None),
+                Support::No(reason) => (name, Some(reason.clone())),
+            }));
+            kept
+        })
     }
 
     /// Files go to sockets inside the kernel, `sendfile(2)`.
@@ -229,6 +237,17 @@ mod tests {
         for (name, support) in none.entries() {
             assert!(!support.is_yes(), "{name}");
             assert!(support.to_string().contains("MILLSTREAM_DISABLE"), "{name}: {support}");
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_exported() {
+        let caps = Capabilities::get();
+        let text = crate::observe::prometheus_text();
+        for (name, support) in caps.entries() {
+            let line = format!("\nmillstream_capability{{name=\"{name}\",reason=\"");
+            assert!(text.contains(&line), "{text}");
+            assert_eq!(text.contains(&(line + "\"} 1\n")), support.is_yes(), "{name}");
         }
     }
 

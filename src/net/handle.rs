@@ -16,6 +16,7 @@ use crate::kernel::{socket, tcp};
 /// stream nor its socket open.
 #[derive(Clone)]
 pub struct Handle {
+    id: u64,
     egress: Weak<Egress>,
 }
 
@@ -35,7 +36,12 @@ impl Closing {
 
 impl Handle {
     pub(super) fn new(egress: &Arc<Egress>) -> Self {
-        Self { egress: Arc::downgrade(egress) }
+        Self { id: egress.id(), egress: Arc::downgrade(egress) }
+    }
+
+    /// The number of the stream among all streams of this process, from 1 on. None has that of another, also once it is closed.
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// The numbers of now, without a system call; `None` once the stream is closed.
@@ -62,6 +68,11 @@ impl Handle {
     /// Which ways the stream's writes may take; `None` once the stream is closed.
     pub fn path(&self) -> Option<IoPath> {
         self.egress.upgrade().map(|egress| egress.path())
+    }
+
+    /// [`path`](Self::path), or `epoll` where that asks for a ring and this thread has none; `None` once the stream is closed.
+    pub(crate) fn effective_path(&self) -> Option<IoPath> {
+        self.egress.upgrade().map(|egress| egress.effective_path())
     }
 
     /// Changes which ways the stream's writes may take, from its next write or flush on. No byte is lost, sent twice or
@@ -130,7 +141,7 @@ impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.numbers() {
             Some(numbers) => f.debug_tuple("Handle").field(&numbers).finish(),
-            None => f.write_str("Handle(closed)"),
+            None => write!(f, "Handle({}, closed)", self.id),
         }
     }
 }
@@ -161,6 +172,8 @@ mod tests {
             assert!(matches!(stream.read(&mut got).await, Ok(0) | Err(_)), "who waits is woken");
             drop(stream);
             assert_eq!(handle.numbers(), None);
+            assert_eq!((handle.id(), numbers.id > 0), (numbers.id, true));
+            assert_ne!(client.handle().id(), numbers.id);
         }
     }
 }

@@ -293,7 +293,7 @@ macro_rules! stream_options {
 
             /// Has `hook` told the last numbers of every connection when it is closed, those of the kernel included. It runs
             /// on whatever thread closes the connection, and must not block; if it panics, nothing else happens. Without a
-            /// hook, and without anybody who keeps a [`Handle`](crate::net::Handle), the kernel is not asked.
+            /// hook, and without anybody who keeps a [`Closing`](crate::net::Closing), the kernel is not asked.
             #[must_use]
             pub fn on_close(mut self, hook: fn(&$crate::net::Numbers)) -> Self {
                 self.options.on_close = Some(hook);

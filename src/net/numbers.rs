@@ -16,6 +16,8 @@ use crate::observe::counters::{Counter, count};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Numbers {
+    /// The stream: its number among all of this process, from 1 on.
+    pub id: u64,
     /// Bytes taken from the kernel.
     pub received: u64,
     /// Bytes the kernel took from us.
@@ -138,6 +140,8 @@ reasons! {
 /// What a stream notes. Small, because there is one for each connection.
 #[derive(Debug)]
 pub(super) struct Meter {
+    /// The stream's.
+    pub(super) id: u64,
     received: AtomicU64,
     sent: AtomicU64,
     by_sendfile: AtomicU64,
@@ -184,7 +188,9 @@ fn raise(to: &AtomicU32, millis: u32) {
 
 impl Meter {
     pub(super) fn new() -> Self {
+        static STREAMS: AtomicU64 = AtomicU64::new(0);
         Self {
+            id: STREAMS.fetch_add(1, Ordering::Relaxed) + 1,
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             by_sendfile: AtomicU64::new(0),
@@ -299,6 +305,7 @@ impl Meter {
         let millis = |of: &AtomicU32| Duration::from_millis(of.load(Ordering::Relaxed).into());
         let first_byte = self.first_byte.load(Ordering::Relaxed).checked_sub(1);
         Numbers {
+            id: self.id,
             received: self.received.load(Ordering::Relaxed),
             sent: self.sent.load(Ordering::Relaxed),
             by_sendfile: self.by_sendfile.load(Ordering::Relaxed),
@@ -341,7 +348,7 @@ mod tests {
 
     #[test]
     fn it_is_small() {
-        assert!(size_of::<Meter>() <= 120, "{} bytes for each connection", size_of::<Meter>());
+        assert!(size_of::<Meter>() <= 128, "{} bytes for each connection", size_of::<Meter>());
     }
 
     #[test]

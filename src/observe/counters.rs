@@ -54,7 +54,7 @@ macro_rules! counters {
             /// What was added since `earlier`, and how long that took; the gauges are those of now.
             pub fn since(&self, earlier: &Self) -> Self {
                 Self {
-                    $($field: self.$field.wrapping_sub(earlier.$field),)+
+                    $($field: self.$field.saturating_sub(earlier.$field),)+
                     elapsed: self.elapsed.saturating_sub(earlier.elapsed),
                     ..*self
                 }
@@ -247,6 +247,14 @@ counters! {
     EventsDelivered => events_delivered,
     /// Events of hubs that readers missed because they were slow, counted for each reader.
     EventsDropped => events_dropped,
+    /// Gaps that readers of hubs were told.
+    EventGaps => event_gaps,
+    /// Ids of readers of hubs, as in `Last-Event-ID`, that were ignored because they can be none.
+    EventIdsRefused => event_ids_refused,
+    /// Requests that asked a canary for a path and were not heard: not trusted, no token or a wrong one, no such path.
+    CanariesRefused => canaries_refused,
+    /// Times a canary gave a path up because it did badly.
+    BreakerTrips => breaker_trips,
 }
 
 impl Snapshot {

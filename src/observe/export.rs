@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use metrics::{Label, Unit};
 
 use super::counters::Snapshot;
+use super::found::{self, CAPABILITY, Found};
 use super::histogram::Histogram;
 use super::requests::Requests;
 use super::text::{ACTIVE, FAMILIES, FRAME_GAP, labels};
@@ -18,6 +19,7 @@ static GIVEN: Mutex<Option<Requests>> = Mutex::new(None);
 /// |---|---|
 /// | counters | `millstream_NAME_total` for each counter of [`Snapshot`], set to its present value |
 /// | gauges | `millstream_NAME` for each gauge of [`Snapshot`]; `http.server.active_requests` by method |
+/// | gauge | `millstream_capability` by `name` and `reason`, as in [`prometheus_text`](super::prometheus_text()) |
 /// | histograms, s | `http.server.request.duration`, `millstream.http.first_byte`, `millstream.http.largest_gap` |
 /// | histograms | `http.server.response.body.size` in bytes, `millstream.http.frames` |
 /// | histogram, s, without labels | `millstream.http.frame_gap` |
@@ -44,6 +46,8 @@ pub fn record_metrics() {
         metrics::gauge!(name).set(value as f64);
     }
 
+    give_capabilities(found::all());
+
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Requests::now();
     metrics::describe_gauge!(ACTIVE.0, Unit::Count, ACTIVE.1);
@@ -66,6 +70,17 @@ pub fn record_metrics() {
         }
     }
     *given = Some(now);
+}
+
+fn give_capabilities(found: &[Found]) {
+    if !found.is_empty() {
+        metrics::describe_gauge!(CAPABILITY.0, CAPABILITY.1);
+    }
+    for (name, missing) in found {
+        let reason = missing.clone().unwrap_or_default();
+        let value = if missing.is_none() { 1.0 } else { 0.0 };
+        metrics::gauge!(CAPABILITY.0, "name" => *name, "reason" => reason).set(value);
+    }
 }
 
 fn give(name: &'static str, labels: Vec<Label>, new: &Histogram) {
@@ -174,7 +189,8 @@ mod tests {
 
         let kept = keeper.0.lock().unwrap();
         let snapshot = Snapshot::now();
-        let plain = kept.values.keys().filter(|name| name.starts_with("Key(millstream_")).count();
+        let plain = |name: &&String| name.starts_with("Key(millstream_") && !name.contains(CAPABILITY.0);
+        let plain = kept.values.keys().filter(plain).count();
         assert_eq!(plain, snapshot.named().count() + snapshot.gauges().count(), "{:?}", kept.values);
         let recorded: Vec<_> = kept.recorded.iter().filter(|(key, ..)| key.contains("277")).collect();
         let durations: Vec<_> =
@@ -191,5 +207,18 @@ mod tests {
         assert!(matches!(described("http.server.request.duration"), Some((Unit::Seconds, 20..))));
         assert!(matches!(described("millstream_bytes_by_sendfile_total"), Some((Unit::Bytes, 20..))));
         assert!(matches!(described("millstream_pool_bytes"), Some((Unit::Bytes, 20..))));
+    }
+
+    #[test]
+    fn capabilities_are_told_with_the_reason_why_they_are_missing() {
+        let keeper = Keeper::default();
+        let found = [("sendfile", None), ("io_uring", Some("not here".to_owned()))];
+        metrics::with_local_recorder(&keeper, || give_capabilities(&found));
+        let kept = keeper.0.lock().unwrap();
+        let told = |name: &str, reason: &str| {
+            let key = format!("Key(millstream_capability, [name = {name}, reason = {reason}])");
+            kept.values.get(&key).copied()
+        };
+        assert_eq!((told("sendfile", ""), told("io_uring", "not here")), (Some(1.0), Some(0.0)), "{:?}", kept.values);
     }
 }

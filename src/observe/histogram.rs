@@ -174,11 +174,11 @@ impl Histogram {
         self.sums.iter_mut().zip(other.sums).for_each(|(all, part)| *all = all.wrapping_add(part));
     }
 
-    /// What was added since `earlier`.
+    /// What was added since `earlier`; nothing where there was more then.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let mut new = *self;
-        new.counts.iter_mut().zip(earlier.counts).for_each(|(new, old)| *new = new.wrapping_sub(old));
-        new.sums.iter_mut().zip(earlier.sums).for_each(|(new, old)| *new = new.wrapping_sub(old));
+        new.counts.iter_mut().zip(earlier.counts).for_each(|(new, old)| *new = new.saturating_sub(old));
+        new.sums.iter_mut().zip(earlier.sums).for_each(|(new, old)| *new = new.saturating_sub(old));
         new
     }
 
@@ -264,6 +264,8 @@ mod tests {
         let mut both = old;
         both.join(&since);
         assert_eq!((both.count(), both.sum()), (2, 0.2515));
+        let taken_for_later = old.since(&new);
+        assert_eq!((taken_for_later.count(), taken_for_later.sum()), (0, 0.0));
     }
 
     #[test]

@@ -98,9 +98,10 @@ pub(super) static TABLE: Table = Table([const { AtomicU64::new(0) }; SETS]);
 
 impl Table {
     pub(super) fn place(&self, labels: Labels) -> usize {
-        let own = self.find(labels, if labels.route == 0 { SETS } else { SETS_WITH_ROUTE });
+        // The same set is looked for among the same places always, or it would have two of them.
+        let limit = if matches!(labels.route, 0 | ROUTE_OTHER) { SETS } else { SETS_WITH_ROUTE };
         let routeless = || self.find(Labels { route: ROUTE_OTHER, ..labels }, SETS);
-        own.or_else(routeless).unwrap_or(0)
+        self.find(labels, limit).or_else(routeless).unwrap_or(0)
     }
 
     /// The place of a set, which takes a free one among the first `limit` if it has none. Relaxed: nothing is read
@@ -206,6 +207,22 @@ mod tests {
         }
         assert_eq!(table.place(Labels { status: 599, outcome: Outcome::Error, ..LABELS }), 0);
         assert_eq!(METHODS[usize::from(table.labels(0).method)], OTHER);
+    }
+
+    #[test]
+    fn a_set_has_one_place_whichever_way_it_lost_its_route() {
+        let table = Table([const { AtomicU64::new(0) }; SETS]);
+        for n in 0..400u16 {
+            // One too many for the names, and one too many for the table.
+            for route in [ROUTE_OTHER, 1 + (n / 20) as u8] {
+                table.place(Labels { route, status: 200 + n % 20, ..LABELS });
+            }
+        }
+        let mut keys: Vec<_> = table.0.iter().map(|key| key.load(Ordering::Relaxed)).filter(|&key| key > 0).collect();
+        keys.sort_unstable();
+        let twice: Vec<_> =
+            keys.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| Labels::unpack(pair[0])).collect();
+        assert!(twice.is_empty() && keys.len() >= SETS_WITH_ROUTE - 1, "{twice:?} of {}", keys.len());
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! ```text
 //!  counters   of the process, and what is open now, read as a Snapshot
 //!  requests   what became of requests, by labels, read as Requests; filled by http::layer::Measure
-//!  text       both as text for Prometheus
-//!  export     both for the metrics facade (feature metrics)
-//!  log, span  events, and a span for each request, for tracing (feature tracing)
+//!  found      what the machine was found to do
+//!  text       all of it as text for Prometheus
+//!  export     all of it for the metrics facade (feature metrics)
+//!  log, span  events, and spans of connections and requests, for tracing (feature tracing)
 //! ```
 //!
 //! Each thread adds to numbers of its own, without locks or allocations; reading adds them up. Labels are bounded: never a
@@ -14,6 +15,7 @@
 pub(crate) mod counters;
 #[cfg(feature = "metrics")]
 mod export;
+pub(crate) mod found;
 mod histogram;
 pub(crate) mod labels;
 pub(crate) mod log;

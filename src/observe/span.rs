@@ -1,4 +1,6 @@
-//! The span of a request (feature `tracing`). Without the feature it is nothing.
+//! The spans of connections and requests (feature `tracing`). Without the feature they are nothing.
+
+use std::fmt::Debug;
 
 use super::labels::Outcome;
 use super::requests::Ended;
@@ -54,6 +56,18 @@ impl Span {
             self.0.record("outcome", outcome.as_str());
         }
     }
+}
+
+/// Runs a connection's task in its span, which is the parent of its requests' spans.
+#[cfg(feature = "tracing")]
+pub(crate) fn connection<T: Future>(id: u64, peer: &dyn Debug, task: T) -> impl Future<Output = T::Output> + use<T> {
+    use tracing::Instrument;
+    task.instrument(tracing::debug_span!(target: "millstream", "connection", id, ?peer))
+}
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn connection<T: Future>(_: u64, _: &dyn Debug, task: T) -> T {
+    task
 }
 
 #[cfg(not(feature = "tracing"))]

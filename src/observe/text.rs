@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::counters::Snapshot;
+use super::found::{self, CAPABILITY, Found};
 use super::histogram::Histogram;
 use super::labels::Outcome;
 use super::requests::{Requests, Responses};
@@ -73,7 +74,9 @@ pub(super) fn labels(responses: &Responses) -> Vec<(&'static str, String)> {
 /// All numbers of the process as text for Prometheus, version 0.0.4 of its
 /// [format](https://prometheus.io/docs/instrumenting/exposition_formats/): what a scrape of `/metrics` is answered with, as
 /// `text/plain; version=0.0.4`. Counters are called `millstream_NAME_total`, after the fields of [`Snapshot`]; what
-/// OpenTelemetry has a name for is called by that.
+/// OpenTelemetry has a name for is called by that. `millstream_capability` is 1 for each entry of
+/// [`Capabilities`](crate::Capabilities), or 0 with the `reason` why it is not used; told from when the process has first asked
+/// for them, as every listener does.
 ///
 /// Numbers tell what a service does and for how many: answer on an address that is not public.
 ///
@@ -81,10 +84,10 @@ pub(super) fn labels(responses: &Responses) -> Vec<(&'static str, String)> {
 /// assert!(millstream::observe::prometheus_text().contains("\nmillstream_bytes_written_total "));
 /// ```
 pub fn prometheus_text() -> String {
-    render(&Snapshot::now(), &Requests::now())
+    render(&Snapshot::now(), &Requests::now(), found::all())
 }
 
-fn render(snapshot: &Snapshot, requests: &Requests) -> String {
+fn render(snapshot: &Snapshot, requests: &Requests, found: &[Found]) -> String {
     let mut text = Text(String::with_capacity(64 << 10));
     for (name, help, value) in snapshot.described_counters() {
         let name = format!("millstream_{name}_total");
@@ -95,6 +98,14 @@ fn render(snapshot: &Snapshot, requests: &Requests) -> String {
         let name = format!("millstream_{name}");
         text.head(&name, help, "gauge");
         text.sample(&name, "", &[], value as f64);
+    }
+    if !found.is_empty() {
+        text.head(CAPABILITY.0, CAPABILITY.1, "gauge");
+    }
+    for (name, missing) in found {
+        let reason = missing.clone().unwrap_or_default();
+        let labels = [("name", (*name).to_owned()), ("reason", reason)];
+        text.sample(CAPABILITY.0, "", &labels, if missing.is_none() { 1.0 } else { 0.0 });
     }
     let active = plain(ACTIVE.0);
     text.head(&active, ACTIVE.1, "gauge");
@@ -245,6 +256,19 @@ mod tests {
             }
         }
         assert!(seen.iter().any(|(_, labels)| labels.iter().any(|(_, value)| value == "/strange\"\\\n,}{")));
+    }
+
+    #[test]
+    fn what_the_machine_cannot_do_is_told_with_the_reason() {
+        assert!(!render(&Snapshot::default(), &Requests::now(), &[]).contains("millstream_capability"));
+        let found = [("sendfile", None), ("io_uring", Some("\"no\" \\ not\nhere".to_owned()))];
+        let text = render(&Snapshot::default(), &Requests::now(), &found);
+        let lines: Vec<_> = text.lines().filter(|line| line.starts_with("millstream_capability")).collect();
+        let expected = [
+            r#"millstream_capability{name="sendfile",reason=""} 1"#,
+            r#"millstream_capability{name="io_uring",reason="\"no\" \\ not\nhere"} 0"#,
+        ];
+        assert_eq!(lines, expected.map(|line| line.to_owned()));
     }
 
     #[test]

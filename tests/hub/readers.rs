@@ -3,6 +3,7 @@
 use std::sync::mpsc;
 
 use millstream::http::{Event, Hub, Slow};
+use millstream::observe::Snapshot;
 use proptest::prelude::*;
 
 use crate::parse::{Hand, Seen};
@@ -66,6 +67,7 @@ fn what_the_ring_keeps_has_bounds() {
 
 #[test]
 fn ids_lead_back_to_where_they_were() {
+    let before = Snapshot::now();
     let hub = Hub::builder().replay(4).queue(4).build();
     let ids: Vec<String> = (0..10).map(|n| hub.send(Event::new().data(n.to_string())).unwrap().to_string()).collect();
     assert_eq!(subscribe(&hub, Some(&ids[9])).read(), []);
@@ -87,6 +89,9 @@ fn ids_lead_back_to_where_they_were() {
         assert_eq!(subscribe(&hub, Some(id)).read(), [], "{id:?}");
     }
     assert_eq!(hub.stats().bad_ids, 3);
+    // The process counts them as well, with those of other hubs.
+    let counted = Snapshot::now().since(&before);
+    assert!(counted.event_gaps >= 7 && counted.event_ids_refused >= 3, "{counted}");
 }
 
 #[test]

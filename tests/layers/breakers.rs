@@ -16,6 +16,7 @@ use hyper::{Request, Response, StatusCode};
 use millstream::http::layer::{BreakerState, Canary, CanaryBuilder, CanaryHandle, CanaryLayer, Pin, Thresholds};
 use millstream::http::{Ending, RequestBody};
 use millstream::net::IoPath;
+use millstream::observe::Snapshot;
 use tokio::time::{advance, sleep, timeout};
 use tower::{Layer, Service, service_fn};
 
@@ -98,6 +99,7 @@ async fn a_path_that_does_badly_is_given_up_probed_and_taken_again() {
         }
         // One in twenty may fail, one in a hundred may be slow.
         patient.set(ill);
+        let before = Snapshot::now();
         let mut taken = 0;
         while state(&handle) == BreakerState::Closed && taken < 1000 {
             ask(&mut canary).await;
@@ -106,6 +108,7 @@ async fn a_path_that_does_badly_is_given_up_probed_and_taken_again() {
         assert_eq!(taken, if matches!(ill, Ill::Slow) { 2 } else { 6 }, "{ill:?}");
         let path = &handle.state().paths[NO_CORK];
         assert_eq!((path.breaker, path.trips), (BreakerState::Open, 1), "{ill:?}");
+        assert!(Snapshot::now().since(&before).breaker_trips >= 1, "{ill:?}");
         assert_eq!(path.errors, if matches!(ill, Ill::Slow) { 0 } else { taken }, "{ill:?}");
         assert_eq!((path.requests, path.resets), (100 + taken, 0), "{ill:?}");
         for _ in 0..100 {
@@ -126,6 +129,30 @@ async fn a_path_that_does_badly_is_given_up_probed_and_taken_again() {
         }
         assert_eq!((probes, state(&handle)), (20, BreakerState::Closed), "{ill:?}: one in ten, twenty in all");
         assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"), "{ill:?}");
+    }
+}
+
+/// One good probe would be enough to close it: one that fails must not pass for that, however it fails.
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_fails_opens_it_again_even_if_one_is_enough() {
+    for ill in [Ill::Status, Ill::Service, Ill::Body] {
+        let thresholds = Thresholds::default().samples(1).probes(1, 1);
+        let layer = all_on_no_cork().thresholds(thresholds).build().unwrap();
+        let handle = layer.handle();
+        let (stream, _theirs) = pair().await;
+        let mut canary = layer.layer(service_fn(|_: Request<()>| async move {
+            let mut answer = answer(ill)?;
+            // Then the latency is that of the whole answer.
+            answer.headers_mut().insert("content-length", "4".parse().unwrap());
+            Ok(answer)
+        }));
+        canary.connected(None, stream.handle());
+        for trips in 1..=3 {
+            ask(&mut canary).await;
+            let path = &handle.state().paths[NO_CORK];
+            assert_eq!((path.breaker, path.trips), (BreakerState::Open, trips), "{ill:?}");
+            advance(Duration::from_secs(600)).await;
+        }
     }
 }
 
@@ -312,6 +339,20 @@ async fn a_panic_is_an_error_and_no_reset() {
     until_closed(&accepted).await;
     let path = &handle.state().paths[NO_CORK];
     assert_eq!((path.requests, path.errors, path.resets), (1, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn thresholds_change_while_it_runs() {
+    let layer = all_on_no_cork().build().unwrap();
+    let handle = layer.handle();
+    let (stream, _theirs) = pair().await;
+    let mut canary = layer.layer(service_fn(async |_: Request<()>| answer(Ill::Status)));
+    canary.connected(None, stream.handle());
+    handle.set_thresholds(&Thresholds::default().samples(3));
+    for _ in 0..3 {
+        assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"));
+    }
+    assert_eq!((state(&handle), ask(&mut canary).await.as_deref()), (BreakerState::Open, Some("auto")));
 }
 
 #[test]

@@ -6,8 +6,11 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, Response};
-use millstream::http::layer::{CanaryBuilder, CanaryLayer, Unit};
+use millstream::Capabilities;
+use millstream::http::layer::{CanaryBuilder, CanaryLayer, Trusted, Unit};
 use millstream::net::IoPath;
+use millstream::observe::Snapshot;
+use millstream::runtime::{DriverBuilder, Io, driver_info};
 use tower::{Layer, service_fn};
 
 use crate::servers::{Accepted, Client, FRIEND, STRANGER, field, start};
@@ -29,6 +32,12 @@ fn reported() -> CanaryBuilder {
 
 async fn serve(layer: &CanaryLayer) -> (std::net::SocketAddr, Accepted) {
     start(layer.layer(service_fn(mirror)), |canary, peer, handle| canary.connected(peer, handle)).await
+}
+
+/// What runs where `uring` is asked for.
+fn uring() -> &'static str {
+    let has_ring = driver_info().io() != Io::Epoll && Capabilities::get().io_uring().is_yes();
+    if has_ring { "uring" } else { "epoll" }
 }
 
 fn path(answer: &Response<String>) -> String {
@@ -83,9 +92,63 @@ async fn a_change_of_shares_reaches_connections_that_keep_a_path() {
     let layer = reported().build().unwrap();
     let (addr, _) = serve(&layer).await;
     let mut client = Client::two(STRANGER, addr).await;
-    for (percent, expected) in [(0.0, "auto"), (100.0, "uring"), (0.0, "auto")] {
+    for (percent, expected) in [(0.0, "auto"), (100.0, uring()), (0.0, "auto")] {
         layer.handle().set_share(IoPath::Uring, percent).unwrap();
         assert_eq!(path(&client.ask(&[]).await), expected);
+    }
+}
+
+/// Where there is no ring, nothing goes by it, and no answer says so.
+#[test]
+fn a_ring_that_is_not_there_is_not_reported() {
+    on_both(|| async {
+        DriverBuilder::new().io(Io::Epoll).install().unwrap();
+        let layer = reported().share(IoPath::Uring, 100.0).build().unwrap();
+        let (addr, accepted) = serve(&layer).await;
+        let mut clients = Client::both(STRANGER, addr).await;
+        for client in &mut clients {
+            assert_eq!(path(&client.ask(&[]).await), "epoll");
+        }
+        assert!(accepted.lock().unwrap().iter().all(|handle| handle.path() == Some(IoPath::Uring)));
+        assert_eq!(layer.handle().state().paths[IoPath::Uring as usize].requests, 2);
+    });
+}
+
+#[tokio::test]
+async fn unit_and_trusted_peers_change_while_it_runs() {
+    let layer = reported().share(IoPath::NoCork, 50.0).token(TOKEN).build().unwrap();
+    let handle = layer.handle();
+    let (addr, _) = serve(&layer).await;
+    let mut client = Client::one(FRIEND, addr).await;
+    let kinds = async |client: &mut Client| {
+        let mut seen: Vec<String> = Vec::new();
+        for _ in 0..10 {
+            seen.push(path(&client.ask(&[]).await));
+        }
+        seen.sort();
+        seen.dedup();
+        seen.len()
+    };
+    for (unit, expected) in [(Unit::Requests, 2), (Unit::Connections, 1), (Unit::Requests, 2)] {
+        handle.set_unit(unit);
+        assert_eq!((kinds(&mut client).await, handle.state().unit), (expected, unit));
+    }
+    // A connection that keeps a path is one of the new unit, and chooses anew.
+    let mut two = Client::two(STRANGER, addr).await;
+    let mut seen = Vec::new();
+    for _ in 0..10 {
+        handle.set_unit(Unit::Connections);
+        seen.push(path(&two.ask(&[]).await));
+    }
+    assert!(seen.contains(&"no-cork".to_owned()) && seen.contains(&"auto".to_owned()), "{seen:?}");
+
+    let ask = format!("no-sendfile;{TOKEN}");
+    for (networks, may) in [("127.0.0.2", true), ("10.0.0.0/8", false), ("127.0.0.0/8", true), ("", false)] {
+        let before = Snapshot::now();
+        handle.set_trusted(networks.parse().unwrap());
+        assert_eq!(path(&client.ask(&[(ASK, &ask)]).await) == "no-sendfile", may, "{networks}");
+        assert_eq!(handle.state().trusted.to_string(), networks.parse::<Trusted>().unwrap().to_string());
+        assert!(may || Snapshot::now().since(&before).canaries_refused >= 1);
     }
 }
 
@@ -97,7 +160,7 @@ fn only_trusted_peers_with_the_token_choose_their_path() {
         let table: &[(&[&str], &str)] = &[
             (&[&whole], "no-cork"),
             (&[&asks("no-sendfile", TOKEN)], "no-sendfile"),
-            (&[&asks("uring", TOKEN)], "uring"),
+            (&[&asks("uring", TOKEN)], uring()),
             (&[&asks("epoll", TOKEN)], "epoll"),
             (&[&asks("auto", TOKEN)], "auto"),
             (&[&asks("no-cork", "a-token-that-nobody-guesset")], ""),

@@ -25,6 +25,8 @@ use tower::{Layer, ServiceExt};
 mod support;
 
 mod bodies;
+#[cfg(feature = "tracing")]
+mod connections;
 mod cost;
 mod routes;
 #[cfg(feature = "tracing")]

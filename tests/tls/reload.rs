@@ -128,12 +128,19 @@ fn a_server_looks_at_the_files_by_itself() {
         files.put("key.pem", &second.key);
         counted(1, 1).await;
         assert_eq!(shown(server.addr).await, second.der);
+        // A file that is not there is one change as well, and that it is there again is the next.
+        fs::remove_file(files.dir.path().join("key.pem")).unwrap();
+        counted(1, 2).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        files.put("key.pem", &second.key);
+        counted(2, 2).await;
+        assert_eq!(shown(server.addr).await, second.der);
         // It ends with the server.
         drop(server);
         tokio::time::sleep(Duration::from_millis(50)).await;
         files.put("key.pem", &first.key);
         tokio::time::sleep(Duration::from_millis(100)).await;
-        counted(1, 1).await;
+        counted(2, 2).await;
     });
 }
 

@@ -10,9 +10,8 @@ use super::thresholds::Thresholds;
 
 const SHARDS: usize = 16;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Peers {
-    thresholds: Thresholds,
     /// When the last cool-down of any peer ends, in nanoseconds: after that, no table is looked at.
     until: AtomicU64,
     shards: [Mutex<Vec<Peer>>; SHARDS],
@@ -36,10 +35,6 @@ fn key(peer: IpAddr) -> u128 {
 }
 
 impl Peers {
-    pub(super) fn new(thresholds: &Thresholds) -> Self {
-        Self { thresholds: thresholds.clone(), until: AtomicU64::new(0), shards: Default::default() }
-    }
-
     fn shard(&self, key: u128) -> MutexGuard<'_, Vec<Peer>> {
         let folded = (key ^ key >> 64) as u64;
         let at = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
@@ -55,12 +50,12 @@ impl Peers {
         self.shard(key).iter().any(|peer| peer.key == key && now < peer.until)
     }
 
-    pub(super) fn reset_by(&self, peer: IpAddr, now: Duration) {
+    pub(super) fn reset_by(&self, peer: IpAddr, limits: &Thresholds, now: Duration) {
         let key = key(peer);
-        let limits = &self.thresholds;
         let mut shard = self.shard(key);
         let at = shard.iter().position(|peer| peer.key == key).unwrap_or_else(|| {
-            if shard.len() >= limits.peers.div_ceil(SHARDS).max(1) {
+            // More than one if there may be fewer than there were.
+            while shard.len() >= limits.peers.div_ceil(SHARDS).max(1) {
                 // Those that are out are kept before those that are not.
                 let oldest = shard.iter().enumerate().min_by_key(|(_, peer)| (now < peer.until, peer.heard));
                 let (oldest, _) = oldest.expect("internal: a full table is not empty");
@@ -82,7 +77,7 @@ impl Peers {
         peer.resets.push_back(now);
         if peer.strikes > 0 || peer.resets.len() >= limits.resets as usize {
             peer.resets.clear();
-            peer.until = now + limits.cool_down_after(peer.strikes);
+            peer.until = now.saturating_add(limits.cool_down_after(peer.strikes));
             peer.strikes = peer.strikes.saturating_add(1);
             self.until.fetch_max(super::nanos(peer.until), Ordering::Relaxed);
         }

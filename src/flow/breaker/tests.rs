@@ -1,5 +1,7 @@
 //! The breaker against a model that keeps every sample, and each of its promises by name.
 
+mod thresholds;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -38,8 +40,7 @@ fn feed(breaker: &Breaker, count: usize, latency: Duration, now: Duration) {
 fn fail(breaker: &Breaker, count: usize, now: Duration) {
     for _ in 0..count {
         let Some(ticket) = breaker.admit(None, now) else { return };
-        breaker.answered(ticket, GOOD, now, 0);
-        breaker.failed(ticket, now, 0);
+        breaker.failed(ticket, Some(GOOD), now, 0);
     }
 }
 
@@ -114,7 +115,7 @@ fn it_cools_down_probes_and_closes() {
     breaker.answered(tickets[19], GOOD, secs(31), 0);
     assert_eq!(state(&breaker), State::Closed);
     assert!(breaker.admit(None, secs(31)).is_some_and(|ticket| !ticket.probe));
-    breaker.failed(tickets[20], secs(31), 0);
+    breaker.failed(tickets[20], None, secs(31), 0);
     assert_eq!(state(&breaker), State::Closed, "of an older generation");
 }
 
@@ -143,7 +144,9 @@ fn trips_in_a_row_take_twice_as_long_up_to_a_bound_and_are_forgotten() {
     }
     now += secs(600);
     let probes: Vec<_> = (0..191).filter_map(|_| breaker.admit(None, now)).collect();
-    probes.iter().for_each(|ticket| breaker.answered(*ticket, GOOD, now, 0));
+    for ticket in probes {
+        breaker.answered(ticket, GOOD, now, 0);
+    }
     assert_eq!(state(&breaker), State::Closed);
     now += secs(600);
     fail(&breaker, 100, now);
@@ -159,7 +162,7 @@ fn what_was_begun_before_a_trip_is_no_probe() {
     breaker.admit(None, secs(30)).unwrap();
     for ticket in &old {
         breaker.answered(*ticket, GOOD, secs(30), 0);
-        breaker.failed(*ticket, secs(30), 0);
+        breaker.failed(*ticket, None, secs(30), 0);
     }
     assert_eq!(state(&breaker), State::HalfOpen);
 }
@@ -270,7 +273,7 @@ proptest! {
             let ticket = breaker.admit(None, ms(now)).unwrap();
             breaker.answered(ticket, if is_slow { SLOW } else { GOOD }, ms(now), 0);
             if is_failed {
-                breaker.failed(ticket, ms(now), 0);
+                breaker.failed(ticket, None, ms(now), 0);
             }
             kept.push((now, is_slow, is_failed));
             let slot = |at: u64| at / 1000;
@@ -322,12 +325,14 @@ proptest! {
             }
             if let Some(ticket) = ticket {
                 prop_assert!(status.state != State::Open);
-                match dice {
-                    9 => breaker.failed(ticket, now, 0),
+                let trips = breaker.status(now).trips;
+                let tripped = match dice {
+                    9 => breaker.failed(ticket, Some(GOOD), now, 0),
                     8 => breaker.answered(ticket, SLOW, now, 0),
                     _ => breaker.answered(ticket, GOOD, now, 0),
-                }
+                };
                 let after = breaker.status(now);
+                prop_assert_eq!(after.trips, trips + u64::from(tripped));
                 if ticket.probe {
                     well += u32::from(dice < 8);
                     let expected = match dice {

@@ -47,18 +47,23 @@ impl Shard {
 }
 
 pub(super) struct Window {
-    slot_nanos: u64,
+    slot_nanos: AtomicU64,
     shards: Box<[Shard]>,
 }
 
 impl Window {
     pub(super) fn new(window: Duration, shards: usize) -> Self {
-        let slot_nanos = super::nanos(window / SLOTS as u32).max(1);
-        Self { slot_nanos, shards: (0..shards.max(1)).map(|_| Shard::new()).collect() }
+        let shards = (0..shards.max(1)).map(|_| Shard::new()).collect();
+        Self { slot_nanos: AtomicU64::new(slot_nanos(window)), shards }
+    }
+
+    /// Changes how far back it goes. Slots have other numbers then: a generation has to begin.
+    pub(super) fn set_length(&self, window: Duration) {
+        self.slot_nanos.store(slot_nanos(window), Ordering::Relaxed);
     }
 
     fn number(&self, now: Duration) -> u64 {
-        (super::nanos(now) / self.slot_nanos) & ((1 << 40) - 1)
+        (super::nanos(now) / self.slot_nanos.load(Ordering::Relaxed)) & ((1 << 40) - 1)
     }
 
     /// The slot of now, unless the window has moved on.
@@ -137,6 +142,10 @@ impl fmt::Debug for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Window").field("slot_nanos", &self.slot_nanos).finish_non_exhaustive()
     }
+}
+
+fn slot_nanos(window: Duration) -> u64 {
+    super::nanos(window / SLOTS as u32).max(1)
 }
 
 /// 24 bits of generation, of which none is 0, and 40 of number.

@@ -262,6 +262,7 @@ impl Shared {
             Place::Ahead => return Begin::Later,
         };
         state.stats.gaps += u64::from(gap.is_some());
+        count(Counter::EventGaps, gap.is_some().into());
         Begin::Ring(self.at(&mut state, next), gap)
     }
 
@@ -269,6 +270,7 @@ impl Shared {
     pub(super) fn begin_here(&self) -> Cursor {
         let mut state = self.state();
         state.stats.gaps += 1;
+        count(Counter::EventGaps, 1);
         let base = state.ring.base();
         self.at(&mut state, base)
     }
@@ -326,11 +328,13 @@ impl Shared {
     /// Counts a gap that the log has told.
     pub(super) fn told_gap(&self) {
         self.state().stats.gaps += 1;
+        count(Counter::EventGaps, 1);
     }
 
     /// Counts an id that is none.
     pub(super) fn bad_id(&self) {
         self.state().stats.bad_ids += 1;
+        count(Counter::EventIdsRefused, 1);
     }
 
     /// Takes a place among those that wait.

@@ -7,6 +7,7 @@ use super::gap::Gap;
 use super::ring::Ring;
 use super::shared::Config;
 use super::stats::Stats;
+use crate::observe::counters::{Counter, count};
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -60,6 +61,7 @@ impl State {
             let known = self.last_gap.is_none_or(|gap| gap < cursor.next);
             cursor.next = to;
             self.stats.gaps += 1;
+            count(Counter::EventGaps, 1);
             self.stats.dropped += missed;
             return (Read::Gap(Gap::slow(known.then_some(missed))), 0, missed);
         }

@@ -29,7 +29,7 @@ use super::watch::Watch;
 use crate::http::tls::{Tls, Watching};
 use crate::net::{self, Accept, Origin, Seen};
 use crate::observe::counters::{Counter, count};
-use crate::observe::log;
+use crate::observe::{log, span};
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -302,22 +302,26 @@ where
         };
         let watch = Watch::new(Arc::clone(&shared.limits), handle.clone(), permit);
         let mut service = self.serve.service.clone();
+        let peer = Peer::new(addr, handle);
         if let Some(greet) = &self.serve.greet {
-            greet(&mut service, &Peer::new(addr, handle));
+            greet(&mut service, &peer);
         }
+        let (id, addr) = (peer.handle().id(), peer.addr());
         let (running, shared) = (shared.enter(&watch), Arc::clone(shared));
         #[cfg(feature = "tls")]
         if let Some(tls) = self.serve.tls.clone() {
-            tokio::spawn(async move {
+            let task = async move {
                 let _running = running;
                 ended(secure(&tls, &shared.protocols, stream, service, &watch).await);
-            });
+            };
+            tokio::spawn(span::connection(id, addr, task));
             return;
         }
-        tokio::spawn(async move {
+        let task = async move {
             let _running = running;
             ended(connection(&shared.protocols, stream, service, &watch).await);
-        });
+        };
+        tokio::spawn(span::connection(id, addr, task));
     }
 
     /// Closes the listener, and has the connections end.

@@ -54,7 +54,8 @@ pub(super) fn identity(
 pub(super) struct Files {
     certificate: PathBuf,
     key: PathBuf,
-    read: Option<[Stamp; 2]>,
+    /// `None` before the first time; of a file that was not there as well.
+    read: Option<[Option<Stamp>; 2]>,
 }
 
 /// Changes when a file is replaced or written to. The inode tells files apart that a link led to at different times.
@@ -79,17 +80,17 @@ impl Files {
 
     /// Whether they are others than those that were read last, successfully or not.
     pub(super) fn have_changed(&self) -> bool {
-        self.read.is_none() || self.read != self.stamps()
+        self.read != Some(self.stamps())
     }
 
-    fn stamps(&self) -> Option<[Stamp; 2]> {
-        Some([Stamp::of(&self.certificate)?, Stamp::of(&self.key)?])
+    fn stamps(&self) -> [Option<Stamp>; 2] {
+        [Stamp::of(&self.certificate), Stamp::of(&self.key)]
     }
 
     /// Reads both, which blocks.
     pub(super) fn read(&mut self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
         // Asked before, so that what is written while they are read counts as a change.
-        self.read = self.stamps();
+        self.read = Some(self.stamps());
         let read = |path: &Path| fs::read(path).map_err(|e| TlsError::Read(path.to_owned(), e));
         let (certificate, key) = (read(&self.certificate)?, read(&self.key)?);
         let (certificate_place, key_place) = (self.certificate.display().to_string(), self.key.display().to_string());

@@ -7,6 +7,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::config::Tls;
 
+/// Longer periods are this long: what lies further ahead, the clock may not be able to tell.
+const LONGEST: Duration = Duration::from_secs(1 << 30);
+
 /// Looks until it is dropped.
 #[derive(Debug)]
 pub(in crate::http) struct Watching(AbortHandle);
@@ -20,7 +23,7 @@ impl Drop for Watching {
 impl Tls {
     /// Begins to look as often as [`reload_every`](Self::reload_every) says, if it does.
     pub(in crate::http) fn watching(&self) -> Option<Watching> {
-        let every = self.every()?;
+        let every = self.every()?.min(LONGEST);
         Some(Watching(tokio::spawn(watch(self.clone(), every)).abort_handle()))
     }
 }
@@ -35,5 +38,21 @@ async fn watch(tls: Tls, every: Duration) {
         if tokio::task::spawn_blocking(move || tls.reload_if_changed()).await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_period_without_end_is_a_long_one() {
+        let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
+        let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
+        let watching = tls.reload_every(Duration::MAX).watching().unwrap();
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!watching.0.is_finished(), "it has panicked");
     }
 }

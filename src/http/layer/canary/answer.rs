@@ -51,7 +51,7 @@ where
                 return Poll::Ready(Err(error));
             }
         };
-        if let Some(path) = watch.link().shared.report(watch.chosen()) {
+        if let Some(path) = watch.chosen().report() {
             response.headers_mut().insert(REPORT, path);
         }
         let watched = watched(watch, &response, *this.bodiless);

@@ -70,7 +70,8 @@ impl CanaryBuilder {
         self
     }
 
-    /// Whether responses say which path they took, as `x-millstream-path`. They do not unless turned on.
+    /// Whether responses say which path they took, as `x-millstream-path`: what really runs, so `epoll` where the share was of
+    /// `uring` and the thread has no ring. They do not unless turned on.
     pub fn report(mut self, on: bool) -> Self {
         self.report = on;
         self

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use super::Unit;
 use super::shared::{PATHS, Shared, Tally};
 use super::token::Token;
-use crate::flow::breaker::State;
+use crate::flow::breaker::{State, Thresholds};
+use crate::http::layer::Trusted;
 use crate::net::IoPath;
 
 /// Changes a canary while requests run, and tells how its paths do. Cheap to clone. Requests that have begun end as they
@@ -37,6 +38,8 @@ pub enum Pin {
 pub struct CanaryState {
     /// What shares are shares of.
     pub unit: Unit,
+    /// Who may ask for a path.
+    pub trusted: Trusted,
     /// Whether responses say which path they took.
     pub report: bool,
     /// Whether there is a token, so that trusted peers may ask for a path.
@@ -63,7 +66,7 @@ pub struct PathState {
     pub errors: u64,
     /// Those that their peer ended before the answer was whole.
     pub resets: u64,
-    /// What 99 of 100 answers within the window of the [`Thresholds`](crate::http::layer::Thresholds) did not exceed, rounded
+    /// What 99 of 100 answers within the window of the [`Thresholds`] did not exceed, rounded
     /// up by at most a half; longer than 50 s is told as 50 s.
     pub p99: Option<Duration>,
     /// Whether it is used.
@@ -100,6 +103,23 @@ impl CanaryHandle {
         let token = token.map(Token::new).transpose()?;
         *self.shared.token.write().unwrap_or_else(PoisonError::into_inner) = token;
         Ok(())
+    }
+
+    /// Changes who may ask for a path. Connections of HTTP/2 keep what was asked for before.
+    pub fn set_trusted(&self, trusted: Trusted) {
+        *self.shared.trusted.write().unwrap_or_else(PoisonError::into_inner) = trusted;
+    }
+
+    /// Changes what shares are shares of. Connections that keep a path choose anew, unless they asked for it.
+    pub fn set_unit(&self, unit: Unit) {
+        self.shared.set_unit(unit);
+    }
+
+    /// Changes when paths are given up, and for how long. What was counted by the old thresholds is forgotten, and answers
+    /// that are under way are not counted by the new ones. A path that is given up stays so until the end of its cool-down;
+    /// [`clear`](Self::clear) takes it at once.
+    pub fn set_thresholds(&self, thresholds: &Thresholds) {
+        self.shared.breakers.iter().for_each(|breaker| breaker.set_thresholds(thresholds));
     }
 
     /// Whether responses say which path they took, as `x-millstream-path`.
@@ -146,7 +166,8 @@ impl CanaryHandle {
             }
         };
         CanaryState {
-            unit: shared.unit,
+            unit: shared.unit(),
+            trusted: shared.trusted.read().unwrap_or_else(PoisonError::into_inner).clone(),
             report: shared.report.load(Ordering::Relaxed),
             has_token: shared.token.read().unwrap_or_else(PoisonError::into_inner).is_some(),
             heard: shared.heard.load(Ordering::Relaxed),

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::answer::{CanaryBody, CanaryFuture};
-use super::shared::{Shared, take};
+use super::shared::{Chosen, Shared, take};
 use super::watch::Watch;
 use crate::http::layer::Connection;
 use crate::http::layer::connection::{connection, peer};
@@ -82,7 +82,7 @@ where
                 let wanted = shared.wanted(known, asked, multiplexed);
                 let chosen = shared.choose(wanted, known.base(), peer, start);
                 take(known, chosen.path);
-                chosen
+                Chosen { reported: shared.reported(known), ..chosen }
             }
             None => shared.unchanged(),
         };

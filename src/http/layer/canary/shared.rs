@@ -15,6 +15,7 @@ use super::token::Token;
 use crate::flow::breaker::{Breaker, Thresholds, Ticket};
 use crate::http::layer::{Connection, Trusted};
 use crate::net::IoPath;
+use crate::observe::counters::{Counter, count};
 
 /// What a trusted peer asks for a path with: `<path>;<token>`.
 pub(super) const ASK: HeaderName = HeaderName::from_static("x-millstream-canary");
@@ -38,8 +39,9 @@ pub(super) struct Tally {
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) trusted: Trusted,
-    pub(super) unit: Unit,
+    pub(super) trusted: RwLock<Trusted>,
+    /// Whether shares are shares of connections.
+    by_connection: AtomicBool,
     pub(super) shares: Shares,
     pub(super) token: RwLock<Option<Token>>,
     pub(super) report: AtomicBool,
@@ -61,8 +63,8 @@ pub(super) struct Chosen {
     pub(super) path: IoPath,
     /// `None` where even `epoll` had better not be used, which it is all the same.
     pub(super) ticket: Option<Ticket>,
-    /// Whether the connection is known, so that it is really the path.
-    pub(super) known: bool,
+    /// What the answer says it took, if it does: where the connection is known, what really runs.
+    pub(super) reported: Option<IoPath>,
 }
 
 /// The shard of the calling thread.
@@ -84,8 +86,8 @@ impl Shared {
         report: bool,
     ) -> Self {
         Self {
-            trusted,
-            unit,
+            trusted: RwLock::new(trusted),
+            by_connection: AtomicBool::new(unit == Unit::Connections),
             shares,
             token: RwLock::new(token),
             report: AtomicBool::new(report),
@@ -99,6 +101,15 @@ impl Shared {
         }
     }
 
+    pub(super) fn unit(&self) -> Unit {
+        if self.by_connection.load(Ordering::Relaxed) { Unit::Connections } else { Unit::Requests }
+    }
+
+    pub(super) fn set_unit(&self, unit: Unit) {
+        self.by_connection.store(unit == Unit::Connections, Ordering::Relaxed);
+        self.shares.have_changed();
+    }
+
     /// The breakers' clock.
     pub(super) fn since_start(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.start)
@@ -110,16 +121,16 @@ impl Shared {
             return None;
         }
         let path = self.heard(headers, peer);
-        let count = if path.is_some() { &self.heard } else { &self.refused };
-        count.fetch_add(1, Ordering::Relaxed);
+        let mine = if path.is_some() { &self.heard } else { &self.refused };
+        mine.fetch_add(1, Ordering::Relaxed);
+        count(Counter::CanariesRefused, path.is_none().into());
         headers.remove(ASK);
         path
     }
 
     fn heard(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<IoPath> {
-        if !peer.is_some_and(|peer| self.trusted.contains(peer)) {
-            return None;
-        }
+        let trusted = self.trusted.read().unwrap_or_else(PoisonError::into_inner);
+        peer.filter(|&peer| trusted.contains(peer))?;
         let mut values = headers.get_all(ASK).iter();
         let value = values.next().filter(|_| values.next().is_none())?.as_bytes();
         let (path, token) = value.split_at_checked(value.iter().position(|&b| b == b';')?)?;
@@ -131,7 +142,7 @@ impl Shared {
 
     /// The path that a request is to take, before it is asked whether that is well.
     pub(super) fn wanted(&self, connection: &Connection, asked: Option<IoPath>, multiplexed: bool) -> IoPath {
-        let keeps = multiplexed || self.unit == Unit::Connections;
+        let keeps = multiplexed || self.unit() == Unit::Connections;
         if !keeps {
             return asked.unwrap_or_else(|| self.shares.draw(&self.requests));
         }
@@ -167,20 +178,26 @@ impl Shared {
                 return None;
             }
             let ticket = self.breakers[path as usize].admit(peer, now)?;
-            Some(Chosen { path, ticket: Some(ticket), known: true })
+            Some(Chosen { path, ticket: Some(ticket), reported: None })
         });
-        admitted.unwrap_or(Chosen { path: IoPath::Epoll, ticket: None, known: true })
+        admitted.unwrap_or(Chosen { path: IoPath::Epoll, ticket: None, reported: None })
     }
 
     /// The path of a request whose connection is not known.
     pub(super) fn unchanged(&self) -> Chosen {
-        Chosen { path: IoPath::Auto, ticket: None, known: false }
+        Chosen { path: IoPath::Auto, ticket: None, reported: None }
     }
 
-    /// The value of [`REPORT`] for an answer, if it has one.
-    pub(super) fn report(&self, chosen: Chosen) -> Option<HeaderValue> {
-        let reports = chosen.known && self.report.load(Ordering::Relaxed);
-        reports.then(|| HeaderValue::from_static(name(chosen.path)))
+    /// The path that answers on `connection` take now, if they are to say so.
+    pub(super) fn reported(&self, connection: &Connection) -> Option<IoPath> {
+        if self.report.load(Ordering::Relaxed) { connection.handle().effective_path() } else { None }
+    }
+}
+
+impl Chosen {
+    /// The value of [`REPORT`] for the answer, if it has one.
+    pub(super) fn report(self) -> Option<HeaderValue> {
+        self.reported.map(|path| HeaderValue::from_static(name(path)))
     }
 }
 

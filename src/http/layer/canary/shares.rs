@@ -46,7 +46,7 @@ impl Shares {
         });
         match set {
             Ok(_) => {
-                self.version.fetch_add(1, Ordering::Relaxed);
+                self.have_changed();
                 Ok(())
             }
             Err(word) => {
@@ -54,6 +54,11 @@ impl Shares {
                 refuse(format!("{percent} % for {path}: the other paths leave {free} %"))
             }
         }
+    }
+
+    /// Has connections that keep a path choose anew.
+    pub(super) fn have_changed(&self) {
+        self.version.fetch_add(1, Ordering::Relaxed);
     }
 
     /// In percent.

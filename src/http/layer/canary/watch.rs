@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::service::Link;
 use super::shared::{Chosen, shard};
+use crate::observe::counters::{Counter, count};
 
 /// One request. Dropped before its end is told, it was given up: by its peer, or by a panic.
 #[derive(Debug)]
@@ -27,10 +28,6 @@ impl Watch {
         watch
     }
 
-    pub(super) fn link(&self) -> &Link {
-        &self.link
-    }
-
     pub(super) fn chosen(&self) -> Chosen {
         self.chosen
     }
@@ -41,7 +38,8 @@ impl Watch {
             let now = Instant::now();
             let shared = &self.link.shared;
             let breaker = &shared.breakers[self.chosen.path as usize];
-            breaker.answered(ticket, now.saturating_duration_since(self.start), shared.since_start(now), shard());
+            let latency = now.saturating_duration_since(self.start);
+            count(Counter::BreakerTrips, breaker.answered(ticket, latency, shared.since_start(now), shard()).into());
         }
         self.answered = true;
     }
@@ -58,13 +56,16 @@ impl Watch {
     }
 
     fn fail(&mut self) {
-        self.answered();
         self.ended = true;
         let shared = &self.link.shared;
         let path = self.chosen.path as usize;
         shared.tallies[path][shard()].errors.fetch_add(1, Ordering::Relaxed);
         if let Some(ticket) = self.chosen.ticket {
-            shared.breakers[path].failed(ticket, shared.since_start(Instant::now()), shard());
+            let now = Instant::now();
+            // Told at once: a probe that was answered well first might close what it has to open.
+            let latency = (!self.answered).then(|| now.saturating_duration_since(self.start));
+            let tripped = shared.breakers[path].failed(ticket, latency, shared.since_start(now), shard());
+            count(Counter::BreakerTrips, tripped.into());
         }
     }
 
