@@ -71,7 +71,7 @@ impl Shared {
         let epoch = RandomState::new().hash_one(0) as u32;
         let ring = Ring::new(config.limits, epoch);
         let started = AtomicBool::new(log.is_none());
-        let state = State { ring, stats: Stats::default(), last_gap: None, cut: 0 };
+        let state = State { ring, stats: Stats::default(), last_gap: None };
         Self {
             config,
             log,
@@ -175,10 +175,13 @@ impl Shared {
                 Err(SendError::Full) if self.log.is_none() => {}
                 done => return done,
             }
-            let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.config.patience);
-            if tokio::time::timeout_at(deadline, room).await.is_err() {
-                self.state().give_up(&self.config);
+            let until = *deadline.get_or_insert_with(|| Instant::now() + self.config.patience);
+            if tokio::time::timeout_at(until, room).await.is_err() {
+                let len = event.encode(0).len();
+                self.state().give_up(&self.config, len);
                 self.wake();
+                // If another sender takes the room, those that are left have not been waited for.
+                deadline = None;
             }
         }
     }
@@ -277,7 +280,7 @@ impl Shared {
         if self.waits_for_readers() {
             state.ring.moves(None, Some(next));
         }
-        Cursor { next, catch_up: state.ring.head(), cut: state.cut }
+        Cursor { next, catch_up: state.ring.head(), forgets: state.ring.forgets() }
     }
 
     /// The next frame for a reader.

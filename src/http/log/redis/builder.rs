@@ -72,7 +72,7 @@ impl RedisBuilder {
     }
 
     /// Has Redis remove the stream when nothing was appended for so long, in whole milliseconds: for keys of one answer or
-    /// one session. By default it stays.
+    /// one conversation. By default it stays.
     pub fn expire_after(mut self, idle: Duration) -> Self {
         self.expire_after = Some(idle.max(Duration::from_millis(1)));
         self
