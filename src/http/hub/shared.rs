@@ -49,7 +49,8 @@ pub(in crate::http) struct Shared {
     closed: AtomicBool,
     /// Tells the log.
     closing: watch::Sender<bool>,
-    groups: RwLock<Vec<Arc<Group>>>,
+    /// Those that are woken are looked at without the lock: a waker may poll a reader that joins.
+    groups: RwLock<Arc<Vec<Arc<Group>>>>,
     seats: AtomicUsize,
     /// Where senders wait for readers: one may have moved on.
     room: Notify,
@@ -113,7 +114,7 @@ impl Shared {
 
     /// Has every reader that waits look for news.
     pub(super) fn wake(&self) {
-        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        let groups = Arc::clone(&self.groups.read().unwrap_or_else(PoisonError::into_inner));
         groups.iter().for_each(|group| group.wake());
     }
 

@@ -73,10 +73,11 @@ pub(super) struct Member {
 
 impl Group {
     /// Takes a place in the group of the runtime that this is called in, making the group if need be.
-    pub(super) fn join(groups: &mut Vec<Arc<Self>>, keep_alive: Option<Duration>) -> Member {
+    pub(super) fn join(groups: &mut Arc<Vec<Arc<Self>>>, keep_alive: Option<Duration>) -> Member {
         let runtime = Handle::try_current().ok().map(|handle| handle.id());
         let found = groups.iter().find(|group| group.runtime == runtime).map(Arc::clone);
         let group = found.unwrap_or_else(|| {
+            let groups = Arc::make_mut(groups);
             // Those of runtimes that are gone, among others.
             groups.retain(|group| !group.waiters().is_empty());
             let (bell, direct) = (Notify::new(), AtomicBool::new(runtime.is_none()));
@@ -298,7 +299,7 @@ mod tests {
 
     #[test]
     fn who_waits_has_looked_for_news_under_the_lock() {
-        let mut groups = Vec::new();
+        let mut groups = Arc::default();
         let mut member = Group::join(&mut groups, None);
         assert_eq!(member.wait(Waker::noop(), || true), Wait::News);
         assert_eq!(
@@ -313,7 +314,7 @@ mod tests {
 
     #[test]
     fn places_are_left_from_anywhere() {
-        let mut groups = Vec::new();
+        let mut groups = Arc::default();
         let mut members: Vec<_> = (0..10).map(|_| Group::join(&mut groups, None)).collect();
         let group = Arc::clone(&groups[0]);
         group.set_direct();
