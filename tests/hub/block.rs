@@ -123,6 +123,26 @@ async fn who_holds_the_others_up_for_too_long_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_room_of_one_that_was_given_up_is_for_all_senders() {
+    let hub = blocking().patience(Duration::from_secs(5)).build();
+    let stalled = subscribe(&hub);
+    (0..3).for_each(|n| drop(hub.send(event(n)).unwrap()));
+    let start = Instant::now();
+    let senders = [0, 4].map(|after| {
+        let sender = hub.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(after)).await;
+            sender.send_wait(event(3 + after)).await
+        })
+    });
+    for sender in senders {
+        sender.await.unwrap().unwrap();
+    }
+    assert_eq!(start.elapsed(), Duration::from_secs(5), "the second has waited for nobody");
+    drop(stalled);
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_comes_behind_those_that_were_given_up_can_be_given_up_too() {
     let hub = blocking().build();
     let stalled = subscribe(&hub);

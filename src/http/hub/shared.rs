@@ -181,6 +181,8 @@ impl Shared {
                 let len = event.encode(0).len();
                 self.state().give_up(&self.config, len);
                 self.wake();
+                // There may be room for others too.
+                self.room.notify_waiters();
                 // If another sender takes the room, those that are left have not been waited for.
                 deadline = None;
             }
