@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response, header};
 use hyper_util::rt::TokioIo;
-use millstream::http::{Drained, Ending, Limits, RequestBody, serve, serve_cores};
+use millstream::http::{Drained, Ending, Event, Hub, Limits, RequestBody, serve, serve_cores};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -87,10 +87,22 @@ struct Server {
 
 impl Server {
     async fn start(deadline: Duration) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (addr, scene) = (listener.local_addr().unwrap(), Arc::<Scene>::default());
+        let scene = Arc::<Scene>::default();
         let shared = Arc::clone(&scene);
-        let service = tower::service_fn(move |request| answer(Arc::clone(&shared), request));
+        Self::start_with(deadline, scene, move |request| answer(Arc::clone(&shared), request)).await
+    }
+
+    async fn start_with<R>(
+        deadline: Duration,
+        scene: Arc<Scene>,
+        handler: impl Fn(Request<RequestBody>) -> R + Clone + Send + 'static,
+    ) -> Self
+    where
+        R: Future<Output = Result<Answer, Infallible>> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = tower::service_fn(handler);
         let (signal, signalled) = oneshot::channel::<()>();
         let ended = tokio::spawn(serve(listener, service).drain(signalled, deadline));
         Self { addr, scene, signal, ended }
@@ -200,6 +212,63 @@ fn a_thousand_event_streams_send_their_last_event_and_end() {
         assert_eq!(counts(&drained), [991, 0, 991, 0], "{drained:?}");
         println!("drained within {:?}", drained.duration);
         assert!(drained.duration < LONG);
+    });
+}
+
+#[test]
+fn the_streams_of_a_hub_end_with_when_to_come_back() {
+    on_both(async || {
+        let hub = Hub::builder().retry(Duration::from_millis(1234)).build();
+        let served = hub.clone();
+        let server = Server::start_with(LONG, Arc::default(), move |request| {
+            let answer = served.subscribe(&request).map(boxed);
+            async { Ok(answer) }
+        })
+        .await;
+        let mut clients = Vec::new();
+        for _ in 0..300 {
+            let mut client = Raw::connect(server.addr).await;
+            client.ask("/").await;
+            assert_eq!(client.head().await.status, 200);
+            clients.push(client);
+        }
+        let mut streams = Vec::new();
+        for _ in 0..3 {
+            let mut two = h2(server.addr).await;
+            for _ in 0..20 {
+                streams.push(two.send_request(request("/")).await.unwrap());
+            }
+        }
+        assert_eq!(hub.stats().subscribers, 360);
+        hub.send(Event::new().id("a").data("first")).unwrap();
+        // Events that come on and on hold nobody back.
+        let sender = hub.clone();
+        let sending = tokio::spawn(async move {
+            while sender.stats().subscribers > 0 {
+                sender.send(Event::new().data("more")).unwrap();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        server.signal.send(()).unwrap();
+        let ends = |text: &str, behind: &str| {
+            assert!(text.contains("data: first\nid: a\n\n"), "{text}");
+            assert!(text.ends_with(&format!("retry: 1234\n\n{behind}")), "{text}");
+            assert_eq!(text.matches("retry:").count(), 1, "{text}");
+        };
+        let read = async {
+            for mut client in clients {
+                ends(&String::from_utf8(client.drain().await).unwrap(), "\r\n0\r\n\r\n");
+            }
+            for stream in streams {
+                ends(std::str::from_utf8(&whole(stream).await.unwrap()).unwrap(), "");
+            }
+        };
+        timeout(LONG, read).await.expect("all end");
+        let drained = timeout(LONG, server.ended).await.unwrap().unwrap().unwrap();
+        assert_eq!(counts(&drained), [303, 0, 303, 0], "{drained:?}");
+        assert_eq!(hub.stats().subscribers, 0);
+        assert!(drained.duration < LONG);
+        sending.await.unwrap();
     });
 }
 

@@ -297,40 +297,6 @@ fn sends_wait_while_redis_does_nothing_and_arrive_once() {
 }
 
 #[test]
-fn what_is_queued_is_appended_when_the_hub_closes() {
-    run(
-        async |server| {
-            let log = log(&server.url()).await;
-            let hub = Hub::builder().log(log.clone()).build();
-            (0..1000).for_each(|n| send(&hub, n));
-            hub.close();
-            assert!(matches!(hub.send(Event::new()), Err(SendError::Closed)));
-            log.flush().await;
-            assert_eq!(server.command(&["XLEN", "test"]), redis::Value::Int(1000));
-            assert_eq!((log.state().appended, log.state().given_up), (1000, 0));
-        },
-        &[],
-    );
-}
-
-#[test]
-fn what_cannot_be_appended_is_given_up_when_the_hub_closes() {
-    run(
-        async |mut server| {
-            let log = log(&server.url()).await;
-            let hub = Hub::builder().log(log.clone()).build();
-            server.kill();
-            (0..300).for_each(|n| send(&hub, n));
-            drop(hub);
-            log.flush().await;
-            let state = log.state();
-            assert_eq!((state.queued, state.given_up), (0, 300), "{state:?}");
-        },
-        &[],
-    );
-}
-
-#[test]
 fn other_programs_may_append() {
     run(
         async |server| {
@@ -369,6 +335,24 @@ fn a_stream_that_is_not_used_goes_away() {
             send(&hub, 1);
             log.flush().await;
             assert!(expiry() > 50_000, "{} ms", expiry());
+        },
+        &[],
+    );
+}
+
+#[test]
+fn the_largest_settings_are_never_reached() {
+    run(
+        async |server| {
+            let log = Redis::builder(server.url()).key("test").max_len(usize::MAX).expire_after(Duration::MAX);
+            let log = log.queue(usize::MAX).queue_bytes(usize::MAX).timeout(Duration::MAX).connect().await.unwrap();
+            let hub = Hub::builder().log(log.clone()).build();
+            let mut reader = reader(&hub, None);
+            send(&hub, 0);
+            assert_eq!(reader.data(1).await, ["0"]);
+            tokio::time::timeout(Duration::from_secs(20), log.flush()).await.expect("it is taken");
+            assert_eq!((log.state().appended, log.state().error), (1, None));
+            assert_eq!(server.command(&["XLEN", "test"]), redis::Value::Int(1));
         },
         &[],
     );

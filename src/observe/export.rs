@@ -48,13 +48,11 @@ pub fn record_metrics() {
 
     give_capabilities(found::all());
 
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let now = Requests::now();
+    let (now, new) = since_last();
     metrics::describe_gauge!(ACTIVE.0, Unit::Count, ACTIVE.1);
     for (method, n) in &now.active {
         metrics::gauge!(ACTIVE.0, "http.request.method" => *method).set(*n as f64);
     }
-    let new = given.as_ref().map_or_else(|| now.clone(), |given| now.since(given));
     metrics::describe_histogram!(FRAME_GAP.0, Unit::Seconds, FRAME_GAP.1);
     give(FRAME_GAP.0, Vec::new(), &new.frame_gap);
     for family in &FAMILIES {
@@ -69,7 +67,14 @@ pub fn record_metrics() {
             give(family.name, labels, (family.of)(responses));
         }
     }
-    *given = Some(now);
+}
+
+/// What there is now, and what of it is new. The recorder is called without the lock: nobody knows what it does.
+fn since_last() -> (Requests, Requests) {
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Requests::now();
+    let new = given.replace(now.clone()).map_or_else(|| now.clone(), |given| now.since(&given));
+    (now, new)
 }
 
 fn give_capabilities(found: &[Found]) {
@@ -131,6 +136,7 @@ mod tests {
             panic!("gauges are set, not taken from");
         }
         fn set(&self, value: f64) {
+            assert!(GIVEN.try_lock().is_ok(), "{} is set under the lock", self.0);
             self.1.lock().unwrap().values.insert(self.0.clone(), value);
         }
     }
@@ -140,6 +146,7 @@ mod tests {
             panic!("values are recorded together");
         }
         fn record_many(&self, value: f64, times: usize) {
+            assert!(GIVEN.try_lock().is_ok(), "{} is recorded under the lock", self.0);
             self.1.lock().unwrap().recorded.push((self.0.clone(), value, times));
         }
     }

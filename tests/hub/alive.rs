@@ -1,8 +1,12 @@
 //! Keep-alive, and the task that gives it: one for each runtime with readers, and none without.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Wake};
 use std::time::Duration;
 
 use http_body_util::BodyExt;
+use hyper::body::Body;
 use millstream::http::{Event, EventBody, Hub};
 use tokio::runtime::{Builder, Handle};
 use tokio::time::{Instant, advance, sleep, timeout};
@@ -90,6 +94,129 @@ fn a_thousand_readers_have_one_task_which_ends_with_them() {
                 let (_, sent) = tokio::join!(next(&mut body), async { hub.send(Event::new()).unwrap() });
                 assert_eq!(hub.stats().subscribers, 1, "{sent}");
             });
+        }
+    });
+}
+
+#[test]
+fn a_hundred_hubs_have_one_task_for_each_period() {
+    watched(|| {
+        for flavour in Flavour::BOTH {
+            let runtime = flavour.runtime();
+            let metrics = runtime.metrics();
+            let hubs = |period: Duration| {
+                let hub = move || Hub::builder().keep_alive(period).build();
+                (0..100).map(|_| hub()).map(|hub| (Hand::new(hub.subscribe_from(None).unwrap()), hub)).collect()
+            };
+            let wait =
+                |hubs: &mut Vec<(Hand, Hub)>| hubs.iter_mut().for_each(|(hand, _)| assert!(hand.read().is_empty()));
+            runtime.block_on(async {
+                let mut quick: Vec<_> = hubs(Duration::from_millis(200));
+                let mut slow: Vec<_> = hubs(Duration::from_secs(3600));
+                wait(&mut quick);
+                assert_eq!(metrics.num_alive_tasks(), 1, "{flavour:?}");
+                wait(&mut slow);
+                assert_eq!(metrics.num_alive_tasks(), 2, "{flavour:?}");
+                // Each is sent its own, and its comments.
+                for (n, (_, hub)) in slow.iter().enumerate() {
+                    hub.send(Event::new().data(n.to_string())).unwrap();
+                }
+                while slow.iter().any(|(hand, _)| hand.woken() == 0) || quick.iter().any(|(hand, _)| hand.woken() == 0)
+                {
+                    sleep(Duration::from_millis(1)).await;
+                }
+                for (n, (hand, _)) in slow.iter_mut().enumerate() {
+                    assert_eq!((hand.data(), hand.parser.comments), (vec![n.to_string()], 0));
+                }
+                for (hand, _) in &mut quick {
+                    assert!(hand.read().is_empty() && hand.parser.comments == 1);
+                }
+                drop(quick);
+                while metrics.num_alive_tasks() > 1 {
+                    sleep(Duration::from_millis(1)).await;
+                }
+                slow.truncate(1);
+                sleep(Duration::from_millis(20)).await;
+                assert_eq!(metrics.num_alive_tasks(), 1, "one still waits");
+                drop(slow);
+                while metrics.num_alive_tasks() > 0 {
+                    sleep(Duration::from_millis(1)).await;
+                }
+            });
+        }
+    });
+}
+
+/// Panics when it is woken.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("as it is meant to");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_holds_up_nobody() {
+    watched(|| {
+        Flavour::CurrentThread.runtime().block_on(async {
+            let hubs = [(); 2].map(|()| Hub::builder().keep_alive(Duration::from_millis(20)).build());
+            let mut bad = hubs[0].subscribe_from(None).unwrap();
+            let mut readers = [&hubs[0], &hubs[1]].map(|hub| Hand::new(hub.subscribe_from(None).unwrap()));
+            let waker = Arc::new(Panics).into();
+            let mut cx = Context::from_waker(&waker);
+            assert!(Pin::new(&mut bad).poll_frame(&mut cx).is_pending());
+            assert!(readers.iter_mut().all(|reader| reader.read().is_empty()));
+            hubs.iter().for_each(|hub| drop(hub.send(Event::new().data("a")).unwrap()));
+            for reader in &mut readers {
+                while reader.woken() == 0 {
+                    sleep(Duration::from_millis(1)).await;
+                }
+                assert_eq!(reader.data(), ["a"]);
+            }
+            // Nor does it in a tick.
+            assert!(Pin::new(&mut bad).poll_frame(&mut cx).is_ready());
+            assert!(Pin::new(&mut bad).poll_frame(&mut cx).is_pending());
+            for reader in &mut readers {
+                while reader.parser.comments < 2 {
+                    sleep(Duration::from_millis(1)).await;
+                    assert!(reader.read().is_empty());
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn readers_that_come_and_go_are_woken_each_time() {
+    watched(|| {
+        for flavour in Flavour::BOTH {
+            let runtime = flavour.runtime();
+            let (mut senders, mut readers) = (Vec::new(), Vec::new());
+            for _ in 0..8 {
+                // Without ticks, which would wake who was forgotten.
+                let hub = Hub::builder().keep_alive(Duration::ZERO).build();
+                let (ask, mut asked) = tokio::sync::mpsc::channel(1);
+                let sender = hub.clone();
+                senders.push(std::thread::spawn(move || {
+                    while asked.blocking_recv().is_some() {
+                        sender.send(Event::new().data("a")).unwrap();
+                    }
+                }));
+                readers.push(runtime.spawn(async move {
+                    for _ in 0..500 {
+                        let mut body = hub.subscribe_from(None).unwrap();
+                        ask.send(()).await.unwrap();
+                        next(&mut body).await;
+                    }
+                }));
+            }
+            runtime.block_on(async {
+                for reader in readers {
+                    reader.await.unwrap();
+                }
+            });
+            senders.into_iter().for_each(|sender| sender.join().unwrap());
         }
     });
 }

@@ -1,7 +1,9 @@
 //! Senders that wait for readers.
 
+use std::pin::Pin;
 use std::time::Duration;
 
+use hyper::body::Body;
 use millstream::http::{Event, Hub, HubBuilder, SendError, Slow};
 use tokio::time::{Instant, timeout};
 
@@ -118,6 +120,75 @@ async fn who_holds_the_others_up_for_too_long_is_given_up() {
     (20..23).for_each(|n| drop(hub.send(event(n)).unwrap()));
     assert!(matches!(hub.send(event(23)), Err(SendError::Full)));
     assert_eq!(good.data(), ["20", "21", "22"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_room_of_one_that_was_given_up_is_for_all_senders() {
+    let hub = blocking().patience(Duration::from_secs(5)).build();
+    let stalled = subscribe(&hub);
+    (0..3).for_each(|n| drop(hub.send(event(n)).unwrap()));
+    let start = Instant::now();
+    let senders = [0, 4].map(|after| {
+        let sender = hub.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(after)).await;
+            sender.send_wait(event(3 + after)).await
+        })
+    });
+    for sender in senders {
+        sender.await.unwrap().unwrap();
+    }
+    assert_eq!(start.elapsed(), Duration::from_secs(5), "the second has waited for nobody");
+    drop(stalled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_behind_those_that_were_given_up_can_be_given_up_too() {
+    let hub = blocking().build();
+    let stalled = subscribe(&hub);
+    let first = hub.send(event(0)).unwrap().to_string();
+    let second = hub.send(event(1)).unwrap().to_string();
+    hub.send(event(2)).unwrap();
+    hub.send_wait(event(3)).await.unwrap();
+    // Both begin before what the stalled one was given up for, and the farther one leaves no room.
+    let mut far = Hand::new(hub.subscribe_from(Some(&first)).unwrap());
+    let mut near = Hand::new(hub.subscribe_from(Some(&second)).unwrap());
+    hub.send_wait(event(4)).await.unwrap();
+    assert!(far.read().is_empty() && far.ended, "it was not waited for, and so it cannot have everything");
+    assert_eq!(near.data(), ["2", "3", "4"]);
+    drop(stalled);
+}
+
+/// Sends until the hub is full whenever it is woken.
+struct Filler(Hub);
+
+impl std::task::Wake for Filler {
+    fn wake(self: std::sync::Arc<Self>) {
+        while self.0.send(Event::new().data("filler")).is_ok() {}
+    }
+}
+
+#[test]
+fn who_was_not_slow_is_not_given_up_because_another_sender_was_faster() {
+    let hub = blocking().patience(Duration::from_secs(5)).build();
+    let (stalled, mut good) = (subscribe(&hub), subscribe(&hub));
+    let mut filler = hub.subscribe_from(None).unwrap();
+    (0..3).for_each(|n| drop(hub.send(event(n)).unwrap()));
+    let waker = std::sync::Arc::new(Filler(hub.clone())).into();
+    let mut cx = std::task::Context::from_waker(&waker);
+    // Outside of every runtime, so that it is woken by the sender that gives up, and takes the room.
+    while Pin::new(&mut filler).poll_frame(&mut cx).is_ready() {}
+    assert_eq!(good.data().len(), 3);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let sender = hub.clone();
+        let sent = tokio::spawn(async move { sender.send_wait(event(3)).await });
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        assert_eq!(good.data(), ["filler"; 3], "it has had no time to be slow");
+        drop((stalled, filler));
+        sent.await.unwrap().unwrap();
+        assert_eq!(good.data(), ["3"]);
+    });
 }
 
 #[tokio::test(start_paused = true)]

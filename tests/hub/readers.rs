@@ -1,7 +1,10 @@
 //! Readers that share a ring: in order, once, or told what they missed. Polled by hand, outside of every runtime.
 
-use std::sync::mpsc;
+use std::pin::Pin;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Wake};
 
+use hyper::body::Body;
 use millstream::http::{Event, Hub, Slow};
 use millstream::observe::Snapshot;
 use proptest::prelude::*;
@@ -31,6 +34,27 @@ fn who_waits_is_woken_and_who_is_busy_is_not() {
     send(&hub, 2);
     assert_eq!(waits.woken(), 2);
     assert_eq!(hub.stats().delivered, 2);
+}
+
+/// Polls a new reader whenever it is woken.
+struct Greeter(Hub);
+
+impl Wake for Greeter {
+    fn wake(self: Arc<Self>) {
+        assert_eq!(subscribe(&self.0, None).read(), []);
+    }
+}
+
+#[test]
+fn a_waker_may_poll_another_reader() {
+    watched(|| {
+        let hub = Hub::new();
+        let mut body = hub.subscribe_from(None).unwrap();
+        let waker = Arc::new(Greeter(hub.clone())).into();
+        assert!(Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker)).is_pending());
+        send(&hub, 0);
+        assert_eq!(Hand::new(body).data(), ["0"]);
+    });
 }
 
 #[test]

@@ -119,6 +119,7 @@ impl Seat {
                 Wait::Waits => return Poll::Pending,
                 Wait::Silent => return Poll::Ready(Some(Bytes::from_static(COMMENT))),
                 Wait::News => {}
+                Wait::Elsewhere => *member = None,
             }
         }
     }

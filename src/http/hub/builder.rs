@@ -74,8 +74,8 @@ impl HubBuilder {
     }
 
     /// After what time without an event a reader gets a comment, so that it and what is between can tell that the
-    /// connection lives: between half of this time and all of it. 15 s unless set; zero turns it off. There is one
-    /// timer for all readers of a runtime, while there are any.
+    /// connection lives: between half of this time and all of it. 15 s unless set; zero turns it off. In each
+    /// runtime there is one task with one timer for all readers of all hubs with the same period, while there are any.
     pub fn keep_alive(mut self, period: Duration) -> Self {
         self.config.keep_alive = Some(period.min(LONG)).filter(|period| !period.is_zero());
         self

@@ -15,6 +15,7 @@ mod builder;
 mod error;
 mod event;
 mod gap;
+mod herald;
 #[expect(clippy::module_inception, reason = "the hub is what the room is named after")]
 mod hub;
 mod past;

@@ -56,6 +56,8 @@ struct Entry {
     at: Instant,
     /// How many readers read this one next; counted only where senders wait for them.
     readers: usize,
+    /// The number of the last [`Ring::forget`] of those; 0 if there was none.
+    forgotten: u64,
 }
 
 /// Where a reader goes on that comes back with an id.
@@ -95,6 +97,8 @@ pub(super) struct Ring {
     at_head: usize,
     /// Entries before this one have no readers; moves up only when it is asked for.
     unread: u64,
+    /// How often readers were forgotten.
+    forgets: u64,
 }
 
 impl Ring {
@@ -111,6 +115,7 @@ impl Ring {
             merged: None,
             at_head: 0,
             unread: 0,
+            forgets: 0,
         }
     }
 
@@ -145,7 +150,7 @@ impl Ring {
         }
         self.bytes += bytes.len();
         let readers = std::mem::take(&mut self.at_head);
-        self.entries.push_back(Entry { bytes, name, at, readers });
+        self.entries.push_back(Entry { bytes, name, at, readers, forgotten: 0 });
         self.evict(at, keep);
     }
 
@@ -295,12 +300,25 @@ impl Ring {
         kept.len() == 0 || kept.map(|entry| entry.bytes.len()).sum::<usize>() + len <= self.limits.bytes
     }
 
-    /// Has the readers of the oldest unread entry count no more; gives the number behind it.
-    pub(super) fn forget(&mut self, unread: u64) -> u64 {
-        if let Some(readers) = self.readers(unread) {
-            *readers = 0;
+    /// Has the readers of the oldest unread entry count no more. Those that have read everything always count.
+    pub(super) fn forget(&mut self) {
+        let at = (self.unread() - self.base) as usize;
+        self.forgets += 1;
+        if let Some(entry) = self.entries.get_mut(at) {
+            (entry.readers, entry.forgotten) = (0, self.forgets);
         }
-        self.unread()
+    }
+
+    /// How often readers were forgotten so far.
+    pub(super) fn forgets(&self) -> u64 {
+        self.forgets
+    }
+
+    /// Whether a reader was forgotten that reads `next` next, and came after so many were. Those whose entry is gone are not
+    /// told apart.
+    pub(super) fn has_forgotten(&self, next: u64, forgets: u64) -> bool {
+        let at = next.checked_sub(self.base).and_then(|at| usize::try_from(at).ok());
+        at.and_then(|at| self.entries.get(at)).is_some_and(|entry| entry.forgotten > forgets)
     }
 
     /// How many read the entry of this number next.

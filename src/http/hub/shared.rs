@@ -49,7 +49,8 @@ pub(in crate::http) struct Shared {
     closed: AtomicBool,
     /// Tells the log.
     closing: watch::Sender<bool>,
-    groups: RwLock<Vec<Arc<Group>>>,
+    /// Those that are woken are looked at without the lock: a waker may poll a reader that joins.
+    groups: RwLock<Arc<Vec<Arc<Group>>>>,
     seats: AtomicUsize,
     /// Where senders wait for readers: one may have moved on.
     room: Notify,
@@ -71,7 +72,7 @@ impl Shared {
         let epoch = RandomState::new().hash_one(0) as u32;
         let ring = Ring::new(config.limits, epoch);
         let started = AtomicBool::new(log.is_none());
-        let state = State { ring, stats: Stats::default(), last_gap: None, cut: 0 };
+        let state = State { ring, stats: Stats::default(), last_gap: None };
         Self {
             config,
             log,
@@ -113,7 +114,7 @@ impl Shared {
 
     /// Has every reader that waits look for news.
     pub(super) fn wake(&self) {
-        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        let groups = Arc::clone(&self.groups.read().unwrap_or_else(PoisonError::into_inner));
         groups.iter().for_each(|group| group.wake());
     }
 
@@ -175,10 +176,15 @@ impl Shared {
                 Err(SendError::Full) if self.log.is_none() => {}
                 done => return done,
             }
-            let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.config.patience);
-            if tokio::time::timeout_at(deadline, room).await.is_err() {
-                self.state().give_up(&self.config);
+            let until = *deadline.get_or_insert_with(|| Instant::now() + self.config.patience);
+            if tokio::time::timeout_at(until, room).await.is_err() {
+                let len = event.encode(0).len();
+                self.state().give_up(&self.config, len);
                 self.wake();
+                // There may be room for others too.
+                self.room.notify_waiters();
+                // If another sender takes the room, those that are left have not been waited for.
+                deadline = None;
             }
         }
     }
@@ -279,7 +285,7 @@ impl Shared {
         if self.waits_for_readers() {
             state.ring.moves(None, Some(next));
         }
-        Cursor { next, catch_up: state.ring.head(), cut: state.cut }
+        Cursor { next, catch_up: state.ring.head(), forgets: state.ring.forgets() }
     }
 
     /// The next frame for a reader.

@@ -15,8 +15,6 @@ pub(super) struct State {
     pub(super) stats: Stats,
     /// The number of the last entry that is a gap, and so not an event.
     pub(super) last_gap: Option<u64>,
-    /// Where senders wait for readers: those that were before this were given up.
-    pub(super) cut: u64,
 }
 
 /// Where a reader is.
@@ -26,8 +24,8 @@ pub(super) struct Cursor {
     pub(super) next: u64,
     /// It was behind when it came, and may be until here.
     pub(super) catch_up: u64,
-    /// [`State::cut`] when it came.
-    pub(super) cut: u64,
+    /// [`Ring::forgets`] when it came.
+    pub(super) forgets: u64,
 }
 
 /// What there is for a reader.
@@ -72,8 +70,9 @@ impl State {
         (Read::Frame(frame), delivered, 0)
     }
 
+    /// Whether it was given up, if the entry it reads next is still there.
     pub(super) fn has_given_up(&self, cursor: &Cursor) -> bool {
-        cursor.next < self.cut && cursor.cut < self.cut
+        self.ring.has_forgotten(cursor.next, cursor.forgets)
     }
 
     /// Where senders wait for readers: whether the slowest of them leaves room for `len` bytes.
@@ -82,14 +81,52 @@ impl State {
         self.ring.head() - unread < config.queue && self.ring.fits(len, unread)
     }
 
-    /// Gives up the slowest readers, at least, and all that leave no room for one event.
-    pub(super) fn give_up(&mut self, config: &Config) {
-        loop {
-            let unread = self.ring.unread();
-            self.cut = self.ring.forget(unread);
-            if self.has_room(config, 0) {
-                return;
-            }
+    /// Gives up the slowest readers until there is room for `len` bytes; nobody if they have read meanwhile.
+    pub(super) fn give_up(&mut self, config: &Config, len: usize) {
+        // Where everything was read there is room, so that this ends.
+        while !self.has_room(config, len) {
+            self.ring.forget();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::super::ring::{Limits, Name};
+    use super::*;
+
+    #[test]
+    fn who_has_read_in_time_after_all_is_not_given_up() {
+        let limits = Limits { count: 100, bytes: 1 << 20, age: None };
+        let config = Config {
+            limits,
+            queue: 2,
+            slow: Slow::Block,
+            patience: Duration::ZERO,
+            keep_alive: None,
+            subscribers: 1,
+            retry: Duration::ZERO,
+        };
+        let mut state = State { ring: Ring::new(limits, 0), stats: Stats::default(), last_gap: None };
+        let push = |state: &mut State| {
+            let unread = state.ring.unread();
+            state.ring.push(Bytes::from_static(b"event"), Name::Numbered, Instant::now(), unread);
+        };
+        state.ring.moves(None, Some(0));
+        let mut cursor = Cursor { next: 0, catch_up: 0, forgets: 0 };
+        (0..2).for_each(|_| push(&mut state));
+        assert!(!state.has_room(&config, 1));
+        // It reads when the sender's time is up, and before the sender does what it does then.
+        assert!(matches!(state.read(&config, &mut cursor), (Read::Frame(_), 2, 0)));
+        state.ring.moves(Some(0), Some(2));
+        state.give_up(&config, 1);
+        (0..2).for_each(|_| push(&mut state));
+        assert_eq!(state.ring.unread(), 2, "it still counts");
+        assert!(!state.has_room(&config, 1), "and senders wait for it");
+        assert!(matches!(state.read(&config, &mut cursor), (Read::Frame(_), 2, 0)));
     }
 }

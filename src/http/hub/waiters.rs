@@ -1,9 +1,9 @@
-//! Readers that wait, and the task of each runtime that wakes them.
+//! Readers that wait, and how they are woken.
 //!
-//! A sender wakes one task in each runtime, the *herald*, and that wakes the readers there. So what a send costs does not
-//! grow with the readers, a burst of sends wakes them once, and they are woken on their own thread, which costs a tenth
-//! of waking them from another. The herald has the one timer for keep-alive, and ends with the last reader. Readers
-//! polled outside of tokio are woken by the sender, and have no keep-alive.
+//! A sender wakes one task in each runtime, the [herald](super::herald), and that wakes the readers there. So what a send
+//! costs does not grow with the readers, a burst of sends wakes them once, and they are woken on their own thread, which
+//! costs a tenth of waking them from another. The herald has the one timer for keep-alive, and ends with the last reader.
+//! Readers polled outside of tokio are woken by the sender, and have no keep-alive.
 //!
 //! Invariants:
 //! 1. Who waits has looked for news while it held the lock, and whoever brings news wakes after bringing them. So either
@@ -11,34 +11,34 @@
 //! 2. A group with readers that wait has a herald, or is woken by senders.
 
 use std::mem;
-use std::pin::pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
-use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use super::herald::Herald;
 
 /// Ticks in the time after which a silent reader gets a comment.
-const TICKS: u64 = 2;
+pub(super) const TICKS: u64 = 2;
 
-/// The readers of one runtime.
+/// The readers that a hub has in one runtime.
 #[derive(Debug)]
 pub(super) struct Group {
     /// `None` outside of all runtimes.
     runtime: Option<Id>,
-    keep_alive: Option<Duration>,
-    bell: Notify,
-    /// Whether senders wake the readers, because no herald can: there is no runtime, or it panicked there, as where a
-    /// runtime has no timers.
+    herald: Option<Arc<Herald>>,
+    /// The herald was asked to come, and has not yet.
+    pub(super) rung: AtomicBool,
+    /// Whether senders wake the readers, because no herald can: there is no runtime, or it ends, or it has no timers.
     direct: AtomicBool,
     waiters: Mutex<Waiters>,
 }
 
 #[derive(Debug, Default)]
-struct Waiters {
+pub(super) struct Waiters {
     /// Those that wait, each with its place and the tick of its last frame.
     waiting: Vec<(usize, u64, Waker)>,
     /// Empty, kept for its memory.
@@ -48,7 +48,8 @@ struct Waiters {
     /// Places that nobody has.
     free: Vec<usize>,
     tick: u64,
-    herald: bool,
+    /// Whether the herald comes.
+    pub(super) herald: bool,
 }
 
 /// What came of a wish to wait.
@@ -60,6 +61,8 @@ pub(super) enum Wait {
     News,
     /// It has had nothing for so long that it should get a comment.
     Silent,
+    /// It is polled by another runtime than its group's, and should join there.
+    Elsewhere,
 }
 
 /// A reader's place in its group, which it leaves when it drops.
@@ -73,14 +76,16 @@ pub(super) struct Member {
 
 impl Group {
     /// Takes a place in the group of the runtime that this is called in, making the group if need be.
-    pub(super) fn join(groups: &mut Vec<Arc<Self>>, keep_alive: Option<Duration>) -> Member {
+    pub(super) fn join(groups: &mut Arc<Vec<Arc<Self>>>, keep_alive: Option<Duration>) -> Member {
         let runtime = Handle::try_current().ok().map(|handle| handle.id());
         let found = groups.iter().find(|group| group.runtime == runtime).map(Arc::clone);
         let group = found.unwrap_or_else(|| {
+            let groups = Arc::make_mut(groups);
             // Those of runtimes that are gone, among others.
             groups.retain(|group| !group.waiters().is_empty());
-            let (bell, direct) = (Notify::new(), AtomicBool::new(runtime.is_none()));
-            let group = Arc::new(Self { runtime, keep_alive, bell, direct, waiters: Mutex::default() });
+            let herald = runtime.map(|runtime| Herald::of(runtime, keep_alive));
+            let (rung, direct) = (AtomicBool::new(false), AtomicBool::new(runtime.is_none()));
+            let group = Arc::new(Self { runtime, herald, rung, direct, waiters: Mutex::default() });
             groups.push(Arc::clone(&group));
             group
         });
@@ -88,40 +93,44 @@ impl Group {
         Member { group, place, since: None }
     }
 
-    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+    pub(super) fn waiters(&self) -> MutexGuard<'_, Waiters> {
         // What is done under the lock leaves nothing half done.
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has senders wake the readers. Afterwards the readers have to look for news once more.
-    fn set_direct(&self) {
+    pub(super) fn set_direct(&self) {
         self.direct.store(true, Ordering::Relaxed);
         // With that in `wake`: the sender sees this, or the reader sees the news.
         fence(Ordering::SeqCst);
     }
 
     /// Has all that wait look for news.
-    pub(super) fn wake(&self) {
+    pub(super) fn wake(self: &Arc<Self>) {
         fence(Ordering::SeqCst);
-        match self.direct.load(Ordering::Relaxed) {
-            true => self.wake_all(),
-            false => self.bell.notify_one(),
+        match &self.herald {
+            Some(herald) if !self.is_direct() => herald.ring(self),
+            _ => self.wake_all(),
         }
     }
 
-    fn wake_all(&self) {
+    fn is_direct(&self) -> bool {
+        self.direct.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn wake_all(&self) {
         let mut waiting = {
             let mut waiters = self.waiters();
             let spare = mem::take(&mut waiters.spare);
             mem::replace(&mut waiters.waiting, spare)
         };
         // Without the lock: nobody knows what a waker does.
-        waiting.drain(..).for_each(|(_, _, waker)| waker.wake());
+        waiting.drain(..).for_each(|(_, _, waker)| wake(waker));
         self.waiters().spare = waiting;
     }
 
     /// Counts a tick, and wakes those that are silent.
-    fn tick(&self) {
+    pub(super) fn tick(&self) {
         let silent: Vec<Waker> = {
             let mut waiters = self.waiters();
             waiters.tick += 1;
@@ -129,61 +138,25 @@ impl Group {
             let due = waiters.waiting.iter().filter(|(_, since, _)| *since + TICKS <= tick);
             due.map(|(_, _, waker)| waker.clone()).collect()
         };
-        silent.into_iter().for_each(Waker::wake);
+        silent.into_iter().for_each(wake);
     }
 
-    /// What the herald does until nobody is there.
-    async fn run(&self, end: &mut HeraldEnd) {
-        let mut ticks = self.keep_alive.map(|keep_alive| {
-            let period = (keep_alive / TICKS as u32).max(Duration::from_millis(1));
-            let mut ticks = interval_at(Instant::now() + period, period);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            ticks
-        });
-        loop {
-            let mut bell = pin!(self.bell.notified());
-            let rung = std::future::poll_fn(|cx| {
-                if bell.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(true);
-                }
-                match ticks.as_mut().map(|ticks| ticks.poll_tick(cx)) {
-                    Some(Poll::Ready(_)) => Poll::Ready(false),
-                    _ => Poll::Pending,
-                }
-            });
-            match rung.await {
-                true => self.wake_all(),
-                false => self.tick(),
-            }
-            let mut waiters = self.waiters();
-            if waiters.is_empty() {
-                waiters.herald = false;
-                end.nobody = true;
-                return;
-            }
+    /// Has the herald come; `false` in another runtime than the group's.
+    fn call_herald(self: &Arc<Self>) -> bool {
+        let runtime = Handle::try_current().ok();
+        if runtime.as_ref().map(Handle::id) != self.runtime {
+            return false;
         }
+        if let Some((herald, runtime)) = self.herald.as_ref().zip(runtime) {
+            herald.add(self, &runtime);
+        }
+        true
     }
 }
 
-/// Dropped with the herald, be it because its runtime ends, and before it has begun.
-struct HeraldEnd {
-    group: Arc<Group>,
-    nobody: bool,
-}
-
-impl Drop for HeraldEnd {
-    fn drop(&mut self) {
-        if self.nobody {
-            return;
-        }
-        // It would panic again.
-        if std::thread::panicking() {
-            self.group.set_direct();
-        }
-        self.group.waiters().herald = false;
-        // Those polled by another runtime start a herald there.
-        self.group.wake_all();
-    }
+/// One that panics, which has been told then, holds up none of those behind it.
+fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 impl Waiters {
@@ -194,7 +167,7 @@ impl Waiters {
         })
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.free.len() == self.at.len()
     }
 
@@ -242,6 +215,17 @@ impl Member {
     /// Waits, unless there is news or it is time for a comment. `news` is called under the group's lock.
     pub(super) fn wait(&mut self, waker: &Waker, news: impl FnOnce() -> bool) -> Wait {
         let mut waiters = self.group.waiters();
+        if !waiters.herald && !self.group.is_direct() {
+            drop(waiters);
+            if !self.group.call_herald() {
+                return Wait::Elsewhere;
+            }
+            waiters = self.group.waiters();
+            if !waiters.herald {
+                // The runtime ends.
+                self.group.set_direct();
+            }
+        }
         if news() {
             return Wait::News;
         }
@@ -252,24 +236,8 @@ impl Member {
             return Wait::Silent;
         }
         let old = waiters.wait(self.place, since, waker);
-        let start = !waiters.herald && !self.group.direct.load(Ordering::Relaxed);
-        waiters.herald |= start;
         drop(waiters);
         drop(old);
-        if start {
-            match Handle::try_current() {
-                Ok(runtime) => {
-                    let group = Arc::clone(&self.group);
-                    let mut end = HeraldEnd { group: Arc::clone(&group), nobody: false };
-                    drop(runtime.spawn(async move { group.run(&mut end).await }));
-                }
-                Err(_) => {
-                    self.group.set_direct();
-                    // Senders did not know until now.
-                    return Wait::News;
-                }
-            }
-        }
         Wait::Waits
     }
 
@@ -287,7 +255,8 @@ impl Drop for Member {
         };
         drop(old);
         if last {
-            self.group.bell.notify_one();
+            // The herald does not come any more.
+            self.group.wake();
         }
     }
 }
@@ -298,7 +267,7 @@ mod tests {
 
     #[test]
     fn who_waits_has_looked_for_news_under_the_lock() {
-        let mut groups = Vec::new();
+        let mut groups = Arc::default();
         let mut member = Group::join(&mut groups, None);
         assert_eq!(member.wait(Waker::noop(), || true), Wait::News);
         assert_eq!(
@@ -313,7 +282,7 @@ mod tests {
 
     #[test]
     fn places_are_left_from_anywhere() {
-        let mut groups = Vec::new();
+        let mut groups = Arc::default();
         let mut members: Vec<_> = (0..10).map(|_| Group::join(&mut groups, None)).collect();
         let group = Arc::clone(&groups[0]);
         group.set_direct();

@@ -38,7 +38,8 @@ pub trait Log: Send + Sync + fmt::Debug + 'static {
     ///
     /// # Errors
     ///
-    /// [`SendError::Full`] if that queue is full, [`SendError::Log`] if it cannot be taken for another reason.
+    /// [`SendError::Full`] if that queue is full, [`SendError::Closed`] if `run` has ended, [`SendError::Log`] if it
+    /// cannot be taken for another reason.
     fn append(&self, event: Event) -> Result<(), SendError>;
 
     /// How `id` lies to `other`, which is one of the log's: an id that is `Less` was given before. `None` if `id` cannot

@@ -9,6 +9,11 @@ use super::handle::Redis;
 use super::link::Server;
 use super::tail;
 
+/// Redis counts in signed numbers of 64 bits,
+const MAX_LEN: usize = i64::MAX as usize;
+/// and adds the time of day to an expiry: half of them is never.
+const EXPIRE_MAX: Duration = Duration::from_millis(i64::MAX as u64 / 2);
+
 /// Options of a [`Redis`], from [`Redis::builder`].
 #[derive(Clone)]
 #[must_use = "nothing is connected before connect"]
@@ -54,7 +59,7 @@ impl RedisBuilder {
     /// How many events the stream keeps at least, for readers that come back; at least 1, by default 10 000. Redis keeps some
     /// more, because it [drops whole nodes](https://redis.io/docs/latest/commands/xadd/#capped-streams).
     pub fn max_len(mut self, events: usize) -> Self {
-        self.max_len = events.max(1);
+        self.max_len = events.clamp(1, MAX_LEN);
         self
     }
 
@@ -72,9 +77,9 @@ impl RedisBuilder {
     }
 
     /// Has Redis remove the stream when nothing was appended for so long, in whole milliseconds: for keys of one answer or
-    /// one session. By default it stays.
+    /// one conversation. By default it stays.
     pub fn expire_after(mut self, idle: Duration) -> Self {
-        self.expire_after = Some(idle.max(Duration::from_millis(1)));
+        self.expire_after = Some(idle.clamp(Duration::from_millis(1), EXPIRE_MAX));
         self
     }
 

@@ -26,7 +26,8 @@ pub(super) struct Fields(Vec<(&'static str, String)>);
 impl Fields {
     pub(super) fn new(event: &Event) -> Self {
         let parts = event.parts();
-        let retry = parts.retry.map(|retry| retry.as_millis().to_string());
+        // As many as are read.
+        let retry = parts.retry.map(|retry| u64::try_from(retry.as_millis()).unwrap_or(u64::MAX).to_string());
         let texts = [
             ("event", parts.event.map(str::to_owned)),
             ("data", parts.data.map(str::to_owned)),
@@ -115,6 +116,7 @@ mod tests {
             Event::new(),
             Event::new().data(""),
             Event::new().data("a\r\nb\0é").event("token"),
+            Event::new().retry(Duration::from_millis(u64::MAX)),
             Event::new().data(long).retry(Duration::from_millis(1500)).comment("c\nd"),
         ] {
             let stamp = Stamp { writer: 0xab, number: u64::MAX };
@@ -123,6 +125,14 @@ mod tests {
             let read = Entry::all(reply("7-1", &command)).unwrap().pop().unwrap();
             assert_eq!((read.id.to_string(), read.stamp, read.event), ("7-1".to_owned(), Some(stamp), event));
         }
+    }
+
+    #[test]
+    fn a_retry_that_is_too_long_is_the_longest() {
+        let mut command = Cmd::new();
+        Fields::new(&Event::new().retry(Duration::MAX)).write(Stamp { writer: 1, number: 1 }, &mut command);
+        let read = Entry::all(reply("7-1", &command)).unwrap().pop().unwrap();
+        assert_eq!(read.event.parts().retry, Some(Duration::from_millis(u64::MAX)));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use super::builder::RedisBuilder;
 use super::entry::Fields;
 use super::id::Id;
 use super::link::{Link, Server};
-use super::queue::{Full, Queue};
+use super::queue::{Queue, Refused};
 use super::replay::{self, Shelf};
 use super::seen::Places;
 use super::tail::Tail;
@@ -73,7 +72,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// # Closing
 ///
 /// When the hub is closed, what is queued is still appended, for at most 5 s; then it is given up, which is
-/// [counted](RedisState::given_up).
+/// [counted](RedisState::given_up). So it is, at once, when the runtime ends. Of several hubs on clones of one log, the
+/// last does that.
 #[derive(Clone, Debug)]
 pub struct Redis(Arc<Shared>);
 
@@ -92,8 +92,6 @@ pub(super) struct Shared {
     /// Where the stream ended when it was connected.
     end: Id,
     writer: AsyncMutex<Writer>,
-    /// Hubs that run on it.
-    hubs: AtomicUsize,
 }
 
 impl Shared {
@@ -122,7 +120,6 @@ impl Redis {
             places: Mutex::default(),
             end,
             writer: AsyncMutex::new(Writer::new(end)),
-            hubs: AtomicUsize::new(0),
         }))
     }
 
@@ -141,25 +138,26 @@ impl Redis {
         self.0.queue.flushed().await;
     }
 
-    async fn serve(&self, sink: Sink) {
-        let shared = &*self.0;
-        let _running = Running::new(&shared.hubs);
+    async fn serve(mut running: Running, sink: Sink) {
+        let shared = Arc::clone(&running.shared);
+        let shared = &*shared;
         // Also where the stream is empty: 0-0 is before every entry.
         sink.start(Some(&shared.end.to_string()));
         let mut tail = Tail::new(shared.end);
-        let write = async {
-            // Of several hubs on one log, one writes for all.
-            shared.writer.lock().await.run(shared).await;
-        };
-        either(sink.closed(), either(tail.run(shared, &sink), write)).await;
+        // Of several hubs on one log, one writes for all.
+        let write = async || shared.writer.lock().await.run(shared).await;
+        either(sink.closed(), either(tail.run(shared, &sink), write())).await;
         let rest = async {
-            let mut writer = shared.writer.lock().await;
-            either(shared.queue.flushed(), writer.run(shared)).await;
+            loop {
+                either(shared.queue.flushed(), write()).await;
+                // Who has found the hub open may have been late with its append.
+                if running.leave_done() {
+                    return;
+                }
+            }
         };
-        let in_time = timeout(FAREWELL, rest).await.is_ok();
-        if !in_time && shared.hubs.load(Ordering::Relaxed) == 1 {
-            shared.writer.lock().await.give_up(shared);
-        }
+        // What is left then is given up by the last hub.
+        let _ = timeout(FAREWELL, rest).await;
     }
 }
 
@@ -173,19 +171,31 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
     .await;
 }
 
-/// Counts a hub for as long as it runs.
-struct Running<'a>(&'a AtomicUsize);
+/// A hub that appends what is queued, until it drops, be it because its runtime ends.
+struct Running {
+    shared: Arc<Shared>,
+    left: bool,
+}
 
-impl<'a> Running<'a> {
-    fn new(hubs: &'a AtomicUsize) -> Self {
-        hubs.fetch_add(1, Ordering::Relaxed);
-        Self(hubs)
+impl Running {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.queue.enter();
+        Self { shared: Arc::clone(shared), left: false }
+    }
+
+    fn leave_done(&mut self) -> bool {
+        self.left = self.shared.queue.leave_done();
+        self.left
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for Running {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let is_last = !self.left && self.shared.queue.leave();
+        // Only a hub that has come meanwhile can have it, and that goes on with what is left.
+        if is_last && let Ok(mut writer) = self.shared.writer.try_lock() {
+            writer.give_up(&self.shared);
+        }
     }
 }
 
@@ -195,7 +205,10 @@ impl Log for Redis {
         if fields.bytes() > EVENT_MAX {
             return Err(SendError::Log("it is larger than 64 MiB, which no entry of the log may be".into()));
         }
-        self.0.queue.push(fields).map_err(|Full| SendError::Full)
+        self.0.queue.push(fields).map_err(|refused| match refused {
+            Refused::Full => SendError::Full,
+            Refused::Closed => SendError::Closed,
+        })
     }
 
     fn order(&self, id: &str, other: &str) -> Option<std::cmp::Ordering> {
@@ -203,7 +216,8 @@ impl Log for Redis {
     }
 
     fn run(self: Arc<Self>, sink: Sink) -> LogFuture<'static, ()> {
-        Box::pin(async move { self.serve(sink).await })
+        // Not when it is first polled: what is sent before that is not sent too late.
+        Box::pin(Self::serve(Running::new(&self.0), sink))
     }
 
     fn replay<'a>(&'a self, after: &'a str, upto: &'a str) -> LogFuture<'a, Result<Replay, ReplayError>> {

@@ -49,7 +49,7 @@ impl Server {
     pub(super) async fn connect(&self, blocking: Duration) -> RedisResult<Link> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeout))
-            .set_response_timeout(Some(self.timeout + blocking));
+            .set_response_timeout(Some(self.timeout.saturating_add(blocking)));
         let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
         let (client, info): (i64, String) =
             pipe().cmd("CLIENT").arg("ID").cmd("INFO").arg("server").query_async(&mut connection).await?;

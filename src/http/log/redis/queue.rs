@@ -19,9 +19,13 @@ pub(super) struct Append {
     pub(super) fields: Fields,
 }
 
-/// It is full: nothing was queued.
+/// Why nothing was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Full;
+pub(super) enum Refused {
+    Full,
+    /// The last hub has left, and nobody would append it.
+    Closed,
+}
 
 /// Bounded by appends and by bytes; what is being sent counts until it is confirmed.
 #[derive(Debug)]
@@ -43,6 +47,17 @@ struct Inner {
     bytes: usize,
     /// The number of the last append.
     last: u64,
+    /// Hubs that append what is queued.
+    hubs: usize,
+    /// The last of them has left. Before the first one has come, appends wait for it.
+    closed: bool,
+}
+
+impl Inner {
+    fn leave(&mut self) {
+        self.hubs -= 1;
+        self.closed = self.hubs == 0;
+    }
 }
 
 impl Queue {
@@ -54,12 +69,39 @@ impl Queue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues an append behind all others. A queue that is empty takes one of any size.
-    pub(super) fn push(&self, fields: Fields) -> Result<(), Full> {
+    /// A hub has come.
+    pub(super) fn enter(&self) {
         let mut inner = self.inner();
+        inner.hubs += 1;
+        inner.closed = false;
+    }
+
+    /// A hub leaves, unless it is the last and something is queued.
+    pub(super) fn leave_done(&self) -> bool {
+        let mut inner = self.inner();
+        let done = inner.hubs > 1 || inner.appends == 0;
+        if done {
+            inner.leave();
+        }
+        done
+    }
+
+    /// A hub leaves, whatever is queued; says whether it was the last.
+    pub(super) fn leave(&self) -> bool {
+        let mut inner = self.inner();
+        inner.leave();
+        inner.closed
+    }
+
+    /// Queues an append behind all others. A queue that is empty takes one of any size.
+    pub(super) fn push(&self, fields: Fields) -> Result<(), Refused> {
+        let mut inner = self.inner();
+        if inner.closed {
+            return Err(Refused::Closed);
+        }
         let bytes = fields.bytes();
         if inner.appends >= self.appends_max || (inner.bytes + bytes > self.bytes_max && inner.appends > 0) {
-            return Err(Full);
+            return Err(Refused::Full);
         }
         inner.appends += 1;
         inner.bytes += bytes;
@@ -93,9 +135,10 @@ impl Queue {
         }
     }
 
-    /// Takes all there are.
-    pub(super) fn take_all(&self) -> VecDeque<Append> {
-        std::mem::take(&mut self.inner().waiting)
+    /// Takes all there are, if nobody is there who would append them.
+    pub(super) fn take_left(&self) -> Option<VecDeque<Append>> {
+        let mut inner = self.inner();
+        inner.closed.then(|| std::mem::take(&mut inner.waiting))
     }
 
     /// Forgets appends that were taken: they are in the log, or never will be.
@@ -150,9 +193,9 @@ mod tests {
     fn what_is_taken_counts_until_it_is_settled() {
         let queue = Queue::new(2, 1 << 20);
         assert_eq!((queue.push(fields(1)), queue.push(fields(2))), (Ok(()), Ok(())));
-        assert_eq!(queue.push(fields(1)), Err(Full));
+        assert_eq!(queue.push(fields(1)), Err(Refused::Full));
         let Poll::Ready(appends) = taken(&queue) else { panic!("two are there") };
-        assert_eq!(queue.push(fields(1)), Err(Full));
+        assert_eq!(queue.push(fields(1)), Err(Refused::Full));
         assert_eq!(queue.len(), (2, fields(1).bytes() + fields(2).bytes()));
         queue.settle(appends.into_iter());
         assert_eq!((queue.len(), queue.push(fields(1))), ((0, 0), Ok(())));
@@ -163,7 +206,7 @@ mod tests {
     fn bytes_are_bounded_but_one_append_always_fits() {
         let queue = Queue::new(100, 1000);
         assert_eq!(queue.push(fields(5000)), Ok(()));
-        assert_eq!(queue.push(fields(1)), Err(Full));
+        assert_eq!(queue.push(fields(1)), Err(Refused::Full));
         assert_eq!(take(&queue), Poll::Ready(vec![1]));
     }
 
@@ -182,5 +225,25 @@ mod tests {
         assert_eq!(take(&queue), Poll::Ready(vec![last + 1]), "but goes alone");
         assert_eq!(take(&queue), Poll::Ready(vec![last + 2, last + 3]));
         assert_eq!(take(&queue), Poll::Pending);
+    }
+
+    #[test]
+    fn the_last_who_leaves_closes_and_the_next_who_comes_opens() {
+        let queue = Queue::new(10, 1 << 20);
+        assert_eq!(queue.push(fields(1)), Ok(()), "it waits for the first hub");
+        (0..2).for_each(|_| queue.enter());
+        assert!(queue.take_left().is_none());
+        assert!(queue.leave_done(), "the other one appends it");
+        assert!(!queue.leave_done() && queue.take_left().is_none(), "nobody else would");
+        let Poll::Ready(appends) = taken(&queue) else { panic!("it is there") };
+        assert!(!queue.leave_done(), "it is not confirmed");
+        queue.settle(appends.into_iter());
+        assert!(queue.leave_done());
+        assert_eq!(queue.push(fields(1)), Err(Refused::Closed));
+        queue.enter();
+        assert_eq!(queue.push(fields(1)), Ok(()));
+        queue.enter();
+        assert_eq!((queue.leave(), queue.leave()), (false, true), "one of them is the last");
+        assert_eq!(queue.take_left().map(|left| left.len()), Some(1));
     }
 }

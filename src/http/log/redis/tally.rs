@@ -56,17 +56,22 @@ impl Tally {
 
     /// The connection of `part` works.
     pub(super) fn up(&self, part: Part, address: &str) {
-        let mut inner = self.inner();
-        if inner.errors[part as usize].take().is_some() {
-            inner.reconnects += 1;
+        let was_down = {
+            let mut inner = self.inner();
+            let was_down = inner.errors[part as usize].take().is_some();
+            inner.reconnects += u64::from(was_down);
+            was_down
+        };
+        // Without the lock: nobody knows what a subscriber does.
+        if was_down {
             log::redis_back(address);
         }
     }
 
     /// `part` has lost its connection, or could not make one.
     pub(super) fn down(&self, part: Part, address: &str, error: &redis::RedisError) {
-        let mut inner = self.inner();
-        if inner.errors[part as usize].replace(error.to_string()).is_none() {
+        let before = self.inner().errors[part as usize].replace(error.to_string());
+        if before.is_none() {
             log::redis_away(address, error);
         }
     }
@@ -101,5 +106,47 @@ impl Tally {
             doubles: inner.doubles,
             error,
         }
+    }
+}
+
+#[cfg(all(test, feature = "tracing"))]
+mod tests {
+    use std::sync::Arc;
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber, subscriber};
+
+    use super::*;
+
+    /// Looks at the log that it is told of.
+    struct Curious(Arc<Tally>, Mutex<Vec<bool>>);
+
+    impl Subscriber for Curious {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &Event<'_>) {
+            assert!(self.0.0.try_lock().is_ok(), "told under the lock");
+            self.1.lock().unwrap().push(self.0.state((0, 0)).connected);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn who_is_told_may_ask_how_it_is() {
+        let tally = Arc::new(Tally::default());
+        let curious = Arc::new(Curious(Arc::clone(&tally), Mutex::default()));
+        let error = (redis::ErrorKind::Io, "gone").into();
+        subscriber::with_default(Arc::clone(&curious), || {
+            (0..2).for_each(|_| tally.down(Part::Reader, "here", &error));
+            (0..2).for_each(|_| tally.up(Part::Reader, "here"));
+        });
+        assert_eq!(*curious.1.lock().unwrap(), [false, true]);
     }
 }

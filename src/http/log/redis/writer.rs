@@ -64,9 +64,9 @@ impl Writer {
         }
     }
 
-    /// Forgets what could not be appended.
+    /// Forgets what could not be appended, unless a hub is there that does it.
     pub(super) fn give_up(&mut self, shared: &Shared) {
-        let waiting = shared.queue.take_all();
+        let Some(waiting) = shared.queue.take_left() else { return };
         shared.tally.given_up(self.batch.len() + waiting.len());
         shared.queue.settle(self.batch.drain(..).chain(waiting));
         (self.link, self.sent_by) = (None, None);
