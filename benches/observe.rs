@@ -26,11 +26,13 @@ use tower::Layer;
 #[path = "common/mod.rs"]
 mod common;
 
-use common::{Row, bar, by_turns, is_test, table};
+use common::{Row, bar, is_test, table};
 
 const HELLO: &[u8] = br#"{"msg":"ok"}"#;
 const TOKEN: &[u8] = b"data: {\"token\": \"hello world this is\"}\n\n";
 const TOKENS: usize = 100;
+/// Turns of each, of some ten milliseconds.
+const TURNS: usize = 301;
 
 /// Many small frames with a yield to the runtime between each two.
 struct Tokens {
@@ -143,28 +145,38 @@ fn ask(connections: &mut [TcpStream], path: &str, rounds: u64, end: &[u8]) {
     }
 }
 
+fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
 fn compare(title: &str, path: &str, clients: usize, rounds: u64, end: &[u8], most: f64) -> String {
     let servers = [Way::Without, Way::Measured, Way::Read].map(Server::start);
     let mut clients: Vec<_> = servers.iter().map(|server| common::connect(server.address, clients)).collect();
     let requests = clients[0].len() as u64;
-    let cpu = by_turns(servers.len(), requests * rounds, |contender, operations| {
+    let mut turn = |contender: usize| {
         let before = servers[contender].cpu();
-        ask(&mut clients[contender], path, (operations / requests).max(1), end);
-        servers[contender].cpu() - before
-    });
+        ask(&mut clients[contender], path, rounds, end);
+        (servers[contender].cpu() - before).as_secs_f64() * 1e6 / (requests * rounds) as f64
+    };
+    let turns: Vec<[f64; 3]> = (0..if is_test() { 1 } else { TURNS }).map(|_| [0, 1, 2].map(&mut turn)).collect();
+    let cpu = [0, 1, 2].map(|contender| median(turns.iter().map(|turn| turn[contender])));
+    // Of turns that followed each other: what else the machine does changes more slowly than that.
+    let [measured, read] = [1, 2].map(|contender| median(turns.iter().map(|turn| turn[contender] / turn[0])));
     let names = ["without", "with Measure", "with Measure, read"];
     let rows: Vec<_> =
         names.iter().zip(&cpu).map(|(name, &cpu)| Row { name: (*name).to_owned(), cpu, note: String::new() }).collect();
     table(title, "request", &rows)
-        + &bar(&format!("{title}: with it, as a part of without"), cpu[1] / cpu[0], most)
-        + &bar(&format!("{title}: with it and read, as a part of without"), cpu[2] / cpu[0], most)
+        + &bar(&format!("{title}: with it, as a part of without"), measured, most)
+        + &bar(&format!("{title}: with it and read, as a part of without"), read, most)
 }
 
 fn main() {
     common::cpus::pin_load().unwrap();
-    let hello = compare("12 bytes, 64 connections", "/hello", 64, 300, HELLO, 1.02);
-    let alone = compare("12 bytes, 1 connection", "/hello", 1, 5000, HELLO, 1.02);
-    let tokens = compare("100 tokens, 64 connections", "/tokens", 64, 40, b"\r\n0\r\n\r\n", 1.02);
+    let hello = compare("12 bytes, 64 connections", "/hello", 64, 16, HELLO, 1.02);
+    let alone = compare("12 bytes, 1 connection", "/hello", 1, 200, HELLO, 1.02);
+    let tokens = compare("100 tokens, 64 connections", "/tokens", 64, 2, b"\r\n0\r\n\r\n", 1.02);
     if is_test() {
         println!("\n(a test run, one operation each: the figures mean nothing)");
     }
