@@ -81,13 +81,19 @@ impl Seen {
         let (before, pulse) = (std::mem::replace(&mut self.pulse, facts.pulse), facts.pulse);
         let has_sent = pulse.sent != before.sent;
         // The kernel may hold so much that it asks for no more for long, while the peer takes some of it.
-        let taken = std::mem::replace(&mut self.unacknowledged, facts.unacknowledged) != facts.unacknowledged;
+        let held = std::mem::replace(&mut self.unacknowledged, facts.unacknowledged);
+        let taken = held != facts.unacknowledged;
         let asked = std::mem::replace(&mut self.asked, facts.asked) != facts.asked;
         let moves = match (pulse.paced, pulse.waits, facts.owes) {
             (true, ..) | (_, false, false) => true,
-            (_, true, _) => has_sent || taken,
-            // What the peer opens no window for is no further for the answers to its pings, which are as long as those.
-            (_, false, true) => asked || pulse.sent - before.sent > pulse.received - before.received,
+            (_, true, false) => has_sent || taken,
+            // What the peer opens no window for is no further for the answers to its pings, which are as long as those
+            // and may be what waits at this moment.
+            (.., true) => {
+                let echoed = pulse.sent - before.sent <= pulse.received - before.received;
+                let drained = taken && !has_sent && held.is_some() && facts.unacknowledged.is_some();
+                asked || !echoed || drained
+            }
         };
         if moves {
             self.moved = now;
@@ -246,13 +252,23 @@ mod tests {
         (case.facts.requests, case.facts.owes) = ((1, 1), true);
         for second in 0..30 {
             (case.facts.pulse.received, case.facts.pulse.sent) = (second * 17, second * 17);
-            case.facts.unacknowledged = Some(second as usize);
+            // An answer to one may just wait to be sent.
+            case.facts.pulse.waits = second % 3 == 2;
+            case.facts.unacknowledged = case.facts.pulse.waits.then_some(second as usize);
             assert_eq!(case.at(second as f32), WELL);
         }
         assert_eq!(case.at(30.0), Verdict::Stalled);
+        // What the kernel holds is taken while nothing is sent.
+        case.facts.pulse.waits = true;
+        for held in [5000, 4000] {
+            case.facts.unacknowledged = Some(held);
+            case.at(30.05);
+        }
+        assert_eq!(case.at(60.0), WELL);
+        assert_eq!(case.at(60.05), Verdict::Stalled);
         // A frame of an answer that goes on is more than what asked for it.
         (case.facts.pulse.received, case.facts.pulse.sent) = (1000, 1100);
-        assert_eq!(case.at(30.1), WELL);
+        assert_eq!(case.at(60.1), WELL);
     }
 
     #[test]
