@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
@@ -75,17 +75,29 @@ fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>]) -> io::
 }
 
 /// Reads what the page cache holds, [preadv2(2)](https://man7.org/linux/man-pages/man2/preadv2.2.html) with
-/// `RWF_NOWAIT`. `WouldBlock` says that the disk would have to be asked, or that this machine cannot tell.
+/// `RWF_NOWAIT`. `WouldBlock` means that the disk would have to be asked, or that this machine cannot tell. `Ok(0)` means
+/// that the file ends at or before `offset`.
 pub(crate) fn read_nowait(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     if !Capabilities::get().read_nowait().is_yes() {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     let read = retry_on_intr(|| rustix::io::preadv2(file, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT));
     match read {
+        // Linux 5.10 also reads nothing in the middle of a file, at a page that is still being read ahead.
+        Ok(0) if !ends_by(file, offset) => Err(io::ErrorKind::WouldBlock.into()),
         // The file system may lack what the kernel has.
         Err(Errno::OPNOTSUPP) => Err(io::ErrorKind::WouldBlock.into()),
         other => Ok(other?),
     }
+}
+
+/// Whether a regular file is known to end at or before `offset`. No file server is asked.
+fn ends_by(file: BorrowedFd<'_>, offset: u64) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(file, "", flags, StatxFlags::TYPE | StatxFlags::SIZE);
+    found.is_ok_and(|found| {
+        FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile && found.stx_size <= offset
+    })
 }
 
 /// Whether every page of a range of `file` is in the page cache, cachestat(2), Linux 6.5. `false` where it is not, or

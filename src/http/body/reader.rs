@@ -22,6 +22,7 @@ use super::OpenFile;
 use crate::buf::origin::{self, Mapping};
 use crate::buf::pool;
 use crate::fs::ahead::{Ahead, DEPTH};
+use crate::fs::cached::{self, Filled};
 use crate::kernel::call;
 use crate::observe::counters::{Counter, count};
 use crate::turn::job::Job;
@@ -211,14 +212,8 @@ impl Reader {
     fn read_cached(&self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
         let len = (range.end - range.start) as usize;
         let mut lease = pool::lease(len);
-        while lease.len() < len {
-            let (at, want) = (range.start + lease.len() as u64, len - lease.len());
-            match lease.read_with(|spare| call::read_nowait(self.file.file().as_fd(), &mut spare[..want], at)) {
-                Ok(0) => return Err(self.file.short()),
-                Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) => return Err(e),
-            }
+        if cached::fill(&mut lease, self.file.file().as_fd(), range.start, len)? == Filled::End {
+            return Err(self.file.short());
         }
         Ok((!lease.is_empty()).then(|| lease.freeze()))
     }
