@@ -129,6 +129,11 @@ pub use ring::{Chain, Outcome};
 #[cfg(target_os = "linux")]
 pub use kernel::caps::{Capabilities, Support};
 
+#[cfg(all(test, target_os = "linux"))]
+#[path = "../tests/support/skips.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the integration tests")]
+mod skips;
+
 // The examples of the README are compiled.
 #[cfg(all(doctest, feature = "axum", feature = "redis", feature = "tls"))]
 #[doc = include_str!("../README.md")]

@@ -286,7 +286,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec as PollTime, poll};
 
     fn ring(setup: Setup) -> Option<Uring> {
-        Uring::new(setup).inspect_err(|refused| eprintln!("skipped: no io_uring here: {refused}")).ok()
+        Uring::new(setup).inspect_err(|refused| crate::skips::skip("io_uring", refused)).ok()
     }
 
     /// Submits an operation that ends on a kernel thread, or at once.

@@ -118,7 +118,7 @@ mod tests {
         let flags = [bad, bad, SHARED[0]];
         match build(32, &flags) {
             Ok((_, kept)) => assert_eq!(kept, ["COOP_TASKRUN"]),
-            Err(refused) => eprintln!("skipped: no io_uring here: {refused}"),
+            Err(refused) => crate::skips::skip("io_uring", refused),
         }
     }
 
