@@ -1,7 +1,6 @@
 //! The page in a real browser: it loads without a complaint, shows what happens, in dark and light and on a phone, and
 //! comes back when its server does.
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +22,8 @@ use millstream::Capabilities;
 use millstream::net::TcpListener;
 
 mod chromium;
+#[path = "../../tests/support/skips.rs"]
+mod skips;
 
 /// The server of this example, on a runtime of its own so that it can be ended with all of its connections.
 struct Server {
@@ -95,11 +96,7 @@ fn number(value: &Value) -> f64 {
 #[test]
 fn a_real_browser_shows_what_happens() {
     let Some(program) = chromium::found() else {
-        let message = "skipped: the page in a browser: there is no chromium here";
-        assert!(std::env::var("MILLSTREAM_REQUIRE").as_deref() != Ok("all"), "{message}");
-        // Past the test runner, which hides the output of tests that pass.
-        let _ = writeln!(std::io::stderr(), "{message}");
-        return;
+        return skips::skip("the page in a browser", "there is no chromium here");
     };
     let server = Server::start(SocketAddr::from(([127, 0, 0, 1], 0)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
