@@ -77,6 +77,22 @@ impl Root {
         }
     }
 
+    /// Whether `path` leads to this directory now. **May wait for the disk**, unless the path was looked at before.
+    pub(crate) fn is_at(&self, path: &Path) -> io::Result<bool> {
+        // The open directory keeps its inode number, so that no other directory can have it.
+        let this = Status::new(&call::status(self.dir.as_fd())?);
+        Ok(Status::new(&call::status_of(path)?).is_same_file(&this))
+    }
+
+    /// The directory that `path` leads to now, with the same rule for links. **May wait for the disk.**
+    ///
+    /// # Errors
+    ///
+    /// As [`open_dir`](Self::open_dir).
+    pub(crate) fn reopen(&self, path: &Path) -> io::Result<Self> {
+        Ok(Self { links: self.links, ..Self::open_dir(path)? })
+    }
+
     /// Follows symbolic links whose target also lies beneath the directory. Those that lead out stay refused.
     #[must_use]
     pub fn follow_links_beneath(mut self, follow: bool) -> Self {

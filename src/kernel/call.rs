@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
@@ -199,6 +199,11 @@ pub(crate) fn open_directory_blocking(path: &Path) -> io::Result<OwnedFd> {
 pub(crate) fn status_at(dir: BorrowedFd<'_>, path: &Path) -> io::Result<Statx> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     Ok(retry_on_intr(|| rustix::fs::statx(dir, path, flags, StatxFlags::BASIC_STATS))?)
+}
+
+/// The status of what `path` leads to. **May wait for the disk.**
+pub(crate) fn status_of(path: &Path) -> io::Result<Statx> {
+    Ok(retry_on_intr(|| rustix::fs::statx(CWD, path, AtFlags::NO_AUTOMOUNT, StatxFlags::BASIC_STATS))?)
 }
 
 /// The status of an open file.

@@ -94,7 +94,7 @@ impl OpenFile {
 
     /// A regular file whose status is known.
     pub(crate) fn new(file: File, status: Status, path: Option<Box<Path>>) -> Self {
-        let etag = etag(&status);
+        let etag = Tag::default().of(&status, "");
         let last_modified = last_modified(&status);
         Self(Arc::new(Inner { file: Arc::new(file), status, path, etag, last_modified }))
     }
@@ -106,7 +106,9 @@ impl OpenFile {
     }
 
     /// A strong entity tag ([RFC 9110 §8.8.3](https://www.rfc-editor.org/rfc/rfc9110#section-8.8.3)), quotes included,
-    /// made of the inode, the length and the time of the last change in nanoseconds.
+    /// made of the length and, in nanoseconds, the times of the last change of the contents (`mtime`) and of the inode
+    /// (`ctime`). No program can set the `ctime`: a file that is rewritten in place gets another tag even if its length
+    /// stays the same and its `mtime` is restored.
     pub fn etag(&self) -> &HeaderValue {
         &self.0.etag
     }
@@ -158,11 +160,28 @@ impl OpenFile {
     }
 }
 
-fn etag(status: &Status) -> HeaderValue {
-    let mut tag = String::with_capacity(48);
-    let (inode, len, modified) = (status.inode(), status.len(), status.modified_nanos());
-    write!(tag, "\"{inode:x}-{len:x}-{modified:x}\"").expect("writing to a string does not fail");
-    HeaderValue::try_from(tag).expect("internal: quotes, digits and dashes make a header value")
+/// What entity tags are made of. The inode is no part of a tag, because it tells nothing about the contents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tag {
+    /// The length, `mtime` and `ctime`.
+    #[default]
+    Changed,
+    /// The length and `mtime`, which machines with the same files have in common.
+    Modified,
+}
+
+impl Tag {
+    /// The tag of a file. `representation` tells apart the representations of one resource.
+    pub(crate) fn of(self, status: &Status, representation: &str) -> HeaderValue {
+        let mut tag = String::with_capacity(64);
+        let (len, modified) = (status.len(), status.modified_nanos());
+        let written = match self {
+            Self::Changed => write!(tag, "\"{len:x}-{modified:x}-{:x}{representation}\"", status.changed_nanos()),
+            Self::Modified => write!(tag, "\"{len:x}-{modified:x}{representation}\""),
+        };
+        written.expect("writing to a string does not fail");
+        HeaderValue::try_from(tag).expect("internal: quotes, digits, dashes and a suffix make a header value")
+    }
 }
 
 fn last_modified(status: &Status) -> Option<SystemTime> {
@@ -222,16 +241,18 @@ mod tests {
     #[test]
     fn tags_differ_when_contents_may() {
         let dir = tempfile::tempdir().unwrap();
-        let open = |name: &str| OpenFile::from_std(File::open(dir.path().join(name)).unwrap()).unwrap();
-        std::fs::write(dir.path().join("a"), "same").unwrap();
-        std::fs::write(dir.path().join("b"), "same").unwrap();
-        let (a, b) = (open("a"), open("b"));
-        assert_ne!(a.etag(), b.etag());
-        assert_eq!(a.etag(), open("a").etag());
-        std::fs::write(dir.path().join("a"), "more!").unwrap();
-        assert_ne!(a.etag(), open("a").etag());
-        let tag = a.etag().to_str().unwrap();
+        let path = dir.path().join("a");
+        let open = || OpenFile::from_std(File::open(&path).unwrap()).unwrap();
+        std::fs::write(&path, "same").unwrap();
+        let before = open();
+        assert_eq!(before.etag(), open().etag());
+        std::fs::write(&path, "more!").unwrap();
+        assert_ne!(before.etag(), open().etag());
+        let tag = before.etag().to_str().unwrap();
         assert!(tag.starts_with('"') && tag.ends_with('"'), "{tag}");
+        let tags = [Tag::Changed, Tag::Modified].map(|tag| ["", ".gz"].map(|of| tag.of(before.status(), of)));
+        assert_eq!(tags.as_flattened().iter().collect::<std::collections::HashSet<_>>().len(), 4);
+        assert_eq!(tags[0][0], before.etag());
     }
 
     #[test]
