@@ -72,7 +72,11 @@ fn found_out() -> bool {
 #[test]
 fn a_call_that_moves_nothing_is_not_used_and_the_probe_ends() {
     const NAME: &str = "a_call_that_moves_nothing_is_not_used_and_the_probe_ends";
-    let calls = [("sendfile", libc::SYS_sendfile), ("splice", libc::SYS_splice), ("copy_file_range", libc::SYS_copy_file_range)];
+    let calls = [
+        ("sendfile", libc::SYS_sendfile),
+        ("splice", libc::SYS_splice),
+        ("copy_file_range", libc::SYS_copy_file_range),
+    ];
     let Some(told) = child::told() else {
         return calls.iter().for_each(|(name, _)| drop(child::run(&mut child::command(NAME, name))));
     };
