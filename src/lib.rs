@@ -131,7 +131,6 @@ pub use kernel::caps::{Capabilities, Support};
 
 #[cfg(all(test, target_os = "linux"))]
 #[path = "../tests/support/skips.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with the integration tests")]
 mod skips;
 
 // The examples of the README are compiled.

@@ -15,8 +15,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 
 mod support;
 use support::http::{Flavour, watched};
-use support::{child, noise, seccomp};
 use support::ways::{cool, on_every_way, on_way};
+use support::{child, noise, seccomp};
 
 /// A file that can be read and written, and the same for std.
 fn file(contents: &[u8]) -> (File, std::fs::File) {

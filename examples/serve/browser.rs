@@ -121,8 +121,12 @@ async fn shows_load(browser: &mut Chromium, server: &Server) {
     let goes_by_sendfile = capabilities.sendfile().is_yes() && capabilities.mapping().is_yes();
     let asked = async {
         let page = async {
-            for key in ["requests", "bytes", "frames", "calls", "first", "gap"] {
-                browser.until(&format!("samples.some(s => s && s.{key} > 0)")).await;
+            for key in ["requests", "bytes", "frames", "calls", "head", "gap"] {
+                browser.until(&format!("samples.some(s => s && height(s.{key}) > 0)")).await;
+            }
+            for key in ["head", "gap"] {
+                let shown = format!("document.querySelector('[data-key={key}] .value').innerText");
+                browser.until(&format!("/^(≤ |> |[0-9.]+–)[0-9.]+ (µs|ms|s)$/.test({shown})")).await;
             }
             browser.until("samples.some(s => s && s.streams > 1)").await;
             browser.until("samples.filter(s => s && s.requests > 10).length > 4").await;

@@ -13,7 +13,7 @@ use http_body_util::Full;
 use millstream::http::RequestBody;
 use millstream::http::{Event, Hub, Slow};
 use millstream::net::TcpListener;
-use millstream::observe::{Requests, Snapshot, prometheus_text};
+use millstream::observe::{Histogram, Requests, Snapshot, prometheus_text};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -130,7 +130,9 @@ fn sample(lately: &Snapshot, requests: &Requests) -> Value {
     // What went by ring went with others by one call, which is among the enters.
     let calls = lately.writes.saturating_sub(lately.ring_sends) + lately.reads + lately.ring_enters;
     let share = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64);
-    let first_byte = requests.all(|responses| &responses.first_byte).and_then(|all| all.quantile(0.99));
+    // Lower and upper bound; the largest values have no upper one.
+    let p99 =
+        |of: Histogram| of.quantile(0.99).map(|p99| json!([p99.lower, p99.upper.is_finite().then_some(p99.upper)]));
     json!({
         "at": SystemTime::UNIX_EPOCH.elapsed().map_or(0, |at| at.as_millis() as u64),
         "bytes": lately.per_second(lately.bytes_written),
@@ -142,8 +144,8 @@ fn sample(lately: &Snapshot, requests: &Requests) -> Value {
         "queued": lately.queued_bytes,
         "sendfile": share(lately.bytes_by_sendfile, lately.bytes_written),
         "ring": share(lately.bytes_by_ring, lately.bytes_written),
-        "gap": requests.frame_gap.quantile(0.99),
-        "first": first_byte,
+        "gap": p99(requests.frame_gap),
+        "head": requests.all(|responses| &responses.time_to_head).and_then(p99),
         "hits": share(lately.pool_hits, lately.pool_hits + lately.pool_misses),
         "pool": lately.pool_bytes,
         "errors": lately.per_second(lately.server_errors + lately.responses_failed),

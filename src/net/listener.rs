@@ -11,6 +11,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::options::Options;
+use super::pace::SharedPace;
 use super::profile::ProfileSwitch;
 use super::stream::{Seen, Stream, Unread};
 use crate::kernel::caps::{Capabilities, Support};
@@ -83,10 +84,13 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Panics outside of a tokio runtime with I/O enabled.
+    /// Panics outside of a tokio runtime with I/O enabled, and with a shared rate on one without timers.
     #[track_caller]
     pub(super) fn new(socket: OwnedFd, options: Options, switch: ProfileSwitch) -> io::Result<Self> {
         log_capabilities();
+        if options.pace.is_some() {
+            SharedPace::require_timer();
+        }
         let io = socket::watch(socket, Interest::READABLE)?;
         Ok(Self { io, turn: Turn::current(), options, switch })
     }
@@ -285,6 +289,8 @@ macro_rules! stream_options {
 
             /// Has all connections together send no faster than that. The same rate may be given to several listeners, and
             /// changed while they live. By default there is none.
+            ///
+            /// It needs the timer of the runtime: on a runtime without timers, binding a listener that has a rate panics.
             #[must_use]
             pub fn pace_all(mut self, rate: &$crate::net::SharedPace) -> Self {
                 self.options.pace = Some(rate.clone());
