@@ -19,6 +19,7 @@ mod support;
 mod bodies;
 mod connections;
 mod heads;
+mod readers;
 mod slow;
 mod windows;
 

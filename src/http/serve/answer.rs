@@ -30,7 +30,7 @@ pin_project! {
 #[derive(Debug)]
 pub(super) struct Data<D> {
     data: D,
-    _open: Option<Open>,
+    open: Option<Open>,
 }
 
 impl<D: Buf> Buf for Data<D> {
@@ -52,11 +52,23 @@ impl<D: Buf> Buf for Data<D> {
     #[inline]
     fn advance(&mut self, bytes: usize) {
         self.data.advance(bytes);
+        self.passed(bytes);
     }
 
     #[inline]
     fn copy_to_bytes(&mut self, len: usize) -> Bytes {
-        self.data.copy_to_bytes(len)
+        let bytes = self.data.copy_to_bytes(len);
+        self.passed(len);
+        bytes
+    }
+}
+
+impl<D> Data<D> {
+    /// A last frame may be long, and the answer is not asked for another.
+    fn passed(&self, bytes: usize) {
+        if let Some(open) = &self.open {
+            open.passed(bytes);
+        }
     }
 }
 
@@ -110,7 +122,7 @@ impl<B: Body> Body for Answered<B> {
         let frame = ready!(frame);
         let is_last = frame.is_some() && body.is_end_stream();
         let open = if is_last { me.open.take() } else { None };
-        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data { data, _open: open }))))
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data { data, open }))))
     }
 
     fn is_end_stream(&self) -> bool {
