@@ -33,6 +33,10 @@ pub(super) struct Watch {
     /// It carries something else than requests, besides or instead.
     tunnel: AtomicBool,
     draining: AtomicBool,
+    /// The body of the last request was not read to its end.
+    unread: AtomicBool,
+    /// It was answered to the end, and what the client still sends is discarded.
+    lingers: AtomicBool,
     ended: AtomicBool,
     waker: Mutex<Option<Waker>>,
     permit: Mutex<Option<Permit>>,
@@ -75,6 +79,8 @@ impl Watch {
             told: AtomicU8::new(Told::Nothing as u8),
             tunnel: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             waker: Mutex::new(None),
             permit: Mutex::new(Some(permit)),
@@ -176,8 +182,24 @@ impl Watch {
         self.ended.load(Ordering::Acquire) && self.release_if_closed()
     }
 
+    /// Whether HTTP is done with the connection.
     pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.lingers.load(Ordering::Relaxed) || self.ended.load(Ordering::Acquire)
+    }
+
+    /// What the client still sends is discarded from now on.
+    pub(super) fn lingers(&self) {
+        self.lingers.store(true, Ordering::Relaxed);
+    }
+
+    /// The body of the last request was not read to its end.
+    pub(super) fn leaves_unread(&self) {
+        self.unread.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the client may still be sending the body of its last request.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed)
     }
 
     fn release_if_closed(&self) -> bool {
@@ -223,6 +245,7 @@ pub(super) struct Open {
 impl Open {
     pub(super) fn begin(watch: &Arc<Watch>) -> Self {
         watch.requests.fetch_add((1 << 32) + 1, Ordering::Relaxed);
+        watch.unread.store(false, Ordering::Relaxed);
         Self { watch: Arc::clone(watch), ending: None, owes: false }
     }
 
