@@ -112,9 +112,20 @@ impl Handle {
         tcp::set_congestion(egress.as_fd(), name)
     }
 
-    /// Bytes that the kernel took from us and the peer has not taken from it; `None` once the stream is closed.
+    /// Bytes that the kernel took from us and the peer has not acknowledged; `None` once the stream is closed. Of a Unix
+    /// socket, the memory of what the peer has not read.
     pub(crate) fn unacknowledged(&self) -> Option<usize> {
         self.egress.upgrade().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
+    }
+
+    /// Bytes that have arrived and were not taken from the kernel; `None` once the stream is closed.
+    pub(crate) fn unread(&self) -> Option<usize> {
+        self.egress.upgrade().and_then(|egress| tcp::unread(egress.as_fd()))
+    }
+
+    /// Whether the stream is a TCP connection.
+    pub(crate) fn is_tcp(&self) -> bool {
+        self.egress.upgrade().is_some_and(|egress| tcp::congestion(egress.as_fd()).is_ok())
     }
 
     /// Has the kernel send no faster than so many bytes per second from now on, or as fast as may be

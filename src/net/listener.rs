@@ -68,12 +68,6 @@ pub(super) mod sealed {
     }
 }
 
-/// Has the kernel end connections of `listener` that are accepted from now on if their peer takes nothing of what is sent
-/// to it for `limit`; `false` where the family has no such thing.
-pub(crate) fn give_up_after(listener: &impl Accept, limit: Duration) -> bool {
-    socket::give_up_after(listener.as_fd(), limit)
-}
-
 /// A listening socket of any family.
 #[derive(Debug)]
 pub(super) struct Listener {
@@ -313,16 +307,6 @@ pub(super) use stream_options;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn connections_inherit_how_long_the_kernel_waits_for_their_peer() {
-        let listener = crate::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        assert!(give_up_after(&listener, Duration::from_millis(1234)));
-        let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (stream, _) = listener.accept().await.unwrap();
-        let told = socket2::SockRef::from(&stream).tcp_user_timeout().unwrap();
-        assert_eq!(told, Some(Duration::from_millis(1234)));
-    }
 
     #[test]
     fn only_a_broken_listener_ends_the_loop() {

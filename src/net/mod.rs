@@ -42,7 +42,6 @@ pub use connector::{Connecting, Connector, UnixConnector};
 pub use handle::{Closing, Handle};
 pub use incoming::Incoming;
 pub use listener::Accept;
-pub(crate) use listener::give_up_after;
 pub(crate) use listener::sealed::Origin;
 pub use listeners::Listeners;
 pub(crate) use numbers::Pulse;

@@ -13,7 +13,7 @@ use super::handle::Handle;
 use super::ingress::Ingress;
 use super::numbers::Reason;
 use super::options::{Options, Receive};
-use crate::kernel::{call, socket};
+use crate::kernel::{call, socket, tcp};
 use crate::turn::Turn;
 
 /// How long a dropped stream goes on for a peer that takes nothing of what it has left.
@@ -134,17 +134,18 @@ impl Drop for Stream {
     }
 }
 
-/// Sends what a dropped stream has left, for as long as the peer goes on reading.
+/// Sends what a dropped stream has left, for as long as the peer goes on reading. A peer that reads nothing for [`LINGER`]
+/// is reset: it must not take what it has for the whole.
 async fn linger(egress: Arc<Egress>) {
-    let drained = || poll_fn(|cx| egress.poll_drained(cx, Reason::Dropped).map(drop));
-    if socket::give_up_after(egress.as_fd(), LINGER) {
-        return drained().await;
-    }
+    let left = || (egress.queued(), tcp::unconfirmed(egress.as_fd()));
     loop {
-        let left = egress.queued();
-        let in_time = tokio::time::timeout(LINGER, drained()).await.is_ok();
-        if in_time || egress.queued() == left {
+        let before = left();
+        let drained = poll_fn(|cx| egress.poll_drained(cx, Reason::Dropped).map(drop));
+        if tokio::time::timeout(LINGER, drained).await.is_ok() {
             return;
+        }
+        if left() == before {
+            return socket::reset(egress.as_fd());
         }
     }
 }
@@ -332,3 +333,52 @@ macro_rules! stream {
     };
 }
 pub(super) use stream;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use crate::net::{TcpListener, TcpStream};
+
+    /// A connection with a small receive buffer, on which `bytes` wait, some of them in the stream's own queue.
+    async fn loaded(bytes: usize) -> (TcpStream, tokio::net::TcpStream) {
+        let listener = TcpListener::builder().high_mark(16 << 20).bind("127.0.0.1:0").await.unwrap();
+        socket2::SockRef::from(&listener).set_send_buffer_size(64 << 10).unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(16 << 10).unwrap();
+        let client = socket.connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
+        for _ in 0..bytes / 1000 {
+            stream.write_all(&[7; 1000]).await.unwrap();
+        }
+        (stream, client)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dropped_stream_is_kept_for_a_slow_reader_and_reset_for_none() {
+        const BYTES: usize = 1_000_000;
+        let (stream, mut client) = loaded(BYTES).await;
+        let socket = socket2::SockRef::from(&stream).try_clone().unwrap();
+        drop(stream);
+        tokio::task::yield_now().await;
+        // It counts time in which the window is closed although the peer reads.
+        assert_eq!(socket.tcp_user_timeout().unwrap(), None);
+        drop(socket);
+        let (mut piece, mut got) = ([0; 20_000], 0);
+        loop {
+            match client.read(&mut piece).await.unwrap() {
+                0 => break,
+                n => got += n,
+            }
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        assert_eq!(got, BYTES);
+        let (stream, mut client) = loaded(BYTES).await;
+        drop(stream);
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        let read = client.read_to_end(&mut Vec::new()).await;
+        assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    }
+}

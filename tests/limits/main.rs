@@ -18,7 +18,11 @@ mod support;
 
 mod bodies;
 mod connections;
+#[cfg(feature = "tonic")]
+mod grpc;
 mod heads;
+mod readers;
+mod refusals;
 mod slow;
 mod windows;
 

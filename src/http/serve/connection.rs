@@ -12,6 +12,7 @@ use tokio::io::AsyncRead;
 use tower_service::Service;
 
 use super::adapter::Adapter;
+use super::linger::linger;
 use super::protocols::Protocols;
 use super::request_body::RequestBody;
 use super::server::BoxError;
@@ -70,11 +71,13 @@ where
             let ended = until_told(watch, Told::TimedOut, &mut connection, |c| Pin::new(c).graceful_shutdown()).await;
             match ended {
                 Ok(ended) => {
-                    ended?;
-                    if connection.into_parts().is_none() {
-                        watch.becomes_tunnel();
+                    let is_answered = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| watch.has_unread());
+                    match connection.into_parts() {
+                        Some(parts) if is_answered => linger(parts.io, watch).await,
+                        Some(_) => {}
+                        None => watch.becomes_tunnel(),
                     }
-                    Ok(())
+                    Ok(ended?)
                 }
                 Err(told) => match connection.into_parts() {
                     Some(parts) => end_one(parts.io, told, watch).await,
@@ -125,7 +128,11 @@ where
 }
 
 /// Ends a connection of HTTP/1 that is not in a request.
-async fn end_one<I: hyper::rt::Write + Unpin>(mut stream: I, told: Told, watch: &Watch) -> Result<(), BoxError> {
+async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
+    mut stream: I,
+    told: Told,
+    watch: &Watch,
+) -> Result<(), BoxError> {
     match told {
         // It never began.
         Told::Nothing | Told::Finish => return Ok(()),
@@ -143,6 +150,7 @@ async fn end_one<I: hyper::rt::Write + Unpin>(mut stream: I, told: Told, watch: 
         poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await
     };
     watch.unless_told(Told::TimedOut, farewell).await.map_err(|_| aborted())??;
+    linger(stream, watch).await;
     Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
 }
 

@@ -31,6 +31,7 @@ pub struct Limits {
     pub(super) body_progress: Duration,
     pub(super) body_rate: u64,
     pub(super) write_stall: Duration,
+    pub(super) write_rate: u64,
     pub(super) keep_alive: Duration,
     pub(super) head: usize,
     pub(super) uri: usize,
@@ -63,6 +64,7 @@ impl Default for Limits {
             body_progress: Duration::from_secs(30),
             body_rate: 1 << 10,
             write_stall: Duration::from_secs(30),
+            write_rate: 8 << 10,
             keep_alive: Duration::from_secs(60),
             head: 16 << 10,
             uri: 8 << 10,
@@ -108,14 +110,24 @@ impl Limits {
         self
     }
 
-    /// Time in which the peer has to take some of what is sent to it; 30 s. Else the connection is reset. For TCP the
-    /// kernel watches this too (`TCP_USER_TIMEOUT`, [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)): it
-    /// replaces the listener's [`send_timeout`](crate::net::TcpListenerBuilder::send_timeout). Holds for event streams and
-    /// after upgrades as well. An HTTP/2 client that opens no window while answers wait for one is treated so, unless it
-    /// takes any other; pings do not help it. What waits for [a rate of ours](crate::net::SharedPace) is not held against
-    /// the peer.
+    /// Time in which the peer has to take [`write_rate`](Self::write_rate) bytes of what waits for it, or all of it; 30 s. Else
+    /// the connection is reset and counted in `writes_stalled`. Of TCP, taken is what the peer acknowledges (`SIOCOUTQ`,
+    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)), so a peer that reads slowly and steadily is not reset
+    /// even while its receive window keeps closing.
+    ///
+    /// Holds for event streams and after upgrades as well: while nothing waits, no time passes. Time in which the connection
+    /// waits for [a rate of ours](crate::net::SharedPace) does not count. An HTTP/2 client that opens no window while
+    /// answers wait for one takes nothing; pings do not help it. One that makes way for another frame of any answer takes
+    /// enough. The peer of a Unix socket is watched while more waits than the socket holds.
     pub fn write_stall(mut self, limit: Duration) -> Self {
         self.write_stall = limit;
+        self
+    }
+
+    /// Bytes that the peer has to take in the time of [`write_stall`](Self::write_stall) while at least as many wait for it,
+    /// at least 1; 8 KiB, which is 273 bytes per second. With 1, every byte that is taken is enough.
+    pub fn write_rate(mut self, bytes: u64) -> Self {
+        self.write_rate = bytes.max(1);
         self
     }
 
@@ -266,6 +278,7 @@ impl fmt::Debug for Limits {
             .field("body_progress", &self.body_progress)
             .field("body_rate", &self.body_rate)
             .field("write_stall", &self.write_stall)
+            .field("write_rate", &self.write_rate)
             .field("keep_alive", &self.keep_alive)
             .field("head", &self.head)
             .field("uri", &self.uri)

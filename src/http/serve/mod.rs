@@ -22,11 +22,13 @@
 mod adapter;
 mod addresses;
 mod answer;
+mod body_error;
 mod connection;
 mod cores;
 mod drain;
 mod judge;
 mod limits;
+mod linger;
 mod peer;
 mod protocols;
 mod request_body;
@@ -37,9 +39,10 @@ mod sweep;
 mod version;
 mod watch;
 
+pub use body_error::BodyError;
 pub use cores::{DrainingCores, ServeCores, serve_cores};
 pub use drain::{Drained, Draining};
 pub use limits::Limits;
 pub use peer::Peer;
-pub use request_body::{BodyError, RequestBody};
+pub use request_body::RequestBody;
 pub use server::{Serve, Serving, serve};

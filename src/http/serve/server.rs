@@ -27,7 +27,7 @@ use super::sweep::{Shared, sweep};
 use super::watch::Watch;
 #[cfg(feature = "tls")]
 use crate::http::tls::{Tls, Watching};
-use crate::net::{self, Accept, Origin, Seen};
+use crate::net::{Accept, Origin, Seen};
 use crate::observe::counters::{Counter, count};
 use crate::observe::{log, span};
 
@@ -67,7 +67,7 @@ const WAITING: usize = 1 << 16;
 /// | next request head of HTTP/1, from its first byte | 10 s | 408; closed |
 /// | no request | 60 s | GOAWAY; closed |
 /// | request body that is waited for | 1 KiB in 30 s | the service is told; 408 |
-/// | peer that takes nothing of what is sent | 30 s | reset |
+/// | answer that the peer takes too slowly | 8 KiB in 30 s | reset |
 /// | request head | 16 KiB, 100 fields, 8 KiB path and query | 431, 414 |
 /// | request body | 2 MiB, unless it streams | 413 |
 /// | connections | 10 000, and 100 from one address | reset |
@@ -138,7 +138,7 @@ impl<L: Accept, S> Serve<L, S> {
     }
 
     /// Has `greet` tell each connection's clone of the service who has connected, for a proxy that names its clients or a
-    /// layer that needs the [`Handle`](net::Handle) of the connection.
+    /// layer that needs the [`Handle`](crate::net::Handle) of the connection.
     pub fn on_connection(mut self, greet: impl Fn(&mut S, &Peer<L::Addr>) + Send + Sync + 'static) -> Self {
         self.greet = Some(Arc::new(greet));
         self
@@ -254,8 +254,6 @@ where
 {
     fn start(mut serve: Serve<L, S>) -> Self {
         let shared = Shared::new(std::mem::take(&mut serve.limits), Arc::clone(&serve.census));
-        // Where the family has no such thing, the sweep alone watches.
-        net::give_up_after(&serve.listener, shared.limits.write_stall);
         let sweep = Some(tokio::spawn(sweep(Arc::clone(&shared))));
         Self {
             shared,

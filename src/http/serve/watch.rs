@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::addresses::Permit;
 use super::limits::Limits;
 use crate::http::Ending;
@@ -24,11 +26,17 @@ pub(super) struct Watch {
     owed: AtomicU32,
     /// HTTP/2: how often answers were asked for a frame.
     asked: AtomicU32,
+    /// HTTP/2: bytes of last frames that were sent, as its windows allow it.
+    passed: AtomicU64,
     protocol: AtomicU8,
     told: AtomicU8,
     /// It carries something else than requests, besides or instead.
     tunnel: AtomicBool,
     draining: AtomicBool,
+    /// The body of the last request was not read to its end.
+    unread: AtomicBool,
+    /// It was answered to the end, and what the client still sends is discarded.
+    lingers: AtomicBool,
     ended: AtomicBool,
     waker: Mutex<Option<Waker>>,
     permit: Mutex<Option<Permit>>,
@@ -66,10 +74,13 @@ impl Watch {
             requests: AtomicU64::new(0),
             owed: AtomicU32::new(0),
             asked: AtomicU32::new(0),
+            passed: AtomicU64::new(0),
             protocol: AtomicU8::new(Protocol::Unknown as u8),
             told: AtomicU8::new(Told::Nothing as u8),
             tunnel: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             waker: Mutex::new(None),
             permit: Mutex::new(Some(permit)),
@@ -102,6 +113,10 @@ impl Watch {
 
     pub(super) fn asked(&self) -> u32 {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_tunnel(&self) -> bool {
@@ -167,8 +182,24 @@ impl Watch {
         self.ended.load(Ordering::Acquire) && self.release_if_closed()
     }
 
+    /// Whether HTTP is done with the connection.
     pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.lingers.load(Ordering::Relaxed) || self.ended.load(Ordering::Acquire)
+    }
+
+    /// What the client still sends is discarded from now on.
+    pub(super) fn lingers(&self) {
+        self.lingers.store(true, Ordering::Relaxed);
+    }
+
+    /// The body of the last request was not read to its end.
+    pub(super) fn leaves_unread(&self) {
+        self.unread.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the client may still be sending the body of its last request.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed)
     }
 
     fn release_if_closed(&self) -> bool {
@@ -214,6 +245,7 @@ pub(super) struct Open {
 impl Open {
     pub(super) fn begin(watch: &Arc<Watch>) -> Self {
         watch.requests.fetch_add((1 << 32) + 1, Ordering::Relaxed);
+        watch.unread.store(false, Ordering::Relaxed);
         Self { watch: Arc::clone(watch), ending: None, owes: false }
     }
 
@@ -239,6 +271,11 @@ impl Open {
             self.watch.asked.fetch_add(1, Ordering::Relaxed);
             self.owes(gave);
         }
+    }
+
+    /// Notes that so many bytes of the answer's last frame were sent.
+    pub(super) fn passed(&self, bytes: usize) {
+        self.watch.passed.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Notes whether the answer has given a frame and was not asked for the next yet.
@@ -274,14 +311,22 @@ pub(super) struct Wait {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Who waits.
+    /// The task that waits.
     waker: Option<Waker>,
     bytes: u64,
     /// Bytes that have to come in each window.
     rate: u64,
-    /// When the window began, by the sweep's ticks, and with how many bytes.
-    window: Option<(tokio::time::Instant, u64)>,
-    over: bool,
+    /// When the window began, by the sweep's looks, and with how many bytes.
+    window: Option<(Instant, u64)>,
+    /// The window has passed. Whether too little came is for the task to find out, which may have slept since it came.
+    late: bool,
+}
+
+impl Waiting {
+    /// Whether the window that has begun lacks bytes.
+    fn lacks(&self) -> bool {
+        self.window.is_some_and(|(_, with)| self.bytes < with.saturating_add(self.rate))
+    }
 }
 
 impl Wait {
@@ -289,46 +334,44 @@ impl Wait {
         Self { state: Mutex::new(Waiting { rate, ..Waiting::default() }) }
     }
 
-    /// Notes that the service waits for more; `true`: it has waited for too long.
+    /// Notes that nothing more has come, for which the service waits; `true`: it has waited for too long.
     pub(super) fn pends(&self, waker: &Waker) -> bool {
         let mut state = lock(&self.state);
         match &mut state.waker {
             Some(old) => old.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
-        state.over
+        state.late
     }
 
-    /// Notes that `bytes` have come, and that nobody waits; `true`: that was too late.
+    /// Notes that `bytes` have come, and that the service does not wait; `true`: too late.
     pub(super) fn came(&self, bytes: u64) -> bool {
         let mut state = lock(&self.state);
         state.bytes += bytes;
         state.waker = None;
-        state.over
+        state.late &= state.lacks();
+        state.late
     }
 
-    /// Whether the service has waited for too long, at `now`; noted once, and the service is woken then.
-    pub(super) fn is_late(&self, now: tokio::time::Instant, limit: Duration) -> bool {
+    /// Wakes the service if its window has passed, at `now`, and too little has come. What has come and lies `unread` in
+    /// the kernel is not missing: then it is the server that is late.
+    pub(super) fn look(&self, now: Instant, limit: Duration, unread: impl FnOnce() -> bool) {
         let mut state = lock(&self.state);
-        if state.waker.is_none() || state.over {
+        if state.waker.is_none() {
             state.window = None;
-            return false;
+            return;
         }
-        let bytes = state.bytes;
         match state.window {
-            Some((began, with)) if bytes < with.saturating_add(state.rate) => {
-                state.over = now.duration_since(began) >= limit;
-                if state.over
-                    && let Some(waker) = state.waker.take()
-                {
+            Some((began, _)) if state.lacks() => {
+                if now.duration_since(began) >= limit && !state.late && !unread() {
+                    state.late = true;
+                    let waker = state.waker.clone();
                     drop(state);
-                    waker.wake();
-                    return true;
+                    waker.inspect(Waker::wake_by_ref);
                 }
             }
-            _ => state.window = Some((now, bytes)),
+            _ => state.window = Some((now, state.bytes)),
         }
-        false
     }
 }
 
@@ -340,17 +383,47 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    const LIMIT: Duration = Duration::from_secs(1);
+
+    /// A body that is to bring `rate` bytes in each second, and waits since `Instant::now()`.
+    fn waiting(rate: u64) -> (Wait, Instant) {
+        let (wait, now) = (Wait::new(rate), Instant::now());
+        assert!(!wait.pends(Waker::noop()));
+        wait.look(now, LIMIT, || false);
+        (wait, now)
+    }
+
     #[test]
     fn a_body_that_has_brought_something_may_be_asked_for_any_rate() {
-        let (wait, now, limit) = (Wait::new(u64::MAX), tokio::time::Instant::now(), Duration::from_secs(1));
-        assert!(!wait.pends(Waker::noop()));
-        assert!(!wait.is_late(now, limit));
+        let (wait, now) = waiting(u64::MAX);
         assert!(!wait.came(5));
-        assert!(!wait.is_late(now, limit), "nobody waits");
+        wait.look(now, LIMIT, || false);
         assert!(!wait.pends(Waker::noop()));
-        assert!(!wait.is_late(now, limit));
-        assert!(!wait.is_late(now + limit / 2, limit));
-        assert!(wait.is_late(now + limit, limit));
+        wait.look(now + LIMIT, LIMIT, || false);
+        assert!(!wait.pends(Waker::noop()), "the window began anew after the service did not wait");
+        wait.look(now + LIMIT * 3 / 2, LIMIT, || false);
+        assert!(!wait.pends(Waker::noop()));
+        wait.look(now + LIMIT * 2, LIMIT, || false);
         assert!(wait.came(5), "too late");
+    }
+
+    #[test]
+    fn bytes_that_came_before_the_service_was_polled_are_in_time() {
+        let (wait, now) = waiting(100);
+        wait.look(now + LIMIT, LIMIT, || false);
+        assert!(!wait.came(100), "they were waiting for the service");
+        assert!(!wait.pends(Waker::noop()));
+        wait.look(now + LIMIT, LIMIT, || false);
+        wait.look(now + LIMIT * 2, LIMIT, || false);
+        assert!(wait.came(99), "too few");
+    }
+
+    #[test]
+    fn bytes_that_the_server_has_not_read_are_in_time() {
+        let (wait, now) = waiting(100);
+        wait.look(now + LIMIT * 10, LIMIT, || true);
+        assert!(!wait.pends(Waker::noop()), "the server is late");
+        wait.look(now + LIMIT * 10, LIMIT, || false);
+        assert!(wait.pends(Waker::noop()), "the client is late");
     }
 }

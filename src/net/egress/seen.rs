@@ -21,9 +21,9 @@ impl Egress {
     /// The little of it that is looked at often.
     pub(in crate::net) fn pulse(&self) -> Pulse {
         let state = self.state();
-        let (waits, paced) = (state.queued() > 0 || state.blocked, state.paced);
+        let (queued, blocked, paced) = (state.queued(), state.blocked, state.paced);
         drop(state);
-        Pulse { received: self.wire.meter.bytes_received(), sent: self.wire.meter.bytes_sent(), waits, paced }
+        Pulse { received: self.wire.meter.bytes_received(), sent: self.wire.meter.bytes_sent(), queued, blocked, paced }
     }
 
     /// The way that writes take which may take [`path`](Self::path): there may be no ring to take.
