@@ -18,7 +18,9 @@ mod support;
 
 mod bodies;
 mod connections;
+mod half;
 mod heads;
+mod hosts;
 mod slow;
 mod windows;
 

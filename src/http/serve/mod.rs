@@ -1,7 +1,7 @@
 //! A server: connections of a listener, HTTP/1.1 or HTTP/2, to one service, with limits and an end.
 //!
 //! ```text
-//!  listener ─▶ server: accepts ─┬─ over a limit: reset (addresses)
+//!  listener ─▶ server: accepts ─┬─ over a limit: told so, or reset (addresses, refuse)
 //!                               └─▶ a task for each connection: version ─▶ hyper ─▶ adapter ─▶ your service
 //!                                        │ ▲                                └ request_body in, answer out
 //!                       notes what it does│ │told to finish, or ended
@@ -25,10 +25,13 @@ mod answer;
 mod connection;
 mod cores;
 mod drain;
+mod introduce;
 mod judge;
+mod leave;
 mod limits;
 mod peer;
 mod protocols;
+mod refuse;
 mod request_body;
 #[cfg(feature = "tls")]
 mod secure;
