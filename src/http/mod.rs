@@ -26,6 +26,7 @@
 mod body;
 mod ending;
 mod files;
+mod host;
 mod hub;
 mod log;
 mod serve;

@@ -5,6 +5,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 
 use super::egress::Egress;
 use super::numbers::{KernelNumbers, Numbers, Pulse, Record};
@@ -34,6 +35,15 @@ impl Closing {
     }
 }
 
+/// How a peer leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// It sends nothing more. It may still read.
+    Half,
+    /// The connection is over.
+    Gone,
+}
+
 impl Handle {
     pub(super) fn new(egress: &Arc<Egress>) -> Self {
         Self { id: egress.id(), egress: Arc::downgrade(egress) }
@@ -52,6 +62,15 @@ impl Handle {
     /// The little of the numbers that is looked at often; `None` once the stream is closed.
     pub(crate) fn pulse(&self) -> Option<Pulse> {
         self.egress.upgrade().map(|egress| egress.pulse())
+    }
+
+    /// Ready when the peer has ended its side and everything it has sent was read. Only for the task that reads the stream,
+    /// while it does not read. `look`: a system call may be made to find out.
+    pub(crate) fn poll_leaving(&self, cx: &mut Context<'_>, look: bool) -> Poll<Leaving> {
+        match self.egress.upgrade() {
+            Some(egress) => egress.poll_leaving(cx, look),
+            None => Poll::Ready(Leaving::Gone),
+        }
     }
 
     /// What the kernel says of the stream now, by two system calls; `None` once the stream is closed.

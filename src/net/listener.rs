@@ -32,6 +32,7 @@ pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
         + tokio::io::AsyncWrite
         + Unread
         + Seen
+        + AsFd
         + Unpin
         + Send
         + 'static;
@@ -46,6 +47,8 @@ pub(super) mod sealed {
     use std::net::IpAddr;
     use std::os::fd::AsFd;
 
+    use http::Extensions;
+
     /// Implemented by the listeners of this crate alone.
     pub trait Sealed: AsFd {}
 
@@ -53,17 +56,43 @@ pub(super) mod sealed {
     pub trait Origin {
         /// The address of the machine, where the family has one.
         fn ip(&self) -> Option<IpAddr>;
+
+        /// The extensions by which services of axum and tonic know the peer of `socket`, which has this address.
+        fn extensions(&self, socket: &impl AsFd) -> Extensions;
     }
 
     impl Origin for std::net::SocketAddr {
         fn ip(&self) -> Option<IpAddr> {
             Some(self.ip())
         }
+
+        #[allow(unused, reason = "without the features nothing is inserted")]
+        fn extensions(&self, socket: &impl AsFd) -> Extensions {
+            let mut extensions = Extensions::new();
+            #[cfg(feature = "axum")]
+            extensions.insert(axum::extract::ConnectInfo(*self));
+            #[cfg(feature = "tonic")]
+            extensions.insert(tonic::transport::server::TcpConnectInfo {
+                local_addr: crate::kernel::socket::local_addr(socket).ok(),
+                remote_addr: Some(*self),
+            });
+            extensions
+        }
     }
 
     impl Origin for std::os::unix::net::SocketAddr {
         fn ip(&self) -> Option<IpAddr> {
             None
+        }
+
+        #[allow(unused, reason = "without the features nothing is inserted")]
+        fn extensions(&self, socket: &impl AsFd) -> Extensions {
+            let mut extensions = Extensions::new();
+            #[cfg(feature = "axum")]
+            extensions.insert(axum::extract::ConnectInfo(self.clone()));
+            #[cfg(feature = "tonic")]
+            extensions.insert(crate::net::Credentials::of(socket).ok());
+            extensions
         }
     }
 }

@@ -39,6 +39,7 @@ mod wire;
 pub use crate::kernel::tcp::TcpInfo;
 pub use connect_error::ConnectError;
 pub use connector::{Connecting, Connector, UnixConnector};
+pub(crate) use handle::Leaving;
 pub use handle::{Closing, Handle};
 pub use incoming::Incoming;
 pub use listener::Accept;

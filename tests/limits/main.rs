@@ -20,7 +20,9 @@ mod bodies;
 mod connections;
 #[cfg(feature = "tonic")]
 mod grpc;
+mod half;
 mod heads;
+mod hosts;
 mod readers;
 mod refusals;
 mod slow;

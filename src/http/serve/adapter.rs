@@ -20,6 +20,7 @@ use super::limits::{Limits, Pressure};
 use super::request_body::{Bounds, RequestBody};
 use super::server::BoxError;
 use super::watch::{Open, Protocol, Watch};
+use crate::http::host;
 use crate::observe::counters::{Counter, count};
 
 /// A tower service that is cloned for each request of a connection.
@@ -73,6 +74,9 @@ fn admit(request: Request<Incoming>, watch: &Arc<Watch>) -> Result<Request<Reque
     if limits.pressure() == Pressure::Full {
         count(Counter::RequestsShed, 1);
         return Err(StatusCode::SERVICE_UNAVAILABLE);
+    }
+    if !host::is_valid(request.version(), request.uri(), request.headers()) {
+        return Err(StatusCode::BAD_REQUEST);
     }
     if request.uri().path_and_query().is_some_and(|path| path.as_str().len() > limits.uri) {
         count(Counter::HeadsTooLarge, 1);

@@ -12,6 +12,7 @@ use tokio::io::AsyncRead;
 use tower_service::Service;
 
 use super::adapter::Adapter;
+use super::leave::Leave;
 use super::linger::linger;
 use super::protocols::Protocols;
 use super::request_body::RequestBody;
@@ -68,7 +69,9 @@ where
         Version::One => {
             watch.speaks(Protocol::One);
             let mut connection = protocols.one.serve_connection(stream, adapter).with_upgrades();
-            let ended = until_told(watch, Told::TimedOut, &mut connection, |c| Pin::new(c).graceful_shutdown()).await;
+            let leave = Leave::new(watch.limits.half_close);
+            let ended =
+                until_told(watch, Told::TimedOut, leave, &mut connection, |c| Pin::new(c).graceful_shutdown()).await;
             match ended {
                 Ok(ended) => {
                     let is_answered = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| watch.has_unread());
@@ -89,16 +92,17 @@ where
             watch.speaks(Protocol::Two);
             // Twice as large as one of HTTP/1, and every task would have to have room for it.
             let mut connection = Box::pin(protocols.two.serve_connection(stream, adapter));
-            let ended = until_told(watch, Told::Abort, &mut connection, |c| c.as_mut().graceful_shutdown()).await;
+            let ended = until_told(watch, Told::Abort, None, &mut connection, |c| c.as_mut().graceful_shutdown()).await;
             Ok(ended.map_err(|_| aborted())??)
         }
     }
 }
 
-/// Runs a connection until it ends, or is told `last` or more. Told less, it is to finish.
+/// Runs a connection until it ends, is told `last` or more, or its peer leaves. Told less, it is to finish.
 async fn until_told<C>(
     watch: &Watch,
     last: Told,
+    mut leave: Option<Leave>,
     mut connection: &mut C,
     finish: impl Fn(&mut C),
 ) -> Result<C::Output, Told>
@@ -116,13 +120,20 @@ where
             return Poll::Ready(Err(told));
         }
         // Before it finishes it may see what has come.
-        let polled = Pin::new(&mut connection).poll(cx);
-        if polled.is_ready() || finishes || told == Told::Nothing {
-            return polled.map(Ok);
+        let mut polled = Pin::new(&mut connection).poll(cx);
+        if polled.is_pending() && !finishes && told > Told::Nothing {
+            finishes = true;
+            finish(&mut *connection);
+            polled = Pin::new(&mut connection).poll(cx);
         }
-        finishes = true;
-        finish(&mut *connection);
-        Pin::new(&mut connection).poll(cx).map(Ok)
+        if polled.is_pending()
+            && let Some(leave) = &mut leave
+            && leave.poll(cx, watch).is_ready()
+        {
+            watch.abort();
+            return Poll::Ready(Err(Told::Abort));
+        }
+        polled.map(Ok)
     })
     .await
 }
@@ -195,7 +206,7 @@ mod tests {
             Poll::Pending
         });
         let finished = std::cell::Cell::new(false);
-        let ended = until_told(&watch, Told::TimedOut, &mut connection, |_| finished.set(true)).await;
+        let ended = until_told(&watch, Told::TimedOut, None, &mut connection, |_| finished.set(true)).await;
         (ended, finished.get())
     }
 

@@ -1,7 +1,7 @@
 //! A server: connections of a listener, HTTP/1.1 or HTTP/2, to one service, with limits and an end.
 //!
 //! ```text
-//!  listener ─▶ server: accepts ─┬─ over a limit: reset (addresses)
+//!  listener ─▶ server: accepts ─┬─ over a limit: told so, or reset (addresses, refuse)
 //!                               └─▶ a task for each connection: version ─▶ hyper ─▶ adapter ─▶ your service
 //!                                        │ ▲                                └ request_body in, answer out
 //!                       notes what it does│ │told to finish, or ended
@@ -26,11 +26,14 @@ mod body_error;
 mod connection;
 mod cores;
 mod drain;
+mod introduce;
 mod judge;
+mod leave;
 mod limits;
 mod linger;
 mod peer;
 mod protocols;
+mod refuse;
 mod request_body;
 #[cfg(feature = "tls")]
 mod secure;

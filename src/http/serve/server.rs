@@ -18,8 +18,11 @@ use tower_service::Service;
 use super::addresses::Census;
 use super::connection::connection;
 use super::drain::{Drained, Draining};
+use super::introduce::Introduced;
 use super::limits::Limits;
 use super::peer::Peer;
+use super::protocols::{Hooks, Protocols};
+use super::refuse::refuse;
 use super::request_body::RequestBody;
 #[cfg(feature = "tls")]
 use super::secure::secure;
@@ -27,8 +30,7 @@ use super::sweep::{Shared, sweep};
 use super::watch::Watch;
 #[cfg(feature = "tls")]
 use crate::http::tls::{Tls, Watching};
-use crate::net::{Accept, Origin, Seen};
-use crate::observe::counters::{Counter, count};
+use crate::net::{Accept, Handle, Origin, Seen};
 use crate::observe::{log, span};
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -65,12 +67,14 @@ const WAITING: usize = 1 << 16;
 /// |---|---|---|
 /// | first request after connecting | 10 s | 408 if it was begun, GOAWAY; closed |
 /// | next request head of HTTP/1, from its first byte | 10 s | 408; closed |
-/// | no request | 60 s | GOAWAY; closed |
+/// | no request | 75 s | GOAWAY; closed |
 /// | request body that is waited for | 1 KiB in 30 s | the service is told; 408 |
 /// | answer that the peer takes too slowly | 8 KiB in 30 s | reset |
+/// | silent answer after an HTTP/1 client has ended its side | 5 s | reset |
+/// | HTTP/2 peer that does not answer a PING | 20 s, after 60 s without a byte | closed |
 /// | request head | 16 KiB, 100 fields, 8 KiB path and query | 431, 414 |
 /// | request body | 2 MiB, unless it streams | 413 |
-/// | connections | 10 000, and 100 from one address | reset |
+/// | connections | 10 000, and 1000 from one public address | 503, GOAWAY; closed |
 /// | HTTP/2 requests at a time | 100 | refused by stream |
 /// | HTTP/2 request bodies in flight | 64 KiB each, 1 MiB together | the client waits |
 /// | response bytes queued, besides the body frame in hand | 64 KiB; HTTP/2: for each stream | the body waits |
@@ -109,6 +113,7 @@ where
         listener,
         service,
         greet: None,
+        hooks: Hooks::default(),
         limits: Limits::default(),
         census: Arc::default(),
         #[cfg(feature = "tls")]
@@ -122,6 +127,7 @@ pub struct Serve<L: Accept, S> {
     listener: L,
     service: S,
     pub(super) greet: Option<Greet<S, L::Addr>>,
+    pub(super) hooks: Hooks,
     limits: Limits,
     pub(super) census: Arc<Census>,
     #[cfg(feature = "tls")]
@@ -253,7 +259,12 @@ where
     B::Error: Into<BoxError>,
 {
     fn start(mut serve: Serve<L, S>) -> Self {
-        let shared = Shared::new(std::mem::take(&mut serve.limits), Arc::clone(&serve.census));
+        let limits = std::mem::take(&mut serve.limits);
+        // A client of TLS says by `close_notify` when it has left, which has to be read to be noticed.
+        #[cfg(feature = "tls")]
+        let limits = if serve.tls.is_some() { limits.half_close(Duration::ZERO) } else { limits };
+        let protocols = Protocols::new(&limits, &serve.hooks);
+        let shared = Shared::new(limits, protocols, Arc::clone(&serve.census));
         let sweep = Some(tokio::spawn(sweep(Arc::clone(&shared))));
         Self {
             shared,
@@ -295,15 +306,16 @@ where
     fn begin(&self, stream: L::Stream, addr: L::Addr) {
         let (shared, handle) = (&self.shared, stream.seen());
         let Some(permit) = shared.census.admit(addr.ip(), &shared.limits) else {
-            count(Counter::ConnectionsRefused, 1);
-            return handle.reset();
+            return self.refuse(stream, handle);
         };
         let watch = Watch::new(Arc::clone(&shared.limits), handle.clone(), permit);
         let mut service = self.serve.service.clone();
+        let extensions = addr.extensions(&stream);
         let peer = Peer::new(addr, handle);
         if let Some(greet) = &self.serve.greet {
             greet(&mut service, &peer);
         }
+        let service = Introduced::new(service, extensions);
         let (id, addr) = (peer.handle().id(), peer.addr());
         let (running, shared) = (shared.enter(&watch), Arc::clone(shared));
         #[cfg(feature = "tls")]
@@ -320,6 +332,19 @@ where
             ended(connection(&shared.protocols, stream, service, &watch).await);
         };
         tokio::spawn(span::connection(id, addr, task));
+    }
+
+    /// Ends a connection that is beyond a limit.
+    fn refuse(&self, stream: L::Stream, handle: Handle) {
+        // A handshake is most of what a connection costs, and before it there is nothing that a client of TLS understands.
+        #[cfg(feature = "tls")]
+        if self.serve.tls.is_some() {
+            return handle.reset();
+        }
+        match self.shared.census.refused.place() {
+            Some(place) => drop(tokio::spawn(refuse(stream, handle, place))),
+            None => handle.reset(),
+        }
     }
 
     /// Closes the listener, and has the connections end.

@@ -65,8 +65,7 @@ impl Stage {
 }
 
 impl Shared {
-    pub(super) fn new(limits: Limits, census: Arc<Census>) -> Arc<Self> {
-        let protocols = Protocols::new(&limits);
+    pub(super) fn new(limits: Limits, protocols: Protocols, census: Arc<Census>) -> Arc<Self> {
         let state = Mutex::new(State { stage: Stage::Serves, new: Vec::new(), sleeps: false });
         let (running, changed) = (AtomicUsize::new(0), Notify::new());
         Arc::new(Self { limits: Arc::new(limits), protocols, census, state, running, changed })
