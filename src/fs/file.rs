@@ -168,7 +168,7 @@ impl File {
             consume_budget().await;
             while lease.len() < len {
                 let (at, want) = (offset + lease.len() as u64, len - lease.len());
-                match lease.read_with(|spare| call::read_nowait(self.as_fd(), &mut spare[..want], at)) {
+                match lease.read_exactly_with(|spare| call::read_nowait(self.as_fd(), &mut spare[..want], at)) {
                     Ok(0) => return Ok(lease.freeze()),
                     Ok(_) => {}
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,

@@ -213,7 +213,7 @@ impl Reader {
         let mut lease = pool::lease(len);
         while lease.len() < len {
             let (at, want) = (range.start + lease.len() as u64, len - lease.len());
-            match lease.read_with(|spare| call::read_nowait(self.file.file().as_fd(), &mut spare[..want], at)) {
+            match lease.read_exactly_with(|spare| call::read_nowait(self.file.file().as_fd(), &mut spare[..want], at)) {
                 Ok(0) => return Err(self.file.short()),
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -234,7 +234,7 @@ fn read_whole(file: &OpenFile, start: u64, len: usize) -> io::Result<Bytes> {
     let mut lease = pool::lease(len);
     while lease.len() < len {
         let (at, want) = (start + lease.len() as u64, len - lease.len());
-        let n = lease.read_with(|spare| call::read_blocking(file.file().as_fd(), &mut spare[..want], at))?;
+        let n = lease.read_exactly_with(|spare| call::read_blocking(file.file().as_fd(), &mut spare[..want], at))?;
         if n == 0 {
             return Err(file.short());
         }
