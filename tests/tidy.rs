@@ -33,6 +33,8 @@ const UNSAFE: &[&str] = &[
     "src/kernel/call.rs",
     "src/kernel/file.rs",
     "src/kernel/map.rs",
+    "src/kernel/map/guard.rs",
+    "src/kernel/map/pages.rs",
     "src/kernel/path.rs",
     "src/kernel/socket.rs",
     "src/kernel/tcp.rs",

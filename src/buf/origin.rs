@@ -13,7 +13,7 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -60,7 +60,7 @@ impl Mapping {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let range = map::range().map_err(|e| io::Error::new(e.kind(), e.to_string()))?;
-        let granule = range.take()?;
+        let mut granule = range.take()?;
         let skip = (offset % rustix::param::page_size() as u64) as usize;
         granule.map_file(file.as_fd(), offset - skip as u64, skip + len)?;
         let mapping = Arc::new(Self { granule, skip, len, file, offset });
@@ -91,6 +91,11 @@ impl Mapping {
         // SAFETY: mapped for reading while the granule lives, that is while `self` does. That nothing writes to the file
         // meanwhile is the contract of `bytes`.
         unsafe { slice::from_raw_parts(start, self.len) }
+    }
+
+    /// Whether bytes of the range start on a page of their own, so that no byte before them tells whether it is there.
+    pub(crate) fn starts_page(&self, bytes: &[u8]) -> bool {
+        bytes.as_ptr().addr().is_multiple_of(rustix::param::page_size())
     }
 
     /// Whether a reader met the end of the file inside the range.
@@ -132,6 +137,20 @@ pub(crate) fn is_sent_from_file(bytes: &[u8]) -> bool {
     granule_of(bytes).is_some()
         && Capabilities::get().sendfile().is_yes()
         && mapping_of(bytes).is_some_and(|(mapping, _)| bytes.len() >= SENDFILE_MIN || mapping.len > READ_MAX)
+}
+
+/// Whether `next` directly follows `bytes` in a mapped file.
+#[inline]
+pub(crate) fn follows(bytes: &[u8], next: &[u8]) -> bool {
+    // Slices of two mappings do not touch: a granule is longer than a mapping.
+    bytes.as_ptr_range().end == next.as_ptr() && granule_of(next).is_some_and(|granule| pointer_in(granule).is_some())
+}
+
+/// Whether `slices` are one piece of a file that is to be sent from it.
+#[inline]
+pub(crate) fn is_one_file(slices: &[IoSlice<'_>]) -> bool {
+    let mut pairs = slices.iter().zip(slices.iter().skip(1));
+    slices.first().is_some_and(|first| is_sent_from_file(first)) && pairs.all(|(bytes, next)| follows(bytes, next))
 }
 
 /// Whether `bytes` lie in a mapping that somebody found torn: they may hold zeros that no file ever had.
@@ -189,17 +208,23 @@ impl Kept {
     /// Keeps `bytes` if they lie in a mapped file or in a block of the pool that is frozen.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let granule = granule_of(bytes)?;
+        let mut start = NonNull::from(bytes).cast::<u8>();
         let owner = match pointer_in(granule) {
             Some(mapping) => {
                 // The pointer itself is used, not one made from a reference to the mapping: that could not reach the count.
                 // SAFETY: the pointer comes from `Arc::as_ptr` of an `Arc` that lives (invariant 2).
                 unsafe { Arc::increment_strong_count(mapping.as_ptr()) };
                 // SAFETY: takes over the count that was just added.
-                Owner::File(unsafe { Arc::from_raw(mapping.as_ptr()) })
+                let mapping = unsafe { Arc::from_raw(mapping.as_ptr()) };
+                // The same address by way of the mapping, so that it can be extended to what follows.
+                if let Some(granule) = NonNull::new(mapping.granule.start()) {
+                    start = granule.with_addr(start.addr());
+                }
+                Owner::File(mapping)
             }
             None => Owner::Block(BlockRef::of(bytes, granule)?),
         };
-        Some(Self { start: NonNull::from(bytes).cast(), len: bytes.len(), owner })
+        Some(Self { start, len: bytes.len(), owner })
     }
 
     /// The file behind the bytes and where in it they start, if they are a mapped file's.
@@ -208,6 +233,15 @@ impl Kept {
             Owner::File(_) => file_of(self.as_ref()),
             Owner::Block(_) => None,
         }
+    }
+
+    /// Keeps `next` too, if it directly follows in the same mapped file. Says whether that is so.
+    pub(crate) fn extend(&mut self, next: &[u8]) -> bool {
+        let fits = matches!(self.owner, Owner::File(_)) && follows(self.as_ref(), next);
+        if fits {
+            self.len += next.len();
+        }
+        fits
     }
 
     /// Drops the first `n` bytes.

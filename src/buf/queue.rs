@@ -170,6 +170,13 @@ impl Queue {
     /// Appends `bytes`: by a share in their owner if they are long and lie in a mapped file or in a [frozen](Lease::freeze)
     /// lease that is not [too large](Self#memory) for them, else by a copy. Says whether they were kept without a copy.
     pub fn push(&mut self, bytes: &[u8]) -> bool {
+        if let Some(Segment::File(kept)) = self.segments.back_mut()
+            && kept.extend(bytes)
+        {
+            self.len += bytes.len();
+            self.account();
+            return true;
+        }
         let pin = if bytes.len() >= KEEP_MIN { self.pin(bytes) } else { None };
         let kept = pin.and_then(|pin| Some((Kept::of(bytes)?, pin)));
         let held = kept.is_some();
@@ -328,8 +335,7 @@ impl Queue {
     /// Gives the memory at the front, at most `limit` pieces of it, piece by piece. Says whether anything follows them.
     pub(crate) fn for_front(&self, limit: usize, mut piece: impl FnMut(&[u8])) -> bool {
         let memory = self.segments.iter().take_while(|segment| !matches!(segment, Segment::File(_)));
-        let given = memory.take(limit).map(|segment| piece(segment.bytes())).count();
-        given < self.segments.len()
+        memory.take(limit).map(|segment| piece(segment.bytes())).count() < self.segments.len()
     }
 
     /// Whether a piece of a file is next.

@@ -61,7 +61,10 @@ static BY_GRANULE: [AtomicPtr<Slab>; GRANULES] = [const { AtomicPtr::new(std::pt
 impl Slab {
     fn of(class: usize) -> &'static Self {
         SLABS[class].get_or_init(|| {
-            let granule = map::range().ok().and_then(|range| range.take().ok()).filter(|g| g.map_memory(SLAB).is_ok());
+            let granule = map::range().ok().and_then(|range| range.take().ok()).and_then(|mut granule| {
+                granule.map_memory(SLAB).ok()?;
+                Some(granule)
+            });
             let start = match &granule {
                 Some(granule) => NonNull::new(granule.start()),
                 None => Self::from_heap(),

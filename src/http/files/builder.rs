@@ -18,6 +18,7 @@ pub struct FilesBuilder {
     validate_every: Duration,
     capacity: usize,
     kept_bytes: u64,
+    mapped: bool,
     precompressed: bool,
     follow_links_beneath: bool,
     hidden: bool,
@@ -32,6 +33,7 @@ impl FilesBuilder {
             validate_every: Duration::from_secs(1),
             capacity: 1000,
             kept_bytes: 64 << 20,
+            mapped: true,
             precompressed: true,
             follow_links_beneath: false,
             hidden: false,
@@ -58,6 +60,14 @@ impl FilesBuilder {
     /// 64 MiB unless set. Other files are sent from the page cache just the same, with a few system calls more.
     pub fn kept_bytes(mut self, bytes: u64) -> Self {
         self.kept_bytes = bytes;
+        self
+    }
+
+    /// Whether files may be mapped, under the [contract](crate::http::FileBody#safety-contract) that nothing writes to them
+    /// in place. On unless turned off: then every body is read into memory of its own, a copy of each byte, `sendfile` is not
+    /// used, and nothing is [kept](Self::kept_bytes).
+    pub fn mapped(mut self, on: bool) -> Self {
+        self.mapped = on;
         self
     }
 
@@ -96,6 +106,11 @@ impl FilesBuilder {
 
     /// Opens the directory. This waits for the disk: call it while the service starts.
     ///
+    /// # Safety contract
+    ///
+    /// Unless [`mapped`](Self::mapped) is off, nothing may write to the files in place or truncate them while they are served:
+    /// see [`FileBody`](crate::http::FileBody#safety-contract).
+    ///
     /// # Errors
     ///
     /// The path is not a directory that this process may search, the index is not a plain file name, the place it is
@@ -113,6 +128,7 @@ impl FilesBuilder {
         let loader = Loader {
             root: Root::open_dir(&self.dir)?.follow_links_beneath(self.follow_links_beneath),
             index: self.index,
+            mapped: self.mapped,
             precompressed: self.precompressed,
             budget: Arc::new(Budget::new(self.kept_bytes)),
         };

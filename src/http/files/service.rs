@@ -48,6 +48,13 @@ use crate::http::FileBody;
 /// | 416 | no range lies within the file |
 /// | 503, 500 | this process or the machine is out of descriptors; other errors of the file system |
 ///
+/// # Safety contract
+///
+/// Bodies may be slices of mapped files. Unless [`FilesBuilder::mapped`] is off, nothing may write to the files in place or
+/// truncate them while they are served: see [`FileBody`](FileBody#safety-contract).
+///
+/// # Changes
+///
 /// Files are kept open and believed for as long as [`FilesBuilder::validate_every`] says. Replace them by renaming: then
 /// each response is all of the old file or all of the new one. A file that is truncated in place fails the responses
 /// that are under way, and one that is written to in place is sent as it is at that moment.
@@ -72,7 +79,8 @@ const _: () = {
 };
 
 impl Files {
-    /// Serves a directory with the settings of [`FilesBuilder`] as they are.
+    /// Serves a directory with the settings of [`FilesBuilder`] as they are, among them that files are
+    /// [mapped](FilesBuilder::mapped), with its [contract](Self#safety-contract).
     ///
     /// # Errors
     ///
@@ -90,7 +98,8 @@ impl Files {
         Self(Arc::new(Inner { store, hidden, prefix }))
     }
 
-    /// Answers a request. The path of `uri` is taken beneath the directory; the future borrows nothing.
+    /// Answers a request. The path of `uri` is taken beneath the directory; the future borrows nothing. The body may be
+    /// mapped, with its [contract](Self#safety-contract).
     ///
     /// What is cached and valid is answered by the first poll.
     ///
