@@ -32,9 +32,12 @@ const TEST_SUPPORT: &str = "skips";
 const UNSAFE: &[&str] = &[
     "src/buf/origin.rs",
     "src/buf/pool.rs",
+    "src/buf/slab.rs",
     "src/kernel/call.rs",
     "src/kernel/file.rs",
     "src/kernel/map.rs",
+    "src/kernel/map/guard.rs",
+    "src/kernel/map/pages.rs",
     "src/kernel/path.rs",
     "src/kernel/socket.rs",
     "src/kernel/tcp.rs",

@@ -21,7 +21,7 @@ pub(crate) enum Filled {
 pub(crate) fn fill(lease: &mut Lease, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Filled> {
     while lease.len() < len {
         let (at, want) = (offset + lease.len() as u64, len - lease.len());
-        match lease.read_with(|spare| call::read_nowait(file, &mut spare[..want], at)) {
+        match lease.read_exactly_with(|spare| call::read_nowait(file, &mut spare[..want], at)) {
             Ok(0) => return Ok(Filled::End),
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Filled::Part),

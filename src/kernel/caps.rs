@@ -207,7 +207,7 @@ fn try_cachestat() -> io::Result<()> {
 
 fn try_mapping() -> io::Result<()> {
     let range = map::range().map_err(|e| io::Error::new(e.kind(), e.to_string()))?;
-    let granule = range.take()?;
+    let mut granule = range.take()?;
     granule.map_file(sample()?.as_fd(), 0, 10)
 }
 

@@ -5,6 +5,7 @@ mod changes;
 mod degraded;
 mod escapes;
 mod hyper_bodies;
+mod mapped;
 mod switched;
 
 use std::io;

@@ -4,8 +4,11 @@
 //! 1. `left` is exactly what the body will still deliver, and `size_hint` says so.
 //! 2. A body ends cleanly only at `left == 0`. When the file has less to give, the last thing it yields is an error, at
 //!    which hyper aborts the connection, so that no client takes a part for the whole.
-//! 3. After mapped frames the end is told by a poll of its own, when whoever copies them has met what was torn. A layer
-//!    may do that on another thread than the one that sends the copy, where the stream does not learn of it.
+//! 3. After mapped frames the end is told by a poll of its own. A layer that copies each frame as it comes has met by then
+//!    what was torn, and is told so: a stream does not recognise the copy.
+//! 4. The last bytes of a range are a frame of their own, the tail, which is handed out only if the frames before it were not
+//!    found torn: hyper does not ask for the end of a body whose length it knows. So the copy of a torn frame is never the
+//!    end of a response. The tail itself is read or copied, unless its page is also that of bytes before it.
 
 use std::io;
 use std::ops::{Range, RangeBounds};
@@ -18,10 +21,15 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::OpenFile;
-use super::reader::Reader;
+use super::reader::{Reader, is_small};
 use crate::buf::origin::Mapping;
 use crate::observe::counters::{Counter, count};
 use crate::observe::log;
+
+/// Bytes of the tail of a range that is read as it is sent: what one page holds.
+const TAIL: u64 = 4 << 10;
+/// Ranges of a kept file up to this many bytes are copied. A stream would copy them, too.
+const COPIED: usize = 2 << 10;
 
 /// The body of a response that comes from a file: all of it, a range, or several ranges with headers between them.
 ///
@@ -29,11 +37,24 @@ use crate::observe::log;
 /// hyper hands them to sends them from the file; to every other stream, layer or test they are plain bytes. A frame is
 /// handed out only when its bytes are in memory, so a cold file never blocks a runtime thread.
 ///
+/// # Safety contract
+///
+/// While a mapped frame or a slice of it lives, nothing may write to that range of the file in place, and the file must not
+/// be truncated. Otherwise the bytes change while safe code borrows them as `&[u8]` or `&str`, which is undefined behaviour
+/// of the code that does. Replace files by renaming. Where that cannot be ensured, turn mapping off by
+/// [`OpenFile::mapped`] or [`FilesBuilder::mapped`](crate::http::FilesBuilder::mapped): all frames are then read into memory
+/// of their own, which nothing changes.
+///
 /// # Errors
 ///
 /// If the file turns out to be shorter than it was when it was opened, the body yields an error and never the clean end
-/// of a shorter response. Replace files by renaming, not by truncating them in place: bytes that were already handed out
-/// read as zeros once their file is gone.
+/// of a shorter response.
+///
+/// Bytes of a mapped frame read as zeros once the file has lost them. [`net::TcpStream`](crate::net::TcpStream),
+/// [`http::TlsStream`](crate::http) and [`vectored::Writer`](crate::vectored::Writer) recognise such bytes by their address
+/// and fail, each only what it was sending. A layer that copies or transforms each frame before it asks for the next is told
+/// by an error of the body. An encrypting stream that is not this crate's and encrypts frames after the body has ended is
+/// not told: turn mapping off there.
 #[derive(Debug)]
 pub struct FileBody {
     left: u64,
@@ -44,8 +65,10 @@ pub struct FileBody {
 enum Inner {
     /// Nothing to come, or failed.
     Done,
-    /// The frame of a kept file was handed out; it may yet be torn.
+    /// The last frame of a kept file was handed out; it may yet be torn.
     Sent(Arc<Whole>),
+    /// The frame of a kept file was handed out, but for its tail.
+    Tail(Bytes, Arc<Whole>),
     /// One frame, ready.
     Ready(Bytes),
     /// One frame of a file that is kept for many responses.
@@ -75,6 +98,8 @@ pub(crate) struct Whole {
 struct Stream {
     reader: Reader,
     range: Range<u64>,
+    /// Bytes at the end of `range` that are handed out by themselves (invariant 4).
+    tail: u64,
     /// What comes when `range` is through. Never filled for a single range, so that costs no allocation.
     rest: vec::IntoIter<Part>,
 }
@@ -105,7 +130,7 @@ impl FileBody {
         if range.is_empty() {
             return Self::empty();
         }
-        let stream = Stream { reader, range: range.clone(), rest: Vec::new().into_iter() };
+        let stream = Stream { reader, range: range.clone(), tail: tail(&range), rest: Vec::new().into_iter() };
         Self { left: range.end - range.start, inner: Inner::Stream(Box::new(stream)) }
     }
 
@@ -113,7 +138,7 @@ impl FileBody {
     pub(crate) fn parts(file: &OpenFile, window: Option<Arc<Mapping>>, parts: Vec<Part>) -> Self {
         let left = parts.iter().map(Part::len).sum();
         let reader = Reader::new(file.clone(), window);
-        let stream = Stream { reader, range: 0..0, rest: parts.into_iter() };
+        let stream = Stream { reader, range: 0..0, tail: 0, rest: parts.into_iter() };
         Self { left, inner: Inner::Stream(Box::new(stream)) }
     }
 
@@ -123,10 +148,19 @@ impl FileBody {
         }
         Poll::Ready(match std::mem::replace(&mut self.inner, Inner::Done) {
             Inner::Ready(bytes) => Some(Ok(bytes)),
-            Inner::Kept(_, whole) | Inner::Sent(whole) if whole.mapping.is_torn() => Some(Err(whole.file.short())),
-            Inner::Kept(bytes, whole) => {
-                self.inner = Inner::Sent(whole);
+            Inner::Kept(_, whole) | Inner::Tail(_, whole) | Inner::Sent(whole) if whole.mapping.is_torn() => {
+                Some(Err(whole.file.short()))
+            }
+            Inner::Kept(bytes, whole) if bytes.len() <= COPIED => Some(whole.copy(&bytes)),
+            Inner::Kept(mut bytes, whole) => {
+                let tail = bytes.split_off(bytes.len() - 1);
+                self.inner = Inner::Tail(tail, whole);
                 Some(Ok(bytes))
+            }
+            Inner::Tail(tail, whole) if whole.mapping.starts_page(&tail) => Some(whole.copy(&tail)),
+            Inner::Tail(tail, whole) => {
+                self.inner = Inner::Sent(whole);
+                Some(Ok(tail))
             }
             Inner::Done | Inner::Sent(_) | Inner::Stream(_) => None,
         })
@@ -142,6 +176,12 @@ impl Whole {
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
+
+    /// A private copy of bytes of the mapping, if they are there.
+    fn copy(&self, bytes: &[u8]) -> io::Result<Bytes> {
+        let copy = Bytes::copy_from_slice(bytes);
+        if self.mapping.is_torn() { Err(self.file.short()) } else { Ok(copy) }
+    }
 }
 
 impl Stream {
@@ -149,17 +189,28 @@ impl Stream {
         while self.range.is_empty() {
             match self.rest.next() {
                 Some(Part::Text(text)) if text.is_empty() => {}
-                Some(Part::Text(text)) => return Poll::Ready(Ok(Some(text))),
-                Some(Part::File(range)) => self.range = range,
+                Some(Part::Text(text)) => {
+                    return Poll::Ready(self.reader.torn().map_or(Ok(Some(text)), Err));
+                }
+                Some(Part::File(range)) => (self.tail, self.range) = (tail(&range), range),
                 None => return Poll::Ready(Ok(None)),
             }
         }
-        self.reader.poll_next(cx, &mut self.range).map_ok(Some)
+        let left = self.range.end - self.range.start;
+        let mut range = self.range.start..self.range.end - if left > self.tail { self.tail } else { 0 };
+        let read = self.reader.poll_next(cx, &mut range);
+        self.range.start = range.start;
+        read.map_ok(Some)
     }
 
     fn poll_end(&mut self) -> Poll<Option<io::Result<Bytes>>> {
         Poll::Ready(self.reader.torn().map(Err))
     }
+}
+
+/// Bytes at the end of a range that are handed out by themselves (invariant 4). Short ranges are not mapped.
+fn tail(range: &Range<u64>) -> u64 {
+    if is_small(range) { 0 } else { TAIL }
 }
 
 impl Part {

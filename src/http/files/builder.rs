@@ -19,6 +19,7 @@ pub struct FilesBuilder {
     validate_every: Duration,
     capacity: usize,
     kept_bytes: u64,
+    mapped: bool,
     precompressed: bool,
     follow_links_beneath: bool,
     hidden: bool,
@@ -34,6 +35,7 @@ impl FilesBuilder {
             validate_every: Duration::from_secs(1),
             capacity: 1000,
             kept_bytes: 64 << 20,
+            mapped: true,
             precompressed: true,
             follow_links_beneath: false,
             hidden: false,
@@ -64,6 +66,14 @@ impl FilesBuilder {
     /// 64 MiB unless set. Other files are sent from the page cache just the same, with a few system calls more.
     pub fn kept_bytes(mut self, bytes: u64) -> Self {
         self.kept_bytes = bytes;
+        self
+    }
+
+    /// Whether files may be mapped, under the [contract](crate::http::FileBody#safety-contract) that nothing writes to them
+    /// in place. On unless turned off: then every body is read into memory of its own, a copy of each byte, `sendfile` is not
+    /// used, and nothing is [kept](Self::kept_bytes).
+    pub fn mapped(mut self, on: bool) -> Self {
+        self.mapped = on;
         self
     }
 
@@ -116,6 +126,11 @@ impl FilesBuilder {
     /// Opens the directory. This waits for the disk: call it while the service starts. A relative path is taken from the
     /// working directory of this moment.
     ///
+    /// # Safety contract
+    ///
+    /// Unless [`mapped`](Self::mapped) is off, nothing may write to the files in place or truncate them while they are served:
+    /// see [`FileBody`](crate::http::FileBody#safety-contract).
+    ///
     /// # Errors
     ///
     /// The path is not a directory that this process may search, the index is not a plain file name, the place it is
@@ -134,6 +149,7 @@ impl FilesBuilder {
             root: Root::open_dir(&self.dir)?.follow_links_beneath(self.follow_links_beneath),
             generation: 0,
             index: self.index,
+            mapped: self.mapped,
             precompressed: self.precompressed,
             tag: self.tag,
             budget: Arc::new(Budget::new(self.kept_bytes)),

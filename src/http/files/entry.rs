@@ -96,6 +96,7 @@ pub(super) struct Loader {
     /// How often the directory was switched.
     pub(super) generation: u64,
     pub(super) index: String,
+    pub(super) mapped: bool,
     pub(super) precompressed: bool,
     pub(super) tag: Tag,
     pub(super) budget: Arc<Budget>,
@@ -188,13 +189,15 @@ impl Loader {
         if let Some(encoding) = encoding {
             head.insert(CONTENT_ENCODING, encoding.value());
         }
+        let file = file.mapped(self.mapped);
         let kept = self.keep(&file, wait)?;
         Ok(Document { file, etag, head, validators, kept })
     }
 
     fn keep(&self, file: &OpenFile, wait: Wait) -> io::Result<Kept> {
         let len = file.len();
-        if len == 0 || len > origin::WINDOW as u64 || !map::range().is_ok_and(|range| range.available() > SPARE) {
+        let fits = (1..=origin::WINDOW as u64).contains(&len);
+        if !self.mapped || !fits || !map::range().is_ok_and(|range| range.available() > SPARE) {
             return Ok(Kept::Nothing);
         }
         let share = if len <= WHOLE { Budget::take(&self.budget, len) } else { None };

@@ -51,6 +51,13 @@ use crate::http::FileBody;
 /// Empty segments of a path and segments that are `.` are passed over, as tower-http's `ServeDir` does: `//a`, `/a//b` and
 /// `/./a` are served. A path with `..` leads nowhere.
 ///
+/// # Safety contract
+///
+/// Bodies may be slices of mapped files. Unless [`FilesBuilder::mapped`] is off, nothing may write to the files in place or
+/// truncate them while they are served: see [`FileBody`](FileBody#safety-contract).
+///
+/// # Changes
+///
 /// Files are kept open and believed for as long as [`FilesBuilder::validate_every`] says. Replace them by renaming: then
 /// each response is all of the old file or all of the new one. A file that is truncated in place fails the responses
 /// that are under way, and one that is written to in place is sent as it is at that moment.
@@ -93,7 +100,8 @@ const _: () = {
 };
 
 impl Files {
-    /// Serves a directory with the settings of [`FilesBuilder`] as they are.
+    /// Serves a directory with the settings of [`FilesBuilder`] as they are, among them that files are
+    /// [mapped](FilesBuilder::mapped), with its [contract](Self#safety-contract).
     ///
     /// # Errors
     ///
@@ -122,7 +130,8 @@ impl Files {
         Self(Arc::new(Inner { store, hidden, prefix }))
     }
 
-    /// Answers a request. The path of `uri` is taken beneath the directory; the future borrows nothing.
+    /// Answers a request. The path of `uri` is taken beneath the directory; the future borrows nothing. The body may be
+    /// mapped, with its [contract](Self#safety-contract).
     ///
     /// What is cached and valid is answered by the first poll.
     ///
