@@ -5,6 +5,9 @@ mod changes;
 mod degraded;
 mod escapes;
 mod hyper_bodies;
+mod slow;
+#[path = "../support/mod.rs"]
+mod support;
 mod switched;
 
 use std::io;
