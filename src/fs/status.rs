@@ -75,11 +75,6 @@ impl Status {
         self.kind() == FileType::Symlink
     }
 
-    /// Whether this is a FIFO, the end of a pipe included.
-    pub(crate) fn is_fifo(&self) -> bool {
-        self.kind() == FileType::Fifo
-    }
-
     /// Whether both are of one file, whatever has happened to it in between.
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)

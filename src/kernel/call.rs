@@ -91,13 +91,16 @@ pub(crate) fn read_nowait(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> 
     }
 }
 
-/// Whether a regular file is known to end at or before `offset`. No file server is asked.
+/// Whether a regular file is known to end at or before `offset`.
 fn ends_by(file: BorrowedFd<'_>, offset: u64) -> bool {
+    known(file).is_ok_and(|(kind, size)| kind == FileType::RegularFile && size <= offset)
+}
+
+/// The type and the size of an open file, as far as this machine knows: no server is asked.
+pub(crate) fn known(file: BorrowedFd<'_>) -> io::Result<(FileType, u64)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = rustix::fs::statx(file, "", flags, StatxFlags::TYPE | StatxFlags::SIZE);
-    found.is_ok_and(|found| {
-        FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile && found.stx_size <= offset
-    })
+    let found = retry_on_intr(|| rustix::fs::statx(file, "", flags, StatxFlags::TYPE | StatxFlags::SIZE))?;
+    Ok((FileType::from_raw_mode(found.stx_mode.into()), found.stx_size))
 }
 
 /// Whether every page of a range of `file` is in the page cache, cachestat(2), Linux 6.5. `false` where it is not, or
@@ -174,15 +177,15 @@ pub(crate) enum Links {
 
 /// Opens `path` for reading, resolved strictly beneath `dir`,
 /// [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html), Linux 5.6. Escapes fail with `EXDEV`. With
-/// `cached` the call fails with `EAGAIN` instead of asking the disk for directory entries (Linux 5.12). A FIFO opens
-/// without waiting for a writer, so the caller must look at the file's type.
+/// `cached` the call fails with `EAGAIN` instead of asking the disk for directory entries (Linux 5.12), and with `EXDEV`
+/// instead of opening on another mount than that of `dir`. A FIFO opens without waiting for a writer, so the caller must look at the file's type.
 pub(crate) fn open_beneath(dir: BorrowedFd<'_>, path: &Path, links: Links, cached: bool) -> io::Result<OwnedFd> {
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     if links == Links::Refuse {
         resolve |= ResolveFlags::NO_SYMLINKS;
     }
     if cached {
-        resolve |= ResolveFlags::CACHED;
+        resolve |= ResolveFlags::CACHED | ResolveFlags::NO_XDEV;
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     Ok(retry_on_intr(|| rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve))?)

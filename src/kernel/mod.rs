@@ -6,6 +6,7 @@
 //!  cpu       the CPUs that threads run on
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
 //!  file      making, writing, naming and syncing files: what waits for a disk
+//!  mounts    which file systems ask a server or a process
 //!  path      calls on paths, which may wait for the disk
 //!  socket    options and addresses of sockets
 //!  tcp       what the kernel knows of a TCP connection, and how it is told to send
@@ -25,6 +26,7 @@ pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod file;
 pub(crate) mod map;
+pub(crate) mod mounts;
 pub(crate) mod path;
 pub(crate) mod socket;
 pub(crate) mod tcp;

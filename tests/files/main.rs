@@ -5,7 +5,10 @@ mod changes;
 mod degraded;
 mod escapes;
 mod hyper_bodies;
+#[path = "../support/mod.rs"]
 mod mapped;
+mod slow;
+mod support;
 mod switched;
 
 use std::io;

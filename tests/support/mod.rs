@@ -6,6 +6,7 @@ pub mod counted;
 pub mod events;
 pub mod family;
 pub mod far;
+pub mod fuse;
 pub mod http;
 pub mod limits;
 #[cfg(feature = "redis")]

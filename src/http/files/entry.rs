@@ -149,6 +149,13 @@ impl Loader {
         }
     }
 
+    fn status(&self, path: &Path, wait: Wait) -> io::Result<Status> {
+        match wait {
+            Wait::Never => self.root.status_now(path),
+            Wait::ForDisk => self.root.status_blocking(path),
+        }
+    }
+
     fn variant(&self, of: &Path, encoding: Encoding, wait: Wait) -> io::Result<(Variant, Option<OpenFile>)> {
         let mut path = of.as_os_str().to_owned();
         path.push(encoding.suffix());
@@ -157,8 +164,8 @@ impl Loader {
             Ok(Opened::File(file, status)) => {
                 (Some(status), Some(OpenFile::new(file, status, Some(path.as_path().into()))))
             }
-            Ok(Opened::Directory) => (self.root.status_now(&path).ok(), None),
-            Err(e) if is_absent(&e) => (self.root.status_now(&path).ok(), None),
+            Ok(Opened::Directory) => (self.status(&path, wait).ok(), None),
+            Err(e) if is_absent(&e) => (self.status(&path, wait).ok(), None),
             Err(e) => return Err(e),
         };
         Ok((Variant { encoding, path, seen, document: None }, opened))
