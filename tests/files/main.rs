@@ -5,9 +5,9 @@ mod changes;
 mod degraded;
 mod escapes;
 mod hyper_bodies;
-#[path = "../support/mod.rs"]
 mod mapped;
 mod slow;
+#[path = "../support/mod.rs"]
 mod support;
 mod switched;
 

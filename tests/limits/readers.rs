@@ -1,5 +1,6 @@
 //! Readers of answers: those that make progress, however slow, and those that make none.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,14 +10,16 @@ use bytes::Bytes;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper::{Request, Response};
-use millstream::http::{Limits, RequestBody};
+use millstream::http::{Limits, RequestBody, serve};
+use millstream::net::TcpListener;
 use millstream::observe::Snapshot;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
 
 use crate::slow::{Endless, until};
 use crate::support::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_both};
-use crate::{GRACE, many_descriptors, start};
+use crate::{GRACE, many_descriptors, start, text};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n";
 
@@ -115,5 +118,33 @@ fn a_drip_reader_is_reset_and_a_quiet_event_stream_is_not() {
         for _ in 0..20 {
             quiet.body(b"C\r\ndata: tick\n\n\r\n".len()).await.expect("an event");
         }
+    });
+}
+
+#[test]
+fn a_reader_that_takes_nothing_of_what_the_kernel_holds_is_reset() {
+    on_both(async || {
+        let limit = Duration::from_secs(1);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        // The kernel takes all of it, and HTTP is done with the answer.
+        let service = tower::service_fn(async |_| Ok::<_, BoxError>(text(vec![7; 60_000])));
+        let server = serve(listener, service)
+            .limits(Limits::default().write_stall(limit))
+            .on_connection(move |_, peer| tell.send(peer.handle().clone()).unwrap());
+        tokio::spawn(server.into_future());
+        let mut stalled = narrow(addr).await;
+        stalled.write_all(GET).await.unwrap();
+        let handle = told.recv().await.unwrap();
+        let closed = async {
+            while handle.numbers().is_some() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(limit + GRACE, closed).await.expect("reset");
+        // It learns of that when it has read what it had.
+        let read = stalled.read_to_end(&mut Vec::new()).await;
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
     });
 }

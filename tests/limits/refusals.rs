@@ -65,6 +65,21 @@ fn a_client_whose_head_is_late_gets_its_answer_whatever_it_sends_then() {
 }
 
 #[test]
+fn a_client_that_sends_for_long_after_it_was_refused_gets_its_answer() {
+    on_both(async || {
+        let limits = Limits::default().head_time(Duration::from_millis(100));
+        let mut client = Raw::connect(start(limits, tower::service_fn(length)).await).await;
+        client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 1000000000\r\n\r\n").await;
+        // Longer than a connection has that begins with another request, or was told to end.
+        for _ in 0..20 {
+            client.send([b'x'; 1000]).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(client.head().await.status, 413);
+    });
+}
+
+#[test]
 fn a_client_that_goes_on_sending_is_not_read_for_ever() {
     on_both(async || {
         let addr = start(Limits::default(), tower::service_fn(length)).await;

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -16,6 +16,7 @@ use tower_service::Service;
 
 use super::answer::{Answered, answered, refused};
 use super::body_error::status_of;
+use super::drain::DrainSignal;
 use super::limits::{Limits, Pressure};
 use super::request_body::{Bounds, RequestBody};
 use super::server::BoxError;
@@ -86,7 +87,10 @@ fn admit(request: Request<Incoming>, watch: &Arc<Watch>) -> Result<Request<Reque
         count(Counter::HeadsTooLarge, 1);
         return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
+    if head.method == Method::CONNECT || head.headers.contains_key(UPGRADE) {
+        head.extensions.insert(DrainSignal::new(watch));
+    }
     let bounds = match body.is_end_stream() {
         // Nothing will come, so nobody has to be asked.
         true => Bounds::default(),

@@ -11,6 +11,9 @@ use crate::net::Pulse;
 /// Time for a connection that was told to finish, to do so or at least to be sending something.
 const FAREWELL: Duration = Duration::from_millis(400);
 
+/// Bytes of a PING frame of ours, with room for the framing of TLS.
+const PING: u64 = 64;
+
 /// What is known of a connection at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
@@ -114,10 +117,10 @@ impl Seen {
         if let Some(due) = &self.due {
             let met = match facts.owes {
                 false => taken - due.taken >= due.bytes,
-                // The peer may keep all windows closed and take the answers to its pings, which are as long as those.
+                // The peer may keep all windows closed and take pings, and answers to its own, which are as long as those.
                 true => {
-                    let echoed = pulse.received - due.received;
-                    asked || facts.passed - due.passed >= rate || taken - due.taken >= rate.saturating_add(echoed)
+                    let pings = pulse.received - due.received + PING;
+                    asked || facts.passed - due.passed >= rate || taken - due.taken >= rate.saturating_add(pings)
                 }
             };
             if !met {

@@ -101,8 +101,9 @@ impl Limits {
     }
 
     /// Time in which a request body that the service waits for has to bring [`body_rate`](Self::body_rate) bytes, or
-    /// its end; 30 s. Else reading it fails with [`BodyError::TooSlow`](super::BodyError::TooSlow), and if the service
-    /// fails with that the client is answered 408. While the service does not ask for more the time stands still.
+    /// its end; 30 s. Else reading it fails with a [`BodyError`](super::BodyError), and if the service
+    /// fails with that the client is answered 408. While the service does not ask for more the time stands still,
+    /// and bytes that have arrived count whether or not the server has come to read them.
     pub fn body_progress(mut self, limit: Duration) -> Self {
         self.body_progress = limit;
         self
@@ -188,7 +189,7 @@ impl Limits {
 
     /// Bytes of a request body, without its framing, unless the request [streams](Self::streaming); 2 MiB. A request that
     /// announces more is answered 413 before the service sees it. A body that grows beyond fails with
-    /// [`BodyError::TooLarge`](super::BodyError::TooLarge), and if the service fails with that the answer is 413. The
+    /// a [`BodyError`](super::BodyError), and if the service fails with that the answer is 413. The
     /// connection is not used again.
     pub fn body(mut self, bytes: u64) -> Self {
         self.body = bytes;

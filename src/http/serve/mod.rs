@@ -40,11 +40,12 @@ mod secure;
 mod server;
 mod sweep;
 mod version;
+mod wait;
 mod watch;
 
 pub use body_error::BodyError;
 pub use cores::{DrainingCores, ServeCores, serve_cores};
-pub use drain::{Drained, Draining};
+pub use drain::{DrainSignal, Drained, Draining};
 pub use limits::Limits;
 pub use peer::Peer;
 pub use request_body::RequestBody;

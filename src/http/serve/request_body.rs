@@ -9,7 +9,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::body_error::{BodyError, Cause};
-use super::watch::{Wait, Watch};
+use super::wait::Wait;
+use super::watch::Watch;
 use crate::observe::counters::{Counter, count};
 
 /// The body of a request to a [server](super::serve()), within its [limits](super::Limits). Frames are passed on as

@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use super::addresses::Census;
 use super::connection::connection;
-use super::drain::{Drained, Draining};
+use super::drain::{DrainSignal, Drained, Draining};
 use super::introduce::Introduced;
 use super::limits::Limits;
 use super::peer::Peer;
@@ -81,13 +81,28 @@ const WAITING: usize = 1 << 16;
 /// | bytes queued in the process | 256 MiB | `Connection: close`, 503 |
 ///
 /// With an axum `Router` nothing else is needed: `http::serve(listener, router)`. Its extractors read the
-/// [`RequestBody`] as they read any body. What is announced to be too large is refused before the router sees it; of a
-/// body without a length axum's own `DefaultBodyLimit`, of 2 MB as well, answers if an extractor reads it. Handlers that
-/// are to take more need both: `DefaultBodyLimit::disable()` on their route, and [`Limits::streaming`] for their path. axum
-/// answers 400 where a service that fails would have been answered for with 408.
+/// [`RequestBody`] as they read any body, and answer 413 where it is too large. Handlers that are to take more than 2 MiB
+/// need both `DefaultBodyLimit::disable()` on their route, and [`Limits::streaming`] for their path. axum answers 400
+/// where a service that fails would have been answered for with 408.
+///
+/// The limit for request bodies holds for the streams of gRPC clients too, all messages of a call together: a client must
+/// not lift a limit by the content type that it sends. A call beyond it ends with `RESOURCE_EXHAUSTED`, also in tonic if
+/// the feature `tonic` is on. Methods that take long streams are named by their path, and the limit of tonic for each
+/// message holds for them:
+///
+/// ```
+/// # use millstream::http::Limits;
+/// let limits = Limits::default().streaming(|head| head.uri.path().starts_with("/route_guide.RouteGuide/"));
+/// # drop(limits);
+/// ```
+///
+/// An answer to an HTTP/1 request whose body was not read reaches the client, also one that sends all of it first: the
+/// server shuts its sending side down, discards what comes, and closes the connection when the client does, after 5 s
+/// without a byte, 30 s, or 64 MiB.
 ///
 /// Upgrades (WebSocket, `CONNECT`) work; [`Upgraded::downcast`](hyper::upgrade::Upgraded::downcast) gives the
-/// stream back, a [`TcpStream`](crate::net::TcpStream) for example. Such a connection goes on counting as one.
+/// stream back, a [`TcpStream`](crate::net::TcpStream) for example. Such a connection goes on counting as one, and a [`DrainSignal`]
+/// tells its task when the server drains.
 ///
 /// # Errors
 ///
@@ -163,7 +178,7 @@ where
 {
     /// Serves until `signal` is ready, whatever it gives, and then ends: the listener is closed, idle connections are
     /// closed, the others finish what they have begun and take no further requests (`Connection: close`, GOAWAY). Answers
-    /// that have an [`Ending`](crate::http::Ending) are told to end. What is left at the `deadline`, counted from the
+    /// that have an [`Ending`](crate::http::Ending) are told to end, and tasks that wait for a [`DrainSignal`]. What is left at the `deadline`, counted from the
     /// signal, is reset.
     ///
     /// Connections that the kernel had accepted are served, and so is a request that is just coming: a connection is
@@ -311,7 +326,7 @@ where
         let watch = Watch::new(Arc::clone(&shared.limits), handle.clone(), permit);
         let mut service = self.serve.service.clone();
         let extensions = addr.extensions(&stream);
-        let peer = Peer::new(addr, handle);
+        let peer = Peer::new(addr, handle, DrainSignal::new(&watch));
         if let Some(greet) = &self.serve.greet {
             greet(&mut service, &peer);
         }

@@ -6,12 +6,10 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
-use std::time::Duration;
-
-use tokio::time::Instant;
 
 use super::addresses::Permit;
 use super::limits::Limits;
+use super::wait::Wait;
 use crate::http::Ending;
 use crate::net::Handle;
 
@@ -221,7 +219,17 @@ impl Watch {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Tells answers that may go on forever to end, those to come too; says how many there are.
+    /// Has `ending` called when the connection drains, at once if it does already, until what is returned is dropped.
+    pub(super) fn ends_by(self: &Arc<Self>, ending: Ending) -> Registered {
+        lock(&self.endings).push(ending.clone());
+        // `end_answers` says that it drains and looks for endings after that: one of the two sees the other.
+        if self.is_draining() {
+            ending.end();
+        }
+        Registered { watch: Arc::clone(self), ending }
+    }
+
+    /// Calls all endings, those to come too; says how many there are.
     pub(super) fn end_answers(&self) -> usize {
         self.draining.store(true, Ordering::SeqCst);
         // Not under the lock: ending an answer may drop it.
@@ -234,11 +242,27 @@ impl Watch {
     }
 }
 
+/// An ending that is called when the connection drains.
+#[derive(Debug)]
+pub(super) struct Registered {
+    watch: Arc<Watch>,
+    ending: Ending,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let mut endings = lock(&self.watch.endings);
+        if let Some(at) = endings.iter().position(|other| other.is_same(&self.ending)) {
+            endings.swap_remove(at);
+        }
+    }
+}
+
 /// A request that is not answered to the end.
 #[derive(Debug)]
 pub(super) struct Open {
     watch: Arc<Watch>,
-    ending: Option<Ending>,
+    ending: Option<Registered>,
     owes: bool,
 }
 
@@ -255,14 +279,7 @@ impl Open {
 
     /// Has `ending` called when the connection drains, until the request is answered.
     pub(super) fn ends_by(&mut self, ending: Ending) {
-        lock(&self.watch.endings).push(ending.clone());
-        self.ending = Some(ending);
-        // Whoever says that it drains looks for the endings after that: one of the two sees the other.
-        if self.watch.is_draining()
-            && let Some(ending) = &self.ending
-        {
-            ending.end();
-        }
+        self.ending = Some(self.watch.ends_by(ending));
     }
 
     /// Notes that the answer was asked for a frame, and whether it has given one.
@@ -293,137 +310,10 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.owes(false);
-        if let Some(ending) = &self.ending {
-            let mut endings = lock(&self.watch.endings);
-            if let Some(at) = endings.iter().position(|other| other.is_same(ending)) {
-                endings.swap_remove(at);
-            }
-        }
         self.watch.requests.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A request body that had to be waited for.
-#[derive(Debug, Default)]
-pub(super) struct Wait {
-    state: Mutex<Waiting>,
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    /// The task that waits.
-    waker: Option<Waker>,
-    bytes: u64,
-    /// Bytes that have to come in each window.
-    rate: u64,
-    /// When the window began, by the sweep's looks, and with how many bytes.
-    window: Option<(Instant, u64)>,
-    /// The window has passed. Whether too little came is for the task to find out, which may have slept since it came.
-    late: bool,
-}
-
-impl Waiting {
-    /// Whether the window that has begun lacks bytes.
-    fn lacks(&self) -> bool {
-        self.window.is_some_and(|(_, with)| self.bytes < with.saturating_add(self.rate))
-    }
-}
-
-impl Wait {
-    pub(super) fn new(rate: u64) -> Self {
-        Self { state: Mutex::new(Waiting { rate, ..Waiting::default() }) }
-    }
-
-    /// Notes that nothing more has come, for which the service waits; `true`: it has waited for too long.
-    pub(super) fn pends(&self, waker: &Waker) -> bool {
-        let mut state = lock(&self.state);
-        match &mut state.waker {
-            Some(old) => old.clone_from(waker),
-            none => *none = Some(waker.clone()),
-        }
-        state.late
-    }
-
-    /// Notes that `bytes` have come, and that the service does not wait; `true`: too late.
-    pub(super) fn came(&self, bytes: u64) -> bool {
-        let mut state = lock(&self.state);
-        state.bytes += bytes;
-        state.waker = None;
-        state.late &= state.lacks();
-        state.late
-    }
-
-    /// Wakes the service if its window has passed, at `now`, and too little has come. What has come and lies `unread` in
-    /// the kernel is not missing: then it is the server that is late.
-    pub(super) fn look(&self, now: Instant, limit: Duration, unread: impl FnOnce() -> bool) {
-        let mut state = lock(&self.state);
-        if state.waker.is_none() {
-            state.window = None;
-            return;
-        }
-        match state.window {
-            Some((began, _)) if state.lacks() => {
-                if now.duration_since(began) >= limit && !state.late && !unread() {
-                    state.late = true;
-                    let waker = state.waker.clone();
-                    drop(state);
-                    waker.inspect(Waker::wake_by_ref);
-                }
-            }
-            _ => state.window = Some((now, state.bytes)),
-        }
     }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMIT: Duration = Duration::from_secs(1);
-
-    /// A body that is to bring `rate` bytes in each second, and waits since `Instant::now()`.
-    fn waiting(rate: u64) -> (Wait, Instant) {
-        let (wait, now) = (Wait::new(rate), Instant::now());
-        assert!(!wait.pends(Waker::noop()));
-        wait.look(now, LIMIT, || false);
-        (wait, now)
-    }
-
-    #[test]
-    fn a_body_that_has_brought_something_may_be_asked_for_any_rate() {
-        let (wait, now) = waiting(u64::MAX);
-        assert!(!wait.came(5));
-        wait.look(now, LIMIT, || false);
-        assert!(!wait.pends(Waker::noop()));
-        wait.look(now + LIMIT, LIMIT, || false);
-        assert!(!wait.pends(Waker::noop()), "the window began anew after the service did not wait");
-        wait.look(now + LIMIT * 3 / 2, LIMIT, || false);
-        assert!(!wait.pends(Waker::noop()));
-        wait.look(now + LIMIT * 2, LIMIT, || false);
-        assert!(wait.came(5), "too late");
-    }
-
-    #[test]
-    fn bytes_that_came_before_the_service_was_polled_are_in_time() {
-        let (wait, now) = waiting(100);
-        wait.look(now + LIMIT, LIMIT, || false);
-        assert!(!wait.came(100), "they were waiting for the service");
-        assert!(!wait.pends(Waker::noop()));
-        wait.look(now + LIMIT, LIMIT, || false);
-        wait.look(now + LIMIT * 2, LIMIT, || false);
-        assert!(wait.came(99), "too few");
-    }
-
-    #[test]
-    fn bytes_that_the_server_has_not_read_are_in_time() {
-        let (wait, now) = waiting(100);
-        wait.look(now + LIMIT * 10, LIMIT, || true);
-        assert!(!wait.pends(Waker::noop()), "the server is late");
-        wait.look(now + LIMIT * 10, LIMIT, || false);
-        assert!(wait.pends(Waker::noop()), "the client is late");
-    }
 }
