@@ -49,7 +49,7 @@ fn results(outbox: &Outbox) -> Vec<Result<usize, Errno>> {
 const CANCELED: Result<usize, Errno> = Err(Errno::CANCELED);
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 64 }))]
 
     #[test]
     fn each_gets_its_own_result_and_its_own_bytes(
