@@ -16,6 +16,7 @@ use crate::kernel::call;
 use crate::kernel::caps::Capabilities;
 use crate::kernel::mounts;
 use crate::kernel::path::{self, How};
+use crate::kernel::transfer;
 use crate::ring::chain::OpenOptions;
 use crate::ring::op::open::{Dir, Open};
 use crate::turn::run::looks_now;
@@ -26,7 +27,7 @@ impl OpenOptions {
     /// # Errors
     ///
     /// As [open(2)](https://man7.org/linux/man-pages/man2/open.2.html); `ErrorKind::InvalidInput` for options that
-    /// contradict each other, `ESPIPE` for a FIFO, which has no offsets.
+    /// contradict each other, `ESPIPE` for a FIFO, a terminal or another device that has no offsets.
     ///
     /// # Cancellation
     ///
@@ -76,10 +77,11 @@ fn open_cached(path: &CStr, how: &How) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// The file, if it has offsets: by ring, they would be ignored where it has none.
+/// The file, if it has offsets: by ring, they would be ignored where it has none, and a read would wait for a peer.
 fn seekable(fd: OwnedFd, path: &Path) -> io::Result<File> {
     match call::known(fd.as_fd())? {
-        (FileType::Fifo, _) => Err(Errno::SPIPE.into()),
-        _ => Ok(File::new(fd.into(), path)),
+        (FileType::RegularFile | FileType::Directory, _) => {}
+        _ => _ = transfer::position(fd.as_fd())?,
     }
+    Ok(File::new(fd.into(), path))
 }

@@ -8,6 +8,7 @@
 //!  file      making, writing, naming and syncing files: what waits for a disk
 //!  mounts    which file systems ask a server or a process
 //!  path      calls on paths, which may wait for the disk
+//!  peer      whether work on a file may have to wait for somebody else
 //!  socket    options and addresses of sockets
 //!  tcp       what the kernel knows of a TCP connection, and how it is told to send
 //!  transfer  bytes to and from what may have no positions: pipes, sockets; waiting for them
@@ -28,6 +29,7 @@ pub(crate) mod file;
 pub(crate) mod map;
 pub(crate) mod mounts;
 pub(crate) mod path;
+pub(crate) mod peer;
 pub(crate) mod socket;
 pub(crate) mod tcp;
 pub(crate) mod transfer;

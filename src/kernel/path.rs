@@ -38,6 +38,16 @@ impl How {
         !(self.flags - harmless).is_empty()
     }
 
+    /// Whether it has all of these flags.
+    pub(crate) fn has(&self, flags: OFlags) -> bool {
+        self.flags.contains(flags)
+    }
+
+    /// The flags and the resolution to find the same file without opening it.
+    pub(super) fn to_look_at(self) -> (OFlags, ResolveFlags) {
+        (OFlags::PATH | OFlags::CLOEXEC | (self.flags & (OFlags::NOFOLLOW | OFlags::DIRECTORY)), self.resolve)
+    }
+
     /// Flags, mode and resolution as numbers. `into_table` leaves out what the kernel refuses for the file table of a
     /// ring, whose files no exec ever inherits.
     pub(crate) fn raw(&self, into_table: bool) -> (u64, u64, u64) {

@@ -73,6 +73,11 @@ pub(crate) fn set_position(file: BorrowedFd<'_>, at: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// The position of a file. `ESPIPE` if it has none, and so no offsets either.
+pub(crate) fn position(file: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(rustix::fs::tell(file)?)
+}
+
 /// Whether everything that is written goes to the end of the file.
 pub(crate) fn appends(file: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(rustix::fs::fcntl_getfl(file)?.contains(OFlags::APPEND))

@@ -35,7 +35,7 @@ use crate::buf::queue::Queue;
 use crate::kernel::socket;
 use crate::observe::counters::{Counter, count};
 use crate::observe::log;
-use crate::ring::outbox::ZeroCopy;
+use crate::ring::net::ZeroCopy;
 use crate::turn::Turn;
 
 mod flush;
@@ -332,14 +332,15 @@ impl Egress {
         }
     }
 
-    /// The stream was dropped: sends what the socket takes now. Says whether something is left that was not taken.
-    pub(super) fn abandon(&self) -> bool {
+    /// The stream was dropped: sends what the socket takes now. Says whether something is left that was not taken. If not,
+    /// the connection ends now, even if the socket `is_held` open by a ring.
+    pub(super) fn abandon(&self, is_held: bool) -> bool {
         let mut state = self.state();
         self.send_queue(&mut state, Reason::Dropped);
         let (left, scheduled) = (state.queued() > 0, state.scheduled);
         drop(state);
-        if scheduled && !left {
-            // The turn still holds the stream: the peer does not have to wait for it to let go.
+        if (scheduled || is_held) && !left {
+            // The turn or a ring still holds the socket: the peer does not have to wait for them to let go.
             socket::shutdown_both(self.as_fd());
         }
         left

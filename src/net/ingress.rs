@@ -29,8 +29,8 @@ use super::path::IoPath;
 use super::stream::{Room, poll_plain};
 use crate::kernel::uring::Chunk;
 use crate::ring::driver::Driver;
-use crate::ring::inbox::{Answer, Arrival, Ending, Receiver};
 use crate::ring::key::Key;
+use crate::ring::net::receive::{Answer, Arrival, Ending, Receiver};
 use crate::turn::Turn;
 
 /// Unread bytes of one connection at which its receive is stopped. It goes on when they were read.

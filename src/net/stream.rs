@@ -128,20 +128,25 @@ impl Drop for Stream {
         if let Some(ingress) = &self.ingress {
             ingress.abandon();
         }
-        if self.egress.abandon() {
-            self.egress.runtime().spawn(linger(Arc::clone(&self.egress)));
+        // A ring that receives keeps the socket open until it is driven, which may be long.
+        let is_held = self.ingress.is_some();
+        if self.egress.abandon(is_held) {
+            self.egress.runtime().spawn(linger(Arc::clone(&self.egress), is_held));
         }
     }
 }
 
-/// Sends what a dropped stream has left, for as long as the peer goes on reading. A peer that reads nothing for [`LINGER`]
-/// is reset: it must not take what it has for the whole.
-async fn linger(egress: Arc<Egress>) {
+/// Sends what a dropped stream has left, for as long as the peer goes on reading, and ends the connection then if a ring
+/// still holds the socket. A peer that reads nothing for [`LINGER`] is reset: it must not take what it has for the whole.
+async fn linger(egress: Arc<Egress>, is_held: bool) {
     let left = || (egress.queued(), tcp::unconfirmed(egress.as_fd()));
     loop {
         let before = left();
         let drained = poll_fn(|cx| egress.poll_drained(cx, Reason::Dropped).map(drop));
         if tokio::time::timeout(LINGER, drained).await.is_ok() {
+            if is_held {
+                socket::shutdown_both(egress.as_fd());
+            }
             return;
         }
         if left() == before {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::buffers;
 use super::driver::Driver;
-use super::inbox::Buffers;
+use super::net::receive::Buffers;
 use super::program::{Outcome, Program};
 use super::slots::Ended;
 use crate::kernel::uring::{Setup, Uring};

@@ -8,7 +8,6 @@ use rustix::io::Errno;
 use super::driver::{Driver, Ring};
 use super::program::Verdict;
 use super::queue::After;
-use super::slots::Ended;
 use super::sync::lock;
 use crate::kernel::uring::Completion;
 use crate::observe::counters::{Counter, count};
@@ -45,31 +44,20 @@ impl Driver {
             let completion = Completion { key: user_data, result, more: false, notification: false, buffer: None };
             queue.complete(completion, after);
         }
-        while let Some(key) = queue.todo.pop_front() {
+        while let Some(key) = queue.again.pop_front().or_else(|| queue.todo.pop_front()) {
             queue.end(key, Verdict::Again, after);
         }
-        queue.inbox.close(&mut after.wake, &mut after.receivers);
+        queue.net.close(after);
     }
 
     /// Gives up what is in flight: nobody will ever know what became of it. Returns how many programs that are.
     pub(super) fn lose(&self, after: &mut After) -> usize {
-        let mut queue = lock(&self.queue);
-        queue.in_flight = 0;
-        queue.sends.lose();
-        queue.inbox.lose(&mut after.wake, &mut after.receivers);
         let mut lost = 0;
-        for key in queue.slots.keys() {
-            if queue.slots.in_flight(key).is_none() {
-                continue;
-            }
-            let end = queue.slots.end(key, |program| {
-                // The kernel may still write to its buffers: they must never be used again.
-                lost += 1;
-                leak(program);
-                Ended::Lost
-            });
-            after.ended(end);
-        }
+        lock(&self.queue).lose(after, |program| {
+            // The kernel may still write to its buffers: they must never be used again.
+            lost += 1;
+            leak(program);
+        });
         lost
     }
 

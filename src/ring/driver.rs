@@ -10,12 +10,16 @@
 //! `port` is taken first.
 //!
 //! Invariants:
-//! 1. Programs, sends and cancels in flight never exceed the completion queue. Receives may: each completes as often as
-//!    something arrives. What has no room then the kernel keeps, and brings when it is entered next.
+//! 1. Programs, sends and cancels in flight never exceed the completion queue, and each of them its [share](super::room).
+//!    Receives may: each completes as often as something arrives. What has no room then the kernel keeps, and brings when
+//!    it is entered next.
 //! 2. The entries of a program are pushed in one piece and handed over in one piece: a chain that was cut by the end of a
 //!    submission would lose its links, so the ring is given up then and the rest never submitted.
 //! 3. After a push only a completion ends an operation, or the certainty that the entry will never be handed over.
 //! 4. A ring that was given up takes nothing new; what is in flight is still reaped.
+//! 5. No program waits for the end of another. One that has no room is given back at the end of the turn, to go by plain
+//!    calls.
+//! 6. A turn hands over a bounded number of entries that move a bounded number of bytes.
 
 #![allow(unsafe_code)]
 
@@ -25,13 +29,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use io_uring::opcode;
 use io_uring::squeue::Entry;
-use io_uring::types::Timespec;
 use rustix::io::Errno;
+use tokio::sync::Semaphore;
 
-use super::inbox::Buffers;
+use super::fill::Done;
 use super::key::About;
+use super::net::receive::Buffers;
 use super::port::Port;
 use super::program::Program;
 use super::queue::{After, Queue};
@@ -44,8 +48,6 @@ use crate::observe::counters::{Counter, count};
 const STALLS_MAX: u32 = 1000;
 /// The same for want of memory, which seldom passes.
 const STARVED_MAX: u32 = 16;
-/// When a cancel that has found nothing is tried again.
-static LATER: Timespec = Timespec::new().nsec(2_000_000);
 /// Why a forked child's driver takes nothing.
 const FORKED: &str = "the process has forked, and the ring belongs to the parent";
 
@@ -55,7 +57,7 @@ pub(super) struct Ring {
     /// Pushed and not handed over, in order.
     pub(super) pushed: VecDeque<(u64, bool)>,
     /// The kernel holds back completions until it is entered.
-    held_back: bool,
+    pub(super) held_back: bool,
     pub(super) stalls: u32,
     done: Vec<Completion>,
 }
@@ -63,6 +65,8 @@ pub(super) struct Ring {
 /// One ring and what it works on.
 pub(crate) struct Driver {
     pub(super) queue: Mutex<Queue>,
+    /// The room of programs that may wait for a peer.
+    waiting: Arc<Semaphore>,
     /// Gone once the driver has shut down.
     pub(super) ring: Mutex<Option<Ring>>,
     /// Receives that the last completions were of.
@@ -89,14 +93,24 @@ impl Driver {
         kick: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
         let queue = Queue::new(&mut *port, files as usize, registered, buffers);
+        let waiting = Arc::new(Semaphore::new(queue.room.units()));
         let ring = Ring { port, pushed: VecDeque::new(), held_back: false, stalls: 0, done: Vec::new() };
-        Self { queue: Mutex::new(queue), ring: Mutex::new(Some(ring)), arrived: AtomicUsize::new(0), kick }
+        Self { queue: Mutex::new(queue), waiting, ring: Mutex::new(Some(ring)), arrived: AtomicUsize::new(0), kick }
+    }
+
+    /// Where a program that may wait for a peer gets room on this ring, and how many permits it needs. `None` if it cannot
+    /// run here.
+    pub(crate) fn waiting_room(&self, program: &Program) -> Option<(Arc<Semaphore>, u32)> {
+        let need = program.need(true);
+        let mut queue = lock(&self.queue);
+        queue.refusal(program, need).is_none().then(|| (Arc::clone(&self.waiting), queue.room.units_of(need) as u32))
     }
 
     /// Takes a program in. Gives it back, with the reason, if this ring cannot run it.
     pub(crate) fn submit(self: &Arc<Self>, program: Box<Program>) -> Result<Running, (Box<Program>, String)> {
         let mut queue = lock(&self.queue);
-        if let Some(why) = queue.refusal(&program) {
+        let need = program.need(program.has_permit());
+        if let Some(why) = queue.refusal(&program, need) {
             drop(queue);
             return Err((program, why));
         }
@@ -119,7 +133,7 @@ impl Driver {
     /// Operations whose last completion is still to come.
     pub(crate) fn in_flight(&self) -> usize {
         let queue = lock(&self.queue);
-        queue.in_flight + queue.inbox.armed
+        queue.in_flight + queue.net.receive.armed
     }
 
     /// Connections that have something to answer, as far as the last completions tell.
@@ -140,8 +154,8 @@ impl Driver {
         }
     }
 
-    /// Hands over what is queued and reaps until nothing more comes at once. Never waits. Returns whether the kernel was
-    /// too busy to take everything: then call again after other tasks have run.
+    /// Hands over what is queued and reaps until nothing more comes at once. Never waits. Returns whether there is more to
+    /// do, because this turn is full or the kernel was too busy: then call again after other tasks have run.
     pub(crate) fn turn(&self) -> bool {
         let mut guard = lock(&self.ring);
         let Some(ring) = guard.as_mut() else { return false };
@@ -154,9 +168,12 @@ impl Driver {
             return false;
         }
         self.reap(ring, &mut after);
-        let stalled = loop {
+        let mut done = Done::default();
+        let more = loop {
             self.close_files(ring);
-            let pushed = self.fill(ring);
+            let before = ring.pushed.len();
+            self.fill(ring, &mut done, &mut after);
+            let pushed = ring.pushed.len() > before;
             let stalled = match self.hand_over(ring, 0, None, &mut after) {
                 Ok(stalled) => stalled,
                 Err(reason) => {
@@ -166,97 +183,17 @@ impl Driver {
             };
             // Not until nothing is held back: what another thread has to run, entering from here does not bring.
             let reaped = self.reap(ring, &mut after);
+            done.work += reaped;
             if reaped > 0 {
                 ring.stalls = 0;
-            } else if stalled || !pushed {
-                break stalled;
+            }
+            if stalled || (reaped == 0 && !pushed) || done.is_full() {
+                break stalled || self.has_work();
             }
         };
         drop(guard);
         after.run();
-        stalled
-    }
-
-    /// Closes files that chains have left open in the table.
-    fn close_files(&self, ring: &mut Ring) {
-        let stale = std::mem::take(&mut lock(&self.queue).stale_files);
-        if !stale.is_empty() {
-            stale.iter().for_each(|&place| ring.port.close_file(place));
-            lock(&self.queue).files.extend(stale);
-        }
-    }
-
-    /// Pushes cancels and programs while there is room. Returns whether anything was pushed.
-    fn fill(&self, ring: &mut Ring) -> bool {
-        let mut queue = lock(&self.queue);
-        let before = ring.pushed.len();
-        let mut room = ring.port.room().min(queue.room());
-        while room > 0
-            && let Some(key) = queue.later.pop_front()
-        {
-            let entry = opcode::Timeout::new(&raw const LATER).build();
-            // SAFETY: the time is there for ever.
-            unsafe { ring.push(&entry, About::Cancel(key).user_data(), false) };
-            queue.in_flight += 1;
-            room -= 1;
-        }
-        while room > 0
-            && let Some(key) = queue.cancels.pop_front()
-        {
-            if let Some(step) = queue.slots.in_flight(key).and_then(|program| program.owed_steps().next()) {
-                let entry = opcode::AsyncCancel::new(About::Step { key, step, is_limit: false }.user_data()).build();
-                // SAFETY: a cancel points to nothing.
-                unsafe { ring.push(&entry, About::Cancel(key).user_data(), false) };
-                queue.in_flight += 1;
-                room -= 1;
-            }
-        }
-        room -= self.fill_inbox(ring, &mut queue, room);
-        while let Some(key) = queue.next(room) {
-            queue.todo.pop_front();
-            let Queue { slots, files, registered, .. } = &mut *queue;
-            let program = slots.queued(key).expect("internal: what is next is queued");
-            let needed = program.places_needed();
-            if needed > 0 {
-                program.files().assign(files.split_off(files.len() - needed));
-            }
-            program.files().set_registered(*registered);
-            let pieces = program.pieces();
-            room -= pieces.len();
-            queue.in_flight += pieces.len();
-            for piece in pieces {
-                let about = About::Step { key, step: piece.step, is_limit: piece.is_limit };
-                // SAFETY: the entry points into operations of the program or into what they own, and the program stays in
-                // its slot, untouched, until all its completions have come (invariants of `op`, `slots`).
-                unsafe { ring.push(&piece.entry, about.user_data(), piece.linked) };
-            }
-            queue.slots.submitted(key);
-        }
-        ring.pushed.len() > before
-    }
-
-    /// Pushes stops and receives, at most `room` of them. Returns how many.
-    fn fill_inbox(&self, ring: &mut Ring, queue: &mut Queue, room: usize) -> usize {
-        let before = ring.pushed.len();
-        while ring.pushed.len() - before < room
-            && let Some(key) = queue.inbox.stopping.pop_front()
-        {
-            if queue.inbox.is_armed(key) {
-                let entry = opcode::AsyncCancel::new(About::Receive(key).user_data()).build();
-                // SAFETY: a cancel points to nothing.
-                unsafe { ring.push(&entry, About::Stop(key).user_data(), false) };
-                queue.in_flight += 1;
-            }
-        }
-        while ring.pushed.len() - before < room
-            && let Some(key) = queue.inbox.queued.pop_front()
-        {
-            if let Some(entry) = queue.inbox.arm(key) {
-                // SAFETY: a receive points to the provided buffers only, which the inbox keeps.
-                unsafe { ring.push(&entry, About::Receive(key).user_data(), false) };
-            }
-        }
-        ring.pushed.len() - before
+        more
     }
 
     /// Enters the ring if that is of use. `Ok(true)` says that the kernel took nothing for now, `Err` that the ring is of
@@ -322,7 +259,7 @@ impl Driver {
             for completion in done.drain(..) {
                 queue.complete(completion, after);
             }
-            self.arrived.store(std::mem::take(&mut queue.inbox.arrivals), Ordering::Relaxed);
+            self.arrived.store(std::mem::take(&mut queue.net.receive.arrivals), Ordering::Relaxed);
         }
         ring.done = done;
         reaped
@@ -337,5 +274,17 @@ impl Ring {
         // SAFETY: the caller's promise.
         unsafe { self.port.push(&entry.clone().user_data(user_data), linked) };
         self.pushed.push_back((user_data, linked));
+    }
+
+    /// Pushes a cancel, a stop or the timer, for which there must be room.
+    ///
+    /// # Safety
+    ///
+    /// As [`Port::push`].
+    pub(super) unsafe fn push_control(&mut self, entry: &Entry, about: About, queue: &mut Queue) {
+        queue.in_flight += 1;
+        queue.room.control.used += 1;
+        // SAFETY: the caller's promise.
+        unsafe { self.push(entry, about.user_data(), false) };
     }
 }

@@ -26,6 +26,8 @@ pub(super) const INDEX_MAX: u32 = (1 << INDEX_BITS) - 1;
 const SEND: u64 = 0;
 const RECEIVE: u64 = 1;
 const STOP: u64 = 2;
+/// The one entry that is about nothing in a table.
+const TIMER: u64 = 3;
 
 /// What a completion is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub(super) enum About {
     Receive(Key),
     /// The cancel of one.
     Stop(Key),
+    /// The timer after which programs are cancelled again.
+    Timer,
 }
 
 impl Key {
@@ -64,6 +68,7 @@ impl About {
             Self::Send(key) => key.bits() | SOCKET_BIT | SEND,
             Self::Receive(key) => key.bits() | SOCKET_BIT | RECEIVE,
             Self::Stop(key) => key.bits() | SOCKET_BIT | STOP,
+            Self::Timer => SOCKET_BIT | TIMER,
         }
     }
 
@@ -75,6 +80,7 @@ impl About {
         match step {
             SEND if user_data & SOCKET_BIT != 0 => Self::Send(key),
             RECEIVE if user_data & SOCKET_BIT != 0 => Self::Receive(key),
+            TIMER if user_data & SOCKET_BIT != 0 => Self::Timer,
             _ if user_data & SOCKET_BIT != 0 => Self::Stop(key),
             CANCEL_STEP if is_limit => Self::Cancel(key),
             _ => Self::Step { key, step: step as usize, is_limit },
@@ -91,7 +97,7 @@ mod tests {
         for key in [Key::new(0, 0), Key::new(INDEX_MAX, u32::MAX), Key::new(5, 7)] {
             let steps = [(0, false), (STEPS_MAX - 1, true), (7, false), (1, false), (2, false)];
             let steps = steps.map(|(step, is_limit)| About::Step { key, step, is_limit });
-            let others = [About::Cancel(key), About::Send(key), About::Receive(key), About::Stop(key)];
+            let others = [About::Cancel(key), About::Send(key), About::Receive(key), About::Stop(key), About::Timer];
             for about in steps.into_iter().chain(others) {
                 assert_eq!(About::parse(about.user_data()), about);
             }

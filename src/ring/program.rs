@@ -13,8 +13,11 @@ use std::time::Duration;
 
 use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
+use tokio::sync::OwnedSemaphorePermit;
 
+use super::doubt::Doubts;
 use super::op::{FileUse, Files, Operation};
+use super::room::Need;
 use super::step::{CANCELED, Judgement, Limit, RETRIES, Step};
 
 /// What became of one step.
@@ -61,6 +64,12 @@ pub(crate) struct Program {
     retries: u32,
     by_calls: bool,
     abandoned: Option<Arc<AtomicBool>>,
+    /// What it may have to wait for.
+    pub(crate) doubts: Doubts,
+    /// Allows it to wait for a peer on a ring.
+    permit: Option<OwnedSemaphorePermit>,
+    /// What it has taken of a ring's room.
+    taken: Option<Need>,
 }
 
 impl fmt::Debug for Program {
@@ -81,7 +90,17 @@ pub(super) struct Piece {
 
 impl Program {
     pub(crate) fn new() -> Self {
-        Self { steps: Vec::new(), files: Files::default(), opens: 0, retries: 0, by_calls: false, abandoned: None }
+        Self {
+            steps: Vec::new(),
+            files: Files::default(),
+            opens: 0,
+            retries: 0,
+            by_calls: false,
+            abandoned: None,
+            doubts: Doubts::default(),
+            permit: None,
+            taken: None,
+        }
     }
 
     /// A program of one step.
@@ -138,14 +157,35 @@ impl Program {
         self.steps.len()
     }
 
-    /// Files that its steps open.
-    pub(super) fn opens(&self) -> usize {
-        self.opens
+    /// Lets it run on the ring that has given the permit, even if it waits for a peer.
+    pub(crate) fn permit(&mut self, permit: OwnedSemaphorePermit) {
+        self.permit = Some(permit);
     }
 
-    /// Places in the table of a ring that it has yet to be given.
-    pub(super) fn places_needed(&self) -> usize {
-        self.opens - self.files.assigned().len()
+    pub(super) fn has_permit(&self) -> bool {
+        self.permit.is_some()
+    }
+
+    pub(super) fn take_permit(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.permit.take()
+    }
+
+    /// What it takes of a ring's room.
+    pub(super) fn need(&self, waits: bool) -> Need {
+        Need { waits, completions: self.entries_in_all(), places: self.opens }
+    }
+
+    /// It has taken that room, and these places.
+    pub(super) fn enter(&mut self, need: Need, places: Vec<u32>) {
+        self.taken = Some(need);
+        if !places.is_empty() {
+            self.files.assign(places);
+        }
+    }
+
+    /// It has ended. Gives what it had taken.
+    pub(super) fn leave(&mut self) -> Option<Need> {
+        self.taken.take()
     }
 
     pub(super) fn files(&mut self) -> &mut Files {
@@ -186,26 +226,26 @@ impl Program {
     }
 
     /// Steps to hand over together: what is still to be done, up to one behind which the kernel goes on when it must not.
-    fn todo(&self) -> Vec<usize> {
-        let mut todo = Vec::with_capacity(self.steps.len());
-        let mut may_go_on = true;
-        for (n, step) in self.steps.iter().enumerate().filter(|(_, step)| step.outcome.is_none()) {
-            if !may_go_on && !step.is_last {
-                break;
+    fn todo(&self) -> impl Iterator<Item = (usize, &Step)> {
+        let (mut may_go_on, mut is_over) = (true, false);
+        let left = self.steps.iter().enumerate().filter(|(_, step)| step.outcome.is_none());
+        left.map_while(move |(n, step)| {
+            if is_over || (!may_go_on && !step.is_last) {
+                return None;
             }
-            todo.push(n);
             // A descriptor that is ready is not yet a step that is done.
-            if step.is_waiting() {
-                break;
-            }
+            is_over = step.is_waiting();
             may_go_on &= step.link == Link::Hard || step.op.stops_links();
-        }
-        todo
+            Some((n, step))
+        })
     }
 
-    /// Entries that [`pieces`](Self::pieces) would give.
-    pub(super) fn entries(&self) -> usize {
-        self.todo().iter().map(|&n| 1 + usize::from(self.steps[n].limit.is_some())).sum()
+    /// Entries that [`pieces`](Self::pieces) would give, and bytes that the kernel may move while it takes them.
+    pub(super) fn weight(&self) -> (usize, usize) {
+        self.todo().fold((0, 0), |(entries, bytes), (_, step)| {
+            let here = if step.is_waiting() { 0 } else { step.op.bytes_at_once() };
+            (entries + 1 + usize::from(step.limit.is_some()), bytes + here)
+        })
     }
 
     /// The most entries that it could ever need at once.
@@ -215,7 +255,7 @@ impl Program {
 
     /// The entries for what is still to be done. From here until every completion has come, the program must not move.
     pub(super) fn pieces(&mut self) -> Vec<Piece> {
-        let todo = self.todo();
+        let todo: Vec<usize> = self.todo().map(|(n, _)| n).collect();
         let mut pieces = Vec::with_capacity(2 * todo.len());
         for (nth, &n) in todo.iter().enumerate() {
             let step = &mut self.steps[n];

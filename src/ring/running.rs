@@ -55,7 +55,7 @@ impl Drop for Running {
         let Some(key) = self.key else { return };
         let mut queue = lock(&self.driver.queue);
         let dropped = match queue.slots.orphan(key) {
-            Orphan::Free(program) => program.map(|program| queue.without_files(program)),
+            Orphan::Free(program) => program.map(|program| queue.without_room(program)),
             Orphan::InFlight => {
                 if queue.closed.is_none() {
                     queue.cancels.push_back(key);

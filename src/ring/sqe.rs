@@ -21,7 +21,7 @@ pub(super) struct Sqe {
     flags: u8,
     ioprio: u16,
     fd: i32,
-    offset: u64,
+    pub(super) offset: u64,
     pub(super) addr: u64,
     pub(super) len: u32,
     op_flags: u32,

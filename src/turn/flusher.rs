@@ -31,7 +31,7 @@ use super::reactor::Bell;
 use super::turns::{Flush, Flusher, Shard, Turn};
 use crate::observe::log;
 use crate::ring::driver::Driver;
-use crate::ring::outbox::Outbox;
+use crate::ring::net::send::Outbox;
 
 /// Streams flushed before other tasks get a chance to run.
 const FLUSH_BATCH: usize = 64;

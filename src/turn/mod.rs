@@ -5,6 +5,7 @@
 //!  flusher   streams with bytes that wait, and the ring, once per turn
 //!  reactor   the ring of a worker thread, and what wakes the flusher for it
 //!  run       a program of file operations: by ring or by job
+//!  admit     where a program goes that may wait for a peer
 //!  chain     the same for chains that users have built
 //!  setup     which way that is, asked for and reported
 //!  job       work that waits for a disk, on the blocking pool
@@ -13,6 +14,7 @@
 pub(crate) mod job;
 pub(crate) mod run;
 
+mod admit;
 mod chain;
 mod flusher;
 mod reactor;

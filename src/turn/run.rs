@@ -1,9 +1,11 @@
-//! Which way a program goes: by the ring of this thread, or in one job on the blocking pool.
+//! Which way a program goes: by the ring of this thread, or in one job on the blocking pool. Those that may wait for a
+//! peer are [admitted](super::admit) first.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::admit::{self, Place, admit};
 use super::job::Job;
 use super::{Io, Turn};
 use crate::observe::counters::{Counter, count};
@@ -41,7 +43,16 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
         Io::Uring => true,
         Io::Epoll => false,
     };
-    let driver = if by_ring { turn.driver() } else { None };
+    let mut driver = if by_ring { turn.driver() } else { None };
+    let mut permit = None;
+    if program.doubts.may_wait() {
+        // Boxed, so that the futures of other programs are no larger for it.
+        match Box::pin(admit(&turn, driver.as_ref(), &mut program)).await {
+            Place::Any => {}
+            Place::Ring(permit) => program.permit(permit),
+            Place::Pool(job) => (driver, permit) = (None, Some(job)),
+        }
+    }
     if let Some(driver) = &driver {
         match driver.submit(program) {
             Ok(future) => match future.await {
@@ -52,12 +63,16 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
             Err((rest, _)) => program = rest,
         }
     }
+    if program.doubts.may_wait() && permit.is_none() {
+        permit = Some(admit::job(&turn).await);
+    }
     count(Counter::PoolPrograms, 1);
     // A job that runs cannot be taken back: it is told.
     let abandoned = Abandoned::default();
     program.abandon_by(Arc::clone(&abandoned.0));
     let program = Job::start(move || {
         program.run_blocking();
+        drop(permit);
         Ok(program)
     })?;
     let program = program.await?;

@@ -8,7 +8,7 @@ use std::{env, io};
 use super::Turn;
 use crate::kernel::uring;
 use crate::observe::log;
-use crate::ring::inbox::Buffers;
+use crate::ring::net::receive::Buffers;
 
 /// Which way operations on files go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,7 +85,11 @@ pub struct DriverBuilder {
     pub(super) ring: uring::Setup,
     pub(super) registered_buffers: bool,
     pub(super) receive_buffers: Buffers,
+    pub(super) waiting_jobs: usize,
 }
+
+/// Threads of the blocking pool, which has 512, for chains that wait for a peer.
+const WAITING_JOBS: usize = 64;
 
 impl Default for DriverBuilder {
     fn default() -> Self {
@@ -94,6 +98,7 @@ impl Default for DriverBuilder {
             ring: uring::Setup::default(),
             registered_buffers: false,
             receive_buffers: Buffers::default(),
+            waiting_jobs: WAITING_JOBS,
         }
     }
 }
@@ -125,6 +130,15 @@ impl DriverBuilder {
     /// `IORING_REGISTER_IOWQ_MAX_WORKERS`, Linux 5.15.
     pub fn workers(mut self, files: u32, others: u32) -> Self {
         self.ring.workers = [files.max(1), others.max(1)];
+        self
+    }
+
+    /// Most threads of the blocking pool that are held at a time by chains which may wait for a peer: for a pipe, a socket,
+    /// a terminal. 64 by default. They have a quarter of each ring besides; more of them wait until one of these has ended.
+    /// Set it below [`max_blocking_threads`](tokio::runtime::Builder::max_blocking_threads), or such chains can keep all
+    /// threads from other work.
+    pub fn waiting_jobs(mut self, jobs: usize) -> Self {
+        self.waiting_jobs = jobs.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
         self
     }
 

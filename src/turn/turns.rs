@@ -10,15 +10,19 @@ use std::task::Waker;
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
+use tokio::sync::Semaphore;
 
 use super::flusher::FlusherTask;
 use super::reactor::{Bell, Reactor};
 use super::setup::{DriverBuilder, DriverInfo, Io};
 use crate::ring::driver::Driver;
-use crate::ring::outbox::Parcel;
+use crate::ring::net::send::Parcel;
 
 /// Streams from which on one call of the ring for all is made instead of a call for each.
 const TOGETHER: usize = 4;
+
+/// Jobs that look at files at a time, when nothing else tells whether they have to be waited for.
+const LOOK_JOBS: usize = 8;
 
 /// Something with bytes that wait for the end of the turn.
 pub(crate) trait Flush: Send + Sync {
@@ -49,6 +53,9 @@ pub(crate) struct Turn {
     runtime: Handle,
     pub(super) shards: Box<[Shard]>,
     setup: OnceLock<DriverBuilder>,
+    /// Permits for jobs of programs that may wait for a peer.
+    waiting_jobs: OnceLock<Arc<Semaphore>>,
+    look_jobs: Arc<Semaphore>,
 }
 
 /// The dirty streams of one worker thread, on cache lines of their own.
@@ -145,7 +152,9 @@ impl Turn {
         }
         turns.retain(|_, turn| turn.strong_count() > 0);
         let shards = (0..runtime.metrics().num_workers()).map(|_| Shard::default()).collect();
-        let turn = Arc::new(Self { runtime, shards, setup: OnceLock::new() });
+        let (setup, waiting_jobs) = (OnceLock::new(), OnceLock::new());
+        let look_jobs = Arc::new(Semaphore::new(LOOK_JOBS));
+        let turn = Arc::new(Self { runtime, shards, setup, waiting_jobs, look_jobs });
         turns.insert(turn.runtime.id(), Arc::downgrade(&turn));
         drop(guard);
         // A flusher keeps the turn for as long as the runtime lives.
@@ -211,6 +220,16 @@ impl Turn {
     /// Which way operations go.
     pub(crate) fn io(&self) -> Io {
         self.setup().io
+    }
+
+    /// Permits for jobs of programs that may wait for a peer: these hold a part of the blocking pool only.
+    pub(super) fn waiting_jobs(&self) -> &Arc<Semaphore> {
+        self.waiting_jobs.get_or_init(|| Arc::new(Semaphore::new(self.setup().waiting_jobs)))
+    }
+
+    /// Permits for jobs that look whether a program may wait for a peer.
+    pub(super) fn look_jobs(&self) -> &Arc<Semaphore> {
+        &self.look_jobs
     }
 
     /// Counts a program that starts.

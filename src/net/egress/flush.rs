@@ -14,8 +14,8 @@ use super::super::wire;
 use super::{Egress, State};
 use crate::kernel::call::IOV_LIMIT;
 use crate::observe::counters::{Counter, count};
+use crate::ring::net::send::Parcel;
 use crate::ring::op::Target;
-use crate::ring::outbox::Parcel;
 use crate::turn::{Flush, Io};
 
 impl Egress {

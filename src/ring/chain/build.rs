@@ -42,6 +42,9 @@ use super::{OpenOptions, Report};
 /// steps on names it would go on also if they fail (Linux 5.19 to 6.18 at least), so what follows them is handed over once
 /// they are done: the chain in the picture takes two submissions.
 ///
+/// Chains that may wait for a peer (on a pipe, socket, terminal, FIFO, network or FUSE file system) share a quarter of each
+/// ring and [`waiting_jobs`](crate::runtime::DriverBuilder::waiting_jobs). The others never wait for them.
+///
 /// [`open`](Self::open) and [`on`](Self::on) say which file the steps behind them work on, [`at`](Self::at) where their
 /// relative paths start. Files that the chain opens are never descriptors of this process where it goes by ring; they are
 /// closed when it ends, however it does.
@@ -128,7 +131,8 @@ impl Chain {
     /// a pipe or a socket. Steps wait for these also in non-blocking mode.
     pub fn on<F: AsFd + Send + Sync + 'static>(mut self, file: Arc<F>) -> Self {
         let name = format!("descriptor {}", file.as_fd().as_raw_fd()).into();
-        self.file = Some(Current { target: file.into(), name });
+        let target = self.doubted(file);
+        self.file = Some(Current { target, name });
         self
     }
 
@@ -139,6 +143,7 @@ impl Chain {
         let name: Box<str> = path.display().to_string().into();
         let n = self.program.open_next();
         let op = text(path).and_then(|path| Ok(Open::for_program(self.dir.clone(), path, options.how()?, n)));
+        self.program.doubts.of_open(op.as_ref().ok());
         self.open.push(n);
         self.file = Some(Current { target: Target::Opened(n), name: name.clone() });
         self.add(Said::new("open", name), op)
@@ -202,13 +207,15 @@ impl Chain {
     /// Moves `len` bytes from the file to `to` without copying them through this process; fewer only at the end of the
     /// file. One of the two must be a pipe, and a socket must be in non-blocking mode. By ring a kernel thread does it.
     /// [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html)
-    pub fn splice_to<F: AsFd + Send + Sync + 'static>(self, to: Arc<F>, len: usize) -> Self {
-        self.with_file("splice", len, |file| Splice::new((file, None), (to.into(), None), len))
+    pub fn splice_to<F: AsFd + Send + Sync + 'static>(mut self, to: Arc<F>, len: usize) -> Self {
+        let to = self.doubted(to);
+        self.with_file("splice", len, |file| Splice::new((file, None), (to, None), len))
     }
 
     /// The reverse: moves `len` bytes from `from` to the file.
-    pub fn splice_from<F: AsFd + Send + Sync + 'static>(self, from: Arc<F>, len: usize) -> Self {
-        self.with_file("splice", len, |file| Splice::new((from.into(), None), (file, None), len))
+    pub fn splice_from<F: AsFd + Send + Sync + 'static>(mut self, from: Arc<F>, len: usize) -> Self {
+        let from = self.doubted(from);
+        self.with_file("splice", len, |file| Splice::new((from, None), (file, None), len))
     }
 
     /// Sends all of `bytes` to a connected stream socket.
@@ -279,9 +286,16 @@ impl Chain {
         self.add(Said::new("nop", "nothing"), Ok(Nop))
     }
 
+    /// A descriptor of the user, which may be one that has to be waited for.
+    fn doubted<F: AsFd + Send + Sync + 'static>(&mut self, file: Arc<F>) -> Target {
+        let target = Target::from(file);
+        self.program.doubts.of_descriptor(&target);
+        target
+    }
+
     /// A path, and where it starts.
     fn name(&self, path: &Path) -> Result<(Dir, CString), &'static str> {
-        Ok((self.dir.clone(), text(path)?))
+        text(path).map(|path| (self.dir.clone(), path))
     }
 
     fn needs_a_step(mut self) -> Self {

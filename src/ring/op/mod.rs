@@ -87,6 +87,11 @@ pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
     fn bytes(&self) -> u64 {
         0
     }
+
+    /// Bytes that the kernel may copy while its entry is handed over.
+    fn bytes_at_once(&self) -> usize {
+        0
+    }
 }
 
 /// What an operation may have to wait for: up to two descriptors that are no files.

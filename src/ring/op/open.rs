@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -39,7 +39,7 @@ impl Dir {
     }
 
     /// The directory for plain calls.
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(in crate::ring) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_ref().map_or(CWD, |dir| dir.as_ref().as_fd())
     }
 
@@ -71,6 +71,11 @@ impl Open {
     /// Opens the `n`th file of the program: see [`super::super::program::Program::open_next`].
     pub(crate) fn for_program(dir: Dir, path: CString, how: How, n: usize) -> Self {
         Self { place: Some(n), ..Self::new(dir, path, how) }
+    }
+
+    /// What it opens, and how.
+    pub(in crate::ring) fn what(&self) -> (&Dir, &CStr, How) {
+        (&self.dir, &self.path, self.how)
     }
 
     /// What was opened for the caller. Closed if nobody takes it.

@@ -16,6 +16,8 @@ use crate::kernel::{call, transfer};
 const CALL_MAX: usize = 1 << 30;
 /// What `IORING_OP_READ` and `IORING_OP_WRITE` take for "at the position of the file".
 const NO_OFFSET: u64 = u64::MAX;
+/// An offset that the kernel refuses with `EINVAL`, whatever the file.
+const BAD_OFFSET: u64 = 1 << 63;
 
 /// Longer pieces are copied by a thread of the kernel: whoever enters the ring would be held up for too long.
 const INLINE_MAX: usize = 1 << 20;
@@ -23,6 +25,17 @@ const INLINE_MAX: usize = 1 << 20;
 /// How an entry for `len` bytes is to be worked on.
 pub(super) fn worker(len: usize) -> Flags {
     if len > INLINE_MAX { Flags::ASYNC } else { Flags::empty() }
+}
+
+/// Bytes of such an entry that are copied while it is handed over.
+pub(super) fn at_once(len: usize) -> usize {
+    if len > INLINE_MAX { 0 } else { len }
+}
+
+/// An offset as entries have it: `None` is the position of the file. Those that pread(2) refuses are refused, also the one
+/// that would stand for the position.
+fn in_ring(offset: Option<u64>) -> u64 {
+    offset.map_or(NO_OFFSET, |offset| if i64::try_from(offset).is_ok() { offset } else { BAD_OFFSET })
 }
 
 /// The next piece of `len` bytes of which `done` are done.
@@ -99,7 +112,7 @@ impl Operation for Read {
 
     fn entry(&mut self, files: &Files) -> Entry {
         let (fd, flags) = self.file.in_ring(files);
-        let (at, want) = (self.at().unwrap_or(NO_OFFSET), piece(self.len, self.lease.len(), usize::MAX));
+        let (at, want) = (in_ring(self.at()), piece(self.len, self.lease.len(), usize::MAX));
         let (start, len) = (self.lease.spare_ptr(), want as u32);
         let entry = match files.buffer(start) {
             Some(index) => opcode::ReadFixed::new(fd, start, len, index).offset(at).build(),
@@ -130,6 +143,10 @@ impl Operation for Read {
 
     fn bytes(&self) -> u64 {
         self.lease.len() as u64
+    }
+
+    fn bytes_at_once(&self) -> usize {
+        at_once(piece(self.len, self.lease.len(), usize::MAX))
     }
 }
 
@@ -171,7 +188,7 @@ impl Operation for Write {
     fn entry(&mut self, files: &Files) -> Entry {
         let (fd, flags) = self.file.in_ring(files);
         let rest = &self.bytes[self.done..][..piece(self.bytes.len(), self.done, usize::MAX)];
-        let at = self.at().unwrap_or(NO_OFFSET);
+        let at = in_ring(self.at());
         let (start, len) = (rest.as_ptr(), rest.len() as u32);
         let entry = match files.buffer(start) {
             Some(index) => opcode::WriteFixed::new(fd, start, len, index).offset(at).build(),
@@ -205,5 +222,9 @@ impl Operation for Write {
 
     fn bytes(&self) -> u64 {
         self.done as u64
+    }
+
+    fn bytes_at_once(&self) -> usize {
+        at_once(piece(self.bytes.len(), self.done, usize::MAX))
     }
 }

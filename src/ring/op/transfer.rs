@@ -132,4 +132,8 @@ impl Operation for Send {
     fn bytes(&self) -> u64 {
         self.done as u64
     }
+
+    fn bytes_at_once(&self) -> usize {
+        piece(self.bytes.len(), self.done, usize::MAX)
+    }
 }

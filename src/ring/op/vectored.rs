@@ -9,7 +9,7 @@ use bytes::Bytes;
 use io_uring::opcode;
 use io_uring::squeue::Entry;
 
-use super::rw::worker;
+use super::rw::{at_once, worker};
 use super::{Files, Operation, Progress, Target};
 use crate::buf::pool::{self, Lease};
 use crate::kernel::vectored::{self, PIECES_MAX};
@@ -115,6 +115,10 @@ impl Operation for ReadVectored {
     fn bytes(&self) -> u64 {
         self.pieces.iter().map(|(_, lease)| lease.len() as u64).sum()
     }
+
+    fn bytes_at_once(&self) -> usize {
+        at_once(self.pieces.iter().map(|(len, lease)| len - lease.len()).sum())
+    }
 }
 
 /// Writes all of several pieces, one behind the other, at `offset`.
@@ -187,6 +191,10 @@ impl Operation for WriteVectored {
 
     fn bytes(&self) -> u64 {
         self.done
+    }
+
+    fn bytes_at_once(&self) -> usize {
+        at_once((self.len() - self.done) as usize)
     }
 }
 

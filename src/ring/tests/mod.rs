@@ -5,6 +5,7 @@
 //!  sends   what leaves together
 //!  steps   outcomes of chains, the same by the ring and by plain calls
 //!  busy    a kernel that is short of everything
+//!  full    a ring that is full of programs that never end
 //!  models  the threads that meet, by loom's model checker
 //! ```
 
@@ -25,9 +26,13 @@ use super::op::rw::{Read, Write};
 use super::program::{Outcome, Program};
 use super::running::Running;
 use super::slots::Ended;
+#[cfg(not(millstream_loom))]
+use super::sync::lock;
 
 #[cfg(not(millstream_loom))]
 mod busy;
+#[cfg(not(millstream_loom))]
+mod full;
 #[cfg(not(millstream_loom))]
 mod life;
 #[cfg(millstream_loom)]
@@ -40,7 +45,7 @@ mod steps;
 /// A driver of a fake ring with `capacity` entries and 8 places for files.
 fn driver(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> (Arc<Driver>, Handle) {
     let (port, handle) = fake(capacity, script);
-    (Arc::new(Driver::new(port, 8, false, crate::ring::inbox::Buffers::default(), Box::new(|| {}))), handle)
+    (Arc::new(Driver::new(port, 8, false, crate::ring::net::receive::Buffers::default(), Box::new(|| {}))), handle)
 }
 
 fn submit(driver: &Arc<Driver>, program: Program) -> Running {

@@ -13,14 +13,16 @@ use rustix::io::Errno;
 
 use super::super::fake::Act;
 use super::super::key::{About, Key};
-use super::super::outbox::{Outbox, Parcel, Sends, ZeroCopy};
+use super::super::net::ZeroCopy;
+use super::super::net::send::{Outbox, Parcel, Sends};
+use super::super::queue::After;
 use super::{driver, file, finished, read, submit};
 use crate::buf::lease;
 use crate::buf::queue::Queue;
 use crate::kernel::uring::{Completion, Setup, Uring};
 use crate::observe::Snapshot;
 use crate::ring::driver::Driver;
-use crate::ring::inbox::Buffers;
+use crate::ring::net::receive::Buffers;
 use crate::ring::program::Program;
 
 fn queue(pieces: &[&[u8]]) -> Queue {
@@ -201,7 +203,8 @@ fn a_notification_in_the_same_round_is_no_second_result() {
     let data = About::Send(key).user_data();
     let first = Completion { key: data, result: Ok(5), more: true, notification: false, buffer: None };
     let second = Completion { result: Ok(0), more: false, notification: true, ..first };
-    assert!(!sends.complete(key, first).0 && sends.complete(key, second).0);
+    let mut after = After::default();
+    assert!(!sends.complete(key, first, &mut after) && sends.complete(key, second, &mut after));
     assert_eq!(sends.ended, [(0, Ok(5))]);
 }
 

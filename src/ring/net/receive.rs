@@ -23,11 +23,12 @@ use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
 use rustix::io::Errno;
 
-use super::closing::leak;
-use super::driver::Driver;
-use super::key::Key;
-use super::port::Port;
-use super::sync::lock;
+use super::super::closing::leak;
+use super::super::driver::{Driver, Ring};
+use super::super::key::{About, Key};
+use super::super::port::Port;
+use super::super::queue::{After, Queue};
+use super::super::sync::lock;
 use crate::kernel::uring::{Chunk, Completion, Provided};
 use crate::observe::counters::{Counter, count};
 
@@ -91,17 +92,17 @@ impl Default for Buffers {
 }
 
 /// The sockets that a ring receives from.
-pub(super) struct Inbox {
+pub(in crate::ring) struct Inbox {
     places: Vec<(u32, State)>,
     free: Vec<u32>,
     /// To be handed over; keys that were stopped meanwhile stay and are skipped.
-    pub(super) queued: VecDeque<Key>,
+    pub(in crate::ring) queued: VecDeque<Key>,
     /// To be cancelled.
-    pub(super) stopping: VecDeque<Key>,
+    pub(in crate::ring) stopping: VecDeque<Key>,
     /// Receives that are armed.
-    pub(super) armed: usize,
+    pub(in crate::ring) armed: usize,
     /// Completions with bytes that were taken since somebody looked.
-    pub(super) arrivals: usize,
+    pub(in crate::ring) arrivals: usize,
     buffers: Buffers,
     /// Once they are registered.
     provided: Option<Arc<Provided>>,
@@ -111,7 +112,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    pub(super) fn new(buffers: Buffers) -> Self {
+    pub(in crate::ring) fn new(buffers: Buffers) -> Self {
         Self {
             places: Vec::new(),
             free: Vec::new(),
@@ -152,7 +153,7 @@ impl Inbox {
     }
 
     /// The entry for a receive that is queued, which is armed from here on.
-    pub(super) fn arm(&mut self, key: Key) -> Option<Entry> {
+    pub(in crate::ring) fn arm(&mut self, key: Key) -> Option<Entry> {
         let has_bundles = self.has_bundles;
         let state = self.get(key)?;
         let State::Queued(receiver) = std::mem::replace(state, State::Free) else { return None };
@@ -166,17 +167,12 @@ impl Inbox {
     }
 
     /// Whether a key is of a receive that is armed.
-    pub(super) fn is_armed(&mut self, key: Key) -> bool {
+    pub(in crate::ring) fn is_armed(&mut self, key: Key) -> bool {
         matches!(self.get(key), Some(State::Armed(_)))
     }
 
-    /// Takes a completion. `wake` is told who is to be woken; what is to be dropped without a lock is given back.
-    pub(super) fn complete(
-        &mut self,
-        key: Key,
-        completion: Completion,
-        wake: &mut Vec<Waker>,
-    ) -> Option<Arc<dyn Receiver>> {
+    /// Takes a completion.
+    pub(in crate::ring) fn complete(&mut self, key: Key, completion: Completion, after: &mut After) {
         let bytes = completion.buffer.zip(self.provided.as_ref()).map(|(buffer, provided)| {
             // SAFETY: the completion was just reaped from the one ring that has these buffers, and comes here only once.
             unsafe { provided.chunks(buffer, completion.result.unwrap_or(0) as usize) }
@@ -188,19 +184,19 @@ impl Inbox {
         let Some(State::Armed(receiver)) = self.get(key) else {
             count(Counter::RingStrays, 1);
             bytes.for_each(drop);
-            return None;
+            return;
         };
         let mut stop = false;
         for chunk in bytes {
             let answer = receiver.arrived(Arrival::Bytes(chunk));
-            wake.extend(answer.wake);
+            after.wake.extend(answer.wake);
             stop |= answer.stop;
         }
         if completion.more {
             if stop {
                 self.stopping.push_back(key);
             }
-            return None;
+            return;
         }
         let ending = match completion.result {
             Ok(0) => Ending::Eof,
@@ -209,29 +205,28 @@ impl Inbox {
             Err(e) if e == Errno::NOBUFS.raw_os_error() => Ending::NoBuffers,
             Err(e) => Ending::Failed(e),
         };
-        wake.extend(receiver.arrived(Arrival::Ended(ending)).wake);
+        after.wake.extend(receiver.arrived(Arrival::Ended(ending)).wake);
         self.armed -= 1;
-        match self.release(key) {
-            State::Armed(receiver) => Some(receiver),
-            _ => None,
+        if let State::Armed(receiver) = self.release(key) {
+            after.receivers.push(receiver);
         }
     }
 
     /// Ends what is queued, because the ring takes nothing more.
-    pub(super) fn close(&mut self, wake: &mut Vec<Waker>, drop: &mut Vec<Arc<dyn Receiver>>) {
+    pub(in crate::ring) fn close(&mut self, after: &mut After) {
         self.stopping.clear();
         while let Some(key) = self.queued.pop_front() {
             if matches!(self.get(key), Some(State::Queued(_)))
                 && let State::Queued(receiver) = self.release(key)
             {
-                wake.extend(receiver.arrived(Arrival::Ended(Ending::Stopped)).wake);
-                drop.push(receiver);
+                after.wake.extend(receiver.arrived(Arrival::Ended(Ending::Stopped)).wake);
+                after.receivers.push(receiver);
             }
         }
     }
 
     /// Ends what is armed, of which nobody will ever know what became: the buffers must never be used again.
-    pub(super) fn lose(&mut self, wake: &mut Vec<Waker>, drop: &mut Vec<Arc<dyn Receiver>>) {
+    pub(in crate::ring) fn lose(&mut self, after: &mut After) {
         if self.armed == 0 {
             return;
         }
@@ -242,8 +237,8 @@ impl Inbox {
             if self.is_armed(key)
                 && let State::Armed(receiver) = self.release(key)
             {
-                wake.extend(receiver.arrived(Arrival::Ended(Ending::Failed(Errno::IO.raw_os_error()))).wake);
-                drop.push(receiver);
+                after.wake.extend(receiver.arrived(Arrival::Ended(Ending::Failed(Errno::IO.raw_os_error()))).wake);
+                after.receivers.push(receiver);
             }
         }
     }
@@ -283,17 +278,17 @@ impl Driver {
         if let Some(why) = &queue.closed {
             return Err(why.clone());
         }
-        if queue.inbox.provided.is_none() {
+        if queue.net.receive.provided.is_none() {
             drop(queue);
             // In this order, as everywhere.
             let mut ring = lock(&self.ring);
             queue = lock(&self.queue);
             let Some(ring) = ring.as_mut() else { return Err("the runtime has shut down".to_owned()) };
-            queue.inbox.provide(&mut *ring.port)?;
+            queue.net.receive.provide(&mut *ring.port)?;
         }
-        let key = queue.inbox.insert(receiver);
-        let is_first = queue.inbox.queued.is_empty();
-        queue.inbox.queued.push_back(key);
+        let key = queue.net.receive.insert(receiver);
+        let is_first = queue.net.receive.queued.is_empty();
+        queue.net.receive.queued.push_back(key);
         drop(queue);
         if is_first {
             (self.kick)();
@@ -304,12 +299,12 @@ impl Driver {
     /// Stops a receive. What was received until then still arrives, and the end of it, unless it was not handed over yet.
     pub(crate) fn stop_receiving(&self, key: Key) {
         let mut queue = lock(&self.queue);
-        let is_armed = queue.inbox.is_armed(key);
+        let is_armed = queue.net.receive.is_armed(key);
         let mut dropped = State::Free;
         if is_armed && queue.closed.is_none() {
-            queue.inbox.stopping.push_back(key);
-        } else if !is_armed && queue.inbox.get(key).is_some() {
-            dropped = queue.inbox.release(key);
+            queue.net.receive.stopping.push_back(key);
+        } else if !is_armed && queue.net.receive.get(key).is_some() {
+            dropped = queue.net.receive.release(key);
         }
         drop(queue);
         drop(dropped);
@@ -318,9 +313,31 @@ impl Driver {
         }
     }
 
+    /// Pushes stops, as far as control entries have room, and receives.
+    pub(in crate::ring) fn fill_receives(&self, ring: &mut Ring, queue: &mut Queue) {
+        while queue.room.control.left() > 0
+            && ring.port.room() > 0
+            && let Some(key) = queue.net.receive.stopping.pop_front()
+        {
+            if queue.net.receive.is_armed(key) {
+                let entry = opcode::AsyncCancel::new(About::Receive(key).user_data()).build();
+                // SAFETY: a cancel points to nothing.
+                unsafe { ring.push_control(&entry, About::Stop(key), queue) };
+            }
+        }
+        while ring.port.room() > 0
+            && let Some(key) = queue.net.receive.queued.pop_front()
+        {
+            if let Some(entry) = queue.net.receive.arm(key) {
+                // SAFETY: a receive points to the provided buffers only, which the inbox keeps.
+                unsafe { ring.push(&entry, About::Receive(key).user_data(), false) };
+            }
+        }
+    }
+
     /// Whether a receive would find a free buffer, as far as one can tell.
     pub(crate) fn has_buffers(&self) -> bool {
         let queue = lock(&self.queue);
-        queue.inbox.provided.as_ref().is_none_or(|provided| provided.lent() < usize::from(provided.count()))
+        queue.net.receive.provided.as_ref().is_none_or(|provided| provided.lent() < usize::from(provided.count()))
     }
 }

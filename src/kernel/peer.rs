@@ -1,0 +1,87 @@
+//! Whether work on a file may have to wait for somebody else, perhaps for ever: a pipe, a socket, a terminal, an event
+//! counter, and every file of a file system that a process or another machine serves.
+//!
+//! Nothing in here waits. What cannot be told without waiting may have to wait.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{FileType, Mode, ResolveFlags};
+use rustix::io::Errno;
+
+use super::path::{self, How};
+use super::{call, mounts};
+
+/// Whether work on an open file may have to wait for a peer.
+pub(crate) fn may_wait(file: BorrowedFd<'_>) -> bool {
+    match call::known(file) {
+        Ok((FileType::RegularFile | FileType::Directory, _)) => mounts::may_wait(file),
+        Ok((FileType::BlockDevice, _)) => false,
+        _ => true,
+    }
+}
+
+/// Whether opening `path` like this, and work on what was opened, may have to wait for a peer. Looks only at names that the
+/// kernel has in memory; `None` if those do not tell.
+pub(crate) fn path_may_wait(dir: BorrowedFd<'_>, path: &CStr, how: &How) -> Option<bool> {
+    let (flags, resolve) = how.to_look_at();
+    match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve | ResolveFlags::CACHED) {
+        Ok(found) => Some(may_wait(found.as_fd())),
+        // Not in memory; no such flag before Linux 5.12; no such call before 5.6, or in a sandbox.
+        Err(Errno::AGAIN | Errno::INVAL | Errno::NOSYS | Errno::PERM) => None,
+        // What is missing is made a regular file or ends the chain, as does what cannot be opened.
+        Err(_) => Some(false),
+    }
+}
+
+/// The same, **waiting for the disk** if names are not in memory.
+pub(crate) fn path_may_wait_blocking(dir: BorrowedFd<'_>, path: &CStr, how: &How) -> bool {
+    let (flags, resolve) = how.to_look_at();
+    let look = How::new(flags, Mode::empty(), resolve);
+    path::open_blocking(dir, path, &look).is_ok_and(|found| may_wait(found.as_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, OFlags};
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+
+    fn path(path: &Path) -> CString {
+        CString::new(path.as_os_str().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn files_and_directories_of_this_machine_do_not_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!may_wait(tempfile::tempfile().unwrap().as_fd()));
+        assert!(!may_wait(std::fs::File::open(dir.path()).unwrap().as_fd()));
+    }
+
+    #[test]
+    fn pipes_sockets_and_devices_may() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        for fd in [reader.as_fd(), writer.as_fd(), socket.as_fd(), event.as_fd(), null.as_fd()] {
+            assert!(may_wait(fd));
+        }
+    }
+
+    #[test]
+    fn paths_are_looked_at_without_opening_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, fifo) = (dir.path().join("file"), dir.path().join("fifo"));
+        std::fs::write(&file, "").unwrap();
+        rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let how = How::new(OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC, Mode::RUSR, ResolveFlags::empty());
+        for (file, waits) in [(file, false), (dir.path().join("missing"), false), (fifo, true)] {
+            let known = path_may_wait(CWD, &path(&file), &how);
+            assert!(known.is_none_or(|known| known == waits), "{}", file.display());
+            assert_eq!(path_may_wait_blocking(CWD, &path(&file), &how), waits, "{}", file.display());
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What a turn hands to the kernel: cancels first, then programs that have begun, then those that find room.
+//!
+//! A program that finds none, though nothing that was pushed just now could leave any, is given back: it goes by plain
+//! calls. So the line of those that were not admitted is empty at the end of a turn, unless the turn was full.
+
+#![allow(unsafe_code)]
+
+use io_uring::opcode;
+use io_uring::types::Timespec;
+
+use super::driver::{Driver, Ring};
+use super::key::{About, Key};
+use super::program::Verdict;
+use super::queue::{After, Queue};
+use super::sync::lock;
+
+/// Entries and completions of one turn.
+const TURN_WORK: usize = 1024;
+/// Bytes that one turn may move while it hands entries over, but for a single entry that moves more: about 100 us of
+/// copying.
+const TURN_BYTES: usize = 1 << 20;
+/// When a cancel that has found nothing is tried again.
+static LATER: Timespec = Timespec::new().nsec(2_000_000);
+
+/// What a turn has done so far.
+#[derive(Default)]
+pub(super) struct Done {
+    pub(super) work: usize,
+    bytes: usize,
+    /// There is more to do, for the next turn.
+    full: bool,
+}
+
+impl Done {
+    /// Whether the rest is for the next turn.
+    pub(super) fn is_full(&self) -> bool {
+        self.full || self.work >= TURN_WORK
+    }
+
+    /// Counts entries that may move so many bytes. `false`: they are for the next turn.
+    fn takes(&mut self, entries: usize, bytes: usize) -> bool {
+        self.full = self.work >= TURN_WORK || (self.bytes > 0 && self.bytes + bytes > TURN_BYTES);
+        if !self.full {
+            self.work += entries;
+            self.bytes += bytes;
+        }
+        !self.full
+    }
+}
+
+impl Driver {
+    /// Closes files that chains have left open in the table.
+    pub(super) fn close_files(&self, ring: &mut Ring) {
+        let stale = std::mem::take(&mut lock(&self.queue).stale_files);
+        if !stale.is_empty() {
+            stale.iter().for_each(|&place| ring.port.close_file(place));
+            lock(&self.queue).files.extend(stale);
+        }
+    }
+
+    /// Pushes cancels and programs while there is room.
+    pub(super) fn fill(&self, ring: &mut Ring, done: &mut Done, after: &mut After) {
+        let mut queue = lock(&self.queue);
+        let queue = &mut *queue;
+        if queue.closed.is_some() {
+            return;
+        }
+        let before = ring.pushed.len();
+        self.fill_cancels(ring, queue);
+        self.fill_receives(ring, queue);
+        while let Some(&key) = queue.again.front() {
+            if queue.slots.queued(key).is_some() && !self.push_program(ring, queue, key, done) {
+                return;
+            }
+            queue.again.pop_front();
+        }
+        while let Some(&key) = queue.todo.front() {
+            if let Some(program) = queue.slots.queued(key) {
+                let need = program.need(program.has_permit());
+                if need.places > queue.files.len() && !queue.stale_files.is_empty() {
+                    return;
+                }
+                if need.places <= queue.files.len() && queue.room.take(need) {
+                    program.enter(need, queue.files.split_off(queue.files.len() - need.places));
+                    program.files().set_registered(queue.registered);
+                    // From here on it has its room, whether it is pushed now or not.
+                    queue.todo.pop_front();
+                    if !self.push_program(ring, queue, key, done) {
+                        queue.again.push_back(key);
+                        return;
+                    }
+                    continue;
+                }
+                if ring.pushed.len() > before {
+                    // What was pushed just now may end at once, and leave its room.
+                    return;
+                }
+                queue.end(key, Verdict::Again, after);
+            }
+            queue.todo.pop_front();
+        }
+    }
+
+    /// Pushes cancels, and the timer for those that are to be tried again.
+    fn fill_cancels(&self, ring: &mut Ring, queue: &mut Queue) {
+        if !queue.later.is_empty() && !queue.timer && queue.room.control.left() > 0 && ring.port.room() > 0 {
+            queue.timer = true;
+            let entry = opcode::Timeout::new(&raw const LATER).build();
+            // SAFETY: the time is there for ever.
+            unsafe { ring.push_control(&entry, About::Timer, queue) };
+        }
+        while queue.room.control.left() > 0
+            && ring.port.room() > 0
+            && let Some(key) = queue.cancels.pop_front()
+        {
+            if let Some(step) = queue.slots.in_flight(key).and_then(|program| program.owed_steps().next()) {
+                let entry = opcode::AsyncCancel::new(About::Step { key, step, is_limit: false }.user_data()).build();
+                // SAFETY: a cancel points to nothing.
+                unsafe { ring.push_control(&entry, About::Cancel(key), queue) };
+            }
+        }
+    }
+
+    /// Pushes the steps of a program that was admitted. Returns whether there was room for them in this submission and in
+    /// this turn.
+    fn push_program(&self, ring: &mut Ring, queue: &mut Queue, key: Key, done: &mut Done) -> bool {
+        let program = queue.slots.queued(key).expect("internal: it was looked at");
+        let (entries, bytes) = program.weight();
+        if entries > ring.port.room() || !done.takes(entries, bytes) {
+            return false;
+        }
+        let pieces = program.pieces();
+        queue.in_flight += pieces.len();
+        for piece in pieces {
+            let about = About::Step { key, step: piece.step, is_limit: piece.is_limit };
+            // SAFETY: the entry points into operations of the program or into what they own, and the program stays in its
+            // slot, untouched, until all its completions have come (invariants of `op`, `slots`).
+            unsafe { ring.push(&piece.entry, about.user_data(), piece.linked) };
+        }
+        queue.slots.submitted(key);
+        true
+    }
+}

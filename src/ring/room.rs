@@ -1,0 +1,149 @@
+//! Who may have how much of a ring: completions, and places in its table of files.
+//!
+//! ```text
+//!  completion queue  ├─ control: cancels, stops, the timer ─┤── programs that may wait ──┤── all other programs, sends ──┤
+//!                      an eighth                              a quarter                    the rest
+//!  table of files                                           ├── half of it ──────────────┤── half of it ─────────────────┤
+//! ```
+//!
+//! Invariants:
+//! 1. A program takes all that it can ever need when it is admitted and gives it back when it ends. Steps that are
+//!    submitted later never find the ring full.
+//! 2. Programs and sends never use the room of control entries. So everything in flight can be cancelled at any time.
+//! 3. Programs that may wait for a peer, for ever, never use the room of those that do not.
+
+/// One kind of room: how much is in use, and how much there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) used: usize,
+    pub(super) limit: usize,
+}
+
+impl Share {
+    fn new(limit: usize) -> Self {
+        Self { used: 0, limit }
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.limit.saturating_sub(self.used)
+    }
+}
+
+/// What one program takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Need {
+    /// It may wait for a peer.
+    pub(super) waits: bool,
+    pub(super) completions: usize,
+    pub(super) places: usize,
+}
+
+/// The room of one ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) control: Share,
+    /// Completions of programs that do not wait for a peer, and of sends.
+    pub(super) swift: Share,
+    waiting: Share,
+    swift_places: Share,
+    waiting_places: Share,
+}
+
+impl Room {
+    /// The room of a ring with so many completions and places for files.
+    pub(super) fn new(completions: usize, places: usize) -> Self {
+        let (control, waiting) = (completions / 8, completions / 4);
+        Self {
+            control: Share::new(control),
+            swift: Share::new(completions - control - waiting),
+            waiting: Share::new(waiting),
+            swift_places: Share::new(places - places / 2),
+            waiting_places: Share::new(places / 2),
+        }
+    }
+
+    /// How many units all programs that may wait have together.
+    pub(super) fn units(&self) -> usize {
+        self.waiting.limit
+    }
+
+    /// The units of one of them, so that who has the units finds completions and places.
+    pub(super) fn units_of(&self, need: Need) -> usize {
+        need.completions.max((need.places * self.waiting.limit).div_ceil(self.waiting_places.limit.max(1)))
+    }
+
+    fn shares(&mut self, waits: bool) -> (&mut Share, &mut Share) {
+        match waits {
+            true => (&mut self.waiting, &mut self.waiting_places),
+            false => (&mut self.swift, &mut self.swift_places),
+        }
+    }
+
+    /// Whether an empty ring could take it.
+    pub(super) fn could_take(&mut self, need: Need) -> bool {
+        let (completions, places) = self.shares(need.waits);
+        need.completions <= completions.limit && need.places <= places.limit
+    }
+
+    /// Takes what a program needs, if that is there.
+    pub(super) fn take(&mut self, need: Need) -> bool {
+        let (completions, places) = self.shares(need.waits);
+        let fits = need.completions <= completions.left() && need.places <= places.left();
+        if fits {
+            completions.used += need.completions;
+            places.used += need.places;
+        }
+        fits
+    }
+
+    /// Gives back what a program has taken.
+    pub(super) fn give(&mut self, need: Need) {
+        let (completions, places) = self.shares(need.waits);
+        completions.used -= need.completions;
+        places.used -= need.places;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_never_add_up_to_more_than_there_is() {
+        for entries in [4usize, 8, 32, 128, 4096] {
+            let room = Room::new(entries * 4, 256);
+            assert_eq!(room.control.limit + room.swift.limit + room.waiting.limit, entries * 4);
+            assert!(room.control.limit >= 2 && room.waiting.limit >= entries, "a chain as long as the ring fits");
+            assert_eq!(room.swift_places.limit + room.waiting_places.limit, 256);
+        }
+    }
+
+    #[test]
+    fn units_cover_completions_and_places() {
+        for entries in [32usize, 128, 4096] {
+            let mut room = Room::new(entries * 4, 256);
+            for (completions, places) in [(1, 0), (3, 1), (5, 2), (32, 16)] {
+                let need = Need { waits: true, completions, places };
+                let programs = room.units() / room.units_of(need);
+                for _ in 0..programs {
+                    assert!(room.take(need));
+                }
+                (0..programs).for_each(|_| room.give(need));
+                assert_eq!(room, Room::new(entries * 4, 256));
+            }
+        }
+    }
+
+    #[test]
+    fn those_who_wait_take_no_room_of_others() {
+        let mut room = Room::new(32, 8);
+        let waits = Need { waits: true, completions: 2, places: 1 };
+        let swift = Need { waits: false, ..waits };
+        while room.take(waits) {}
+        for _ in 0..4 {
+            assert!(room.take(swift));
+        }
+        assert!(!room.take(swift), "all places are taken");
+        assert!(room.take(Need { places: 0, ..swift }));
+    }
+}
