@@ -1,37 +1,53 @@
 //! A ring without room behaves like no ring: programs that never end neither stop nor delay what others ask for.
 
 use std::fs;
-use std::future::Future;
-use std::io::{PipeReader, PipeWriter};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::future::{Future, poll_fn};
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
-use millstream::Chain;
 use millstream::chain::OpenOptions;
 use millstream::fs::File;
-use millstream::net::{IoPath, TcpListener};
-use millstream::runtime::{DriverBuilder, Io};
+use millstream::http::Files;
+use millstream::net::{IoPath, Receive, TcpListener};
+use millstream::observe::Snapshot;
+use millstream::runtime::{DriverBuilder, Io, driver_info};
+use millstream::{Capabilities, Chain};
+use proptest::prelude::*;
+use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 mod support;
-use support::http::{Flavour, watched};
+use support::http::{Flavour, Raw, ask, watched};
+
+/// Counters and descriptors are those of the process: one test at a time.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Bounds what must not hang. Nothing is measured by it.
 const HANGS: Duration = Duration::from_secs(30);
 
-/// Runs `test` on a runtime with rings of so many entries.
-fn on<R: Future<Output = ()> + Send + 'static>(flavour: Flavour, io: Io, entries: u32, test: R) {
+fn runtime(flavour: Flavour, io: Io, entries: u32) -> Runtime {
     println!("{flavour:?}, {io}, {entries} entries");
     let runtime = flavour.runtime();
-    runtime.block_on(async {
-        DriverBuilder::new().io(io).entries(entries).install().unwrap();
-        tokio::spawn(timeout(HANGS, test)).await.unwrap().expect("it hangs");
-    });
-    runtime.shutdown_background();
+    runtime.block_on(async { DriverBuilder::new().io(io).entries(entries).install().unwrap() });
+    runtime
+}
+
+/// Runs `test` on a runtime with rings of so many entries.
+fn on<R: Future<Output = ()> + Send + 'static>(flavour: Flavour, io: Io, entries: u32, test: R) {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let runtime = runtime(flavour, io, entries);
+    runtime.block_on(async { tokio::spawn(timeout(HANGS, test)).await.unwrap().expect("it hangs") });
+    runtime.shutdown_timeout(HANGS);
 }
 
 fn pipe() -> (Arc<PipeReader>, PipeWriter) {
@@ -121,5 +137,287 @@ fn streams_send_while_the_ring_is_full() {
             }
             assert!(waiting.iter().all(|task| !task.is_finished()));
         });
+    });
+}
+
+#[test]
+fn an_offset_that_no_file_has_is_refused_on_every_way() {
+    watched(|| {
+        for io in [Io::Uring, Io::Epoll] {
+            on(Flavour::CurrentThread, io, 32, async {
+                let file = tempfile::tempfile().unwrap();
+                (&file).write_all(b"0123456789").unwrap();
+                let file = Arc::new(file);
+                for offset in [u64::MAX, u64::MAX - 1, 1 << 63] {
+                    let write = Chain::new().on(Arc::clone(&file)).write_at(offset, "never").run().await;
+                    let read = Chain::new().on(Arc::clone(&file)).read_at(offset, 5).run().await;
+                    for failed in [write.unwrap_err(), read.unwrap_err()] {
+                        assert_eq!(failed.raw_os_error(), Some(Errno::INVAL.raw_os_error()), "{offset}: {failed}");
+                    }
+                }
+                assert_eq!(file.metadata().unwrap().len(), 10);
+                // The position of the file counts where it is asked for.
+                let report = Chain::new().on(Arc::clone(&file)).write("ab").read_at(9, 3).run().await.unwrap();
+                assert_eq!(report.reads()[0], "9ab");
+            });
+        }
+    });
+}
+
+/// The end of a stream reaches the peer though nothing drives the ring that receives for it.
+#[test]
+fn a_stream_that_is_dropped_between_two_turns_ends_at_once() {
+    if support::lacks("io_uring") {
+        return;
+    }
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    watched(|| {
+        let runtime = runtime(Flavour::CurrentThread, Io::Auto, 32);
+        let (stream, client) = runtime.block_on(async {
+            let listener = TcpListener::builder().receive(Receive::Multishot).bind("127.0.0.1:0").await.unwrap();
+            let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (mut stream, _) = listener.accept().await.unwrap();
+            client.write_all(b"!").await.unwrap();
+            assert_eq!(stream.read_u8().await.unwrap(), b'!');
+            // So that the receive is armed again.
+            assert!(timeout(Duration::from_millis(50), stream.read_u8()).await.is_err());
+            stream.write_all(b"bye").await.unwrap();
+            (stream, client.into_std().unwrap())
+        });
+        drop(stream);
+        client.set_nonblocking(false).unwrap();
+        client.set_read_timeout(Some(HANGS)).unwrap();
+        let mut got = Vec::new();
+        (&client).read_to_end(&mut got).expect("the end of the stream");
+        assert_eq!(got, b"bye");
+        drop(runtime);
+    });
+}
+
+/// What users do: programs that never end by themselves, and what becomes of them.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Pipe,
+    Event,
+    Socket,
+    OpenAndWait,
+    Fifo,
+    Splice,
+    Limited,
+    Abort(usize),
+    Forget,
+    Yield,
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        6 => Just(Deed::Pipe),
+        2 => Just(Deed::Event),
+        2 => Just(Deed::Socket),
+        6 => Just(Deed::OpenAndWait),
+        1 => Just(Deed::Fifo),
+        2 => Just(Deed::Splice),
+        2 => Just(Deed::Limited),
+        4 => any::<usize>().prop_map(Deed::Abort),
+        1 => Just(Deed::Forget),
+        1 => Just(Deed::Yield),
+    ]
+}
+
+/// Polls of one fresh operation: it is never woken to find that it must go on waiting.
+const POLLS_MAX: usize = 64;
+
+/// Awaits what must not have to wait for others, and counts how often it is polled.
+async fn fresh<T>(what: &str, operation: impl Future<Output = T>) -> T {
+    let (mut polls, mut operation) = (0, pin!(operation));
+    let counted = poll_fn(|cx| {
+        polls += 1;
+        operation.as_mut().poll(cx)
+    });
+    let done = timeout(HANGS, counted).await;
+    assert!(polls <= POLLS_MAX, "{what}: {polls} polls");
+    done.unwrap_or_else(|_| panic!("{what} hangs"))
+}
+
+/// What never ends, and what ends it.
+struct World {
+    dir: tempfile::TempDir,
+    served: Vec<u8>,
+    addr: SocketAddr,
+    reader: Arc<PipeReader>,
+    writer: PipeWriter,
+    event: Arc<std::os::fd::OwnedFd>,
+    socket: Arc<UnixStream>,
+    peer: UnixStream,
+}
+
+impl World {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let served = support::noise(700_000);
+        fs::write(dir.path().join("served"), &served).unwrap();
+        fs::write(dir.path().join("file"), &served[..1000]).unwrap();
+        let (mode, fifo) = (rustix::fs::Mode::from_raw_mode(0o600), dir.path().join("fifo"));
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let files = Files::new(dir.path()).unwrap();
+        let addr = support::http::start(move |request| {
+            let files = files.clone();
+            async move { ask(&files, &request, |body| body).await }
+        })
+        .await;
+        let (reader, writer) = pipe();
+        let (socket, peer) = UnixStream::pair().unwrap();
+        let flags = rustix::event::EventfdFlags::CLOEXEC;
+        let event = Arc::new(rustix::event::eventfd(0, flags).unwrap());
+        Self { dir, served, addr, reader, writer, event, socket: Arc::new(socket), peer }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A chain that does not end.
+    fn endless(&self, deed: Deed) -> Chain {
+        let read = OpenOptions::new().read(true);
+        let on_pipe = |chain: Chain| chain.on(Arc::clone(&self.reader)).read(1);
+        match deed {
+            Deed::Event => Chain::new().on(Arc::clone(&self.event)).read(8),
+            Deed::Socket => Chain::new().on(Arc::clone(&self.socket)).read(1),
+            Deed::OpenAndWait => on_pipe(Chain::new().open(self.path("file"), read).read(10)),
+            Deed::Fifo => Chain::new().open(self.path("fifo"), OpenOptions::new().write(true).create(true)).write("x"),
+            Deed::Splice => {
+                let sink = Arc::new(std::io::pipe().unwrap().1);
+                Chain::new().on(sink).splice_from(Arc::clone(&self.reader), 1)
+            }
+            Deed::Limited => on_pipe(Chain::new()).timeout(Duration::from_secs(3600)),
+            _ => on_pipe(Chain::new()),
+        }
+    }
+
+    /// Everything that is fresh gets done, and with the right bytes.
+    async fn is_alive(&self, round: usize) {
+        let (file, bytes) = noise_file(1 << 20);
+        let read = fresh("a long read", file.read_at(0, 1 << 20)).await.unwrap();
+        assert!(read == bytes, "the bytes of a long read");
+        let path = self.path("served");
+        support::ways::cool(&fs::File::open(&path).unwrap());
+        let mut client = fresh("connecting", Raw::connect(self.addr)).await;
+        let (status, body) = fresh("a file over HTTP", client.get("/served")).await;
+        assert!(status == 200 && body == self.served, "the bytes of a file over HTTP");
+        let file = fresh("an open", File::open(&path)).await.unwrap();
+        let read = fresh("a short read", file.read_at(1000, 5000)).await.unwrap();
+        assert!(read == self.served[1000..6000], "the bytes of a short read");
+        let new = self.path(&format!("new-{round}"));
+        let chain = Chain::new().open(&new, OpenOptions::new().write(true).create(true)).write("fresh");
+        fresh("a chain that creates a file", chain.run()).await.unwrap();
+        let chain = Chain::new().open(&new, OpenOptions::new().read(true)).read(5);
+        let report = fresh("a chain that reads a file", chain.run()).await.unwrap();
+        assert_eq!(report.reads()[0], "fresh");
+        let (mut stream, mut peer) = support::pair().await;
+        stream.handle().set_path(IoPath::Uring);
+        for n in 0..3 {
+            stream.write_all(&[n; 1000]).await.unwrap();
+        }
+        let mut got = [0; 3000];
+        fresh("a send", peer.read_exact(&mut got)).await.unwrap();
+        assert!(got.chunks(1000).zip(0..).all(|(chunk, n)| chunk == [n; 1000]), "the bytes of a stream");
+    }
+
+    /// Lets all end that has not.
+    fn release(&mut self, n: usize) {
+        let mut fifo = fs::File::options();
+        fifo.read(true).write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+        drop(fifo.open(self.path("fifo")).unwrap());
+        self.writer.write_all(&vec![0; n]).unwrap();
+        self.peer.write_all(&vec![0; n]).unwrap();
+    }
+}
+
+/// Runs `deeds`; now and then something fresh is asked for.
+async fn saturate(deeds: Vec<Deed>) {
+    let mut world = World::new().await;
+    let mut tasks = Vec::new();
+    for (n, deed) in deeds.iter().copied().enumerate() {
+        match deed {
+            Deed::Abort(_) if tasks.is_empty() => {}
+            Deed::Abort(which) => {
+                let task: JoinHandle<()> = tasks.swap_remove(which % tasks.len());
+                task.abort();
+            }
+            Deed::Forget => {
+                let mut chain = Box::pin(world.endless(Deed::Pipe).run());
+                poll_fn(|cx| Poll::Ready(chain.as_mut().poll(cx).is_ready())).await;
+                #[expect(clippy::disallowed_methods, reason = "this is what is tested")]
+                std::mem::forget(chain);
+            }
+            Deed::Yield => turns(3).await,
+            deed => (0..4).for_each(|_| tasks.push(start(world.endless(deed)))),
+        }
+        if n % 60 == 59 {
+            world.is_alive(n).await;
+        }
+    }
+    world.is_alive(deeds.len()).await;
+    assert!(tasks.iter().all(|task| !task.is_finished()), "they wait");
+    tasks.iter().for_each(JoinHandle::abort);
+    for task in tasks {
+        let _ = task.await;
+    }
+    world.is_alive(deeds.len() + 1).await;
+    if Capabilities::get().io_uring().is_yes() {
+        assert_eq!(driver_info().reason().filter(|_| driver_info().io() != Io::Epoll), None, "a ring was given up");
+    }
+    // What was forgotten ends too, so that it gives back all but its own memory.
+    world.release(deeds.len());
+    turns(100).await;
+}
+
+fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn any_number_of_programs_that_never_end_stop_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let ways = [
+        (Flavour::CurrentThread, Io::Auto, 32),
+        (Flavour::TwoWorkers, Io::Uring, 32),
+        (Flavour::CurrentThread, Io::Uring, 256),
+        (Flavour::TwoWorkers, Io::Auto, 256),
+        (Flavour::CurrentThread, Io::Epoll, 32),
+    ];
+    // The first runtimes of a process make what stays.
+    for (flavour, io, entries) in ways {
+        run(flavour, io, entries, vec![Deed::Pipe]);
+    }
+    let config =
+        ProptestConfig { cases: 1, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() };
+    for ((flavour, io, entries), forgets) in ways.into_iter().flat_map(|way| [(way, false), (way, true)]) {
+        proptest!(config.clone(), |(deeds in proptest::collection::vec(deed(), 150..200))| {
+            let before = (descriptors(), Snapshot::now());
+            let deeds = deeds.into_iter().filter(|deed| forgets || !matches!(deed, Deed::Forget));
+            run(flavour, io, entries, deeds.collect());
+            let counts = Snapshot::now().since(&before.1);
+            prop_assert_eq!((counts.ring_leaks, counts.ring_strays), (0, 0));
+            // The way by ring receives by ring too, which completes more than once.
+            let receives = io == Io::Uring;
+            prop_assert!(counts.ring_completions >= counts.ring_submissions, "{}", counts);
+            prop_assert!(receives || counts.ring_completions == counts.ring_submissions, "{}", counts);
+            // A future that was forgotten keeps what it owns: its pipe, its memory, its driver.
+            let left = || (descriptors() > before.0, Snapshot::now().pool_bytes > before.1.pool_bytes);
+            let since = Instant::now();
+            while !forgets && left() != (false, false) {
+                prop_assert!(since.elapsed() < HANGS, "descriptors and memory left: {:?}", left());
+                std::thread::yield_now();
+            }
+        });
+    }
+}
+
+fn run(flavour: Flavour, io: Io, entries: u32, deeds: Vec<Deed>) {
+    watched(move || {
+        let runtime = runtime(flavour, io, entries);
+        runtime.block_on(async { tokio::spawn(saturate(deeds)).await.unwrap() });
+        runtime.shutdown_timeout(HANGS);
     });
 }
