@@ -141,6 +141,32 @@ fn streams_send_while_the_ring_is_full() {
 }
 
 #[test]
+fn a_fifo_that_has_no_reader_keeps_no_thread_from_others() {
+    watched(|| {
+        for io in [Io::Uring, Io::Epoll] {
+            on(Flavour::CurrentThread, io, 128, async {
+                let dir = tempfile::tempdir().unwrap();
+                let (fifo, mode) = (dir.path().join("fifo"), rustix::fs::Mode::from_raw_mode(0o600));
+                rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+                let writes = || OpenOptions::new().write(true).create(true);
+                let waiting: Vec<_> = (0..80).map(|_| start(Chain::new().open(&fifo, writes()).write("x"))).collect();
+                turns(50).await;
+                // Copied by a thread of the kernel.
+                let (file, bytes) = noise_file(3 << 20);
+                assert!(file.read_at(0, 3 << 20).await.unwrap() == bytes);
+                let new = dir.path().join("new");
+                Chain::new().open(&new, writes()).write("bytes").sync().run().await.unwrap();
+                assert_eq!(fs::read(new).unwrap(), b"bytes");
+                assert!(waiting.iter().all(|task| !task.is_finished()));
+                waiting.iter().for_each(JoinHandle::abort);
+                // Those that are opening it end by this.
+                drop(fs::File::options().read(true).write(true).open(&fifo).unwrap());
+            });
+        }
+    });
+}
+
+#[test]
 fn an_offset_that_no_file_has_is_refused_on_every_way() {
     watched(|| {
         for io in [Io::Uring, Io::Epoll] {
