@@ -151,9 +151,11 @@ fn a_fifo_that_has_no_reader_keeps_no_thread_from_others() {
                 let writes = || OpenOptions::new().write(true).create(true);
                 let waiting: Vec<_> = (0..80).map(|_| start(Chain::new().open(&fifo, writes()).write("x"))).collect();
                 turns(50).await;
-                // Copied by a thread of the kernel.
+                // By threads of the kernel.
                 let (file, bytes) = noise_file(3 << 20);
                 assert!(file.read_at(0, 3 << 20).await.unwrap() == bytes);
+                file.write_at(0, "fresh").await.unwrap();
+                file.sync().await.unwrap();
                 let new = dir.path().join("new");
                 Chain::new().open(&new, writes()).write("bytes").sync().run().await.unwrap();
                 assert_eq!(fs::read(new).unwrap(), b"bytes");

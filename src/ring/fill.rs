@@ -39,7 +39,7 @@ impl Done {
 
     /// Counts entries that may move so many bytes. `false`: they are for the next turn.
     fn takes(&mut self, entries: usize, bytes: usize) -> bool {
-        self.full = self.work >= TURN_WORK || (self.bytes > 0 && self.bytes + bytes > TURN_BYTES);
+        self.full = self.bytes > 0 && self.bytes + bytes > TURN_BYTES;
         if !self.full {
             self.work += entries;
             self.bytes += bytes;
