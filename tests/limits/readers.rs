@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -33,14 +33,14 @@ async fn endless(limits: Limits) -> (SocketAddr, Arc<AtomicUsize>) {
     (start(limits, service).await, bodies)
 }
 
-/// Reads 1000 bytes every 10 ms for `time`; gives the error that ended it before.
-async fn steadily(addr: SocketAddr, receive_buffer: u32, time: Duration) -> Result<(), String> {
+/// Reads 1000 bytes every 10 ms until `enough`; gives the error that ended it before.
+async fn steadily(addr: SocketAddr, receive_buffer: u32, enough: Arc<AtomicBool>) -> Result<(), String> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(receive_buffer).unwrap();
     let mut io = socket.connect(addr).await.unwrap();
     io.write_all(GET).await.unwrap();
     let (since, mut piece) = (Instant::now(), [0; 1000]);
-    while since.elapsed() < time {
+    while !enough.load(Ordering::Relaxed) {
         let read = io.read_exact(&mut piece).await;
         read.map_err(|error| format!("SO_RCVBUF {receive_buffer}: {error} after {:?}", since.elapsed()))?;
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -58,11 +58,12 @@ fn steady_readers_are_never_reset_and_a_reader_that_takes_nothing_is() {
     Flavour::TwoWorkers.runtime().block_on(async {
         let (addr, bodies) = endless(Limits::default().write_stall(limit)).await;
         let before = Snapshot::now();
+        let enough = Arc::<AtomicBool>::default();
         let sizes = [4096, 8192, 16384, 24000, 32768, 65536];
         let readers: Vec<_> = sizes
             .into_iter()
             .flat_map(|size| [size; 16])
-            .map(|size| tokio::spawn(steadily(addr, size, time)))
+            .map(|size| tokio::spawn(steadily(addr, size, Arc::clone(&enough))))
             .collect();
         until(&bodies, readers.len()).await;
         let since = Instant::now();
@@ -75,6 +76,8 @@ fn steady_readers_are_never_reset_and_a_reader_that_takes_nothing_is() {
         }
         println!("a reader that takes nothing was reset after {:?}", since.elapsed());
         assert!(since.elapsed() >= limit, "{:?}", since.elapsed());
+        tokio::time::sleep(time.saturating_sub(since.elapsed())).await;
+        enough.store(true, Ordering::Relaxed);
         let mut resets = Vec::new();
         for reader in readers {
             resets.extend(reader.await.unwrap().err());
@@ -112,8 +115,8 @@ fn a_drip_reader_is_reset_and_a_quiet_event_stream_is_not() {
         quiet.ask("/events").await;
         assert_eq!(quiet.head().await.status, 200);
         // 100 kB per second are progress, and a tenth of what is asked for.
-        let drip = steadily(addr, 8192, limit + GRACE).await;
-        assert!(drip.is_err(), "the drip reader is still served");
+        let drip = timeout(limit + GRACE, steadily(addr, 8192, Arc::default())).await;
+        assert!(drip.expect("the drip reader is still served").is_err());
         until(&bodies, 0).await;
         for _ in 0..20 {
             quiet.body(b"C\r\ndata: tick\n\n\r\n".len()).await.expect("an event");
