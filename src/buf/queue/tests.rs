@@ -89,7 +89,7 @@ fn comes_out(steps: Vec<Step>, slots: usize) {
     lease.extend_from_slice(&(0..POOL).map(|i| (i % 253) as u8).collect::<Vec<_>>());
     let held: Bytes = lease.freeze();
     let mut file = tempfile::tempfile().unwrap();
-    file.write_all(&(0..FILE).map(|i| (i % 249) as u8).collect::<Vec<_>>()).unwrap();
+    file.write_all(&(0..249).collect::<Vec<u8>>().repeat(FILE / 249 + 1)[..FILE]).unwrap();
     let mapped = Mapping::new(Arc::new(file), 0, FILE).unwrap().bytes();
 
     let mut queue = Queue::default();

@@ -113,7 +113,8 @@ mod allocated {
             from += n as u64;
             rest = &mut rest[n..];
         }
-        rest.fill(0);
+        // SAFETY: what is left of the caller's memory.
+        unsafe { rest.as_mut_ptr().write_bytes(0, rest.len()) };
         Ok(())
     }
 
