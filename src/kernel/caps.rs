@@ -114,13 +114,20 @@ impl Capabilities {
 
     fn probe(disabled: &str) -> Self {
         let off = |name: &str| disabled.split(',').any(|d| d.trim() == name);
-        let try_it = |name: &str, instead: &str, probe: fn() -> io::Result<()>| match probe() {
+        // miri makes few system calls; our mappings are replaced there, and sendfile is only decided for.
+        let probe_it = |name: &str, probe: fn() -> io::Result<()>| match name {
+            "mapping" | "sendfile" if cfg!(miri) => Ok(()),
+            _ if cfg!(miri) => Err(io::ErrorKind::Unsupported.into()),
+            _ => probe(),
+        };
+        let release = || rustix::system::uname().release().to_string_lossy().into_owned();
+        let try_it = |name: &str, instead: &str, probe: fn() -> io::Result<()>| match probe_it(name, probe) {
             _ if off(name) => Support::No(format!("turned off by MILLSTREAM_DISABLE; {instead}")),
             Ok(()) => Support::Yes,
             Err(e) => Support::No(format!("{e}; {instead}")),
         };
         Self {
-            release: rustix::system::uname().release().to_string_lossy().into_owned(),
+            release: if cfg!(miri) { "miri".to_owned() } else { release() },
             sendfile: try_it("sendfile", "file bodies are sent from their mapping", try_sendfile),
             read_nowait: try_it("read_nowait", "small files are read on the blocking pool", try_read_nowait),
             openat2: try_it("openat2", "directories are not served: no other call is as safe", try_openat2),

@@ -263,7 +263,8 @@ macro_rules! stream_options {
             }
 
             /// Queued bytes of one connection beyond which its writer waits; 64 KiB by default. It is woken at half of
-            /// that.
+            /// that. Of the pool a connection keeps by reference at most twice as much and
+            /// [256 KiB](crate::buf::Queue#memory).
             #[must_use]
             pub fn high_mark(mut self, bytes: usize) -> Self {
                 self.options.high = bytes;

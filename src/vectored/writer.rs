@@ -93,7 +93,8 @@ impl<W: AsyncWrite + Unpin> Builder<W> {
     /// Most bytes that may wait; 256 KiB by default, at least 1. The bound is lowered, down to an eighth, while the inner
     /// writer takes longer than 100 ms for what fills it, and raised again when it is faster.
     ///
-    /// [`Bytes`] are taken whole, so the last of them may go beyond.
+    /// [`Bytes`] are taken whole, so the last of them may go beyond. Of the pool a writer keeps by reference at most twice as
+    /// much and [256 KiB](crate::buf::Queue#memory).
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = bytes.max(1);
         self

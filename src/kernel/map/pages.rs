@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use super::GRANULE;
 
 #[cfg(not(miri))]
-mod pages {
+mod mapped {
     use super::*;
     use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
@@ -84,7 +84,7 @@ mod pages {
 }
 
 #[cfg(miri)]
-mod pages {
+mod allocated {
     use super::*;
     use std::alloc::{Layout, alloc_zeroed};
     use std::slice;
@@ -113,7 +113,8 @@ mod pages {
             from += n as u64;
             rest = &mut rest[n..];
         }
-        rest.fill(0);
+        // SAFETY: what is left of the caller's memory.
+        unsafe { rest.as_mut_ptr().write_bytes(0, rest.len()) };
         Ok(())
     }
 
@@ -133,4 +134,7 @@ mod pages {
     }
 }
 
-pub(super) use pages::*;
+#[cfg(miri)]
+pub(super) use allocated::*;
+#[cfg(not(miri))]
+pub(super) use mapped::*;
