@@ -199,7 +199,8 @@ mod tests {
                 pulse: Pulse::default(),
                 held: 0,
             };
-            Self { seen: Seen::new(start), start, facts, limits: Limits::default() }
+            let limits = Limits::default().keep_alive(Duration::from_secs(60));
+            Self { seen: Seen::new(start), start, facts, limits }
         }
 
         fn at(&mut self, seconds: f32) -> Verdict {
