@@ -6,10 +6,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SocketFlags;
-use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -73,8 +74,17 @@ pub(crate) fn shutdown_both(socket: BorrowedFd<'_>) {
 
 /// Lets the kernel end the connection if the peer takes none of what is sent for `patience` (`TCP_USER_TIMEOUT`).
 /// `false`: this socket is not TCP, and the kernel watches nothing.
-pub(crate) fn give_up_after(socket: BorrowedFd<'_>, patience: std::time::Duration) -> bool {
+pub(crate) fn give_up_after(socket: BorrowedFd<'_>, patience: Duration) -> bool {
     SockRef::from(&socket).set_tcp_user_timeout(Some(patience)).is_ok()
+}
+
+/// Lets the kernel ask a peer that has been silent for `idle` whether it is there, four times, and then end the connection
+/// (`SO_KEEPALIVE`, `TCP_KEEPIDLE`, [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)). Accepted sockets inherit it.
+pub(crate) fn keep_alive(socket: BorrowedFd<'_>, idle: Duration) -> io::Result<()> {
+    // In whole seconds, and at most what the kernel takes.
+    let seconds = |duration: Duration| Duration::from_secs(duration.as_secs().clamp(1, 32_767));
+    let times = TcpKeepalive::new().with_time(seconds(idle)).with_interval(seconds(idle / 4)).with_retries(4);
+    SockRef::from(&socket).set_tcp_keepalive(&times)
 }
 
 /// What can be said of the other end without reading from it.
@@ -167,7 +177,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::Shutdown;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     fn becomes(socket: &impl AsFd, expected: Peer) {
         let start = Instant::now();

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::identity::Origin;
 use super::options::Options;
 use super::pace::SharedPace;
 use super::profile::ProfileSwitch;
@@ -37,64 +38,17 @@ pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
         + Send
         + 'static;
     /// The addresses of those who connect.
-    type Addr: sealed::Origin + fmt::Debug + Send;
+    type Addr: Origin + fmt::Debug + Send;
 
     /// Accepts a connection; see [`TcpListener::accept`](super::TcpListener::accept), which holds for every listener.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Self::Addr)>> + Send;
 }
 
 pub(super) mod sealed {
-    use std::net::IpAddr;
     use std::os::fd::AsFd;
-
-    use http::Extensions;
 
     /// Implemented by the listeners of this crate alone.
     pub trait Sealed: AsFd {}
-
-    /// Where a connection comes from.
-    pub trait Origin {
-        /// The address of the machine, where the family has one.
-        fn ip(&self) -> Option<IpAddr>;
-
-        /// The extensions by which services of axum and tonic know the peer of `socket`, which has this address.
-        fn extensions(&self, socket: &impl AsFd) -> Extensions;
-    }
-
-    impl Origin for std::net::SocketAddr {
-        fn ip(&self) -> Option<IpAddr> {
-            Some(self.ip())
-        }
-
-        #[allow(unused, reason = "without the features nothing is inserted")]
-        fn extensions(&self, socket: &impl AsFd) -> Extensions {
-            let mut extensions = Extensions::new();
-            #[cfg(feature = "axum")]
-            extensions.insert(axum::extract::ConnectInfo(*self));
-            #[cfg(feature = "tonic")]
-            extensions.insert(tonic::transport::server::TcpConnectInfo {
-                local_addr: crate::kernel::socket::local_addr(socket).ok(),
-                remote_addr: Some(*self),
-            });
-            extensions
-        }
-    }
-
-    impl Origin for std::os::unix::net::SocketAddr {
-        fn ip(&self) -> Option<IpAddr> {
-            None
-        }
-
-        #[allow(unused, reason = "without the features nothing is inserted")]
-        fn extensions(&self, socket: &impl AsFd) -> Extensions {
-            let mut extensions = Extensions::new();
-            #[cfg(feature = "axum")]
-            extensions.insert(axum::extract::ConnectInfo(self.clone()));
-            #[cfg(feature = "tonic")]
-            extensions.insert(crate::net::Credentials::of(socket).ok());
-            extensions
-        }
-    }
 }
 
 /// A listening socket of any family.
@@ -337,6 +291,29 @@ pub(super) use stream_options;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_kernel_probes_the_peers_of_accepted_connections() {
+        let seconds = Duration::from_secs;
+        let builder = crate::net::TcpListener::builder;
+        for (builder, expected) in [
+            (builder(), Some((seconds(60), seconds(15)))),
+            (builder().keep_alive(Some(Duration::from_millis(2500))), Some((seconds(2), seconds(1)))),
+            (builder().keep_alive(Some(Duration::MAX)), Some((seconds(32_767), seconds(32_767)))),
+            (builder().keep_alive(None), None),
+        ] {
+            let listener = builder.bind("127.0.0.1:0").await.unwrap();
+            let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let socket = socket2::SockRef::from(&stream);
+            assert_eq!(socket.keepalive().unwrap(), expected.is_some());
+            if let Some((idle, interval)) = expected {
+                assert_eq!(socket.tcp_keepalive_time().unwrap(), idle);
+                assert_eq!(socket.tcp_keepalive_interval().unwrap(), interval);
+                assert_eq!(socket.tcp_keepalive_retries().unwrap(), 4);
+            }
+        }
+    }
 
     #[test]
     fn only_a_broken_listener_ends_the_loop() {

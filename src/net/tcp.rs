@@ -19,6 +19,33 @@ use crate::turn::Turn;
 ///
 /// Stands where `tokio::net::TcpListener` does: in an accept loop, in `axum::serve` (feature `axum`), in
 /// [`http::serve`](crate::http::serve()).
+///
+/// # Addresses of clients in axum
+///
+/// Under [`http::serve`](crate::http::serve()) handlers take `ConnectInfo<SocketAddr>` without more. With `axum::serve` the
+/// listener needs axum's `tap_io`, because axum implements `Connected` for `SocketAddr` only for its own listeners, of which
+/// that makes one:
+///
+/// ```no_run
+/// # #[cfg(feature = "axum")]
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// use std::net::SocketAddr;
+///
+/// use axum::extract::ConnectInfo;
+/// use axum::{Router, routing::get, serve::ListenerExt};
+/// use millstream::net::TcpListener;
+///
+/// let app = Router::new().route("/", get(async |ConnectInfo(client): ConnectInfo<SocketAddr>| client.to_string()));
+/// let listener = TcpListener::bind("127.0.0.1:8080").await?;
+/// axum::serve(listener.tap_io(|_| {}), app.into_make_service_with_connect_info::<SocketAddr>()).await
+/// # }
+/// # #[cfg(not(feature = "axum"))]
+/// # fn main() {}
+/// ```
+///
+/// Half-closed clients, which [`Limits::half_close`](crate::http::Limits::half_close) serves, are cut off by `axum::serve`: it
+/// has no such option, and the stream cannot know whether hyper reads for a next request.
 #[derive(Debug)]
 pub struct TcpListener {
     listener: Listener,
@@ -30,6 +57,7 @@ pub struct TcpListenerBuilder {
     pub(super) backlog: u32,
     pub(super) reuse_port: bool,
     send_timeout: Option<Duration>,
+    keep_alive: Option<Duration>,
     congestion: Option<Box<str>>,
     pace: Option<NonZeroU64>,
     switch: ProfileSwitch,
@@ -66,6 +94,17 @@ impl TcpListenerBuilder {
     #[must_use]
     pub fn send_timeout(mut self, limit: Duration) -> Self {
         self.send_timeout = Some(limit);
+        self
+    }
+
+    /// Ends connections whose peer is no longer reachable, also while nothing is sent to it: a peer from which nothing has come
+    /// for `idle` is probed, and given up after four probes without an answer, `idle / 4` apart (`SO_KEEPALIVE`,
+    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)). In whole seconds from 1 to 32 767. By default 60 s, so that a
+    /// dead peer is noticed after two minutes; `None` turns it off. The kernel does this, and answers probes, without the
+    /// processes at either end.
+    #[must_use]
+    pub fn keep_alive(mut self, idle: Option<Duration>) -> Self {
+        self.keep_alive = idle;
         self
     }
 
@@ -149,6 +188,10 @@ impl TcpListenerBuilder {
             // Connections inherit it.
             socket::give_up_after(socket.as_fd(), limit);
         }
+        if let Some(idle) = self.keep_alive {
+            // As above.
+            socket::keep_alive(socket.as_fd(), idle)?;
+        }
         if let Some(name) = &self.congestion {
             // As above.
             tcp::set_congestion(socket.as_fd(), name)?;
@@ -167,6 +210,7 @@ impl TcpListener {
             backlog: 4096,
             reuse_port: false,
             send_timeout: None,
+            keep_alive: Some(Duration::from_secs(60)),
             congestion: None,
             pace: None,
             switch: ProfileSwitch::default(),

@@ -50,7 +50,7 @@ fn a_client_that_has_ended_its_side_is_answered() {
 }
 
 /// A service whose bodies begin and then give nothing; the semaphore gets a permit when one is dropped.
-fn silent(dropped: &Arc<Semaphore>) -> impl Fn() -> Answer + Clone + Send + 'static {
+pub(crate) fn silent(dropped: &Arc<Semaphore>) -> impl Fn() -> Answer + Clone + Send + 'static {
     struct Guard(Arc<Semaphore>);
     impl Drop for Guard {
         fn drop(&mut self) {

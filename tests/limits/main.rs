@@ -16,6 +16,7 @@ use tower::Service;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod alive;
 mod bodies;
 mod connections;
 #[cfg(feature = "tonic")]
@@ -23,6 +24,8 @@ mod grpc;
 mod half;
 mod heads;
 mod hosts;
+#[cfg(feature = "axum")]
+mod peers;
 mod readers;
 mod refusals;
 mod slow;

@@ -21,7 +21,10 @@ where
 async fn get(addr: SocketAddr, h2: bool, path: &str) -> Response<Incoming> {
     let stream = TcpStream::connect(addr).await.unwrap();
     stream.set_nodelay(true).unwrap();
-    let request = Request::get(format!("http://{addr}{path}")).body(Empty::<Bytes>::new()).unwrap();
+    let request = Request::get(format!("http://{addr}{path}"))
+        .header("host", addr.to_string())
+        .body(Empty::<Bytes>::new())
+        .unwrap();
     if h2 {
         let shake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
         let (mut sender, connection) = shake.await.unwrap();

@@ -52,11 +52,13 @@ impl Connection {
         Self(Arc::new(Inner { peer: peer.into(), handle, base, current, kept }))
     }
 
-    pub(super) fn peer(&self) -> Option<IpAddr> {
+    /// The address of the peer; `None` if it has no IP address.
+    pub fn peer(&self) -> Option<IpAddr> {
         self.0.peer
     }
 
-    pub(super) fn handle(&self) -> &Handle {
+    /// The stream seen from outside.
+    pub fn handle(&self) -> &Handle {
         &self.0.handle
     }
 

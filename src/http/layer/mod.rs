@@ -21,6 +21,9 @@
 //! | tonic's own | [`Stamp`] by itself; [`Canary`] finds no connection there: put tonic's routes under [`serve`](super::serve()) |
 //! | hyper by hand | a [`Connection`] in the extensions of each request |
 //!
+//! With the features `axum` or `tonic`, [`Stamp`] alone also finds the address that [`serve`](super::serve()) puts into the
+//! extensions of requests.
+//!
 //! Otherwise nobody is trusted, and [`Canary`] changes no path.
 
 mod canary;

@@ -69,9 +69,7 @@ where
         Version::One => {
             watch.speaks(Protocol::One);
             let mut connection = protocols.one.serve_connection(stream, adapter).with_upgrades();
-            let leave = Leave::new(watch.limits.half_close);
-            let ended =
-                until_told(watch, Told::TimedOut, leave, &mut connection, |c| Pin::new(c).graceful_shutdown()).await;
+            let ended = until_told(watch, Told::TimedOut, &mut connection, |c| Pin::new(c).graceful_shutdown()).await;
             match ended {
                 Ok(ended) => {
                     let is_answered = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| watch.has_unread());
@@ -92,7 +90,7 @@ where
             watch.speaks(Protocol::Two);
             // Twice as large as one of HTTP/1, and every task would have to have room for it.
             let mut connection = Box::pin(protocols.two.serve_connection(stream, adapter));
-            let ended = until_told(watch, Told::Abort, None, &mut connection, |c| c.as_mut().graceful_shutdown()).await;
+            let ended = until_told(watch, Told::Abort, &mut connection, |c| c.as_mut().graceful_shutdown()).await;
             Ok(ended.map_err(|_| aborted())??)
         }
     }
@@ -102,14 +100,13 @@ where
 async fn until_told<C>(
     watch: &Watch,
     last: Told,
-    mut leave: Option<Leave>,
     mut connection: &mut C,
     finish: impl Fn(&mut C),
 ) -> Result<C::Output, Told>
 where
     C: Future + Unpin,
 {
-    let mut finishes = false;
+    let (mut finishes, mut leave) = (false, Leave::default());
     poll_fn(|cx| {
         // What came to be told that its head is late may have become a request meanwhile: that is answered.
         let told = match watch.told() {
@@ -126,10 +123,7 @@ where
             finish(&mut *connection);
             polled = Pin::new(&mut connection).poll(cx);
         }
-        if polled.is_pending()
-            && let Some(leave) = &mut leave
-            && leave.poll(cx, watch).is_ready()
-        {
+        if polled.is_pending() && leave.poll(cx, watch).is_ready() {
             watch.abort();
             return Poll::Ready(Err(Told::Abort));
         }
@@ -206,7 +200,7 @@ mod tests {
             Poll::Pending
         });
         let finished = std::cell::Cell::new(false);
-        let ended = until_told(&watch, Told::TimedOut, None, &mut connection, |_| finished.set(true)).await;
+        let ended = until_told(&watch, Told::TimedOut, &mut connection, |_| finished.set(true)).await;
         (ended, finished.get())
     }
 

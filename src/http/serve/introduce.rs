@@ -3,23 +3,31 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{Extensions, Request};
+use http::Request;
 use tower_service::Service;
 
-/// A service whose requests carry the extensions of their connection.
-#[derive(Clone, Debug)]
-pub(super) struct Introduced<S> {
+use crate::net::Identity;
+
+/// The service of one connection, whose requests say who the peer is. A future that is moved on from function to function has
+/// room for it in each, so it is small.
+pub(super) struct Introduced<S, I> {
     service: S,
-    extensions: Arc<Extensions>,
+    peer: Arc<I>,
 }
 
-impl<S> Introduced<S> {
-    pub(super) fn new(service: S, extensions: Extensions) -> Self {
-        Self { service, extensions: Arc::new(extensions) }
+impl<S: Clone, I> Clone for Introduced<S, I> {
+    fn clone(&self) -> Self {
+        Self { service: self.service.clone(), peer: Arc::clone(&self.peer) }
     }
 }
 
-impl<S: Service<Request<B>>, B> Service<Request<B>> for Introduced<S> {
+impl<S, I: Identity> Introduced<S, I> {
+    pub(super) fn new(service: S, peer: I) -> Self {
+        Self { service, peer: Arc::new(peer) }
+    }
+}
+
+impl<S: Service<Request<B>>, B, I: Identity> Service<Request<B>> for Introduced<S, I> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
@@ -29,9 +37,7 @@ impl<S: Service<Request<B>>, B> Service<Request<B>> for Introduced<S> {
     }
 
     fn call(&mut self, mut request: Request<B>) -> S::Future {
-        if !self.extensions.is_empty() {
-            request.extensions_mut().extend((*self.extensions).clone());
-        }
+        self.peer.insert(request.extensions_mut());
         self.service.call(request)
     }
 }

@@ -4,63 +4,75 @@
 //! before something is sent to it. Here the socket is watched meanwhile.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
 
 use tokio::time::{Sleep, sleep};
 
-use super::watch::Watch;
+use super::watch::{Protocol, Watch};
 use crate::net::{Leaving, Pulse};
 
-/// Watches the peer of one connection.
-#[derive(Debug)]
+/// Watches the peer of one connection. Small, for each connection has one.
+#[derive(Debug, Default)]
 pub(super) struct Leave {
-    limit: Duration,
-    /// Since the peer has ended its side: when its answer is looked at again, and what was sent before.
-    silence: Option<(Pin<Box<Sleep>>, u64)>,
-    /// Bytes received when last looked.
-    received: Option<u64>,
+    /// Bytes received when it was last looked at.
+    received: u64,
+    /// Since the peer has ended its side.
+    silence: Option<Box<Silence>>,
+}
+
+/// The time in which an answer to a half-closed peer has to send something.
+#[derive(Debug)]
+struct Silence {
+    ends: Pin<Box<Sleep>>,
+    /// Bytes sent before.
+    sent: u64,
 }
 
 impl Leave {
-    /// `None` where half-closed clients are not served: hyper reads, and sees the end itself.
-    pub(super) fn new(limit: Duration) -> Option<Self> {
-        (!limit.is_zero()).then_some(Self { limit, silence: None, received: None })
-    }
-
     /// Ready when the peer has left, or has ended its side and the answer has been silent for as long as it may be.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, watch: &Watch) -> Poll<()> {
-        if watch.requests().1 == 0 {
-            // hyper reads.
-            (self.silence, self.received) = (None, None);
+        let limit = watch.limits.half_close;
+        if limit.is_zero() || watch.protocol() != Protocol::One || watch.requests().1 == 0 {
+            // hyper reads, and sees the end itself.
+            self.silence = None;
             return Poll::Pending;
         }
         let Some(pulse) = watch.handle.pulse() else { return Poll::Ready(()) };
-        let Some((sleeps, _)) = &mut self.silence else {
+        let silence = || Box::new(Silence { ends: Box::pin(sleep(limit)), sent: pulse.sent });
+        if self.silence.is_none() {
             // While something comes nothing has ended, and asking costs a call.
-            let comes = self.received.replace(pulse.received) != Some(pulse.received);
-            return match watch.handle.poll_leaving(cx, !comes) {
-                Poll::Ready(Leaving::Gone) => Poll::Ready(()),
-                Poll::Ready(Leaving::Half) => {
-                    self.silence = Some((Box::pin(sleep(self.limit)), pulse.sent));
-                    self.poll(cx, watch)
-                }
-                Poll::Pending => Poll::Pending,
-            };
-        };
-        if sleeps.as_mut().poll(cx).is_pending() {
-            return Poll::Pending;
+            let comes = std::mem::replace(&mut self.received, pulse.received) != pulse.received;
+            match ready!(watch.handle.poll_leaving(cx, !comes)) {
+                Leaving::Gone => return Poll::Ready(()),
+                Leaving::Half => self.silence = Some(silence()),
+            }
         }
-        if !self.goes_on(pulse) {
-            return Poll::Ready(());
+        while let Some(waits) = &mut self.silence {
+            ready!(waits.ends.as_mut().poll(cx));
+            if !goes_on(pulse, waits.sent) {
+                return Poll::Ready(());
+            }
+            self.silence = Some(silence());
         }
-        self.silence = Some((Box::pin(sleep(self.limit)), pulse.sent));
-        self.poll(cx, watch)
+        Poll::Pending
     }
+}
 
-    /// Whether the answer has sent something since it was last looked at, or waits to: what a peer does not take is the
-    /// affair of another limit.
-    fn goes_on(&self, pulse: Pulse) -> bool {
-        pulse.waits() || pulse.paced || self.silence.as_ref().is_none_or(|&(_, sent)| sent != pulse.sent)
+/// Whether an answer has sent something, or waits to: that a peer takes nothing is the affair of another limit.
+fn goes_on(pulse: Pulse, sent: u64) -> bool {
+    pulse.waits() || pulse.paced || pulse.sent != sent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_goes_on_while_it_sends_or_waits_to_send() {
+        let pulse = Pulse { sent: 5, ..Pulse::default() };
+        assert!(!goes_on(pulse, 5));
+        assert!(goes_on(pulse, 4));
+        assert!(goes_on(Pulse { queued: 1, ..pulse }, 5));
+        assert!(goes_on(Pulse { paced: true, ..pulse }, 5));
     }
 }

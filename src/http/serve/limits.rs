@@ -69,7 +69,7 @@ impl Default for Limits {
             write_stall: Duration::from_secs(30),
             write_rate: 8 << 10,
             keep_alive: Duration::from_secs(75),
-            half_close: Duration::from_secs(5),
+            half_close: Duration::from_secs(1),
             ping: (Duration::from_secs(60), Duration::from_secs(20)),
             head: 16 << 10,
             uri: 8 << 10,
@@ -148,11 +148,12 @@ impl Limits {
     }
 
     /// HTTP/1 without TLS: time for which an answer goes on without sending anything after the client has ended its side of
-    /// the connection; 5 s. Then the connection is reset and the body is dropped. Zero ends the answer at once.
+    /// the connection; 1 s. Then the connection is reset and the body is dropped. Zero ends the answer at once.
     ///
     /// A client such as `nc -N` sends its request, ends its side (`shutdown(SHUT_WR)`) and reads the answer. TCP does not tell
     /// such a client from one that has closed the connection until something is sent to it. So a longer time serves
-    /// half-closed clients of slow services, and a shorter one frees what silent answers to clients that have left hold. A
+    /// half-closed clients of slow services, and a shorter one frees earlier what silent answers to clients that have left hold;
+    /// in a chain of servers the times of all add up. A
     /// reset, and the close of a Unix socket, end the answer at once whatever this time is, and so does the `close_notify` of TLS.
     pub fn half_close(mut self, limit: Duration) -> Self {
         self.half_close = limit;

@@ -30,11 +30,11 @@ pub(super) struct Refused(AtomicUsize);
 
 /// A connection that is being told.
 #[derive(Debug)]
-pub(super) struct Place(Arc<Refused>);
+struct Place(Arc<Refused>);
 
 impl Refused {
     /// `None` if there are as many as there may be.
-    pub(super) fn place(self: &Arc<Self>) -> Option<Place> {
+    fn place(self: &Arc<Self>) -> Option<Place> {
         let taken = Place(Arc::clone(self));
         // Given back at once if it is one too many.
         (self.0.fetch_add(1, Ordering::Relaxed) < AT_ONCE).then_some(taken)
@@ -47,10 +47,21 @@ impl Drop for Place {
     }
 }
 
+/// Ends a connection that is one too many: its client is told, or it is reset.
+pub(super) fn refuse<I>(refused: &Arc<Refused>, stream: I, handle: Handle)
+where
+    I: hyper::rt::Write + AsyncRead + Unread + Unpin + Send + 'static,
+{
+    match refused.place() {
+        Some(place) => drop(tokio::spawn(refuse_in(place, stream, handle))),
+        None => handle.reset(),
+    }
+}
+
 /// Answers the first request of a connection that it is one too many. The answer waits for the request, because clients take
 /// what comes before it for an error; and the socket is read to its end, because closing it with something unread resets the
 /// connection, which may lose the answer.
-pub(super) async fn refuse<I>(mut stream: I, handle: Handle, _place: Place)
+async fn refuse_in<I>(_place: Place, mut stream: I, handle: Handle)
 where
     I: hyper::rt::Write + AsyncRead + Unread + Unpin,
 {

@@ -30,7 +30,7 @@ use super::sweep::{Shared, sweep};
 use super::watch::Watch;
 #[cfg(feature = "tls")]
 use crate::http::tls::{Tls, Watching};
-use crate::net::{Accept, Handle, Origin, Seen};
+use crate::net::{Accept, Origin, Seen};
 use crate::observe::{log, span};
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -70,7 +70,7 @@ const WAITING: usize = 1 << 16;
 /// | no request | 75 s | GOAWAY; closed |
 /// | request body that is waited for | 1 KiB in 30 s | the service is told; 408 |
 /// | answer that the peer takes too slowly | 8 KiB in 30 s | reset |
-/// | silent answer after an HTTP/1 client has ended its side | 5 s | reset |
+/// | silent answer after an HTTP/1 client has ended its side | 1 s | reset |
 /// | HTTP/2 peer that does not answer a PING | 20 s, after 60 s without a byte | closed |
 /// | request head | 16 KiB, 100 fields, 8 KiB path and query | 431, 414 |
 /// | request body | 2 MiB, unless it streams | 413 |
@@ -99,6 +99,15 @@ const WAITING: usize = 1 << 16;
 /// An answer to an HTTP/1 request whose body was not read reaches the client, also one that sends all of it first: the
 /// server shuts its sending side down, discards what comes, and closes the connection when the client does, after 5 s
 /// without a byte, 30 s, or 64 MiB.
+///
+/// Services learn from the extensions of a request who has sent it: with the feature `axum` handlers take
+/// `ConnectInfo<SocketAddr>`, without `into_make_service_with_connect_info`, and with the feature `tonic` the `remote_addr` of a
+/// request is known, by `TcpConnectInfo`. On a Unix socket the address is a [`std::os::unix::net::SocketAddr`], and tonic's
+/// services find an `Option<`[`Credentials`](crate::net::Credentials)`>`. Other services are told by
+/// [`on_connection`](Serve::on_connection).
+///
+/// Requests are answered 400 before the service sees them unless they have exactly one valid `Host`, which HTTP/1.0 and HTTP/2
+/// may lack ([RFC 9112 §3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)).
 ///
 /// Upgrades (WebSocket, `CONNECT`) work; [`Upgraded::downcast`](hyper::upgrade::Upgraded::downcast) gives the
 /// stream back, a [`TcpStream`](crate::net::TcpStream) for example. Such a connection goes on counting as one, and a [`DrainSignal`]
@@ -321,16 +330,21 @@ where
     fn begin(&self, stream: L::Stream, addr: L::Addr) {
         let (shared, handle) = (&self.shared, stream.seen());
         let Some(permit) = shared.census.admit(addr.ip(), &shared.limits) else {
-            return self.refuse(stream, handle);
+            // A handshake is most of what a connection costs, and before it a client of TLS understands nothing.
+            #[cfg(feature = "tls")]
+            if self.serve.tls.is_some() {
+                return handle.reset();
+            }
+            return refuse(&shared.census.refused, stream, handle);
         };
         let watch = Watch::new(Arc::clone(&shared.limits), handle.clone(), permit);
         let mut service = self.serve.service.clone();
-        let extensions = addr.extensions(&stream);
+        let identity = addr.identity(&stream);
         let peer = Peer::new(addr, handle, DrainSignal::new(&watch));
         if let Some(greet) = &self.serve.greet {
             greet(&mut service, &peer);
         }
-        let service = Introduced::new(service, extensions);
+        let service = Introduced::new(service, identity);
         let (id, addr) = (peer.handle().id(), peer.addr());
         let (running, shared) = (shared.enter(&watch), Arc::clone(shared));
         #[cfg(feature = "tls")]
@@ -347,19 +361,6 @@ where
             ended(connection(&shared.protocols, stream, service, &watch).await);
         };
         tokio::spawn(span::connection(id, addr, task));
-    }
-
-    /// Ends a connection that is beyond a limit.
-    fn refuse(&self, stream: L::Stream, handle: Handle) {
-        // A handshake is most of what a connection costs, and before it there is nothing that a client of TLS understands.
-        #[cfg(feature = "tls")]
-        if self.serve.tls.is_some() {
-            return handle.reset();
-        }
-        match self.shared.census.refused.place() {
-            Some(place) => drop(tokio::spawn(refuse(stream, handle, place))),
-            None => handle.reset(),
-        }
     }
 
     /// Closes the listener, and has the connections end.

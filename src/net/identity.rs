@@ -1,0 +1,102 @@
+//! Who a peer is: by its address, and in the extensions of its requests.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::os::unix::net as unix;
+
+use http::Extensions;
+
+/// Where a connection comes from.
+pub trait Origin {
+    /// The address of the machine, where the family has one.
+    fn ip(&self) -> Option<IpAddr>;
+
+    /// What services of axum and tonic look for in the extensions of requests.
+    type Identity: Identity;
+
+    /// What is to be told of the peer of `socket`, which has this address.
+    fn identity(&self, socket: &impl AsFd) -> Self::Identity;
+}
+
+/// Who a peer is.
+pub trait Identity: Send + Sync + 'static {
+    /// Tells it to the service that gets a request with these extensions.
+    fn insert(&self, extensions: &mut Extensions);
+}
+
+/// The peer of a TCP connection.
+#[derive(Debug)]
+pub struct TcpIdentity {
+    #[cfg(any(feature = "axum", feature = "tonic"))]
+    remote: SocketAddr,
+    #[cfg(feature = "tonic")]
+    local: Option<SocketAddr>,
+}
+
+/// The peer of a Unix socket.
+#[derive(Debug)]
+pub struct UnixIdentity {
+    #[cfg(feature = "axum")]
+    remote: unix::SocketAddr,
+    #[cfg(feature = "tonic")]
+    credentials: Option<crate::net::Credentials>,
+}
+
+#[allow(unused, reason = "without the features there is nothing to tell")]
+impl Identity for TcpIdentity {
+    fn insert(&self, extensions: &mut Extensions) {
+        #[cfg(feature = "axum")]
+        extensions.insert(axum::extract::ConnectInfo(self.remote));
+        #[cfg(feature = "tonic")]
+        extensions.insert(tonic::transport::server::TcpConnectInfo {
+            local_addr: self.local,
+            remote_addr: Some(self.remote),
+        });
+    }
+}
+
+#[allow(unused, reason = "without the features there is nothing to tell")]
+impl Identity for UnixIdentity {
+    fn insert(&self, extensions: &mut Extensions) {
+        #[cfg(feature = "axum")]
+        extensions.insert(axum::extract::ConnectInfo(self.remote.clone()));
+        #[cfg(feature = "tonic")]
+        extensions.insert(self.credentials);
+    }
+}
+
+impl Origin for SocketAddr {
+    type Identity = TcpIdentity;
+
+    fn ip(&self) -> Option<IpAddr> {
+        Some(self.ip())
+    }
+
+    #[allow(unused, reason = "without the features there is nothing to tell")]
+    fn identity(&self, socket: &impl AsFd) -> TcpIdentity {
+        TcpIdentity {
+            #[cfg(any(feature = "axum", feature = "tonic"))]
+            remote: *self,
+            #[cfg(feature = "tonic")]
+            local: crate::kernel::socket::local_addr(socket).ok(),
+        }
+    }
+}
+
+impl Origin for unix::SocketAddr {
+    type Identity = UnixIdentity;
+
+    fn ip(&self) -> Option<IpAddr> {
+        None
+    }
+
+    #[allow(unused, reason = "without the features there is nothing to tell")]
+    fn identity(&self, socket: &impl AsFd) -> UnixIdentity {
+        UnixIdentity {
+            #[cfg(feature = "axum")]
+            remote: self.clone(),
+            #[cfg(feature = "tonic")]
+            credentials: crate::net::Credentials::of(socket).ok(),
+        }
+    }
+}
