@@ -43,7 +43,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// It takes two connections to Redis, a third one when it appends, and up to three more while many readers replay. It is
 /// tested with Redis 7.0 and uses nothing that 5.0 does not have. It speaks to one server, or to whatever is behind one
 /// address: neither Cluster nor Sentinel is supported, and a node of a cluster that refuses the key is
-/// [an error](RedisError::Cluster). Clones are the same log. The id `0-0` is before every event, for readers that want all
+/// [an error](crate::http::RedisError::Cluster). Clones are the same log. The id `0-0` is before every event, for readers that want all
 /// there is.
 ///
 /// # What is promised
