@@ -58,7 +58,7 @@ impl Log for Scripted {
         Box::pin(async move { sink.closed().await })
     }
 
-    fn replay<'a>(&'a self, after: &'a str, upto: &'a str) -> LogFuture<'a, Result<Replay, ReplayError>> {
+    fn replay<'a>(&'a self, after: &'a str, upto: &'a str, _: usize) -> LogFuture<'a, Result<Replay, ReplayError>> {
         let (after, upto) = (number(after).unwrap(), number(upto).unwrap());
         assert!(after < upto);
         let mut left = self.world.lock().unwrap().slowness;

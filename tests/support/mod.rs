@@ -4,6 +4,7 @@
 pub mod child;
 pub mod counted;
 pub mod events;
+pub mod fake_redis;
 pub mod family;
 pub mod far;
 pub mod fuse;

@@ -21,6 +21,7 @@ mod hub;
 mod past;
 mod request;
 mod ring;
+mod room;
 mod sent;
 mod shared;
 mod state;

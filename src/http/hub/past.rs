@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use super::event::{check_id, finish};
 use super::gap::Gap;
+use super::room::Room;
 use super::shared::{Begin, Shared};
 use super::state::Cursor;
 use crate::http::log::{Log, LogFuture, Replay, ReplayError};
@@ -29,9 +30,9 @@ enum State {
     /// The ring or the log is to be asked.
     Next,
     /// The log was asked for what there is up to this id.
-    Asked(LogFuture<'static, Result<Replay, ReplayError>>, Arc<str>),
+    Asked(LogFuture<'static, Result<Replay, ReplayError>>, Arc<str>, Room),
     /// It has answered; the id to go on behind when that was read.
-    Page(VecDeque<Bytes>, Arc<str>),
+    Page(VecDeque<Bytes>, Arc<str>, Room),
 }
 
 /// What comes next.
@@ -62,14 +63,15 @@ impl Past {
                     }
                     Begin::Log(upto) => {
                         let Some(log) = &shared.log else { return Poll::Pending };
-                        let asked = ask(Arc::clone(log), Arc::clone(&self.after), Arc::clone(&upto));
-                        self.state = State::Asked(asked, upto);
+                        let room = Room::for_page();
+                        let asked = ask(Arc::clone(log), Arc::clone(&self.after), Arc::clone(&upto), room.bytes());
+                        self.state = State::Asked(asked, upto, room);
                     }
                 },
-                State::Asked(asked, upto) => match std::task::ready!(asked.as_mut().poll(cx)) {
+                State::Asked(asked, upto, room) => match std::task::ready!(asked.as_mut().poll(cx)) {
                     Ok(replay) => {
-                        let upto = Arc::clone(upto);
-                        self.state = page(shared, replay, upto);
+                        let (upto, room) = (Arc::clone(upto), std::mem::take(room));
+                        self.state = page(shared, replay, upto, room);
                     }
                     Err(error) => {
                         let gap = match error {
@@ -79,8 +81,11 @@ impl Past {
                         return Poll::Ready(Step::Ring(shared.begin_here(), Some(gap)));
                     }
                 },
-                State::Page(frames, after) => match frames.pop_front() {
-                    Some(frame) => return Poll::Ready(Step::Frame(frame)),
+                State::Page(frames, after, room) => match frames.pop_front() {
+                    Some(frame) => {
+                        room.set(room.bytes() - frame.len());
+                        return Poll::Ready(Step::Frame(frame));
+                    }
                     None => {
                         self.after = Arc::clone(after);
                         self.state = State::Next;
@@ -91,12 +96,17 @@ impl Past {
     }
 }
 
-fn ask(log: Arc<dyn Log>, after: Arc<str>, upto: Arc<str>) -> LogFuture<'static, Result<Replay, ReplayError>> {
-    Box::pin(async move { log.replay(&after, &upto).await })
+fn ask(
+    log: Arc<dyn Log>,
+    after: Arc<str>,
+    upto: Arc<str>,
+    bytes: usize,
+) -> LogFuture<'static, Result<Replay, ReplayError>> {
+    Box::pin(async move { log.replay(&after, &upto, bytes).await })
 }
 
 /// Encodes a page that was asked for up to `upto`.
-fn page(shared: &Shared, replay: Replay, upto: Arc<str>) -> State {
+fn page(shared: &Shared, replay: Replay, upto: Arc<str>, mut room: Room) -> State {
     let Replay { events, more, gap } = replay;
     let mut frames = VecDeque::with_capacity(events.len() + 1);
     if let Some(missed) = gap {
@@ -105,16 +115,18 @@ fn page(shared: &Shared, replay: Replay, upto: Arc<str>) -> State {
     }
     shared.replayed(events.len() as u64);
     let last = events.last().filter(|_| more).map_or(upto, |(id, _)| id.as_str().into());
-    frames.extend(events.iter().map(|(id, event)| {
-        if event.check_name().is_err() || check_id(id).is_err() {
+    // One by one, so that each event is dropped when its frame is made.
+    frames.extend(events.into_iter().map(|(id, event)| {
+        if event.check_name().is_err() || check_id(&id).is_err() {
             shared.told_gap();
             return Gap::lost(Some(1)).encode();
         }
         let mut text = event.encode(id.len());
-        finish(&mut text, id);
-        text.into()
+        finish(&mut text, &id);
+        Bytes::from(text)
     }));
-    State::Page(frames, last)
+    room.set(frames.iter().map(Bytes::len).sum());
+    State::Page(frames, last, room)
 }
 
 impl fmt::Debug for Past {

@@ -62,12 +62,21 @@ pub trait Log: Send + Sync + fmt::Debug + 'static {
     /// delivered, and `after` is [`Less`](Ordering::Less). Called for a reader that was behind when it came, page by page,
     /// each behind the last event of the page before.
     ///
+    /// `bytes` is how large the page should be, about: it is held until the reader has taken it. A page of one event may be
+    /// of any size. The pages that the readers of the process hold are counted with what waits to be sent
+    /// ([`Limits::budget`](crate::http::Limits::budget)), and the more they hold, the less is asked for: together they come to
+    /// no more than 32 MiB and one event for each reader, if the log keeps to `bytes`.
+    ///
+    /// It is called for every reader that needs it, at the same time: bound what is done at a time, and begin a time-out
+    /// when a request is sent, not when it is queued. Try again before saying that the log is unreachable: the reader
+    /// loses the events then.
+    ///
     /// Dropped when the reader leaves.
     ///
     /// # Errors
     ///
     /// The reader is told by an event `gap`, and goes on with what the hub has: see [`ReplayError`].
-    fn replay<'a>(&'a self, after: &'a str, upto: &'a str) -> LogFuture<'a, Result<Replay, ReplayError>>;
+    fn replay<'a>(&'a self, after: &'a str, upto: &'a str, bytes: usize) -> LogFuture<'a, Result<Replay, ReplayError>>;
 }
 
 /// A page of what a [`Log`] has.
@@ -81,7 +90,7 @@ pub struct Replay {
 
 impl Replay {
     /// Events with their ids, oldest first, and with them all there are up to the end that was asked for. All are in memory
-    /// for as long as the reader needs them: a page should have no more than a few hundred.
+    /// for as long as the reader needs them: a page should have no more bytes than it was asked for.
     pub fn new(events: Vec<(String, Event)>) -> Self {
         Self { events, more: false, gap: None }
     }

@@ -282,7 +282,8 @@ impl Limits {
     /// [queues](crate::buf::Queue::all_are_full) take. From 90 % on answers carry `Connection: close`, or GOAWAY;
     /// from 95 % on new requests are answered 503 with `Retry-After`, and the connection is closed. Both end by
     /// themselves. What a stream holds beyond its first 4 KiB counts, in steps of 16 KiB; what HTTP holds before it is
-    /// bounded by [`buffer`](Self::buffer) and does not count.
+    /// bounded by [`buffer`](Self::buffer) and does not count. What readers of a [`Hub`](crate::http::Hub) hold of its
+    /// [log](crate::http::Log::replay) counts as well: at most 32 MiB and one event for each of them.
     pub fn budget(mut self, bytes: usize) -> Self {
         self.budget = bytes;
         self

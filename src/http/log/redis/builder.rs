@@ -70,7 +70,7 @@ impl RedisBuilder {
         self
     }
 
-    /// How many bytes of events wait, by default 16 MiB. An empty queue takes an event of any size up to 64 MiB.
+    /// How many bytes of events wait, by default 16 MiB. An empty queue takes an event of any size up to 16 MiB.
     pub fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue_bytes = bytes;
         self
@@ -83,7 +83,8 @@ impl RedisBuilder {
         self
     }
 
-    /// How long connecting and an answer may take, by default 5 s. What takes longer is a connection that is lost.
+    /// How long connecting and an answer may take, from when the request is sent; by default 5 s. What takes longer is a
+    /// connection that is lost. For as long, too, a reader that needs the log is held while Redis is away.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

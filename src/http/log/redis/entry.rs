@@ -56,6 +56,8 @@ pub(super) struct Entry {
     pub(super) id: Id,
     pub(super) stamp: Option<Stamp>,
     pub(super) event: Event,
+    /// What it takes on the way, roughly.
+    pub(super) bytes: usize,
 }
 
 impl Entry {
@@ -68,9 +70,11 @@ impl Entry {
     fn read(id: &str, fields: Pairs) -> RedisResult<Self> {
         let strange = || (redis::ErrorKind::UnexpectedReturnType, "this is not the id of an entry");
         let id = Id::parse(id).ok_or_else(strange)?;
+        let bytes = fields.iter().map(|(name, text)| name.len() + text.len() + 16).sum::<usize>() + 64;
         let (mut event, mut writer, mut number) = (Event::new(), None, None);
         for (name, text) in fields {
-            let text = String::from_utf8_lossy(&text);
+            // Without a copy where it is text, as everything is that a hub has appended.
+            let text = String::from_utf8(text).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
             event = match &*name {
                 b"data" => event.data(text),
                 b"event" => event.event(text),
@@ -91,7 +95,7 @@ impl Entry {
             };
         }
         let stamp = writer.zip(number).map(|(writer, number)| Stamp { writer, number });
-        Ok(Self { id, stamp, event })
+        Ok(Self { id, stamp, event, bytes })
     }
 }
 
@@ -123,6 +127,7 @@ mod tests {
             let mut command = Cmd::new();
             Fields::new(&event).write(stamp, &mut command);
             let read = Entry::all(reply("7-1", &command)).unwrap().pop().unwrap();
+            assert!(read.bytes >= command.args_iter().map(|_| 4).sum::<usize>(), "{}", read.bytes);
             assert_eq!((read.id.to_string(), read.stamp, read.event), ("7-1".to_owned(), Some(stamp), event));
         }
     }

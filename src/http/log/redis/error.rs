@@ -41,6 +41,13 @@ pub enum RedisError {
         /// The key.
         key: String,
     },
+    /// It is a node of a Redis Cluster, and says that the key belongs to another one, or to none.
+    Cluster {
+        /// Host and port, or a path.
+        address: String,
+        /// What Redis says.
+        reason: String,
+    },
     /// Redis answers, but with an error: it is still loading, say.
     Refused {
         /// Host and port, or a path.
@@ -57,6 +64,7 @@ impl RedisError {
             Some("NOAUTH" | "WRONGPASS") => Self::Credentials { address },
             _ if error.kind() == ErrorKind::AuthenticationFailed => Self::Credentials { address },
             Some("NOPERM") => Self::Forbidden { address, reason: error.to_string() },
+            Some(code) if is_of_cluster(code) => Self::Cluster { address, reason: error.to_string() },
             Some("WRONGTYPE") => Self::Occupied { address, key: key.to_owned() },
             Some(_) => Self::Refused { address, reason: error.to_string() },
             None => Self::Unreachable { address, source: Box::new(error) },
@@ -68,6 +76,23 @@ impl RedisError {
 pub(super) fn code(error: &redis::RedisError) -> Option<String> {
     let of_several = || Some(error.clone().into_server_errors()?.first()?.1.code().to_owned());
     error.code().map(str::to_owned).or_else(of_several)
+}
+
+/// Whether only nodes of a Redis Cluster answer so.
+fn is_of_cluster(code: &str) -> bool {
+    matches!(code, "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT")
+}
+
+/// What there is to do about a cluster.
+const CLUSTER: &str = "Redis Cluster is not supported: use a Redis that is not part of one, or a proxy that makes one address \
+                       of the cluster";
+
+/// What has gone wrong while the log was used, in words.
+pub(super) fn describe(error: redis::RedisError) -> String {
+    match code(&error) {
+        Some(code) if is_of_cluster(&code) => format!("{error}: {CLUSTER}"),
+        _ => error.to_string(),
+    }
 }
 
 impl fmt::Display for RedisError {
@@ -96,6 +121,9 @@ impl fmt::Display for RedisError {
                 f,
                 "the key {key:?} of the Redis at {address} holds something that is not a stream; choose another key"
             ),
+            Self::Cluster { address, reason } => {
+                write!(f, "the Redis at {address} is a node of a cluster and answers {reason}; {CLUSTER}")
+            }
             Self::Refused { address, reason } => {
                 write!(f, "the Redis at {address} answers with an error: {reason}; try again when that has passed")
             }

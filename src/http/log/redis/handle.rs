@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
+use super::allowance::EVENT_MAX;
 use super::backoff;
 use super::builder::RedisBuilder;
 use super::entry::Fields;
@@ -17,13 +18,12 @@ use super::link::{Link, Server};
 use super::queue::{Queue, Refused};
 use super::replay::{self, Shelf};
 use super::seen::Places;
+use super::sizes::Sizes;
 use super::tail::Tail;
 use super::tally::{RedisState, Tally};
 use super::writer::Writer;
 use crate::http::{Event, Log, LogFuture, Replay, ReplayError, SendError, Sink};
 
-/// No event is larger: Redis would close the connection at 512 MiB, and be held up by much less.
-const EVENT_MAX: usize = 64 << 20;
 /// For what is queued when the hub is closed.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -40,9 +40,11 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// # }
 /// ```
 ///
-/// It takes two connections to Redis, and a third one when it appends. It is tested with Redis 7.0 and uses nothing that
-/// 5.0 does not have; one server, or whatever is behind one address: neither Cluster nor Sentinel is spoken. Clones are
-/// the same log. The id `0-0` is before every event, for readers that want all there is.
+/// It takes two connections to Redis, a third one when it appends, and up to three more while many readers replay. It is
+/// tested with Redis 7.0 and uses nothing that 5.0 does not have. It speaks to one server, or to whatever is behind one
+/// address: neither Cluster nor Sentinel is supported, and a node of a cluster that refuses the key is
+/// [an error](crate::http::RedisError::Cluster). Clones are the same log. The id `0-0` is before every event, for readers that want all
+/// there is.
 ///
 /// # What is promised
 ///
@@ -60,7 +62,18 @@ const FAREWELL: Duration = Duration::from_secs(5);
 ///   when the last entry it had is not there any more, and when the numbers of a writer leave some out.
 /// * **Redis away.** Streams stay open, and keep-alives go on. Sends wait in a [queue](RedisBuilder::queue), in
 ///   order, and go on when Redis is back; when the queue is full, sending says so. Connecting is tried again after 20
-///   ms, and up to 2 s, part of it at random. A reader that comes back in that time and needs the log gets a `gap`.
+///   ms, and up to 2 s, part of it at random. A reader that comes back in that time and needs the log waits until Redis
+///   has been away for as long as the [time-out](RedisBuilder::timeout) says, and gets a `gap` then.
+///
+/// # Memory
+///
+/// The log is read in pages by bytes: of at most 256 KiB for readers that come back, at most four of them at a time, and
+/// of 1 MiB for the live end, or of one event where that is larger. A page whose events turn out much larger than those
+/// before is refused on the way, at four times these bytes, and asked for again event by event. No reply is longer than 64
+/// MiB, and no event larger than 16 MiB can be appended; where another program has appended larger ones and a reply would
+/// be longer, it is refused and [`state`](Self::state) says so. A reply is held up to three times for a moment: as it
+/// came, as the values in it, and as events. What readers have not taken yet of the pages that were read for them is
+/// bounded for the whole process, see [`Log::replay`]. Replies by TLS are not metered on the way.
 ///
 /// What is not promised: an event that another program removes from the stream by itself (`XDEL`) is told only if it
 /// was one of a hub's, and one whose writer nobody here has met before the loss cannot be missed. Ids are made of the
@@ -88,6 +101,7 @@ pub(super) struct Shared {
     pub(super) queue: Queue,
     pub(super) tally: Tally,
     pub(super) shelf: Shelf,
+    pub(super) sizes: Sizes,
     places: Mutex<Places>,
     /// Where the stream ended when it was connected.
     end: Id,
@@ -101,8 +115,10 @@ impl Shared {
 }
 
 impl Redis {
-    /// The log in the Redis at `url`: `redis://user:password@host:port/database` or `unix:///path`. `rediss://` works where the
-    /// service has turned on a TLS feature of the [redis](https://docs.rs/redis) crate.
+    /// The log in the Redis at `url`: `redis://user:password@host:port/database` or `unix:///path`. `rediss://` (TLS)
+    /// works where the service turns on a TLS feature of the same version of the [redis](https://docs.rs/redis) crate in its
+    /// own `Cargo.toml`, which cargo then gives to this crate as well: `redis = { version = "1", default-features = false,
+    /// features = ["tokio-rustls-comp"] }`, and a crypto provider of rustls, or `tokio-native-tls-comp`.
     pub fn builder(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder::new(url.into())
     }
@@ -117,6 +133,7 @@ impl Redis {
             queue: Queue::new(options.queue, options.queue_bytes),
             tally: Tally::default(),
             shelf: Shelf::new(link),
+            sizes: Sizes::new(),
             places: Mutex::default(),
             end,
             writer: AsyncMutex::new(Writer::new(end)),
@@ -203,7 +220,7 @@ impl Log for Redis {
     fn append(&self, event: Event) -> Result<(), SendError> {
         let fields = Fields::new(&event);
         if fields.bytes() > EVENT_MAX {
-            return Err(SendError::Log("it is larger than 64 MiB, which no entry of the log may be".into()));
+            return Err(SendError::Log("it is larger than 16 MiB, which no entry of the log may be".into()));
         }
         self.0.queue.push(fields).map_err(|refused| match refused {
             Refused::Full => SendError::Full,
@@ -220,7 +237,7 @@ impl Log for Redis {
         Box::pin(Self::serve(Running::new(&self.0), sink))
     }
 
-    fn replay<'a>(&'a self, after: &'a str, upto: &'a str) -> LogFuture<'a, Result<Replay, ReplayError>> {
-        Box::pin(replay::replay(&self.0, after, upto))
+    fn replay<'a>(&'a self, after: &'a str, upto: &'a str, bytes: usize) -> LogFuture<'a, Result<Replay, ReplayError>> {
+        Box::pin(replay::replay(&self.0, after, upto, bytes))
     }
 }

@@ -1,11 +1,17 @@
 //! Connections to Redis, and how one that broke is kept from doing anything more.
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisResult, cmd, pipe};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
+use super::allowance::{Allowance, Metered};
 use super::error::RedisError;
 
 /// Where Redis is and how to get in.
@@ -30,11 +36,16 @@ impl Server {
         // The crate's own words may quote the URL.
         let reason = match tls {
             true => {
-                "rediss:// needs a TLS feature of the redis crate, such as tokio-rustls-comp, turned on by the service"
+                "TLS (rediss://) needs a feature of the redis crate that the service itself has to turn on: \
+                 redis = { version = \"1\", default-features = false, features = [\"tokio-rustls-comp\"] }, and a crypto \
+                 provider of rustls"
             }
             false => "this is not the URL of a Redis",
         };
         let info = url.into_connection_info().map_err(|_| RedisError::Url { reason })?;
+        if !info.addr().is_supported() {
+            return Err(RedisError::Url { reason });
+        }
         let address = match info.addr() {
             ConnectionAddr::Unix(path) => path.display().to_string(),
             addr => addr.to_string(),
@@ -50,11 +61,53 @@ impl Server {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeout))
             .set_response_timeout(Some(self.timeout.saturating_add(blocking)));
-        let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        let (client, info): (i64, String) =
-            pipe().cmd("CLIENT").arg("ID").cmd("INFO").arg("server").query_async(&mut connection).await?;
+        let allowance = Allowance::new();
+        let explain = |e| allowance.explain(e);
+        let opened = timeout(self.timeout, self.open(config, &allowance)).await;
+        let opened = opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+        let (mut connection, driver) = opened.map_err(explain)?;
+        let mut hello = pipe();
+        hello.cmd("CLIENT").arg("ID").cmd("INFO").arg("server");
+        let (client, info): (i64, String) = hello.query_async(&mut connection).await.map_err(explain)?;
         let run = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default().to_owned();
-        Ok(Link { connection, peer: Peer { run, client } })
+        Ok(Link { connection, peer: Peer { run, client }, allowance, _driver: driver })
+    }
+
+    async fn open(&self, config: AsyncConnectionConfig, allowance: &Allowance) -> RedisResult<Opened> {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) => {
+                let stream = TcpStream::connect((&**host, *port)).await?;
+                stream.set_nodelay(true)?;
+                self.drive(Metered::new(stream, allowance.clone()), config).await
+            }
+            ConnectionAddr::Unix(path) => {
+                let stream = UnixStream::connect(path).await?;
+                self.drive(Metered::new(stream, allowance.clone()), config).await
+            }
+            // The crate keeps its TLS to itself: these replies cannot be metered.
+            _ => Ok((self.client.get_multiplexed_async_connection_with_config(&config).await?, None)),
+        }
+    }
+
+    async fn drive<S>(&self, stream: S, config: AsyncConnectionConfig) -> RedisResult<Opened>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let settings = self.client.get_connection_info().redis_settings();
+        let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
+        Ok((connection, Some(Driver(tokio::spawn(driver).abort_handle()))))
+    }
+}
+
+type Opened = (MultiplexedConnection, Option<Driver>);
+
+/// The task that reads and writes for a connection, and ends with it.
+#[derive(Debug)]
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -66,10 +119,12 @@ pub(super) struct Peer {
 }
 
 /// A connection.
-#[derive(Clone)]
 pub(super) struct Link {
     pub(super) connection: MultiplexedConnection,
     pub(super) peer: Peer,
+    /// How long its replies may be.
+    pub(super) allowance: Allowance,
+    _driver: Option<Driver>,
 }
 
 impl fmt::Debug for Link {

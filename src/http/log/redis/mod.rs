@@ -12,8 +12,10 @@
 //! 2. Whoever reads begins with the last entry that it has ([`tail`], [`replay`]). If that is not there, events are
 //!    missing, and it says so.
 //! 3. Before anything is sent again, the connection it was sent by is ended at the other side ([`link`], [`writer`]).
-//! 4. What waits is bounded, and what Redis answers is read page by page.
+//! 4. What waits is bounded. What Redis answers is read page by page, by bytes ([`sizes`]), and a reply that is longer than
+//!    it was meant to be is refused ([`allowance`]).
 
+mod allowance;
 mod backoff;
 mod builder;
 mod entry;
@@ -24,6 +26,7 @@ mod link;
 mod queue;
 mod replay;
 mod seen;
+mod sizes;
 mod tail;
 mod tally;
 mod writer;

@@ -1,76 +1,155 @@
 //! Pages of the log for readers that come back.
+//!
+//! However many readers come at once, few pages are on their way at a time, each by a connection of its own: no page waits
+//! behind another on the wire, so the time-out of a request begins when it is sent. What waits for its turn waits without a
+//! clock.
 
-use redis::{RedisError, RedisResult, Value, cmd};
-use tokio::sync::Mutex;
-use tokio::time::Instant;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, RedisResult, Value, cmd};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
 
 use super::Shared;
 use super::backoff::Backoff;
 use super::entry::Entry;
-use super::error::code;
+use super::error::{code, describe};
 use super::id::Id;
-use super::link::{Link, Server};
+use super::link::Link;
 use super::seen::{Seen, Verdict};
-use super::tail::PAGE;
+use super::sizes::Plan;
 use crate::http::{Replay, ReplayError};
 
-/// The connection that all replays share; made anew when one needs it.
-#[derive(Debug, Default)]
-pub(super) struct Shelf(Mutex<Kept>);
+/// Most pages that are asked for at a time, and connections for them.
+const LINKS: usize = 4;
+
+/// The connections of replays, made when they are needed.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    /// One for each page that is asked for; a large one takes all.
+    turns: Semaphore,
+    kept: Mutex<Kept>,
+}
 
 #[derive(Debug, Default)]
 struct Kept {
-    link: Option<Link>,
+    /// Nothing is asked by these.
+    idle: Vec<Link>,
     backoff: Backoff,
-    /// Nobody tries to connect before then, and what the last attempt said.
-    failed: Option<(Instant, RedisError)>,
+    outage: Option<Outage>,
+}
+
+/// Redis cannot be reached, or does not answer.
+#[derive(Debug)]
+struct Outage {
+    since: Instant,
+    /// When the last attempt began that has failed.
+    tried: Instant,
+    /// Nobody tries again before then.
+    until: Instant,
+    error: RedisError,
+}
+
+/// Why there is no page.
+enum Failure {
+    /// The reply was longer than it might be.
+    TooLong(RedisError),
+    /// Redis has refused, or has answered something else.
+    Refused(RedisError),
+    /// There is no connection or no answer; another attempt may have one. When this one began, if it was made.
+    Lost(RedisError, Option<Instant>),
 }
 
 impl Shelf {
     pub(super) fn new(link: Link) -> Self {
-        Self(Mutex::new(Kept { link: Some(link), ..Kept::default() }))
+        let kept = Kept { idle: vec![link], ..Kept::default() };
+        Self { turns: Semaphore::new(LINKS), kept: Mutex::new(kept) }
     }
 
-    /// The connection, or a new one. A thousand readers that come back at once make one attempt.
-    async fn link(&self, server: &Server) -> RedisResult<Link> {
-        let mut kept = self.0.lock().await;
-        if let Some(link) = &kept.link {
-            return Ok(link.clone());
-        }
-        if let Some((_, e)) = kept.failed.as_ref().filter(|(until, _)| Instant::now() < *until) {
-            return Err(e.clone());
-        }
-        match server.connect(std::time::Duration::ZERO).await {
-            Ok(link) => {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks once. Whoever drops this drops the connection, whose answer nobody waits for.
+    async fn ask(&self, shared: &Shared, range: &Cmd, plan: Plan) -> Result<Vec<Entry>, Failure> {
+        let turns = if plan.is_large { LINKS } else { 1 };
+        // It is never closed.
+        let _turn = self.turns.acquire_many(turns as u32).await;
+        let (idle, began) = (self.kept().idle.pop(), Instant::now());
+        let mut link = match idle {
+            Some(link) => link,
+            None => {
+                if let Some(outage) = self.kept().outage.as_ref().filter(|outage| began < outage.until) {
+                    return Err(Failure::Lost(outage.error.clone(), None));
+                }
+                let connected = shared.server.connect(Duration::ZERO).await;
+                connected.map_err(|e| Failure::Lost(e, Some(began)))?
+            }
+        };
+        link.allowance.set(plan.reply);
+        match range.query_async::<Value>(&mut link.connection).await {
+            Ok(entries) => {
+                let mut kept = self.kept();
+                kept.outage = None;
                 kept.backoff.reset();
-                kept.failed = None;
-                Ok(kept.link.insert(link).clone())
+                // The buffer of a large reply is not kept.
+                if !plan.is_large {
+                    kept.idle.push(link);
+                }
+                drop(kept);
+                Entry::all(entries).map_err(Failure::Refused)
             }
-            Err(e) => {
-                let until = Instant::now() + kept.backoff.next();
-                kept.failed = Some((until, e.clone()));
-                Err(e)
-            }
+            Err(e) if link.allowance.was_exceeded() => Err(Failure::TooLong(e)),
+            Err(e) if is_refusal(&e) => Err(Failure::Refused(e)),
+            // Perhaps long ago, while it was idle.
+            Err(e) => Err(Failure::Lost(e, Some(began))),
         }
     }
 
-    /// Does not keep `broken` any longer.
-    async fn discard(&self, broken: &Link) {
-        let mut kept = self.0.lock().await;
-        kept.link.take_if(|link| link.peer == broken.peer);
+    /// How long a reader that came at `came` waits before another attempt; `None` if Redis has been away for longer than
+    /// `patience`, and an attempt that began after the reader came has failed.
+    fn lost(&self, error: &RedisError, began: Option<Instant>, came: Instant, patience: Duration) -> Option<Duration> {
+        let now = Instant::now();
+        let mut kept = self.kept();
+        // What the others are worth is not known either.
+        kept.idle.clear();
+        let Kept { outage, backoff, .. } = &mut *kept;
+        let known = outage.take().filter(|outage| now.saturating_duration_since(outage.until) < patience);
+        if known.is_none() {
+            backoff.reset();
+        }
+        let error = error.clone();
+        let mut outage_now =
+            known.unwrap_or_else(|| Outage { since: now, tried: came, until: now, error: error.clone() });
+        if let Some(began) = began {
+            outage_now.tried = outage_now.tried.max(began);
+            outage_now.error = error;
+        }
+        if outage_now.until <= now {
+            outage_now.until = now + backoff.next();
+        }
+        let is_over = now.duration_since(outage_now.since) >= patience && outage_now.tried >= came;
+        let wait = outage_now.until - now;
+        *outage = Some(outage_now);
+        (!is_over).then_some(wait)
     }
 }
 
-/// The page behind `after`, up to and with `upto`.
-pub(super) async fn replay(shared: &Shared, after: &str, upto: &str) -> Result<Replay, ReplayError> {
+/// Whether Redis has answered, and will answer the same again.
+fn is_refusal(error: &RedisError) -> bool {
+    code(error).is_some_and(|code| !matches!(&*code, "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN"))
+}
+
+/// The page behind `after`, up to and with `upto`, of about so many bytes.
+pub(super) async fn replay(shared: &Shared, after: &str, upto: &str, bytes: usize) -> Result<Replay, ReplayError> {
     let (Some(after), Some(upto)) = (Id::parse(after), Id::parse(upto)) else { return Err(ReplayError::Unknown) };
-    let unreachable = |e: RedisError| ReplayError::Unreachable(Box::new(e));
+    let unreachable = |e| ReplayError::Unreachable(describe(e).into());
     let mut events = Vec::new();
     let (mut from, mut gap) = (after, None);
     // One turn, unless all of a page were doubles.
     loop {
-        let entries = page(shared, from, upto).await.map_err(unreachable)?;
-        let more = entries.len() > PAGE;
+        let (entries, more) = page(shared, from, upto, bytes).await.map_err(unreachable)?;
         if from != Id::ZERO && entries.first().is_none_or(|first| first.id != from) {
             // Of what came behind an entry that is gone nobody knows the first.
             gap = Some(None);
@@ -117,23 +196,25 @@ fn answer(events: Vec<(String, crate::http::Event)>, gap: Option<Option<u64>>) -
     }
 }
 
-/// The entries from `from` to `upto`, with both; more than a page if there are more.
-async fn page(shared: &Shared, from: Id, upto: Id) -> RedisResult<Vec<Entry>> {
-    let mut range = cmd("XRANGE");
-    range.arg(&shared.key).arg(from.to_string()).arg(upto.to_string()).arg("COUNT").arg(PAGE + 1);
-    let mut again = false;
+/// The entries from `from` on, with it, up to and with `upto`, and whether there are more.
+async fn page(shared: &Shared, from: Id, upto: Id, bytes: usize) -> RedisResult<(Vec<Entry>, bool)> {
+    let came = Instant::now();
     loop {
-        let mut link = shared.shelf.link(&shared.server).await?;
-        match range.query_async::<Value>(&mut link.connection).await {
-            Ok(entries) => return Entry::all(entries),
-            Err(e) => {
-                shared.shelf.discard(&link).await;
-                // It may have been lost long ago, which nobody has noticed.
-                if again || e.is_timeout() || code(&e).is_some() {
-                    return Err(e);
-                }
-                again = true;
+        let plan = shared.sizes.plan(bytes);
+        let mut range = cmd("XRANGE");
+        range.arg(&shared.key).arg(from.to_string()).arg(upto.to_string()).arg("COUNT").arg(plan.entries + 1);
+        match shared.shelf.ask(shared, &range, plan).await {
+            Ok(entries) => {
+                shared.sizes.learn(&entries);
+                let more = entries.len() > plan.entries;
+                return Ok((entries, more));
             }
+            Err(Failure::TooLong(_)) if !plan.is_large => shared.sizes.refused(plan),
+            Err(Failure::Lost(e, began)) => match shared.shelf.lost(&e, began, came, shared.server.timeout) {
+                Some(wait) => sleep(wait).await,
+                None => return Err(e),
+            },
+            Err(Failure::TooLong(e) | Failure::Refused(e)) => return Err(e),
         }
     }
 }

@@ -10,19 +10,21 @@ use redis::{RedisResult, Value, cmd, pipe};
 use tokio::time::sleep;
 
 use super::Shared;
+use super::allowance::REPLY_MAX;
 use super::backoff::Backoff;
 use super::entry::Entry;
 use super::id::Id;
 use super::link::Link;
 use super::seen::{Seen, Verdict};
+use super::sizes::Plan;
 use super::tally::Part;
 use crate::http::{SendError, Sink};
 
 /// How long Redis lets one look wait. A peer that has vanished without a word is found out this much and the time-out later;
 /// so is a log that was emptied while nothing comes.
 const BLOCK: Duration = Duration::from_secs(2);
-/// Entries read by one look.
-pub(super) const PAGE: usize = 128;
+/// Bytes read by one look, about.
+const LOOK: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Tail {
@@ -57,10 +59,23 @@ impl Tail {
         // Whether the log is as it was is to be known at once.
         let mut wait = false;
         loop {
-            let entries = self.look(shared, &mut link, wait).await?;
+            let plan = shared.sizes.plan(LOOK);
+            let entries = match self.look(shared, &mut link, plan, wait).await {
+                Err(_) if link.allowance.was_exceeded() && !plan.is_large => {
+                    shared.sizes.refused(plan);
+                    link = shared.server.connect(BLOCK).await?;
+                    continue;
+                }
+                looked => looked?,
+            };
             shared.tally.up(Part::Reader, &shared.server.address);
             backoff.reset();
-            wait = entries.len() < PAGE;
+            shared.sizes.learn(&entries);
+            wait = entries.len() <= plan.entries;
+            if plan.is_large {
+                // The buffer of a large reply is not kept.
+                link = shared.server.connect(BLOCK).await?;
+            }
             let here = entries.first().is_some_and(|first| first.id == self.cursor);
             let lost = self.known && !here;
             if lost {
@@ -80,15 +95,17 @@ impl Tail {
     }
 
     /// The entries from the cursor on; if asked to, waits for one behind it.
-    async fn look(&self, shared: &Shared, link: &mut Link, wait: bool) -> RedisResult<Vec<Entry>> {
+    async fn look(&self, shared: &Shared, link: &mut Link, plan: Plan, wait: bool) -> RedisResult<Vec<Entry>> {
+        link.allowance.set(plan.reply);
         let mut look = pipe();
         if wait {
             let ms = BLOCK.as_millis() as u64;
             look.cmd("XREAD").arg("BLOCK").arg(ms).arg("COUNT").arg(1).arg("STREAMS");
             look.arg(&shared.key).arg(self.cursor.to_string()).ignore();
         }
-        look.cmd("XRANGE").arg(&shared.key).arg(self.cursor.to_string()).arg("+").arg("COUNT").arg(PAGE + 1);
-        let (entries,): (Value,) = look.query_async(&mut link.connection).await?;
+        look.cmd("XRANGE").arg(&shared.key).arg(self.cursor.to_string()).arg("+").arg("COUNT").arg(plan.entries + 1);
+        let looked = look.query_async(&mut link.connection).await;
+        let (entries,): (Value,) = looked.map_err(|e| link.allowance.explain(e))?;
         Entry::all(entries)
     }
 
@@ -141,6 +158,7 @@ impl Tail {
 
 /// The id of the last entry; [`Id::ZERO`] if there is none.
 pub(super) async fn end(key: &str, link: &mut Link) -> RedisResult<Id> {
+    link.allowance.set(REPLY_MAX);
     let last =
         cmd("XREVRANGE").arg(key).arg("+").arg("-").arg("COUNT").arg(1).query_async(&mut link.connection).await?;
     Ok(Entry::all(last)?.first().map_or(Id::ZERO, |last| last.id))

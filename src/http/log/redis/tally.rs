@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::error::describe;
 use crate::observe::log;
 
 /// How a [`Redis`](super::Redis) is, from [`Redis::state`](super::Redis::state).
@@ -70,7 +71,7 @@ impl Tally {
 
     /// `part` has lost its connection, or could not make one.
     pub(super) fn down(&self, part: Part, address: &str, error: &redis::RedisError) {
-        let before = self.inner().errors[part as usize].replace(error.to_string());
+        let before = self.inner().errors[part as usize].replace(describe(error.clone()));
         if before.is_none() {
             log::redis_away(address, error);
         }

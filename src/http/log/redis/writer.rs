@@ -25,8 +25,8 @@ use super::queue::Append;
 use super::seen::Stamp;
 use super::tally::Part;
 
-/// Entries that are looked at together, searching backwards.
-const SEARCH: usize = 100;
+/// Bytes of entries that are looked at together, searching backwards.
+const SEARCH: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -125,15 +125,26 @@ impl Writer {
 async fn last_of(shared: &Shared, link: &mut Link, after: Id) -> RedisResult<Option<(u64, Id)>> {
     let mut end = "+".to_owned();
     loop {
+        let plan = shared.sizes.plan(SEARCH);
         let mut search = cmd("XREVRANGE");
-        search.arg(&shared.key).arg(&end).arg("-").arg("COUNT").arg(SEARCH);
-        let entries = Entry::all(search.query_async(&mut link.connection).await?)?;
+        search.arg(&shared.key).arg(&end).arg("-").arg("COUNT").arg(plan.entries);
+        link.allowance.set(plan.reply);
+        let found = search.query_async(&mut link.connection).await;
+        if link.allowance.was_exceeded() {
+            // The search begins anew, by a new connection.
+            shared.sizes.refused(plan);
+        }
+        let entries = Entry::all(found?)?;
+        shared.sizes.learn(&entries);
         for entry in entries.iter().take_while(|entry| entry.id > after) {
             if let Some(stamp) = entry.stamp.filter(|stamp| stamp.writer == shared.writer_id) {
                 return Ok(Some((stamp.number, entry.id)));
             }
         }
-        match entries.last().filter(|last| last.id > after && entries.len() == SEARCH).and_then(|last| last.id.before())
+        match entries
+            .last()
+            .filter(|last| last.id > after && entries.len() == plan.entries)
+            .and_then(|last| last.id.before())
         {
             Some(before) => end = before.to_string(),
             None => return Ok(None),
