@@ -5,8 +5,10 @@
 //!  clock     a clock that costs little
 //!  cpu       the CPUs that threads run on
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
+//!  exit      what is done when the process exits
 //!  file      making, writing, naming and syncing files: what waits for a disk
 //!  path      calls on paths, which may wait for the disk
+//!  signal    calls that must not raise SIGPIPE
 //!  socket    options and addresses of sockets
 //!  tcp       what the kernel knows of a TCP connection, and how it is told to send
 //!  transfer  bytes to and from what may have no positions: pipes, sockets; waiting for them
@@ -23,9 +25,11 @@ pub(crate) mod call;
 pub(crate) mod caps;
 pub(crate) mod clock;
 pub(crate) mod cpu;
+pub(crate) mod exit;
 pub(crate) mod file;
 pub(crate) mod map;
 pub(crate) mod path;
+pub(crate) mod signal;
 pub(crate) mod socket;
 pub(crate) mod tcp;
 pub(crate) mod transfer;

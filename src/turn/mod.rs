@@ -3,6 +3,7 @@
 //! ```text
 //!  turns     for each worker thread of each runtime, what waits for the end of its turn
 //!  flusher   streams with bytes that wait, and the ring, once per turn
+//!  backstop  a thread that flushes what a flusher does not flush in time
 //!  reactor   the ring of a worker thread, and what wakes the flusher for it
 //!  run       a program of file operations: by ring or by job
 //!  chain     the same for chains that users have built
@@ -13,6 +14,7 @@
 pub(crate) mod job;
 pub(crate) mod run;
 
+mod backstop;
 mod chain;
 mod flusher;
 mod reactor;
@@ -21,4 +23,4 @@ mod turns;
 
 pub use reactor::RuntimeBuilderExt;
 pub use setup::{DriverBuilder, DriverInfo, Io, driver_info};
-pub(crate) use turns::{Flush, Turn};
+pub(crate) use turns::{Flush, Held, Turn};

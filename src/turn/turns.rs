@@ -1,17 +1,18 @@
 //! The turns of this process: for each runtime, for each of its worker threads, what is to leave together.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, Id};
 
-use super::flusher::FlusherTask;
+use super::backstop;
+use super::flusher::{Dirty, FlusherTask};
 use super::reactor::{Bell, Reactor};
 use super::setup::{DriverBuilder, DriverInfo, Io};
 use crate::ring::driver::Driver;
@@ -44,6 +45,38 @@ pub(crate) trait Flush: Send + Sync {
         drop(parcel);
     }
 }
+
+/// A dirty stream, as the turn holds it.
+#[derive(Clone)]
+pub(crate) enum Held {
+    /// A socket of ours. It is closed as soon as its owner has dropped it and nothing waits, whatever the turn does; and
+    /// any thread can flush it.
+    Weak(Weak<dyn Flush>),
+    /// A writer around something else: kept until it is flushed, and flushed by its runtime alone.
+    Kept(Arc<dyn Flush>),
+}
+
+impl Held {
+    /// The stream, if it is still there.
+    pub(super) fn get(&self) -> Option<Arc<dyn Flush>> {
+        match self {
+            Self::Weak(stream) => stream.upgrade(),
+            Self::Kept(stream) => Some(Arc::clone(stream)),
+        }
+    }
+
+    pub(super) fn flush(self) {
+        if let Some(stream) = self.get() {
+            stream.flush();
+        }
+    }
+
+    /// Whether any thread can flush it.
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self, Self::Weak(_))
+    }
+}
+
 /// The dirty streams of one runtime.
 pub(crate) struct Turn {
     runtime: Handle,
@@ -56,6 +89,7 @@ pub(crate) struct Turn {
 #[derive(Default)]
 pub(super) struct Shard {
     pub(super) state: Mutex<ShardState>,
+    pub(super) work: Mutex<Work>,
     /// Why there is none, if it could not be made.
     pub(super) ring: OnceLock<Result<Reactor, String>>,
     /// Programs that tasks of this thread are waiting for.
@@ -77,10 +111,28 @@ impl Drop for Running {
     }
 }
 
+/// What the flusher has taken. It holds the lock while it looks, and takes it before that of the [`ShardState`]; the
+/// [backstop] only ever tries.
+#[derive(Default)]
+pub(super) struct Work {
+    /// Streams that may yet be written to.
+    pub(super) waiting: Vec<Dirty>,
+    /// Streams to flush now.
+    pub(super) due: VecDeque<Held>,
+    /// The last look; `None` before the first.
+    pub(super) looked: Option<Instant>,
+    /// How late the looks were of late.
+    pub(super) lag: Duration,
+}
+
 #[derive(Default)]
 pub(super) struct ShardState {
     /// Those the flusher has not looked at yet, with their limits.
-    pub(super) dirty: Vec<(Arc<dyn Flush>, Duration)>,
+    pub(super) dirty: Vec<(Held, Duration)>,
+    /// When the first socket among them became dirty.
+    pub(super) since: Option<Instant>,
+    /// How often there was a first one.
+    pub(super) rounds: u32,
     pub(super) flusher: Flusher,
     /// Until the flusher takes it.
     pub(super) bell: Option<Bell>,
@@ -108,7 +160,14 @@ impl Shard {
     pub(super) fn state(&self) -> MutexGuard<'_, ShardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    pub(super) fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
+
+/// The turns of all runtimes, those that have ended among them.
+static TURNS: Mutex<Option<HashMap<Id, Weak<Turn>>>> = Mutex::new(None);
 
 impl Turn {
     /// The turn of the runtime this is called on. Panics outside of a tokio runtime.
@@ -137,7 +196,6 @@ impl Turn {
     }
 
     fn find(runtime: Handle) -> Arc<Self> {
-        static TURNS: Mutex<Option<HashMap<Id, Weak<Turn>>>> = Mutex::new(None);
         let mut guard = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
         let turns = guard.get_or_insert_default();
         if let Some(turn) = turns.get(&runtime.id()).and_then(Weak::upgrade) {
@@ -153,6 +211,12 @@ impl Turn {
         turn
     }
 
+    /// Appends the turns of all runtimes to `turns`.
+    pub(super) fn all(turns: &mut Vec<Arc<Self>>) {
+        let guard = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.extend(guard.iter().flatten().filter_map(|(_, turn)| turn.upgrade()));
+    }
+
     /// The runtime whose turn this is.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
@@ -166,17 +230,26 @@ impl Turn {
         MINE.try_with(Cell::get).unwrap_or(0) % self.shards.len()
     }
 
-    /// Has `stream` flushed at the end of this turn, at the latest after `limit`. Returns it if the runtime is gone and
-    /// nothing will ever be flushed by it.
-    pub(crate) fn schedule(self: &Arc<Self>, stream: Arc<dyn Flush>, limit: Duration) -> Result<(), Arc<dyn Flush>> {
+    /// Has `stream` flushed at the end of this turn, at the latest after `limit`. `false` if the runtime is gone and nothing
+    /// will ever be flushed by it.
+    #[must_use]
+    pub(crate) fn schedule(self: &Arc<Self>, stream: Held, limit: Duration) -> bool {
         let index = self.shard();
         let mut state = self.shards[index].state();
         if matches!(state.flusher, Flusher::Gone) {
-            return Err(stream);
+            return false;
+        }
+        let first = state.since.is_none() && stream.is_ours();
+        if first {
+            state.since = Some(Instant::now());
+            state.rounds = state.rounds.wrapping_add(1);
         }
         state.dirty.push((stream, limit));
         self.wake(index, state);
-        Ok(())
+        if first {
+            backstop::arm();
+        }
+        true
     }
 
     /// Has the flusher of a shard look.
