@@ -95,8 +95,8 @@ impl UnixListener {
     /// permissions: any process of the network namespace can connect.
     ///
     /// The directory is locked meanwhile ([flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html)) if it may be
-    /// read, so that of several servers that are started at once with one name exactly one gets it. Waiting for the lock,
-    /// 5 s at most, needs the runtime's timer.
+    /// read, so that of several servers that are started at once with one name exactly one gets it. Waiting for the lock
+    /// needs the runtime's timer. If somebody else keeps the directory locked for 2 s, this goes on without the lock.
     ///
     /// # Errors
     ///

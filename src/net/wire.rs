@@ -243,9 +243,17 @@ impl Wire {
         mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Result<Option<usize>, Failure> {
         loop {
-            let sent = match self.io.get().filter(|_| !self.is_unwatched()) {
-                Some(io) => io.try_io(Interest::WRITABLE, |fd| send(fd.as_fd())),
-                None => send(self.socket.as_fd()),
+            let mut asked = false;
+            let known = self.io.get().filter(|_| !self.is_unwatched()).map(|io| {
+                io.try_io(Interest::WRITABLE, |fd| {
+                    asked = true;
+                    send(fd.as_fd())
+                })
+            });
+            let sent = match known {
+                Some(sent) if asked => sent,
+                // The runtime's driver has not told yet whether there is room, and nobody may come to drive it.
+                _ => send(self.socket.as_fd()),
             };
             match sent {
                 Ok(n) => {

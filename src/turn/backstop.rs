@@ -20,7 +20,8 @@ use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::turns::{Held, Shard, Turn};
+use super::dirty::Held;
+use super::turns::{Shard, Turn};
 use crate::observe::counters::{Counter, count};
 
 /// From being armed to the first look, and the shortest delay that counts as late.

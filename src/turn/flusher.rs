@@ -28,8 +28,9 @@ use std::time::{Duration, Instant};
 
 use tokio::task::yield_now;
 
+use super::dirty::{Dirty, Held};
 use super::reactor::Bell;
-use super::turns::{Flush, Flusher, Held, Shard, Turn};
+use super::turns::{Flush, Flusher, Shard, Turn};
 use crate::observe::log;
 use crate::ring::driver::Driver;
 use crate::ring::outbox::Outbox;
@@ -37,38 +38,10 @@ use crate::ring::outbox::Outbox;
 /// Streams flushed before other tasks get a chance to run.
 const FLUSH_BATCH: usize = 64;
 
-/// Looks without a new write after which a stream is flushed. Two, because the runtime may run the flusher before a
-/// stream's task in one turn and after it in the next: tasks that yield are woken last in, first out.
-const QUIET_LOOKS: u32 = 2;
-
 /// How long a runtime that ends waits for the kernel to let go of buffers.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
-/// A stream that is dirty.
-pub(super) struct Dirty {
-    pub(super) stream: Held,
-    /// How long it may wait.
-    pub(super) limit: Duration,
-    /// Its writes at the last look.
-    seen: usize,
-    /// Looks in a row that saw no new write.
-    quiet: u32,
-    /// The first look at it.
-    pub(super) since: Instant,
-}
-
-impl Dirty {
-    /// Whether the stream is to be flushed now.
-    fn is_due(&mut self, now: Instant) -> bool {
-        // One that is gone is due, and then nothing happens.
-        let Some(writes) = self.stream.get().map(|stream| stream.writes()) else { return true };
-        self.quiet = if writes == self.seen { self.quiet + 1 } else { 0 };
-        self.seen = writes;
-        self.quiet >= QUIET_LOOKS || now.duration_since(self.since) >= self.limit
-    }
-}
-
-/// The flusher of one shard. What it has taken is in the shard ([`Work`](super::turns::Work)), because the flusher may be
+/// The flusher of one shard. What it has taken is in the shard ([`Work`](super::dirty::Work)), because the flusher may be
 /// dropped at any await, or not be polled for long.
 pub(super) struct FlusherTask {
     turn: Arc<Turn>,
@@ -148,10 +121,7 @@ impl FlusherTask {
         for (stream, limit) in self.taken.drain(..) {
             match limit {
                 Duration::ZERO => work.due.push_back(stream),
-                _ => {
-                    let seen = stream.get().map_or(0, |stream| stream.writes());
-                    work.waiting.push(Dirty { seen, quiet: 0, stream, limit, since: now });
-                }
+                _ => work.waiting.push(Dirty::new(stream, limit, now)),
             }
         }
         self.waits = !work.waiting.is_empty();

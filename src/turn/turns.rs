@@ -1,7 +1,7 @@
 //! The turns of this process: for each runtime, for each of its worker threads, what is to leave together.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Id};
 
 use super::backstop;
-use super::flusher::{Dirty, FlusherTask};
+use super::dirty::{Held, Work};
+use super::flusher::FlusherTask;
 use super::reactor::{Bell, Reactor};
 use super::setup::{DriverBuilder, DriverInfo, Io};
 use crate::ring::driver::Driver;
@@ -43,37 +44,6 @@ pub(crate) trait Flush: Send + Sync {
     /// Takes back what was handed out, and goes on from there.
     fn end(self: Arc<Self>, parcel: Parcel) {
         drop(parcel);
-    }
-}
-
-/// A dirty stream, as the turn holds it.
-#[derive(Clone)]
-pub(crate) enum Held {
-    /// A socket of ours. It is closed as soon as its owner has dropped it and nothing waits, whatever the turn does; and
-    /// any thread can flush it.
-    Weak(Weak<dyn Flush>),
-    /// A writer around something else: kept until it is flushed, and flushed by its runtime alone.
-    Kept(Arc<dyn Flush>),
-}
-
-impl Held {
-    /// The stream, if it is still there.
-    pub(super) fn get(&self) -> Option<Arc<dyn Flush>> {
-        match self {
-            Self::Weak(stream) => stream.upgrade(),
-            Self::Kept(stream) => Some(Arc::clone(stream)),
-        }
-    }
-
-    pub(super) fn flush(self) {
-        if let Some(stream) = self.get() {
-            stream.flush();
-        }
-    }
-
-    /// Whether any thread can flush it.
-    pub(super) fn is_ours(&self) -> bool {
-        matches!(self, Self::Weak(_))
     }
 }
 
@@ -109,20 +79,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.turn.shards[self.index].programs.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// What the flusher has taken. It holds the lock while it looks, and takes it before that of the [`ShardState`]; the
-/// [backstop] only ever tries.
-#[derive(Default)]
-pub(super) struct Work {
-    /// Streams that may yet be written to.
-    pub(super) waiting: Vec<Dirty>,
-    /// Streams to flush now.
-    pub(super) due: VecDeque<Held>,
-    /// The last look; `None` before the first.
-    pub(super) looked: Option<Instant>,
-    /// How late the looks were of late.
-    pub(super) lag: Duration,
 }
 
 #[derive(Default)]

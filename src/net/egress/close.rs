@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::super::numbers::Reason;
-use super::linger;
+use super::linger::Lingering;
 use super::{Egress, State};
 use crate::kernel::socket;
 
@@ -26,7 +26,7 @@ impl Egress {
         let left = state.queued() > 0;
         drop(state);
         if left {
-            self.runtime().spawn(linger::until_sent(Arc::clone(self)));
+            self.runtime().spawn(Lingering::new(Arc::clone(self)).run());
         }
     }
 

@@ -14,19 +14,19 @@ const LINGER: Duration = Duration::from_secs(30);
 /// Between two looks of the thread at streams that came to it meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Sends what a dropped stream has left, for as long as the peer goes on reading.
-pub(super) async fn until_sent(egress: Arc<Egress>) {
-    let lingering = Lingering { egress: Some(egress) };
-    lingering.run().await;
-}
-
-struct Lingering {
+/// A dropped stream that has something left.
+pub(super) struct Lingering {
     /// `None` once there is nothing more to do.
     egress: Option<Arc<Egress>>,
 }
 
 impl Lingering {
-    async fn run(mut self) {
+    pub(super) fn new(egress: Arc<Egress>) -> Self {
+        Self { egress: Some(egress) }
+    }
+
+    /// Sends what is left, for as long as the peer goes on reading.
+    pub(super) async fn run(mut self) {
         if let Some(egress) = &self.egress {
             send(egress).await;
         }
@@ -36,7 +36,7 @@ impl Lingering {
 
 impl Drop for Lingering {
     fn drop(&mut self) {
-        // The runtime has ended before.
+        // The runtime has ended before, maybe even before the task began.
         if let Some(egress) = self.egress.take() {
             outlive(egress);
         }
