@@ -193,7 +193,7 @@ macro_rules! stream {
             ///
             /// # Errors
             ///
-            /// The error that ended the stream, if one did; the bytes that were queued then are lost.
+            /// The error that ended the sending side, if one did; the bytes that were queued then are lost.
             pub async fn flushed(&mut self) -> std::io::Result<()> {
                 std::future::poll_fn(|cx| {
                     self.stream.egress.poll_drained(cx, $crate::net::numbers::Reason::Flushed)

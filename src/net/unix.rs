@@ -135,7 +135,8 @@ listener!(UnixListener, UnixStream, SocketAddr, unix::accept);
 ///
 /// All that is said of [`TcpStream`](super::TcpStream) holds, with two exceptions. Unix sockets know no reset: when a file
 /// shrinks while it is being sent the stream fails, and the peer sees an end, at which it has to notice that something is
-/// missing, as HTTP does. And what a dropped stream has left is given up by a timer of the runtime, not by the kernel.
+/// missing, as HTTP does. And what a dropped stream has left is given up after 30 s by a timer of the runtime, not by the
+/// kernel.
 pub struct UnixStream {
     stream: Stream,
 }
