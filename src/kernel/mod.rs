@@ -11,6 +11,7 @@
 //!  signal    calls that must not raise SIGPIPE
 //!  socket    options and addresses of sockets
 //!  tcp       what the kernel knows of a TCP connection, and how it is told to send
+//!  thread    what the threads of this process are doing
 //!  transfer  bytes to and from what may have no positions: pipes, sockets; waiting for them
 //!  unix      Unix sockets: their names, and who is at the other end
 //!  uring     one io_uring: set-up, submission, completion
@@ -32,6 +33,7 @@ pub(crate) mod path;
 pub(crate) mod signal;
 pub(crate) mod socket;
 pub(crate) mod tcp;
+pub(crate) mod thread;
 pub(crate) mod transfer;
 pub(crate) mod unix;
 pub(crate) mod uring;

@@ -2,8 +2,11 @@
 //!
 //! A flusher is a task, and tasks wait: for a task of the same worker that blocks or computes (what it has just woken runs
 //! next, and no other worker takes that over), and for somebody to drive a runtime of one thread whose `block_on` has
-//! returned. tokio's streams have sent their bytes by then, so ours have to as well. This thread sends them when a flusher
-//! is [late](is_late) by more than it was of late anyway; a busy runtime with long turns is left alone.
+//! returned. tokio's streams have sent their bytes by then, so ours have to as well.
+//!
+//! A flusher that is [late](is_late) is not necessarily stuck: on a machine that is busy its thread may wait for a CPU, and
+//! to flush earlier than it would is to gather less when it matters most. So it counts as stuck if, from
+//! one look to the next, all threads of its runtime that are known sleep, or use CPU time enough to come to it.
 //!
 //! ```text
 //!            a first stream becomes dirty: unpark             nothing dirty in a whole tick
@@ -14,14 +17,16 @@
 //! It holds no stream and no runtime: lists are taken under their locks, which it only tries to get, so a flusher that is
 //! running is never disturbed.
 
+use std::cell::OnceCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard, OnceLock, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::dirty::Held;
+use super::dirty::{Held, Work};
 use super::turns::{Shard, Turn};
+use crate::kernel;
 use crate::observe::counters::{Counter, count};
 
 /// From being armed to the first look, and the shortest delay that counts as late.
@@ -74,6 +79,8 @@ struct Look {
     pending: bool,
     /// Changes when something has become dirty since the last look.
     rounds: u32,
+    /// Flushers are late, and may be stuck.
+    suspects: bool,
     late: Vec<Held>,
 }
 
@@ -86,7 +93,7 @@ fn run() {
         let found = look();
         let active = found.pending || found.rounds != rounds;
         rounds = found.rounds;
-        if !found.late.is_empty() {
+        if found.suspects || !found.late.is_empty() {
             found.late.into_iter().for_each(flush);
             tick = TICK;
         } else if active {
@@ -124,44 +131,97 @@ fn look() -> Look {
     let mut turns: Vec<Arc<Turn>> = Vec::new();
     Turn::all(&mut turns);
     let (mut found, now) = (Look::default(), Instant::now());
-    for shard in turns.iter().flat_map(|turn| turn.shards.iter()) {
-        look_at(shard, now, &mut found);
+    for turn in &turns {
+        // Asked for only where a flusher is late, and once for all of its runtime.
+        let activity = OnceCell::new();
+        for shard in &turn.shards {
+            look_at(shard, now, || *activity.get_or_init(|| Activity::of(turn)), &mut found);
+        }
     }
     found
 }
 
-fn look_at(shard: &Shard, now: Instant, found: &mut Look) {
-    let mut work = match shard.work.try_lock() {
-        Ok(work) => work,
-        Err(TryLockError::Poisoned(work)) => work.into_inner(),
-        Err(TryLockError::WouldBlock) => {
-            // Its flusher is running.
-            found.pending = true;
-            return;
+/// What the threads of a runtime are doing.
+#[derive(Clone, Copy, Default)]
+struct Activity {
+    runnable: bool,
+    ran: Duration,
+}
+
+impl Activity {
+    fn of(turn: &Turn) -> Self {
+        let mut threads = Vec::new();
+        for shard in &turn.shards {
+            threads.extend(shard.state().thread);
+            threads.extend(try_work(shard).and_then(|work| work.thread));
         }
+        threads.sort_unstable();
+        threads.dedup();
+        let all = threads.into_iter().filter_map(kernel::thread::activity);
+        all.fold(Self::default(), |sum, one| Self { runnable: sum.runnable || one.runnable, ran: sum.ran + one.ran })
+    }
+}
+
+/// What the flusher has taken, unless it is running.
+fn try_work(shard: &Shard) -> Option<MutexGuard<'_, Work>> {
+    match shard.work.try_lock() {
+        Ok(work) => Some(work),
+        Err(TryLockError::Poisoned(work)) => Some(work.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+fn look_at(shard: &Shard, now: Instant, activity: impl Fn() -> Activity, found: &mut Look) {
+    let Some(work) = try_work(shard) else {
+        found.pending = true;
+        return;
     };
-    let mut state = shard.state.lock().unwrap_or_else(PoisonError::into_inner);
-    found.rounds = found.rounds.wrapping_add(state.rounds);
     let slack = (work.lag * 2).min(SLACK);
     let late = |since: Instant, limit: Duration| is_late(now.saturating_duration_since(since), limit, slack);
+    let state = shard.state();
+    found.rounds = found.rounds.wrapping_add(state.rounds);
+    let dirty = state.dirty.iter().map(|(stream, limit)| (stream, state.since, *limit));
+    let waiting = work.waiting.iter().map(|dirty| (&dirty.stream, Some(dirty.since), dirty.limit));
+    let due = work.due.iter().map(|stream| (stream, work.looked, Duration::ZERO));
+    let (mut any, mut any_late) = (false, false);
+    for (_, since, limit) in dirty.chain(waiting).chain(due).filter(|(stream, ..)| stream.is_ours()) {
+        any = true;
+        any_late |= since.is_some_and(|since| late(since, limit));
+    }
+    found.pending |= any;
+    if !any_late {
+        return;
+    }
+    drop(state);
+    drop(work);
+    let activity = activity();
+    let Some(mut work) = try_work(shard) else { return };
+    let ran = work.suspect.map(|since| activity.ran.saturating_sub(since));
+    let stuck = match ran {
+        None => false,
+        Some(Duration::ZERO) if !activity.runnable => true,
+        Some(ran) => ran >= TICK + slack,
+    };
+    if !stuck {
+        work.suspect.get_or_insert(activity.ran);
+        found.suspects = true;
+        return;
+    }
+    work.suspect = None;
+    let mut state = shard.state();
     if let Some(since) = state.since {
         let taken = state.dirty.extract_if(.., |(stream, limit)| stream.is_ours() && late(since, *limit));
         found.late.extend(taken.map(|(stream, _)| stream));
-        let left = state.dirty.iter().any(|(stream, _)| stream.is_ours());
-        found.pending |= left;
-        state.since = state.since.filter(|_| left);
+        state.since = state.since.filter(|_| state.dirty.iter().any(|(stream, _)| stream.is_ours()));
     }
     drop(state);
     let taken = work.waiting.extract_if(.., |dirty| dirty.stream.is_ours() && late(dirty.since, dirty.limit));
     found.late.extend(taken.map(|dirty| dirty.stream));
-    found.pending |= work.waiting.iter().any(|dirty| dirty.stream.is_ours());
     if work.looked.is_some_and(|looked| late(looked, Duration::ZERO)) {
-        let due = std::mem::take(&mut work.due);
-        let (ours, others): (Vec<_>, _) = due.into_iter().partition(Held::is_ours);
+        let (ours, others): (Vec<_>, _) = std::mem::take(&mut work.due).into_iter().partition(Held::is_ours);
         work.due = others.into();
         found.late.extend(ours);
     }
-    found.pending |= work.due.iter().any(Held::is_ours);
 }
 
 /// Whether a stream that has been dirty for `waited` should have been flushed: its gather limit is over, and so is the

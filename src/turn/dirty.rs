@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::turns::Flush;
+use crate::kernel::thread::ThreadId;
 
 /// Looks without a new write after which a stream is flushed. Two, because the runtime may run the flusher before a
 /// stream's task in one turn and after it in the next: tasks that yield are woken last in, first out.
@@ -81,6 +82,10 @@ pub(super) struct Work {
     pub(super) due: VecDeque<Held>,
     /// The last look; `None` before the first.
     pub(super) looked: Option<Instant>,
+    /// The thread that looked.
+    pub(super) thread: Option<ThreadId>,
     /// How late the looks were of late.
     pub(super) lag: Duration,
+    /// CPU time that the threads of the runtime had used when the next look became late.
+    pub(super) suspect: Option<Duration>,
 }

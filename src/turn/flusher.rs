@@ -31,6 +31,7 @@ use tokio::task::yield_now;
 use super::dirty::{Dirty, Held};
 use super::reactor::Bell;
 use super::turns::{Flush, Flusher, Shard, Turn};
+use crate::kernel::thread;
 use crate::observe::log;
 use crate::ring::driver::Driver;
 use crate::ring::outbox::Outbox;
@@ -113,6 +114,8 @@ impl FlusherTask {
             work.lag = now.saturating_duration_since(due).max(work.lag / 2);
         }
         work.looked = Some(now);
+        work.thread = Some(thread::current());
+        work.suspect = None;
         let work = &mut *work;
         if again {
             work.due.extend(work.waiting.extract_if(.., |dirty| dirty.is_due(now)).map(|dirty| dirty.stream));

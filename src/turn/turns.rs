@@ -16,6 +16,7 @@ use super::dirty::{Held, Work};
 use super::flusher::FlusherTask;
 use super::reactor::{Bell, Reactor};
 use super::setup::{DriverBuilder, DriverInfo, Io};
+use crate::kernel::thread::{self, ThreadId};
 use crate::ring::driver::Driver;
 use crate::ring::outbox::Parcel;
 
@@ -87,6 +88,8 @@ pub(super) struct ShardState {
     pub(super) dirty: Vec<(Held, Duration)>,
     /// When the first socket among them became dirty.
     pub(super) since: Option<Instant>,
+    /// The thread that has written to it.
+    pub(super) thread: Option<ThreadId>,
     /// How often there was a first one.
     pub(super) rounds: u32,
     pub(super) flusher: Flusher,
@@ -198,6 +201,7 @@ impl Turn {
         let first = state.since.is_none() && stream.is_ours();
         if first {
             state.since = Some(Instant::now());
+            state.thread = Some(thread::current());
             state.rounds = state.rounds.wrapping_add(1);
         }
         state.dirty.push((stream, limit));
