@@ -213,7 +213,7 @@ fn exits<S: Subject>(way: &str, flavour: Flavour, socket: OwnedFd) {
                 });
             } else {
                 // It lives as long as the process.
-                std::mem::forget((stream, runtime));
+                Box::leak(Box::new((stream, runtime)));
             }
         }
         _ => unreachable!("{how}"),

@@ -1,7 +1,7 @@
 //! When the process exits, what streams have taken and not sent is handed to the kernel, which sends it on its own.
 
 use std::collections::BTreeMap;
-use std::mem;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread;
@@ -55,7 +55,7 @@ fn try_for<T>(lock: &Mutex<T>, patience: Duration) -> Option<MutexGuard<'_, T>> 
             Ok(guard) => return Some(guard),
             Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
             Err(TryLockError::WouldBlock) if since.elapsed() >= patience => return None,
-            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::WouldBlock) => thread::park_timeout(Duration::from_millis(1)),
         }
     }
 }
@@ -71,8 +71,9 @@ fn hand_over_all() {
         transfer::wait_for_room_blocking(left.iter().map(|egress| egress.as_fd()), rest);
         left.retain(|egress| egress.finish() > 0);
         // A socket may be ready and take nothing.
-        thread::sleep(Duration::from_millis(1));
+        thread::park_timeout(Duration::from_millis(1));
     }
+    drop(left);
     // Hooks of streams are not run this late.
-    mem::forget(streams);
+    let _ = ManuallyDrop::new(streams);
 }

@@ -107,7 +107,7 @@ fn run() {
         });
         if !moved {
             // A socket may be ready and take nothing.
-            thread::sleep(LOOK);
+            thread::park_timeout(LOOK);
         }
     }
 }
