@@ -13,8 +13,8 @@
 //! `-- [--listen ADDR] [--admin ADDR] [--trust NETWORKS]` changes addresses and says who is trusted; a token in `CANARY_TOKEN`
 //! lets those ask for a path: `curl -H "x-millstream-canary: epoll;$CANARY_TOKEN"`. It ends at Ctrl-C.
 //!
-//! The operator's listener is for this machine: it has no passwords. What changes something is a `PUT`, which no page in a
-//! browser can send there unasked.
+//! The operator's listener is for this machine: it has no passwords. It answers for IP addresses and `localhost` only, so that
+//! no web page can read it by a name of its own, and changes are made by `PUT`, which pages of other sites cannot send.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,7 +26,9 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
-use millstream::http::layer::{CanaryHandle, CanaryLayer, PathState, Pin, RequestId, StampLayer, Trusted, Unit};
+use millstream::http::layer::{
+    AllowedHostsLayer, CanaryHandle, CanaryLayer, PathState, Pin, RequestId, StampLayer, Trusted, Unit,
+};
 use millstream::http::serve;
 use millstream::net::{IoPath, TcpListener};
 use serde_json::{Value, json};
@@ -118,6 +120,7 @@ fn admin_routes(handle: CanaryHandle) -> Router {
         .route("/canary/report/{on}", put(set_report))
         .route("/canary/breaker/{path}/{what}", put(set_breaker))
         .with_state(handle)
+        .layer(AllowedHostsLayer::local())
 }
 
 type Answer = Result<Json<Value>, (StatusCode, String)>;

@@ -2,7 +2,10 @@
 //!
 //! `cargo run --release --example chain -- [--files N] [--size BYTES] [--beside] DIR` writes N files (default 32) of so many
 //! bytes (default 4096) into DIR, all at once, and says which way they went and how often the kernel was entered.
-//! `--beside` does the same by `tokio::fs`, for comparison. `MILLSTREAM_IO=uring|epoll|auto` chooses the way.
+//! `--beside` does the same by `tokio::fs`, for comparison: ten rounds of both, the one and the other first in turn, of
+//! which the median and the range are printed. `MILLSTREAM_IO=uring|epoll|auto` chooses the way.
+//!
+//! What a run that was killed has left under a temporary name is overwritten: one run at a time in DIR.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -42,15 +45,18 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     if options.dir.as_os_str().is_empty() { Err(USAGE.to_owned()) } else { Ok(options) }
 }
 
+/// Rounds of `--beside`.
+const ROUNDS: usize = 10;
+
 /// The file under its first name, and under the one it gets once it is complete.
 fn names(dir: &Path, n: usize) -> (PathBuf, PathBuf) {
     (dir.join(format!(".file-{n}.new")), dir.join(format!("file-{n}")))
 }
 
-/// Writes all files by chains. Returns the time it took.
-async fn by_chains(options: &Options, contents: &Bytes) -> Result<Duration, String> {
-    let (start, before) = (Instant::now(), Snapshot::now());
-    let new = OpenOptions::new().write(true).create_new(true);
+/// Writes all files by chains. Returns the time it took, and how many of them went by ring.
+async fn by_chains(options: &Options, contents: &Bytes) -> Result<(Duration, usize), String> {
+    let start = Instant::now();
+    let new = OpenOptions::new().write(true).create(true).truncate(true);
     let chains = (0..options.files).map(|n| {
         let (temp, path) = names(&options.dir, n);
         let chain = Chain::new().open(&temp, new).write(contents.clone()).sync().rename(&temp, &path);
@@ -64,19 +70,12 @@ async fn by_chains(options: &Options, contents: &Bytes) -> Result<Duration, Stri
                 failed += 1;
                 let done = error.report().outcomes().iter().filter(|outcome| matches!(outcome, Outcome::Done(_)));
                 eprintln!("{}: {error}; {} steps were done", path.display(), done.count());
-                // Not if it was there before: then it is another's.
-                if error.step() != Some(0) {
-                    let _ = std::fs::remove_file(temp);
-                }
+                let _ = std::fs::remove_file(temp);
             }
         }
     }
-    let (took, counts) = (start.elapsed(), Snapshot::now().since(&before));
-    println!("{} files of {} bytes by chains: {took:.1?}", options.files, options.size);
-    println!("  {by_ring} by ring, {} by the blocking pool", options.files - by_ring - failed);
-    println!("  io_uring_enter was called {} times for {} entries", counts.ring_enters, counts.ring_submissions);
-    println!("  {}", driver_info());
-    if failed > 0 { Err(format!("{failed} of {} files failed", options.files)) } else { Ok(took) }
+    let took = start.elapsed();
+    if failed > 0 { Err(format!("{failed} of {} files failed", options.files)) } else { Ok((took, by_ring)) }
 }
 
 /// The same by tokio::fs: a trip to the blocking pool for each call.
@@ -97,14 +96,48 @@ async fn by_tokio(options: &Options, contents: &Bytes) -> io::Result<Duration> {
     Ok(start.elapsed())
 }
 
+/// Writes all files by chains once, and says how.
+async fn once(options: &Options, contents: &Bytes) -> Result<(), String> {
+    let before = Snapshot::now();
+    let (took, by_ring) = by_chains(options, contents).await?;
+    let counts = Snapshot::now().since(&before);
+    println!("{} files of {} bytes by chains: {took:.1?}", options.files, options.size);
+    println!("  {by_ring} by ring, {} by the blocking pool", options.files - by_ring);
+    println!("  io_uring_enter was called {} times for {} entries", counts.ring_enters, counts.ring_submissions);
+    println!("  {}", driver_info());
+    Ok(())
+}
+
+/// Does both [`ROUNDS`] times, and compares.
+async fn beside(options: &Options, contents: &Bytes) -> Result<(), String> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        for chains in [round % 2 == 0, round % 2 == 1] {
+            match chains {
+                true => ours.push(by_chains(options, contents).await?.0),
+                false => theirs.push(by_tokio(options, contents).await.map_err(|e| format!("tokio::fs: {e}"))?),
+            }
+        }
+    }
+    println!("{ROUNDS} rounds of {} files of {} bytes; {}", options.files, options.size, driver_info());
+    let ours = show("chains", &mut ours);
+    let theirs = show("tokio::fs", &mut theirs);
+    println!("  tokio::fs takes {:.2} times as long", theirs.as_secs_f64() / ours.as_secs_f64());
+    Ok(())
+}
+
+/// Prints median and range, and returns the median.
+fn show(name: &str, times: &mut [Duration]) -> Duration {
+    times.sort();
+    let (least, most) = (times[0], times[times.len() - 1]);
+    let median = (times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2;
+    println!("  {name:<9} median {median:.1?}, {least:.1?} to {most:.1?}");
+    median
+}
+
 async fn run(options: &Options) -> Result<(), String> {
     let contents = Bytes::from(vec![b'x'; options.size]);
-    let ours = by_chains(options, &contents).await?;
-    if options.beside {
-        let theirs = by_tokio(options, &contents).await.map_err(|e| e.to_string())?;
-        println!("the same by tokio::fs: {theirs:.1?}, {:.2} times as long", theirs.as_secs_f64() / ours.as_secs_f64());
-    }
-    Ok(())
+    if options.beside { beside(options, &contents).await } else { once(options, &contents).await }
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -87,31 +87,51 @@
 //! | `metrics` | `observe::record_metrics` gives the numbers to the metrics facade |
 //! | `tracing` | what an operator should read about is told to tracing; connections of [`http::serve()`] have spans, and measured requests in them |
 #[cfg(not(target_os = "linux"))]
-compile_error!("millstream needs Linux");
+compile_error!("millstream needs Linux: its system calls exist there only");
 
+#[cfg(target_os = "linux")]
 pub mod buf;
+#[cfg(target_os = "linux")]
 pub mod copy;
+#[cfg(target_os = "linux")]
 mod flow;
+#[cfg(target_os = "linux")]
 pub mod fs;
+#[cfg(target_os = "linux")]
 pub mod http;
+#[cfg(target_os = "linux")]
 mod kernel;
+#[cfg(target_os = "linux")]
 pub mod net;
+#[cfg(target_os = "linux")]
 pub mod observe;
+#[cfg(target_os = "linux")]
 mod ring;
+#[cfg(target_os = "linux")]
 pub mod runtime;
+#[cfg(target_os = "linux")]
 pub mod testing;
+#[cfg(target_os = "linux")]
 mod turn;
+#[cfg(target_os = "linux")]
 pub mod vectored;
 
 /// Several operations on files as one piece of work.
+#[cfg(target_os = "linux")]
 pub mod chain {
     pub use crate::ring::Outcome;
     pub use crate::ring::chain::{Chain, Error, OpenOptions, Report, Way};
 }
 
+#[cfg(target_os = "linux")]
 pub use ring::{Chain, Outcome};
 
+#[cfg(target_os = "linux")]
 pub use kernel::caps::{Capabilities, Support};
+
+#[cfg(all(test, target_os = "linux"))]
+#[path = "../tests/support/skips.rs"]
+mod skips;
 
 // The examples of the README are compiled.
 #[cfg(all(doctest, feature = "axum", feature = "redis", feature = "tls"))]

@@ -70,6 +70,23 @@ fn found_out() -> bool {
 }
 
 #[test]
+fn a_call_that_moves_nothing_is_not_used_and_the_probe_ends() {
+    const NAME: &str = "a_call_that_moves_nothing_is_not_used_and_the_probe_ends";
+    let calls = [
+        ("sendfile", libc::SYS_sendfile),
+        ("splice", libc::SYS_splice),
+        ("copy_file_range", libc::SYS_copy_file_range),
+    ];
+    let Some(told) = child::told() else {
+        return calls.iter().for_each(|(name, _)| drop(child::run(&mut child::command(NAME, name))));
+    };
+    let (name, call) = calls.into_iter().find(|(name, _)| *name == told).unwrap();
+    seccomp::moves_nothing(call);
+    let (_, support) = Capabilities::get().entries().into_iter().find(|(entry, _)| *entry == name).unwrap();
+    assert!(!support.is_yes(), "{name}");
+}
+
+#[test]
 fn splice_is_refused() {
     let Some(told) = child::told() else { return for_each_errno("splice_is_refused") };
     if !found_out() {

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response, header};
 use hyper_util::rt::TokioIo;
-use millstream::http::{Drained, Ending, Event, Hub, Limits, RequestBody, serve, serve_cores};
+use millstream::http::{DrainSignal, Drained, Ending, Event, Hub, Limits, RequestBody, serve, serve_cores};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -336,6 +336,59 @@ fn an_upgraded_connection_is_ended_at_the_deadline_too() {
             let drained = timeout(LONG, ended).await.unwrap().unwrap().unwrap();
             assert_eq!(counts(&drained), [1, 0, 0, 1], "{drained:?}");
             assert!(client.io.read(&mut [0; 8]).await.is_err());
+        }
+    });
+}
+
+#[test]
+fn an_upgraded_connection_that_listens_ends_long_before_the_deadline() {
+    on_both(async || {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        // Of each connection, and of the request that is upgraded.
+        let peers = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let service = tower::service_fn(async |mut request: Request<RequestBody>| {
+            let drain = request.extensions().get::<DrainSignal>().expect("a request for an upgrade has one").clone();
+            let upgraded = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                let mut io = TokioIo::new(upgraded.await.unwrap());
+                assert!(!drain.is_draining());
+                io.write_all(b"hello").await.unwrap();
+                // One that is dropped before takes nothing away.
+                assert!(timeout(Duration::from_millis(1), drain.draining()).await.is_err());
+                drain.draining().await;
+                // Also for whoever asks later.
+                drain.clone().draining().await;
+                assert!(drain.is_draining());
+                io.write_all(b"goodbye").await.unwrap();
+            });
+            Ok::<_, Infallible>(switching())
+        });
+        let (signal, signalled) = oneshot::channel::<()>();
+        let shared = Arc::clone(&peers);
+        let server = serve(listener, service)
+            .on_connection(move |_, peer| shared.lock().unwrap().push(peer.drain_signal().clone()))
+            .drain(signalled, LONG * 100);
+        let ended = tokio::spawn(server);
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            let mut client = Raw::connect(addr).await;
+            client.send(UPGRADE).await;
+            assert_eq!(client.head().await.status, 101);
+            assert_eq!(client.body(5).await.unwrap(), b"hello");
+            clients.push(client);
+        }
+        signal.send(()).unwrap();
+        for mut client in clients {
+            assert_eq!(client.drain().await, b"goodbye");
+        }
+        let drained = timeout(LONG, ended).await.expect("before the deadline").unwrap().unwrap();
+        assert_eq!((drained.connections, drained.aborted), (3, 0), "{drained:?}");
+        let peers = std::mem::take(&mut *peers.lock().unwrap());
+        assert_eq!(peers.len(), 3);
+        for drain in peers {
+            assert!(drain.is_draining());
+            drain.draining().await;
         }
     });
 }

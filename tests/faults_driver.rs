@@ -86,7 +86,8 @@ fn without_setup() {
 fn with_setup_and_without_enter() {
     match child::told() {
         Some(errno) => blocked(ENTER, &errno),
-        None => with_each_errno("with_setup_and_without_enter"),
+        None if has_ring() => with_each_errno("with_setup_and_without_enter"),
+        None => {}
     }
 }
 
@@ -94,7 +95,8 @@ fn with_setup_and_without_enter() {
 fn without_register() {
     match child::told() {
         Some(errno) => blocked(REGISTER, &errno),
-        None => with_each_errno("without_register"),
+        None if has_ring() => with_each_errno("without_register"),
+        None => {}
     }
 }
 
@@ -122,7 +124,9 @@ fn enter_is_denied_while_the_ring_is_in_use() {
 #[test]
 fn without_locked_memory() {
     if child::told().is_none() {
-        child::run(&mut child::command("without_locked_memory", ""));
+        if has_ring() {
+            child::run(&mut child::command("without_locked_memory", ""));
+        }
         return;
     }
     limits::drop_memlock();

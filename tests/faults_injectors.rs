@@ -160,8 +160,12 @@ fn a_skip_is_told_and_fails_where_all_is_required() {
     }
     let mut child = child::command(NAME, "");
     let said = |output: &Output| String::from_utf8_lossy(&output.stderr).contains("skipped: a test: it is about this");
+    let counted = tempfile::NamedTempFile::new().unwrap();
+    child.env("MILLSTREAM_SKIPS", counted.path());
     let skipped = child.env_remove("MILLSTREAM_REQUIRE").output().unwrap();
     assert!(skipped.status.success() && said(&skipped), "{skipped:?}");
+    let expected = format!("faults_injectors\t{NAME}\ta test: it is about this\n");
+    assert_eq!(std::fs::read_to_string(&counted).unwrap(), expected);
     let required = child.env("MILLSTREAM_REQUIRE", "all").output().unwrap();
     assert!(!required.status.success() && said(&required), "{required:?}");
 }

@@ -11,6 +11,7 @@ use millstream::observe::Snapshot;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
@@ -163,8 +164,12 @@ fn what_has_no_room_in_the_completion_queue_is_not_lost() {
 fn an_owner_that_does_not_read_is_stopped_and_the_others_go_on() {
     with_buffers(64, 4096, || async {
         const LEN: usize = 8 << 20;
+        // Much less than is sent, whatever the defaults of this machine are.
+        const SOCKET_BUFFER: usize = 256 << 10;
         let (listener, addr) = listen().await;
+        SockRef::from(&listener).set_recv_buffer_size(SOCKET_BUFFER).unwrap();
         let (mut idle, client) = connect(&listener, addr).await;
+        SockRef::from(&client).set_send_buffer_size(SOCKET_BUFFER).unwrap();
         // It reads once, and then no more for a while.
         let sent = tokio::spawn(send(client, 7, LEN));
         let tag = idle.read_u64().await.unwrap();

@@ -1,13 +1,15 @@
-//! TLS over our stream: whoever encrypts the bytes of a file reads them, and may meet its end.
+//! TLS over our stream: encrypting the bytes of a file reads them, and may meet its end.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use millstream::http::{Files, Tls};
 use millstream::net::TcpListener;
 use socket2::SockRef;
 use tempfile::TempDir;
@@ -21,6 +23,8 @@ mod support;
 use support::http::{Raw, narrow, on_both, sha256};
 use support::tree::{KEPT, LARGE, SEND_BUFFER, ask_and_cut, believed, tree, truncate};
 
+const HOUR: Duration = Duration::from_secs(3600);
+
 fn configs() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -31,25 +35,42 @@ fn configs() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     (Arc::new(server), Arc::new(client))
 }
 
+/// What encrypts.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    /// Our stream, of mapped files.
+    Ours,
+    /// A stream that knows no mapped files, of files that are not mapped.
+    Theirs,
+}
+
 /// Serves a tree over TLS.
-async fn serve(dir: &TempDir, config: Arc<ServerConfig>) -> SocketAddr {
-    let (files, dir) = (believed(dir), dir.path().to_owned());
+async fn serve(dir: &TempDir, config: Arc<ServerConfig>, by: By) -> SocketAddr {
+    let files = match by {
+        By::Ours => believed(dir),
+        By::Theirs => Files::builder(dir.path()).validate_every(HOUR).mapped(false).build().unwrap(),
+    };
+    let dir = dir.path().to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     SockRef::from(&listener).set_send_buffer_size(SEND_BUFFER.unwrap()).unwrap();
     let addr = listener.local_addr().unwrap();
-    let acceptor = TlsAcceptor::from(config);
+    let (tls, acceptor) = (Tls::from_config(Arc::clone(&config)), TlsAcceptor::from(config));
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
-            let (acceptor, files, dir) = (acceptor.clone(), files.clone(), dir.clone());
+            let (tls, acceptor, files, dir) = (tls.clone(), acceptor.clone(), files.clone(), dir.clone());
             tokio::spawn(async move {
-                let stream = acceptor.accept(stream).await.unwrap();
                 let service = service_fn(async |request| {
                     Ok::<_, Infallible>(ask_and_cut::<Incoming>(&files, &dir, &request).await)
                 });
+                let http = http1::Builder::new();
                 // Connections end in every way here.
-                let _ended: hyper::Result<()> =
-                    http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                let _ended: hyper::Result<()> = match by {
+                    By::Ours => http.serve_connection(tls.accept(stream).await.unwrap(), service).await,
+                    By::Theirs => {
+                        http.serve_connection(TokioIo::new(acceptor.accept(stream).await.unwrap()), service).await
+                    }
+                };
             });
         }
     });
@@ -65,14 +86,16 @@ async fn connect(addr: SocketAddr, config: &Arc<ClientConfig>) -> Raw<TlsStream<
 #[test]
 fn files_arrive_whole_over_tls() {
     on_both(async || {
-        let (dir, bytes) = tree();
-        let (server, client) = configs();
-        let addr = serve(&dir, server).await;
-        let mut client = connect(addr, &client).await;
-        for (path, len) in [("/large", LARGE), ("/kept", KEPT), ("/fine", 4)] {
-            let (status, got) = client.get(path).await;
-            let expected = if len == 4 { sha256("fine") } else { sha256(&bytes[..len]) };
-            assert_eq!((status, sha256(got)), (200, expected), "{path}");
+        for by in [By::Ours, By::Theirs] {
+            let (dir, bytes) = tree();
+            let (server, client) = configs();
+            let addr = serve(&dir, server, by).await;
+            let mut client = connect(addr, &client).await;
+            for (path, len) in [("/large", LARGE), ("/kept", KEPT), ("/fine", 4)] {
+                let (status, got) = client.get(path).await;
+                let expected = if len == 4 { sha256("fine") } else { sha256(&bytes[..len]) };
+                assert_eq!((status, sha256(got)), (200, expected), "{path}, {by:?}");
+            }
         }
     });
 }
@@ -80,10 +103,10 @@ fn files_arrive_whole_over_tls() {
 #[test]
 fn a_file_truncated_while_it_is_encrypted_is_no_response() {
     on_both(async || {
-        for left in [0, 1_000_001] {
+        for (left, by) in [(0, By::Ours), (1_000_001, By::Ours), (1_000_001, By::Theirs)] {
             let (dir, bytes) = tree();
             let (server, client) = configs();
-            let addr = serve(&dir, server).await;
+            let addr = serve(&dir, server, by).await;
             let mut victim = connect(addr, &client).await;
             victim.ask("/large").await;
             let head = victim.head().await;
@@ -103,15 +126,17 @@ fn a_file_truncated_while_it_is_encrypted_is_no_response() {
 #[test]
 fn a_kept_file_truncated_before_it_is_encrypted_is_no_response() {
     on_both(async || {
-        let (dir, _) = tree();
-        let (server, client) = configs();
-        let addr = serve(&dir, server).await;
-        let mut victim = connect(addr, &client).await;
-        assert_eq!(victim.get("/kept").await.0, 200);
-        victim.ask("/kept?cut=0").await;
-        if victim.try_head().await.is_ok() {
-            victim.body(KEPT).await.map(|got| got.len()).expect_err("the file was cut, so must be the response");
+        for by in [By::Ours, By::Theirs] {
+            let (dir, _) = tree();
+            let (server, client) = configs();
+            let addr = serve(&dir, server, by).await;
+            let mut victim = connect(addr, &client).await;
+            assert_eq!(victim.get("/kept").await.0, 200);
+            victim.ask("/kept?cut=0").await;
+            if victim.try_head().await.is_ok() {
+                victim.body(KEPT).await.map(|got| got.len()).expect_err("the file was cut, so must be the response");
+            }
+            assert_eq!(connect(addr, &client).await.get("/fine").await, (200, b"fine".to_vec()));
         }
-        assert_eq!(connect(addr, &client).await.get("/fine").await, (200, b"fine".to_vec()));
     });
 }

@@ -7,6 +7,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use millstream::http::OpenFile;
+use millstream::vectored::Writer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
@@ -14,8 +16,8 @@ use tokio::task::coop;
 
 mod support;
 use support::http::{H2, Raw, ask, h1, h2, narrow, on_both, request, start, whole};
-use support::lacks;
 use support::tree::{Handled, KEPT, LARGE, SEND_BUFFER, believed, believing, lives, middleware, serve, tree, truncate};
+use support::{child, lacks};
 
 /// An HTTP/2 client whose windows hold little of a file.
 async fn narrow_h2(addr: SocketAddr) -> H2 {
@@ -260,6 +262,70 @@ fn a_mapping_that_was_torn_stays_so_when_its_file_grows_again() {
             {
                 assert!(got == bytes[..len], "zeros for a whole {name}");
             }
+        }
+    });
+}
+
+#[test]
+fn a_connection_is_not_failed_for_a_file_that_it_does_not_send() {
+    if lacks("mapping") {
+        return;
+    }
+    on_both(async || {
+        let (dir, _) = tree();
+        for name in ["kept", "large"] {
+            let (files, path) = (believed(&dir), dir.path().join(name));
+            let (mut ours, mut theirs) = support::pair().await;
+            let request = request(&format!("/{name}"));
+            let Ok(answer) = files.get(request.method(), request.uri(), request.headers()).await;
+            let frame = answer.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
+            truncate(&path, 0);
+            // Read, and sent to no connection.
+            assert!(frame.iter().all(|&b| b == 0));
+            let mut writer = Writer::new(Vec::new());
+            writer.write_all(b"unharmed").await.unwrap();
+            writer.flush().await.unwrap();
+            ours.write_all(b"unharmed").await.unwrap();
+            ours.shutdown().await.unwrap();
+            let mut got = Vec::new();
+            theirs.read_to_end(&mut got).await.unwrap();
+            assert_eq!(got, b"unharmed");
+        }
+    });
+}
+
+/// Maps a file that is then truncated, and reads it.
+async fn read_torn() {
+    let (dir, _) = tree();
+    let file = OpenFile::open(dir.path().join("large")).await.unwrap();
+    let frame = file.body(..).frame().await.unwrap().unwrap().into_data().unwrap();
+    truncate(&dir.path().join("large"), 0);
+    assert!(frame.iter().all(|&b| b == 0));
+}
+
+/// Has another process send `SIGBUS` to this one. kill(2) by the number of a thread prefers that thread, so it is handled
+/// before this returns.
+fn send_sigbus() {
+    let thread = rustix::thread::gettid();
+    let sent = std::process::Command::new("kill").args(["-BUS", &thread.as_raw_nonzero().to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+#[test]
+fn a_signal_from_outside_does_not_take_the_guard_away() {
+    if lacks("mapping") {
+        return;
+    }
+    let Some(_) = child::told() else {
+        child::run(&mut child::command("a_signal_from_outside_does_not_take_the_guard_away", "yes"));
+        return;
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        read_torn().await;
+        for _ in 0..3 {
+            send_sigbus();
+            read_torn().await;
         }
     });
 }

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
 mod support;
 use support::ways::{cool, on_every_way};
-use support::{lacks, noise};
+use support::{lacks, noise, skip};
 
 /// What was done, to what, and the number of the error.
 fn told(error: &Error) -> (Step, &Path, Option<Errno>) {
@@ -170,7 +170,7 @@ fn length_room_and_status_are_those_of_the_file() {
                 assert_eq!(std.metadata().unwrap().len(), 1 << 20);
                 assert!(std::os::unix::fs::MetadataExt::blocks(&std.metadata().unwrap()) > room);
             }
-            Err(e) if told(&e).2 == Some(Errno::OPNOTSUPP) => eprintln!("skipped: {e}"),
+            Err(e) if told(&e).2 == Some(Errno::OPNOTSUPP) => skip("room for a file", e),
             Err(e) => panic!("{e}"),
         }
         file.set_len(9).await.unwrap();

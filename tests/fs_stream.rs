@@ -5,7 +5,9 @@ use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
+use http_body_util::BodyExt;
 use millstream::fs::{Error, File, OpenOptions};
+use millstream::http::OpenFile;
 use millstream::runtime::Io;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -13,8 +15,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 
 mod support;
 use support::http::{Flavour, watched};
-use support::noise;
 use support::ways::{cool, on_every_way, on_way};
+use support::{child, noise, seccomp};
 
 /// A file that can be read and written, and the same for std.
 fn file(contents: &[u8]) -> (File, std::fs::File) {
@@ -306,5 +308,32 @@ fn what_appends_appends_in_order() {
         writer.write_all(&bytes).await.unwrap();
         writer.shutdown().await.unwrap();
         assert!(std::fs::read(&path).unwrap() == [b"before", &bytes[..]].concat());
+    });
+}
+
+#[test]
+fn a_nowait_read_of_nothing_in_the_middle_of_a_file_is_not_its_end() {
+    const NAME: &str = "a_nowait_read_of_nothing_in_the_middle_of_a_file_is_not_its_end";
+    if child::told().is_none() {
+        for without in ["", "sendfile,mapping"] {
+            child::run(child::command(NAME, "").env("MILLSTREAM_DISABLE", without));
+        }
+        return;
+    }
+    seccomp::nowait_reads_nothing();
+    on_every_way(|_| async {
+        let bytes = noise(100_000);
+        let (file, std) = file(&bytes);
+        assert!(file.read_at(500, 20_000).await.unwrap() == bytes[500..20_500]);
+        assert!(file.read_at(90_000, 20_000).await.unwrap() == bytes[90_000..], "up to the end");
+        assert!(file.read_at(100_000, 1).await.unwrap().is_empty(), "at the end");
+        let mut whole = Vec::new();
+        file.reader().read_to_end(&mut whole).await.unwrap();
+        assert!(whole == bytes);
+        let file = OpenFile::from_std(std).unwrap();
+        for range in [100..20_000, 1..100_000] {
+            let body = file.body(range.clone()).collect().await.unwrap().to_bytes();
+            assert!(body == bytes[range.start as usize..range.end as usize]);
+        }
     });
 }

@@ -155,3 +155,28 @@ async fn a_unix_stream_cannot_be_paced_by_the_kernel_and_says_so() {
     let error = ours.handle().set_pace(Some(rate(1))).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
 }
+
+/// On a runtime that `enable_io` alone makes.
+#[test]
+fn a_shared_rate_is_refused_where_there_is_no_timer() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            let listener = TcpListener::builder().pace_all(&SharedPace::new(rate(1000)));
+            listener.bind("127.0.0.1:0").await
+        })
+    }));
+    let message = refused.expect_err("a listener that cannot keep to its rate");
+    let message = message.downcast_ref::<String>().map(String::as_str).or(message.downcast_ref::<&str>().copied());
+    assert!(message.is_some_and(|message| message.contains("enable_time")), "{message:?}");
+    // Without a shared rate no timer is needed.
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (mut ours, mut theirs) = connect(&listener).await;
+        ours.write_all(b"hello").await.unwrap();
+        ours.shutdown().await.unwrap();
+        let mut got = Vec::new();
+        theirs.read_to_end(&mut got).await.unwrap();
+        assert_eq!(got, b"hello");
+    });
+}

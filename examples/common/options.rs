@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use millstream::http::layer::AllowedHostsLayer;
 use tokio::runtime::{Builder, Runtime};
 
 /// What the command line asked for.
@@ -27,25 +28,33 @@ pub(crate) struct More {
     pub(crate) metrics: SocketAddr,
     /// Whether that may be an address that others can reach.
     pub(crate) metrics_anywhere: bool,
+    /// The hosts that are answered for, besides IP addresses and `localhost`.
+    pub(crate) hosts: AllowedHostsLayer,
 }
 
 impl Default for More {
     fn default() -> Self {
-        Self { per_core: false, metrics: SocketAddr::from(([127, 0, 0, 1], 0)), metrics_anywhere: false }
+        Self {
+            per_core: false,
+            metrics: SocketAddr::from(([127, 0, 0, 1], 0)),
+            metrics_anywhere: false,
+            hosts: AllowedHostsLayer::local(),
+        }
     }
 }
 
 const USAGE_OF_MORE: &str = "
   --per-core      a runtime, a listener and a CPU for each thread, which share nothing
   --metrics ADDR  where GET /metrics tells the numbers, default 127.0.0.1:0; it has to be a loopback address
-  --metrics-anywhere   or any other, where only those can reach it who may know";
+  --metrics-anywhere   or any other, where only those can reach it who may know
+  --host NAME     a host that is answered for besides IP addresses and localhost; may be repeated";
 
 impl Options {
     /// Reads the command line of `example`, and into `more` what only this example has. The error text is ready to be
     /// printed: the usage, or what to change.
     pub(crate) fn parse(example: &str, default_port: u16, mut more: Option<&mut More>) -> Result<Self, String> {
         let (short, long) = match more {
-            Some(_) => (" [--per-core] [--metrics ADDR] [--metrics-anywhere]", USAGE_OF_MORE),
+            Some(_) => (" [--per-core] [--metrics ADDR] [--metrics-anywhere] [--host NAME]", USAGE_OF_MORE),
             None => ("", ""),
         };
         let usage = format!(
@@ -63,13 +72,16 @@ impl Options {
             match (&*flag, &mut more) {
                 ("--per-core", Some(more)) => more.per_core = true,
                 ("--metrics-anywhere", Some(more)) => more.metrics_anywhere = true,
-                ("--listen" | "--root" | "--workers", _) | ("--metrics", Some(_)) => {
+                ("--listen" | "--root" | "--workers", _) | ("--metrics" | "--host", Some(_)) => {
                     let value = args.next().ok_or_else(|| format!("{flag} needs a value\n{usage}"))?;
                     let text = value.to_string_lossy();
                     let address = || text.parse().map_err(|_| format!("{flag} {text}: not an address like {listen}"));
                     match (&*flag, &mut more) {
                         ("--listen", _) => listen = address()?,
                         ("--metrics", Some(more)) => more.metrics = address()?,
+                        ("--host", Some(more)) => {
+                            more.hosts = more.hosts.clone().and(&text).map_err(|e| e.to_string())?;
+                        }
                         ("--workers", _) => {
                             let number = text.parse();
                             workers = Some(number.map_err(|_| format!("{flag} {text}: give a number of at least 1"))?);

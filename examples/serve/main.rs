@@ -1,7 +1,7 @@
 //! A directory, events and tokens, served by millstream, and a page that shows what the process is doing. Try it:
 //!
 //! `cargo run --release --example serve` serves the current directory on `http://127.0.0.1:8080/`;
-//! `-- [--listen ADDR] [--root DIR] [--workers N] [--per-core] [--metrics ADDR]` changes that. It ends at Ctrl-C.
+//! `-- [--listen ADDR] [--root DIR] [--workers N] [--per-core] [--metrics ADDR] [--host NAME]` changes that. It ends at Ctrl-C.
 //!
 //! The service below is an ordinary tower service and its bodies are ordinary bodies. What is millstream's is the listener,
 //! the files, the numbers and their events, and `serve`; the `stock` example answers the same routes without them.
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use millstream::Capabilities;
-use millstream::http::layer::{Measure, Route as Name};
+use millstream::http::layer::{AllowedHostsLayer, Measure, Route as Name};
 use millstream::http::{EventBody, FileBody, Files, Hub, RequestBody};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
@@ -37,13 +37,13 @@ mod page;
 fn main() -> ExitCode {
     let mut more = More::default();
     let result = Options::parse("serve", 8080, Some(&mut more)).and_then(|options| {
-        let numbers = Numbers::start(more.metrics, more.metrics_anywhere)?;
+        let numbers = Numbers::start(more.metrics, more.metrics_anywhere, more.hosts.clone())?;
         match more.per_core {
-            true => per_core(&options, &numbers),
+            true => per_core(&options, &numbers, more.hosts),
             false => {
                 let runtime =
                     common::runtime(options.workers).map_err(|e| format!("the runtime did not start: {e}"))?;
-                runtime.block_on(run(&options, &numbers))
+                runtime.block_on(run(&options, &numbers, more.hosts))
             }
         }
     });
@@ -57,8 +57,8 @@ fn main() -> ExitCode {
 }
 
 /// On one runtime, whose threads share everything.
-async fn run(options: &Options, numbers: &Numbers) -> Result<(), String> {
-    let app = App::new(options, numbers)?;
+async fn run(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
+    let app = App::new(options, numbers, hosts)?;
     let listener = TcpListener::bind(options.listen).await.map_err(elsewhere)?;
     let address = listener.local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
     greet(options, address, numbers);
@@ -66,8 +66,8 @@ async fn run(options: &Options, numbers: &Numbers) -> Result<(), String> {
 }
 
 /// On a runtime for each thread, and a listener for each runtime.
-fn per_core(options: &Options, numbers: &Numbers) -> Result<(), String> {
-    let app = App::new(options, numbers)?;
+fn per_core(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
+    let app = App::new(options, numbers, hosts)?;
     let cores = Cores::new(options.workers.get()).map_err(|e| e.to_string())?;
     let listeners = TcpListener::builder().bind_each(options.listen, cores.count()).map_err(elsewhere)?;
     let address = listeners.local_addr();
@@ -104,6 +104,7 @@ struct App {
     files: Files,
     live: Hub,
     names: Names,
+    hosts: AllowedHostsLayer,
 }
 
 /// What routes are called in the numbers; one for each that may be told from the others.
@@ -114,17 +115,23 @@ struct Names {
 }
 
 impl App {
-    fn new(Options { root, .. }: &Options, numbers: &Numbers) -> Result<Arc<Self>, String> {
+    fn new(Options { root, .. }: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<Arc<Self>, String> {
         let files =
             Files::builder(root).mounted_at("/f").build().map_err(|e| format!("--root {}: {e}", root.display()))?;
         let names = Names { page: Name::new("/"), live: Name::new("/live"), files: Name::new("/f/{name}") };
-        Ok(Arc::new(Self { root: root.clone(), files, live: numbers.live(), names }))
+        Ok(Arc::new(Self { root: root.clone(), files, live: numbers.live(), names, hosts }))
     }
 }
 
 type Body = Either<Reply<FileBody>, EventBody>;
 
 async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response<Body>, Infallible> {
+    if !app.hosts.allows(&request) {
+        let text = "this server has another name; start it with --host NAME\n";
+        let mut response = Reply::Whole { body: Full::from(text) }.of("text/plain; charset=utf-8");
+        *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
+        return Ok(response.map(Either::Left));
+    }
     if request.uri().path() == "/live" {
         return Ok(named(app.names.live, app.live.subscribe(&request)).map(Either::Right));
     }

@@ -11,13 +11,15 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use millstream::http::RequestBody;
+use millstream::http::layer::AllowedHostsLayer;
 use millstream::http::{Event, Hub, Slow};
 use millstream::net::TcpListener;
-use millstream::observe::{Requests, Snapshot, prometheus_text};
+use millstream::observe::{Histogram, Requests, Snapshot, prometheus_text};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval};
+use tower::Layer;
 
 /// Between two events.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -36,7 +38,7 @@ pub(crate) struct Numbers {
 
 impl Numbers {
     /// Listens on `metrics`, which has to be a loopback address unless it may be `anywhere`. The error text says what to do.
-    pub(crate) fn start(metrics: SocketAddr, anywhere: bool) -> Result<Self, String> {
+    pub(crate) fn start(metrics: SocketAddr, anywhere: bool, hosts: AllowedHostsLayer) -> Result<Self, String> {
         if !anywhere && !metrics.ip().is_loopback() {
             return Err(format!(
                 "--metrics {metrics}: the numbers are not for everybody; choose a loopback address, or say \
@@ -53,7 +55,7 @@ impl Numbers {
         let live = Hub::builder().replay(KEPT).queue(KEPT).slow(Slow::DropOldest).subscribers(VIEWERS).build();
         let (end, ended) = oneshot::channel();
         let hub = live.clone();
-        let run = move || tell(&runtime, listener, &hub, ended);
+        let run = move || tell(&runtime, listener, hosts, &hub, ended);
         let thread = thread::Builder::new().name("numbers".to_owned()).spawn(run).map_err(|e| e.to_string())?;
         Ok(Self { address, live, end: Some(end), thread: Some(thread) })
     }
@@ -78,10 +80,10 @@ impl Drop for Numbers {
     }
 }
 
-fn tell(runtime: &Runtime, listener: TcpListener, live: &Hub, ended: oneshot::Receiver<()>) {
+fn tell(runtime: &Runtime, listener: TcpListener, hosts: AllowedHostsLayer, live: &Hub, ended: oneshot::Receiver<()>) {
     runtime.block_on(async {
         tokio::select! {
-            served = millstream::http::serve(listener, tower::service_fn(answer)) => {
+            served = millstream::http::serve(listener, hosts.layer(tower::service_fn(answer))) => {
                 if let Err(e) = served {
                     eprintln!("the numbers are not told any more: {e}");
                 }
@@ -130,7 +132,9 @@ fn sample(lately: &Snapshot, requests: &Requests) -> Value {
     // What went by ring went with others by one call, which is among the enters.
     let calls = lately.writes.saturating_sub(lately.ring_sends) + lately.reads + lately.ring_enters;
     let share = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64);
-    let first_byte = requests.all(|responses| &responses.first_byte).and_then(|all| all.quantile(0.99));
+    // Lower and upper bound; the largest values have no upper one.
+    let p99 =
+        |of: Histogram| of.quantile(0.99).map(|p99| json!([p99.lower, p99.upper.is_finite().then_some(p99.upper)]));
     json!({
         "at": SystemTime::UNIX_EPOCH.elapsed().map_or(0, |at| at.as_millis() as u64),
         "bytes": lately.per_second(lately.bytes_written),
@@ -142,8 +146,8 @@ fn sample(lately: &Snapshot, requests: &Requests) -> Value {
         "queued": lately.queued_bytes,
         "sendfile": share(lately.bytes_by_sendfile, lately.bytes_written),
         "ring": share(lately.bytes_by_ring, lately.bytes_written),
-        "gap": requests.frame_gap.quantile(0.99),
-        "first": first_byte,
+        "gap": p99(requests.frame_gap),
+        "head": requests.all(|responses| &responses.time_to_head).and_then(p99),
         "hits": share(lately.pool_hits, lately.pool_hits + lately.pool_misses),
         "pool": lately.pool_bytes,
         "errors": lately.per_second(lately.server_errors + lately.responses_failed),
@@ -154,16 +158,28 @@ fn sample(lately: &Snapshot, requests: &Requests) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::browser::status;
+
+    fn local() -> AllowedHostsLayer {
+        AllowedHostsLayer::local()
+    }
 
     #[test]
     fn numbers_stay_on_this_machine_unless_told_otherwise() {
         let outside = SocketAddr::from(([0, 0, 0, 0], 0));
-        let refused = Numbers::start(outside, false).err().expect("it is no loopback address");
+        let refused = Numbers::start(outside, false, local()).err().expect("it is no loopback address");
         assert!(refused.contains("0.0.0.0:0") && refused.contains("--metrics-anywhere"), "{refused}");
-        let allowed = Numbers::start(outside, true).expect("it was asked for");
-        let taken = Numbers::start(SocketAddr::from(([127, 0, 0, 1], allowed.address().port())), false);
+        let allowed = Numbers::start(outside, true, local()).expect("it was asked for");
+        let taken = Numbers::start(SocketAddr::from(([127, 0, 0, 1], allowed.address().port())), false, local());
         let taken = taken.err().expect("somebody listens there");
         assert!(taken.contains("--metrics") && taken.contains(&allowed.address().port().to_string()), "{taken}");
+    }
+
+    #[test]
+    fn only_those_who_name_this_machine_are_told_the_numbers() {
+        let numbers = Numbers::start(SocketAddr::from(([127, 0, 0, 1], 0)), false, local()).expect("a free port");
+        assert!(status(numbers.address(), "/metrics", "localhost").contains("200 OK"));
+        assert!(status(numbers.address(), "/metrics", "evil.example").contains("421 Misdirected Request"));
     }
 
     #[test]

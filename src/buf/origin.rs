@@ -13,7 +13,7 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use bytes::Bytes;
 
-use super::pool::BlockRef;
+use super::slab::{Block, BlockRef};
 use crate::kernel::caps::Capabilities;
 use crate::kernel::map::{self, GRANULE, GRANULES, Granule};
 
@@ -60,7 +60,7 @@ impl Mapping {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let range = map::range().map_err(|e| io::Error::new(e.kind(), e.to_string()))?;
-        let granule = range.take()?;
+        let mut granule = range.take()?;
         let skip = (offset % rustix::param::page_size() as u64) as usize;
         granule.map_file(file.as_fd(), offset - skip as u64, skip + len)?;
         let mapping = Arc::new(Self { granule, skip, len, file, offset });
@@ -69,6 +69,12 @@ impl Mapping {
     }
 
     /// The range as [`Bytes`], without a copy.
+    ///
+    /// # Safety contract
+    ///
+    /// While these bytes or slices of them live, nothing may write to the range of the file in place: references to them
+    /// would see it change. This is not an `unsafe fn` because no caller in this crate can see to it. The public API passes
+    /// the contract on to the user, who can choose bodies that are not mapped.
     pub(crate) fn bytes(self: &Arc<Self>) -> Bytes {
         struct Owner(Arc<Mapping>);
         impl AsRef<[u8]> for Owner {
@@ -82,9 +88,14 @@ impl Mapping {
     fn as_slice(&self) -> &[u8] {
         // SAFETY: `skip + len` bytes are mapped from the start of the granule.
         let start = unsafe { self.granule.start().add(self.skip) };
-        // SAFETY: mapped for reading while the granule lives, that is while `self` does. Another process may write to
-        // the file; the bytes may then change under the reader, as they may under every reader of a shared mapping.
+        // SAFETY: mapped for reading while the granule lives, that is while `self` does. That nothing writes to the file
+        // meanwhile is the contract of `bytes`.
         unsafe { slice::from_raw_parts(start, self.len) }
+    }
+
+    /// Whether bytes of the range start on a page of their own, so that no byte before them tells whether it is there.
+    pub(crate) fn starts_page(&self, bytes: &[u8]) -> bool {
+        bytes.as_ptr().addr().is_multiple_of(rustix::param::page_size())
     }
 
     /// Whether a reader met the end of the file inside the range.
@@ -107,38 +118,68 @@ pub(crate) fn file_of(bytes: &[u8]) -> Option<(BorrowedFd<'_>, u64)> {
     Some((mapping.file.as_fd(), mapping.offset + at as u64))
 }
 
+/// The frozen block of the pool that `bytes` lie in.
+#[inline]
+pub(crate) fn block_of(bytes: &[u8]) -> Option<Block> {
+    Block::of(bytes, granule_of(bytes)?)
+}
+
 /// Whether [`Kept::of`] would keep `bytes`.
 #[inline]
 pub(crate) fn is_known(bytes: &[u8]) -> bool {
-    map::range().is_ok_and(|range| range.granule_of(bytes.as_ptr() as usize).is_some())
+    granule_of(bytes).is_some_and(|granule| pointer_in(granule).is_some() || Block::of(bytes, granule).is_some())
 }
 
 /// Whether a slice is to be sent by `sendfile` from the file behind it: if it is long enough that this costs less than
 /// copying it from the mapping, or if nothing of the mapping is to be read.
 #[inline]
 pub(crate) fn is_sent_from_file(bytes: &[u8]) -> bool {
-    is_known(bytes)
+    granule_of(bytes).is_some()
         && Capabilities::get().sendfile().is_yes()
         && mapping_of(bytes).is_some_and(|(mapping, _)| bytes.len() >= SENDFILE_MIN || mapping.len > READ_MAX)
+}
+
+/// Whether `next` directly follows `bytes` in a mapped file.
+#[inline]
+pub(crate) fn follows(bytes: &[u8], next: &[u8]) -> bool {
+    // Slices of two mappings do not touch: a granule is longer than a mapping.
+    bytes.as_ptr_range().end == next.as_ptr() && granule_of(next).is_some_and(|granule| pointer_in(granule).is_some())
+}
+
+/// Whether `slices` are one piece of a file that is to be sent from it.
+#[inline]
+pub(crate) fn is_one_file(slices: &[IoSlice<'_>]) -> bool {
+    let mut pairs = slices.iter().zip(slices.iter().skip(1));
+    slices.first().is_some_and(|first| is_sent_from_file(first)) && pairs.all(|(bytes, next)| follows(bytes, next))
 }
 
 /// Whether `bytes` lie in a mapping that somebody found torn: they may hold zeros that no file ever had.
 #[inline]
 pub(crate) fn is_torn(bytes: &[u8]) -> bool {
-    map::range().is_ok_and(|range| range.is_torn_at(bytes.as_ptr() as usize))
+    map::range().is_ok_and(|range| range.is_torn_at(bytes.as_ptr().addr()))
+}
+
+/// The granule that `bytes` lie in; none for no bytes, whose address says nothing about their owner.
+#[inline]
+fn granule_of(bytes: &[u8]) -> Option<usize> {
+    if bytes.is_empty() {
+        return None;
+    }
+    map::range().ok()?.granule_of(bytes.as_ptr().addr())
+}
+
+/// The mapping in a granule, as [`Arc::as_ptr`] gave it.
+#[inline]
+fn pointer_in(granule: usize) -> Option<NonNull<Mapping>> {
+    NonNull::new(FILES[granule].load(Ordering::Acquire))
 }
 
 #[inline]
 fn mapping_of(bytes: &[u8]) -> Option<(&Mapping, usize)> {
-    if bytes.is_empty() {
-        // The address of no bytes says nothing about who owns it.
-        return None;
-    }
-    let granule = map::range().ok()?.granule_of(bytes.as_ptr() as usize)?;
-    let mapping = NonNull::new(FILES[granule].load(Ordering::Acquire))?;
+    let mapping = pointer_in(granule_of(bytes)?)?;
     // SAFETY: `bytes` lies in the granule of this mapping, so by invariant 2 the mapping lives as long as the borrow.
     let mapping: &Mapping = unsafe { mapping.as_ref() };
-    let at = (bytes.as_ptr() as usize).checked_sub(mapping.as_slice().as_ptr() as usize)?;
+    let at = bytes.as_ptr().addr().checked_sub(mapping.as_slice().as_ptr().addr())?;
     // A slice cannot reach beyond the allocation it was cut from; this is a check on this file, not on the caller.
     debug_assert!(at + bytes.len() <= mapping.len);
     Some((mapping, at))
@@ -164,22 +205,26 @@ unsafe impl Send for Kept {}
 unsafe impl Sync for Kept {}
 
 impl Kept {
-    /// Keeps `bytes` if their origin is known.
+    /// Keeps `bytes` if they lie in a mapped file or in a block of the pool that is frozen.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
-        if bytes.is_empty() {
-            return None;
-        }
-        let granule = map::range().ok()?.granule_of(bytes.as_ptr() as usize)?;
-        let owner = match mapping_of(bytes) {
-            Some((mapping, _)) => {
+        let granule = granule_of(bytes)?;
+        let mut start = NonNull::from(bytes).cast::<u8>();
+        let owner = match pointer_in(granule) {
+            Some(mapping) => {
+                // The pointer itself is used, not one made from a reference to the mapping: that could not reach the count.
                 // SAFETY: the pointer comes from `Arc::as_ptr` of an `Arc` that lives (invariant 2).
-                unsafe { Arc::increment_strong_count(ptr::from_ref(mapping)) };
+                unsafe { Arc::increment_strong_count(mapping.as_ptr()) };
                 // SAFETY: takes over the count that was just added.
-                Owner::File(unsafe { Arc::from_raw(ptr::from_ref(mapping)) })
+                let mapping = unsafe { Arc::from_raw(mapping.as_ptr()) };
+                // The same address by way of the mapping, so that it can be extended to what follows.
+                if let Some(granule) = NonNull::new(mapping.granule.start()) {
+                    start = granule.with_addr(start.addr());
+                }
+                Owner::File(mapping)
             }
             None => Owner::Block(BlockRef::of(bytes, granule)?),
         };
-        Some(Self { start: NonNull::from(bytes).cast(), len: bytes.len(), owner })
+        Some(Self { start, len: bytes.len(), owner })
     }
 
     /// The file behind the bytes and where in it they start, if they are a mapped file's.
@@ -188,6 +233,15 @@ impl Kept {
             Owner::File(_) => file_of(self.as_ref()),
             Owner::Block(_) => None,
         }
+    }
+
+    /// Keeps `next` too, if it directly follows in the same mapped file. Says whether that is so.
+    pub(crate) fn extend(&mut self, next: &[u8]) -> bool {
+        let fits = matches!(self.owner, Owner::File(_)) && follows(self.as_ref(), next);
+        if fits {
+            self.len += next.len();
+        }
+        fits
     }
 
     /// Drops the first `n` bytes.
@@ -201,7 +255,8 @@ impl Kept {
 
 impl AsRef<[u8]> for Kept {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: these bytes were borrowed when they were kept, and the owner keeps them readable and unchanged.
+        // SAFETY: these bytes were borrowed when they were kept. The owner keeps them readable, and unchanged: a block is
+        // frozen, a mapped file is under the contract of `Mapping::bytes`.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Buf, Bytes};
 
-use super::origin::{Kept, is_sent_from_file, is_torn};
+use super::origin::{Kept, block_of, is_sent_from_file, is_torn};
 use super::pool::{self, Lease};
+use super::slab::Block;
 use crate::observe::counters::QUEUED as ALL;
 
 /// First chunk of copied bytes: enough for most events and heads.
@@ -27,6 +28,9 @@ const KEEP_MIN: usize = 2 << 10;
 /// Bytes that were given away are kept from this length on: that takes no look-up and no new share in anything.
 const GIVEN_MIN: usize = 512;
 
+/// Pool memory that a queue keeps by reference whatever it is to send: one block of the largest class.
+const PINNED_FREE: usize = 256 << 10;
+
 /// Slices of files at least this long are sent from the file; of the frames of HTTP/2, of 16 KiB, many fit one call.
 const FILE_MIN: usize = 32 << 10;
 
@@ -36,6 +40,12 @@ const FREE: usize = 4 << 10;
 const STEP: usize = 16 << 10;
 
 /// Segments in the order in which they are to be sent.
+///
+/// # Memory
+///
+/// A slice that is kept by reference keeps the whole block of the pool that it lies in, up to 256 KiB. A queue keeps at most
+/// 256 KiB of blocks and twice as many bytes as wait in it; what would need more is copied. Several slices of one block in
+/// succession count once. [`Bytes`] whose memory is not the pool's are kept as they are, and what they keep is not known here.
 ///
 /// ```
 /// use millstream::buf::{Front, Queue};
@@ -55,6 +65,8 @@ pub struct Queue {
     segments: VecDeque<Segment>,
     /// Sum of the segments' lengths.
     len: usize,
+    /// Bytes of the blocks that segments keep by reference.
+    pinned: usize,
     /// What this queue has added to `ALL`.
     accounted: usize,
     /// Bytes copied since it was empty, and about as many as were copied each time before.
@@ -67,19 +79,34 @@ enum Segment {
     /// Bytes of ours; those before `from` are sent.
     Copied { lease: Lease, from: usize },
     /// Bytes shared with their owner.
-    Held(Kept),
-    /// Bytes that nobody else need keep.
-    Given(Bytes),
+    Held(Kept, Pin),
+    /// Bytes that were given away to the queue.
+    Given(Bytes, Pin),
     /// As `Held`, but long enough to be sent from the file itself.
     File(Kept),
+}
+
+/// What a segment keeps of the pool.
+#[derive(Debug, Default)]
+struct Pin {
+    block: Option<Block>,
+    /// Bytes that it adds to `Queue::pinned`: the block's, or none if the segment before it keeps the same block.
+    counted: usize,
 }
 
 impl Segment {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Copied { lease, from } => &lease.as_ref()[*from..],
-            Self::Given(bytes) => bytes,
-            Self::Held(kept) | Self::File(kept) => kept.as_ref(),
+            Self::Given(bytes, _) => bytes,
+            Self::Held(kept, _) | Self::File(kept) => kept.as_ref(),
+        }
+    }
+
+    fn pin(&mut self) -> Option<&mut Pin> {
+        match self {
+            Self::Held(_, pin) | Self::Given(_, pin) => Some(pin),
+            Self::Copied { .. } | Self::File(_) => None,
         }
     }
 }
@@ -140,29 +167,50 @@ impl Queue {
         self.segments.len() < limit && !self.segments.iter().any(|s| matches!(s, Segment::File(_)))
     }
 
-    /// Appends `bytes`: by a share in their owner if they are long and lie in pool memory or in a mapped file, else by
-    /// a copy. Says whether they were kept without a copy.
+    /// Appends `bytes`: by a share in their owner if they are long and lie in a mapped file or in a [frozen](Lease::freeze)
+    /// lease that is not [too large](Self#memory) for them, else by a copy. Says whether they were kept without a copy.
     pub fn push(&mut self, bytes: &[u8]) -> bool {
-        let kept = if bytes.len() >= KEEP_MIN { Kept::of(bytes) } else { None };
+        if let Some(Segment::File(kept)) = self.segments.back_mut()
+            && kept.extend(bytes)
+        {
+            self.len += bytes.len();
+            self.account();
+            return true;
+        }
+        let pin = if bytes.len() >= KEEP_MIN { self.pin(bytes) } else { None };
+        let kept = pin.and_then(|pin| Some((Kept::of(bytes)?, pin)));
         let held = kept.is_some();
         match kept {
-            Some(kept) if bytes.len() >= FILE_MIN && is_sent_from_file(bytes) => self.push_segment(Segment::File(kept)),
-            Some(kept) => self.push_segment(Segment::Held(kept)),
+            Some((kept, _)) if bytes.len() >= FILE_MIN && is_sent_from_file(bytes) => {
+                self.push_segment(Segment::File(kept));
+            }
+            Some((kept, pin)) => self.push_segment(Segment::Held(kept, pin)),
             None => self.push_copy(bytes),
         }
         self.account();
         held
     }
 
-    /// Appends `bytes` without a copy, unless they are few. Says whether that is so.
+    /// Appends `bytes` without a copy, unless they are few or keep [too much](Self#memory) of the pool. Says whether that is
+    /// so.
     pub fn push_bytes(&mut self, bytes: Bytes) -> bool {
-        let given = bytes.len() >= GIVEN_MIN;
-        match given {
-            true => self.push_segment(Segment::Given(bytes)),
-            false => self.push_copy(&bytes),
+        let pin = if bytes.len() >= GIVEN_MIN { self.pin(&bytes) } else { None };
+        let given = pin.is_some();
+        match pin {
+            Some(pin) => self.push_segment(Segment::Given(bytes, pin)),
+            None => self.push_copy(&bytes),
         }
         self.account();
         given
+    }
+
+    /// What the queue keeps of the pool if it keeps `bytes` by reference; `None` if that is too much for what it sends.
+    fn pin(&mut self, bytes: &[u8]) -> Option<Pin> {
+        let block = block_of(bytes);
+        let last = self.segments.back_mut().and_then(Segment::pin).and_then(|pin| pin.block);
+        let counted = block.filter(|_| block != last).map_or(0, |block| block.size);
+        let fits = counted == 0 || self.pinned + counted <= PINNED_FREE + 2 * (self.len + bytes.len());
+        fits.then_some(Pin { block, counted })
     }
 
     /// Adds what is new to `ALL`.
@@ -181,9 +229,20 @@ impl Queue {
         }
     }
 
-    fn push_segment(&mut self, segment: Segment) {
+    fn push_segment(&mut self, mut segment: Segment) {
         self.len += segment.bytes().len();
+        self.pinned += segment.pin().map_or(0, |pin| pin.counted);
         self.segments.push_back(segment);
+    }
+
+    /// Drops the first segment. A block that the next one keeps, too, is counted there from now on.
+    fn pop_segment(&mut self) {
+        let mut first = self.segments.pop_front();
+        let Some(pin) = first.as_mut().and_then(Segment::pin) else { return };
+        match self.segments.front_mut().and_then(Segment::pin) {
+            Some(next) if next.block == pin.block && next.counted == 0 => next.counted = pin.counted,
+            _ => self.pinned -= pin.counted,
+        }
     }
 
     fn push_copy(&mut self, mut bytes: &[u8]) {
@@ -254,13 +313,13 @@ impl Queue {
             let len = front.bytes().len();
             if n >= len {
                 n -= len;
-                self.segments.pop_front();
+                self.pop_segment();
                 continue;
             }
             match front {
                 Segment::Copied { from, .. } => *from += n,
-                Segment::Given(bytes) => bytes.advance(n),
-                Segment::Held(kept) | Segment::File(kept) => kept.advance(n),
+                Segment::Given(bytes, _) => bytes.advance(n),
+                Segment::Held(kept, _) | Segment::File(kept) => kept.advance(n),
             }
             n = 0;
         }
@@ -270,14 +329,13 @@ impl Queue {
     /// Whether memory among the first `limit` pieces may hold zeros that no file ever had.
     pub(crate) fn is_torn(&self, limit: usize) -> bool {
         let mut front = self.segments.iter().take(limit);
-        front.any(|segment| matches!(segment, Segment::Held(kept) if is_torn(kept.as_ref())))
+        front.any(|segment| matches!(segment, Segment::Held(..) | Segment::Given(..)) && is_torn(segment.bytes()))
     }
 
     /// Gives the memory at the front, at most `limit` pieces of it, piece by piece. Says whether anything follows them.
     pub(crate) fn for_front(&self, limit: usize, mut piece: impl FnMut(&[u8])) -> bool {
         let memory = self.segments.iter().take_while(|segment| !matches!(segment, Segment::File(_)));
-        let given = memory.take(limit).map(|segment| piece(segment.bytes())).count();
-        given < self.segments.len()
+        memory.take(limit).map(|segment| piece(segment.bytes())).count() < self.segments.len()
     }
 
     /// Whether a piece of a file is next.
@@ -289,6 +347,7 @@ impl Queue {
     pub(crate) fn append(&mut self, mut other: Self) {
         self.segments.append(&mut other.segments);
         self.len += std::mem::take(&mut other.len);
+        self.pinned += std::mem::take(&mut other.pinned);
         self.accounted += std::mem::take(&mut other.accounted);
     }
 
@@ -296,7 +355,7 @@ impl Queue {
     /// it, and shares in those that it has.
     pub(crate) fn kept_run(&self, min: usize, limit: usize) -> Option<(usize, Shares)> {
         let pieces = self.segments.len().min(limit);
-        let is_kept = |n: &usize| matches!(self.segments[*n], Segment::Held(_));
+        let is_kept = |n: &usize| matches!(self.segments[*n], Segment::Held(..));
         let mut before = 0;
         while before < pieces {
             before = (before..pieces).find(is_kept)?;
@@ -313,6 +372,7 @@ impl Queue {
     /// Drops everything, and says how many bytes that was.
     pub fn clear(&mut self) -> usize {
         self.segments.clear();
+        self.pinned = 0;
         let dropped = std::mem::take(&mut self.len);
         self.settle();
         dropped

@@ -129,7 +129,8 @@ impl Between {
     fn pump(&self, moved: &mut Moved) -> io::Result<u64> {
         let len = self.len.min(PIECE as u64) as usize;
         let mut piece = lease(len);
-        let n = piece.read_with(|spare| call::read_blocking(self.from.0.as_fd(), &mut spare[..len], self.from.1))?;
+        let n = piece
+            .read_exactly_with(|spare| call::read_blocking(self.from.0.as_fd(), &mut spare[..len], self.from.1))?;
         moved.ended = n == 0;
         let mut written = 0;
         while written < n {

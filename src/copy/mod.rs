@@ -14,6 +14,12 @@
 //! | socket, pipe | file | the same; what waits for the disk waits on the blocking pool |
 //! | anything else | | read and written at the same time, with 64 KiB each |
 //!
+//! Two kinds of files are read and written although their type is recognised. One is a target that is open for appending
+//! (`O_APPEND`): [copy_file_range(2)](https://man7.org/linux/man-pages/man2/copy_file_range.2.html) and
+//! [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html) refuse it, and it has no position to write at. Open the
+//! file without `append` and seek to its end to let the kernel copy. The other is what is no regular file, such as a
+//! device: it may have no positions.
+//!
 //! A relay that has nothing to do holds neither memory nor pipe. 64 pipes is the most a process has; who finds none reads
 //! and writes meanwhile. No thread of the runtime waits for a disk, and no other thread waits for a socket.
 //!

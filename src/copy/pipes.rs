@@ -106,7 +106,8 @@ impl Pipe {
     /// Reads the first bytes in it, at most `len` and what fits.
     pub(super) fn read(&mut self, lease: &mut Lease, len: usize) -> io::Result<usize> {
         let len = len.min(lease.spare_len());
-        let n = lease.read_with(|spare| transfer::read_next_blocking(self.ends().read.as_fd(), &mut spare[..len]))?;
+        let n = lease
+            .read_exactly_with(|spare| transfer::read_next_blocking(self.ends().read.as_fd(), &mut spare[..len]))?;
         self.pending -= n;
         Ok(n)
     }

@@ -25,7 +25,8 @@ pub enum Path {
     Sendfile,
     /// The kernel moves pages through a pipe, [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html).
     Splice,
-    /// They are read into memory of this process and written from there.
+    /// They are read into memory of this process and written from there: for streams that are not recognised, for files
+    /// that are no regular ones, for targets that are open for appending, and where the kernel has refused the other ways.
     Pump,
 }
 
@@ -66,7 +67,8 @@ pub(super) enum Kind {
     File,
     Pipe,
     Socket,
-    /// Only known to its own code, such as a TLS stream; or a file that is no regular one, or that is appended to.
+    /// Only known to its own code, such as a TLS stream; or a file that is no regular one; or a target that is open for
+    /// appending, which `copy_file_range` and `splice` refuse.
     Other,
 }
 

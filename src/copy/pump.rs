@@ -4,7 +4,8 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::error::Step;
 use super::pipes::Pipe;
@@ -18,10 +19,8 @@ const LARGE: usize = 64 << 10;
 /// Bytes that were read and not yet written. Without any it holds no memory.
 #[derive(Debug, Default)]
 pub(super) struct Pump {
-    /// What is being written. Nothing is appended to it any more: a stream of ours may keep its bytes by reference.
-    front: Option<Lease>,
-    /// How much of it was.
-    written: usize,
+    /// What is being written and was not yet. It is frozen, so that a stream of ours can keep it by reference.
+    front: Bytes,
     /// What was read meanwhile.
     back: Option<Lease>,
     /// The last read filled what it was given.
@@ -42,8 +41,7 @@ type Result<T> = std::result::Result<T, (Step, io::Error)>;
 impl Pump {
     /// Bytes in hand.
     pub(super) fn pending(&self) -> usize {
-        let len = |lease: &Option<Lease>| lease.as_ref().map_or(0, Lease::len);
-        len(&self.front) - self.written + len(&self.back)
+        self.front.len() + self.back.as_ref().map_or(0, Lease::len)
     }
 
     /// Whether the last read filled its buffer, so that there may be much more.
@@ -81,18 +79,18 @@ impl Pump {
 
     /// `Pending` also if there is nothing to write.
     fn poll_write<D: AsyncWrite>(&mut self, cx: &mut Context<'_>, dst: Pin<&mut D>) -> Poll<io::Result<usize>> {
-        if self.front.is_none() {
-            self.front = self.back.take();
+        if self.front.is_empty() {
+            let Some(back) = self.back.take() else { return Poll::Pending };
+            self.front = back.freeze();
         }
-        let Some(front) = &self.front else { return Poll::Pending };
-        let rest = &front.as_ref()[self.written..];
-        let n = ready!(dst.poll_write(cx, rest))?;
+        let n = ready!(dst.poll_write(cx, &self.front))?;
         if n == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        self.written += n;
-        if self.written == front.len() {
-            (self.front, self.written) = (None, 0);
+        self.front.advance(n);
+        if self.front.is_empty() {
+            // An empty rest would still hold the block.
+            self.front = Bytes::new();
         }
         Poll::Ready(Ok(n))
     }
@@ -110,10 +108,9 @@ impl Pump {
             // Both are full, and the target has to be waited for.
             return Poll::Pending;
         }
-        let mut buf = ReadBuf::new(back.spare_first(size));
-        let read = src.poll_read(cx, &mut buf);
-        let n = buf.filled().len();
-        back.advance(n);
+        let before = back.len();
+        let read = back.poll_read(cx, src, size);
+        let n = back.len() - before;
         if back.is_empty() {
             self.back = None;
         }

@@ -82,7 +82,7 @@ impl Append {
     pub async fn run(self, bytes: impl Into<Bytes>) -> Result<()> {
         let bytes = bytes.into();
         work::run(&self.path.clone(), move |_| {
-            let (target, fd, made) = self.open()?;
+            let (target, fd, is_new) = self.open(|| {})?;
             let mut written = 0;
             let ended = loop {
                 if written == bytes.len() {
@@ -95,26 +95,30 @@ impl Append {
             };
             let synced = ended.and_then(|()| {
                 self.durability.sync_in_place(fd.as_fd()).map_err(target.at(Step::Sync))?;
-                if made && self.durability == Durability::Full { target.sync_directory() } else { Ok(()) }
+                if is_new && self.durability == Durability::Full { target.sync_directory() } else { Ok(()) }
             });
             synced.map_err(|e| e.after_writing(written as u64))
         })
         .await
     }
 
-    /// Opens the file, and says whether it was made.
-    fn open(&self) -> Result<(Target, OwnedFd, bool)> {
+    /// Opens the file, and says whether its name may not be on the disk yet: it was made, here or by somebody else at the
+    /// same time, who may not have synced the directory yet. `looked` is called after each look for it.
+    fn open(&self, looked: impl Fn()) -> Result<(Target, OwnedFd, bool)> {
         let mut races = 0;
+        let mut is_new = false;
         loop {
             let (target, found) = Target::open(&self.path, self.follow_link)?;
+            looked();
             let opened = match found {
                 Some(_) => target.open_old(Access::Append).map(|(fd, _)| fd),
                 None => {
+                    is_new = true;
                     file::create_at(target.dir(), target.name(), Access::Append, 0o666).map_err(target.at(Step::Create))
                 }
             };
             match opened {
-                Ok(fd) => return Ok((target, fd, found.is_none())),
+                Ok(fd) => return Ok((target, fd, is_new)),
                 // Somebody else made it, or removed it, just now.
                 Err(e)
                     if matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) && races < RACES =>
@@ -124,5 +128,22 @@ impl Append {
                 Err(e) => return Err(e),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_another_makes_at_the_same_time_is_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let append = Append::new(&path);
+        let by_another = || drop(std::fs::File::options().append(true).create(true).open(&path).unwrap());
+        let (_, _, is_new) = append.open(by_another).unwrap();
+        assert!(is_new, "its directory is synced");
+        let (_, _, is_new) = append.open(|| {}).unwrap();
+        assert!(!is_new);
     }
 }

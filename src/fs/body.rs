@@ -109,7 +109,7 @@ impl Body<'_> {
     fn pump(&self, draft: &Draft, at: u64, moved: u64, caller: &Caller) -> Result<u64> {
         let len = (self.len - moved).min(PUMP_PIECE as u64) as usize;
         let mut piece = lease(len);
-        let read = piece.read_with(|spare| call::read_blocking(self.from, &mut spare[..len], moved));
+        let read = piece.read_exactly_with(|spare| call::read_blocking(self.from, &mut spare[..len], moved));
         read.map_err(draft.target().at(Step::Move))?;
         draft.write(&[piece], at + moved, caller)
     }

@@ -16,6 +16,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use tokio::task::coop::consume_budget;
 
+use super::cached::{self, Filled};
 use super::error::{Error, Result, Step};
 use super::reader::Reader;
 use super::writer::Writer;
@@ -166,14 +167,10 @@ impl File {
         let mut lease = pool::lease(len);
         if len <= NOW_MAX && looks_now() {
             consume_budget().await;
-            while lease.len() < len {
-                let (at, want) = (offset + lease.len() as u64, len - lease.len());
-                match lease.read_with(|spare| call::read_nowait(self.as_fd(), &mut spare[..want], at)) {
-                    Ok(0) => return Ok(lease.freeze()),
-                    Ok(_) => {}
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(e) => return Err(self.failed(Step::Read, e)),
-                }
+            match cached::fill(&mut lease, self.as_fd(), offset, len) {
+                Ok(Filled::End) => return Ok(lease.freeze()),
+                Ok(Filled::Whole | Filled::Part) => {}
+                Err(e) => return Err(self.failed(Step::Read, e)),
             }
         }
         if lease.len() == len {

@@ -7,7 +7,8 @@
 //!  file        an open file, read and written at offsets
 //!  open        how it is opened, at once where that is possible
 //!  reader      front to back: bytes ahead of their use   ┐ what these are made of:
-//!  writer      front to back: pieces behind their use    ┘ ahead, reads under way; jump, a seek
+//!  writer      front to back: pieces behind their use    ┘ ahead, reads under way; jump, a seek;
+//!                                                          cached, reads from the page cache
 //!
 //!  replace     new contents in one step: bytes or a stream
 //!  prepend     a header before the contents: by a new file, in place, or by moving blocks
@@ -25,6 +26,7 @@
 pub(crate) mod ahead;
 mod append;
 mod body;
+pub(crate) mod cached;
 mod draft;
 mod durability;
 mod error;

@@ -1,4 +1,4 @@
-//! Opening a file, at once where the kernel has all it takes in memory.
+//! Opening a file, at once where the kernel has all it takes in memory and the file system asks nobody.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -6,14 +6,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, OFlags, ResolveFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::File;
 use super::error::{Error, Result, Step};
 use super::file::{OPEN, perform};
-use super::{File, Status};
 use crate::kernel::call;
 use crate::kernel::caps::Capabilities;
+use crate::kernel::mounts;
 use crate::kernel::path::{self, How};
 use crate::ring::chain::OpenOptions;
 use crate::ring::op::open::{Dir, Open};
@@ -48,12 +49,24 @@ impl OpenOptions {
     }
 }
 
-/// Opens what the kernel has in memory; `None` if the disk may have to be asked or changed.
+/// Opens what the kernel has in memory; `None` if the disk, a server or another process may have to be asked.
 fn open_now(path: &CStr, how: How) -> io::Result<Option<OwnedFd>> {
     if how.may_wait() || !Capabilities::get().openat2().is_yes() {
         return Ok(None);
     }
-    match path::open_blocking(CWD, path, &how.and(OFlags::empty(), ResolveFlags::CACHED)) {
+    // Its place first: that asks nobody, and tells the file system.
+    let place = How::new(OFlags::PATH, Mode::empty(), ResolveFlags::CACHED);
+    match open_cached(path, &place)? {
+        Some(place) if !mounts::may_wait(place.as_fd()) => {
+            open_cached(path, &how.and(OFlags::empty(), ResolveFlags::CACHED))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// `None` if the path cannot be resolved from memory.
+fn open_cached(path: &CStr, how: &How) -> io::Result<Option<OwnedFd>> {
+    match path::open_blocking(CWD, path, how) {
         Ok(fd) => Ok(Some(fd)),
         Err(e) => match Errno::from_io_error(&e) {
             // Linux before 5.12 does not know the flag.
@@ -65,8 +78,8 @@ fn open_now(path: &CStr, how: How) -> io::Result<Option<OwnedFd>> {
 
 /// The file, if it has offsets: by ring, they would be ignored where it has none.
 fn seekable(fd: OwnedFd, path: &Path) -> io::Result<File> {
-    match Status::new(&call::status(fd.as_fd())?).is_fifo() {
-        true => Err(Errno::SPIPE.into()),
-        false => Ok(File::new(fd.into(), path)),
+    match call::known(fd.as_fd())? {
+        (FileType::Fifo, _) => Err(Errno::SPIPE.into()),
+        _ => Ok(File::new(fd.into(), path)),
     }
 }

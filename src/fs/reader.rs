@@ -82,7 +82,9 @@ impl Reader {
             // So that a file in memory cannot keep the thread for itself.
             ready!(pin!(consume_budget()).poll(cx));
             let mut lease = pool::lease(NOW_MAX);
-            match lease.read_with(|spare| call::read_nowait(self.file.as_fd(), &mut spare[..NOW_MAX], self.position)) {
+            match lease
+                .read_exactly_with(|spare| call::read_nowait(self.file.as_fd(), &mut spare[..NOW_MAX], self.position))
+            {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 read => {
                     read.map_err(|e| self.file.failed(Step::Read, e))?;

@@ -16,6 +16,7 @@ use super::Status;
 use super::error::{Error, Step};
 use crate::kernel::call::{self, Links};
 use crate::kernel::caps::{Capabilities, Support};
+use crate::kernel::mounts;
 use crate::turn::job::Job;
 
 /// How often an open that raced with a rename is tried again.
@@ -46,6 +47,8 @@ const RACES: usize = 16;
 pub struct Root {
     dir: Arc<OwnedFd>,
     links: Links,
+    /// Opens may ask a server or another process, and a status may, too.
+    may_wait: bool,
 }
 
 /// What a path beneath a [`Root`] led to.
@@ -72,9 +75,28 @@ impl Root {
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         match call::open_directory_blocking(path) {
-            Ok(dir) => Ok(Self { dir: Arc::new(dir), links: Links::Refuse }),
+            Ok(dir) => {
+                let may_wait = mounts::may_wait(dir.as_fd());
+                Ok(Self { dir: Arc::new(dir), links: Links::Refuse, may_wait })
+            }
             Err(e) => Err(io::Error::new(e.kind(), format!("{}: {e}", path.display()))),
         }
+    }
+
+    /// Whether `path` leads to this directory now. **May wait for the disk**, unless the path was looked at before.
+    pub(crate) fn is_at(&self, path: &Path) -> io::Result<bool> {
+        // The open directory keeps its inode number, so that no other directory can have it.
+        let this = Status::new(&call::status(self.dir.as_fd())?);
+        Ok(Status::new(&call::status_of(path)?).is_same_file(&this))
+    }
+
+    /// The directory that `path` leads to now, with the same rule for links. **May wait for the disk.**
+    ///
+    /// # Errors
+    ///
+    /// As [`open_dir`](Self::open_dir).
+    pub(crate) fn reopen(&self, path: &Path) -> io::Result<Self> {
+        Ok(Self { links: self.links, ..Self::open_dir(path)? })
     }
 
     /// Follows symbolic links whose target also lies beneath the directory. Those that lead out stay refused.
@@ -84,8 +106,9 @@ impl Root {
         self
     }
 
-    /// Opens a path relative to the directory. What the kernel has in memory is opened at once; otherwise the open runs
-    /// on the blocking pool.
+    /// Opens a path relative to the directory. What the kernel has in memory is opened at once, if the directory is on a
+    /// file system of this machine and the path does not lead to another mount. Otherwise the open runs on the blocking
+    /// pool: on a network file system, or one in user space (FUSE), an open asks the server.
     ///
     /// # Errors
     ///
@@ -123,11 +146,17 @@ impl Root {
 
     /// As [`open`](Self::open), but fails with `WouldBlock` instead of waiting for the disk.
     pub(crate) fn open_now(&self, path: &Path) -> io::Result<Opened> {
+        if self.may_wait {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         match call::open_beneath(self.dir.as_fd(), path, self.links, true) {
             Ok(fd) => look(fd, path),
-            // Linux before 5.12 does not know the flag.
-            Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(e) => Err(e),
+            Err(e) => match Errno::from_io_error(&e) {
+                // Linux before 5.12 does not know the flag. A path that leads to another mount, which may be of any kind,
+                // cannot be told from one that leads out.
+                Some(Errno::INVAL | Errno::XDEV) => Err(io::ErrorKind::WouldBlock.into()),
+                _ => Err(e),
+            },
         }
     }
 
@@ -144,15 +173,21 @@ impl Root {
         }
     }
 
+    /// As [`status_blocking`](Self::status_blocking), on runtime threads: an open file pins the directory entries of its
+    /// path in memory, so asking for the same path again does not wait for the disk. Fails with `WouldBlock` where a
+    /// server or another process may be asked.
+    pub(crate) fn status_now(&self, path: &Path) -> io::Result<Status> {
+        if self.may_wait { Err(io::ErrorKind::WouldBlock.into()) } else { self.status_blocking(path) }
+    }
+
     /// The status of what [`open`](Self::open) would open, without keeping it open. Only for paths that were opened
     /// before: without links to follow, the text of the path is not checked.
-    ///
-    /// Called on runtime threads. An open file pins the directory entries of its path in memory, so on a local file
-    /// system asking for the same path again does not wait for the disk.
-    pub(crate) fn status_now(&self, path: &Path) -> io::Result<Status> {
+    pub(crate) fn status_blocking(&self, path: &Path) -> io::Result<Status> {
         let statx = match self.links {
             Links::Refuse => call::status_at(self.dir.as_fd(), path)?,
-            Links::Beneath => call::status(call::open_beneath(self.dir.as_fd(), path, self.links, true)?.as_fd())?,
+            Links::Beneath => {
+                call::status(call::open_beneath(self.dir.as_fd(), path, self.links, !self.may_wait)?.as_fd())?
+            }
         };
         Ok(Status::new(&statx))
     }

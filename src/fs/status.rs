@@ -50,9 +50,14 @@ impl Status {
         SystemTime::UNIX_EPOCH.checked_add(since)
     }
 
-    /// Nanoseconds since 1970 of the last change, for tags that must differ when the contents do.
+    /// Nanoseconds since 1970 of the last change of the contents (`mtime`), which programs can set to any time.
     pub(crate) fn modified_nanos(&self) -> i128 {
-        i128::from(self.modified.0) * 1_000_000_000 + i128::from(self.modified.1)
+        nanos(self.modified)
+    }
+
+    /// Nanoseconds since 1970 of the last change of the inode (`ctime`), which only the kernel sets.
+    pub(crate) fn changed_nanos(&self) -> i128 {
+        nanos(self.changed)
     }
 
     /// Whether this is a regular file.
@@ -68,11 +73,6 @@ impl Status {
     /// Whether this is a symbolic link itself.
     pub(crate) fn is_link(&self) -> bool {
         self.kind() == FileType::Symlink
-    }
-
-    /// Whether this is a FIFO, the end of a pipe included.
-    pub(crate) fn is_fifo(&self) -> bool {
-        self.kind() == FileType::Fifo
     }
 
     /// Whether both are of one file, whatever has happened to it in between.
@@ -96,4 +96,8 @@ impl Status {
     fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.mode.into())
     }
+}
+
+fn nanos((seconds, nanos): Stamp) -> i128 {
+    i128::from(seconds) * 1_000_000_000 + i128::from(nanos)
 }

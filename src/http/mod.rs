@@ -26,6 +26,7 @@
 mod body;
 mod ending;
 mod files;
+mod host;
 mod hub;
 mod log;
 mod serve;
@@ -43,8 +44,8 @@ pub use hub::{Event, EventBody, EventParts, Hub, HubBuilder, SendError, Sent, Sl
 pub use log::redis::{Redis, RedisBuilder, RedisError, RedisState};
 pub use log::{Log, LogFuture, Replay, ReplayError, Sink};
 pub use serve::{
-    BodyError, Drained, Draining, DrainingCores, Limits, Peer, RequestBody, Serve, ServeCores, Serving, serve,
-    serve_cores,
+    BodyError, DrainSignal, Drained, Draining, DrainingCores, Limits, Peer, RequestBody, Serve, ServeCores, Serving,
+    serve, serve_cores,
 };
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError, TlsStream};

@@ -254,7 +254,7 @@ mod tests {
         let fd = open_directory(dir.path()).unwrap();
         let file = match create_unnamed(fd.as_fd(), 0o600) {
             Ok(file) if is_linkable(file.as_fd()) => file,
-            other => return eprintln!("skipped: files without a name: {other:?}"),
+            other => return crate::skips::skip("files without a name", format!("{other:?}")),
         };
         assert_eq!(write_at(file.as_fd(), &[IoSlice::new(b"he"), IoSlice::new(b"llo")], 0).unwrap(), 5);
         std::os::unix::fs::symlink("nowhere", dir.path().join("taken")).unwrap();

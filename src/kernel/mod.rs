@@ -7,6 +7,7 @@
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
 //!  exit      what is done when the process exits
 //!  file      making, writing, naming and syncing files: what waits for a disk
+//!  mounts    which file systems ask a server or a process
 //!  path      calls on paths, which may wait for the disk
 //!  signal    calls that must not raise SIGPIPE
 //!  socket    options and addresses of sockets
@@ -29,6 +30,7 @@ pub(crate) mod cpu;
 pub(crate) mod exit;
 pub(crate) mod file;
 pub(crate) mod map;
+pub(crate) mod mounts;
 pub(crate) mod path;
 pub(crate) mod signal;
 pub(crate) mod socket;

@@ -78,6 +78,37 @@ pub(crate) fn give_up_after(socket: BorrowedFd<'_>, patience: Duration) -> bool 
     SockRef::from(&socket).set_tcp_user_timeout(Some(patience)).is_ok()
 }
 
+/// What can be said of the other end without reading from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// Nothing has come that was not read, and more may come.
+    Quiet,
+    /// Something can be read.
+    Spoke,
+    /// Nothing will come any more. It may still read.
+    Ended,
+    /// The connection is over: reset, or closed by both ends.
+    Gone,
+}
+
+/// Looks at the other end, without waiting ([recv(2)](https://man7.org/linux/man-pages/man2/recv.2.html), `MSG_PEEK`).
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> Peer {
+    let mut byte = [0];
+    let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+    match retry_on_intr(|| rustix::net::recv(socket, &mut byte, flags)) {
+        Ok((1.., _)) => Peer::Spoke,
+        Ok((0, _)) => {
+            // A hang-up is reported whether or not it is asked for.
+            let mut polled = [rustix::event::PollFd::from_borrowed_fd(socket, rustix::event::PollFlags::empty())];
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            let hung_up = retry_on_intr(|| rustix::event::poll(&mut polled, Some(&now)));
+            if hung_up == Ok(0) { Peer::Ended } else { Peer::Gone }
+        }
+        Err(Errno::AGAIN) => Peer::Quiet,
+        Err(_) => Peer::Gone,
+    }
+}
+
 /// Resets the connection (`connect` to no address, [connect(2)](https://man7.org/linux/man-pages/man2/connect.2.html)):
 /// the peer must not take what it has for the whole, as it might after an orderly end. Tasks that wait are woken. Unix
 /// sockets have no reset: there it is an end like any other, [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html).
@@ -173,4 +204,57 @@ pub(crate) fn peer_credentials(socket: &impl AsFd) -> io::Result<(i32, u32, u32)
     let answer =
         unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &raw mut len) };
     if answer == 0 { Ok((who.pid, who.uid, who.gid)) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::Shutdown;
+    use std::time::{Duration, Instant};
+
+    fn becomes(socket: &impl AsFd, expected: Peer) {
+        let start = Instant::now();
+        while peer(socket.as_fd()) != expected {
+            assert!(start.elapsed() < Duration::from_secs(10), "{:?}, not {expected:?}", peer(socket.as_fd()));
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_other_end_of_tcp_is_quiet_has_spoken_has_ended_or_is_gone() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let pair = || {
+            let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (client, listener.accept().unwrap().0)
+        };
+        let (mut client, mut ours) = pair();
+        becomes(&ours, Peer::Quiet);
+        client.write_all(b"ab").unwrap();
+        becomes(&ours, Peer::Spoke);
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(peer(ours.as_fd()), Peer::Spoke, "what was not read comes first");
+        ours.read_exact(&mut [0; 2]).unwrap();
+        becomes(&ours, Peer::Ended);
+        // Closed is the same until something is sent to it.
+        drop(client);
+        assert_eq!(peer(ours.as_fd()), Peer::Ended);
+        ours.write_all(b"a").unwrap();
+        becomes(&ours, Peer::Gone);
+
+        let (client, ours) = pair();
+        SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(client);
+        becomes(&ours, Peer::Gone);
+    }
+
+    #[test]
+    fn a_unix_socket_that_is_closed_is_gone_at_once() {
+        let (client, ours) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(peer(ours.as_fd()), Peer::Quiet);
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(peer(ours.as_fd()), Peer::Ended);
+        drop(client);
+        assert_eq!(peer(ours.as_fd()), Peer::Gone);
+    }
 }

@@ -90,6 +90,12 @@ pub(crate) fn unconfirmed(socket: BorrowedFd<'_>) -> Option<usize> {
     if done == 0 { usize::try_from(bytes).ok() } else { None }
 }
 
+/// Bytes that have arrived and were not received (`SIOCINQ`, or `FIONREAD`).
+pub(crate) fn unread(socket: BorrowedFd<'_>) -> Option<usize> {
+    let bytes = rustix::io::ioctl_fionread(socket).ok()?;
+    usize::try_from(bytes).ok()
+}
+
 /// Milliseconds of a clock that only grows and wraps around, cheap to read and as fine as the kernel's tick, 1 to 10 ms
 /// (`CLOCK_MONOTONIC_COARSE`, [clock_gettime(2)](https://man7.org/linux/man-pages/man2/clock_gettime.2.html)).
 #[inline]

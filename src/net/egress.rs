@@ -34,7 +34,7 @@ use super::profile::{Profile, ProfileCell};
 use super::wire::{Failure, Wire};
 use crate::buf::origin;
 use crate::buf::queue::Queue;
-use crate::kernel::{map, socket};
+use crate::kernel::socket;
 use crate::ring::outbox::ZeroCopy;
 use crate::turn::{Flush, Held, Turn};
 
@@ -167,11 +167,6 @@ impl Egress {
 
     /// Takes bytes of `slices` in order; says how many. `Pending` means none: the task is woken when there is room.
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        if map::take_touched_torn() {
-            // Whoever writes this has just read zeros where its file has ended: it must not pass for the whole. Asked
-            // before anything can make the task yield, or the next task of this thread would be blamed.
-            self.fail(&mut self.state(), Failure::Torn);
-        }
         let progress = ready!(coop::poll_proceed(cx));
         let mut state = self.state();
         self.tell(&mut state)?;
@@ -184,7 +179,7 @@ impl Egress {
             state.moved(offered, 0);
             self.wire.meter.frame();
             // Short slices are copied, and that may be what meets the end of their file.
-            if map::take_touched_torn() || slices.iter().any(|slice| origin::is_torn(slice)) {
+            if slices.iter().any(|slice| origin::is_torn(slice)) {
                 return Poll::Ready(Err(self.fail_now(&mut state, Failure::Torn)));
             }
             // Written under the lock only, so no read-modify-write, which would cost more than the copy.
@@ -237,9 +232,7 @@ impl Egress {
             limit = Duration::ZERO;
         }
         // The rest of a file has nothing to be gathered with; HTTP/2 frames come with their heads.
-        if let [slice] = slices
-            && origin::is_sent_from_file(slice)
-        {
+        if origin::is_one_file(slices) {
             return None;
         }
         let fits = !Queue::all_are_full() && slices.iter().all(|s| s.len() <= COPY_MAX || origin::is_known(s));

@@ -5,6 +5,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 
 use super::egress::Egress;
 use super::numbers::{KernelNumbers, Numbers, Pulse, Record};
@@ -34,6 +35,15 @@ impl Closing {
     }
 }
 
+/// How a peer leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// It sends nothing more. It may still read.
+    Half,
+    /// The connection is over.
+    Gone,
+}
+
 impl Handle {
     pub(super) fn new(egress: &Arc<Egress>) -> Self {
         Self { id: egress.id(), egress: Arc::downgrade(egress) }
@@ -52,6 +62,15 @@ impl Handle {
     /// The little of the numbers that is looked at often; `None` once the stream is closed.
     pub(crate) fn pulse(&self) -> Option<Pulse> {
         self.egress.upgrade().map(|egress| egress.pulse())
+    }
+
+    /// Ready when the peer has ended its side and everything it has sent was read. Only for the task that reads the stream,
+    /// while it does not read. `look`: a system call may be made to find out.
+    pub(crate) fn poll_leaving(&self, cx: &mut Context<'_>, look: bool) -> Poll<Leaving> {
+        match self.egress.upgrade() {
+            Some(egress) => egress.poll_leaving(cx, look),
+            None => Poll::Ready(Leaving::Gone),
+        }
     }
 
     /// What the kernel says of the stream now, by two system calls; `None` once the stream is closed.
@@ -112,9 +131,20 @@ impl Handle {
         tcp::set_congestion(egress.as_fd(), name)
     }
 
-    /// Bytes that the kernel took from us and the peer has not taken from it; `None` once the stream is closed.
+    /// Bytes that the kernel took from us and the peer has not acknowledged; `None` once the stream is closed. Of a Unix
+    /// socket, the memory of what the peer has not read.
     pub(crate) fn unacknowledged(&self) -> Option<usize> {
         self.egress.upgrade().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
+    }
+
+    /// Bytes that have arrived and were not taken from the kernel; `None` once the stream is closed.
+    pub(crate) fn unread(&self) -> Option<usize> {
+        self.egress.upgrade().and_then(|egress| tcp::unread(egress.as_fd()))
+    }
+
+    /// Whether the stream is a TCP connection.
+    pub(crate) fn is_tcp(&self) -> bool {
+        self.egress.upgrade().is_some_and(|egress| tcp::congestion(egress.as_fd()).is_ok())
     }
 
     /// Has the kernel send no faster than so many bytes per second from now on, or as fast as may be

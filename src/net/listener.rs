@@ -11,6 +11,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::options::Options;
+use super::pace::SharedPace;
 use super::profile::ProfileSwitch;
 use super::stream::{Seen, Stream, Unread};
 use crate::kernel::caps::{Capabilities, Support};
@@ -33,6 +34,7 @@ pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
         + tokio::io::AsyncWrite
         + Unread
         + Seen
+        + AsFd
         + Unpin
         + Send
         + 'static;
@@ -47,6 +49,8 @@ pub(super) mod sealed {
     use std::net::IpAddr;
     use std::os::fd::AsFd;
 
+    use http::Extensions;
+
     /// Implemented by the listeners of this crate alone.
     pub trait Sealed: AsFd {}
 
@@ -54,11 +58,27 @@ pub(super) mod sealed {
     pub trait Origin {
         /// The address of the machine, where the family has one.
         fn ip(&self) -> Option<IpAddr>;
+
+        /// The extensions by which services of axum and tonic know the peer of `socket`, which has this address.
+        fn extensions(&self, socket: &impl AsFd) -> Extensions;
     }
 
     impl Origin for std::net::SocketAddr {
         fn ip(&self) -> Option<IpAddr> {
             Some(self.ip())
+        }
+
+        #[allow(unused, reason = "without the features nothing is inserted")]
+        fn extensions(&self, socket: &impl AsFd) -> Extensions {
+            let mut extensions = Extensions::new();
+            #[cfg(feature = "axum")]
+            extensions.insert(axum::extract::ConnectInfo(*self));
+            #[cfg(feature = "tonic")]
+            extensions.insert(tonic::transport::server::TcpConnectInfo {
+                local_addr: crate::kernel::socket::local_addr(socket).ok(),
+                remote_addr: Some(*self),
+            });
+            extensions
         }
     }
 
@@ -66,13 +86,17 @@ pub(super) mod sealed {
         fn ip(&self) -> Option<IpAddr> {
             None
         }
-    }
-}
 
-/// Has the kernel end connections of `listener` that are accepted from now on if their peer takes nothing of what is sent
-/// to it for `limit`; `false` where the family has no such thing.
-pub(crate) fn give_up_after(listener: &impl Accept, limit: Duration) -> bool {
-    socket::give_up_after(listener.as_fd(), limit)
+        #[allow(unused, reason = "without the features nothing is inserted")]
+        fn extensions(&self, socket: &impl AsFd) -> Extensions {
+            let mut extensions = Extensions::new();
+            #[cfg(feature = "axum")]
+            extensions.insert(axum::extract::ConnectInfo(self.clone()));
+            #[cfg(feature = "tonic")]
+            extensions.insert(crate::net::Credentials::of(socket).ok());
+            extensions
+        }
+    }
 }
 
 /// A listening socket of any family.
@@ -85,10 +109,13 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Panics outside of a tokio runtime with I/O enabled.
+    /// Panics outside of a tokio runtime with I/O enabled, and with a shared rate on one without timers.
     #[track_caller]
     pub(super) fn new(socket: OwnedFd, options: Options, switch: ProfileSwitch) -> io::Result<Self> {
         log_capabilities();
+        if options.pace.is_some() {
+            SharedPace::require_timer();
+        }
         let io = socket::watch(socket, Interest::READABLE)?;
         Ok(Self { io, turn: Turn::current(), options, switch })
     }
@@ -302,6 +329,8 @@ macro_rules! stream_options {
 
             /// Has all connections together send no faster than that. The same rate may be given to several listeners, and
             /// changed while they live. By default there is none.
+            ///
+            /// It needs the timer of the runtime: on a runtime without timers, binding a listener that has a rate panics.
             #[must_use]
             pub fn pace_all(mut self, rate: &$crate::net::SharedPace) -> Self {
                 self.options.pace = Some(rate.clone());
@@ -324,16 +353,6 @@ pub(super) use stream_options;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn connections_inherit_how_long_the_kernel_waits_for_their_peer() {
-        let listener = crate::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        assert!(give_up_after(&listener, Duration::from_millis(1234)));
-        let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (stream, _) = listener.accept().await.unwrap();
-        let told = socket2::SockRef::from(&stream).tcp_user_timeout().unwrap();
-        assert_eq!(told, Some(Duration::from_millis(1234)));
-    }
 
     /// A listener with a connection that waits.
     fn listener() -> (Listener, std::net::TcpStream) {

@@ -61,10 +61,19 @@ pub(crate) struct Pulse {
     pub(crate) received: u64,
     /// Bytes the kernel took from us.
     pub(crate) sent: u64,
-    /// Bytes wait to be handed to the kernel, or it had no room for more when it was last asked.
-    pub(crate) waits: bool,
+    /// Bytes that wait to be handed to the kernel.
+    pub(crate) queued: usize,
+    /// The kernel had no room for more when it was last asked.
+    pub(crate) blocked: bool,
     /// It waits for a rate of ours, and the peer can do nothing about it.
     pub(crate) paced: bool,
+}
+
+impl Pulse {
+    /// Whether bytes wait for room in the kernel.
+    pub(crate) fn waits(&self) -> bool {
+        self.queued > 0 || self.blocked
+    }
 }
 
 impl Numbers {

@@ -22,7 +22,12 @@ const TAKES: u64 = 4 << 10;
 /// same rate. Given to [`pace_all`](super::TcpListenerBuilder::pace_all).
 ///
 /// A tenth of a second's bytes may go at once. A call to the kernel is not cut short for the rate: what it sends too much
-/// (what has gathered, or up to 2 MiB of a file) is waited for afterwards. This needs the runtime's timer.
+/// (what has gathered, or up to 2 MiB of a file) is waited for afterwards.
+///
+/// # Panics
+///
+/// Waiting needs the runtime's timer. A listener with a rate panics when it is bound on a runtime without one; see
+/// [`tokio::runtime::Builder::enable_time`].
 #[derive(Clone)]
 pub struct SharedPace(Arc<Bucket>);
 
@@ -76,6 +81,13 @@ impl SharedPace {
             attended: false,
         };
         Self(Arc::new(Bucket { start: Instant::now(), state: Mutex::new(state) }))
+    }
+
+    /// Panics, with tokio's message, on a runtime without timers: the task that waits for the bucket would panic there,
+    /// as often as somebody waits.
+    #[track_caller]
+    pub(super) fn require_timer() {
+        drop(tokio::time::sleep(Duration::ZERO));
     }
 
     /// The rate, in bytes per second.

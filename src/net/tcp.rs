@@ -55,10 +55,14 @@ impl TcpListenerBuilder {
         self
     }
 
-    /// Ends connections whose peer takes nothing of what is sent to it for so long (`TCP_USER_TIMEOUT`, whole
+    /// Ends connections whose peer acknowledges nothing of what is sent to it for so long (`TCP_USER_TIMEOUT`, whole
     /// milliseconds, [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)): writes then fail with
     /// [`TimedOut`](io::ErrorKind::TimedOut). The kernel watches that, no timer of the runtime does. By default it waits
     /// for as long as the peer's machine answers.
+    ///
+    /// The kernel also counts the time in which the peer's window closes again and again, though the peer reads a little in
+    /// between: choose minutes, not seconds, where readers may be slow. [`http::serve`](crate::http::serve()) needs no such
+    /// option: its [`Limits::write_stall`](crate::http::Limits::write_stall) counts what the peer has taken.
     #[must_use]
     pub fn send_timeout(mut self, limit: Duration) -> Self {
         self.send_timeout = Some(limit);

@@ -201,8 +201,7 @@ impl UnixStream {
 
     /// Who is at the other end.
     pub fn peer_cred(&self) -> io::Result<Credentials> {
-        let (pid, uid, gid) = socket::peer_credentials(self)?;
-        Ok(Credentials { pid, uid, gid })
+        Credentials::of(self)
     }
 }
 
@@ -218,6 +217,13 @@ pub struct Credentials {
     pub uid: u32,
     /// The effective group.
     pub gid: u32,
+}
+
+impl Credentials {
+    pub(super) fn of(socket: &impl AsFd) -> io::Result<Self> {
+        let (pid, uid, gid) = socket::peer_credentials(socket)?;
+        Ok(Self { pid, uid, gid })
+    }
 }
 
 #[cfg(feature = "tonic")]

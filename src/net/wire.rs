@@ -171,9 +171,15 @@ impl Wire {
         };
         let mut offered = queue.len();
         let mut file = None;
-        for slice in slices.iter().filter(|s| !s.is_empty()) {
+        let mut rest = slices.iter().filter(|s| !s.is_empty());
+        while let Some(slice) = rest.next() {
             if files && origin::is_sent_from_file(slice) {
-                file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, slice.len()));
+                // What follows in the file leaves by the same call.
+                let (mut last, mut len) = (slice, slice.len());
+                while let Some(next) = rest.next().filter(|next| origin::follows(last, next)) {
+                    (last, len) = (next, len + next.len());
+                }
+                file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, len));
                 break;
             }
             if used == IOV_LIMIT {

@@ -164,8 +164,7 @@ counters! {
     BodiesTooSlow => bodies_too_slow,
     /// Request bodies that were larger than allowed, by what the request announced or by what came.
     BodiesTooLarge => bodies_too_large,
-    /// Connections that a server reset because their peer took nothing of what was sent to it. Those that the kernel
-    /// gave up first are not counted.
+    /// Connections that a server reset because their peer took nothing of what waited for it, or too little.
     WritesStalled => writes_stalled,
     /// Connections that a server ended because they had no request for too long.
     IdleEnded => idle_ended,

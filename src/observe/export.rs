@@ -20,7 +20,7 @@ static GIVEN: Mutex<Option<Requests>> = Mutex::new(None);
 /// | counters | `millstream_NAME_total` for each counter of [`Snapshot`], set to its present value |
 /// | gauges | `millstream_NAME` for each gauge of [`Snapshot`]; `http.server.active_requests` by method |
 /// | gauge | `millstream_capability` by `name` and `reason`, as in [`prometheus_text`](super::prometheus_text()) |
-/// | histograms, s | `http.server.request.duration`, `millstream.http.first_byte`, `millstream.http.largest_gap` |
+/// | histograms, s | `http.server.request.duration`, `millstream.http.time_to_head`, `millstream.http.largest_gap` |
 /// | histograms | `http.server.response.body.size` in bytes, `millstream.http.frames` |
 /// | histogram, s, without labels | `millstream.http.frame_gap` |
 ///
@@ -185,7 +185,7 @@ mod tests {
     fn the_facade_is_told_everything_once_with_names_units_and_descriptions() {
         let keeper = Keeper::default();
         let labels = Labels { method: 7, version: 0, status: 277, route: 0, outcome: Outcome::Aborted };
-        let ended = Ended { duration: 30_000_000, first_byte: Some(1), largest_gap: None, bytes: 5, frames: 1 };
+        let ended = Ended { duration: 30_000_000, time_to_head: Some(1), largest_gap: None, bytes: 5, frames: 1 };
         for _ in 0..3 {
             requests::began(7);
         }

@@ -3,12 +3,26 @@
 
 use std::error::Error;
 use std::io;
+use std::net::IpAddr;
 
 /// Accepting pauses: out of descriptors or memory.
 pub(crate) fn accept_paused(error: &io::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "millstream", %error, "accepting pauses; raise RLIMIT_NOFILE or close something");
     let _ = error;
+}
+
+/// A server has refused connections: so many since it last said so, the last one from `address` beyond `limit`.
+pub(crate) fn connections_refused(refused: u64, address: Option<IpAddr>, limit: &'static str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        target: "millstream",
+        refused,
+        address = address.map(tracing::field::display),
+        limit,
+        "connections refused: there are as many as http::Limits allows"
+    );
+    let _ = (refused, address, limit);
 }
 
 /// A response failed because its file became shorter.

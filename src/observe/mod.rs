@@ -27,7 +27,7 @@ mod text;
 pub use counters::Snapshot;
 #[cfg(feature = "metrics")]
 pub use export::record_metrics;
-pub use histogram::{Bucket, Histogram};
+pub use histogram::{Bucket, Histogram, Quantile};
 pub use labels::Outcome;
 pub use requests::{Requests, Responses};
 pub use text::prometheus_text;

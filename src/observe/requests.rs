@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::counters::{Counter, Gauge, count};
-use super::histogram::{Buckets, DURATION, FIRST_BYTE, FRAMES, GAP, Histogram, SIZE};
+use super::histogram::{Buckets, DURATION, FRAMES, GAP, Histogram, SIZE, TIME_TO_HEAD};
 use super::labels::{Labels, METHODS, Outcome, SETS, TABLE, route_name, version_name};
 use super::shard::{self, Adder};
 
@@ -12,7 +12,7 @@ use super::shard::{self, Adder};
 #[derive(Debug)]
 struct Row {
     duration: Buckets,
-    first_byte: Buckets,
+    time_to_head: Buckets,
     largest_gap: Buckets,
     body_size: Buckets,
     frames: Buckets,
@@ -20,8 +20,8 @@ struct Row {
 
 impl Row {
     fn new() -> Self {
-        let [duration, first_byte, largest_gap, body_size, frames] = [const { Buckets::new() }; 5];
-        Self { duration, first_byte, largest_gap, body_size, frames }
+        let [duration, time_to_head, largest_gap, body_size, frames] = [const { Buckets::new() }; 5];
+        Self { duration, time_to_head, largest_gap, body_size, frames }
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn frames(frames: u64, bytes: u64, at_once: u64, gap: Option<u64>) {
 pub(crate) struct Ended {
     pub(crate) duration: u64,
     /// `None` if no head was handed over.
-    pub(crate) first_byte: Option<u64>,
+    pub(crate) time_to_head: Option<u64>,
     /// `None` if there were fewer than two frames.
     pub(crate) largest_gap: Option<u64>,
     pub(crate) bytes: u64,
@@ -102,8 +102,8 @@ pub(crate) fn ended(labels: Labels, ended: Ended) {
 impl Row {
     fn add(&self, adder: Adder, ended: Ended) {
         self.duration.add(adder, &DURATION, ended.duration, 1);
-        if let Some(first) = ended.first_byte {
-            self.first_byte.add(adder, &FIRST_BYTE, first, 1);
+        if let Some(first) = ended.time_to_head {
+            self.time_to_head.add(adder, &TIME_TO_HEAD, first, 1);
             self.body_size.add(adder, &SIZE, ended.bytes, 1);
             self.frames.add(adder, &FRAMES, ended.frames, 1);
         }
@@ -119,8 +119,8 @@ impl Row {
 pub struct Requests {
     /// Requests whose response has not ended, for each method that has occurred.
     pub active: Vec<(&'static str, u64)>,
-    /// Between the frames of a response, in seconds: of all responses, those included that go on. Its clock ticks every few
-    /// milliseconds; what comes within a tick counts as 0.
+    /// Between the frames of a response, in seconds: of all responses, those included that go on. Its clock ticks every 1
+    /// to 10 ms; what comes within a tick counts as 0. The first bucket, up to 5 ms, tells no more than that.
     pub frame_gap: Histogram,
     /// Responses that have ended, by their labels.
     pub ended: Vec<Responses>,
@@ -142,8 +142,9 @@ pub struct Responses {
     pub outcome: Outcome,
     /// From the request's head to the end of the response, in seconds.
     pub duration: Histogram,
-    /// From the request's head until the head of the response, and what the body had ready, were handed over, in seconds.
-    pub first_byte: Histogram,
+    /// From the request's head until the head of the response, and what the body had ready, were handed to HTTP, in seconds.
+    /// When the client has the first byte depends on the queue, the kernel and the network as well.
+    pub time_to_head: Histogram,
     /// The largest gap between two frames of a response, in seconds, for those that have two.
     pub largest_gap: Histogram,
     /// Bytes of body that were handed over.
@@ -207,7 +208,7 @@ impl Responses {
             route: route_name(labels.route),
             outcome: labels.outcome,
             duration: Histogram::new(&DURATION),
-            first_byte: Histogram::new(&FIRST_BYTE),
+            time_to_head: Histogram::new(&TIME_TO_HEAD),
             largest_gap: Histogram::new(&GAP),
             body_size: Histogram::new(&SIZE),
             frames: Histogram::new(&FRAMES),
@@ -220,7 +221,7 @@ impl Responses {
 
     fn absorb(&mut self, row: &Row) {
         self.duration.absorb(&row.duration);
-        self.first_byte.absorb(&row.first_byte);
+        self.time_to_head.absorb(&row.time_to_head);
         self.largest_gap.absorb(&row.largest_gap);
         self.body_size.absorb(&row.body_size);
         self.frames.absorb(&row.frames);
@@ -228,7 +229,7 @@ impl Responses {
 
     fn each_with(&mut self, other: &Self, join: impl Fn(&mut Histogram, &Histogram)) {
         join(&mut self.duration, &other.duration);
-        join(&mut self.first_byte, &other.first_byte);
+        join(&mut self.time_to_head, &other.time_to_head);
         join(&mut self.largest_gap, &other.largest_gap);
         join(&mut self.body_size, &other.body_size);
         join(&mut self.frames, &other.frames);

@@ -23,10 +23,10 @@ pub(super) const FAMILIES: [Family; 5] = [
         of: |responses| &responses.body_size,
     },
     Family {
-        name: "millstream.http.first_byte",
+        name: "millstream.http.time_to_head",
         unit: "seconds",
-        help: "Time until the head of a response was handed over.",
-        of: |responses| &responses.first_byte,
+        help: "Time until the head of a response, and what its body had ready, were handed to HTTP.",
+        of: |responses| &responses.time_to_head,
     },
     Family {
         name: "millstream.http.largest_gap",
@@ -211,7 +211,7 @@ mod tests {
         let labels = Labels { method: 9, version: 4, status: 556, route, outcome: Outcome::Error };
         for duration in [1, 6_000_000, 99_000_000_000] {
             requests::began(9);
-            requests::ended(labels, Ended { duration, first_byte: None, largest_gap: Some(1), bytes: 0, frames: 2 });
+            requests::ended(labels, Ended { duration, time_to_head: None, largest_gap: Some(1), bytes: 0, frames: 2 });
         }
         let text = prometheus_text();
         assert!(text.ends_with('\n'));
@@ -275,7 +275,7 @@ mod tests {
     fn a_response_comes_out_in_its_buckets_under_its_labels() {
         let route = route("/a\"quoted\"\\route\n");
         let labels = Labels { method: 0, version: 1, status: 555, route, outcome: Outcome::Complete };
-        let ended = Ended { duration: 30_000_000, first_byte: Some(400_000), largest_gap: None, bytes: 9, frames: 2 };
+        let ended = Ended { duration: 30_000_000, time_to_head: Some(400_000), largest_gap: None, bytes: 9, frames: 2 };
         requests::began(0);
         requests::ended(labels, ended);
         let text = prometheus_text();
@@ -289,7 +289,7 @@ mod tests {
             (format!("http_server_request_duration_seconds_bucket{{{labels},le=\"+Inf\"}}"), "1"),
             (format!("http_server_request_duration_seconds_sum{{{labels}}}"), "0.03"),
             (format!("http_server_response_body_size_bytes_sum{{{labels}}}"), "9"),
-            (format!("millstream_http_first_byte_seconds_bucket{{{labels},le=\"0.0005\"}}"), "1"),
+            (format!("millstream_http_time_to_head_seconds_bucket{{{labels},le=\"0.0005\"}}"), "1"),
             (format!("millstream_http_largest_gap_seconds_count{{{labels}}}"), "0"),
             (format!("millstream_http_frames_sum{{{labels}}}"), "2"),
         ] {

@@ -164,7 +164,7 @@ impl Outbox {
             // SAFETY: no address, no pieces, no control data: all zeros is a header.
             let mut header: libc::msghdr = unsafe { mem::zeroed() };
             header.msg_iov = ptr::from_ref(&pieces[list.pieces.clone()]).cast_mut().cast();
-            header.msg_iovlen = list.pieces.len();
+            header.msg_iovlen = list.pieces.len() as _; // `usize` with glibc, `c_int` with musl
             header
         }));
     }

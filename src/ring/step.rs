@@ -120,7 +120,8 @@ impl Step {
         let mut waits = self.op.waits().into_iter().flatten().cycle();
         let (target, events) = waits.nth(self.waits / 2).expect("internal: waits for nothing");
         let (fd, flags) = target.in_ring(files);
-        opcode::PollAdd::new(fd, events.bits().into()).build().flags(flags)
+        // A cast, because rustix's backends disagree about the sign of the bits.
+        opcode::PollAdd::new(fd, events.bits() as u32).build().flags(flags)
     }
 
     /// Takes a completion. Returns whether it was one that was owed.

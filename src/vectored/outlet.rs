@@ -15,7 +15,6 @@ use crate::buf::origin;
 use crate::buf::queue::Queue;
 use crate::buf::{Lease, lease};
 use crate::flow::elastic::Elastic;
-use crate::kernel::map;
 use crate::kernel::vectored::PIECES_MAX;
 use crate::observe::counters::{Counter, count};
 
@@ -170,16 +169,17 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
 
     /// Takes `bytes`, without a copy unless they are few.
     pub(super) fn push_bytes(&mut self, bytes: Bytes) -> io::Result<()> {
-        let (len, is_torn) = (bytes.len(), origin::is_torn(&bytes));
+        // Few bytes are copied, and that may be what meets the end of their file.
+        let mapped = origin::file_of(&bytes).is_some().then(|| bytes.clone());
+        let len = bytes.len();
         let held = self.queue.push_bytes(bytes);
-        self.taken(len, held, is_torn)
+        self.taken(len, held, mapped.is_some_and(|bytes| origin::is_torn(&bytes)))
     }
 
     fn taken(&mut self, len: usize, held: bool, is_torn: bool) -> io::Result<()> {
         self.tally.0 += 1;
         *if held { &mut self.tally.2 } else { &mut self.tally.1 } += len;
-        // Copying may be what meets the end of a file, and so may what the caller did to make these bytes.
-        if map::take_touched_torn() || is_torn { Err(self.fail(torn())) } else { Ok(()) }
+        if is_torn { Err(self.fail(torn())) } else { Ok(()) }
     }
 
     /// Counts what was taken.
@@ -280,7 +280,7 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
             many => Pin::new(&mut self.inner).poll_write_vectored(cx, many),
         };
         // The inner writer may read them, as TLS does, and meet the end of a file.
-        if map::take_touched_torn() || is_torn() {
+        if is_torn() {
             return Poll::Ready(Err(torn()));
         }
         Poll::Ready(Ok(Offer { offered, first, pieces, taken: ready!(written)? }))
@@ -306,11 +306,12 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
             staged.as_ref()
         };
         let is_torn = || self.queue.pieces().any(origin::is_torn);
-        let written = match map::take_touched_torn() || is_torn() {
-            true => Poll::Ready(Err(torn())),
-            false => Pin::new(&mut self.inner).poll_write(cx, offered),
-        };
-        if map::take_touched_torn() {
+        if is_torn() {
+            return Poll::Ready(Err(torn()));
+        }
+        let written = Pin::new(&mut self.inner).poll_write(cx, offered);
+        // What is offered may be a mapping itself, which the inner writer reads.
+        if is_torn() {
             return Poll::Ready(Err(torn()));
         }
         let len = offered.len();

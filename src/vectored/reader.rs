@@ -27,7 +27,9 @@ pub trait ReadVectored {
     /// Ready when there may be something to read, as tokio's `poll_read_ready`.
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Reads into `bufs` in order, as [`readv(2)`](https://man7.org/linux/man-pages/man2/readv.2.html).
+    /// Reads into `bufs` in order, as [`readv(2)`](https://man7.org/linux/man-pages/man2/readv.2.html), and returns how many
+    /// bytes were written to them. The memory is not zeroed: an implementation that returns more than it has written
+    /// reveals what an earlier use has left there.
     ///
     /// # Errors
     ///
@@ -105,10 +107,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     pub fn new(inner: R) -> Self {
         Self::by(inner, |inner, cx, size| {
             let mut lease = lease(size);
-            let mut buf = ReadBuf::new(lease.spare_first(size));
-            ready!(Pin::new(inner).poll_read(cx, &mut buf))?;
-            let n = buf.filled().len();
-            lease.advance(n);
+            ready!(lease.poll_read(cx, Pin::new(inner), size))?;
             Poll::Ready(Ok([Some(lease), None, None, None]))
         })
     }

@@ -144,7 +144,9 @@ fn list() -> Vec<String> {
             let ring = info.lines().find(|line| line.starts_with("ino:")).unwrap_or_default();
             // "UserFiles: 256", then a line for each that is open, "  255: name".
             let lines = info.lines().skip_while(|line| !line.starts_with("UserFiles:")).skip(1);
-            list.extend(lines.take_while(|line| line.starts_with(' ')).map(|line| format!("{ring} {line}")));
+            let lines = lines.take_while(|line| line.starts_with(' '));
+            // Up to Linux 6.12 the table shows its empty places as well.
+            list.extend(lines.filter(|line| !line.ends_with("<none>")).map(|line| format!("{ring} {line}")));
         }
         list.push(format!("{} {to}", path.display()));
     }

@@ -89,7 +89,16 @@ async fn one_range_is_exact() {
         let none = get(&files, name, &[("range", &format!("bytes={len}-"))]).await;
         assert_eq!(none.status, StatusCode::RANGE_NOT_SATISFIABLE);
         assert_eq!(none.header("content-range"), format!("bytes */{len}"));
-        for ignored in ["bytes=5-4", "lines=1-2", "bytes=x"] {
+        for unit in ["Bytes", "BYTES", "bYtEs"] {
+            let answer = get(&files, name, &[("range", &format!("{unit}=1-3,-1"))]).await;
+            assert_eq!(answer.status, StatusCode::PARTIAL_CONTENT, "{unit}");
+            let answer = get(&files, name, &[("range", &format!("{unit}=0-4"))]).await;
+            assert_eq!(
+                (answer.status, answer.header("content-range")),
+                (StatusCode::PARTIAL_CONTENT, &*format!("bytes 0-4/{len}"))
+            );
+        }
+        for ignored in ["bytes=5-4", "lines=1-2", "bytes=x", "Bytes 1-2", "Bytes =1-2", "bytes", "byteß=1-2"] {
             assert_eq!(get(&files, name, &[("range", ignored)]).await.status, StatusCode::OK, "{ignored}");
         }
     }
@@ -240,7 +249,7 @@ async fn directories_have_an_index_and_a_slash() {
         assert_eq!(answer.status, StatusCode::TEMPORARY_REDIRECT, "{uri}");
         assert_eq!(answer.header("location"), location);
     }
-    for uri in ["/bare/", "/odd/", "/index.html/", "//docs", "//", "/docs//"] {
+    for uri in ["/bare/", "/odd/", "/index.html/", "/bare//", "/index.html//"] {
         assert_eq!(get(&files, uri, &[]).await.status, StatusCode::NOT_FOUND, "{uri}");
     }
     let other = Files::builder(dir.path()).index("start.html").build().unwrap();
@@ -265,7 +274,10 @@ async fn a_mounted_directory_answers_beneath_its_prefix_only() {
         ("/a.txt", 404),
         ("/staticky/a.txt", 404),
         ("/statica.txt", 404),
-        ("/static//a.txt", 404),
+        ("/static//a.txt", 200),
+        ("/static/./a.txt", 200),
+        ("/static/../a.txt", 404),
+        ("//static/a.txt", 404),
     ] {
         // Twice: once loaded, once from the cache.
         for _ in 0..2 {
@@ -277,4 +289,65 @@ async fn a_mounted_directory_answers_beneath_its_prefix_only() {
     for prefix in ["static", "/static/", "/"] {
         assert!(millstream::http::Files::builder(dir.path()).mounted_at(prefix).build().is_err(), "{prefix}");
     }
+}
+
+/// What tower-http's `ServeDir` does with each spelling of a path, and a redirect that leads to the same host.
+#[tokio::test]
+async fn empty_segments_and_dots_are_served_as_others_do() {
+    let dir = dir(&[("index.html", b"top"), ("a.txt", b"a"), ("docs/index.html", b"docs"), ("docs/b.txt", b"b")]);
+    std::fs::create_dir(dir.path().join("evil.example")).unwrap();
+    let files = Files::new(dir.path()).unwrap();
+    for (uri, status) in [
+        ("//a.txt", 200),
+        ("///a.txt", 200),
+        ("/./a.txt", 200),
+        ("/././a.txt", 200),
+        ("/.//a.txt", 200),
+        ("/%2e/a.txt", 200),
+        ("/docs//b.txt", 200),
+        ("/docs/./b.txt", 200),
+        ("//docs/.//b.txt", 200),
+        ("/docs/%2E/b.txt", 200),
+        ("/docs//", 200),
+        ("/docs/./", 200),
+        ("//docs//", 200),
+        ("//", 200),
+        ("/./", 200),
+        ("/docs", 307),
+        ("//docs", 307),
+        ("/docs/.", 307),
+        ("/./docs", 307),
+        ("//evil.example", 307),
+        ("//evil.example/..", 404),
+        ("/a.txt/", 404),
+        ("/a.txt//", 404),
+        ("/a.txt/./", 404),
+        ("//..//a.txt", 404),
+        ("/docs/../a.txt", 404),
+        ("/docs//../a.txt", 404),
+        ("/./../a.txt", 404),
+        ("/..", 404),
+        ("//..", 404),
+        ("/docs/..", 404),
+        ("/%2e%2e/a.txt", 404),
+    ] {
+        let request = Request::get(uri).body("unread").unwrap();
+        let others =
+            tower::ServiceExt::oneshot(tower_http::services::ServeDir::new(dir.path()), request).await.unwrap();
+        assert_eq!(others.status(), status, "ServeDir {uri}");
+        let others = others.into_body().collect().await.unwrap().to_bytes();
+        // Twice: once loaded, once from the cache.
+        for _ in 0..2 {
+            let answer = get(&files, uri, &[]).await;
+            assert_eq!(answer.status, status, "{uri}");
+            assert!(status != 200 || answer.bytes == others, "{uri}");
+            if status == 307 {
+                // A reference without authority and without a leading slash stays on its host (RFC 3986 §5.2.2).
+                let location = answer.header("location");
+                assert!(location.starts_with("./") && location.ends_with('/'), "{uri}: {location}");
+            }
+        }
+    }
+    // ServeDir takes one redirect more.
+    assert_eq!(get(&files, "/.", &[]).await.bytes, b"top");
 }

@@ -61,6 +61,65 @@ async fn a_file_written_in_place_is_seen_when_it_is_looked_at() {
 }
 
 #[tokio::test]
+async fn a_file_written_in_place_has_another_tag_though_size_and_time_are_the_same() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = dir(&[("f", b"old")]);
+    let path = dir.path().join("f");
+    let always = every(dir.path(), Duration::ZERO);
+    let old = get(&always, "/f", &[]).await;
+    let before = std::fs::metadata(&path).unwrap();
+    let changed = || std::fs::metadata(&path).map(|now| (now.ctime(), now.ctime_nsec())).unwrap();
+    // Until the clock of the file system has moved on.
+    while changed() == (before.ctime(), before.ctime_nsec()) {
+        write(dir.path(), "f", b"new");
+        File::options().write(true).open(&path).unwrap().set_modified(before.modified().unwrap()).unwrap();
+    }
+    let now = std::fs::metadata(&path).unwrap();
+    assert_eq!((now.len(), now.mtime_nsec(), now.ino()), (before.len(), before.mtime_nsec(), before.ino()));
+    let tag = old.header("etag");
+    let new = get(&always, "/f", &[("if-none-match", tag)]).await;
+    assert_eq!((new.status, &new.bytes[..]), (StatusCode::OK, &b"new"[..]));
+    assert_ne!(new.header("etag"), tag);
+    let resumed = get(&always, "/f", &[("range", "bytes=1-"), ("if-range", tag)]).await;
+    assert_eq!((resumed.status, &resumed.bytes[..]), (StatusCode::OK, &b"new"[..]), "no part of another version");
+}
+
+/// One file of two machines, as far as a tag can tell: another inode, the same contents and time.
+#[tokio::test]
+async fn machines_of_a_fleet_may_have_the_same_tags() {
+    let dirs =
+        [dir(&[("f.css", b"plain"), ("f.css.gz", b"packs")]), dir(&[("f.css", b"plain"), ("f.css.gz", b"packs")])];
+    let deployed = std::time::SystemTime::now() - HOUR;
+    for dir in &dirs {
+        for name in ["f.css", "f.css.gz"] {
+            File::options().write(true).open(dir.path().join(name)).unwrap().set_modified(deployed).unwrap();
+        }
+    }
+    for encoding in ["identity", "gzip"] {
+        let mut tags = std::collections::HashSet::new();
+        for dir in &dirs {
+            let files = Files::builder(dir.path()).ctime_in_tags(false).validate_every(Duration::ZERO).build().unwrap();
+            let answer = get(&files, "/f.css", &[("accept-encoding", encoding)]).await;
+            let tag = answer.header("etag").to_owned();
+            let known = get(&files, "/f.css", &[("accept-encoding", encoding), ("if-none-match", &tag)]).await;
+            assert_eq!((known.status, known.header("etag")), (StatusCode::NOT_MODIFIED, &*tag));
+            tags.insert(tag);
+            write(dir.path(), "f.css", b"longer");
+            assert!(encoding == "gzip" || get(&files, "/f.css", &[]).await.header("etag") != known.header("etag"));
+            replace(dir.path(), "f.css", b"plain");
+            File::options().write(true).open(dir.path().join("f.css")).unwrap().set_modified(deployed).unwrap();
+        }
+        assert_eq!(tags.len(), 1, "{tags:?}");
+    }
+    // Variants of one size and time are other representations all the same.
+    let files = Files::builder(dirs[0].path()).ctime_in_tags(false).build().unwrap();
+    let [plain, packed] = ["identity", "gzip"].map(|encoding| [("accept-encoding", encoding)]);
+    let (plain, packed) = (get(&files, "/f.css", &plain).await, get(&files, "/f.css", &packed).await);
+    assert_eq!((&plain.bytes[..], &packed.bytes[..]), (&b"plain"[..], &b"packs"[..]));
+    assert_ne!(plain.header("etag"), packed.header("etag"));
+}
+
+#[tokio::test]
 async fn variants_come_and_go() {
     let dir = dir(&[("f.css", b"plain")]);
     let always = every(dir.path(), Duration::ZERO);

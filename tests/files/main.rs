@@ -5,6 +5,11 @@ mod changes;
 mod degraded;
 mod escapes;
 mod hyper_bodies;
+mod mapped;
+mod slow;
+#[path = "../support/mod.rs"]
+mod support;
+mod switched;
 
 use std::io;
 use std::path::Path;

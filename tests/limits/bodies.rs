@@ -10,7 +10,7 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::http::{BodyError, Limits, RequestBody};
 
-use crate::support::http::{Raw, on_both};
+use crate::support::http::{Raw, boxed, on_both};
 use crate::{length, start, text};
 
 fn with_length(path: &str, len: usize) -> String {
@@ -90,7 +90,7 @@ fn a_service_is_told_why_a_body_ends_and_may_answer_itself() {
     on_both(async || {
         let service = tower::service_fn(async |request: Request<RequestBody>| {
             let error = request.into_body().collect().await.unwrap_err();
-            assert!(matches!(error, BodyError::TooLarge { limit: 10, .. }), "{error}");
+            assert!(error.is_too_large(), "{error}");
             let mut answer = text(error.to_string());
             *answer.status_mut() = StatusCode::IM_A_TEAPOT;
             Ok::<_, BodyError>(answer)
@@ -101,5 +101,36 @@ fn a_service_is_told_why_a_body_ends_and_may_answer_itself() {
         let head = client.head().await;
         assert_eq!(head.status, 418);
         assert_eq!(client.body(head.content_length()).await.unwrap(), b"the request body is larger than 10 bytes");
+    });
+}
+
+#[test]
+fn extractors_of_axum_answer_413() {
+    on_both(async || {
+        use axum::response::IntoResponse;
+        use axum::routing::post;
+        // As axum's `Multipart` looks for it.
+        let source = async |request: axum::extract::Request| {
+            let error = request.into_body().collect().await.unwrap_err();
+            match std::error::Error::source(&error) {
+                Some(source) if source.is::<http_body_util::LengthLimitError>() => StatusCode::PAYLOAD_TOO_LARGE,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
+            }
+            .into_response()
+        };
+        let router = axum::Router::new()
+            .route("/bytes", post(async |body: Bytes| body.len().to_string()))
+            .route("/string", post(async |body: String| body.len().to_string()))
+            .route("/source", post(source));
+        let service = tower::service_fn(move |request: Request<RequestBody>| {
+            let answered = tower::ServiceExt::oneshot(router.clone(), request);
+            async { answered.await.map(|answer| answer.map(boxed)) }
+        });
+        let addr = start(Limits::default().body(1000), service).await;
+        for path in ["/bytes", "/string", "/source"] {
+            let mut client = Raw::connect(addr).await;
+            client.send(chunked(path, 1001)).await;
+            assert_eq!(client.head().await.status, 413, "{path}");
+        }
     });
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use hyper::{Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use millstream::http::layer::Trusted;
 use millstream::http::{Limits, RequestBody};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -18,7 +19,7 @@ async fn served(addr: SocketAddr) -> Option<Raw> {
     Some(client)
 }
 
-/// A connection that answers `request`; `None` if it is reset, at whatever moment.
+/// A connection that answers `request`; `None` if it is refused.
 async fn ask(addr: SocketAddr, request: &[u8]) -> Option<(Raw, Head)> {
     let asked = async {
         let mut client = Raw::over(TcpStream::connect(addr).await?);
@@ -27,6 +28,11 @@ async fn ask(addr: SocketAddr, request: &[u8]) -> Option<(Raw, Head)> {
         Ok((client, head))
     };
     match asked.await {
+        Ok((mut client, head)) if head.status == 503 => {
+            assert_eq!((head.field("connection"), head.field("retry-after")), (Some("close"), Some("1")));
+            assert!(client.drain().await.is_empty(), "closed");
+            None
+        }
         Ok(answered) => Some(answered),
         Err(error) => {
             assert!(is_reset(&error), "{error}");
@@ -53,10 +59,10 @@ async fn served_soon(addr: SocketAddr) -> Raw {
 fn there_are_so_many_connections_and_no_more_and_each_place_is_given_back() {
     on_both(async || {
         let all = Limits::default().connections(5);
-        let one = Limits::default().per_address(5).count_loopback(true);
+        let one = Limits::default().per_address(5).exempt(Trusted::nobody());
         for limits in [all, one] {
             let addr = start(limits, tower::service_fn(hello)).await;
-            for _ in 0..3 {
+            for round in 0..3 {
                 let mut five = Vec::new();
                 for _ in 0..5 {
                     five.push(served_soon(addr).await);
@@ -64,8 +70,19 @@ fn there_are_so_many_connections_and_no_more_and_each_place_is_given_back() {
                 for _ in 0..3 {
                     assert!(served(addr).await.is_none(), "the sixth");
                 }
+                // A client of HTTP/2 is told as well.
+                let mut sixth = Raw::connect(addr).await;
+                sixth.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
+                let told = sixth.drain().await;
+                let (settings, goaway) = told.split_at(9);
+                assert_eq!(settings, b"\0\0\0\x04\0\0\0\0\0");
+                assert_eq!(goaway, b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b", "ENHANCE_YOUR_CALM");
                 for client in &mut five {
                     assert_eq!(client.get("/").await.0, 200, "who was there is served");
+                }
+                if round == 0 {
+                    // A sixth that says nothing is not waited for.
+                    assert!(Raw::connect(addr).await.drain().await.is_empty());
                 }
             }
         }

@@ -18,7 +18,13 @@ mod support;
 
 mod bodies;
 mod connections;
+#[cfg(feature = "tonic")]
+mod grpc;
+mod half;
 mod heads;
+mod hosts;
+mod readers;
+mod refusals;
 mod slow;
 mod windows;
 

@@ -27,10 +27,10 @@ fn limits() -> Limits {
 }
 
 /// A body without an end, that counts how many there are of it.
-struct Endless(Arc<AtomicUsize>);
+pub(crate) struct Endless(Arc<AtomicUsize>);
 
 impl Endless {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(count))
     }
@@ -51,7 +51,7 @@ impl Body for Endless {
 }
 
 /// Waits until there are `wanted` bodies.
-async fn until(bodies: &AtomicUsize, wanted: usize) {
+pub(crate) async fn until(bodies: &AtomicUsize, wanted: usize) {
     let reached = async {
         while bodies.load(Ordering::Relaxed) != wanted {
             tokio::time::sleep(Duration::from_millis(5)).await;

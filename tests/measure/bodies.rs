@@ -28,8 +28,8 @@ async fn measured(method: Method, route: &str, make: impl FnOnce() -> Answer, le
 /// Outcome, bytes, frames.
 fn summary(responses: &Responses) -> (Outcome, f64, f64) {
     assert_eq!((responses.duration.count(), responses.body_size.count(), responses.frames.count()), (1, 1, 1));
-    assert!(responses.duration.sum() > 0.0 && responses.first_byte.sum() > 0.0);
-    assert!(responses.first_byte.sum() <= responses.duration.sum());
+    assert!(responses.duration.sum() > 0.0 && responses.time_to_head.sum() > 0.0);
+    assert!(responses.time_to_head.sum() <= responses.duration.sum());
     (responses.outcome, responses.body_size.sum(), responses.frames.sum())
 }
 
@@ -118,7 +118,7 @@ async fn services_that_fail_or_are_given_up_have_no_status() {
     for (route, outcome) in [("service fails", Outcome::Error), ("never answers", Outcome::Aborted)] {
         let all = of(route);
         assert_eq!((all.len(), all[0].status, all[0].outcome), (1, None, outcome), "{all:?}");
-        assert_eq!((all[0].duration.count(), all[0].first_byte.count(), all[0].body_size.count()), (1, 0, 0));
+        assert_eq!((all[0].duration.count(), all[0].time_to_head.count(), all[0].body_size.count()), (1, 0, 0));
     }
     assert!(of("never polled").is_empty(), "it was never called");
 }
@@ -140,7 +140,7 @@ async fn gaps_are_those_between_frames() {
     assert!(slow.largest_gap.count() == 1 && slow.largest_gap.sum() >= 0.05, "{slow:?}");
     let gaps = Requests::now().since(&before).frame_gap;
     assert!(gaps.count() >= 2 && gaps.sum() >= 0.1, "{gaps:?}");
-    assert!(slow.duration.sum() >= 0.18 && slow.first_byte.sum() <= slow.duration.sum() - 0.12, "{slow:?}");
+    assert!(slow.duration.sum() >= 0.18 && slow.time_to_head.sum() <= slow.duration.sum() - 0.12, "{slow:?}");
 }
 
 #[tokio::test]

@@ -33,11 +33,14 @@ const WATCHDOG: Duration = Duration::from_secs(90);
 /// Runs `test` on a thread of its own and fails if it hangs.
 pub fn watched(test: impl FnOnce() + Send + 'static) {
     let (done, wait) = mpsc::sync_channel::<()>(1);
-    let thread = std::thread::spawn(move || {
+    // Named like the test, for messages about it.
+    let name = std::thread::current().name().unwrap_or("?").to_owned();
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
         // Dropped, and so told, also when the test panics.
         let _done = done;
         test();
     });
+    let thread = thread.unwrap();
     let hangs = matches!(wait.recv_timeout(WATCHDOG), Err(mpsc::RecvTimeoutError::Timeout));
     assert!(!hangs, "the test hangs");
     if let Err(panic) = thread.join() {

@@ -6,20 +6,23 @@ pub mod counted;
 pub mod events;
 pub mod family;
 pub mod far;
+pub mod fuse;
 pub mod http;
 pub mod limits;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod seccomp;
 pub mod served;
+pub mod skips;
 pub mod strace;
 pub mod tree;
 pub mod ways;
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use millstream::net::{TcpListener, TcpStream};
+
+pub use skips::skip;
 
 /// A connection of ours that gathers for at most `gather`, and the other end of it.
 pub async fn pair_with(gather: Duration) -> (TcpStream, tokio::net::TcpStream) {
@@ -55,27 +58,13 @@ pub fn noise(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Says that a test, or a part of one, was left out, because skipped is not passed. Where `MILLSTREAM_REQUIRE` is `all`,
-/// as in a check on a machine that should have everything, it fails instead. A test that passes has its output hidden,
-/// but for what is written past the test runner, as this is.
-pub fn skip(what: &str, why: impl std::fmt::Display) {
-    let message = format!("skipped: {what}: {why}");
-    assert!(std::env::var("MILLSTREAM_REQUIRE").as_deref() != Ok("all"), "{message}");
-    tell(&message);
-}
-
-fn tell(message: &str) {
-    // Nobody to tell is no reason to fail.
-    let _ = writeln!(std::io::stderr(), "{message}");
-}
-
 /// Whether something a test is about is not used here. That is a [`skip`], unless it was turned off on purpose.
 pub fn lacks(capability: &str) -> bool {
     let mut entries = millstream::Capabilities::get().entries().into_iter();
     let (name, support) = entries.find(|(name, _)| *name == capability).expect("a capability of that name");
     if !support.is_yes() {
         match support.to_string().contains("MILLSTREAM_DISABLE") {
-            true => tell(&format!("skipped: {name}: {support}")),
+            true => skips::tell(&format!("{name}: {support}")),
             false => skip(name, support),
         }
     }

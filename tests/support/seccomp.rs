@@ -3,7 +3,10 @@
 use std::env::consts::ARCH;
 
 use rustix::io::Errno;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter_all_threads,
+};
 
 /// Makes the system call with the number `call` fail with `errno` in this process from now on, on every thread, those that
 /// run already among them: a test runs beside the main thread. It cannot be undone, so this is for a child
@@ -11,9 +14,28 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_thr
 ///
 /// seccomp(2), with `SECCOMP_FILTER_FLAG_TSYNC` and `PR_SET_NO_NEW_PRIVS`: no privilege is needed.
 pub fn deny(call: libc::c_long, errno: Errno) {
-    let refuse = SeccompAction::Errno(errno.raw_os_error() as u32);
-    let rules = [(call, Vec::new())].into();
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, ARCH.try_into().unwrap()).unwrap();
+    answer(call, Vec::new(), errno.raw_os_error());
+}
+
+/// Makes every `preadv2` with `RWF_NOWAIT` read nothing and succeed, as Linux 5.10 answers in the middle of a file, at a
+/// page that is still being read ahead. Applies as [`deny`] does.
+pub fn nowait_reads_nothing() {
+    const FLAGS: u8 = 5;
+    let nowait = u64::from(libc::RWF_NOWAIT.cast_unsigned());
+    let is_nowait = SeccompCondition::new(FLAGS, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(nowait), nowait);
+    // An error of 0 is a result of 0.
+    answer(libc::SYS_preadv2, vec![SeccompRule::new(vec![is_nowait.unwrap()]).unwrap()], 0);
+}
+
+/// Makes a system call that says how many bytes it has moved say that it has moved none. Applies as [`deny`] does.
+pub fn moves_nothing(call: libc::c_long) {
+    answer(call, Vec::new(), 0);
+}
+
+fn answer(call: libc::c_long, rules: Vec<SeccompRule>, errno: i32) {
+    let action = SeccompAction::Errno(errno.cast_unsigned());
+    let rules = [(call, rules)].into();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, ARCH.try_into().unwrap()).unwrap();
     let program: BpfProgram = filter.try_into().unwrap();
     apply_filter_all_threads(&program).unwrap();
 }

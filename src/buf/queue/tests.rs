@@ -53,7 +53,7 @@ fn take(queue: &mut Queue, slots: usize, limit: usize) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 64 }))]
 
     #[test]
     fn bytes_come_out_as_they_went_in(steps in steps(), slots in 1usize..8) {

@@ -4,8 +4,11 @@
 //! 1. `left` is exactly what the body will still deliver, and `size_hint` says so.
 //! 2. A body ends cleanly only at `left == 0`. When the file has less to give, the last thing it yields is an error, at
 //!    which hyper aborts the connection, so that no client takes a part for the whole.
-//! 3. After mapped frames the end is told by a poll of its own, when whoever copies them has met what was torn. A layer
-//!    may do that on another thread than the one that sends the copy, where the stream does not learn of it.
+//! 3. After mapped frames the end is told by a poll of its own. A layer that copies each frame as it comes has met by then
+//!    what was torn, and is told so: a stream does not recognise the copy.
+//! 4. The last bytes of a range are a frame of their own, the tail, which is handed out only if the frames before it were not
+//!    found torn: hyper does not ask for the end of a body whose length it knows. So the copy of a torn frame is never the
+//!    end of a response. The tail itself is read or copied, unless its page is also that of bytes before it.
 
 use std::io;
 use std::ops::{Range, RangeBounds};
@@ -18,10 +21,15 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::OpenFile;
-use super::reader::Reader;
+use super::reader::{Reader, is_small};
 use crate::buf::origin::Mapping;
 use crate::observe::counters::{Counter, count};
 use crate::observe::log;
+
+/// Bytes of the tail of a range that is read as it is sent: what one page holds.
+const TAIL: u64 = 4 << 10;
+/// Ranges of a kept file up to this many bytes are copied. A stream would copy them, too.
+const COPIED: usize = 2 << 10;
 
 /// The body of a response that comes from a file: all of it, a range, or several ranges with headers between them.
 ///
@@ -29,11 +37,24 @@ use crate::observe::log;
 /// hyper hands them to sends them from the file; to every other stream, layer or test they are plain bytes. A frame is
 /// handed out only when its bytes are in memory, so a cold file never blocks a runtime thread.
 ///
+/// # Safety contract
+///
+/// While a mapped frame or a slice of it lives, nothing may write to that range of the file in place, and the file must not
+/// be truncated. Otherwise the bytes change while safe code borrows them as `&[u8]` or `&str`, which is undefined behaviour
+/// of the code that does. Replace files by renaming. Where that cannot be ensured, turn mapping off by
+/// [`OpenFile::mapped`] or [`FilesBuilder::mapped`](crate::http::FilesBuilder::mapped): all frames are then read into memory
+/// of their own, which nothing changes.
+///
 /// # Errors
 ///
 /// If the file turns out to be shorter than it was when it was opened, the body yields an error and never the clean end
-/// of a shorter response. Replace files by renaming, not by truncating them in place: bytes that were already handed out
-/// read as zeros once their file is gone.
+/// of a shorter response.
+///
+/// Bytes of a mapped frame read as zeros once the file has lost them. [`net::TcpStream`](crate::net::TcpStream),
+/// [`http::TlsStream`](crate::http) and [`vectored::Writer`](crate::vectored::Writer) recognise such bytes by their address
+/// and fail, each only what it was sending. A layer that copies or transforms each frame before it asks for the next is told
+/// by an error of the body. An encrypting stream that is not this crate's and encrypts frames after the body has ended is
+/// not told: turn mapping off there.
 #[derive(Debug)]
 pub struct FileBody {
     left: u64,
@@ -44,8 +65,10 @@ pub struct FileBody {
 enum Inner {
     /// Nothing to come, or failed.
     Done,
-    /// The frame of a kept file was handed out; it may yet be torn.
+    /// The last frame of a kept file was handed out; it may yet be torn.
     Sent(Arc<Whole>),
+    /// The frame of a kept file was handed out, but for its tail.
+    Tail(Bytes, Arc<Whole>),
     /// One frame, ready.
     Ready(Bytes),
     /// One frame of a file that is kept for many responses.
@@ -75,6 +98,8 @@ pub(crate) struct Whole {
 struct Stream {
     reader: Reader,
     range: Range<u64>,
+    /// Bytes at the end of `range` that are handed out by themselves (invariant 4).
+    tail: u64,
     /// What comes when `range` is through. Never filled for a single range, so that costs no allocation.
     rest: vec::IntoIter<Part>,
 }
@@ -105,7 +130,7 @@ impl FileBody {
         if range.is_empty() {
             return Self::empty();
         }
-        let stream = Stream { reader, range: range.clone(), rest: Vec::new().into_iter() };
+        let stream = Stream { reader, range: range.clone(), tail: tail(&range), rest: Vec::new().into_iter() };
         Self { left: range.end - range.start, inner: Inner::Stream(Box::new(stream)) }
     }
 
@@ -113,7 +138,7 @@ impl FileBody {
     pub(crate) fn parts(file: &OpenFile, window: Option<Arc<Mapping>>, parts: Vec<Part>) -> Self {
         let left = parts.iter().map(Part::len).sum();
         let reader = Reader::new(file.clone(), window);
-        let stream = Stream { reader, range: 0..0, rest: parts.into_iter() };
+        let stream = Stream { reader, range: 0..0, tail: 0, rest: parts.into_iter() };
         Self { left, inner: Inner::Stream(Box::new(stream)) }
     }
 
@@ -123,10 +148,19 @@ impl FileBody {
         }
         Poll::Ready(match std::mem::replace(&mut self.inner, Inner::Done) {
             Inner::Ready(bytes) => Some(Ok(bytes)),
-            Inner::Kept(_, whole) | Inner::Sent(whole) if whole.mapping.is_torn() => Some(Err(whole.file.short())),
-            Inner::Kept(bytes, whole) => {
-                self.inner = Inner::Sent(whole);
+            Inner::Kept(_, whole) | Inner::Tail(_, whole) | Inner::Sent(whole) if whole.mapping.is_torn() => {
+                Some(Err(whole.file.short()))
+            }
+            Inner::Kept(bytes, whole) if bytes.len() <= COPIED => Some(whole.copy(&bytes)),
+            Inner::Kept(mut bytes, whole) => {
+                let tail = bytes.split_off(bytes.len() - 1);
+                self.inner = Inner::Tail(tail, whole);
                 Some(Ok(bytes))
+            }
+            Inner::Tail(tail, whole) if whole.mapping.starts_page(&tail) => Some(whole.copy(&tail)),
+            Inner::Tail(tail, whole) => {
+                self.inner = Inner::Sent(whole);
+                Some(Ok(tail))
             }
             Inner::Done | Inner::Sent(_) | Inner::Stream(_) => None,
         })
@@ -142,6 +176,12 @@ impl Whole {
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
+
+    /// A private copy of bytes of the mapping, if they are there.
+    fn copy(&self, bytes: &[u8]) -> io::Result<Bytes> {
+        let copy = Bytes::copy_from_slice(bytes);
+        if self.mapping.is_torn() { Err(self.file.short()) } else { Ok(copy) }
+    }
 }
 
 impl Stream {
@@ -149,17 +189,28 @@ impl Stream {
         while self.range.is_empty() {
             match self.rest.next() {
                 Some(Part::Text(text)) if text.is_empty() => {}
-                Some(Part::Text(text)) => return Poll::Ready(Ok(Some(text))),
-                Some(Part::File(range)) => self.range = range,
+                Some(Part::Text(text)) => {
+                    return Poll::Ready(self.reader.torn().map_or(Ok(Some(text)), Err));
+                }
+                Some(Part::File(range)) => (self.tail, self.range) = (tail(&range), range),
                 None => return Poll::Ready(Ok(None)),
             }
         }
-        self.reader.poll_next(cx, &mut self.range).map_ok(Some)
+        let left = self.range.end - self.range.start;
+        let mut range = self.range.start..self.range.end - if left > self.tail { self.tail } else { 0 };
+        let read = self.reader.poll_next(cx, &mut range);
+        self.range.start = range.start;
+        read.map_ok(Some)
     }
 
     fn poll_end(&mut self) -> Poll<Option<io::Result<Bytes>>> {
         Poll::Ready(self.reader.torn().map(Err))
     }
+}
+
+/// Bytes at the end of a range that are handed out by themselves (invariant 4). Short ranges are not mapped.
+fn tail(range: &Range<u64>) -> u64 {
+    if is_small(range) { 0 } else { TAIL }
 }
 
 impl Part {
@@ -228,112 +279,4 @@ impl Default for FileBody {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use http_body_util::BodyExt;
-    use proptest::prelude::*;
-    use std::io::Write;
-    use std::os::unix::fs::FileExt;
-
-    fn file(bytes: &[u8]) -> OpenFile {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(bytes).unwrap();
-        OpenFile::from_std(file).unwrap()
-    }
-
-    async fn collect(mut body: FileBody) -> io::Result<Vec<u8>> {
-        let mut all = Vec::new();
-        let promised = body.size_hint().exact().unwrap();
-        while let Some(frame) = body.frame().await {
-            let data = frame?.into_data().unwrap();
-            assert!(!data.is_empty());
-            all.extend_from_slice(&data);
-            assert_eq!(body.size_hint().exact().unwrap() + all.len() as u64, promised);
-            assert!(!body.is_end_stream() || all.len() as u64 == promised);
-        }
-        assert!(body.is_end_stream());
-        assert_eq!(all.len() as u64, promised, "a clean end before the promised length");
-        Ok(all)
-    }
-
-    #[tokio::test]
-    async fn an_empty_body_and_a_ready_one() {
-        assert!(FileBody::empty().is_end_stream());
-        assert!(FileBody::from(Bytes::new()).is_end_stream());
-        assert_eq!(collect(FileBody::default()).await.unwrap(), b"");
-        assert_eq!(collect(FileBody::from(Bytes::from_static(b"hello"))).await.unwrap(), b"hello");
-    }
-
-    #[tokio::test]
-    async fn parts_come_in_order_with_their_text() {
-        let file = file(b"0123456789");
-        let text = |t: &'static str| Part::Text(Bytes::from_static(t.as_bytes()));
-        let parts = vec![text("<"), Part::File(2..4), text(""), text("|"), Part::File(0..10), text(">")];
-        let body = FileBody::parts(&file, None, parts);
-        assert_eq!(collect(body).await.unwrap(), b"<23|0123456789>");
-    }
-
-    #[tokio::test]
-    async fn a_torn_mapping_fails_the_body_that_was_made_before() {
-        let bytes = vec![b'x'; 100_000];
-        let mut std_file = tempfile::tempfile().unwrap();
-        std_file.write_all(&bytes).unwrap();
-        let file = OpenFile::from_std(std_file.try_clone().unwrap()).unwrap();
-        let mapping = Mapping::new(Arc::clone(file.file()), 0, bytes.len()).unwrap();
-        let whole = Arc::new(Whole::new(file, Arc::clone(&mapping)));
-        assert_eq!(collect(FileBody::kept(&whole, 5..10)).await.unwrap(), b"xxxxx");
-        assert!(FileBody::kept(&whole, 5..5).is_end_stream());
-        let body = FileBody::kept(&whole, ..);
-        std_file.set_len(10).unwrap();
-        // Whoever reads it first tears it.
-        assert_eq!(mapping.bytes()[99_999], 0);
-        let error = collect(body).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-        assert!(collect(FileBody::kept(&whole, 5..10)).await.is_err());
-    }
-
-    #[tokio::test]
-    async fn a_mapping_torn_after_its_last_frame_fails_the_end() {
-        let mut std_file = tempfile::tempfile().unwrap();
-        std_file.write_all(&[b'x'; 100_000]).unwrap();
-        let file = OpenFile::from_std(std_file.try_clone().unwrap()).unwrap();
-        let mapping = Mapping::new(Arc::clone(file.file()), 0, 100_000).unwrap();
-        let whole = Arc::new(Whole::new(file.clone(), mapping));
-        let parts = FileBody::parts(&file, None, vec![Part::File(0..100_000)]);
-        for mut body in [FileBody::kept(&whole, ..), file.body(..), parts] {
-            std_file.write_all_at(&[b'x'; 100_000], 0).unwrap();
-            let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
-            assert_eq!((frame.len(), body.is_end_stream()), (100_000, false));
-            std_file.set_len(10).unwrap();
-            assert_eq!(std::hint::black_box(&frame)[99_999], 0);
-            assert!(body.frame().await.unwrap().is_err());
-            assert!(body.frame().await.is_none());
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn any_parts_of_any_file_are_exact(
-            len in 1usize..200_000,
-            cuts in proptest::collection::vec((0.0f64..1.0, 0.0f64..1.0), 0..6),
-        ) {
-            let bytes: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
-            let file = file(&bytes);
-            let mut parts = Vec::new();
-            let mut expected = Vec::new();
-            for (from, to) in cuts {
-                let from = (from * len as f64) as usize;
-                let to = from + 1 + (to * (len - from - 1) as f64) as usize;
-                parts.push(Part::Text(Bytes::from_static(b"--")));
-                parts.push(Part::File(from as u64..to as u64));
-                expected.extend_from_slice(b"--");
-                expected.extend_from_slice(&bytes[from..to]);
-            }
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let got = runtime.block_on(collect(FileBody::parts(&file, None, parts))).unwrap();
-            prop_assert!(got == expected);
-        }
-    }
-}
+mod tests;

@@ -15,3 +15,4 @@ mod reader;
 pub use batch::Batch;
 pub use file::FileBody;
 pub use open::OpenFile;
+pub(crate) use open::Tag;

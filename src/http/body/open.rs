@@ -41,8 +41,16 @@ use crate::turn::job::Job;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Safety contract
+///
+/// Frames of its [bodies](Self::body) may be slices of the mapped file: while one lives, the file must not be written in
+/// place or truncated. See [`FileBody`](FileBody#safety-contract), and [`mapped`](Self::mapped) to turn it off.
 #[derive(Clone, Debug)]
-pub struct OpenFile(Arc<Inner>);
+pub struct OpenFile {
+    inner: Arc<Inner>,
+    mapped: bool,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -94,30 +102,50 @@ impl OpenFile {
 
     /// A regular file whose status is known.
     pub(crate) fn new(file: File, status: Status, path: Option<Box<Path>>) -> Self {
-        let etag = etag(&status);
+        let etag = Tag::default().of(&status, "");
         let last_modified = last_modified(&status);
-        Self(Arc::new(Inner { file: Arc::new(file), status, path, etag, last_modified }))
+        let inner = Inner { file: Arc::new(file), status, path, etag, last_modified };
+        Self { inner: Arc::new(inner), mapped: true }
+    }
+
+    /// Whether bodies may hand out slices of the mapped file, under the [contract](FileBody#safety-contract) that nothing
+    /// writes to it in place. On unless turned off: then bodies made by this handle and its later clones read the file into
+    /// memory of their own, a copy of each byte, and `sendfile` is not used.
+    pub fn mapped(mut self, on: bool) -> Self {
+        self.mapped = on;
+        self
+    }
+
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapped
     }
 
     /// Length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a file is not a collection")]
     pub fn len(&self) -> u64 {
-        self.0.status.len()
+        self.inner.status.len()
     }
 
     /// A strong entity tag ([RFC 9110 §8.8.3](https://www.rfc-editor.org/rfc/rfc9110#section-8.8.3)), quotes included,
-    /// made of the inode, the length and the time of the last change in nanoseconds.
+    /// made of the length and, in nanoseconds, the times of the last change of the contents (`mtime`) and of the inode
+    /// (`ctime`). No program can set the `ctime`: a file that is rewritten in place gets another tag even if its length
+    /// stays the same and its `mtime` is restored.
     pub fn etag(&self) -> &HeaderValue {
-        &self.0.etag
+        &self.inner.etag
     }
 
     /// When the contents last changed, in whole seconds and never in the future, as `Last-Modified` must be. `None` if
     /// the file system says that was before 1970 or after 9999, which HTTP cannot say.
     pub fn last_modified(&self) -> Option<SystemTime> {
-        self.0.last_modified
+        self.inner.last_modified
     }
 
     /// A body with a range of the file: `..` for all of it. The part of the range beyond the end is left out.
+    ///
+    /// # Safety contract
+    ///
+    /// Unless [`mapped`](Self::mapped) is off, nothing may write to the file in place or truncate it while frames of the body
+    /// live: see [`FileBody`](FileBody#safety-contract).
     pub fn body(&self, range: impl RangeBounds<u64>) -> FileBody {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
@@ -138,31 +166,48 @@ impl OpenFile {
     }
 
     pub(crate) fn file(&self) -> &Arc<File> {
-        &self.0.file
+        &self.inner.file
     }
 
     pub(crate) fn status(&self) -> &Status {
-        &self.0.status
+        &self.inner.status
     }
 
     /// Fails if the file no longer reaches `end`.
     pub(crate) fn reaches(&self, end: u64) -> io::Result<()> {
-        if call::status(self.0.file.as_fd())?.stx_size >= end { Ok(()) } else { Err(self.short()) }
+        if call::status(self.inner.file.as_fd())?.stx_size >= end { Ok(()) } else { Err(self.short()) }
     }
 
     /// The error for a file that has less to give than it had when it was opened.
     pub(super) fn short(&self) -> io::Error {
-        let name = self.0.path.as_deref().map_or_else(|| "the file".into(), |path| path.display().to_string());
+        let name = self.inner.path.as_deref().map_or_else(|| "the file".into(), |path| path.display().to_string());
         let message = format!("{name} is shorter than the {} bytes it had when it was opened", self.len());
         io::Error::new(io::ErrorKind::UnexpectedEof, message)
     }
 }
 
-fn etag(status: &Status) -> HeaderValue {
-    let mut tag = String::with_capacity(48);
-    let (inode, len, modified) = (status.inode(), status.len(), status.modified_nanos());
-    write!(tag, "\"{inode:x}-{len:x}-{modified:x}\"").expect("writing to a string does not fail");
-    HeaderValue::try_from(tag).expect("internal: quotes, digits and dashes make a header value")
+/// What entity tags are made of. The inode is no part of a tag, because it tells nothing about the contents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tag {
+    /// The length, `mtime` and `ctime`.
+    #[default]
+    Changed,
+    /// The length and `mtime`, which machines with the same files have in common.
+    Modified,
+}
+
+impl Tag {
+    /// The tag of a file. `representation` tells apart the representations of one resource.
+    pub(crate) fn of(self, status: &Status, representation: &str) -> HeaderValue {
+        let mut tag = String::with_capacity(64);
+        let (len, modified) = (status.len(), status.modified_nanos());
+        let written = match self {
+            Self::Changed => write!(tag, "\"{len:x}-{modified:x}-{:x}{representation}\"", status.changed_nanos()),
+            Self::Modified => write!(tag, "\"{len:x}-{modified:x}{representation}\""),
+        };
+        written.expect("writing to a string does not fail");
+        HeaderValue::try_from(tag).expect("internal: quotes, digits, dashes and a suffix make a header value")
+    }
 }
 
 fn last_modified(status: &Status) -> Option<SystemTime> {
@@ -222,16 +267,18 @@ mod tests {
     #[test]
     fn tags_differ_when_contents_may() {
         let dir = tempfile::tempdir().unwrap();
-        let open = |name: &str| OpenFile::from_std(File::open(dir.path().join(name)).unwrap()).unwrap();
-        std::fs::write(dir.path().join("a"), "same").unwrap();
-        std::fs::write(dir.path().join("b"), "same").unwrap();
-        let (a, b) = (open("a"), open("b"));
-        assert_ne!(a.etag(), b.etag());
-        assert_eq!(a.etag(), open("a").etag());
-        std::fs::write(dir.path().join("a"), "more!").unwrap();
-        assert_ne!(a.etag(), open("a").etag());
-        let tag = a.etag().to_str().unwrap();
+        let path = dir.path().join("a");
+        let open = || OpenFile::from_std(File::open(&path).unwrap()).unwrap();
+        std::fs::write(&path, "same").unwrap();
+        let before = open();
+        assert_eq!(before.etag(), open().etag());
+        std::fs::write(&path, "more!").unwrap();
+        assert_ne!(before.etag(), open().etag());
+        let tag = before.etag().to_str().unwrap();
         assert!(tag.starts_with('"') && tag.ends_with('"'), "{tag}");
+        let tags = [Tag::Changed, Tag::Modified].map(|tag| ["", ".gz"].map(|of| tag.of(before.status(), of)));
+        assert_eq!(tags.as_flattened().iter().collect::<std::collections::HashSet<_>>().len(), 4);
+        assert_eq!(tags[0][0], before.etag());
     }
 
     #[test]

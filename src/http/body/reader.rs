@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  at most 32 KiB   one read of what the page cache holds, into a lease
-//!  more             a slice of a window of the mapped file, once all its pages are in memory
+//!  more             a slice of a window of the mapped file, once all its pages are in memory; where files are not mapped,
+//!                   as above, 256 KiB at a time
 //!  not in memory    by ring, two reads of 256 KiB ahead of the frame; where there is a window they only warm its pages.
 //!                   Without a ring a job on the blocking pool warms the next step, or reads the next chunk
 //! ```
@@ -22,6 +23,7 @@ use super::OpenFile;
 use crate::buf::origin::{self, Mapping};
 use crate::buf::pool;
 use crate::fs::ahead::{Ahead, DEPTH};
+use crate::fs::cached::{self, Filled};
 use crate::kernel::call;
 use crate::observe::counters::{Counter, count};
 use crate::turn::job::Job;
@@ -33,7 +35,7 @@ const SMALL: u64 = 32 << 10;
 const FRAME: u64 = 4 << 20;
 /// Bytes that one job warms: a few milliseconds of a disk.
 const STEP: u64 = 1 << 20;
-/// Bytes that one job reads where files cannot be mapped.
+/// Bytes that are read at once where files are not mapped.
 const CHUNK: u64 = 256 << 10;
 
 /// Reads ranges of one file, front to back.
@@ -41,7 +43,7 @@ const CHUNK: u64 = 256 << 10;
 pub(super) struct Reader {
     file: OpenFile,
     window: Option<Window>,
-    /// Cleared when a mapping could not be had.
+    /// Not set if the file is not to be mapped; cleared when a mapping could not be had.
     maps: bool,
     job: Option<Job<Bytes>>,
     ahead: Ahead,
@@ -74,7 +76,7 @@ impl Reader {
     /// `whole` is a mapping of the whole file, if there is one already.
     pub(super) fn new(file: OpenFile, whole: Option<Arc<Mapping>>) -> Self {
         let window = whole.map(|mapping| Window::new(mapping, 0));
-        Self { file, window, maps: true, job: None, ahead: Ahead::default() }
+        Self { maps: file.is_mapped(), file, window, job: None, ahead: Ahead::default() }
     }
 
     /// Whether the latest frames lie in a mapping.
@@ -118,7 +120,9 @@ impl Reader {
         if is_small(range) {
             return self.read_cached(range);
         }
-        let Some(window) = self.window_at(range.start) else { return Ok(None) };
+        let Some(window) = self.window_at(range.start) else {
+            return self.read_cached(&(range.start..range.end.min(range.start + CHUNK)));
+        };
         let whole = range.start..range.end.min(window.end()).min(range.start + FRAME);
         for end in [whole.end, whole.end.min(range.start + STEP)] {
             if self.is_warm(range.start..end) {
@@ -185,7 +189,10 @@ impl Reader {
                 let end = range.end.min(window.end()).min(next + STEP);
                 next >= end || self.is_warm(next..end)
             }
-            None => false,
+            None => {
+                let end = range.end.min(next + CHUNK);
+                next >= end || self.is_warm(next..end)
+            }
         };
         if warm { Ok(()) } else { self.fetch(cx, range) }
     }
@@ -207,25 +214,19 @@ impl Reader {
         self.window.as_ref().filter(|window| (window.start..window.end()).contains(&at))
     }
 
-    /// What the page cache holds of a small range: all of it, as a rule.
+    /// What the page cache holds of a range that one lease can take: all of it, as a rule.
     fn read_cached(&self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
         let len = (range.end - range.start) as usize;
         let mut lease = pool::lease(len);
-        while lease.len() < len {
-            let (at, want) = (range.start + lease.len() as u64, len - lease.len());
-            match lease.read_with(|spare| call::read_nowait(self.file.file().as_fd(), &mut spare[..want], at)) {
-                Ok(0) => return Err(self.file.short()),
-                Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) => return Err(e),
-            }
+        if cached::fill(&mut lease, self.file.file().as_fd(), range.start, len)? == Filled::End {
+            return Err(self.file.short());
         }
         Ok((!lease.is_empty()).then(|| lease.freeze()))
     }
 }
 
 /// Whether the range is read into a lease, be it a whole body or the end of a longer one.
-fn is_small(range: &Range<u64>) -> bool {
+pub(super) fn is_small(range: &Range<u64>) -> bool {
     range.end - range.start <= SMALL
 }
 
@@ -234,7 +235,7 @@ fn read_whole(file: &OpenFile, start: u64, len: usize) -> io::Result<Bytes> {
     let mut lease = pool::lease(len);
     while lease.len() < len {
         let (at, want) = (start + lease.len() as u64, len - lease.len());
-        let n = lease.read_with(|spare| call::read_blocking(file.file().as_fd(), &mut spare[..want], at))?;
+        let n = lease.read_exactly_with(|spare| call::read_blocking(file.file().as_fd(), &mut spare[..want], at))?;
         if n == 0 {
             return Err(file.short());
         }

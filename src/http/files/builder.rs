@@ -9,6 +9,7 @@ use super::Files;
 use super::cache::Store;
 use super::entry::{Budget, Loader};
 use crate::fs::Root;
+use crate::http::body::Tag;
 
 /// Settings of [`Files`]; made by [`Files::builder`].
 #[derive(Clone, Debug)]
@@ -18,9 +19,11 @@ pub struct FilesBuilder {
     validate_every: Duration,
     capacity: usize,
     kept_bytes: u64,
+    mapped: bool,
     precompressed: bool,
     follow_links_beneath: bool,
     hidden: bool,
+    tag: Tag,
     index: String,
     prefix: String,
 }
@@ -32,9 +35,11 @@ impl FilesBuilder {
             validate_every: Duration::from_secs(1),
             capacity: 1000,
             kept_bytes: 64 << 20,
+            mapped: true,
             precompressed: true,
             follow_links_beneath: false,
             hidden: false,
+            tag: Tag::default(),
             index: "index.html".to_owned(),
             prefix: String::new(),
         }
@@ -43,6 +48,9 @@ impl FilesBuilder {
     /// How old the knowledge about an open file may be: after this time the next request looks whether its name still
     /// leads to the same file with the same contents. One second unless set; zero looks at every request, which costs a
     /// `statx(2)` for the file and one for each variant that it could have.
+    ///
+    /// As often, and not once for each file, it is looked whether the path of the directory still leads to the same
+    /// directory: see [`Files`], "Deployments".
     pub fn validate_every(mut self, age: Duration) -> Self {
         self.validate_every = age;
         self
@@ -61,10 +69,31 @@ impl FilesBuilder {
         self
     }
 
+    /// Whether files may be mapped, under the [contract](crate::http::FileBody#safety-contract) that nothing writes to them
+    /// in place. On unless turned off: then every body is read into memory of its own, a copy of each byte, `sendfile` is not
+    /// used, and nothing is [kept](Self::kept_bytes).
+    pub fn mapped(mut self, on: bool) -> Self {
+        self.mapped = on;
+        self
+    }
+
     /// Whether `name.br`, `name.zst` and `name.gz` are sent instead of `name` to clients that accept them. On unless
     /// turned off. Keeping them up to date is left to whoever writes the files.
     pub fn precompressed(mut self, on: bool) -> Self {
         self.precompressed = on;
+        self
+    }
+
+    /// Whether entity tags include the `ctime`, the time when the inode last changed. On unless turned off: no program can
+    /// set it, so that a file has another tag even if it is rewritten in place with the same length and its `mtime`
+    /// restored. But it differs from machine to machine, and so do the tags.
+    ///
+    /// Turn it off where several machines serve the same files to the same clients, and the deployment keeps the `mtime`
+    /// (`rsync --times`, `tar`, `cp --preserve`): then a file has the same tag on all of them, made of its length and
+    /// `mtime`, and clients revalidate and resume at any of them. The deployment must then give each new version another
+    /// length or `mtime`.
+    pub fn ctime_in_tags(mut self, on: bool) -> Self {
+        self.tag = if on { Tag::Changed } else { Tag::Modified };
         self
     }
 
@@ -94,7 +123,13 @@ impl FilesBuilder {
         self
     }
 
-    /// Opens the directory. This waits for the disk: call it while the service starts.
+    /// Opens the directory. This waits for the disk: call it while the service starts. A relative path is taken from the
+    /// working directory of this moment.
+    ///
+    /// # Safety contract
+    ///
+    /// Unless [`mapped`](Self::mapped) is off, nothing may write to the files in place or truncate them while they are served:
+    /// see [`FileBody`](crate::http::FileBody#safety-contract).
     ///
     /// # Errors
     ///
@@ -112,11 +147,15 @@ impl FilesBuilder {
         }
         let loader = Loader {
             root: Root::open_dir(&self.dir)?.follow_links_beneath(self.follow_links_beneath),
+            generation: 0,
             index: self.index,
+            mapped: self.mapped,
             precompressed: self.precompressed,
+            tag: self.tag,
             budget: Arc::new(Budget::new(self.kept_bytes)),
         };
-        let store = Store::new(loader, self.validate_every, self.capacity);
+        let dir = std::path::absolute(&self.dir)?;
+        let store = Store::new(dir, loader, self.validate_every, self.capacity);
         Ok(Files::of(store, self.hidden, self.prefix))
     }
 }

@@ -21,7 +21,7 @@ use super::respond::is_absent;
 use crate::buf::origin::{self, Mapping};
 use crate::fs::{Opened, Root, Status};
 use crate::http::body::file::{Part, Whole};
-use crate::http::body::{FileBody, OpenFile};
+use crate::http::body::{FileBody, OpenFile, Tag};
 use crate::kernel::{call, map};
 
 /// Files up to this many bytes are kept mapped and leave as one frame, warmed beforehand.
@@ -34,6 +34,10 @@ const SPARE: usize = 1024;
 /// What is served under one name.
 #[derive(Debug)]
 pub(super) struct Entry {
+    /// Beneath which it was opened.
+    root: Root,
+    /// That of the loader that has opened it.
+    pub(super) generation: u64,
     path: PathBuf,
     plain: Document,
     variants: Vec<Variant>,
@@ -59,6 +63,7 @@ struct Variant {
 #[derive(Debug)]
 pub(super) struct Document {
     file: OpenFile,
+    etag: HeaderValue,
     /// The header fields of a 200.
     pub(super) head: HeaderMap,
     /// The fields that answers without the representation have.
@@ -85,11 +90,15 @@ pub(super) enum Loaded {
 }
 
 /// How files are loaded.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Loader {
     pub(super) root: Root,
+    /// How often the directory was switched.
+    pub(super) generation: u64,
     pub(super) index: String,
+    pub(super) mapped: bool,
     pub(super) precompressed: bool,
+    pub(super) tag: Tag,
     pub(super) budget: Arc<Budget>,
 }
 
@@ -129,13 +138,21 @@ impl Loader {
             variants.push(variant);
         }
         let [checked, warmed, measured] = [now; 3].map(AtomicU64::new);
-        Ok(Loaded::Entry(Arc::new(Entry { path, plain, variants, checked, warmed, measured })))
+        let (root, generation) = (self.root.clone(), self.generation);
+        Ok(Loaded::Entry(Arc::new(Entry { root, generation, path, plain, variants, checked, warmed, measured })))
     }
 
     fn open(&self, path: &Path, wait: Wait) -> io::Result<Opened> {
         match wait {
             Wait::Never => self.root.open_now(path),
             Wait::ForDisk => self.root.open_blocking(path),
+        }
+    }
+
+    fn status(&self, path: &Path, wait: Wait) -> io::Result<Status> {
+        match wait {
+            Wait::Never => self.root.status_now(path),
+            Wait::ForDisk => self.root.status_blocking(path),
         }
     }
 
@@ -147,8 +164,8 @@ impl Loader {
             Ok(Opened::File(file, status)) => {
                 (Some(status), Some(OpenFile::new(file, status, Some(path.as_path().into()))))
             }
-            Ok(Opened::Directory) => (self.root.status_now(&path).ok(), None),
-            Err(e) if is_absent(&e) => (self.root.status_now(&path).ok(), None),
+            Ok(Opened::Directory) => (self.status(&path, wait).ok(), None),
+            Err(e) if is_absent(&e) => (self.status(&path, wait).ok(), None),
             Err(e) => return Err(e),
         };
         Ok((Variant { encoding, path, seen, document: None }, opened))
@@ -162,8 +179,9 @@ impl Loader {
         vary: bool,
         wait: Wait,
     ) -> io::Result<Document> {
+        let etag = self.tag.of(file.status(), encoding.map_or("", Encoding::suffix));
         let mut validators = HeaderMap::new();
-        validators.insert(ETAG, file.etag().clone());
+        validators.insert(ETAG, etag.clone());
         if let Some(modified) = file.last_modified() {
             let date = HeaderValue::try_from(httpdate::fmt_http_date(modified)).map_err(io::Error::other)?;
             validators.insert(LAST_MODIFIED, date);
@@ -178,13 +196,15 @@ impl Loader {
         if let Some(encoding) = encoding {
             head.insert(CONTENT_ENCODING, encoding.value());
         }
+        let file = file.mapped(self.mapped);
         let kept = self.keep(&file, wait)?;
-        Ok(Document { file, head, validators, kept })
+        Ok(Document { file, etag, head, validators, kept })
     }
 
     fn keep(&self, file: &OpenFile, wait: Wait) -> io::Result<Kept> {
         let len = file.len();
-        if len == 0 || len > origin::WINDOW as u64 || !map::range().is_ok_and(|range| range.available() > SPARE) {
+        let fits = (1..=origin::WINDOW as u64).contains(&len);
+        if !self.mapped || !fits || !map::range().is_ok_and(|range| range.available() > SPARE) {
             return Ok(Kept::Nothing);
         }
         let share = if len <= WHOLE { Budget::take(&self.budget, len) } else { None };
@@ -211,9 +231,10 @@ impl Entry {
     }
 
     /// Whether the names still lead to the same files with the same contents.
-    pub(super) fn is_current(&self, root: &Root) -> bool {
-        root.status_now(&self.path).is_ok_and(|status| status == *self.plain.file.status())
-            && self.variants.iter().all(|variant| root.status_now(&variant.path).ok() == variant.seen)
+    pub(super) fn is_current(&self) -> bool {
+        let seen = |path: &Path| self.root.status_now(path).ok();
+        seen(&self.path).as_ref() == Some(self.plain.file.status())
+            && self.variants.iter().all(|variant| seen(&variant.path) == variant.seen)
     }
 
     /// Whether a file has shrunk under a reader.
@@ -261,7 +282,7 @@ impl Document {
     }
 
     pub(super) fn version(&self) -> Validators<'_> {
-        Validators { etag: self.file.etag(), last_modified: self.file.last_modified() }
+        Validators { etag: &self.etag, last_modified: self.file.last_modified() }
     }
 
     /// All of it.

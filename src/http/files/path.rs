@@ -1,7 +1,7 @@
 //! From the path of a request to a name beneath the directory.
 //!
-//! The kernel's `RESOLVE_BENEATH` is the guard; what is refused here is refused so that one file has one name, and so
-//! that hidden files stay hidden.
+//! The kernel's `RESOLVE_BENEATH` is the guard. What is refused here is refused so that hidden files stay hidden, and all
+//! spellings of a path come to one name, so that a file is cached once.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -14,30 +14,30 @@ use percent_encoding::percent_decode;
 /// Longest name that Linux resolves.
 const PATH_MAX: usize = 4096;
 
-/// The decoded name beneath the directory: no leading slash; empty or ending with one for a directory. `None` is a path
-/// that leads nowhere: a segment that is empty, `.`, `..` or, unless `hidden`, starts with a dot; a slash or a zero byte
-/// that was encoded; an encoding that is none.
+/// The decoded name beneath the directory: no leading slash, no empty segment and no `.`; empty or ending with a slash for
+/// a directory. Borrowed if the path is the name already. `None` is a path that leads nowhere: a segment that is `..` or,
+/// unless `hidden`, starts with a dot; a slash or a zero byte that was encoded; an encoding that is none.
 pub(super) fn name(path: &str, hidden: bool) -> Option<Cow<'_, [u8]>> {
     let path = path.strip_prefix('/')?;
     if path.len() > PATH_MAX {
         return None;
     }
-    let mut segments = path.split('/').peekable();
-    while let Some(segment) = segments.next() {
-        let last = segments.peek().is_none();
+    let mut name = Vec::with_capacity(path.len());
+    for segment in path.split('/') {
         let decoded = decode(segment)?;
-        let fine = match &decoded[..] {
-            b"" => last,
-            b"." | b".." => false,
-            [b'.', ..] if !hidden => false,
-            segment => !segment.iter().any(|&b| b == b'/' || b == 0),
-        };
-        if !fine {
-            return None;
+        match &decoded[..] {
+            b"" | b"." => continue,
+            b".." => return None,
+            [b'.', ..] if !hidden => return None,
+            segment if segment.iter().any(|&b| b == b'/' || b == 0) => return None,
+            segment => name.extend_from_slice(segment),
         }
+        name.push(b'/');
     }
-    // Decoding the whole at once gives the same, now that no segment hides a slash.
-    Some(percent_decode(path.as_bytes()).into())
+    if !path.ends_with('/') {
+        name.pop();
+    }
+    Some(if name == path.as_bytes() { Cow::Borrowed(path.as_bytes()) } else { Cow::Owned(name) })
 }
 
 fn decode(segment: &str) -> Option<Cow<'_, [u8]>> {
@@ -91,17 +91,26 @@ mod tests {
             ("", None),
             ("*", None),
             ("a", None),
-            ("//", None),
-            ("//etc/passwd", None),
-            ("/a//b", None),
-            ("/.", None),
+            ("//", Some("")),
+            ("//etc/passwd", Some("etc/passwd")),
+            ("/a//b", Some("a/b")),
+            ("/a//", Some("a/")),
+            ("/.", Some("")),
+            ("/./", Some("")),
+            ("/./a", Some("a")),
+            ("/a/.", Some("a")),
+            ("/a/./", Some("a/")),
+            ("/.//.//a/.//b/./", Some("a/b/")),
+            ("/a/./x", Some("a/x")),
+            ("/%2e", Some("")),
+            ("/%2e/a", Some("a")),
+            ("//..", None),
+            ("/.//../x", None),
             ("/..", None),
             ("/../x", None),
             ("/a/../x", None),
-            ("/a/./x", None),
             ("/%2e%2e/x", None),
             ("/.%2E/x", None),
-            ("/%2e", None),
             ("/a%2fb", None),
             ("/a%2Fb", None),
             ("/..%2f..%2fetc", None),
@@ -121,9 +130,19 @@ mod tests {
     #[test]
     fn hidden_names_are_shown_on_request_but_never_dots() {
         assert_eq!(name("/.well-known/x", true).as_deref(), Some(&b".well-known/x"[..]));
+        assert_eq!(name("/./.a/.", true).as_deref(), Some(&b".a"[..]));
         assert_eq!(name("/...", true).as_deref(), Some(&b"..."[..]));
-        for path in ["/..", "/.", "/a/..", "/%2e%2E/x"] {
+        for path in ["/..", "/./..", "/a/..", "/%2e%2E/x"] {
             assert_eq!(name(path, true), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_its_name_is_not_copied() {
+        for (path, borrowed) in
+            [("/", true), ("/a/b", true), ("/a/", true), ("//a", false), ("/a/./b", false), ("/%61", false)]
+        {
+            assert_eq!(matches!(name(path, false), Some(Cow::Borrowed(_))), borrowed, "{path}");
         }
     }
 
@@ -141,6 +160,7 @@ mod tests {
             ("/a/b?x=1&y", "./b/?x=1&y"),
             ("//evil.example", "./evil.example/"),
             ("http://host/docs", "./docs/"),
+            ("/docs/.", "././"),
         ] {
             assert_eq!(slashed(&uri.parse().unwrap()).unwrap(), expected, "{uri}");
         }
@@ -157,6 +177,7 @@ mod tests {
                         segments.pop();
                     }
                     for segment in segments {
+                        proptest::prop_assert!(!name.starts_with(b"/"));
                         proptest::prop_assert!(!segment.is_empty() && segment != b"." && segment != b"..");
                         proptest::prop_assert!(!segment.contains(&0) && (hidden || segment[0] != b'.'));
                     }

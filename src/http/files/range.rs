@@ -1,5 +1,6 @@
 //! What a `Range` header asks of a representation, [RFC 9110 §14](https://www.rfc-editor.org/rfc/rfc9110#section-14).
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use http::HeaderMap;
@@ -29,12 +30,12 @@ pub(super) enum Selected {
 pub(super) fn select(headers: &HeaderMap, len: u64) -> Selected {
     let mut values = headers.get_all(RANGE).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return Selected::Whole };
-    let Ok(text) = value.to_str() else { return Selected::Whole };
+    let Some(text) = value.to_str().ok().and_then(bytes_unit) else { return Selected::Whole };
     if text.bytes().filter(|&b| b == b',').count() >= MOST {
         return Selected::Whole;
     }
     // Only the syntax is left to the crate: its validation refuses suffixes longer than the file, which §14.1.2 allows.
-    let Ok(parsed) = parse_range_header(text) else { return Selected::Whole };
+    let Ok(parsed) = parse_range_header(&text) else { return Selected::Whole };
     let mut ranges = Vec::new();
     for range in &parsed.ranges {
         match resolve(*range, len) {
@@ -57,6 +58,16 @@ pub(super) fn select(headers: &HeaderMap, len: u64) -> Selected {
             ranges.push(last);
             Selected::Many(ranges)
         }
+    }
+}
+
+/// The value with its unit, which is case-insensitive (§14.1), in the case that the crate knows; `None` for other units.
+fn bytes_unit(text: &str) -> Option<Cow<'_, str>> {
+    const UNIT: &str = "bytes";
+    let (unit, set) = text.split_once('=')?;
+    match unit {
+        UNIT => Some(text.into()),
+        _ => unit.eq_ignore_ascii_case(UNIT).then(|| format!("{UNIT}={set}").into()),
     }
 }
 

@@ -48,12 +48,40 @@ use crate::http::FileBody;
 /// | 416 | no range lies within the file |
 /// | 503, 500 | this process or the machine is out of descriptors; other errors of the file system |
 ///
+/// Empty segments of a path and segments that are `.` are passed over, as tower-http's `ServeDir` does: `//a`, `/a//b` and
+/// `/./a` are served. A path with `..` leads nowhere.
+///
+/// # Safety contract
+///
+/// Bodies may be slices of mapped files. Unless [`FilesBuilder::mapped`] is off, nothing may write to the files in place or
+/// truncate them while they are served: see [`FileBody`](FileBody#safety-contract).
+///
+/// # Changes
+///
 /// Files are kept open and believed for as long as [`FilesBuilder::validate_every`] says. Replace them by renaming: then
 /// each response is all of the old file or all of the new one. A file that is truncated in place fails the responses
 /// that are under way, and one that is written to in place is sent as it is at that moment.
 ///
-/// On network file systems, looking at a file again (once per `validate_every`) may wait for the server on a runtime
-/// thread; on local ones nothing does.
+/// # Deployments
+///
+/// The path of the directory is followed. When it leads to another directory, because a symbolic link was switched
+/// (`ln -s release-2 new && mv -T new current`) or the directory was replaced, requests get the files of the new one from
+/// the next validation on, and no request gets a file of the old one after that. Responses that have begun end with the
+/// old files. [`reopen`](Self::reopen) does it at once. While the path leads nowhere or to something that is not a
+/// directory, the last directory is served on.
+///
+/// # Entity tags
+///
+/// A tag is made of the length of a file, its `mtime` and its `ctime`, and of the name of the content coding where the
+/// file is precompressed. Two machines never have the same `ctime`: see [`FilesBuilder::ctime_in_tags`] for a fleet.
+///
+/// A layer that changes the bytes has to change the tag. tower-http's `CompressionLayer` compresses bodies and keeps the
+/// strong tag of the file, which then stands for two different representations: a client that resumes a download by
+/// `If-Range`, or a cache, may put parts of both together. Serve precompressed files instead of compressing `Files`, keep
+/// the layer off these routes, or make the tag weak (`W/`) wherever the layer has added `Content-Encoding`.
+///
+/// On network file systems, looking at a file or at the path of the directory again (once per `validate_every`) may wait
+/// for the server on a runtime thread; on local ones nothing does.
 #[derive(Clone)]
 pub struct Files(Arc<Inner>);
 
@@ -72,7 +100,8 @@ const _: () = {
 };
 
 impl Files {
-    /// Serves a directory with the settings of [`FilesBuilder`] as they are.
+    /// Serves a directory with the settings of [`FilesBuilder`] as they are, among them that files are
+    /// [mapped](FilesBuilder::mapped), with its [contract](Self#safety-contract).
     ///
     /// # Errors
     ///
@@ -86,11 +115,23 @@ impl Files {
         FilesBuilder::new(dir.as_ref())
     }
 
+    /// Opens what the path of the directory leads to now, and looks at every file anew: for a deployment that does not want
+    /// to wait for [`FilesBuilder::validate_every`]. All clones follow. Responses that have begun end with the files they
+    /// began with. This waits for the disk, shortly: on a network file system, call it on the blocking pool.
+    ///
+    /// # Errors
+    ///
+    /// The path does not lead to a directory that this process may search. What was served before is served on.
+    pub fn reopen(&self) -> io::Result<()> {
+        self.0.store.reopen()
+    }
+
     pub(super) fn of(store: Store, hidden: bool, prefix: String) -> Self {
         Self(Arc::new(Inner { store, hidden, prefix }))
     }
 
-    /// Answers a request. The path of `uri` is taken beneath the directory; the future borrows nothing.
+    /// Answers a request. The path of `uri` is taken beneath the directory; the future borrows nothing. The body may be
+    /// mapped, with its [contract](Self#safety-contract).
     ///
     /// What is cached and valid is answered by the first poll.
     ///
@@ -108,17 +149,23 @@ impl Files {
             // The directory itself, without its slash.
             return FilesFuture::ready(respond::to_directory(uri));
         }
-        let encoded = path.as_bytes().contains(&b'%');
-        if !encoded
+        let store = &self.0.store;
+        let now = store.now();
+        store.follow(now);
+        // A name is decoded: what is encoded could be the name of another file.
+        if !path.as_bytes().contains(&b'%')
             && let Some(name) = path.strip_prefix('/')
-            && let Some(entry) = self.0.store.fresh(name.as_bytes())
+            && let Some(entry) = store.fresh(name.as_bytes(), now)
         {
             return FilesFuture::ready(respond::from_entry(&entry, method, headers));
         }
         let Some(name) = path::name(path, self.0.hidden) else {
             return FilesFuture::ready(respond::plain(StatusCode::NOT_FOUND));
         };
-        if encoded && let Some(entry) = self.0.store.fresh(&name) {
+        // Spelled in another way than the name is.
+        if let Cow::Owned(name) = &name
+            && let Some(entry) = store.fresh(name, now)
+        {
             return FilesFuture::ready(respond::from_entry(&entry, method, headers));
         }
         self.load(name, method, uri, headers)

@@ -8,7 +8,7 @@
 //!                     flow::breaker ◀─┘ latency, errors, resets
 //! ```
 //!
-//! [`Measure`] stands in front of all or of one, and notes what became of each request in numbers and in a span.
+//! [`AllowedHosts`] keeps web pages of other sites from reading a service that has no passwords. [`Measure`] stands in front of all or of one, and notes what became of each request in numbers and in a span.
 //!
 //! All work in any tower service for HTTP: under [`serve`](super::serve()), under axum, and around tonic's routes. What they take
 //! from a request they take from [trusted](Trusted) peers alone, and who the peer is they know from the connection, never
@@ -25,6 +25,7 @@
 
 mod canary;
 mod connection;
+mod hosts;
 mod measure;
 mod request_id;
 mod scratch;
@@ -36,6 +37,7 @@ pub use canary::{
     Canary, CanaryBody, CanaryBuilder, CanaryFuture, CanaryHandle, CanaryLayer, CanaryState, PathState, Pin, Unit,
 };
 pub use connection::Connection;
+pub use hosts::{AllowedHosts, AllowedHostsFuture, AllowedHostsLayer};
 pub use measure::{Measure, MeasureBody, MeasureFuture, MeasureService, Route};
 pub use request_id::RequestId;
 pub use stamp::{Stamp, StampFuture, StampLayer};

@@ -11,8 +11,9 @@ use http::header::HeaderName;
 /// RFC 7239 names it as what [`Trusted::client`] reads.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The networks of peers whose headers are believed: proxies, and operators' machines. Nobody unless named, this machine
-/// neither: whoever can make a proxy of ours ask it something comes from there.
+/// A list of networks whose peers are trusted: headers of proxies and operators' machines are believed, and
+/// [`Limits::exempt`](crate::http::Limits::exempt) does not count their connections. Where headers are believed the list is
+/// empty by default, without this machine: anyone who can make a proxy on it send requests comes from there.
 ///
 /// ```
 /// use millstream::http::layer::Trusted;
@@ -38,6 +39,32 @@ impl Trusted {
     /// Nobody.
     pub fn nobody() -> Self {
         Self::default()
+    }
+
+    /// The networks that are not on the public Internet: loopback, private (RFC 1918, RFC 4193), shared (RFC 6598) and
+    /// link-local (RFC 3927, RFC 4291) addresses. Connections from there are [exempt](crate::http::Limits::exempt) from the
+    /// limit for one address. Do not take their headers for true unless every machine there is yours.
+    pub fn private() -> Self {
+        let four: [([u8; 4], u8); 6] = [
+            ([127, 0, 0, 0], 8),
+            ([10, 0, 0, 0], 8),
+            ([172, 16, 0, 0], 12),
+            ([192, 168, 0, 0], 16),
+            ([100, 64, 0, 0], 10),
+            ([169, 254, 0, 0], 16),
+        ];
+        let six: [([u16; 8], u8); 3] =
+            [([0, 0, 0, 0, 0, 0, 0, 1], 128), ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7), ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10)];
+        let four = four.map(|(first, prefix)| Network { first: first.into(), prefix });
+        let six = six.map(|(first, prefix)| Network { first: first.into(), prefix });
+        Self { networks: [&four[..], &six[..]].concat() }
+    }
+
+    /// These networks and those of `others`.
+    #[must_use]
+    pub fn and(mut self, others: Self) -> Self {
+        self.networks.extend(others.networks);
+        self
     }
 
     /// Whether `peer` is in one of the networks. An IPv4 address in IPv6 form is the IPv4 address.
@@ -164,6 +191,30 @@ mod tests {
         assert!(all.contains(ip("255.255.255.255")) && all.contains(ip("ffff::")));
         assert!(!"0.0.0.0/0".parse::<Trusted>().unwrap().contains(ip("::1")));
         assert_eq!(trusted.to_string().parse::<Trusted>().unwrap(), trusted);
+    }
+
+    #[test]
+    fn private_networks_end_where_public_ones_begin() {
+        let private = Trusted::private();
+        for (inside, outside) in [
+            ("127.255.0.1", "128.0.0.1"),
+            ("10.255.255.255", "11.0.0.0"),
+            ("172.31.255.255", "172.32.0.0"),
+            ("172.16.0.0", "172.15.255.255"),
+            ("192.168.7.7", "192.169.0.0"),
+            ("100.127.255.255", "100.128.0.0"),
+            ("169.254.1.1", "169.255.0.0"),
+            ("::1", "::2"),
+            ("fdff::1", "fe00::1"),
+            ("febf::1", "fec0::1"),
+            ("::ffff:10.0.0.1", "::ffff:8.8.8.8"),
+        ] {
+            assert!(private.contains(ip(inside)), "{inside}");
+            assert!(!private.contains(ip(outside)), "{outside}");
+        }
+        assert_eq!(private.to_string().parse::<Trusted>().unwrap(), private);
+        let more = private.and("192.0.2.0/24".parse().unwrap());
+        assert!(more.contains(ip("192.0.2.9")) && more.contains(ip("10.0.0.1")) && !more.contains(ip("8.8.8.8")));
     }
 
     #[test]

@@ -3,11 +3,11 @@
 //! Does what hyper-util's `TowerToHyperService` does without moving the request into the future first: a service that is
 //! ready when it is asked, as nearly all are, is called at once.
 
-use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -15,10 +15,13 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::answer::{Answered, answered, refused};
+use super::body_error::status_of;
+use super::drain::DrainSignal;
 use super::limits::{Limits, Pressure};
-use super::request_body::{BodyError, RequestBody};
+use super::request_body::{Bounds, RequestBody};
 use super::server::BoxError;
 use super::watch::{Open, Protocol, Watch};
+use crate::http::host;
 use crate::observe::counters::{Counter, count};
 
 /// A tower service that is cloned for each request of a connection.
@@ -43,6 +46,7 @@ where
 
     fn call(&self, request: Request<Incoming>) -> Answer<S> {
         let open = Some(Open::begin(&self.watch));
+        let (has_body, grpc) = (!request.body().is_end_stream(), is_grpc(request.headers()));
         let tunnels = request.method() == Method::CONNECT && self.watch.protocol() == Protocol::Two;
         let state = match admit(request, &self.watch) {
             Ok(request) => {
@@ -54,9 +58,14 @@ where
                     Poll::Pending => State::Waiting { call: Some(Box::new((service, request))) },
                 }
             }
-            Err(status) => State::Refused { status },
+            Err(status) => {
+                if has_body {
+                    self.watch.leaves_unread();
+                }
+                State::Refused { status }
+            }
         };
-        Answer { state, open, tunnels }
+        Answer { state, open, tunnels, grpc }
     }
 }
 
@@ -67,6 +76,9 @@ fn admit(request: Request<Incoming>, watch: &Arc<Watch>) -> Result<Request<Reque
         count(Counter::RequestsShed, 1);
         return Err(StatusCode::SERVICE_UNAVAILABLE);
     }
+    if !host::is_valid(request.version(), request.uri(), request.headers()) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
     if request.uri().path_and_query().is_some_and(|path| path.as_str().len() > limits.uri) {
         count(Counter::HeadsTooLarge, 1);
         return Err(StatusCode::URI_TOO_LONG);
@@ -75,39 +87,37 @@ fn admit(request: Request<Incoming>, watch: &Arc<Watch>) -> Result<Request<Reque
         count(Counter::HeadsTooLarge, 1);
         return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
-    let (head, body) = request.into_parts();
-    let (left, rate) = match body.is_end_stream() {
+    let (mut head, body) = request.into_parts();
+    if head.method == Method::CONNECT || head.headers.contains_key(UPGRADE) {
+        head.extensions.insert(DrainSignal::new(watch));
+    }
+    let bounds = match body.is_end_stream() {
         // Nothing will come, so nobody has to be asked.
-        true => (0, 0),
-        false => limits_of_body(limits, &head),
+        true => Bounds::default(),
+        false => bounds_of_body(limits, &head),
     };
-    if body.size_hint().lower() > left {
+    if body.size_hint().lower() > bounds.left {
         count(Counter::BodiesTooLarge, 1);
         return Err(StatusCode::PAYLOAD_TOO_LARGE);
     }
-    let body = RequestBody::new(body, left, rate, watch);
+    let body = RequestBody::new(body, bounds, watch);
     Ok(Request::from_parts(head, body))
 }
 
-/// Bytes that the body may have, and that have to come at a time.
-fn limits_of_body(limits: &Limits, head: &http::request::Parts) -> (u64, u64) {
-    match &limits.streaming {
+/// What the body of a request has to keep to. No client can lift a limit by what it says of itself.
+fn bounds_of_body(limits: &Limits, head: &http::request::Parts) -> Bounds {
+    let (left, rate) = match &limits.streaming {
         Some(streams) if streams(head) => (u64::MAX, 1),
         _ => (limits.body, limits.body_rate),
-    }
+    };
+    Bounds { left, rate, grpc: is_grpc(&head.headers) }
 }
 
-/// How a request is answered of which the service says that its body was not received.
-fn status_of(error: &(dyn Error + 'static)) -> Option<StatusCode> {
-    let mut error = Some(error);
-    while let Some(cause) = error {
-        match cause.downcast_ref::<BodyError>() {
-            Some(BodyError::TooLarge { .. }) => return Some(StatusCode::PAYLOAD_TOO_LARGE),
-            Some(BodyError::TooSlow { .. }) => return Some(StatusCode::REQUEST_TIMEOUT),
-            _ => error = cause.source(),
-        }
-    }
-    None
+/// Whether a request is one of gRPC.
+fn is_grpc(fields: &HeaderMap) -> bool {
+    let kind = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
+    rest.is_some_and(|rest| rest.first().is_none_or(|next| b"+;".contains(next)))
 }
 
 pin_project! {
@@ -119,6 +129,7 @@ pin_project! {
         open: Option<Open>,
         // It is a `CONNECT` of HTTP/2.
         tunnels: bool,
+        grpc: bool,
     }
 }
 
@@ -149,9 +160,9 @@ where
                 }
                 Ok(answered(response, open))
             }
-            Ok(Err(status)) => Ok(refused(status, open)),
+            Ok(Err(status)) => Ok(refused(status, *me.grpc, open)),
             Err(error) => match status_of(&*error) {
-                Some(status) => Ok(refused(status, open)),
+                Some(status) => Ok(refused(status, *me.grpc, open)),
                 None => Err(error),
             },
         })

@@ -4,8 +4,15 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::limits::Limits;
+use super::refuse::Refused;
+use crate::observe::counters::{Counter, count};
+use crate::observe::log;
+
+/// Least time between two lines of the log that tell of refused connections.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// Whose connections are counted together: an IPv4 address, or the network of an IPv6 address, which one client may have
 /// all of.
@@ -31,12 +38,14 @@ impl Origin {
 #[derive(Debug, Default)]
 pub(super) struct Census {
     counts: Mutex<Counts>,
+    pub(super) refused: Arc<Refused>,
 }
 
 #[derive(Debug, Default)]
 struct Counts {
     all: usize,
     from: HashMap<Origin, usize>,
+    refusals: Refusals,
 }
 
 /// The right of one connection to be there, given back when this is dropped.
@@ -47,23 +56,23 @@ pub(super) struct Permit {
 }
 
 impl Census {
-    /// Lets one more connection in, unless there are as many as there may be.
+    /// Lets one more connection in, unless there are as many as there may be. Refusals are counted and logged.
     pub(super) fn admit(self: &Arc<Self>, ip: Option<IpAddr>, limits: &Limits) -> Option<Permit> {
-        let counted = |ip: &IpAddr| limits.count_loopback || !ip.to_canonical().is_loopback();
-        let origin = ip.filter(counted).map(Origin::of);
+        let origin = ip.filter(|&ip| !limits.exempt.contains(ip)).map(Origin::of);
         let mut counts = self.counts();
-        if counts.all >= limits.connections {
-            return None;
+        let beyond = counts.admit(origin, limits).err();
+        let report = counts.refusals.note(beyond.map(|limit| (ip, limit)), Instant::now);
+        drop(counts);
+        if let Some(Report { refused, address, limit }) = report {
+            log::connections_refused(refused, address, limit);
         }
-        if let Some(origin) = origin {
-            match counts.from.entry(origin) {
-                Entry::Occupied(from) if *from.get() >= limits.per_address => return None,
-                Entry::Vacant(_) if limits.per_address == 0 => return None,
-                from => *from.or_default() += 1,
+        match beyond {
+            Some(_) => {
+                count(Counter::ConnectionsRefused, 1);
+                None
             }
+            None => Some(Permit { census: Arc::clone(self), origin }),
         }
-        counts.all += 1;
-        Some(Permit { census: Arc::clone(self), origin })
     }
 
     /// How many there are, and of how many addresses.
@@ -75,6 +84,63 @@ impl Census {
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counts {
+    /// Counts one more connection, or names the limit that forbids it.
+    fn admit(&mut self, origin: Option<Origin>, limits: &Limits) -> Result<(), &'static str> {
+        if self.all >= limits.connections {
+            return Err("connections");
+        }
+        if let Some(origin) = origin {
+            match self.from.entry(origin) {
+                Entry::Occupied(from) if *from.get() >= limits.per_address => return Err("per_address"),
+                Entry::Vacant(_) if limits.per_address == 0 => return Err("per_address"),
+                from => *from.or_default() += 1,
+            }
+        }
+        self.all += 1;
+        Ok(())
+    }
+}
+
+/// Connections that were refused and not reported yet.
+#[derive(Debug, Default)]
+struct Refusals {
+    unreported: u64,
+    /// Of the last of them: its address, and the limit that it was beyond.
+    last: Option<(Option<IpAddr>, &'static str)>,
+    reported: Option<Instant>,
+}
+
+/// A line of the log.
+#[derive(Debug, PartialEq, Eq)]
+struct Report {
+    refused: u64,
+    address: Option<IpAddr>,
+    limit: &'static str,
+}
+
+impl Refusals {
+    /// Notes a connection, `None` if it was admitted; gives what is to be logged now. The clock is read only where there is
+    /// something to report.
+    fn note(
+        &mut self,
+        refused: Option<(Option<IpAddr>, &'static str)>,
+        now: impl FnOnce() -> Instant,
+    ) -> Option<Report> {
+        if refused.is_some() {
+            self.unreported += 1;
+            self.last = refused;
+        }
+        let (address, limit) = self.last.filter(|_| self.unreported > 0)?;
+        let now = now();
+        if self.reported.is_some_and(|reported| now.duration_since(reported) < REPORT_EVERY) {
+            return None;
+        }
+        self.reported = Some(now);
+        Some(Report { refused: std::mem::take(&mut self.unreported), address, limit })
     }
 }
 
@@ -116,20 +182,42 @@ mod tests {
     }
 
     #[test]
-    fn all_together_have_so_many_and_those_of_this_machine_are_not_told_apart() {
-        let (census, limits) = (Arc::default(), Limits::default().per_address(1).connections(5));
-        let near: Vec<_> =
-            ["127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.1"].map(|ip| admit(&census, ip, &limits).unwrap()).into();
+    fn all_together_have_so_many_and_exempt_networks_are_not_told_apart() {
+        let (census, limits) = (Arc::default(), Limits::default().per_address(1).connections(8));
+        let near = ["127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "10.0.0.1", "fd00::1"];
+        let near: Vec<_> = near.map(|ip| admit(&census, ip, &limits).unwrap()).into();
         let unix = census.admit(None, &limits).unwrap();
-        assert!(admit(&census, "192.0.2.1", &limits).is_none(), "the sixth");
+        assert!(admit(&census, "192.0.2.1", &limits).is_none(), "the ninth");
         assert!(census.admit(None, &limits).is_none());
         drop((near, unix));
-        let limits = limits.count_loopback(true);
+        let limits = limits.exempt("192.0.2.0/24".parse().unwrap());
+        let two = ["192.0.2.1"; 2].map(|ip| admit(&census, ip, &limits).unwrap());
         let one = admit(&census, "127.0.0.1", &limits).unwrap();
         assert!(admit(&census, "127.0.0.1", &limits).is_none());
-        drop(one);
+        drop((one, two));
         assert_eq!(census.totals(), (0, 0));
-        assert!(admit(&census, "192.0.2.1", &limits.per_address(0)).is_none());
+        assert!(admit(&census, "198.51.100.1", &limits.per_address(0)).is_none());
         assert_eq!(census.totals(), (0, 0));
+    }
+
+    #[test]
+    fn refusals_are_reported_at_a_bounded_rate_and_none_is_left_out() {
+        let (mut refusals, start) = (Refusals::default(), Instant::now());
+        let mut at = |seconds, refused: Option<&str>| {
+            let refused = refused.map(|ip| (Some(ip.parse().unwrap()), "per_address"));
+            refusals.note(refused, || start + Duration::from_secs(seconds))
+        };
+        let report =
+            |refused, ip: &str| Some(Report { refused, address: Some(ip.parse().unwrap()), limit: "per_address" });
+        assert_eq!(at(0, None), None);
+        assert_eq!(at(0, Some("192.0.2.1")), report(1, "192.0.2.1"));
+        for _ in 0..500 {
+            assert_eq!(at(9, Some("192.0.2.2")), None);
+        }
+        assert_eq!(at(9, None), None);
+        assert_eq!(at(10, Some("192.0.2.3")), report(501, "192.0.2.3"));
+        assert_eq!(at(11, Some("192.0.2.4")), None);
+        assert_eq!(at(20, None), report(1, "192.0.2.4"), "by a connection that was admitted");
+        assert_eq!(at(40, None), None, "nothing is left");
     }
 }

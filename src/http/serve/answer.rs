@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use http::header::{CONNECTION, HeaderValue, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -30,7 +30,7 @@ pin_project! {
 #[derive(Debug)]
 pub(super) struct Data<D> {
     data: D,
-    _open: Option<Open>,
+    open: Option<Open>,
 }
 
 impl<D: Buf> Buf for Data<D> {
@@ -52,11 +52,23 @@ impl<D: Buf> Buf for Data<D> {
     #[inline]
     fn advance(&mut self, bytes: usize) {
         self.data.advance(bytes);
+        self.passed(bytes);
     }
 
     #[inline]
     fn copy_to_bytes(&mut self, len: usize) -> Bytes {
-        self.data.copy_to_bytes(len)
+        let bytes = self.data.copy_to_bytes(len);
+        self.passed(len);
+        bytes
+    }
+}
+
+impl<D> Data<D> {
+    /// A last frame may be long, and the answer is not asked for another.
+    fn passed(&self, bytes: usize) {
+        if let Some(open) = &self.open {
+            open.passed(bytes);
+        }
     }
 }
 
@@ -75,9 +87,18 @@ pub(super) fn answered<B>(mut response: Response<B>, mut open: Open) -> Response
 }
 
 /// An answer of the server's own, after which an HTTP/1 connection is closed: nobody has read the request.
-pub(super) fn refused<B>(status: StatusCode, open: Open) -> Response<Answered<B>> {
+/// Of a request of gRPC it is a status of gRPC, where there is one for it.
+pub(super) fn refused<B>(status: StatusCode, grpc: bool, open: Open) -> Response<Answered<B>> {
     let mut response = Response::new(());
-    *response.status_mut() = status;
+    match grpc_status(status).filter(|_| grpc) {
+        Some((code, message)) => {
+            let fields = response.headers_mut();
+            fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+            fields.insert("grpc-status", HeaderValue::from_static(code));
+            fields.insert("grpc-message", HeaderValue::from_static(message));
+        }
+        None => *response.status_mut() = status,
+    }
     if status == StatusCode::SERVICE_UNAVAILABLE {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         last(&mut response, &open);
@@ -85,6 +106,16 @@ pub(super) fn refused<B>(status: StatusCode, open: Open) -> Response<Answered<B>
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response.map(|()| Answered { body: None, open: Some(open) })
+}
+
+/// The status of gRPC for one of HTTP, and a message.
+fn grpc_status(status: StatusCode) -> Option<(&'static str, &'static str)> {
+    match status {
+        StatusCode::REQUEST_TIMEOUT => Some(("4", "the request came too slowly")),
+        StatusCode::PAYLOAD_TOO_LARGE => Some(("8", "the request is too large")),
+        StatusCode::SERVICE_UNAVAILABLE => Some(("14", "the server is overloaded")),
+        _ => None,
+    }
 }
 
 /// Has the connection take no further requests. It may be about to carry something else than those: then it has none.
@@ -110,7 +141,7 @@ impl<B: Body> Body for Answered<B> {
         let frame = ready!(frame);
         let is_last = frame.is_some() && body.is_end_stream();
         let open = if is_last { me.open.take() } else { None };
-        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data { data, _open: open }))))
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data { data, open }))))
     }
 
     fn is_end_stream(&self) -> bool {

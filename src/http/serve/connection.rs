@@ -12,6 +12,8 @@ use tokio::io::AsyncRead;
 use tower_service::Service;
 
 use super::adapter::Adapter;
+use super::leave::Leave;
+use super::linger::linger;
 use super::protocols::Protocols;
 use super::request_body::RequestBody;
 use super::server::BoxError;
@@ -67,14 +69,18 @@ where
         Version::One => {
             watch.speaks(Protocol::One);
             let mut connection = protocols.one.serve_connection(stream, adapter).with_upgrades();
-            let ended = until_told(watch, Told::TimedOut, &mut connection, |c| Pin::new(c).graceful_shutdown()).await;
+            let leave = Leave::new(watch.limits.half_close);
+            let ended =
+                until_told(watch, Told::TimedOut, leave, &mut connection, |c| Pin::new(c).graceful_shutdown()).await;
             match ended {
                 Ok(ended) => {
-                    ended?;
-                    if connection.into_parts().is_none() {
-                        watch.becomes_tunnel();
+                    let is_answered = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| watch.has_unread());
+                    match connection.into_parts() {
+                        Some(parts) if is_answered => linger(parts.io, watch).await,
+                        Some(_) => {}
+                        None => watch.becomes_tunnel(),
                     }
-                    Ok(())
+                    Ok(ended?)
                 }
                 Err(told) => match connection.into_parts() {
                     Some(parts) => end_one(parts.io, told, watch).await,
@@ -86,16 +92,17 @@ where
             watch.speaks(Protocol::Two);
             // Twice as large as one of HTTP/1, and every task would have to have room for it.
             let mut connection = Box::pin(protocols.two.serve_connection(stream, adapter));
-            let ended = until_told(watch, Told::Abort, &mut connection, |c| c.as_mut().graceful_shutdown()).await;
+            let ended = until_told(watch, Told::Abort, None, &mut connection, |c| c.as_mut().graceful_shutdown()).await;
             Ok(ended.map_err(|_| aborted())??)
         }
     }
 }
 
-/// Runs a connection until it ends, or is told `last` or more. Told less, it is to finish.
+/// Runs a connection until it ends, is told `last` or more, or its peer leaves. Told less, it is to finish.
 async fn until_told<C>(
     watch: &Watch,
     last: Told,
+    mut leave: Option<Leave>,
     mut connection: &mut C,
     finish: impl Fn(&mut C),
 ) -> Result<C::Output, Told>
@@ -113,19 +120,30 @@ where
             return Poll::Ready(Err(told));
         }
         // Before it finishes it may see what has come.
-        let polled = Pin::new(&mut connection).poll(cx);
-        if polled.is_ready() || finishes || told == Told::Nothing {
-            return polled.map(Ok);
+        let mut polled = Pin::new(&mut connection).poll(cx);
+        if polled.is_pending() && !finishes && told > Told::Nothing {
+            finishes = true;
+            finish(&mut *connection);
+            polled = Pin::new(&mut connection).poll(cx);
         }
-        finishes = true;
-        finish(&mut *connection);
-        Pin::new(&mut connection).poll(cx).map(Ok)
+        if polled.is_pending()
+            && let Some(leave) = &mut leave
+            && leave.poll(cx, watch).is_ready()
+        {
+            watch.abort();
+            return Poll::Ready(Err(Told::Abort));
+        }
+        polled.map(Ok)
     })
     .await
 }
 
 /// Ends a connection of HTTP/1 that is not in a request.
-async fn end_one<I: hyper::rt::Write + Unpin>(mut stream: I, told: Told, watch: &Watch) -> Result<(), BoxError> {
+async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
+    mut stream: I,
+    told: Told,
+    watch: &Watch,
+) -> Result<(), BoxError> {
     match told {
         // It never began.
         Told::Nothing | Told::Finish => return Ok(()),
@@ -143,6 +161,7 @@ async fn end_one<I: hyper::rt::Write + Unpin>(mut stream: I, told: Told, watch: 
         poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await
     };
     watch.unless_told(Told::TimedOut, farewell).await.map_err(|_| aborted())??;
+    linger(stream, watch).await;
     Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
 }
 
@@ -187,7 +206,7 @@ mod tests {
             Poll::Pending
         });
         let finished = std::cell::Cell::new(false);
-        let ended = until_told(&watch, Told::TimedOut, &mut connection, |_| finished.set(true)).await;
+        let ended = until_told(&watch, Told::TimedOut, None, &mut connection, |_| finished.set(true)).await;
         (ended, finished.get())
     }
 

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::TokioExecutor;
 use tokio::sync::watch;
 use tower_service::Service;
 
@@ -17,6 +19,7 @@ use super::addresses::Census;
 use super::drain::Drained;
 use super::limits::Limits;
 use super::peer::Peer;
+use super::protocols::Hooks;
 use super::request_body::RequestBody;
 use super::server::{BoxError, Greet, Serve, serve};
 use super::watch::lock;
@@ -59,6 +62,7 @@ where
         listeners,
         service,
         greet: None,
+        hooks: Hooks::default(),
         limits: Limits::default(),
         #[cfg(feature = "tls")]
         tls: None,
@@ -72,6 +76,7 @@ pub struct ServeCores<'a, S> {
     listeners: Listeners,
     service: S,
     greet: Option<Greet<S, SocketAddr>>,
+    hooks: Hooks,
     limits: Limits,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
@@ -88,6 +93,18 @@ impl<S> ServeCores<'_, S> {
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// As [`Serve::http1`].
+    pub fn http1(mut self, options: impl Fn(&mut http1::Builder) + Send + Sync + 'static) -> Self {
+        self.hooks.one = Some(Arc::new(options));
+        self
+    }
+
+    /// As [`Serve::http2`].
+    pub fn http2(mut self, options: impl Fn(&mut http2::Builder<TokioExecutor>) + Send + Sync + 'static) -> Self {
+        self.hooks.two = Some(Arc::new(options));
         self
     }
 
@@ -166,6 +183,7 @@ impl<'a, S: Clone> ServeCores<'a, S> {
             listeners: self.listeners,
             service: self.service,
             greet: self.greet,
+            hooks: self.hooks,
             limits: self.limits,
             census: Arc::default(),
             #[cfg(feature = "tls")]
@@ -181,6 +199,7 @@ struct Plan<S> {
     listeners: Listeners,
     service: S,
     greet: Option<Greet<S, SocketAddr>>,
+    hooks: Hooks,
     limits: Limits,
     census: Arc<Census>,
     #[cfg(feature = "tls")]
@@ -198,7 +217,8 @@ where
 {
     fn serve(&self) -> io::Result<Serve<TcpListener, S>> {
         let mut serve = serve(self.listeners.take()?, self.service.clone()).limits(self.limits.clone());
-        (serve.greet, serve.census) = (self.greet.clone(), Arc::clone(&self.census));
+        (serve.greet, serve.hooks) = (self.greet.clone(), self.hooks.clone());
+        serve.census = Arc::clone(&self.census);
         #[cfg(feature = "tls")]
         serve.tls.clone_from(&self.tls);
         Ok(serve)

@@ -3,8 +3,14 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::watch::Watch;
+use crate::http::Ending;
 
 /// What has become of the connections of a server that has drained, by [`Serve::drain`](super::Serve::drain).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,7 +20,8 @@ pub struct Drained {
     pub connections: usize,
     /// Those that finished by themselves.
     pub finished: usize,
-    /// Those that finished and had answers which were told to [end](crate::http::Ending).
+    /// Those that finished and had answers which were told to [end](crate::http::Ending), or a task that waited for a
+    /// [`DrainSignal`].
     pub told: usize,
     /// Those that were reset at the deadline.
     pub aborted: usize,
@@ -50,5 +57,79 @@ impl Future for Draining {
 impl fmt::Debug for Draining {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Draining").finish_non_exhaustive()
+    }
+}
+
+/// Tells the tasks of a connection that its server drains, so that they end what they do: an upgraded connection, such as a
+/// WebSocket, otherwise takes the whole deadline. Cheap to clone; holds neither the connection nor the server open.
+///
+/// It is in the [extensions](http::Request::extensions) of requests that ask for another protocol: those with an `Upgrade`
+/// field, and `CONNECT`. For others [`Peer::drain_signal`](super::Peer::drain_signal) gives it, and an answer that may go on
+/// forever is told by its [`Ending`].
+///
+/// A WebSocket that says goodbye, in a service for [`serve`](super::serve()):
+///
+/// ```
+/// use futures_util::{SinkExt, StreamExt};
+/// use hyper::upgrade::Upgraded;
+/// use hyper_util::rt::TokioIo;
+/// use millstream::http::DrainSignal;
+/// use tokio_tungstenite::WebSocketStream;
+/// use tokio_tungstenite::tungstenite::Message;
+///
+/// async fn echo(mut socket: WebSocketStream<TokioIo<Upgraded>>, drain: DrainSignal) {
+///     loop {
+///         let message = tokio::select! {
+///             message = socket.next() => message,
+///             () = drain.draining() => break,
+///         };
+///         let Some(Ok(message)) = message else { return };
+///         if message.is_text() && socket.send(message).await.is_err() {
+///             return;
+///         }
+///     }
+///     // A close frame, and then what the client still sends until it has confirmed that.
+///     let _ = socket.close(None).await;
+///     while let Some(Ok(_)) = socket.next().await {}
+/// }
+/// ```
+///
+/// In axum the extractor is `Extension<DrainSignal>`, behind that of the WebSocket, and the task is the same:
+///
+/// ```text
+/// async fn upgrade(ws: WebSocketUpgrade, Extension(drain): Extension<DrainSignal>) -> Response {
+///     ws.on_upgrade(|socket| echo(socket, drain))
+/// }
+/// ```
+#[derive(Clone)]
+pub struct DrainSignal(Arc<Watch>);
+
+impl DrainSignal {
+    pub(super) fn new(watch: &Arc<Watch>) -> Self {
+        Self(Arc::clone(watch))
+    }
+
+    /// Whether the server drains.
+    pub fn is_draining(&self) -> bool {
+        self.0.is_draining()
+    }
+
+    /// Waits until the server [drains](super::Serve::drain), and is ready at once if it does. A server that is dropped
+    /// without it never does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped: the next one is told as well.
+    pub async fn draining(&self) {
+        let told = Arc::new(Notify::new());
+        let tell = Arc::clone(&told);
+        let _registered = self.0.ends_by(Ending::new(move || tell.notify_one()));
+        told.notified().await;
+    }
+}
+
+impl fmt::Debug for DrainSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DrainSignal").field("is_draining", &self.is_draining()).finish_non_exhaustive()
     }
 }

@@ -11,6 +11,9 @@ use crate::net::Pulse;
 /// Time for a connection that was told to finish, to do so or at least to be sending something.
 const FAREWELL: Duration = Duration::from_millis(400);
 
+/// Bytes of a PING frame of ours, with room for the framing of TLS.
+const PING: u64 = 64;
+
 /// What is known of a connection at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
@@ -22,13 +25,15 @@ pub(super) struct Facts {
     pub(super) told: Told,
     /// Requests so far, and those of them that are not answered to the end.
     pub(super) requests: (u32, u32),
-    /// An answer waits for the peer to open a window.
+    /// An answer over HTTP/2 waits for the peer to open a window.
     pub(super) owes: bool,
     /// Frames that answers were asked for because they may send, as far as `u32` counts them.
     pub(super) asked: u32,
+    /// Bytes of last frames that HTTP/2 has sent.
+    pub(super) passed: u64,
     pub(super) pulse: Pulse,
-    /// Of what the kernel took, what the peer has not taken from it. Asked for where more waits.
-    pub(super) unacknowledged: Option<usize>,
+    /// Bytes that the kernel took and the peer did not acknowledge.
+    pub(super) held: usize,
 }
 
 /// What was seen of a connection.
@@ -37,15 +42,27 @@ pub(super) struct Seen {
     requests: u32,
     pulse: Pulse,
     asked: u32,
-    unacknowledged: Option<usize>,
+    held: usize,
+    /// Bytes that the peer took.
+    taken: u64,
+    /// What the peer is to take next, if something waits for it.
+    due: Option<Due>,
     /// Since when it has no request, and what it had received by then.
     quiet: (Instant, u64),
     /// Since when it has a part of a head.
     head: Option<Instant>,
-    /// When something was sent, or nothing was there to be sent.
-    moved: Instant,
     /// Since when it was told to end, and when it last sent something since.
     told: Option<(Instant, Instant)>,
+}
+
+/// What the peer has to take in the time of a window, and what was counted when the window began.
+#[derive(Debug)]
+struct Due {
+    since: Instant,
+    bytes: u64,
+    taken: u64,
+    received: u64,
+    passed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +73,7 @@ pub(super) enum Verdict {
     Idle,
     /// The head of a request takes too long; `begun`: something has come of it.
     HeadLate { begun: bool },
-    /// The peer takes nothing.
+    /// The peer takes nothing of what waits for it, or too little.
     Stalled,
     /// It was told to end, and has not.
     Unheeded,
@@ -69,41 +86,63 @@ impl Seen {
             requests: 0,
             pulse: Pulse::default(),
             asked: 0,
-            unacknowledged: None,
+            held: 0,
+            taken: 0,
+            due: None,
             quiet: (now, 0),
             head: None,
-            moved: now,
             told: None,
         }
+    }
+
+    /// Bytes that had been received at the last look.
+    pub(super) fn received(&self) -> u64 {
+        self.pulse.received
+    }
+
+    /// Whether the peer has taken too little of what waits for it, for too long. `before` is the pulse of the last look.
+    fn is_stalled(&mut self, now: Instant, facts: &Facts, before: Pulse, limits: &Limits) -> bool {
+        let pulse = facts.pulse;
+        let held = std::mem::replace(&mut self.held, facts.held) as u64;
+        let asked = std::mem::replace(&mut self.asked, facts.asked) != facts.asked;
+        // Progress is what leaves the kernel, not what enters it: with a large send buffer the kernel accepts more only now
+        // and then. A Unix socket reports memory, which may grow by more than what was sent.
+        self.taken += (pulse.sent - before.sent + held).saturating_sub(facts.held as u64);
+        let waits = facts.held as u64 + pulse.queued as u64 + u64::from(pulse.blocked);
+        if pulse.paced || (waits == 0 && !facts.owes) {
+            self.due = None;
+            return false;
+        }
+        let (taken, rate) = (self.taken, limits.write_rate);
+        if let Some(due) = &self.due {
+            let met = match facts.owes {
+                false => taken - due.taken >= due.bytes,
+                // The peer may keep all windows closed and take pings, and answers to its own, which are as long as those.
+                true => {
+                    let pings = pulse.received - due.received + PING;
+                    asked || facts.passed - due.passed >= rate || taken - due.taken >= rate.saturating_add(pings)
+                }
+            };
+            if !met {
+                return now.duration_since(due.since) >= limits.write_stall;
+            }
+        }
+        // Of little that waits no more than all of it can be taken.
+        let bytes = waits.clamp(1, rate);
+        self.due = Some(Due { since: now, bytes, taken, received: pulse.received, passed: facts.passed });
+        false
     }
 
     pub(super) fn judge(&mut self, now: Instant, facts: &Facts, limits: &Limits) -> Verdict {
         let (before, pulse) = (std::mem::replace(&mut self.pulse, facts.pulse), facts.pulse);
         let has_sent = pulse.sent != before.sent;
-        // The kernel may hold so much that it asks for no more for long, while the peer takes some of it.
-        let held = std::mem::replace(&mut self.unacknowledged, facts.unacknowledged);
-        let taken = held != facts.unacknowledged;
-        let asked = std::mem::replace(&mut self.asked, facts.asked) != facts.asked;
-        let moves = match (pulse.paced, pulse.waits, facts.owes) {
-            (true, ..) | (_, false, false) => true,
-            (_, true, false) => has_sent || taken,
-            // What the peer opens no window for is no further for the answers to its pings, which are as long as those
-            // and may be what waits at this moment.
-            (.., true) => {
-                let echoed = pulse.sent - before.sent <= pulse.received - before.received;
-                let drained = taken && !has_sent && held.is_some() && facts.unacknowledged.is_some();
-                asked || !echoed || drained
-            }
-        };
-        if moves {
-            self.moved = now;
-        } else if now.duration_since(self.moved) >= limits.write_stall {
+        if self.is_stalled(now, facts, before, limits) {
             return Verdict::Stalled;
         }
 
         let (begun, open) = facts.requests;
         let carries = facts.tunnel && (has_sent || pulse.received != before.received);
-        if facts.ended || open > 0 || begun != self.requests || pulse.waits || carries {
+        if facts.ended || open > 0 || begun != self.requests || pulse.waits() || carries {
             (self.requests, self.quiet, self.head, self.told) = (begun, (now, pulse.received), None, None);
             return Verdict::Well { rests: false };
         }
@@ -156,8 +195,9 @@ mod tests {
                 requests: (0, 0),
                 owes: false,
                 asked: 0,
+                passed: 0,
                 pulse: Pulse::default(),
-                unacknowledged: None,
+                held: 0,
             };
             Self { seen: Seen::new(start), start, facts, limits: Limits::default() }
         }
@@ -220,29 +260,80 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_takes_nothing_is_noticed_and_one_that_has_nothing_to_take_is_not() {
-        for stall in 0..2 {
-            let mut case = Case::new(Protocol::Two);
-            case.facts.requests = (1, 1);
-            assert_eq!(case.at(100.0), WELL);
-            match stall {
-                0 => case.facts.pulse.waits = true,
-                _ => case.facts.owes = true,
-            }
-            assert_eq!(case.at(101.0), WELL);
-            assert_eq!(case.at(129.9), WELL);
-            case.facts.pulse.sent += 1;
-            assert_eq!(case.at(120.0), WELL);
-            match stall {
-                0 => case.facts.unacknowledged = Some(1),
-                _ => case.facts.asked += 1,
-            }
-            assert_eq!(case.at(129.95), WELL, "{stall}");
-            assert_eq!(case.at(159.9), WELL);
-            assert_eq!(case.at(159.95), Verdict::Stalled);
-            // Also when somebody else has the stream.
-            case.facts.ended = true;
-            assert_eq!(case.at(160.0), Verdict::Stalled);
+    fn a_peer_that_takes_too_little_is_noticed_and_a_peer_that_has_little_to_take_is_not() {
+        let mut case = Case::new(Protocol::One);
+        case.facts.requests = (1, 1);
+        assert_eq!(case.at(100.0), WELL);
+        // The window begins with the first look that sees bytes wait.
+        (case.facts.pulse.sent, case.facts.held, case.facts.pulse.queued) = (50_000, 50_000, 1000);
+        assert_eq!(case.at(101.0), WELL);
+        assert_eq!(case.at(130.9), WELL);
+        // 8 KiB in 30 s are enough, and a byte less is not.
+        case.facts.held -= 8 << 10;
+        assert_eq!(case.at(130.95), WELL);
+        case.facts.held -= (8 << 10) - 1;
+        assert_eq!(case.at(160.9), WELL);
+        assert_eq!(case.at(161.0), Verdict::Stalled);
+        // Also when somebody else has the stream.
+        case.facts.ended = true;
+        assert_eq!(case.at(161.0), Verdict::Stalled);
+        // What the kernel accepts is not taken by the peer.
+        (case.facts.pulse.sent, case.facts.held) = (case.facts.pulse.sent + 20_000, case.facts.held + 20_000);
+        assert_eq!(case.at(161.1), Verdict::Stalled);
+        case.facts.held -= 1;
+        assert_eq!(case.at(161.2), WELL, "8 KiB in all");
+    }
+
+    #[test]
+    fn all_of_what_waits_is_enough_however_little_it_is() {
+        // An event stream whose events are on their way whenever it is looked at.
+        let mut case = Case::new(Protocol::One);
+        case.facts.requests = (1, 1);
+        for second in 0..200 {
+            (case.facts.pulse.sent, case.facts.held) = (20 * second + 20, 20);
+            assert_eq!(case.at(second as f32), WELL);
+        }
+        // A peer that has gone acknowledges nothing.
+        for second in 200..229 {
+            assert_eq!(case.at(second as f32), WELL);
+        }
+        assert_eq!(case.at(229.0), Verdict::Stalled);
+        // A stream that is quiet owes nothing.
+        case.facts.held = 0;
+        assert_eq!(case.at(231.0), WELL);
+        assert_eq!(case.at(1000.0), WELL);
+    }
+
+    #[test]
+    fn memory_of_a_unix_socket_is_no_progress_by_itself_and_no_debt() {
+        let mut case = Case::new(Protocol::One);
+        (case.facts.requests, case.facts.pulse.blocked) = ((1, 1), true);
+        // Small writes take more memory than they have bytes.
+        (case.facts.pulse.sent, case.facts.held) = (20_000, 200_000);
+        assert_eq!(case.at(0.0), WELL);
+        assert_eq!(case.at(29.9), WELL);
+        // The peer reads some, and as much memory is filled again.
+        case.facts.pulse.sent += 10_000;
+        assert_eq!(case.at(29.95), WELL);
+        assert_eq!(case.at(59.9), WELL);
+        assert_eq!(case.at(59.95), Verdict::Stalled);
+    }
+
+    #[test]
+    fn a_peer_that_opens_no_window_is_noticed() {
+        let mut case = Case::new(Protocol::Two);
+        (case.facts.requests, case.facts.owes) = ((1, 1), true);
+        assert_eq!(case.at(0.0), WELL);
+        case.facts.asked += 1;
+        assert_eq!(case.at(29.9), WELL);
+        assert_eq!(case.at(59.8), WELL);
+        assert_eq!(case.at(59.9), Verdict::Stalled);
+        // A long last frame goes on while another request brings more than that.
+        case.facts.passed += 8 << 10;
+        for second in 60..200 {
+            case.facts.passed += 1000;
+            case.facts.pulse.received += 100_000;
+            assert_eq!(case.at(second as f32), WELL);
         }
     }
 
@@ -251,24 +342,15 @@ mod tests {
         let mut case = Case::new(Protocol::Two);
         (case.facts.requests, case.facts.owes) = ((1, 1), true);
         for second in 0..30 {
-            (case.facts.pulse.received, case.facts.pulse.sent) = (second * 17, second * 17);
-            // An answer to one may just wait to be sent.
-            case.facts.pulse.waits = second % 3 == 2;
-            case.facts.unacknowledged = case.facts.pulse.waits.then_some(second as usize);
+            // A second passes before an answer to one is acknowledged.
+            (case.facts.pulse.received, case.facts.pulse.sent) = (second * 17_000, second * 17_000);
+            case.facts.held = 17_000;
             assert_eq!(case.at(second as f32), WELL);
         }
         assert_eq!(case.at(30.0), Verdict::Stalled);
-        // What the kernel holds is taken while nothing is sent.
-        case.facts.pulse.waits = true;
-        for held in [5000, 4000] {
-            case.facts.unacknowledged = Some(held);
-            case.at(30.05);
-        }
-        assert_eq!(case.at(60.0), WELL);
-        assert_eq!(case.at(60.05), Verdict::Stalled);
-        // A frame of an answer that goes on is more than what asked for it.
-        (case.facts.pulse.received, case.facts.pulse.sent) = (1000, 1100);
-        assert_eq!(case.at(60.1), WELL);
+        // More was taken than came.
+        (case.facts.pulse.sent, case.facts.held) = (case.facts.pulse.sent + 20_000, 11_000);
+        assert_eq!(case.at(30.05), WELL);
     }
 
     #[test]
@@ -276,12 +358,13 @@ mod tests {
         for owes in [false, true] {
             let mut case = Case::new(Protocol::Two);
             (case.facts.requests, case.facts.owes) = ((1, 1), owes);
-            (case.facts.pulse.waits, case.facts.pulse.paced) = (true, true);
+            (case.facts.pulse.queued, case.facts.pulse.paced) = (1, true);
             assert_eq!(case.at(0.0), WELL);
             assert_eq!(case.at(1000.0), WELL);
             case.facts.pulse.paced = false;
-            assert_eq!(case.at(1029.9), WELL);
-            assert_eq!(case.at(1030.0), Verdict::Stalled);
+            assert_eq!(case.at(1000.1), WELL);
+            assert_eq!(case.at(1030.0), WELL);
+            assert_eq!(case.at(1030.1), Verdict::Stalled);
         }
     }
 

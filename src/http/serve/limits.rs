@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::request::Parts;
 
 use crate::buf::Queue;
+use crate::http::layer::Trusted;
 
 /// What a [server](super::serve()) puts up with. The defaults are those a reviewer would ask for; [`Default`] has them all
 /// on.
@@ -31,7 +32,10 @@ pub struct Limits {
     pub(super) body_progress: Duration,
     pub(super) body_rate: u64,
     pub(super) write_stall: Duration,
+    pub(super) write_rate: u64,
     pub(super) keep_alive: Duration,
+    pub(super) half_close: Duration,
+    pub(super) ping: (Duration, Duration),
     pub(super) head: usize,
     pub(super) uri: usize,
     pub(super) fields: usize,
@@ -39,7 +43,7 @@ pub struct Limits {
     pub(super) streaming: Option<Streams>,
     pub(super) connections: usize,
     pub(super) per_address: usize,
-    pub(super) count_loopback: bool,
+    pub(super) exempt: Trusted,
     pub(super) streams: u32,
     pub(super) stream_window: u32,
     pub(super) connection_window: u32,
@@ -63,15 +67,18 @@ impl Default for Limits {
             body_progress: Duration::from_secs(30),
             body_rate: 1 << 10,
             write_stall: Duration::from_secs(30),
-            keep_alive: Duration::from_secs(60),
+            write_rate: 8 << 10,
+            keep_alive: Duration::from_secs(75),
+            half_close: Duration::from_secs(5),
+            ping: (Duration::from_secs(60), Duration::from_secs(20)),
             head: 16 << 10,
             uri: 8 << 10,
             fields: 100,
             body: 2 << 20,
             streaming: None,
             connections: 10_000,
-            per_address: 100,
-            count_loopback: false,
+            per_address: 1000,
+            exempt: Trusted::private(),
             streams: 100,
             stream_window: 64 << 10,
             connection_window: 1 << 20,
@@ -94,8 +101,9 @@ impl Limits {
     }
 
     /// Time in which a request body that the service waits for has to bring [`body_rate`](Self::body_rate) bytes, or
-    /// its end; 30 s. Else reading it fails with [`BodyError::TooSlow`](super::BodyError::TooSlow), and if the service
-    /// fails with that the client is answered 408. While the service does not ask for more the time stands still.
+    /// its end; 30 s. Else reading it fails with a [`BodyError`](super::BodyError), and if the service
+    /// fails with that the client is answered 408. While the service does not ask for more the time stands still,
+    /// and bytes that have arrived count whether or not the server has come to read them.
     pub fn body_progress(mut self, limit: Duration) -> Self {
         self.body_progress = limit;
         self
@@ -108,21 +116,54 @@ impl Limits {
         self
     }
 
-    /// Time in which the peer has to take some of what is sent to it; 30 s. Else the connection is reset. For TCP the
-    /// kernel watches this too (`TCP_USER_TIMEOUT`, [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)): it
-    /// replaces the listener's [`send_timeout`](crate::net::TcpListenerBuilder::send_timeout). Holds for event streams and
-    /// after upgrades as well. An HTTP/2 client that opens no window while answers wait for one is treated so, unless it
-    /// takes any other; pings do not help it. What waits for [a rate of ours](crate::net::SharedPace) is not held against
-    /// the peer.
+    /// Time in which the peer has to take [`write_rate`](Self::write_rate) bytes of what waits for it, or all of it; 30 s. Else
+    /// the connection is reset and counted in `writes_stalled`. Of TCP, taken is what the peer acknowledges (`SIOCOUTQ`,
+    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)), so a peer that reads slowly and steadily is not reset
+    /// even while its receive window keeps closing.
+    ///
+    /// Holds for event streams and after upgrades as well: while nothing waits, no time passes. Time in which the connection
+    /// waits for [a rate of ours](crate::net::SharedPace) does not count. An HTTP/2 client that opens no window while
+    /// answers wait for one takes nothing; pings do not help it. One that makes way for another frame of any answer takes
+    /// enough. The peer of a Unix socket is watched while more waits than the socket holds.
     pub fn write_stall(mut self, limit: Duration) -> Self {
         self.write_stall = limit;
         self
     }
 
-    /// Time that a connection is kept without a request after the last answer was handed over; 60 s. HTTP/2 clients are told
+    /// Bytes that the peer has to take in the time of [`write_stall`](Self::write_stall) while at least as many wait for it,
+    /// at least 1; 8 KiB, which is 273 bytes per second. With 1, every byte that is taken is enough.
+    pub fn write_rate(mut self, bytes: u64) -> Self {
+        self.write_rate = bytes.max(1);
+        self
+    }
+
+    /// Time that a connection is kept without a request after the last answer was handed over; 75 s. HTTP/2 clients are told
     /// by GOAWAY. For tunnels (`CONNECT` over HTTP/2) it is the time without a byte.
+    ///
+    /// Behind a load balancer this must be longer than the time for which that keeps idle connections, commonly 60 s: else it
+    /// may send a request on a connection that is just being closed, and answer 502.
     pub fn keep_alive(mut self, limit: Duration) -> Self {
         self.keep_alive = limit;
+        self
+    }
+
+    /// HTTP/1 without TLS: time for which an answer goes on without sending anything after the client has ended its side of
+    /// the connection; 5 s. Then the connection is reset and the body is dropped. Zero ends the answer at once.
+    ///
+    /// A client such as `nc -N` sends its request, ends its side (`shutdown(SHUT_WR)`) and reads the answer. TCP does not tell
+    /// such a client from one that has closed the connection until something is sent to it. So a longer time serves
+    /// half-closed clients of slow services, and a shorter one frees what silent answers to clients that have left hold. A
+    /// reset, and the close of a Unix socket, end the answer at once whatever this time is, and so does the `close_notify` of TLS.
+    pub fn half_close(mut self, limit: Duration) -> Self {
+        self.half_close = limit;
+        self
+    }
+
+    /// HTTP/2: time without anything received after which a PING is sent, and time for its answer; 60 s and 20 s. A
+    /// connection whose peer does not answer is closed. So a dead peer of a stream on which nothing is sent is noticed, also
+    /// behind a proxy that keeps the TCP connection alive.
+    pub fn ping(mut self, interval: Duration, timeout: Duration) -> Self {
+        self.ping = (interval, timeout);
         self
     }
 
@@ -148,7 +189,7 @@ impl Limits {
 
     /// Bytes of a request body, without its framing, unless the request [streams](Self::streaming); 2 MiB. A request that
     /// announces more is answered 413 before the service sees it. A body that grows beyond fails with
-    /// [`BodyError::TooLarge`](super::BodyError::TooLarge), and if the service fails with that the answer is 413. The
+    /// a [`BodyError`](super::BodyError), and if the service fails with that the answer is 413. The
     /// connection is not used again.
     pub fn body(mut self, bytes: u64) -> Self {
         self.body = bytes;
@@ -163,23 +204,41 @@ impl Limits {
         self
     }
 
-    /// Connections at a time, upgraded ones included; 10 000. More are reset at once. For a server on several
-    /// [cores](super::serve_cores()) the number of all of them together.
+    /// Connections at a time, upgraded ones included; 10 000. For a server on several [cores](super::serve_cores()) the number
+    /// of all of them together.
+    ///
+    /// More are answered 503, over HTTP/2 with GOAWAY, and closed. If their client sends nothing for a second, if many are
+    /// being answered so, and over TLS, they are reset. Refused connections are counted in
+    /// [`Snapshot::connections_refused`](crate::observe::Snapshot::connections_refused) and logged, at most once in 10 s.
     pub fn connections(mut self, count: usize) -> Self {
         self.connections = count;
         self
     }
 
-    /// Connections at a time from one IPv4 address or IPv6 network of 64 bits; 100. More are reset at once. Loopback
-    /// addresses are exempt, for the sake of proxies on the same machine, and so are Unix sockets.
+    /// Connections at a time from one IPv4 address or IPv6 network of 64 bits; 1000, a tenth of
+    /// [`connections`](Self::connections), so that no client alone takes all of them. More are refused as described there.
+    ///
+    /// The limit is for clients that connect directly. Addresses that many clients share are [exempt](Self::exempt): by
+    /// default those of private networks, where load balancers are. Add the networks of proxies with public addresses.
     pub fn per_address(mut self, count: usize) -> Self {
         self.per_address = count;
         self
     }
 
-    /// Whether [`per_address`](Self::per_address) holds for loopback addresses too; off.
-    pub fn count_loopback(mut self, on: bool) -> Self {
-        self.count_loopback = on;
+    /// The networks from which [`per_address`](Self::per_address) does not count; [`Trusted::private`]. Unix sockets are
+    /// always exempt.
+    ///
+    /// ```
+    /// use millstream::http::{Limits, layer::Trusted};
+    ///
+    /// // The proxies of a content delivery network, besides the private networks.
+    /// let proxies: Trusted = "192.0.2.0/24, 2001:db8::/32".parse()?;
+    /// let limits = Limits::default().per_address(200).exempt(Trusted::private().and(proxies));
+    /// # drop(limits);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn exempt(mut self, networks: Trusted) -> Self {
+        self.exempt = networks;
         self
     }
 
@@ -266,14 +325,17 @@ impl fmt::Debug for Limits {
             .field("body_progress", &self.body_progress)
             .field("body_rate", &self.body_rate)
             .field("write_stall", &self.write_stall)
+            .field("write_rate", &self.write_rate)
             .field("keep_alive", &self.keep_alive)
+            .field("half_close", &self.half_close)
+            .field("ping", &self.ping)
             .field("head", &self.head)
             .field("uri", &self.uri)
             .field("fields", &self.fields)
             .field("body", &self.body)
             .field("connections", &self.connections)
             .field("per_address", &self.per_address)
-            .field("count_loopback", &self.count_loopback)
+            .field("exempt", &self.exempt)
             .field("streams", &self.streams)
             .field("stream_window", &self.stream_window)
             .field("connection_window", &self.connection_window)

@@ -1,7 +1,7 @@
 //! A server: connections of a listener, HTTP/1.1 or HTTP/2, to one service, with limits and an end.
 //!
 //! ```text
-//!  listener ─▶ server: accepts ─┬─ over a limit: reset (addresses)
+//!  listener ─▶ server: accepts ─┬─ over a limit: told so, or reset (addresses, refuse)
 //!                               └─▶ a task for each connection: version ─▶ hyper ─▶ adapter ─▶ your service
 //!                                        │ ▲                                └ request_body in, answer out
 //!                       notes what it does│ │told to finish, or ended
@@ -22,24 +22,31 @@
 mod adapter;
 mod addresses;
 mod answer;
+mod body_error;
 mod connection;
 mod cores;
 mod drain;
+mod introduce;
 mod judge;
+mod leave;
 mod limits;
+mod linger;
 mod peer;
 mod protocols;
+mod refuse;
 mod request_body;
 #[cfg(feature = "tls")]
 mod secure;
 mod server;
 mod sweep;
 mod version;
+mod wait;
 mod watch;
 
+pub use body_error::BodyError;
 pub use cores::{DrainingCores, ServeCores, serve_cores};
-pub use drain::{Drained, Draining};
+pub use drain::{DrainSignal, Drained, Draining};
 pub use limits::Limits;
 pub use peer::Peer;
-pub use request_body::{BodyError, RequestBody};
+pub use request_body::RequestBody;
 pub use server::{Serve, Serving, serve};

@@ -1,17 +1,16 @@
 //! The bodies of requests.
 
-use std::error::Error;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::watch::{Wait, Watch};
+use super::body_error::{BodyError, Cause};
+use super::wait::Wait;
+use super::watch::Watch;
 use crate::observe::counters::{Counter, count};
 
 /// The body of a request to a [server](super::serve()), within its [limits](super::Limits). Frames are passed on as
@@ -19,62 +18,77 @@ use crate::observe::counters::{Counter, count};
 #[derive(Debug)]
 pub struct RequestBody {
     incoming: Incoming,
-    /// Bytes that may still come.
-    left: u64,
-    /// More than that came.
-    too_large: bool,
-    rate: u64,
-    /// `None` if the body is empty.
+    /// What it has to keep to.
+    bounds: Bounds,
+    /// It has failed for good.
+    failed: Option<Failed>,
+    /// `None` if the body is empty, or was read to its end.
     watch: Option<Arc<Watch>>,
     /// Since the body had to be waited for.
     wait: Option<Arc<Wait>>,
 }
 
-/// Why a request body cannot be read on. A service that fails with this, or with an error that has it as a
-/// [source](Error::source), has the request answered for it: 413 or 408.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum BodyError {
-    /// It is larger than [`Limits::body`](super::Limits::body), in bytes.
-    #[non_exhaustive]
-    TooLarge {
-        /// The limit.
-        limit: u64,
-    },
-    /// It made no progress for [`Limits::body_progress`](super::Limits::body_progress).
-    #[non_exhaustive]
-    TooSlow {
-        /// The limit.
-        limit: Duration,
-    },
-    /// The client did not send it to the end, or not as HTTP wants it.
-    Broken(hyper::Error),
+/// What the body of a request has to keep to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bounds {
+    /// Bytes that may still come.
+    pub(super) left: u64,
+    /// Bytes that have to come at a time.
+    pub(super) rate: u64,
+    /// The request is one of gRPC.
+    pub(super) grpc: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Failed {
+    TooLarge,
+    TooSlow,
 }
 
 impl RequestBody {
-    /// `left`: bytes it may have; `rate`: bytes that have to come at a time.
-    pub(super) fn new(incoming: Incoming, left: u64, rate: u64, watch: &Arc<Watch>) -> Self {
+    pub(super) fn new(incoming: Incoming, bounds: Bounds, watch: &Arc<Watch>) -> Self {
         let watch = (!incoming.is_end_stream()).then(|| Arc::clone(watch));
-        Self { incoming, left, too_large: false, rate, watch, wait: None }
+        Self { incoming, bounds, failed: None, watch, wait: None }
     }
 
-    fn too_large(&self) -> BodyError {
-        BodyError::TooLarge { limit: self.watch.as_ref().map_or(0, |watch| watch.limits.body) }
-    }
-
-    fn too_slow(&self) -> BodyError {
-        BodyError::TooSlow { limit: self.watch.as_ref().map_or(Duration::ZERO, |watch| watch.limits.body_progress) }
+    /// Fails for good. A body that fails has not been read to its end, so it is watched still.
+    fn fail(&mut self, how: Failed) -> BodyError {
+        if self.failed.replace(how).is_none() {
+            count(
+                match how {
+                    Failed::TooLarge => Counter::BodiesTooLarge,
+                    Failed::TooSlow => Counter::BodiesTooSlow,
+                },
+                1,
+            );
+        }
+        let limits = self.watch.as_ref().map(|watch| &*watch.limits);
+        let cause = match how {
+            Failed::TooLarge => Cause::TooLarge(limits.map_or(0, |limits| limits.body)),
+            Failed::TooSlow => Cause::TooSlow(limits.map_or(std::time::Duration::ZERO, |limits| limits.body_progress)),
+        };
+        BodyError::new(cause, self.bounds.grpc)
     }
 
     /// Notes that the body has to be waited for; `true`: for too long already.
     fn pends(&mut self, cx: &Context<'_>) -> bool {
         let Some(watch) = &self.watch else { return false };
         let wait = self.wait.get_or_insert_with(|| {
-            let wait = Arc::new(Wait::new(self.rate));
+            let wait = Arc::new(Wait::new(self.bounds.rate));
             watch.waits().push(Arc::clone(&wait));
             wait
         });
         wait.pends(cx.waker())
+    }
+
+    /// Nothing more is to come.
+    fn end(&mut self) {
+        if let (Some(watch), Some(wait)) = (self.watch.take(), self.wait.take()) {
+            let mut waits = watch.waits();
+            if let Some(at) = waits.iter().position(|other| Arc::ptr_eq(other, &wait)) {
+                waits.swap_remove(at);
+            }
+        }
     }
 }
 
@@ -84,31 +98,33 @@ impl Body for RequestBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let me = &mut *self;
-        if me.too_large {
-            return Poll::Ready(Some(Err(me.too_large())));
+        if let Some(how) = me.failed {
+            return Poll::Ready(Some(Err(me.fail(how))));
         }
-        let polled = Pin::new(&mut me.incoming).poll_frame(cx);
-        if polled.is_pending() && me.pends(cx) {
-            return Poll::Ready(Some(Err(me.too_slow())));
-        }
-        let frame = ready!(polled);
-        let bytes = match &frame {
-            Some(Ok(frame)) => frame.data_ref().map_or(0, |data| data.len() as u64),
-            _ => 0,
+        let frame = match Pin::new(&mut me.incoming).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => frame,
+            Poll::Ready(Some(Err(error))) => {
+                return Poll::Ready(Some(Err(BodyError::new(Cause::Broken(error), me.bounds.grpc))));
+            }
+            Poll::Ready(None) => {
+                me.end();
+                return Poll::Ready(None);
+            }
+            Poll::Pending if me.pends(cx) => return Poll::Ready(Some(Err(me.fail(Failed::TooSlow)))),
+            Poll::Pending => return Poll::Pending,
         };
-        if me.wait.as_ref().is_some_and(|wait| wait.came(bytes)) {
-            return Poll::Ready(Some(Err(me.too_slow())));
+        let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+        if bytes > me.bounds.left {
+            return Poll::Ready(Some(Err(me.fail(Failed::TooLarge))));
         }
-        if bytes > me.left {
-            me.too_large = true;
-            count(Counter::BodiesTooLarge, 1);
-            return Poll::Ready(Some(Err(me.too_large())));
+        if me.wait.as_ref().is_some_and(|wait| wait.came(bytes)) && !me.incoming.is_end_stream() {
+            return Poll::Ready(Some(Err(me.fail(Failed::TooSlow))));
         }
         // `u64::MAX` is no limit.
-        if me.left != u64::MAX {
-            me.left -= bytes;
+        if me.bounds.left != u64::MAX {
+            me.bounds.left -= bytes;
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)))
+        Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -122,30 +138,11 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        if let (Some(watch), Some(wait)) = (&self.watch, &self.wait) {
-            let mut waits = watch.waits();
-            if let Some(at) = waits.iter().position(|other| Arc::ptr_eq(other, wait)) {
-                waits.swap_remove(at);
-            }
+        if let Some(watch) = &self.watch
+            && !self.incoming.is_end_stream()
+        {
+            watch.leaves_unread();
         }
-    }
-}
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLarge { limit } => write!(f, "the request body is larger than {limit} bytes"),
-            Self::TooSlow { limit } => write!(f, "the request body made no progress for {limit:?}"),
-            Self::Broken(_) => f.write_str("the request body was not received to its end"),
-        }
-    }
-}
-
-impl Error for BodyError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Broken(error) => Some(error),
-            _ => None,
-        }
+        self.end();
     }
 }

@@ -17,9 +17,12 @@ use tower_service::Service;
 
 use super::addresses::Census;
 use super::connection::connection;
-use super::drain::{Drained, Draining};
+use super::drain::{DrainSignal, Drained, Draining};
+use super::introduce::Introduced;
 use super::limits::Limits;
 use super::peer::Peer;
+use super::protocols::{Hooks, Protocols};
+use super::refuse::refuse;
 use super::request_body::RequestBody;
 #[cfg(feature = "tls")]
 use super::secure::secure;
@@ -27,8 +30,7 @@ use super::sweep::{Shared, sweep};
 use super::watch::Watch;
 #[cfg(feature = "tls")]
 use crate::http::tls::{Tls, Watching};
-use crate::net::{self, Accept, Origin, Seen};
-use crate::observe::counters::{Counter, count};
+use crate::net::{Accept, Handle, Origin, Seen};
 use crate::observe::{log, span};
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -65,25 +67,42 @@ const WAITING: usize = 1 << 16;
 /// |---|---|---|
 /// | first request after connecting | 10 s | 408 if it was begun, GOAWAY; closed |
 /// | next request head of HTTP/1, from its first byte | 10 s | 408; closed |
-/// | no request | 60 s | GOAWAY; closed |
+/// | no request | 75 s | GOAWAY; closed |
 /// | request body that is waited for | 1 KiB in 30 s | the service is told; 408 |
-/// | peer that takes nothing of what is sent | 30 s | reset |
+/// | answer that the peer takes too slowly | 8 KiB in 30 s | reset |
+/// | silent answer after an HTTP/1 client has ended its side | 5 s | reset |
+/// | HTTP/2 peer that does not answer a PING | 20 s, after 60 s without a byte | closed |
 /// | request head | 16 KiB, 100 fields, 8 KiB path and query | 431, 414 |
 /// | request body | 2 MiB, unless it streams | 413 |
-/// | connections | 10 000, and 100 from one address | reset |
+/// | connections | 10 000, and 1000 from one public address | 503, GOAWAY; closed |
 /// | HTTP/2 requests at a time | 100 | refused by stream |
 /// | HTTP/2 request bodies in flight | 64 KiB each, 1 MiB together | the client waits |
 /// | response bytes queued, besides the body frame in hand | 64 KiB; HTTP/2: for each stream | the body waits |
 /// | bytes queued in the process | 256 MiB | `Connection: close`, 503 |
 ///
 /// With an axum `Router` nothing else is needed: `http::serve(listener, router)`. Its extractors read the
-/// [`RequestBody`] as they read any body. What is announced to be too large is refused before the router sees it; of a
-/// body without a length axum's own `DefaultBodyLimit`, of 2 MB as well, answers if an extractor reads it. Handlers that
-/// are to take more need both: `DefaultBodyLimit::disable()` on their route, and [`Limits::streaming`] for their path. axum
-/// answers 400 where a service that fails would have been answered for with 408.
+/// [`RequestBody`] as they read any body, and answer 413 where it is too large. Handlers that are to take more than 2 MiB
+/// need both `DefaultBodyLimit::disable()` on their route, and [`Limits::streaming`] for their path. axum answers 400
+/// where a service that fails would have been answered for with 408.
+///
+/// The limit for request bodies holds for the streams of gRPC clients too, all messages of a call together: a client must
+/// not lift a limit by the content type that it sends. A call beyond it ends with `RESOURCE_EXHAUSTED`, also in tonic if
+/// the feature `tonic` is on. Methods that take long streams are named by their path, and the limit of tonic for each
+/// message holds for them:
+///
+/// ```
+/// # use millstream::http::Limits;
+/// let limits = Limits::default().streaming(|head| head.uri.path().starts_with("/route_guide.RouteGuide/"));
+/// # drop(limits);
+/// ```
+///
+/// An answer to an HTTP/1 request whose body was not read reaches the client, also one that sends all of it first: the
+/// server shuts its sending side down, discards what comes, and closes the connection when the client does, after 5 s
+/// without a byte, 30 s, or 64 MiB.
 ///
 /// Upgrades (WebSocket, `CONNECT`) work; [`Upgraded::downcast`](hyper::upgrade::Upgraded::downcast) gives the
-/// stream back, a [`TcpStream`](crate::net::TcpStream) for example. Such a connection goes on counting as one.
+/// stream back, a [`TcpStream`](crate::net::TcpStream) for example. Such a connection goes on counting as one, and a [`DrainSignal`]
+/// tells its task when the server drains.
 ///
 /// # Errors
 ///
@@ -109,6 +128,7 @@ where
         listener,
         service,
         greet: None,
+        hooks: Hooks::default(),
         limits: Limits::default(),
         census: Arc::default(),
         #[cfg(feature = "tls")]
@@ -122,6 +142,7 @@ pub struct Serve<L: Accept, S> {
     listener: L,
     service: S,
     pub(super) greet: Option<Greet<S, L::Addr>>,
+    pub(super) hooks: Hooks,
     limits: Limits,
     pub(super) census: Arc<Census>,
     #[cfg(feature = "tls")]
@@ -138,7 +159,7 @@ impl<L: Accept, S> Serve<L, S> {
     }
 
     /// Has `greet` tell each connection's clone of the service who has connected, for a proxy that names its clients or a
-    /// layer that needs the [`Handle`](net::Handle) of the connection.
+    /// layer that needs the [`Handle`](crate::net::Handle) of the connection.
     pub fn on_connection(mut self, greet: impl Fn(&mut S, &Peer<L::Addr>) + Send + Sync + 'static) -> Self {
         self.greet = Some(Arc::new(greet));
         self
@@ -157,7 +178,7 @@ where
 {
     /// Serves until `signal` is ready, whatever it gives, and then ends: the listener is closed, idle connections are
     /// closed, the others finish what they have begun and take no further requests (`Connection: close`, GOAWAY). Answers
-    /// that have an [`Ending`](crate::http::Ending) are told to end. What is left at the `deadline`, counted from the
+    /// that have an [`Ending`](crate::http::Ending) are told to end, and tasks that wait for a [`DrainSignal`]. What is left at the `deadline`, counted from the
     /// signal, is reset.
     ///
     /// Connections that the kernel had accepted are served, and so is a request that is just coming: a connection is
@@ -253,9 +274,12 @@ where
     B::Error: Into<BoxError>,
 {
     fn start(mut serve: Serve<L, S>) -> Self {
-        let shared = Shared::new(std::mem::take(&mut serve.limits), Arc::clone(&serve.census));
-        // Where the family has no such thing, the sweep alone watches.
-        net::give_up_after(&serve.listener, shared.limits.write_stall);
+        let limits = std::mem::take(&mut serve.limits);
+        // A client of TLS says by `close_notify` when it has left, which has to be read to be noticed.
+        #[cfg(feature = "tls")]
+        let limits = if serve.tls.is_some() { limits.half_close(Duration::ZERO) } else { limits };
+        let protocols = Protocols::new(&limits, &serve.hooks);
+        let shared = Shared::new(limits, protocols, Arc::clone(&serve.census));
         let sweep = Some(tokio::spawn(sweep(Arc::clone(&shared))));
         Self {
             shared,
@@ -297,15 +321,16 @@ where
     fn begin(&self, stream: L::Stream, addr: L::Addr) {
         let (shared, handle) = (&self.shared, stream.seen());
         let Some(permit) = shared.census.admit(addr.ip(), &shared.limits) else {
-            count(Counter::ConnectionsRefused, 1);
-            return handle.reset();
+            return self.refuse(stream, handle);
         };
         let watch = Watch::new(Arc::clone(&shared.limits), handle.clone(), permit);
         let mut service = self.serve.service.clone();
-        let peer = Peer::new(addr, handle);
+        let extensions = addr.extensions(&stream);
+        let peer = Peer::new(addr, handle, DrainSignal::new(&watch));
         if let Some(greet) = &self.serve.greet {
             greet(&mut service, &peer);
         }
+        let service = Introduced::new(service, extensions);
         let (id, addr) = (peer.handle().id(), peer.addr());
         let (running, shared) = (shared.enter(&watch), Arc::clone(shared));
         #[cfg(feature = "tls")]
@@ -322,6 +347,19 @@ where
             ended(connection(&shared.protocols, stream, service, &watch).await);
         };
         tokio::spawn(span::connection(id, addr, task));
+    }
+
+    /// Ends a connection that is beyond a limit.
+    fn refuse(&self, stream: L::Stream, handle: Handle) {
+        // A handshake is most of what a connection costs, and before it there is nothing that a client of TLS understands.
+        #[cfg(feature = "tls")]
+        if self.serve.tls.is_some() {
+            return handle.reset();
+        }
+        match self.shared.census.refused.place() {
+            Some(place) => drop(tokio::spawn(refuse(stream, handle, place))),
+            None => handle.reset(),
+        }
     }
 
     /// Closes the listener, and has the connections end.

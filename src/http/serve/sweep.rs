@@ -13,6 +13,7 @@ use super::judge::{Facts, Seen, Verdict};
 use super::limits::Limits;
 use super::protocols::Protocols;
 use super::watch::{Told, Watch, lock};
+use crate::net::Pulse;
 use crate::observe::counters::{Counter, Gauge, Present, count};
 
 /// Time between two looks, where no limit is so short that it has to be less.
@@ -64,8 +65,7 @@ impl Stage {
 }
 
 impl Shared {
-    pub(super) fn new(limits: Limits, census: Arc<Census>) -> Arc<Self> {
-        let protocols = Protocols::new(&limits);
+    pub(super) fn new(limits: Limits, protocols: Protocols, census: Arc<Census>) -> Arc<Self> {
         let state = Mutex::new(State { stage: Stage::Serves, new: Vec::new(), sleeps: false });
         let (running, changed) = (AtomicUsize::new(0), Notify::new());
         Arc::new(Self { limits: Arc::new(limits), protocols, census, state, running, changed })
@@ -131,6 +131,10 @@ impl Drop for Running {
 struct Entry {
     watch: Arc<Watch>,
     seen: Seen,
+    /// Bytes sent when the peer had last acknowledged all of them.
+    acknowledged: u64,
+    /// Whether it is a TCP connection, once that was asked.
+    is_tcp: Option<bool>,
     /// What the drain did about it.
     drained: Drain,
 }
@@ -155,7 +159,7 @@ pub(super) async fn sweep(shared: Arc<Shared>) -> Drained {
         let stage = {
             let mut state = lock(&shared.state);
             let now = Instant::now();
-            let enter = |watch| Entry { watch, seen: Seen::new(now), drained: Drain::No };
+            let enter = |watch| Entry::new(watch, now);
             entries.extend(state.new.drain(..).map(enter));
             state.sleeps = entries.is_empty();
             state.stage
@@ -197,9 +201,31 @@ pub(super) async fn sweep(shared: Arc<Shared>) -> Drained {
 }
 
 impl Entry {
+    fn new(watch: Arc<Watch>, now: Instant) -> Self {
+        Self { watch, seen: Seen::new(now), acknowledged: 0, is_tcp: None, drained: Drain::No }
+    }
+
+    /// Bytes that the kernel took and the peer did not acknowledge. A peer on a Unix socket is not asked to read before
+    /// more waits than the socket holds: there is no acknowledgement, only what it has read.
+    fn held(&mut self, pulse: &Pulse) -> usize {
+        let handle = &self.watch.handle;
+        if pulse.sent == self.acknowledged || !(pulse.waits() || *self.is_tcp.get_or_insert_with(|| handle.is_tcp())) {
+            return 0;
+        }
+        let held = handle.unacknowledged().unwrap_or(0);
+        if held == 0 {
+            self.acknowledged = pulse.sent;
+        }
+        held
+    }
+
     fn look(&mut self, limits: &Limits, stage: Stage, tick: Duration) {
-        let (now, watch) = (Instant::now(), &*self.watch);
-        let Some(pulse) = watch.handle.pulse() else { return };
+        let now = Instant::now();
+        let Some(pulse) = self.watch.handle.pulse() else { return };
+        let held = self.held(&pulse);
+        let watch = &*self.watch;
+        // Unless it has read since the last look, bytes that lie in the kernel came before it was its turn.
+        let reads_late = pulse.received == self.seen.received();
         let facts = Facts {
             protocol: watch.protocol(),
             tunnel: watch.is_tunnel(),
@@ -208,16 +234,15 @@ impl Entry {
             requests: watch.requests(),
             owes: watch.owes(),
             asked: watch.asked(),
+            passed: watch.passed(),
             pulse,
-            unacknowledged: if pulse.waits { watch.handle.unacknowledged() } else { None },
+            held,
         };
         let verdict = self.seen.judge(now, &facts, limits);
         // Not under the lock: whoever is woken may drop the body.
         let waits = watch.waits().clone();
         for wait in waits {
-            if wait.is_late(now, limits.body_progress) {
-                count(Counter::BodiesTooSlow, 1);
-            }
+            wait.look(now, limits.body_progress, || reads_late && watch.handle.unread().is_some_and(|bytes| bytes > 0));
         }
         match verdict {
             Verdict::Stalled => {

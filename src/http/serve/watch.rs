@@ -6,10 +6,10 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
-use std::time::Duration;
 
 use super::addresses::Permit;
 use super::limits::Limits;
+use super::wait::Wait;
 use crate::http::Ending;
 use crate::net::Handle;
 
@@ -24,11 +24,17 @@ pub(super) struct Watch {
     owed: AtomicU32,
     /// HTTP/2: how often answers were asked for a frame.
     asked: AtomicU32,
+    /// HTTP/2: bytes of last frames that were sent, as its windows allow it.
+    passed: AtomicU64,
     protocol: AtomicU8,
     told: AtomicU8,
     /// It carries something else than requests, besides or instead.
     tunnel: AtomicBool,
     draining: AtomicBool,
+    /// The body of the last request was not read to its end.
+    unread: AtomicBool,
+    /// It was answered to the end, and what the client still sends is discarded.
+    lingers: AtomicBool,
     ended: AtomicBool,
     waker: Mutex<Option<Waker>>,
     permit: Mutex<Option<Permit>>,
@@ -66,10 +72,13 @@ impl Watch {
             requests: AtomicU64::new(0),
             owed: AtomicU32::new(0),
             asked: AtomicU32::new(0),
+            passed: AtomicU64::new(0),
             protocol: AtomicU8::new(Protocol::Unknown as u8),
             told: AtomicU8::new(Told::Nothing as u8),
             tunnel: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             waker: Mutex::new(None),
             permit: Mutex::new(Some(permit)),
@@ -102,6 +111,10 @@ impl Watch {
 
     pub(super) fn asked(&self) -> u32 {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_tunnel(&self) -> bool {
@@ -167,8 +180,24 @@ impl Watch {
         self.ended.load(Ordering::Acquire) && self.release_if_closed()
     }
 
+    /// Whether HTTP is done with the connection.
     pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.lingers.load(Ordering::Relaxed) || self.ended.load(Ordering::Acquire)
+    }
+
+    /// What the client still sends is discarded from now on.
+    pub(super) fn lingers(&self) {
+        self.lingers.store(true, Ordering::Relaxed);
+    }
+
+    /// The body of the last request was not read to its end.
+    pub(super) fn leaves_unread(&self) {
+        self.unread.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the client may still be sending the body of its last request.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed)
     }
 
     fn release_if_closed(&self) -> bool {
@@ -190,7 +219,17 @@ impl Watch {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Tells answers that may go on forever to end, those to come too; says how many there are.
+    /// Has `ending` called when the connection drains, at once if it does already, until what is returned is dropped.
+    pub(super) fn ends_by(self: &Arc<Self>, ending: Ending) -> Registered {
+        lock(&self.endings).push(ending.clone());
+        // `end_answers` says that it drains and looks for endings after that: one of the two sees the other.
+        if self.is_draining() {
+            ending.end();
+        }
+        Registered { watch: Arc::clone(self), ending }
+    }
+
+    /// Calls all endings, those to come too; says how many there are.
     pub(super) fn end_answers(&self) -> usize {
         self.draining.store(true, Ordering::SeqCst);
         // Not under the lock: ending an answer may drop it.
@@ -203,17 +242,34 @@ impl Watch {
     }
 }
 
+/// An ending that is called when the connection drains.
+#[derive(Debug)]
+pub(super) struct Registered {
+    watch: Arc<Watch>,
+    ending: Ending,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let mut endings = lock(&self.watch.endings);
+        if let Some(at) = endings.iter().position(|other| other.is_same(&self.ending)) {
+            endings.swap_remove(at);
+        }
+    }
+}
+
 /// A request that is not answered to the end.
 #[derive(Debug)]
 pub(super) struct Open {
     watch: Arc<Watch>,
-    ending: Option<Ending>,
+    ending: Option<Registered>,
     owes: bool,
 }
 
 impl Open {
     pub(super) fn begin(watch: &Arc<Watch>) -> Self {
         watch.requests.fetch_add((1 << 32) + 1, Ordering::Relaxed);
+        watch.unread.store(false, Ordering::Relaxed);
         Self { watch: Arc::clone(watch), ending: None, owes: false }
     }
 
@@ -223,14 +279,7 @@ impl Open {
 
     /// Has `ending` called when the connection drains, until the request is answered.
     pub(super) fn ends_by(&mut self, ending: Ending) {
-        lock(&self.watch.endings).push(ending.clone());
-        self.ending = Some(ending);
-        // Whoever says that it drains looks for the endings after that: one of the two sees the other.
-        if self.watch.is_draining()
-            && let Some(ending) = &self.ending
-        {
-            ending.end();
-        }
+        self.ending = Some(self.watch.ends_by(ending));
     }
 
     /// Notes that the answer was asked for a frame, and whether it has given one.
@@ -239,6 +288,11 @@ impl Open {
             self.watch.asked.fetch_add(1, Ordering::Relaxed);
             self.owes(gave);
         }
+    }
+
+    /// Notes that so many bytes of the answer's last frame were sent.
+    pub(super) fn passed(&self, bytes: usize) {
+        self.watch.passed.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Notes whether the answer has given a frame and was not asked for the next yet.
@@ -256,101 +310,10 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.owes(false);
-        if let Some(ending) = &self.ending {
-            let mut endings = lock(&self.watch.endings);
-            if let Some(at) = endings.iter().position(|other| other.is_same(ending)) {
-                endings.swap_remove(at);
-            }
-        }
         self.watch.requests.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A request body that had to be waited for.
-#[derive(Debug, Default)]
-pub(super) struct Wait {
-    state: Mutex<Waiting>,
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    /// Who waits.
-    waker: Option<Waker>,
-    bytes: u64,
-    /// Bytes that have to come in each window.
-    rate: u64,
-    /// When the window began, by the sweep's ticks, and with how many bytes.
-    window: Option<(tokio::time::Instant, u64)>,
-    over: bool,
-}
-
-impl Wait {
-    pub(super) fn new(rate: u64) -> Self {
-        Self { state: Mutex::new(Waiting { rate, ..Waiting::default() }) }
-    }
-
-    /// Notes that the service waits for more; `true`: it has waited for too long.
-    pub(super) fn pends(&self, waker: &Waker) -> bool {
-        let mut state = lock(&self.state);
-        match &mut state.waker {
-            Some(old) => old.clone_from(waker),
-            none => *none = Some(waker.clone()),
-        }
-        state.over
-    }
-
-    /// Notes that `bytes` have come, and that nobody waits; `true`: that was too late.
-    pub(super) fn came(&self, bytes: u64) -> bool {
-        let mut state = lock(&self.state);
-        state.bytes += bytes;
-        state.waker = None;
-        state.over
-    }
-
-    /// Whether the service has waited for too long, at `now`; noted once, and the service is woken then.
-    pub(super) fn is_late(&self, now: tokio::time::Instant, limit: Duration) -> bool {
-        let mut state = lock(&self.state);
-        if state.waker.is_none() || state.over {
-            state.window = None;
-            return false;
-        }
-        let bytes = state.bytes;
-        match state.window {
-            Some((began, with)) if bytes < with.saturating_add(state.rate) => {
-                state.over = now.duration_since(began) >= limit;
-                if state.over
-                    && let Some(waker) = state.waker.take()
-                {
-                    drop(state);
-                    waker.wake();
-                    return true;
-                }
-            }
-            _ => state.window = Some((now, bytes)),
-        }
-        false
     }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_body_that_has_brought_something_may_be_asked_for_any_rate() {
-        let (wait, now, limit) = (Wait::new(u64::MAX), tokio::time::Instant::now(), Duration::from_secs(1));
-        assert!(!wait.pends(Waker::noop()));
-        assert!(!wait.is_late(now, limit));
-        assert!(!wait.came(5));
-        assert!(!wait.is_late(now, limit), "nobody waits");
-        assert!(!wait.pends(Waker::noop()));
-        assert!(!wait.is_late(now, limit));
-        assert!(!wait.is_late(now + limit / 2, limit));
-        assert!(wait.is_late(now + limit, limit));
-        assert!(wait.came(5), "too late");
-    }
 }

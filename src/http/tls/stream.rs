@@ -11,7 +11,10 @@ use tokio_rustls::rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio_rustls::server;
 
 use super::records::{Records, cut};
+use crate::buf::origin;
 use crate::net::Unread;
+use crate::observe::counters::{Counter, count};
+use crate::observe::log;
 
 /// Bytes that one write encrypts: as many as leave in one call.
 const WRITE_MAX: usize = 64 << 10;
@@ -27,7 +30,8 @@ const PIECES: usize = 64;
 /// # Errors
 ///
 /// Those of the stream below; `ErrorKind::InvalidData` for what is no TLS; reading gives `ErrorKind::UnexpectedEof` if
-/// the peer has ended the connection without saying so (`close_notify`), because anybody on the way can do that.
+/// the peer has ended the connection without saying so (`close_notify`), because anybody on the way can do that. Writing
+/// gives it if a mapped file shrinks while it is encrypted; nothing more is sent then, not even a `close_notify`.
 ///
 /// # Cancellation and drop
 ///
@@ -39,6 +43,8 @@ pub struct TlsStream<S> {
     records: Records,
     /// Received, and given back by whoever has looked at it.
     unread: Vec<u8>,
+    /// A file shrank while it was encrypted: what was encrypted is not handed over any more.
+    torn: bool,
 }
 
 impl<S> TlsStream<S> {
@@ -46,7 +52,7 @@ impl<S> TlsStream<S> {
     pub(super) fn new(mut stream: server::TlsStream<S>) -> Self {
         // Writes are bounded here, so that a record is not cut by what the one before it has left of the bound.
         stream.get_mut().1.set_buffer_limit(None);
-        Self { stream: Box::new(stream), records: Records::new(Instant::now()), unread: Vec::new() }
+        Self { stream: Box::new(stream), records: Records::new(Instant::now()), unread: Vec::new(), torn: false }
     }
 
     /// The stream below, to ask it for addresses or its [handle](crate::net::TcpStream::handle).
@@ -120,9 +126,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             self.records.wrote(n);
             taken += n;
         }
+        if bufs.iter().any(|buf| origin::is_torn(buf)) {
+            // The bytes of a file that shrank were encrypted as zeros.
+            self.torn = true;
+            count(Counter::TornFiles, 1);
+            log::file_torn();
+            return Poll::Ready(Err(torn()));
+        }
         if taken > 0 {
-            // In the same poll: a stream of ours finds out here if a file behind `bufs` has ended while it was
-            // encrypted. What it does not take now it is offered by the next write, flush or shutdown.
+            // What the stream below does not take now it is offered by the next write, flush or shutdown.
             if let Poll::Ready(Err(e)) = self.poll_handed_over(cx) {
                 return Poll::Ready(Err(e));
             }
@@ -132,8 +144,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
 
     /// Ready once the stream below has everything.
     fn poll_handed_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.torn {
+            return Poll::Ready(Err(torn()));
+        }
         Pin::new(&mut *self.stream).poll_flush(cx)
     }
+}
+
+fn torn() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the file shrank while it was being sent")
 }
 
 impl<S> Unread for TlsStream<S> {
@@ -194,6 +213,10 @@ macro_rules! writes {
             }
 
             fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                // Without a goodbye, by which the peer would take what it has for the whole.
+                if self.torn {
+                    return Poll::Ready(Err(torn()));
+                }
                 Pin::new(&mut *self.stream).poll_shutdown(cx)
             }
         }

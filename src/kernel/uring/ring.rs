@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, getpid};
 
 use super::provided::Provided;
-use super::setup::{Refused, Setup, refused};
+use super::setup::{Refused, Setup, is_too_old, refused};
 use crate::observe::counters::{Counter, count};
 
 /// `IORING_ENTER_GETEVENTS` and `IORING_ENTER_EXT_ARG`, io_uring_enter(2).
@@ -73,11 +73,17 @@ impl fmt::Debug for Uring {
 impl Uring {
     /// A ring that works: as large as the limits allow, down to 32 entries, with as many of the flags as the kernel has.
     pub(crate) fn new(setup: Setup) -> Result<Self, Refused> {
+        let too_old = || Refused::new("io_uring of this kernel is too old, Linux 5.12 is needed", Errno::NOSYS);
+        // Some 5.10 kernels have the io_uring of a later one, but not its file systems: there reads without waiting end
+        // in the middle of a file.
+        if is_too_old(&rustix::system::uname().release().to_string_lossy()) {
+            return Err(too_old());
+        }
         let (ring, flags) = setup.build()?;
         let params = ring.params();
         // From 5.12 on there are all of them; older kernels drop completions or use kernel threads by the hundred.
         if !(params.is_feature_nodrop() && params.is_feature_ext_arg() && params.is_feature_native_workers()) {
-            return Err(Refused::new("io_uring of this kernel is too old, Linux 5.12 is needed", Errno::NOSYS));
+            return Err(too_old());
         }
         let deferred = flags.contains(&"DEFER_TASKRUN");
         let mut probe = Probe::new();
@@ -286,7 +292,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec as PollTime, poll};
 
     fn ring(setup: Setup) -> Option<Uring> {
-        Uring::new(setup).inspect_err(|refused| eprintln!("skipped: no io_uring here: {refused}")).ok()
+        Uring::new(setup).inspect_err(|refused| crate::skips::skip("io_uring", refused)).ok()
     }
 
     /// Submits an operation that ends on a kernel thread, or at once.

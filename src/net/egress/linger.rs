@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Egress;
-use crate::kernel::{socket, transfer};
+use crate::kernel::{socket, tcp, transfer};
 
 /// How long a dropped stream goes on for a peer that takes nothing of what it has left.
 const LINGER: Duration = Duration::from_secs(30);
@@ -43,16 +43,17 @@ impl Drop for Lingering {
     }
 }
 
+/// Sends what is left. A peer that reads nothing for [`LINGER`] is reset: it must not take what it has for the whole.
 async fn send(egress: &Egress) {
-    let sent = || poll_fn(|cx| egress.poll_left(cx));
-    if socket::give_up_after(egress.as_fd(), LINGER) {
-        return sent().await;
-    }
+    let left = || (egress.queued(), tcp::unconfirmed(egress.as_fd()));
     loop {
-        let left = egress.queued();
-        let in_time = tokio::time::timeout(LINGER, sent()).await.is_ok();
-        if in_time || egress.queued() == left {
+        let before = left();
+        let sent = poll_fn(|cx| egress.poll_left(cx));
+        if tokio::time::timeout(LINGER, sent).await.is_ok() {
             return;
+        }
+        if left() == before {
+            return socket::reset(egress.as_fd());
         }
     }
 }
@@ -103,7 +104,11 @@ fn run() {
             if now_left < *left {
                 (*left, *since, moved) = (now_left, now, true);
             }
-            now_left > 0 && now - *since < LINGER
+            let in_time = now - *since < LINGER;
+            if now_left > 0 && !in_time {
+                socket::reset(egress.as_fd());
+            }
+            now_left > 0 && in_time
         });
         if !moved {
             // A socket may be ready and take nothing.

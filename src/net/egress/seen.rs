@@ -1,10 +1,14 @@
 //! What is seen of a stream from outside.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use super::super::numbers::{Numbers, Pulse, Record};
 use super::super::path::IoPath;
 use super::Egress;
+use crate::kernel::socket::{self, Peer};
+use crate::net::handle::Leaving;
 
 impl Egress {
     /// Which of all streams it is.
@@ -21,9 +25,28 @@ impl Egress {
     /// The little of it that is looked at often.
     pub(in crate::net) fn pulse(&self) -> Pulse {
         let state = self.state();
-        let (waits, paced) = (state.queued() > 0 || state.blocked, state.paced);
+        let (queued, blocked, paced) = (state.queued(), state.blocked, state.paced);
         drop(state);
-        Pulse { received: self.wire.meter.bytes_received(), sent: self.wire.meter.bytes_sent(), waits, paced }
+        Pulse { received: self.wire.meter.bytes_received(), sent: self.wire.meter.bytes_sent(), queued, blocked, paced }
+    }
+
+    /// Ready when the peer has ended its side and everything it has sent was read. It must not be called while somebody else
+    /// waits to read. With `look` a readiness that nothing is behind is cleared; without it, it hides the end.
+    pub(in crate::net) fn poll_leaving(&self, cx: &mut Context<'_>, look: bool) -> Poll<Leaving> {
+        loop {
+            let Ok(io) = self.io() else { return Poll::Ready(Leaving::Gone) };
+            let Ok(mut ready) = ready!(io.poll_read_ready(cx)) else { return Poll::Ready(Leaving::Gone) };
+            let has_ended = ready.ready().is_read_closed();
+            if !has_ended && !look {
+                return Poll::Pending;
+            }
+            match socket::peer(self.as_fd()) {
+                Peer::Gone => return Poll::Ready(Leaving::Gone),
+                Peer::Ended => return Poll::Ready(Leaving::Half),
+                Peer::Quiet if !has_ended => ready.clear_ready(),
+                Peer::Quiet | Peer::Spoke => return Poll::Pending,
+            }
+        }
     }
 
     /// The way that writes take which may take [`path`](Self::path): there may be no ring to take.

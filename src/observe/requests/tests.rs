@@ -13,7 +13,7 @@ fn of(status: u16, requests: &Requests) -> Option<Responses> {
 fn what_threads_add_comes_out_by_labels() {
     let ended = |duration| Ended {
         duration,
-        first_byte: Some(1_000_000),
+        time_to_head: Some(1_000_000),
         largest_gap: (duration > 20_000_000).then_some(8_000_000),
         bytes: 12,
         frames: 1,
@@ -32,7 +32,7 @@ fn what_threads_add_comes_out_by_labels() {
     assert_eq!((all.duration.count(), all.method, all.version, all.route), (10, "GET", "1.1", None));
     let new = of(233, &Requests::now().since(&before)).unwrap();
     assert_eq!((new.duration.count(), new.duration.sum(), new.largest_gap.count()), (8, 0.132, 4));
-    assert_eq!((new.body_size.sum(), new.frames.sum(), new.first_byte.sum()), (96.0, 8.0, 0.008));
+    assert_eq!((new.body_size.sum(), new.frames.sum(), new.time_to_head.sum()), (96.0, 8.0, 0.008));
     assert!(of(233, &Requests::now().since(&Requests::now())).is_none());
 }
 
@@ -42,7 +42,7 @@ fn who_has_come_and_not_ended_is_active() {
     let active = || Requests::now().active.into_iter().find(|&(method, _)| method == "TRACE").map_or(0, |(_, n)| n);
     began(TRACE);
     assert_eq!(active(), 1);
-    let end = Ended { duration: 1, first_byte: None, largest_gap: None, bytes: 0, frames: 0 };
+    let end = Ended { duration: 1, time_to_head: None, largest_gap: None, bytes: 0, frames: 0 };
     let labels = Labels { method: TRACE, status: 0, outcome: Outcome::Aborted, ..LABELS };
     std::thread::spawn(move || ended(labels, end)).join().unwrap();
     assert_eq!(active(), 0);

@@ -94,9 +94,11 @@ fn memory_the_ring_knows_is_named_by_index() {
     assert!(files.buffer(lease.as_ptr()).is_some());
     assert!(files.buffer(bytes.as_ptr()).is_none(), "not ours");
     assert!(Files::default().buffer(lease.as_ptr()).is_none(), "not registered");
-    let Some(write) = by_ring(Program::of(Write::new(target.clone(), 1, lease.slice(1000..))), true) else { return };
+    let Some(write) = by_ring(|| Program::of(Write::new(target.clone(), 1, lease.slice(1000..))), true) else {
+        return;
+    };
     assert_eq!(write.outcome(0), Outcome::Done(199_000));
-    let read = by_ring(Program::of(Read::new(target, 1, 199_000)), true).unwrap();
+    let read = by_ring(|| Program::of(Read::new(target.clone(), 1, 199_000)), true).unwrap();
     assert!(read.into_single::<Read>().0.into_bytes()[..] == bytes[1000..]);
 }
 

@@ -185,7 +185,7 @@ fn hardship() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 }))]
 
     #[test]
     fn every_byte_is_written_and_read_once_whatever_happens(

@@ -1,6 +1,8 @@
 //! What a reader brings, and when: from memory, from the disk, from files that change meanwhile.
 
 use super::*;
+use crate::kernel::caps::{Capabilities, Support};
+use crate::skips::skip;
 use crate::turn::{DriverBuilder, Io};
 use http_body::Body;
 use http_body_util::BodyExt;
@@ -46,6 +48,9 @@ async fn a_small_file_is_one_ready_frame() {
 
 #[tokio::test]
 async fn a_cached_file_is_mapped_in_frames_of_4_mib() {
+    if let Support::No(why) = Capabilities::get().cachestat() {
+        return skip("cachestat", why);
+    }
     let (_, file, bytes) = file(9 << 20);
     let mut reader = Reader::new(file, None);
     let frames = read(&mut reader, 5..9 << 20, &bytes).await.unwrap();
@@ -58,8 +63,7 @@ async fn a_cold_file_is_warmed_step_by_step_with_the_same_bytes() {
     cool(&std);
     let mut reader = Reader::new(file.clone(), None);
     if call::is_resident(std.as_fd(), 0, 3 << 20) {
-        eprintln!("skipped: this file system keeps pages that it was told to drop");
-        return;
+        return skip("a cold file", "this file system keeps pages that it was told to drop");
     }
     let mut range = 0..3u64 << 20;
     let first = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();

@@ -19,7 +19,7 @@ pub(super) struct Exchange {
     /// Bytes after which nothing is missing.
     promised: Option<u64>,
     /// Nanoseconds until the head was handed over.
-    first_byte: Option<u64>,
+    time_to_head: Option<u64>,
     frames: u64,
     bytes: u64,
     /// The part of them that the process was told of.
@@ -48,7 +48,7 @@ impl Exchange {
             labels: Labels { method, version, status: 0, route: route.unwrap_or(0), outcome: Outcome::Aborted },
             over: false,
             promised: None,
-            first_byte: None,
+            time_to_head: None,
             frames: 0,
             bytes: 0,
             told: (0, 0),
@@ -85,8 +85,8 @@ impl Exchange {
 
     /// The head has gone, and the body has nothing ready. Reads the clock the first time only.
     pub(super) fn handed_over(&mut self) {
-        if self.first_byte.is_none() {
-            self.first_byte = Some(self.elapsed());
+        if self.time_to_head.is_none() {
+            self.time_to_head = Some(self.elapsed());
         }
     }
 
@@ -148,7 +148,7 @@ impl Exchange {
         let answered = self.labels.status > 0;
         let ended = Ended {
             duration,
-            first_byte: answered.then(|| self.first_byte.unwrap_or(duration)),
+            time_to_head: answered.then(|| self.time_to_head.unwrap_or(duration)),
             largest_gap: (self.frames > 1).then_some(self.largest_gap),
             bytes: self.bytes,
             frames: self.frames,

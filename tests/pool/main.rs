@@ -6,6 +6,11 @@ use bytes::Bytes;
 use millstream::buf::{Lease, lease, lease_with_headroom};
 use millstream::observe::Snapshot;
 
+mod bound;
+mod lent;
+#[path = "../support/mod.rs"]
+mod support;
+
 /// Blocks of 256 KiB that the pool has.
 const LARGE_BLOCKS: u64 = 128;
 const LARGE: usize = 256 << 10;
@@ -13,6 +18,12 @@ const LARGE: usize = 256 << 10;
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a test that needs a runtime, alone as the others.
+fn run(test: impl Future<Output = ()>) {
+    let _alone = alone();
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
 
 fn hits(work: impl FnOnce()) -> (u64, u64) {

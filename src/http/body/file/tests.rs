@@ -1,0 +1,132 @@
+//! Bodies are exact or fail, whatever becomes of the file.
+
+use super::*;
+use http_body_util::BodyExt;
+use proptest::prelude::*;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+
+fn file(bytes: &[u8]) -> OpenFile {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    OpenFile::from_std(file).unwrap()
+}
+
+async fn collect(mut body: FileBody) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    let promised = body.size_hint().exact().unwrap();
+    while let Some(frame) = body.frame().await {
+        let data = frame?.into_data().unwrap();
+        assert!(!data.is_empty());
+        all.extend_from_slice(&data);
+        assert_eq!(body.size_hint().exact().unwrap() + all.len() as u64, promised);
+        assert!(!body.is_end_stream() || all.len() as u64 == promised);
+    }
+    assert!(body.is_end_stream());
+    assert_eq!(all.len() as u64, promised, "a clean end before the promised length");
+    Ok(all)
+}
+
+#[tokio::test]
+async fn an_empty_body_and_a_ready_one() {
+    assert!(FileBody::empty().is_end_stream());
+    assert!(FileBody::from(Bytes::new()).is_end_stream());
+    assert_eq!(collect(FileBody::default()).await.unwrap(), b"");
+    assert_eq!(collect(FileBody::from(Bytes::from_static(b"hello"))).await.unwrap(), b"hello");
+}
+
+#[tokio::test]
+async fn parts_come_in_order_with_their_text() {
+    let file = file(b"0123456789");
+    let text = |t: &'static str| Part::Text(Bytes::from_static(t.as_bytes()));
+    let parts = vec![text("<"), Part::File(2..4), text(""), text("|"), Part::File(0..10), text(">")];
+    let body = FileBody::parts(&file, None, parts);
+    assert_eq!(collect(body).await.unwrap(), b"<23|0123456789>");
+}
+
+#[tokio::test]
+async fn a_torn_mapping_fails_the_body_that_was_made_before() {
+    let bytes = vec![b'x'; 100_000];
+    let mut std_file = tempfile::tempfile().unwrap();
+    std_file.write_all(&bytes).unwrap();
+    let file = OpenFile::from_std(std_file.try_clone().unwrap()).unwrap();
+    let mapping = Mapping::new(Arc::clone(file.file()), 0, bytes.len()).unwrap();
+    let whole = Arc::new(Whole::new(file, Arc::clone(&mapping)));
+    assert_eq!(collect(FileBody::kept(&whole, 5..10)).await.unwrap(), b"xxxxx");
+    assert!(FileBody::kept(&whole, 5..5).is_end_stream());
+    let body = FileBody::kept(&whole, ..);
+    std_file.set_len(10).unwrap();
+    // Whoever reads it first tears it.
+    assert_eq!(mapping.bytes()[99_999], 0);
+    let error = collect(body).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    assert!(collect(FileBody::kept(&whole, 5..10)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_mapping_torn_after_a_frame_fails_the_next_and_the_end() {
+    let mut std_file = tempfile::tempfile().unwrap();
+    std_file.write_all(&[b'x'; 100_000]).unwrap();
+    let file = OpenFile::from_std(std_file.try_clone().unwrap()).unwrap();
+    for frames in [1, 2] {
+        let mapping = Mapping::new(Arc::clone(file.file()), 0, 100_000).unwrap();
+        let whole = Arc::new(Whole::new(file.clone(), mapping));
+        let parts = FileBody::parts(&file, None, vec![Part::File(0..100_000)]);
+        for mut body in [FileBody::kept(&whole, ..), file.body(..), parts] {
+            std_file.write_all_at(&[b'x'; 100_000], 0).unwrap();
+            let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            if frames == 2 {
+                let tail = body.frame().await.unwrap().unwrap().into_data().unwrap();
+                assert_eq!((frame.len() + tail.len(), body.is_end_stream()), (100_000, false));
+            }
+            std_file.set_len(10).unwrap();
+            assert_eq!(std::hint::black_box(&frame)[90_000], 0);
+            assert!(body.frame().await.unwrap().is_err());
+            assert!(body.frame().await.is_none());
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_short_and_a_tail_on_a_page_of_its_own_are_copies() {
+    let page = rustix::param::page_size();
+    let mut std_file = tempfile::tempfile().unwrap();
+    std_file.write_all(&vec![b'x'; 4 * page + 1]).unwrap();
+    let file = OpenFile::from_std(std_file.try_clone().unwrap()).unwrap();
+    let mapping = Mapping::new(Arc::clone(file.file()), 0, 4 * page + 1).unwrap();
+    let whole = Arc::new(Whole::new(file, mapping));
+    let mut short = FileBody::kept(&whole, page..page + COPIED);
+    let short = short.frame().await.unwrap().unwrap().into_data().unwrap();
+    let mut long = FileBody::kept(&whole, ..);
+    assert_eq!(long.frame().await.unwrap().unwrap().into_data().unwrap().len(), 4 * page);
+    let tail = long.frame().await.unwrap().unwrap().into_data().unwrap();
+    std_file.set_len(0).unwrap();
+    assert!(short == [b'x'; COPIED][..] && tail == b"x"[..]);
+    assert!(FileBody::kept(&whole, ..1).frame().await.unwrap().is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_parts_of_any_file_are_exact(
+        len in 1usize..200_000,
+        cuts in proptest::collection::vec((0.0f64..1.0, 0.0f64..1.0), 0..6),
+    ) {
+        let bytes: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
+        let file = file(&bytes);
+        let mut parts = Vec::new();
+        let mut expected = Vec::new();
+        for (from, to) in cuts {
+            let from = (from * len as f64) as usize;
+            let to = from + 1 + (to * (len - from - 1) as f64) as usize;
+            parts.push(Part::Text(Bytes::from_static(b"--")));
+            parts.push(Part::File(from as u64..to as u64));
+            expected.extend_from_slice(b"--");
+            expected.extend_from_slice(&bytes[from..to]);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let got = runtime.block_on(collect(FileBody::parts(&file, None, parts))).unwrap();
+        prop_assert!(got == expected);
+    }
+}

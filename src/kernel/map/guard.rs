@@ -1,0 +1,185 @@
+//! The `SIGBUS` guard: the process survives a mapped file that shrinks.
+//!
+//! Touching a page beyond the end of a mapped file raises `SIGBUS` ([mmap(2)]). If the address lies in a granule with a file
+//! of ours, the granule is marked torn and zeros take the place of what is gone, from the touched page to the end of the
+//! mapping. The operation that has read there asks afterwards whether what it was given is [torn](super::Range::is_torn_at).
+//! No other operation is told.
+//!
+//! `si_code` ([sigaction(2)]) tells what else a `SIGBUS` can be:
+//!
+//! | | |
+//! |---|---|
+//! | `BUS_ADRERR`, `BUS_MCEERR_AR` in a mapped file | the bytes cannot be had: the file shrank, its disk or the memory failed |
+//! | any fault elsewhere, pool memory included | goes to the action that was installed before the guard |
+//! | sent by `kill(2)` and the like | goes to that action too, and the guard stays |
+//!
+//! The action before the guard may be one of three:
+//!
+//! * The default one: the process ends by `SIGBUS`.
+//! * To ignore it: what was sent is ignored; a fault ends the process, because the kernel lets no fault be ignored.
+//! * A handler: it is called. If it puts the default action in place, as the handler of Rust's standard library does, a
+//!   fault ends the process when the instruction runs again. After a signal that was sent nothing runs again, so the guard
+//!   puts itself back.
+//!
+//! [mmap(2)]: https://man7.org/linux/man-pages/man2/mmap.2.html
+//! [sigaction(2)]: https://man7.org/linux/man-pages/man2/sigaction.2.html
+
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use super::{BASE, FILES, GRANULE, LEN, TORN, pages};
+
+/// The action before the guard.
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+fn action() -> libc::sigaction {
+    // SAFETY: an all-zero sigaction is a valid value of this plain C structure.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_sigbus as Handler as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+    action
+}
+
+/// The action that is in place.
+fn present() -> io::Result<libc::sigaction> {
+    // SAFETY: as in `action`.
+    let mut present: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: asks for the present action only.
+    match unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut present) } {
+        0 => Ok(present),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn set(action: &libc::sigaction) -> io::Result<()> {
+    // SAFETY: the handler is async-signal-safe: it reads atomics, makes system calls and touches no lock and no allocator.
+    match unsafe { libc::sigaction(libc::SIGBUS, action, ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Installs the guard.
+pub(super) fn install() -> io::Result<()> {
+    if cfg!(miri) {
+        // It has no mappings, and so no faults.
+        return Ok(());
+    }
+    let previous = present()?;
+    // Known before our handler can run.
+    PREVIOUS.get_or_init(|| previous);
+    set(&action())
+}
+
+extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
+    let info_ref = unsafe { &*info };
+    // Positive codes are the kernel's own, the others those of kill(2), tgkill(2), sigqueue(3).
+    let is_sent = info_ref.si_code <= 0;
+    // SAFETY: si_addr is the field that the kernel sets for its own codes of SIGBUS; of others it is not used.
+    let addr = unsafe { info_ref.si_addr() } as usize;
+    if !is_lost(info_ref.si_code) || !patch(addr) {
+        pass_on(is_sent, signal, info, context);
+    }
+}
+
+/// Whether the instruction that was interrupted wants bytes that cannot be had.
+fn is_lost(code: c_int) -> bool {
+    matches!(code, libc::BUS_ADRERR | libc::BUS_MCEERR_AR)
+}
+
+/// Puts zero pages where a mapped file has ended, from the touched page to the end of the mapping: what follows is gone too.
+/// Says whether there is such a file.
+fn patch(addr: usize) -> bool {
+    let base = BASE.load(Ordering::Relaxed);
+    let offset = addr.wrapping_sub(base.addr());
+    if offset >= LEN.load(Ordering::Acquire) {
+        return false;
+    }
+    let index = offset / GRANULE;
+    let page = rustix::param::page_size();
+    let mapped = FILES[index].load(Ordering::Acquire).next_multiple_of(page);
+    let from = (offset % GRANULE) / page * page;
+    if from >= mapped {
+        return false;
+    }
+    // Before the zeros are there: an operation that has read one and then asks is told.
+    TORN[index].store(true, Ordering::Release);
+    // SAFETY: the pages lie in a granule with a file mapped; its readers see zeros where the file has nothing to give.
+    unsafe { pages::map_zeros(base.wrapping_add(index * GRANULE + from), mapped - from) }.is_ok()
+}
+
+/// Hands a signal that is not about a file of ours to the action before the guard.
+fn pass_on(is_sent: bool, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let previous = PREVIOUS.get();
+    match previous.map(|p| (p.sa_sigaction, p.sa_flags & libc::SA_SIGINFO != 0)) {
+        Some((libc::SIG_IGN, _)) if is_sent => {}
+        None | Some((libc::SIG_DFL | libc::SIG_IGN, _)) => {
+            // SAFETY: restores the default action. An instruction that has faulted runs again and ends the process.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+            if is_sent {
+                // SAFETY: sends the signal to this thread, which does not block it: the process ends.
+                unsafe { libc::raise(signal) };
+            }
+        }
+        Some((handler, with_info)) => {
+            if with_info {
+                // SAFETY: SA_SIGINFO says that the stored address is a function of this type.
+                let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+                handler(signal, info, context);
+            } else {
+                // SAFETY: without SA_SIGINFO the stored address is a function of this type.
+                let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
+                handler(signal);
+            }
+            if is_sent && present().is_ok_and(|present| present.sa_sigaction == libc::SIG_DFL) {
+                // If this fails, which it cannot with these arguments, the process is as it was without us.
+                let _ = set(&action());
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::super::range;
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn only_lost_bytes_of_mapped_files_are_replaced() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        let mut mapped = range().unwrap().take().unwrap();
+        mapped.map_file(file.as_fd(), 0, 8192).unwrap();
+        let mut memory = range().unwrap().take().unwrap();
+        memory.map_memory(8192).unwrap();
+        // SAFETY: just mapped for writing, and nothing refers to it.
+        unsafe { memory.start().write_bytes(7, 8192) };
+        assert!(!patch(memory.start().addr() + 5), "a fault in pool memory is no file that shrank");
+        // SAFETY: mapped and initialised above.
+        assert_eq!(unsafe { memory.start().add(5).read() }, 7);
+        assert!(!memory.is_torn());
+        assert!(!patch(mapped.start().addr() + 8192), "behind the file");
+        assert!(!mapped.is_torn());
+        assert!(patch(mapped.start().addr() + 5));
+        assert!(mapped.is_torn());
+    }
+
+    #[test]
+    fn only_faults_are_taken_for_lost_bytes() {
+        for code in [libc::BUS_ADRERR, libc::BUS_MCEERR_AR] {
+            assert!(is_lost(code));
+        }
+        for code in [libc::SI_USER, libc::SI_QUEUE, libc::SI_TKILL, libc::BUS_ADRALN, libc::BUS_MCEERR_AO] {
+            assert!(!is_lost(code), "{code}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The pages of the reserved range: address space that is mapped piece by piece. Under miri, which knows no such
+//! mappings, it is one allocation of the same layout, into which files are read.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use super::GRANULE;
+
+#[cfg(not(miri))]
+mod pages {
+    use super::*;
+    use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+
+    const FLAGS: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
+
+    /// Reserves `granules` granules, or fewer where address space is limited; says how many.
+    pub(in super::super) fn reserve(mut granules: usize) -> io::Result<(NonNull<u8>, usize)> {
+        let raw = loop {
+            // One granule more, so that the base can be aligned to a granule.
+            // SAFETY: a new mapping at an address of the kernel's choice touches no memory anyone has.
+            match unsafe { mmap_anonymous(std::ptr::null_mut(), (granules + 1) * GRANULE, ProtFlags::empty(), FLAGS) } {
+                Ok(raw) => break raw.cast::<u8>(),
+                // An address space limit (ulimit -v): ask for less, down to 4 GiB.
+                Err(_) if granules > 64 => granules /= 4,
+                Err(e) => return Err(e.into()),
+            }
+        };
+        let base = raw.map_addr(|addr| addr.next_multiple_of(GRANULE));
+        Ok((NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?, granules))
+    }
+
+    /// Maps `len` bytes of `file` from `offset`, a multiple of the page size, for reading.
+    ///
+    /// # Safety
+    ///
+    /// The addresses belong to the caller, and nothing refers to what is there.
+    pub(in super::super) unsafe fn map_file(
+        at: *mut u8,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { mmap(at.cast(), len, ProtFlags::READ, MapFlags::SHARED | MapFlags::FIXED, file, offset) }?;
+        Ok(())
+    }
+
+    /// Maps `len` bytes of zeroed memory for reading and writing.
+    ///
+    /// # Safety
+    ///
+    /// As for [`map_file`].
+    pub(in super::super) unsafe fn map_memory(at: *mut u8, len: usize) -> io::Result<()> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the caller's promise.
+        unsafe { mmap_anonymous(at.cast(), len, prot, FLAGS | MapFlags::FIXED) }?;
+        Ok(())
+    }
+
+    /// Puts zeros that can only be read in the place of what is mapped.
+    ///
+    /// # Safety
+    ///
+    /// The addresses belong to the caller, and those that read there accept zeros.
+    pub(in super::super) unsafe fn map_zeros(at: *mut u8, len: usize) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { mmap_anonymous(at.cast(), len, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::FIXED) }?;
+        Ok(())
+    }
+
+    /// Takes the pages away. The addresses stay reserved.
+    ///
+    /// # Safety
+    ///
+    /// As for [`map_file`].
+    pub(in super::super) unsafe fn unmap(at: *mut u8, len: usize) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { mmap_anonymous(at.cast(), len, ProtFlags::empty(), FLAGS | MapFlags::FIXED) }?;
+        Ok(())
+    }
+}
+
+#[cfg(miri)]
+mod pages {
+    use super::*;
+    use std::alloc::{Layout, alloc_zeroed};
+    use std::slice;
+
+    pub(in super::super) fn reserve(granules: usize) -> io::Result<(NonNull<u8>, usize)> {
+        let layout = Layout::from_size_align(granules * GRANULE, GRANULE).map_err(io::Error::other)?;
+        // SAFETY: the layout has a size above zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok((start, granules))
+    }
+
+    pub(in super::super) unsafe fn map_file(
+        at: *mut u8,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        let mut rest = unsafe { slice::from_raw_parts_mut(at, len) };
+        let mut from = offset;
+        while !rest.is_empty() {
+            let n = rustix::io::pread(file, &mut *rest, from)?;
+            if n == 0 {
+                break;
+            }
+            from += n as u64;
+            rest = &mut rest[n..];
+        }
+        rest.fill(0);
+        Ok(())
+    }
+
+    pub(in super::super) unsafe fn map_memory(at: *mut u8, len: usize) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { at.write_bytes(0, len) };
+        Ok(())
+    }
+
+    pub(in super::super) unsafe fn map_zeros(at: *mut u8, len: usize) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { map_memory(at, len) }
+    }
+
+    pub(in super::super) unsafe fn unmap(_at: *mut u8, _len: usize) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(super) use pages::*;

@@ -1,0 +1,65 @@
+//! Bodies that are not mapped: the same bytes, in memory that nothing changes.
+
+use super::*;
+use millstream::http::OpenFile;
+
+/// Read as a whole, kept, in one frame, in several, in several windows' worth of chunks.
+const LENS: [usize; 5] = [100, 100 << 10, 300 << 10, 1 << 20, 5_000_000];
+
+/// Asserts that the bytes of a body are those that `path` had and stay so when the file is written to in place. Gives its
+/// frames.
+async fn private(mut body: FileBody, path: &Path, range: std::ops::Range<usize>, len: usize) -> usize {
+    let expected = text(len);
+    let (mut at, mut frames) = (range.start, Vec::new());
+    while let Some(frame) = body.frame().await {
+        frames.push(frame.unwrap().into_data().unwrap());
+    }
+    let strings: Vec<&str> = frames.iter().map(|frame| std::str::from_utf8(frame).unwrap()).collect();
+    std::fs::write(path, vec![0xff; len]).unwrap();
+    for string in strings {
+        assert!(*string == expected[at..at + string.len()], "changed at {at} of {len}");
+        at += string.len();
+    }
+    assert_eq!(at, range.end);
+    std::fs::write(path, expected).unwrap();
+    frames.len()
+}
+
+fn text(len: usize) -> String {
+    (0..len).map(|i| char::from(b'a' + (i * 31 % 23) as u8)).collect()
+}
+
+#[tokio::test]
+async fn a_frame_of_a_file_that_is_not_mapped_does_not_change() {
+    for len in LENS {
+        let dir = dir(&[("f", text(len).as_bytes())]);
+        let path = dir.path().join("f");
+        let file = OpenFile::open(&path).await.unwrap().mapped(false);
+        private(file.body(..), &path, 0..len, len).await;
+        private(file.clone().body(50..), &path, 50..len, len).await;
+        assert!(file.len() == len as u64 && OpenFile::open(&path).await.unwrap().etag() != "");
+
+        let files =
+            Files::builder(dir.path()).validate_every(std::time::Duration::from_secs(3600)).mapped(false).build();
+        let files = files.unwrap();
+        private(send(&files, "GET", "/f", &[]).await.into_body(), &path, 0..len, len).await;
+        let range = format!("bytes=50-{}", len - 1);
+        private(send(&files, "GET", "/f", &[("range", &range)]).await.into_body(), &path, 50..len, len).await;
+        let several = send(&files, "GET", "/f", &[("range", "bytes=0-9,50-")]).await;
+        assert_eq!(several.status(), StatusCode::PARTIAL_CONTENT);
+        let bytes = several.into_body().collect().await.unwrap().to_bytes();
+        let whole = text(len);
+        assert!(String::from_utf8_lossy(&bytes).contains(&whole[50..]));
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_mapped_and_shrinks_fails_its_body() {
+    for len in LENS {
+        let dir = dir(&[("f", text(len).as_bytes())]);
+        let file = OpenFile::open(dir.path().join("f")).await.unwrap().mapped(false);
+        let body = file.body(..);
+        std::fs::File::options().write(true).open(dir.path().join("f")).unwrap().set_len(len as u64 - 1).unwrap();
+        assert_eq!(body.collect().await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "{len}");
+    }
+}

@@ -1,0 +1,59 @@
+//! File systems that ask a process or a server: an open that waits for them holds up nobody on the same thread.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use millstream::fs::{File, Opened, Root};
+use millstream::http::Files;
+
+use crate::support::fuse::{CONTENTS, Fuse, NAME};
+use crate::support::http::{Flavour, watched};
+use crate::{Path, get};
+
+/// Runs `open` while its open waits, which another task of the same thread lets through.
+fn others_run_meanwhile<F: Future<Output = Vec<u8>>>(open: impl Fn(Arc<Fuse>) -> F + Send + 'static) {
+    watched(move || {
+        let Some(fuse) = Fuse::mount() else { return };
+        let fuse = Arc::new(fuse);
+        Flavour::CurrentThread.runtime().block_on(async {
+            // The kernel knows the name from now on.
+            assert_eq!(open(Arc::clone(&fuse)).await, CONTENTS);
+            let gatekeeper = fuse.gate();
+            let other = tokio::spawn(async {
+                tokio::task::spawn_blocking(|| gatekeeper.let_through()).await.unwrap();
+            });
+            assert_eq!(open(Arc::clone(&fuse)).await, CONTENTS);
+            other.await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_file_is_opened() {
+    others_run_meanwhile(async |fuse| File::open(fuse.file()).await.unwrap().read_at(0, 100).await.unwrap().to_vec());
+}
+
+#[test]
+fn a_file_beneath_a_directory_is_opened() {
+    others_run_meanwhile(async |fuse| {
+        let Opened::File(file, _) = Root::open_dir(fuse.path()).unwrap().open(Path::new(NAME)).await.unwrap() else {
+            panic!("no file");
+        };
+        tokio::task::spawn_blocking(|| std::io::read_to_string(file).unwrap().into_bytes()).await.unwrap()
+    });
+}
+
+#[test]
+fn a_file_on_a_mount_beneath_a_directory_is_opened() {
+    others_run_meanwhile(async |fuse| {
+        let (above, name) = (fuse.path().parent().unwrap(), fuse.path().file_name().unwrap());
+        let root = Root::open_dir(above).unwrap();
+        let Opened::File(file, _) = root.open(&Path::new(name).join(NAME)).await.unwrap() else { panic!("no file") };
+        tokio::task::spawn_blocking(|| std::io::read_to_string(file).unwrap().into_bytes()).await.unwrap()
+    });
+}
+
+#[test]
+fn a_file_is_served() {
+    others_run_meanwhile(async |fuse| get(&Files::new(fuse.path()).unwrap(), &format!("/{NAME}"), &[]).await.bytes);
+}

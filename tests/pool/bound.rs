@@ -1,0 +1,105 @@
+//! What queues keep from the pool is bounded by what they are to send.
+
+use std::io::IoSlice;
+use std::time::Duration;
+
+use bytes::Bytes;
+use millstream::buf::{Queue, lease};
+use millstream::observe::Snapshot;
+use millstream::vectored::Writer;
+use tokio::io::AsyncWriteExt;
+
+use super::{LARGE, alone, run, support};
+
+/// Short: a part of a large block.
+const SLICE: usize = 2 << 10;
+/// As many as a connection gathers, and more.
+const SLICES: usize = 80;
+/// What a queue may keep besides twice what it holds.
+const SLACK: u64 = 256 << 10;
+
+/// A short slice that is the only use of a large block.
+fn wasteful(byte: u8) -> Bytes {
+    let mut lease = lease(LARGE);
+    lease.extend_from_slice(&[byte; SLICE]);
+    lease.freeze()
+}
+
+fn leased() -> u64 {
+    Snapshot::now().pool_bytes
+}
+
+/// Runs `push` for many such slices; asserts that what is leased afterwards is no more than the bound.
+fn bounded(before: u64, queued: usize) {
+    let held = leased() - before;
+    // Copies are in chunks, each at most four times as long as what it holds.
+    let bound = SLACK + 6 * queued as u64;
+    assert!(queued >= SLICES * SLICE && held <= bound, "{queued} bytes keep {held} of the pool, more than {bound}");
+}
+
+#[test]
+fn short_slices_of_large_blocks_are_copied() {
+    let _alone = alone();
+    let before = leased();
+    let mut queue = Queue::default();
+    for i in 0..SLICES {
+        queue.push(&wasteful(i as u8));
+    }
+    bounded(before, queue.len());
+    let mut slices = [IoSlice::new(&[]); 100];
+    queue.front(&mut slices);
+    let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+    assert!(all == (0..SLICES).flat_map(|i| vec![i as u8; SLICE]).collect::<Vec<_>>());
+    queue.advance(all.len());
+    assert_eq!(leased(), before, "an empty queue keeps nothing");
+
+    for i in 0..SLICES {
+        queue.push_bytes(wasteful(i as u8));
+    }
+    bounded(before, queue.len());
+    queue.clear();
+    assert_eq!(leased(), before);
+}
+
+#[test]
+fn slices_of_one_block_are_kept() {
+    let _alone = alone();
+    let mut lease = lease(LARGE);
+    lease.extend_from_slice(&[7; LARGE]);
+    let block = lease.freeze();
+    let (before, mut queue) = (leased(), Queue::default());
+    for piece in block.chunks(SLICE) {
+        assert!(queue.push(piece));
+    }
+    // Partly sent, it is still one block.
+    queue.advance(100 * SLICE + 1);
+    assert!(queue.push(&block[..SLICE]));
+    assert_eq!(leased(), before);
+}
+
+#[test]
+fn the_high_mark_of_a_stream_bounds_what_it_keeps() {
+    run(async {
+        let (mut ours, _theirs) = support::pair().await;
+        ours.write_all(b"x").await.unwrap();
+        let before = leased();
+        // Below the high mark, 64 KiB.
+        for i in 0..31 {
+            let slice = wasteful(i);
+            tokio::time::timeout(Duration::from_secs(30), ours.write_all(&slice)).await.unwrap().unwrap();
+        }
+        let held = leased() - before;
+        assert!(held <= SLACK + 6 * 31 * SLICE as u64, "{held} bytes of the pool");
+    });
+}
+
+#[test]
+fn the_limit_of_a_writer_bounds_what_it_keeps() {
+    let _alone = alone();
+    let before = leased();
+    let mut writer = Writer::new(Vec::new());
+    for i in 0..SLICES {
+        writer.push(wasteful(i as u8)).unwrap();
+    }
+    bounded(before, writer.queued());
+}
