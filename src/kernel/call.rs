@@ -14,6 +14,7 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use super::caps::Capabilities;
+use super::signal::without_sigpipe;
 use crate::observe::counters::{Counter, count};
 
 /// Most slices one call takes: hyper offers at most 64, and the kernel's `IOV_MAX` is 1024.
@@ -39,7 +40,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], more: bool) -
 /// The file's own position does not move. `Ok(0)` with `len > 0` says that the file ends before `offset`.
 pub(crate) fn send_file(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
     let mut at = offset;
-    Ok(retry_on_intr(|| rustix::fs::sendfile(socket, file, Some(&mut at), len))?)
+    Ok(without_sigpipe(|| retry_on_intr(|| rustix::fs::sendfile(socket, file, Some(&mut at), len)))?)
 }
 
 /// Receives into the unfilled part of `buf`; `Ok(0)` is the end of the stream.

@@ -5,7 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::io::{Errno, retry_on_intr};
@@ -132,6 +132,49 @@ pub(crate) fn reset_tcp(socket: BorrowedFd<'_>) {
     if local_addr(&socket).is_ok() {
         reset(socket);
     }
+}
+
+/// Grows the send buffer (`SO_SNDBUF`, [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)) so that the kernel
+/// takes `bytes` more now, and lifts the limit on what it holds unsent (`TCP_NOTSENT_LOWAT`). `false`: the buffer is as
+/// large as this process may make it. The buffer no longer adapts to the connection afterwards.
+pub(crate) fn grow_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> bool {
+    /// What the kernel accounts for beside the bytes.
+    const SLACK: usize = 8 << 10;
+    let socket = SockRef::from(&socket);
+    // Fails where the socket is not TCP, which has no such limit then.
+    let _ = socket.set_tcp_notsent_lowat(u32::MAX);
+    // The kernel tells, and grants, twice what it is asked for.
+    let Ok(now) = socket.send_buffer_size() else { return false };
+    let wanted = (now / 2).saturating_add(bytes).saturating_add(SLACK);
+    if set_send_buffer_force(socket.as_fd(), wanted) {
+        return true;
+    }
+    // It would cut the buffer down to the limit as well.
+    let granted = wanted.min(send_buffer_limit());
+    granted > now / 2 && socket.set_send_buffer_size(granted).is_ok()
+}
+
+/// As `SO_SNDBUF`, beyond the limit of the system: needs `CAP_NET_ADMIN`.
+fn set_send_buffer_force(socket: BorrowedFd<'_>, bytes: usize) -> bool {
+    let Ok(bytes) = libc::c_int::try_from(bytes) else { return false };
+    let (fd, len) = (socket.as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the option is an `int`, which outlives the call.
+    let done = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, (&raw const bytes).cast(), len) };
+    done == 0
+}
+
+/// The largest send buffer that a process may ask for, `net.core.wmem_max`.
+fn send_buffer_limit() -> usize {
+    /// Where the kernel does not say: its default.
+    const DEFAULT: usize = 212_992;
+    static LIMIT: OnceLock<usize> = OnceLock::new();
+    let read = || std::fs::read_to_string("/proc/sys/net/core/wmem_max").ok()?.trim().parse().ok();
+    *LIMIT.get_or_init(|| read().unwrap_or(DEFAULT))
+}
+
+/// Whether closing the socket resets the connection and discards what was not sent (`SO_LINGER` of zero).
+pub(crate) fn discards_at_close(socket: BorrowedFd<'_>) -> bool {
+    SockRef::from(&socket).linger().is_ok_and(|linger| linger == Some(Duration::ZERO))
 }
 
 pub(crate) fn local_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {

@@ -10,6 +10,8 @@ use rustix::fs::{FileType, OFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
+use super::signal::without_sigpipe;
+
 /// What a pipe takes without waiting once it is ready to be written, [pipe(7)](https://man7.org/linux/man-pages/man7/pipe.7.html).
 pub(crate) const PIPE_BUF: usize = 4096;
 
@@ -22,6 +24,14 @@ pub(crate) fn wait_blocking(fd: BorrowedFd<'_>, events: PollFlags, limit: Durati
         Err(Errno::INTR) => Ok(false),
         Err(e) => Err(e.into()),
     }
+}
+
+/// Waits until one of `sockets` has room or has failed, at most for `limit`. Signals may end it earlier.
+pub(crate) fn wait_for_room_blocking<'a>(sockets: impl Iterator<Item = BorrowedFd<'a>>, limit: Duration) {
+    let mut fds: Vec<_> = sockets.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)).collect();
+    // Beyond the limit of a timespec is as good as forever, and no error is of use: the caller tries again anyway.
+    let limit = Timespec::try_from(limit).ok();
+    let _ = rustix::event::poll(&mut fds, limit.as_ref());
 }
 
 /// Whether writing may wait in the middle of it: what is no regular file takes bytes when somebody else takes them out.
@@ -47,7 +57,8 @@ pub(crate) fn splice(
     len: usize,
 ) -> io::Result<usize> {
     let flags = SpliceFlags::NONBLOCK;
-    Ok(retry_on_intr(|| rustix::pipe::splice(from, from_at.as_mut(), to, to_at.as_mut(), len, flags))?)
+    let splice = || retry_on_intr(|| rustix::pipe::splice(from, from_at.as_mut(), to, to_at.as_mut(), len, flags));
+    Ok(without_sigpipe(splice)?)
 }
 
 /// A pipe that never waits: the end that is read and the end that is written.

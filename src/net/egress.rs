@@ -10,6 +10,7 @@
 //! 3. While bytes are `away`, handed out to be sent by the ring, nobody sends but the ring; what is written gathers
 //!    behind them.
 //! 4. A queue that is not empty has someone to empty it: it is scheduled, away, or blocked, or the stream has failed.
+//! 5. Once bytes were lost nothing is sent any more: the peer must not read on behind a gap.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::task::coop;
@@ -33,12 +35,14 @@ use super::wire::{Failure, Wire};
 use crate::buf::origin;
 use crate::buf::queue::Queue;
 use crate::kernel::socket;
-use crate::observe::counters::{Counter, count};
-use crate::observe::log;
 use crate::ring::net::ZeroCopy;
-use crate::turn::Turn;
+use crate::turn::{Flush, Held, Turn};
 
+mod close;
+mod exit;
+mod failure;
 mod flush;
+mod linger;
 mod raw;
 mod seen;
 mod state;
@@ -62,8 +66,10 @@ pub(super) struct Egress {
     peer_spoke: AtomicBool,
     /// Counts gathered writes, for the turn to look at without the lock.
     writes: AtomicUsize,
-    /// `state.failure` is set: lets flushes, which are many, look without the lock.
+    /// There is a failure to be told: lets flushes, which are many, look without the lock.
     failed: AtomicBool,
+    /// The task that waits to read. It is woken to be told of a failure.
+    reader: Mutex<Option<Waker>>,
     state: Mutex<State>,
     /// For those who want its last numbers.
     record: OnceLock<Arc<Record>>,
@@ -103,12 +109,14 @@ impl Egress {
             peer_spoke: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
+            reader: Mutex::default(),
             state: Mutex::new(State::new(&options)),
             record: OnceLock::new(),
             options,
             me: me.clone(),
         });
         let _ = writable.0.set(egress.me.clone());
+        exit::register(&egress);
         if egress.options.profile != Profile::System {
             egress.set_profile(egress.options.profile);
         }
@@ -153,14 +161,6 @@ impl Egress {
         self.state().queued()
     }
 
-    /// The error that ended the stream, if one did.
-    pub(super) fn check(&self) -> io::Result<()> {
-        if !self.failed.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        self.state().failure.map_or(Ok(()), |failure| Err(failure.into()))
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,8 +169,9 @@ impl Egress {
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let progress = ready!(coop::poll_proceed(cx));
         let mut state = self.state();
-        if let Some(failure) = state.failure {
-            return Poll::Ready(Err(failure.into()));
+        self.tell(&mut state)?;
+        if state.dead {
+            return Poll::Ready(Err(Errno::PIPE.into()));
         }
         let offered = slices.iter().map(|s| s.len()).sum();
         if let Some(limit) = self.gathers(&state, slices, offered) {
@@ -179,8 +180,7 @@ impl Egress {
             self.wire.meter.frame();
             // Short slices are copied, and that may be what meets the end of their file.
             if slices.iter().any(|slice| origin::is_torn(slice)) {
-                self.fail(&mut state, Failure::Torn);
-                return Poll::Ready(Err(Failure::Torn.into()));
+                return Poll::Ready(Err(self.fail_now(&mut state, Failure::Torn)));
             }
             // Written under the lock only, so no read-modify-write, which would cost more than the copy.
             self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -203,6 +203,7 @@ impl Egress {
             progress.made_progress();
             return Poll::Ready(Ok(n));
         }
+        self.check_runtime()?;
         state.burst = 0;
         state.waiter = Some(cx.waker().clone());
         Poll::Pending
@@ -212,6 +213,10 @@ impl Egress {
     fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> Option<Duration> {
         let (mut limit, path) = (self.options.limit, self.path());
         if limit.is_zero() || path == IoPath::NoCork || state.queued() + offered > state.high {
+            return None;
+        }
+        // The kernel answers a write that is empty, or that it is bound to refuse, as it does without us.
+        if state.failure.is_some() || state.shut || (offered == 0 && state.queued() == 0) {
             return None;
         }
         if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
@@ -235,7 +240,7 @@ impl Egress {
     }
 
     fn write_through(&self, state: &mut State, slices: &[IoSlice<'_>], offered: usize) -> io::Result<Option<usize>> {
-        if offered == 0 {
+        if offered == 0 && state.queued() > 0 {
             return Ok(Some(0));
         }
         let waited = state.queue.len();
@@ -255,18 +260,16 @@ impl Egress {
                 self.look(state);
                 Ok(sent)
             }
-            Err(failure) => {
-                self.fail(state, failure);
-                Err(failure.into())
-            }
+            Err(failure) => Err(self.fail_now(state, failure)),
         }
     }
 
     /// Has the queue flushed at the end of the turn, after `limit` at the latest, or now if the runtime is gone. Called
     /// without the lock, after [`State::needs_flush`]: a runtime that shuts down flushes from inside this call.
     fn schedule(&self, limit: Duration) {
-        let Some(me) = self.me.upgrade() else { return };
-        if let Err(me) = self.turn.schedule(me, limit) {
+        if !self.turn.schedule(Held::Weak(self.me.clone()), limit)
+            && let Some(me) = self.me.upgrade()
+        {
             me.flush();
         }
     }
@@ -292,58 +295,49 @@ impl Egress {
         }
     }
 
-    /// Ends the stream; what waits is lost.
-    fn fail(&self, state: &mut State, failure: Failure) {
-        state.failure = Some(failure);
-        self.failed.store(true, Ordering::Relaxed);
-        state.lose(&self.wire.meter);
-        // Either way a task that only reads learns of it too.
-        match failure {
-            Failure::Torn => {
-                count(Counter::TornFiles, 1);
-                log::file_torn();
-                socket::reset(self.as_fd());
-            }
-            Failure::Errno(_) => socket::shutdown_both(self.as_fd()),
-        }
-    }
-
     /// Ready once every byte that was written has been taken by the kernel; what waits is sent for `reason`.
     pub(super) fn poll_drained(&self, cx: &mut Context<'_>, reason: Reason) -> Poll<io::Result<()>> {
         let mut state = self.state();
         self.send_queue(&mut state, reason);
-        match state.failure {
-            Some(failure) => Poll::Ready(Err(failure.into())),
-            None if state.queued() == 0 => Poll::Ready(Ok(())),
-            None => {
-                state.waiter = Some(cx.waker().clone());
-                Poll::Pending
-            }
+        if let Some(failure) = state.failure {
+            self.note_told(&mut state);
+            return Poll::Ready(Err(failure.into()));
         }
+        self.poll_empty(&mut state, cx)
+    }
+
+    fn poll_empty(&self, state: &mut State, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if state.queued() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        self.check_runtime()?;
+        state.waiter = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The owner asks that what waits be sent. In a task the end of the turn does that, with what is written until then;
+    /// the future of a `block_on` has no turn that is sure to end.
+    pub(super) fn flush_asked(&self) -> io::Result<()> {
+        if tokio::task::try_id().is_none() {
+            let mut state = self.state();
+            self.send_queue(&mut state, Reason::Flushed);
+        }
+        self.check()
     }
 
     /// Sends what waits, then ends the sending side.
     pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_drained(cx, Reason::Shutdown))?;
+        let mut state = self.state();
+        self.send_queue(&mut state, Reason::Shutdown);
+        self.tell(&mut state)?;
+        ready!(self.poll_empty(&mut state, cx))?;
+        state.shut = true;
+        drop(state);
         match socket::shutdown_write(self.as_fd()) {
             // The peer has closed the connection already: there is nothing left to end.
             Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
             done => Poll::Ready(done),
         }
-    }
-
-    /// The stream was dropped: sends what the socket takes now. Says whether something is left that was not taken. If not,
-    /// the connection ends now, even if the socket `is_held` open by a ring.
-    pub(super) fn abandon(&self, is_held: bool) -> bool {
-        let mut state = self.state();
-        self.send_queue(&mut state, Reason::Dropped);
-        let (left, scheduled) = (state.queued() > 0, state.scheduled);
-        drop(state);
-        if (scheduled || is_held) && !left {
-            // The turn or a ring still holds the socket: the peer does not have to wait for them to let go.
-            socket::shutdown_both(self.as_fd());
-        }
-        left
     }
 
     /// The runtime that the stream belongs to.
@@ -360,6 +354,7 @@ impl AsFd for Egress {
 
 impl Drop for Egress {
     fn drop(&mut self) {
+        exit::unregister(self);
         self.state.get_mut().unwrap_or_else(PoisonError::into_inner).lose(&self.wire.meter);
         let record = self.record.get().filter(|record| Arc::strong_count(record) > 1);
         if record.is_none() && self.options.on_close.is_none() {

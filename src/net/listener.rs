@@ -23,6 +23,8 @@ use crate::turn::Turn;
 
 /// How long accepting pauses when the process or the machine is out of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Failed connections in a row after which it pauses as well: whatever fails them may fail all.
+const FAILED_MAX: u32 = 16;
 
 /// A listener of this crate: what [`http::serve`](crate::http::serve()) takes. Nothing else can implement it.
 pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
@@ -72,11 +74,12 @@ impl Listener {
         Ok(Self { io, turn: Turn::current(), options, switch })
     }
 
-    /// Accepts a connection by the call `accept`. Ends with an error only if the listener itself is broken.
+    /// Accepts a connection by the call `accept`. Returns errors that are not about one connection and will not pass.
     pub(super) async fn accept<A>(
         &self,
         accept: impl Fn(BorrowedFd<'_>) -> io::Result<(OwnedFd, A)>,
     ) -> io::Result<(Stream, A)> {
+        let mut failed = 0;
         loop {
             let accepted = self.io.async_io(Interest::READABLE, |fd| accept(fd.as_fd())).await;
             let accepted = accepted.and_then(|(fd, peer)| {
@@ -90,8 +93,9 @@ impl Listener {
                     return Ok(connection);
                 }
                 Err(e) => match after(&e) {
-                    After::Next => {}
-                    After::Pause => {
+                    After::Next if failed < FAILED_MAX => failed += 1,
+                    After::Next | After::Pause => {
+                        failed = 0;
                         count(Counter::AcceptPauses, 1);
                         log::accept_paused(&e);
                         tokio::time::sleep(PAUSE).await;
@@ -132,13 +136,25 @@ enum After {
     Give,
 }
 
+/// See [accept(2)](https://man7.org/linux/man-pages/man2/accept.2.html) for what Linux passes on from the new socket.
 fn after(error: &io::Error) -> After {
     match Errno::from_io_error(error) {
-        Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP | Errno::FAULT) | None => After::Give,
+        Some(
+            Errno::CONNABORTED
+            | Errno::PROTO
+            | Errno::NOPROTOOPT
+            | Errno::NETDOWN
+            | Errno::NETUNREACH
+            | Errno::HOSTDOWN
+            | Errno::HOSTUNREACH
+            | Errno::NONET
+            | Errno::TIMEDOUT
+            // A firewall forbids this one.
+            | Errno::PERM,
+        ) => After::Next,
         // NOSPC: the limit of epoll watches (fs.epoll.max_user_watches).
         Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC) => After::Pause,
-        // Network errors that were pending on the new socket; accept(2) asks to treat them like EAGAIN.
-        Some(_) => After::Next,
+        _ => After::Give,
     }
 }
 
@@ -148,13 +164,14 @@ macro_rules! listener {
         impl $name {
             /// Accepts a connection.
             ///
-            /// Connections that were gone before they could be accepted are skipped. While the process or the machine is
-            /// out of descriptors or memory (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`) this waits 50 ms and tries again,
-            /// which needs the runtime's timer.
+            /// Connections that failed before they could be accepted are skipped: `ECONNABORTED`, `EPROTO`, and the network
+            /// errors that [accept(2)](https://man7.org/linux/man-pages/man2/accept.2.html) lists. While the process or the
+            /// machine is out of descriptors or memory (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`), and after 16 failed
+            /// connections in a row, this waits 50 ms and tries again, which needs the runtime's timer.
             ///
             /// # Errors
             ///
-            /// Only such as will not go away: the socket does not listen any more.
+            /// All others: the socket does not listen any more (`EINVAL`), or the process may not accept (`EACCES`).
             ///
             /// # Cancellation
             ///
@@ -315,13 +332,36 @@ mod tests {
         }
     }
 
+    /// A listener with a connection that waits.
+    fn listener() -> (Listener, std::net::TcpStream) {
+        let socket = socket::listen(([127, 0, 0, 1], 0).into(), 8, false).unwrap();
+        let client = std::net::TcpStream::connect(socket::local_addr(&socket).unwrap()).unwrap();
+        (Listener::new(socket, Options::default(), ProfileSwitch::default()).unwrap(), client)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_fail_one_after_the_other_do_not_make_it_spin() {
+        let (listener, _client) = listener();
+        let (start, calls) = (tokio::time::Instant::now(), std::cell::Cell::new(0));
+        let accepted = listener.accept(|fd| {
+            calls.set(calls.get() + 1);
+            if calls.get() <= 10 * (FAILED_MAX + 1) { Err(Errno::PERM.into()) } else { socket::accept(fd) }
+        });
+        accepted.await.unwrap();
+        assert!(listener.accept::<()>(|_| Err(Errno::IO.into())).await.is_err());
+        assert_eq!(start.elapsed().as_millis() / PAUSE.as_millis(), 10);
+    }
+
     #[test]
-    fn only_a_broken_listener_ends_the_loop() {
+    fn only_what_passes_is_tried_again() {
         for (errno, expected) in [
             (Errno::CONNABORTED, After::Next),
             (Errno::PROTO, After::Next),
             (Errno::HOSTUNREACH, After::Next),
             (Errno::PERM, After::Next),
+            (Errno::ACCESS, After::Give),
+            (Errno::IO, After::Give),
+            (Errno::OPNOTSUPP, After::Give),
             (Errno::MFILE, After::Pause),
             (Errno::NFILE, After::Pause),
             (Errno::NOMEM, After::Pause),

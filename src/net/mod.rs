@@ -14,7 +14,7 @@
 //!
 //! The peer that has just spoken waits for an answer: the first write after a read leaves at once, as it would from
 //! tokio's stream. Further writes gather while they keep coming, at most for the listener's gather limit, and leave in
-//! one call. Long slices are never copied.
+//! one call. Long slices are never copied. In all else the streams do what tokio's do; [`TcpStream`] lists the exceptions.
 
 mod connect_error;
 mod connector;

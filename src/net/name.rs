@@ -12,15 +12,17 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
+use tokio::time::Instant;
 
 use crate::kernel::unix;
 use crate::turn::job::Job;
 
-/// How long another process may hold the lock on the directory.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for the lock on the directory. Servers of ours hold it for some system calls; who holds it for longer
+/// has locked the directory for reasons of its own, and then there is no lock.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks at the lock.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -49,22 +51,22 @@ impl Drop for Name {
     }
 }
 
-/// Binds `path` and listens. The directory is locked meanwhile; who has the lock has it for as long as this takes.
+/// Binds `path` and listens. The directory is locked meanwhile, unless somebody else keeps it locked.
 pub(super) async fn bind(path: PathBuf, backlog: u32, mode: Option<u32>) -> io::Result<Bound> {
     let since = Instant::now();
     loop {
         let path = path.clone();
-        match Job::start(move || bind_blocking(&path, backlog, mode))?.await {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock && since.elapsed() < PATIENCE => {
-                tokio::time::sleep(PAUSE).await;
-            }
-            done => return done,
+        let locks = since.elapsed() < PATIENCE;
+        match Job::start(move || bind_blocking(&path, backlog, mode, locks))?.await {
+            Ok(Some(bound)) => return Ok(bound),
+            Ok(None) => tokio::time::sleep(PAUSE).await,
+            Err(e) => return Err(e),
         }
     }
 }
 
-/// As [`bind`], **waiting for the disk**. `WouldBlock` says that somebody else has the lock on the directory.
-fn bind_blocking(path: &Path, backlog: u32, mode: Option<u32>) -> io::Result<Bound> {
+/// As [`bind`], **waiting for the disk**. `None` says that somebody else has the lock on the directory, if it `locks`.
+fn bind_blocking(path: &Path, backlog: u32, mode: Option<u32>, locks: bool) -> io::Result<Option<Bound>> {
     let shown = path.display();
     let failed = |what: &str, e: io::Error| io::Error::new(e.kind(), format!("{shown}: {what}: {e}"));
     let socket = unix::stream().map_err(|e| failed("make a socket", e))?;
@@ -72,9 +74,13 @@ fn bind_blocking(path: &Path, backlog: u32, mode: Option<u32>) -> io::Result<Bou
         let taken = |e| failed("bind the abstract name", e);
         unix::bind_blocking(socket.as_fd(), path).map_err(taken)?;
         unix::listen(socket.as_fd(), backlog).map_err(|e| failed("listen", e))?;
-        return Ok(Bound { name: None, socket });
+        return Ok(Some(Bound { name: None, socket }));
     }
-    let _lock = lock(path).map_err(|e| failed("lock the directory", e))?;
+    let _lock = match lock(path) {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock && locks => return Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
+        lock => lock.map_err(|e| failed("lock the directory", e))?,
+    };
     match unix::bind_blocking(socket.as_fd(), path) {
         Err(e) if Errno::from_io_error(&e) == Some(Errno::ADDRINUSE) => {
             remove_stale(path)?;
@@ -91,7 +97,7 @@ fn bind_blocking(path: &Path, backlog: u32, mode: Option<u32>) -> io::Result<Bou
         unix::set_mode_blocking(&path, mode).map_err(|e| failed("set the mode", e))?;
     }
     unix::listen(bound.socket.as_fd(), backlog).map_err(|e| failed("listen", e))?;
-    Ok(bound)
+    Ok(Some(bound))
 }
 
 /// Locks the directory of `path`, unless it may not be read.

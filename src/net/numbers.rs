@@ -136,11 +136,11 @@ reasons! {
     Turn => turn: None,
     /// A socket that was full had room again.
     Room => room: Some(Counter::RoomFlushes),
-    /// The owner waited for it: `flushed`.
+    /// The owner waited for it: `flushed`, or `flush` in the future of a `block_on`.
     Flushed => flushed: Some(Counter::AskedFlushes),
     /// The owner has ended the sending side.
     Shutdown => shutdown: Some(Counter::ShutdownFlushes),
-    /// The owner has dropped the stream.
+    /// The owner has dropped the stream, or the process exits.
     Dropped => dropped: Some(Counter::DroppedFlushes),
     /// A [`copy`](mod@crate::copy) sends behind it.
     Copy => copy: Some(Counter::CopyFlushes),

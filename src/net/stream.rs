@@ -1,23 +1,17 @@
 //! What all streams do, whatever their family: bytes come in by [`Stream::poll_receive`] and leave through the egress.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use super::egress::Egress;
 use super::handle::Handle;
 use super::ingress::Ingress;
-use super::numbers::Reason;
 use super::options::{Options, Receive};
-use crate::kernel::{call, socket, tcp};
+use crate::kernel::call;
 use crate::turn::Turn;
-
-/// How long a dropped stream goes on for a peer that takes nothing of what it has left.
-const LINGER: Duration = Duration::from_secs(30);
 
 /// A connected socket of any family: all of a stream but its name and its addresses.
 pub(super) struct Stream {
@@ -62,15 +56,24 @@ impl Stream {
                 self.unread = Vec::new();
             }
         }
-        if buf.room() == 0 {
+        let room = buf.room();
+        if room == 0 {
             return Poll::Ready(Ok(()));
         }
         let new = match &self.ingress {
             Some(ingress) => ingress.poll_receive(cx, buf),
-            None => poll_plain(&self.egress, cx, buf.room(), |fd| buf.receive(fd)),
+            None => poll_plain(&self.egress, cx, room, |fd| buf.receive(fd)),
         };
-        // What has come since comes along.
-        if again > 0 && new.is_pending() { Poll::Ready(Ok(())) } else { new }
+        match new {
+            // What has come since comes along.
+            Poll::Pending if again > 0 => Poll::Ready(Ok(())),
+            Poll::Pending => {
+                self.egress.wake_at_failure(cx);
+                Poll::Pending
+            }
+            Poll::Ready(Ok(())) if again == 0 && buf.room() == room => Poll::Ready(self.egress.check_end()),
+            ready => ready,
+        }
     }
 
     pub(super) fn unread(&mut self, bytes: &[u8]) {
@@ -129,29 +132,7 @@ impl Drop for Stream {
             ingress.abandon();
         }
         // A ring that receives keeps the socket open until it is driven, which may be long.
-        let is_held = self.ingress.is_some();
-        if self.egress.abandon(is_held) {
-            self.egress.runtime().spawn(linger(Arc::clone(&self.egress), is_held));
-        }
-    }
-}
-
-/// Sends what a dropped stream has left, for as long as the peer goes on reading, and ends the connection then if a ring
-/// still holds the socket. A peer that reads nothing for [`LINGER`] is reset: it must not take what it has for the whole.
-async fn linger(egress: Arc<Egress>, is_held: bool) {
-    let left = || (egress.queued(), tcp::unconfirmed(egress.as_fd()));
-    loop {
-        let before = left();
-        let drained = poll_fn(|cx| egress.poll_drained(cx, Reason::Dropped).map(drop));
-        if tokio::time::timeout(LINGER, drained).await.is_ok() {
-            if is_held {
-                socket::shutdown_both(egress.as_fd());
-            }
-            return;
-        }
-        if left() == before {
-            return socket::reset(egress.as_fd());
-        }
+        self.egress.abandon(self.ingress.is_some());
     }
 }
 
@@ -213,7 +194,7 @@ macro_rules! stream {
             ///
             /// # Errors
             ///
-            /// The error that ended the stream, if one did; the bytes that were queued then are lost.
+            /// The error that ended the sending side, if one did; the bytes that were queued then are lost.
             pub async fn flushed(&mut self) -> std::io::Result<()> {
                 std::future::poll_fn(|cx| {
                     self.stream.egress.poll_drained(cx, $crate::net::numbers::Reason::Flushed)
@@ -325,7 +306,7 @@ macro_rules! stream {
                 self: std::pin::Pin<&mut Self>,
                 _: &mut std::task::Context<'_>,
             ) -> std::task::Poll<std::io::Result<()>> {
-                std::task::Poll::Ready(self.stream.egress.check())
+                std::task::Poll::Ready(self.stream.egress.flush_asked())
             }
 
             fn poll_shutdown(

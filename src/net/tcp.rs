@@ -259,20 +259,42 @@ listener!(TcpListener, TcpStream, SocketAddr, socket::accept);
 ///
 /// A write that returned `n` has taken `n` bytes: they are sent in order, once, at the end of the runtime's turn at the
 /// latest, or after the gather limit (1 ms unless the [listener](super::TcpListener::builder) says otherwise) while
-/// more writes keep coming. The first write after something was received leaves at once: somebody waits for it. `flush`
-/// returns at once; call [`flushed`](Self::flushed) to wait until the kernel has taken everything.
+/// more writes keep coming. The first write after something was received leaves at once: somebody waits for it.
+///
+/// If the runtime does not come to the end of the turn, because a task blocks or computes, or because `block_on` has
+/// returned, a thread of this crate sends the bytes: some milliseconds after the gather limit.
+///
+/// `flush` does not wait. In the future of a `block_on` it offers the bytes to the kernel; in a task the end of the turn
+/// does, together with what is written until then. [`flushed`](Self::flushed) waits until the kernel has taken everything.
 ///
 /// # Errors
 ///
-/// An error met while bytes were sent at the end of a turn is returned by the next call, and by all after it. A file
-/// that shrinks while it is being sent fails the stream with [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) and resets
-/// the connection, so that the peer cannot take what it got for the whole.
+/// An error that is met while bytes are sent at the end of a turn is returned once, by the next write, `flush` or
+/// `shutdown`, or by a read that meets the end of the stream. Later writes fail as they do for tokio's stream, `flushed`
+/// goes on failing, and reading goes on: the answer of a peer that takes no more bytes can still be read.
 ///
-/// # Cancellation and drop
+/// A file that shrinks while it is being sent fails the stream with [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) for
+/// good and resets the connection, so that the peer cannot take what it got for the whole.
 ///
-/// All methods are cancel safe: a dropped future has lost no bytes. Dropping the stream sends what is queued and then
-/// closes it; for what the socket cannot take at that moment a task keeps it open for as long as the peer goes on
-/// reading. After `shutdown` has returned nothing is queued.
+/// # Cancel safety and drop
+///
+/// All methods are cancel safe: a dropped future has lost no bytes.
+///
+/// Dropping the stream hands what is queued to the kernel and closes the socket; so does the end of the process by
+/// `std::process::exit` or by returning from `main`, for every stream. For what does not fit, the send buffer is enlarged
+/// (`SO_SNDBUF`, up to `net.core.wmem_max`). What still does not fit is sent in the background, for as long as the peer
+/// goes on reading, after the runtime's end too; the exit of the process waits for it, 1 s at most. With a
+/// [linger](https://man7.org/linux/man-pages/man7/socket.7.html) time of zero it is discarded, and the connection reset.
+/// After `shutdown` has returned nothing is queued.
+///
+/// # Differences from tokio's stream
+///
+/// * A write to a peer that is gone may succeed, and its error be returned later; see above.
+/// * Bytes that were taken less than the gather limit before the process is killed, aborts, calls `_exit` or executes
+///   another program are lost, as is what then waits for a peer that does not read.
+/// * A stream that outlives its runtime still sends as long as the socket has room; tokio's fails.
+/// * There is no `into_split`, `peek` or `try_write`: use [`tokio::io::split`], whose halves do not end the stream when
+///   they are dropped.
 pub struct TcpStream {
     stream: Stream,
 }

@@ -95,8 +95,8 @@ impl UnixListener {
     /// permissions: any process of the network namespace can connect.
     ///
     /// The directory is locked meanwhile ([flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html)) if it may be
-    /// read, so that of several servers that are started at once with one name exactly one gets it. Waiting for the lock,
-    /// 5 s at most, needs the runtime's timer.
+    /// read, so that of several servers that are started at once with one name exactly one gets it. Waiting for the lock
+    /// needs the runtime's timer. If somebody else keeps the directory locked for 2 s, this goes on without the lock.
     ///
     /// # Errors
     ///
@@ -135,7 +135,8 @@ listener!(UnixListener, UnixStream, SocketAddr, unix::accept);
 ///
 /// All that is said of [`TcpStream`](super::TcpStream) holds, with two exceptions. Unix sockets know no reset: when a file
 /// shrinks while it is being sent the stream fails, and the peer sees an end, at which it has to notice that something is
-/// missing, as HTTP does. And what a dropped stream has left is given up by a timer of the runtime, not by the kernel.
+/// missing, as HTTP does. And what a dropped stream has left is given up after 30 s by a timer of the runtime, not by the
+/// kernel.
 pub struct UnixStream {
     stream: Stream,
 }

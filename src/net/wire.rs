@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
@@ -31,6 +32,8 @@ pub(super) struct Wire {
     /// The registration with the runtime's driver, once the socket has to be waited for.
     io: OnceLock<AsyncFd<Arc<OwnedFd>>>,
     writable: Waker,
+    /// The runtime's driver is not asked: it has ended, or nobody is to wait for it.
+    unwatched: AtomicBool,
     /// What was done. Whoever sends holds the lock of the egress.
     pub(super) meter: Meter,
 }
@@ -75,13 +78,29 @@ impl AsFd for Wire {
 
 impl Wire {
     pub(super) fn new(socket: OwnedFd, runtime: Handle, writable: Waker) -> Self {
-        Self { socket: Arc::new(socket), runtime, io: OnceLock::new(), writable, meter: Meter::new() }
+        Self {
+            socket: Arc::new(socket),
+            runtime,
+            io: OnceLock::new(),
+            writable,
+            unwatched: AtomicBool::new(false),
+            meter: Meter::new(),
+        }
     }
 
     /// The socket as the runtime's driver watches it, if it does.
     #[inline]
     pub(super) fn watched(&self) -> Option<&AsyncFd<Arc<OwnedFd>>> {
         self.io.get()
+    }
+
+    /// Whether a socket without room is left at that: no waker will be called when it has room.
+    pub(super) fn is_unwatched(&self) -> bool {
+        self.unwatched.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_unwatched(&self, on: bool) {
+        self.unwatched.store(on, Ordering::Relaxed);
     }
 
     /// The socket as the runtime's driver watches it, which it does from the first call on. One call at a time may be the
@@ -97,7 +116,7 @@ impl Wire {
     }
 
     /// Sends `queue` as far as the socket takes it, pieces of files by `sendfile` if `files`. `None` says that it is full and
-    /// that the waker is armed.
+    /// that the waker is armed, unless [`is_unwatched`](Self::is_unwatched).
     pub(super) fn send_queue(&self, queue: &mut Queue, files: bool) -> Result<Option<()>, Failure> {
         while !queue.is_empty() {
             let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
@@ -222,16 +241,25 @@ impl Wire {
         if sent == Some(0) { Err(Failure::Torn) } else { Ok(sent) }
     }
 
-    /// Runs `send`, which goes this way; `None` if the socket has no room, and then the waker is armed.
+    /// Runs `send`, which goes this way; `None` if the socket has no room, and then the waker is armed, unless
+    /// [`is_unwatched`](Self::is_unwatched).
     pub(super) fn send(
         &self,
         way: Way,
         mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Result<Option<usize>, Failure> {
         loop {
-            let sent = match self.io.get() {
-                Some(io) => io.try_io(Interest::WRITABLE, |fd| send(fd.as_fd())),
-                None => send(self.socket.as_fd()),
+            let mut asked = false;
+            let known = self.io.get().filter(|_| !self.is_unwatched()).map(|io| {
+                io.try_io(Interest::WRITABLE, |fd| {
+                    asked = true;
+                    send(fd.as_fd())
+                })
+            });
+            let sent = match known {
+                Some(sent) if asked => sent,
+                // The runtime's driver has not told yet whether there is room, and nobody may come to drive it.
+                _ => send(self.socket.as_fd()),
             };
             match sent {
                 Ok(n) => {
@@ -240,13 +268,17 @@ impl Wire {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.meter.would_block();
+                    if self.is_unwatched() {
+                        return Ok(None);
+                    }
                     let io = self.io()?;
                     // Whatever budget the task has left: told to come back at once, our waker would find us at it.
                     let mut ready = pin!(unconstrained(poll_fn(|cx| io.poll_write_ready(cx).map_ok(drop))));
                     match ready.as_mut().poll(&mut Context::from_waker(&self.writable)) {
                         // Room came while we looked.
                         Poll::Ready(Ok(_)) => {}
-                        Poll::Ready(Err(e)) => return Err(e.into()),
+                        // The runtime has ended. The connection has not, and its owner may yet drop it in order.
+                        Poll::Ready(Err(_)) => self.set_unwatched(true),
                         Poll::Pending => return Ok(None),
                     }
                 }

@@ -119,6 +119,11 @@ counters! {
     TurnFlushes => turn_flushes,
     /// The part of `turn_flushes` for which a socket that was full had room again.
     RoomFlushes => room_flushes,
+    /// The part of `turn_flushes` that a thread did in the place of a runtime that did not come to it in time, because a task
+    /// blocked or computed, or because nothing drove the runtime.
+    LateFlushes => late_flushes,
+    /// Times that thread has woken up.
+    LateLooks => late_looks,
     /// Writes that went through at once, with what waited before them.
     ThroughFlushes => through_flushes,
     /// Sends of what had gathered because the stream's owner waited for it, by `flushed`.

@@ -7,14 +7,17 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Semaphore;
 
+use super::backstop;
+use super::dirty::{Held, Work};
 use super::flusher::FlusherTask;
 use super::reactor::{Bell, Reactor};
 use super::setup::{DriverBuilder, DriverInfo, Io};
+use crate::kernel::thread::{self, ThreadId};
 use crate::ring::driver::Driver;
 use crate::ring::net::send::Parcel;
 
@@ -48,6 +51,7 @@ pub(crate) trait Flush: Send + Sync {
         drop(parcel);
     }
 }
+
 /// The dirty streams of one runtime.
 pub(crate) struct Turn {
     runtime: Handle,
@@ -63,6 +67,7 @@ pub(crate) struct Turn {
 #[derive(Default)]
 pub(super) struct Shard {
     pub(super) state: Mutex<ShardState>,
+    pub(super) work: Mutex<Work>,
     /// Why there is none, if it could not be made.
     pub(super) ring: OnceLock<Result<Reactor, String>>,
     /// Programs that tasks of this thread are waiting for.
@@ -87,7 +92,13 @@ impl Drop for Running {
 #[derive(Default)]
 pub(super) struct ShardState {
     /// Those the flusher has not looked at yet, with their limits.
-    pub(super) dirty: Vec<(Arc<dyn Flush>, Duration)>,
+    pub(super) dirty: Vec<(Held, Duration)>,
+    /// When the first socket among them became dirty.
+    pub(super) since: Option<Instant>,
+    /// The thread that has written to it.
+    pub(super) thread: Option<ThreadId>,
+    /// How often there was a first one.
+    pub(super) rounds: u32,
     pub(super) flusher: Flusher,
     /// Until the flusher takes it.
     pub(super) bell: Option<Bell>,
@@ -115,7 +126,14 @@ impl Shard {
     pub(super) fn state(&self) -> MutexGuard<'_, ShardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    pub(super) fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
+
+/// The turns of all runtimes, those that have ended among them.
+static TURNS: Mutex<Option<HashMap<Id, Weak<Turn>>>> = Mutex::new(None);
 
 impl Turn {
     /// The turn of the runtime this is called on. Panics outside of a tokio runtime.
@@ -144,7 +162,6 @@ impl Turn {
     }
 
     fn find(runtime: Handle) -> Arc<Self> {
-        static TURNS: Mutex<Option<HashMap<Id, Weak<Turn>>>> = Mutex::new(None);
         let mut guard = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
         let turns = guard.get_or_insert_default();
         if let Some(turn) = turns.get(&runtime.id()).and_then(Weak::upgrade) {
@@ -162,6 +179,12 @@ impl Turn {
         turn
     }
 
+    /// Appends the turns of all runtimes to `turns`.
+    pub(super) fn all(turns: &mut Vec<Arc<Self>>) {
+        let guard = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.extend(guard.iter().flatten().filter_map(|(_, turn)| turn.upgrade()));
+    }
+
     /// The runtime whose turn this is.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
@@ -175,17 +198,27 @@ impl Turn {
         MINE.try_with(Cell::get).unwrap_or(0) % self.shards.len()
     }
 
-    /// Has `stream` flushed at the end of this turn, at the latest after `limit`. Returns it if the runtime is gone and
-    /// nothing will ever be flushed by it.
-    pub(crate) fn schedule(self: &Arc<Self>, stream: Arc<dyn Flush>, limit: Duration) -> Result<(), Arc<dyn Flush>> {
+    /// Has `stream` flushed at the end of this turn, at the latest after `limit`. `false` if the runtime is gone and nothing
+    /// will ever be flushed by it.
+    #[must_use]
+    pub(crate) fn schedule(self: &Arc<Self>, stream: Held, limit: Duration) -> bool {
         let index = self.shard();
         let mut state = self.shards[index].state();
         if matches!(state.flusher, Flusher::Gone) {
-            return Err(stream);
+            return false;
+        }
+        let first = state.since.is_none() && stream.is_ours();
+        if first {
+            state.since = Some(Instant::now());
+            state.thread = Some(thread::current());
+            state.rounds = state.rounds.wrapping_add(1);
         }
         state.dirty.push((stream, limit));
         self.wake(index, state);
-        Ok(())
+        if first {
+            backstop::arm();
+        }
+        true
     }
 
     /// Has the flusher of a shard look.

@@ -20,7 +20,7 @@ use tokio::io::AsyncWrite;
 
 use super::outlet::Outlet;
 use crate::observe::counters::{Counter, count};
-use crate::turn::{Flush, Turn};
+use crate::turn::{Flush, Held, Turn};
 
 /// A writer and, if it leaves at the end of the turn, what has it written there.
 pub(super) struct Shared<W> {
@@ -99,7 +99,7 @@ impl Bell {
             return;
         }
         let Some(writer) = self.of.upgrade() else { return };
-        if let Err(writer) = self.turn.schedule(writer, self.limit) {
+        if !self.turn.schedule(Held::Kept(Arc::clone(&writer)), self.limit) {
             self.gone.store(true, SeqCst);
             writer.flush();
         }

@@ -11,6 +11,11 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 /// readable by anybody else for it.
 pub fn drop_memlock() {
     setrlimit(Resource::Memlock, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
+    drop_capabilities();
+}
+
+/// Takes every capability from this thread, and from those that it starts.
+pub fn drop_capabilities() {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).unwrap();
 }

@@ -25,6 +25,7 @@ mod support;
 
 use support::family::Family;
 use support::http::{Flavour, Raw, boxed, on_both, pages, sha256, watched};
+use support::limits::drop_capabilities;
 use support::tree::truncate;
 use support::{child, lacks, noise};
 

@@ -154,6 +154,19 @@ async fn a_server_that_is_about_to_listen_keeps_its_name() {
     assert!(error.to_string().contains("a server listens there"), "{error}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_somebody_keeps_locked_is_bound_in_all_the_same() {
+    let (dir, path) = name();
+    let lock = std::fs::File::open(dir.path()).unwrap();
+    lock.lock().unwrap();
+    let listener = UnixListener::bind(&path).await.unwrap();
+    answers(&listener, &path).await;
+    drop(listener);
+    drop(StdListener::bind(&path).unwrap());
+    answers(&UnixListener::bind(&path).await.unwrap(), &path).await;
+    drop(lock);
+}
+
 #[test]
 fn a_listener_that_nobody_waits_for_any_more_leaves_no_file() {
     watched(|| {

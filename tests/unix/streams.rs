@@ -59,11 +59,16 @@ async fn a_peer_that_is_gone_is_an_error_that_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_reads_is_given_up_in_the_end() {
+    // Of this thread: else its sockets could hold any number of bytes.
+    drop_capabilities();
     let (mut ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    // As large as it may be, so that it cannot grow for what the stream has left.
+    SockRef::from(&ours).set_send_buffer_size(1 << 30).unwrap();
     theirs.set_nonblocking(false).unwrap();
     ours.set_nonblocking(true).unwrap();
     let mut sent = 0;
-    while let Ok(n) = io::Write::write(&mut ours, &[7; 1000]) {
+    let zeros = vec![0; 1 << 16];
+    while let Ok(n) = io::Write::write(&mut ours, &zeros) {
         sent += n;
     }
     let mut ours = UnixStream::from_std(ours).unwrap();

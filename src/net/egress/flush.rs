@@ -40,9 +40,10 @@ impl Egress {
     fn sent(&self, mut state: MutexGuard<'_, State>) {
         let enough = state.queued() <= state.high / 2;
         let waiter = if enough { state.waiter.take() } else { None };
+        let reader = self.reader_to_tell(&state);
         drop(state);
-        if let Some(waiter) = waiter {
-            waiter.wake();
+        for task in [waiter, reader].into_iter().flatten() {
+            task.wake();
         }
     }
 }

@@ -19,6 +19,7 @@ impl Egress {
         let mut state = self.state();
         self.send_queue(&mut state, Reason::Copy);
         if let Some(failure) = state.failure {
+            self.note_told(&mut state);
             return Poll::Ready(Err(failure.into()));
         }
         if state.queued() == 0 && !state.is_held() && self.may_send(&mut state, 0) {
@@ -31,6 +32,7 @@ impl Egress {
                 Err(failure) => return Poll::Ready(Err(failure.into())),
             }
         }
+        self.check_runtime()?;
         state.waiter = Some(cx.waker().clone());
         Poll::Pending
     }

@@ -32,6 +32,12 @@ pub(super) struct State {
     pub(super) high: usize,
     pub(super) mark: Option<Box<Mark>>,
     pub(super) failure: Option<Failure>,
+    /// No call has returned the failure yet.
+    pub(super) untold: bool,
+    /// Bytes were lost, so none may follow.
+    pub(super) dead: bool,
+    /// The sending side was ended.
+    pub(super) shut: bool,
     /// Bytes sent since the writing task last had to wait.
     pub(super) burst: usize,
     /// What was gathered since the last flush: writes, bytes copied, bytes held.
@@ -97,7 +103,9 @@ impl State {
 
     /// Drops what waits: it cannot be sent any more.
     pub(super) fn lose(&mut self, meter: &Meter) {
-        meter.lost(self.queue.clear());
+        let lost = self.queue.clear();
+        self.dead |= lost > 0;
+        meter.lost(lost);
         self.settle();
     }
 }

@@ -1,0 +1,75 @@
+//! What the threads of this process are doing, as [proc(5)](https://man7.org/linux/man-pages/man5/proc.5.html) tells it.
+
+use std::cell::Cell;
+use std::fs;
+use std::time::Duration;
+
+use rustix::thread::gettid;
+
+/// A thread of this process, by its number.
+pub(crate) type ThreadId = i32;
+
+/// The calling thread.
+#[inline]
+pub(crate) fn current() -> ThreadId {
+    thread_local! {
+        static ID: Cell<ThreadId> = const { Cell::new(0) };
+    }
+    let id = ID.try_with(Cell::get).unwrap_or(0);
+    if id != 0 {
+        return id;
+    }
+    let id = gettid().as_raw_pid();
+    let _ = ID.try_with(|known| known.set(id));
+    id
+}
+
+/// What a thread is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Activity {
+    /// It runs, or would if it had a CPU.
+    pub(crate) runnable: bool,
+    /// CPU time that it has used.
+    pub(crate) ran: Duration,
+}
+
+/// What a thread is doing; `None` if it has ended, or the kernel does not say.
+pub(crate) fn activity(thread: ThreadId) -> Option<Activity> {
+    let read = |name| fs::read_to_string(format!("/proc/self/task/{thread}/{name}")).ok();
+    // The name, in parentheses, may contain anything.
+    let runnable = read("stat")?.rsplit_once(") ")?.1.starts_with('R');
+    let ran = read("schedstat")?.split(' ').next()?.parse().ok()?;
+    Some(Activity { runnable, ran: Duration::from_nanos(ran) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_thread_that_waits_is_told_from_one_that_runs() {
+        let me = activity(current()).unwrap();
+        assert!(me.runnable);
+        let (tell, told) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        let other = std::thread::spawn(move || {
+            tell.send(current()).unwrap();
+            let _ = ends.recv();
+        });
+        let id = told.recv().unwrap();
+        assert_ne!(id, current());
+        // It goes to sleep when it comes to it.
+        let since = std::time::Instant::now();
+        while activity(id).unwrap().runnable {
+            assert!(since.elapsed() < Duration::from_secs(30));
+            std::thread::yield_now();
+        }
+        drop(end);
+        other.join().unwrap();
+        while activity(current()).unwrap().ran == me.ran {
+            std::hint::spin_loop();
+        }
+        assert_eq!(activity(i32::MAX), None);
+    }
+}

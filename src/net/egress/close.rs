@@ -1,0 +1,76 @@
+//! The end of a stream: its owner has dropped it, or the process exits. What was written is handed to the kernel.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::super::numbers::Reason;
+use super::linger::Lingering;
+use super::{Egress, State};
+use crate::kernel::socket;
+
+impl Egress {
+    /// The owner has dropped the stream: has the kernel take what waits. What it does not take is sent in the background.
+    /// Then the connection ends, even if the socket `is_held` open by a ring.
+    pub(in crate::net) fn abandon(self: &Arc<Self>, is_held: bool) {
+        let mut state = self.state();
+        self.send_queue(&mut state, Reason::Dropped);
+        // What waits for a rate goes on waiting for it.
+        if state.queued() > 0 && !state.paced {
+            self.hand_over(&mut state);
+            if !state.queue.is_empty() {
+                // The next who sends has the runtime watch it again.
+                self.wire.set_unwatched(false);
+                state.blocked = false;
+            }
+        }
+        let left = state.queued() > 0;
+        drop(state);
+        if left {
+            self.runtime().spawn(Lingering::new(Arc::clone(self), is_held).run());
+        } else if is_held {
+            socket::shutdown_both(self.as_fd());
+        }
+    }
+
+    /// Has the kernel take what waits, whether or not the socket has room, by a larger send buffer. What does not fit is
+    /// left, and nobody is told when it would.
+    pub(super) fn hand_over(&self, state: &mut State) {
+        if state.away > 0 || state.failure.is_some() || state.queue.is_empty() {
+            return;
+        }
+        if socket::discards_at_close(self.as_fd()) {
+            // So the owner has decided.
+            state.lose(&self.wire.meter);
+            return;
+        }
+        self.wire.set_unwatched(true);
+        self.offer(state);
+        // Twice, for what the kernel accounts for is only guessed.
+        for _ in 0..2 {
+            if state.queue.is_empty() || !socket::grow_send_buffer(self.as_fd(), state.queue.len()) {
+                return;
+            }
+            self.offer(state);
+        }
+    }
+
+    /// Offers what waits to the kernel, which nobody watches for room any more.
+    pub(super) fn offer(&self, state: &mut State) {
+        let waited = state.queue.len();
+        self.wire.meter.flushes(Reason::Dropped);
+        match self.wire.send_queue(&mut state.queue, self.sends_files()) {
+            Ok(sent) => {
+                self.moved(state, 0, waited - state.queue.len());
+                state.blocked = sent.is_none();
+                state.settle();
+            }
+            Err(failure) => self.fail(state, failure),
+        }
+    }
+
+    /// Ready once everything is sent, or can no longer be.
+    pub(super) fn poll_left(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_drained(cx, Reason::Dropped).map(drop)
+    }
+}

@@ -1,0 +1,79 @@
+//! When the process exits, what streams have taken and not sent is handed to the kernel, which sends it on its own.
+
+use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Egress, State};
+use crate::kernel::{exit, transfer};
+
+/// How long the exit waits for peers to take what the kernel has no room for.
+const EXIT: Duration = Duration::from_secs(1);
+/// How long it waits for a lock, which only a system call of another thread holds.
+const LOCK: Duration = Duration::from_millis(100);
+
+/// The streams of this process by their numbers, in parts that threads do not share at the same moment.
+static STREAMS: [Mutex<BTreeMap<u64, Weak<Egress>>>; 16] = [const { Mutex::new(BTreeMap::new()) }; 16];
+
+fn part(id: u64) -> MutexGuard<'static, BTreeMap<u64, Weak<Egress>>> {
+    STREAMS[(id % 16) as usize].lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes a new stream.
+pub(super) fn register(egress: &Arc<Egress>) {
+    exit::at_exit(hand_over_all);
+    let id = egress.id();
+    part(id).insert(id, Arc::downgrade(egress));
+}
+
+/// Forgets a stream that ends.
+pub(super) fn unregister(egress: &Egress) {
+    part(egress.id()).remove(&egress.id());
+}
+
+impl Egress {
+    /// Has the kernel take what waits, whoever has the stream, and says how many bytes are left.
+    pub(super) fn finish(&self) -> usize {
+        let Some(mut state) = try_for(&self.state, LOCK) else { return 1 };
+        self.hand_over(&mut state);
+        finished(&state)
+    }
+}
+
+fn finished(state: &State) -> usize {
+    if state.failure.is_some() { 0 } else { state.queued() }
+}
+
+/// A lock, if it can be had in time: its holder may be the very thread that exits.
+fn try_for<T>(lock: &Mutex<T>, patience: Duration) -> Option<MutexGuard<'_, T>> {
+    let since = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
+            Err(TryLockError::WouldBlock) if since.elapsed() >= patience => return None,
+            Err(TryLockError::WouldBlock) => thread::park_timeout(Duration::from_millis(1)),
+        }
+    }
+}
+
+fn hand_over_all() {
+    let since = Instant::now();
+    let mut streams = Vec::new();
+    for part in &STREAMS {
+        streams.extend(try_for(part, LOCK).iter().flat_map(|part| part.values().filter_map(Weak::upgrade)));
+    }
+    let mut left: Vec<&Arc<Egress>> = streams.iter().filter(|egress| egress.finish() > 0).collect();
+    while let Some(rest) = EXIT.checked_sub(since.elapsed()).filter(|_| !left.is_empty()) {
+        transfer::wait_for_room_blocking(left.iter().map(|egress| egress.as_fd()), rest);
+        left.retain(|egress| egress.finish() > 0);
+        // A socket may be ready and take nothing.
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    drop(left);
+    // Hooks of streams are not run this late.
+    let _ = ManuallyDrop::new(streams);
+}

@@ -1,0 +1,112 @@
+//! What becomes of a stream whose bytes could not be sent.
+//!
+//! tokio's stream sends each write at once, and returns the kernel's own error for each. Here an error may be met by the
+//! turn, when the write has been taken: it is returned once, by whatever is called next. Reading goes on meanwhile, for
+//! the peer may have ended only one side.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Waker};
+
+use rustix::io::Errno;
+
+use super::super::wire::Failure;
+use super::{Egress, State};
+use crate::kernel::socket;
+use crate::observe::counters::{Counter, count};
+use crate::observe::log;
+
+impl Egress {
+    /// Notes that sending has failed, for a later call to tell; what waits is lost.
+    pub(super) fn fail(&self, state: &mut State, failure: Failure) {
+        state.failure = Some(failure);
+        state.untold = true;
+        self.failed.store(true, Ordering::Relaxed);
+        state.lose(&self.wire.meter);
+        if matches!(failure, Failure::Torn) {
+            count(Counter::TornFiles, 1);
+            log::file_torn();
+            // The peer must not take what it got for the whole; this also wakes a task that reads.
+            socket::reset(self.as_fd());
+        }
+    }
+
+    /// As [`fail`](Self::fail), for a call that returns the error itself.
+    pub(super) fn fail_now(&self, state: &mut State, failure: Failure) -> io::Error {
+        self.fail(state, failure);
+        self.note_told(state);
+        failure.into()
+    }
+
+    pub(super) fn note_told(&self, state: &mut State) {
+        state.untold = false;
+        // A torn file is told by every call.
+        let torn = matches!(state.failure, Some(Failure::Torn));
+        self.failed.store(torn, Ordering::Relaxed);
+    }
+
+    /// The failure that the caller has to return.
+    pub(super) fn tell(&self, state: &mut State) -> io::Result<()> {
+        match state.failure {
+            Some(failure @ Failure::Torn) => Err(failure.into()),
+            Some(failure) if state.untold => {
+                self.note_told(state);
+                Err(failure.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`tell`](Self::tell), for a caller that writes nothing.
+    pub(in crate::net) fn check(&self) -> io::Result<()> {
+        if !self.failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.tell(&mut self.state())
+    }
+
+    /// What a reader that has met the end of the stream has to be told: a reset, for instance, which the kernel tells
+    /// once, and has told the turn. A peer that takes no more bytes may well have ended in order.
+    #[inline]
+    pub(in crate::net) fn check_end(&self) -> io::Result<()> {
+        if !self.failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut state = self.state();
+        match state.failure {
+            Some(Failure::Errno(errno)) if errno != Errno::PIPE => self.tell(&mut state),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the task woken that waits to read when there is a failure to be told: it may be the one that has written.
+    #[inline]
+    pub(in crate::net) fn wake_at_failure(&self, cx: &Context<'_>) {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        if reader.as_ref().is_none_or(|reader| !reader.will_wake(cx.waker())) {
+            *reader = Some(cx.waker().clone());
+        }
+        drop(reader);
+        if self.failed.load(Ordering::Relaxed) && self.state().untold {
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    /// The task to be woken for a failure that the turn has met.
+    pub(super) fn reader_to_tell(&self, state: &State) -> Option<Waker> {
+        if !state.untold {
+            return None;
+        }
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Fails where a caller would wait for a runtime that has ended.
+    pub(super) fn check_runtime(&self) -> io::Result<()> {
+        match self.wire.is_unwatched() {
+            true => Err(io::Error::other("the runtime of the stream has shut down")),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What a dropped stream has left that the kernel does not take: sent by a task while the runtime lives, by a thread after it.
+
+use std::future::poll_fn;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Egress;
+use crate::kernel::{socket, tcp, transfer};
+
+/// How long a dropped stream goes on for a peer that takes nothing of what it has left.
+const LINGER: Duration = Duration::from_secs(30);
+/// Between two looks of the thread at streams that came to it meanwhile.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A dropped stream that has something left.
+pub(super) struct Lingering {
+    /// `None` once there is nothing more to do.
+    egress: Option<Arc<Egress>>,
+    /// A ring holds the socket open.
+    is_held: bool,
+}
+
+impl Lingering {
+    pub(super) fn new(egress: Arc<Egress>, is_held: bool) -> Self {
+        Self { egress: Some(egress), is_held }
+    }
+
+    /// Sends what is left, for as long as the peer goes on reading.
+    pub(super) async fn run(mut self) {
+        if let Some(egress) = &self.egress {
+            send(egress).await;
+            if self.is_held {
+                socket::shutdown_both(egress.as_fd());
+            }
+        }
+        self.egress = None;
+    }
+}
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        // The runtime has ended before, maybe even before the task began.
+        if let Some(egress) = self.egress.take() {
+            outlive(egress);
+        }
+    }
+}
+
+/// Sends what is left. A peer that reads nothing for [`LINGER`] is reset: it must not take what it has for the whole.
+async fn send(egress: &Egress) {
+    let left = || (egress.queued(), tcp::unconfirmed(egress.as_fd()));
+    loop {
+        let before = left();
+        let sent = poll_fn(|cx| egress.poll_left(cx));
+        if tokio::time::timeout(LINGER, sent).await.is_ok() {
+            return;
+        }
+        if left() == before {
+            return socket::reset(egress.as_fd());
+        }
+    }
+}
+
+/// Streams whose runtime has ended.
+static OUTLIVING: Mutex<Outliving> = Mutex::new(Outliving { streams: Vec::new(), runs: false });
+
+struct Outliving {
+    streams: Vec<Arc<Egress>>,
+    /// A thread works on them.
+    runs: bool,
+}
+
+fn outliving() -> MutexGuard<'static, Outliving> {
+    OUTLIVING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn outlive(egress: Arc<Egress>) {
+    if egress.finish() == 0 {
+        return;
+    }
+    let mut all = outliving();
+    all.streams.push(egress);
+    if !all.runs {
+        // Without a thread they are closed when the process exits.
+        let thread = thread::Builder::new().name("millstream-linger".to_owned());
+        all.runs = thread.spawn(run).is_ok();
+    }
+}
+
+/// Sends what they have left, and ends when there is nothing more to send.
+fn run() {
+    let mut mine: Vec<(Arc<Egress>, usize, Instant)> = Vec::new();
+    loop {
+        let mut all = outliving();
+        let now = Instant::now();
+        mine.extend(all.streams.drain(..).map(|egress| (egress, usize::MAX, now)));
+        if mine.is_empty() {
+            all.runs = false;
+            return;
+        }
+        drop(all);
+        transfer::wait_for_room_blocking(mine.iter().map(|(egress, ..)| egress.as_fd()), LOOK);
+        let now = Instant::now();
+        let mut moved = false;
+        mine.retain_mut(|(egress, left, since)| {
+            let now_left = egress.finish();
+            if now_left < *left {
+                (*left, *since, moved) = (now_left, now, true);
+            }
+            let in_time = now - *since < LINGER;
+            if now_left > 0 && !in_time {
+                socket::reset(egress.as_fd());
+            }
+            now_left > 0 && in_time
+        });
+        if !moved {
+            // A socket may be ready and take nothing.
+            thread::park_timeout(LOOK);
+        }
+    }
+}

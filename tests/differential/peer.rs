@@ -1,0 +1,131 @@
+//! The other end: a blocking socket that does what it is told, and remembers what it has seen.
+
+use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::time::Duration;
+
+use socket2::Socket;
+
+use crate::support::noise;
+
+/// How the peer has seen the stream end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Not looked at, or closed before.
+    Open,
+    Eof,
+    Reset,
+    /// Nothing came for half a minute.
+    Hangs,
+}
+
+/// What the peer has seen.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// How many bytes; of no account where streams may take more than others.
+    pub(crate) len: usize,
+    /// Whether the bytes are those that the stream has taken: all of them, or so many of their beginning.
+    pub(crate) bytes: Bytes,
+    pub(crate) end: End,
+    /// The results of its own calls.
+    pub(crate) calls: Vec<Result<(), io::ErrorKind>>,
+}
+
+impl PartialEq for Seen {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.bytes, self.end, &self.calls) == (&other.bytes, other.end, &other.calls)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Bytes {
+    All,
+    First(usize),
+    Wrong { at: usize },
+}
+
+pub(crate) struct Peer {
+    /// `None` once it is closed.
+    pub(crate) socket: Option<Socket>,
+    pub(crate) got: Vec<u8>,
+    end: End,
+    calls: Vec<Result<(), io::ErrorKind>>,
+    sent: usize,
+}
+
+impl Peer {
+    pub(crate) fn new(socket: Socket) -> Self {
+        // Nothing that works takes as long.
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        socket.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self { socket: Some(socket), got: Vec::new(), end: End::Open, calls: Vec::new(), sent: 0 }
+    }
+
+    fn socket(&self) -> &Socket {
+        self.socket.as_ref().expect("the script has closed the peer")
+    }
+
+    /// Bytes as [`answer`] has them.
+    pub(crate) fn write(&mut self, len: usize) {
+        let bytes = &answer()[self.sent..self.sent + len];
+        let done = self.socket().write_all(bytes).map_err(|e| e.kind());
+        self.sent += len;
+        self.calls.push(done);
+    }
+
+    pub(crate) fn shutdown(&mut self, side: Shutdown) {
+        self.socket().shutdown(side).unwrap();
+    }
+
+    /// Reads `len` more bytes, or up to the end.
+    pub(crate) fn read(&mut self, len: usize) {
+        let until = self.got.len().saturating_add(len);
+        let mut buf = vec![0; 64 << 10];
+        while self.got.len() < until && self.end == End::Open {
+            let most = buf.len().min(until - self.got.len());
+            match self.socket.as_ref().unwrap().read(&mut buf[..most]) {
+                Ok(0) => self.end = End::Eof,
+                Ok(n) => self.got.extend_from_slice(&buf[..n]),
+                Err(e) => match e.kind() {
+                    io::ErrorKind::ConnectionReset => self.end = End::Reset,
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self.end = End::Hangs,
+                    kind => panic!("the peer read: {kind}"),
+                },
+            }
+        }
+    }
+
+    /// Waits until something can be read, and reads nothing.
+    pub(crate) fn wait(&mut self) {
+        let _ = self.socket().peek(&mut [MaybeUninit::uninit(); 1]);
+    }
+
+    pub(crate) fn reset(&mut self) {
+        let socket = self.socket.take().expect("open");
+        socket.set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
+    /// What it has seen, of a stream that has taken so many bytes of [`payload`].
+    pub(crate) fn seen(self, taken: usize) -> Seen {
+        let payload = payload();
+        let same = self.got.iter().zip(payload).take_while(|(a, b)| a == b).count();
+        let bytes = match self.got.len() {
+            len if same < len || len > taken => Bytes::Wrong { at: same },
+            len if len == taken => Bytes::All,
+            len => Bytes::First(len),
+        };
+        Seen { len: self.got.len(), bytes, end: self.end, calls: self.calls }
+    }
+}
+
+/// What streams write.
+pub(crate) fn payload() -> &'static [u8] {
+    static PAYLOAD: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    PAYLOAD.get_or_init(|| noise(1 << 20).repeat(32))
+}
+
+/// What peers write.
+pub(crate) fn answer() -> &'static [u8] {
+    &payload()[500_000..4 << 20]
+}
