@@ -353,7 +353,7 @@ fn an_upgraded_connection_that_listens_ends_long_before_the_deadline() {
             tokio::spawn(async move {
                 let mut io = TokioIo::new(upgraded.await.unwrap());
                 assert!(!drain.is_draining());
-                // One that is dropped before takes nothing away.
+                // One that is dropped before takes nothing away. Before the client is greeted, which then has the server drain.
                 assert!(timeout(Duration::from_millis(1), drain.draining()).await.is_err());
                 io.write_all(b"hello").await.unwrap();
                 drain.draining().await;

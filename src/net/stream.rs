@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_dropped_stream_is_kept_for_a_slow_reader_and_reset_for_none() {
+    async fn a_dropped_stream_is_kept_for_a_slow_reader() {
         const BYTES: usize = 1_000_000;
         let (stream, mut client) = loaded(BYTES).await;
         let socket = socket2::SockRef::from(&stream).try_clone().unwrap();
@@ -361,10 +361,5 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
         assert_eq!(got, BYTES);
-        let (stream, mut client) = loaded(BYTES).await;
-        drop(stream);
-        tokio::time::sleep(Duration::from_secs(100)).await;
-        let read = client.read_to_end(&mut Vec::new()).await;
-        assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
     }
 }

@@ -103,8 +103,7 @@ const WAITING: usize = 1 << 16;
 /// Services learn from the extensions of a request who has sent it: with the feature `axum` handlers take
 /// `ConnectInfo<SocketAddr>`, without `into_make_service_with_connect_info`, and with the feature `tonic` the `remote_addr` of a
 /// request is known, by `TcpConnectInfo`. On a Unix socket the address is a [`std::os::unix::net::SocketAddr`], and tonic's
-/// services find an `Option<`[`Credentials`](crate::net::Credentials)`>`. Other services are told by
-/// [`on_connection`](Serve::on_connection).
+/// services find an `Option<`[`Credentials`](crate::net::Credentials)`>`. [`on_connection`](Serve::on_connection) tells others.
 ///
 /// Requests are answered 400 before the service sees them unless they have exactly one valid `Host`, which HTTP/1.0 and HTTP/2
 /// may lack ([RFC 9112 §3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)).
