@@ -24,7 +24,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::kernel::map::{self, GRANULES, Granule};
+use crate::kernel::map::{self, GRANULES};
 use crate::observe::counters::Gauge;
 
 /// Block sizes in bytes.
@@ -79,7 +79,7 @@ impl Slab {
             if let Some(granule) = granule {
                 BY_GRANULE[granule.index()].store(std::ptr::from_ref(slab).cast_mut(), Ordering::Release);
                 // The slab lives as long as the process, and so does its granule.
-                let _: &'static Granule = Box::leak(Box::new(granule));
+                std::mem::forget(granule);
             }
             slab
         })
