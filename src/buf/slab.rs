@@ -43,6 +43,8 @@ const FROZEN: u32 = 1 << 31;
 pub(crate) struct Slab {
     class: usize,
     start: NonNull<u8>,
+    /// Held for its pages, which live as long as the slab.
+    _granule: Option<Granule>,
     /// Reference counts, and [`FROZEN`].
     refs: Box<[AtomicU32]>,
     free: Mutex<Vec<u32>>,
@@ -70,16 +72,16 @@ impl Slab {
                 None => Self::from_heap(),
             };
             let blocks = SLAB / SIZES[class];
+            let index = granule.as_ref().map(Granule::index);
             let slab: &'static Self = Box::leak(Box::new(Self {
                 class,
                 start: start.expect("internal: the reserved range does not start at zero"),
+                _granule: granule,
                 refs: (0..blocks).map(|_| AtomicU32::new(0)).collect(),
                 free: Mutex::new((0..blocks as u32).rev().collect()),
             }));
-            if let Some(granule) = granule {
-                BY_GRANULE[granule.index()].store(std::ptr::from_ref(slab).cast_mut(), Ordering::Release);
-                // The slab lives as long as the process, and so does its granule.
-                let _: &'static Granule = Box::leak(Box::new(granule));
+            if let Some(index) = index {
+                BY_GRANULE[index].store(std::ptr::from_ref(slab).cast_mut(), Ordering::Release);
             }
             slab
         })
