@@ -46,7 +46,7 @@ const CHECKS: [Check; 6] = [
         "Operations on files go to the blocking pool, one thread hop for each call or chain: same answers, more CPU time \
          when many come at once. Usual causes: a container's seccomp profile (Docker and containerd block io_uring by \
          default), sysctl kernel.io_uring_disabled, a limit on locked memory (ulimit -l) too small for even 32 entries, \
-         or a kernel before 5.12.",
+         or a kernel whose io_uring lacks features of Linux 5.12.",
     ),
 ];
 

@@ -97,6 +97,11 @@ fn ends_by(file: BorrowedFd<'_>, offset: u64) -> bool {
     known(file).is_ok_and(|(kind, size)| kind == FileType::RegularFile && size <= offset)
 }
 
+/// Whether a regular file is known to go on behind `offset`.
+pub(crate) fn goes_on(file: BorrowedFd<'_>, offset: u64) -> bool {
+    known(file).is_ok_and(|(kind, size)| kind == FileType::RegularFile && size > offset)
+}
+
 /// The type and the size of an open file, as far as this machine knows: no server is asked.
 pub(crate) fn known(file: BorrowedFd<'_>) -> io::Result<(FileType, u64)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;

@@ -96,7 +96,8 @@ impl Capabilities {
     }
 
     /// Operations on files are handed to the kernel together, [io_uring(7)](https://man7.org/linux/man-pages/man7/io_uring.7.html):
-    /// a ring was made and has carried one operation. Linux 5.12 is needed.
+    /// a ring was made, has the features `NODROP`, `EXT_ARG` and `NATIVE_WORKERS`, and has carried one operation. Linux 5.12
+    /// has them all.
     pub fn io_uring(&self) -> &Support {
         &self.io_uring
     }

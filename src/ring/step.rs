@@ -149,6 +149,8 @@ impl Step {
             }
             Ok(n) => match self.op.advance(n) {
                 Progress::Done => Outcome::Done(self.op.bytes()),
+                Progress::End if self.op.has_not_ended() && !is_spent => return Judgement::Again,
+                Progress::End if self.op.has_not_ended() => return Judgement::Refused(Errno::IO.raw_os_error()),
                 Progress::End => Outcome::Short(self.op.bytes()),
                 Progress::More if self.timed_out => timed_out,
                 Progress::More => return Judgement::Again,
@@ -266,6 +268,18 @@ mod tests {
         assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
         assert!(!step.is_waiting());
         ended(step.judge(errno(Errno::AGAIN), true), Outcome::Failed(Errno::AGAIN.raw_os_error()));
+    }
+
+    #[test]
+    fn a_read_that_ends_before_its_file_is_repeated_and_then_left_to_a_plain_call() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, [7; 100]).unwrap();
+        let open = || Target::from(Arc::new(std::fs::File::open(&file).unwrap()));
+        let mut step = Step::new(Box::new(Read::new(open(), 40, 100)));
+        assert!(matches!(step.judge(Ok(0), false), Judgement::Again));
+        assert!(matches!(step.judge(Ok(0), true), Judgement::Refused(_)));
+        let mut step = Step::new(Box::new(Read::new(open(), 100, 100)));
+        ended(step.judge(Ok(0), false), Outcome::Short(0));
     }
 
     #[test]

@@ -130,12 +130,12 @@ fn a_reader_that_takes_nothing_of_what_the_kernel_holds_is_reset() {
         let limit = Duration::from_secs(1);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (tell, mut told) = tokio::sync::mpsc::channel(4);
         // The kernel takes all of it, and HTTP is done with the answer.
         let service = tower::service_fn(async |_| Ok::<_, BoxError>(text(vec![7; 60_000])));
         let server = serve(listener, service)
             .limits(Limits::default().write_stall(limit))
-            .on_connection(move |_, peer| tell.send(peer.handle().clone()).unwrap());
+            .on_connection(move |_, peer| tell.try_send(peer.handle().clone()).unwrap());
         tokio::spawn(server.into_future());
         let mut stalled = narrow(addr).await;
         stalled.write_all(GET).await.unwrap();

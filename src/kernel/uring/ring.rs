@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, getpid};
 
 use super::provided::Provided;
-use super::setup::{Refused, Setup, is_too_old, refused};
+use super::setup::{Refused, Setup, refused};
 use crate::observe::counters::{Counter, count};
 
 /// `IORING_ENTER_GETEVENTS` and `IORING_ENTER_EXT_ARG`, io_uring_enter(2).
@@ -73,17 +73,18 @@ impl fmt::Debug for Uring {
 impl Uring {
     /// A ring that works: as large as the limits allow, down to 32 entries, with as many of the flags as the kernel has.
     pub(crate) fn new(setup: Setup) -> Result<Self, Refused> {
-        let too_old = || Refused::new("io_uring of this kernel is too old, Linux 5.12 is needed", Errno::NOSYS);
-        // Some 5.10 kernels have the io_uring of a later one, but not its file systems: there reads without waiting end
-        // in the middle of a file.
-        if is_too_old(&rustix::system::uname().release().to_string_lossy()) {
-            return Err(too_old());
-        }
         let (ring, flags) = setup.build()?;
         let params = ring.params();
-        // From 5.12 on there are all of them; older kernels drop completions or use kernel threads by the hundred.
-        if !(params.is_feature_nodrop() && params.is_feature_ext_arg() && params.is_feature_native_workers()) {
-            return Err(too_old());
+        // Linux 5.12 has all of them, and so have older kernels of distributions with a newer io_uring. Without them
+        // completions are dropped, waits have no time limit, and kernel threads are used by the hundred.
+        for (has, lacks) in [
+            (params.is_feature_nodrop(), "io_uring lacks IORING_FEAT_NODROP"),
+            (params.is_feature_ext_arg(), "io_uring lacks IORING_FEAT_EXT_ARG"),
+            (params.is_feature_native_workers(), "io_uring lacks IORING_FEAT_NATIVE_WORKERS"),
+        ] {
+            if !has {
+                return Err(Refused::new(lacks, Errno::OPNOTSUPP));
+            }
         }
         let deferred = flags.contains(&"DEFER_TASKRUN");
         let mut probe = Probe::new();

@@ -32,6 +32,7 @@ use rustix::io::Errno;
 
 use super::buffers;
 use super::program::Outcome;
+use crate::kernel::call;
 
 pub(crate) mod open;
 pub(crate) mod path;
@@ -86,6 +87,11 @@ pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
     /// Bytes moved so far.
     fn bytes(&self) -> u64 {
         0
+    }
+
+    /// Whether a result of 0, which says that the source has ended, is known to be wrong.
+    fn has_not_ended(&self) -> bool {
+        false
     }
 
     /// Bytes that the kernel may copy while its entry is handed over.
@@ -160,6 +166,16 @@ impl Target {
         match self {
             Self::Fd(fd) => (types::Fd(fd.as_fd().as_raw_fd()), Flags::empty()),
             Self::Opened(n) => (types::Fd(files.slot(*n).cast_signed()), Flags::FIXED_FILE),
+        }
+    }
+
+    /// Whether a regular file is known to go on behind `offset`. The io_uring of Linux 5.10 first reads without waiting, and
+    /// such a read ends in the middle of a file at a page that is still being read ahead.
+    pub(super) fn goes_on(&self, offset: u64) -> bool {
+        match self {
+            Self::Fd(file) => call::goes_on(file.as_ref().as_fd(), offset),
+            // Only the ring reaches a file that it has opened.
+            Self::Opened(_) => false,
         }
     }
 

@@ -145,6 +145,10 @@ impl Operation for Read {
         self.lease.len() as u64
     }
 
+    fn has_not_ended(&self) -> bool {
+        self.at().is_some_and(|at| self.file.goes_on(at))
+    }
+
     fn bytes_at_once(&self) -> usize {
         at_once(piece(self.len, self.lease.len(), usize::MAX))
     }

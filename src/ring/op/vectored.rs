@@ -116,6 +116,10 @@ impl Operation for ReadVectored {
         self.pieces.iter().map(|(_, lease)| lease.len() as u64).sum()
     }
 
+    fn has_not_ended(&self) -> bool {
+        self.file.goes_on(self.offset + self.bytes())
+    }
+
     fn bytes_at_once(&self) -> usize {
         at_once(self.pieces.iter().map(|(len, lease)| len - lease.len()).sum())
     }
