@@ -85,7 +85,8 @@ fn a_file_truncated_before_a_middleware_copies_it_is_no_response() {
         return;
     }
     on_both(async || {
-        for (name, protocol) in [("kept", "h1"), ("large", "h1"), ("kept", "h2"), ("large", "h2")] {
+        // HTTP/1 of known length is left out: hyper does not ask for the end of such a body.
+        for (name, protocol) in [("kept", "chunked"), ("large", "chunked"), ("kept", "h2"), ("large", "h2")] {
             println!("{name} over {protocol}");
             let (dir, _) = tree();
             let path = dir.path().join(name);
@@ -95,7 +96,7 @@ fn a_file_truncated_before_a_middleware_copies_it_is_no_response() {
             })
             .await;
             let answer = match protocol {
-                "h1" => h1(addr).await.send_request(request(&format!("/{name}"))).await,
+                "chunked" => h1(addr).await.send_request(request(&format!("/{name}?chunked"))).await,
                 _ => h2(addr).await.send_request(request(&format!("/{name}"))).await,
             };
             if let Ok(answer) = answer {
@@ -163,7 +164,7 @@ fn a_torn_copy_fails_its_own_connection_even_if_that_must_yield_first() {
             ours.write_all(b"unharmed").await.unwrap();
             ours.shutdown().await.unwrap();
         });
-        if let Ok(answer) = h1(addr).await.send_request(request("/kept")).await {
+        if let Ok(answer) = h1(addr).await.send_request(request("/kept?chunked")).await {
             let got = whole(answer).await.map(|got| got.len());
             got.expect_err("the file was cut, so must be the response");
         }
@@ -222,10 +223,8 @@ fn zeros_that_one_response_met_do_not_end_another() {
         slow.ask("/kept?plain").await;
         assert_eq!(slow.head().await.content_length(), KEPT);
         // Both are sent from one mapping. The second one's layer reads what the file has no more and is given zeros.
-        let mut other = Raw::connect(addr).await;
-        other.ask("/kept").await;
-        if other.try_head().await.is_ok() {
-            cut(&mut other, KEPT).await;
+        if let Ok(answer) = h1(addr).await.send_request(request("/kept?chunked")).await {
+            whole(answer).await.map(|got| got.len()).expect_err("the file was cut, so must be the response");
         }
         let got = cut(&mut slow, KEPT).await;
         // On two threads the zeros may come while the kernel copies; they do leave then, but as part of what was cut.

@@ -93,11 +93,6 @@ impl Mapping {
         unsafe { slice::from_raw_parts(start, self.len) }
     }
 
-    /// Whether bytes of the range start on a page of their own, so that no byte before them tells whether it is there.
-    pub(crate) fn starts_page(&self, bytes: &[u8]) -> bool {
-        bytes.as_ptr().addr().is_multiple_of(rustix::param::page_size())
-    }
-
     /// Whether a reader met the end of the file inside the range.
     pub(crate) fn is_torn(&self) -> bool {
         self.granule.is_torn()

@@ -61,7 +61,7 @@ fn a_file_that_shrinks_while_it_waits_is_an_error() {
             for given in [true, false] {
                 for few in [true, false] {
                     std::fs::write(&path, pages(LEN)).unwrap();
-                    let piece = mapped(&path).await.swap_remove(0);
+                    let piece = mapped(&path).await.pop().unwrap();
                     let fake = Fake::default();
                     let mut writer = Writer::builder(fake.clone()).shape(shape).limit(2 * LEN).build();
                     writer.write_all(b"head").await.unwrap();
@@ -97,7 +97,7 @@ fn whoever_waits_for_a_full_inner_writer_learns_of_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, pages(LEN)).unwrap();
-        let piece = mapped(&path).await.swap_remove(0);
+        let piece = mapped(&path).await.pop().unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
         let fake = Fake::always(Act::Block);
         let mut writer = Writer::builder(fake.clone()).end_of_turn(Duration::from_millis(1)).build();

@@ -6,9 +6,6 @@
 //!    which hyper aborts the connection, so that no client takes a part for the whole.
 //! 3. After mapped frames the end is told by a poll of its own. A layer that copies each frame as it comes has met by then
 //!    what was torn, and is told so: a stream does not recognise the copy.
-//! 4. The last bytes of a range are a frame of their own, the tail, which is handed out only if the frames before it were not
-//!    found torn: hyper does not ask for the end of a body whose length it knows. So the copy of a torn frame is never the
-//!    end of a response. The tail itself is read or copied, unless its page is also that of bytes before it.
 
 use std::io;
 use std::ops::{Range, RangeBounds};
@@ -21,13 +18,11 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::OpenFile;
-use super::reader::{Reader, is_small};
+use super::reader::Reader;
 use crate::buf::origin::Mapping;
 use crate::observe::counters::{Counter, count};
 use crate::observe::log;
 
-/// Bytes of the tail of a range that is read as it is sent: what one page holds.
-const TAIL: u64 = 4 << 10;
 /// Ranges of a kept file up to this many bytes are copied. A stream would copy them, too.
 const COPIED: usize = 2 << 10;
 
@@ -52,9 +47,9 @@ const COPIED: usize = 2 << 10;
 ///
 /// Bytes of a mapped frame read as zeros once the file has lost them. [`net::TcpStream`](crate::net::TcpStream),
 /// [`http::TlsStream`](crate::http) and [`vectored::Writer`](crate::vectored::Writer) recognise such bytes by their address
-/// and fail, each only what it was sending. A layer that copies or transforms each frame before it asks for the next is told
-/// by an error of the body. An encrypting stream that is not this crate's and encrypts frames after the body has ended is
-/// not told: turn mapping off there.
+/// and fail, each only what it was sending. A layer that copies or transforms frames is told by an error of the body when it
+/// asks for the next frame or for the end. hyper does not ask for the end of a body of known length: under such a layer, and
+/// under an encrypting stream that is not this crate's, turn mapping off if files may be truncated in place.
 #[derive(Debug)]
 pub struct FileBody {
     left: u64,
@@ -65,10 +60,8 @@ pub struct FileBody {
 enum Inner {
     /// Nothing to come, or failed.
     Done,
-    /// The last frame of a kept file was handed out; it may yet be torn.
+    /// The frame of a kept file was handed out; it may yet be torn.
     Sent(Arc<Whole>),
-    /// The frame of a kept file was handed out, but for its tail.
-    Tail(Bytes, Arc<Whole>),
     /// One frame, ready.
     Ready(Bytes),
     /// One frame of a file that is kept for many responses.
@@ -98,8 +91,6 @@ pub(crate) struct Whole {
 struct Stream {
     reader: Reader,
     range: Range<u64>,
-    /// Bytes at the end of `range` that are handed out by themselves (invariant 4).
-    tail: u64,
     /// What comes when `range` is through. Never filled for a single range, so that costs no allocation.
     rest: vec::IntoIter<Part>,
 }
@@ -130,7 +121,7 @@ impl FileBody {
         if range.is_empty() {
             return Self::empty();
         }
-        let stream = Stream { reader, range: range.clone(), tail: tail(&range), rest: Vec::new().into_iter() };
+        let stream = Stream { reader, range: range.clone(), rest: Vec::new().into_iter() };
         Self { left: range.end - range.start, inner: Inner::Stream(Box::new(stream)) }
     }
 
@@ -138,7 +129,7 @@ impl FileBody {
     pub(crate) fn parts(file: &OpenFile, window: Option<Arc<Mapping>>, parts: Vec<Part>) -> Self {
         let left = parts.iter().map(Part::len).sum();
         let reader = Reader::new(file.clone(), window);
-        let stream = Stream { reader, range: 0..0, tail: 0, rest: parts.into_iter() };
+        let stream = Stream { reader, range: 0..0, rest: parts.into_iter() };
         Self { left, inner: Inner::Stream(Box::new(stream)) }
     }
 
@@ -148,19 +139,11 @@ impl FileBody {
         }
         Poll::Ready(match std::mem::replace(&mut self.inner, Inner::Done) {
             Inner::Ready(bytes) => Some(Ok(bytes)),
-            Inner::Kept(_, whole) | Inner::Tail(_, whole) | Inner::Sent(whole) if whole.mapping.is_torn() => {
-                Some(Err(whole.file.short()))
-            }
+            Inner::Kept(_, whole) | Inner::Sent(whole) if whole.mapping.is_torn() => Some(Err(whole.file.short())),
             Inner::Kept(bytes, whole) if bytes.len() <= COPIED => Some(whole.copy(&bytes)),
-            Inner::Kept(mut bytes, whole) => {
-                let tail = bytes.split_off(bytes.len() - 1);
-                self.inner = Inner::Tail(tail, whole);
-                Some(Ok(bytes))
-            }
-            Inner::Tail(tail, whole) if whole.mapping.starts_page(&tail) => Some(whole.copy(&tail)),
-            Inner::Tail(tail, whole) => {
+            Inner::Kept(bytes, whole) => {
                 self.inner = Inner::Sent(whole);
-                Some(Ok(tail))
+                Some(Ok(bytes))
             }
             Inner::Done | Inner::Sent(_) | Inner::Stream(_) => None,
         })
@@ -192,25 +175,16 @@ impl Stream {
                 Some(Part::Text(text)) => {
                     return Poll::Ready(self.reader.torn().map_or(Ok(Some(text)), Err));
                 }
-                Some(Part::File(range)) => (self.tail, self.range) = (tail(&range), range),
+                Some(Part::File(range)) => self.range = range,
                 None => return Poll::Ready(Ok(None)),
             }
         }
-        let left = self.range.end - self.range.start;
-        let mut range = self.range.start..self.range.end - if left > self.tail { self.tail } else { 0 };
-        let read = self.reader.poll_next(cx, &mut range);
-        self.range.start = range.start;
-        read.map_ok(Some)
+        self.reader.poll_next(cx, &mut self.range).map_ok(Some)
     }
 
     fn poll_end(&mut self) -> Poll<Option<io::Result<Bytes>>> {
         Poll::Ready(self.reader.torn().map(Err))
     }
-}
-
-/// Bytes at the end of a range that are handed out by themselves (invariant 4). Short ranges are not mapped.
-fn tail(range: &Range<u64>) -> u64 {
-    if is_small(range) { 0 } else { TAIL }
 }
 
 impl Part {
