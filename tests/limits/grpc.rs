@@ -61,10 +61,11 @@ async fn upload(addr: SocketAddr, pieces: usize, pause: Duration) -> Result<u64,
 }
 
 #[test]
-fn a_stream_over_the_limit_is_resource_exhausted_unless_it_streams() {
+fn calls_stream_and_what_does_not_is_resource_exhausted_over_the_limit() {
     on_both(async || {
         let none = Duration::ZERO;
-        let addr = serve_upload(Limits::default()).await;
+        assert_eq!(upload(serve_upload(Limits::default()).await, 30, none).await.unwrap(), 3_000_000);
+        let addr = serve_upload(Limits::default().streaming(|_| false)).await;
         assert_eq!(upload(addr, 20, none).await.unwrap(), 2_000_000);
         let status = upload(addr, 30, none).await.unwrap_err();
         assert_eq!(
@@ -83,7 +84,8 @@ fn a_stream_over_the_limit_is_resource_exhausted_unless_it_streams() {
 fn what_the_server_refuses_itself_has_a_status_of_grpc() {
     on_both(async || {
         // A service that knows nothing of gRPC, and fails with what it was told.
-        let addr = start(Limits::default().body(1000), tower::service_fn(length)).await;
+        let limits = Limits::default().body(1000).streaming(|_| false);
+        let addr = start(limits, tower::service_fn(length)).await;
         let io = TokioIo::new(tokio::net::TcpStream::connect(addr).await.unwrap());
         let (mut client, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
         tokio::spawn(connection);

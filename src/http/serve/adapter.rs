@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
@@ -104,13 +104,15 @@ fn admit(request: Request<Incoming>, watch: &Arc<Watch>) -> Result<Request<Reque
     Ok(Request::from_parts(head, body))
 }
 
-/// What the body of a request has to keep to. No client can lift a limit by what it says of itself.
+/// The limits of the body of a request.
 fn bounds_of_body(limits: &Limits, head: &http::request::Parts) -> Bounds {
-    let (left, rate) = match &limits.streaming {
-        Some(streams) if streams(head) => (u64::MAX, 1),
-        _ => (limits.body, limits.body_rate),
+    let grpc = is_grpc(&head.headers);
+    let streams = match &limits.streaming {
+        Some(streams) => streams(head),
+        None => grpc && head.version == Version::HTTP_2,
     };
-    Bounds { left, rate, grpc: is_grpc(&head.headers) }
+    let (left, rate) = if streams { (u64::MAX, 1) } else { (limits.body, limits.body_rate) };
+    Bounds { left, rate, grpc }
 }
 
 /// Whether a request is one of gRPC.

@@ -198,8 +198,13 @@ impl Limits {
     }
 
     /// Says by their heads which requests stream: their bodies have no limit of size, and have to bring only a byte in
-    /// the time of [`body_progress`](Self::body_progress). None by default. Where a client may be silent for longer in the
-    /// middle of a body, as in calls of gRPC that go both ways, raise that time.
+    /// the time of [`body_progress`](Self::body_progress). Where a client may be silent for longer in the middle of a body, as
+    /// in calls of gRPC that go both ways, raise that time.
+    ///
+    /// Unless this is set, calls of gRPC over HTTP/2 stream: requests with a content type of `application/grpc`. A gRPC
+    /// server limits each message. But any client can send that content type, also to a handler that collects whole bodies
+    /// and leaves their size to this limit. A server with such handlers names by path what streams, or nothing at all:
+    /// `streaming(|_| false)`.
     pub fn streaming(mut self, streams: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.streaming = Some(Arc::new(streams));
         self

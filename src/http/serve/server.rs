@@ -85,10 +85,9 @@ const WAITING: usize = 1 << 16;
 /// need both `DefaultBodyLimit::disable()` on their route, and [`Limits::streaming`] for their path. axum answers 400
 /// where a service that fails would have been answered for with 408.
 ///
-/// The limit for request bodies holds for the streams of gRPC clients too, all messages of a call together: a client must
-/// not lift a limit by the content type that it sends. A call beyond it ends with `RESOURCE_EXHAUSTED`, also in tonic if
-/// the feature `tonic` is on. Methods that take long streams are named by their path, and the limit of tonic for each
-/// message holds for them:
+/// Calls of gRPC over HTTP/2 stream: their bodies have no limit of size, and the limit of tonic for each message holds. A
+/// server that also has handlers that collect whole bodies names by path what streams. Other calls that go beyond the
+/// limit for bodies then end with `RESOURCE_EXHAUSTED`, also in tonic if the feature `tonic` is on:
 ///
 /// ```
 /// # use millstream::http::Limits;
