@@ -19,7 +19,7 @@ mod support;
 use support::http::{BoxError, Raw, boxed, on_both, pages, sha256, start, start_hyper};
 
 /// What must happen soon happens within this time.
-const SOON: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_secs(10);
 
 /// Waits until `fine`, for as long as [`SOON`].
 async fn soon(what: &str, fine: impl Fn() -> bool) {
