@@ -145,7 +145,7 @@ fn a_reader_may_be_ahead_of_a_hub() {
             let mut moved = reader(&slow, moved.last.as_deref());
             let early = moved.rest(QUIET).await.len();
             relay.set(Mode::Pass);
-            assert_eq!(moved.data(2 - early).await, numbers(8 + early as u64, 10));
+            assert_eq!(moved.data(2 - early).await, numbers(8 + early, 10));
             assert_eq!(before.data(9).await, numbers(1, 10));
             send(&slow, 10);
             assert_eq!(moved.data(1).await, ["10"]);
