@@ -1,11 +1,11 @@
 //! Writes files durably, each by one chain: open a new one, write, sync, rename.
 //!
-//! `cargo run --release --example chain -- [--files N] [--size BYTES] [--beside] DIR` writes N files (default 32) of so many
-//! bytes (default 4096) into DIR, all at once, and says which way they went and how often the kernel was entered.
-//! `--beside` does the same by `tokio::fs`, for comparison: ten rounds of both, the one and the other first in turn, of
-//! which the median and the range are printed. `MILLSTREAM_IO=uring|epoll|auto` chooses the way.
+//! `cargo run --release --example chain -- [--files N] [--size BYTES] [--beside] DIR` writes N files (default 32) of
+//! BYTES bytes (default 4096) into DIR, all at once. It prints whether they went by ring or by the blocking pool, and
+//! how often the kernel was entered. `--beside` also writes them by `tokio::fs`, for comparison: ten rounds of both, in
+//! alternating order, with median and range printed. `MILLSTREAM_IO=uring|epoll|auto` selects the driver.
 //!
-//! What a run that was killed has left under a temporary name is overwritten: one run at a time in DIR.
+//! Temporary files of a killed run are overwritten, so only one run at a time may use DIR.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,12 +48,12 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
 /// Rounds of `--beside`.
 const ROUNDS: usize = 10;
 
-/// The file under its first name, and under the one it gets once it is complete.
+/// The temporary name of a file, and its name once it is complete.
 fn names(dir: &Path, n: usize) -> (PathBuf, PathBuf) {
     (dir.join(format!(".file-{n}.new")), dir.join(format!("file-{n}")))
 }
 
-/// Writes all files by chains. Returns the time it took, and how many of them went by ring.
+/// Writes all files by chains. Returns the time taken, and the number of files that went by ring.
 async fn by_chains(options: &Options, contents: &Bytes) -> Result<(Duration, usize), String> {
     let start = Instant::now();
     let new = OpenOptions::new().write(true).create(true).truncate(true);
@@ -78,7 +78,7 @@ async fn by_chains(options: &Options, contents: &Bytes) -> Result<(Duration, usi
     if failed > 0 { Err(format!("{failed} of {} files failed", options.files)) } else { Ok((took, by_ring)) }
 }
 
-/// The same by tokio::fs: a trip to the blocking pool for each call.
+/// Does the same by tokio::fs, with a trip to the blocking pool for each call.
 async fn by_tokio(options: &Options, contents: &Bytes) -> io::Result<Duration> {
     let start = Instant::now();
     let files = (0..options.files).map(|n| {
@@ -96,7 +96,7 @@ async fn by_tokio(options: &Options, contents: &Bytes) -> io::Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// Writes all files by chains once, and says how.
+/// Writes all files by chains once, and prints the counts.
 async fn once(options: &Options, contents: &Bytes) -> Result<(), String> {
     let before = Snapshot::now();
     let (took, by_ring) = by_chains(options, contents).await?;
@@ -108,7 +108,7 @@ async fn once(options: &Options, contents: &Bytes) -> Result<(), String> {
     Ok(())
 }
 
-/// Does both [`ROUNDS`] times, and compares.
+/// Runs both variants [`ROUNDS`] times, and prints a comparison.
 async fn beside(options: &Options, contents: &Bytes) -> Result<(), String> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {

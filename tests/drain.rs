@@ -1,4 +1,4 @@
-//! A server that is told to end: what it has begun is finished, and at the deadline it has ended.
+//! A server that is told to shut down: it finishes the work it has begun, and it has ended at the deadline.
 
 use std::convert::Infallible;
 use std::io;
@@ -26,15 +26,15 @@ use tokio::time::timeout;
 mod support;
 use support::http::{Answer, Raw, boxed, h2, on_both, request, watched, whole};
 
-/// More than any of these takes.
+/// Longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(20);
 
-/// What the handler and the test share.
+/// State shared by the handler and the test.
 #[derive(Default)]
 struct Scene {
     /// Requests that have arrived.
     arrived: AtomicUsize,
-    /// Lets `/wait` go on.
+    /// Lets `/wait` continue.
     go_on: Notify,
 }
 
@@ -42,7 +42,7 @@ fn text(text: impl Into<Bytes>) -> Answer {
     Response::new(boxed(Full::new(text.into())))
 }
 
-/// Events until it is told to end, and then a last one.
+/// Sends an event, and a last one when the server drains.
 fn events() -> Answer {
     let (tell, told) = watch::channel(false);
     let frames = stream::unfold((told, 0), |(mut told, n)| async move {
@@ -60,7 +60,7 @@ fn events() -> Answer {
     answer
 }
 
-/// Never anything.
+/// Never yields a frame.
 fn stuck() -> Answer {
     Response::new(boxed(StreamBody::new(stream::pending::<io::Result<Frame<Bytes>>>())))
 }
@@ -120,7 +120,7 @@ fn counts(drained: &Drained) -> [usize; 4] {
 }
 
 async fn refused(addr: SocketAddr) {
-    // The listener is closed in a moment.
+    // The listener closes within a moment.
     let refused = async {
         loop {
             match TcpStream::connect(addr).await {
@@ -148,7 +148,7 @@ fn what_has_begun_is_finished_and_what_is_idle_is_closed() {
             streams.push(tokio::spawn(two.send_request(request("/wait"))));
         }
         server.arrived(5).await;
-        // Half a head is a request that is just coming, and so is one that nobody has read yet.
+        // Half a head is a request that is arriving, and so is a request that has not been read yet.
         let mut half = Raw::connect(addr).await;
         half.send("GET / HTTP/1.1\r\nHost").await;
         let mut late = Raw::connect(addr).await;
@@ -156,7 +156,7 @@ fn what_has_begun_is_finished_and_what_is_idle_is_closed() {
         late.ask("/").await;
         server.signal.send(()).unwrap();
         refused(addr).await;
-        // It may have been answered before the signal.
+        // The request may have been answered before the signal.
         assert_eq!(late.head().await.status, 200);
         assert_eq!(late.drain().await, b"hello");
         half.send(": mill\r\n\r\n").await;
@@ -174,7 +174,7 @@ fn what_has_begun_is_finished_and_what_is_idle_is_closed() {
             assert_eq!(whole(stream.await.unwrap().unwrap()).await.unwrap(), "waited");
         }
         let drained = timeout(LONG, server.ended).await.unwrap().unwrap().unwrap();
-        // And whoever connected to see whether the listener is closed.
+        // The count includes connections that checked whether the listener is closed.
         assert!(drained.finished >= 6, "{drained:?}");
         assert_eq!(counts(&drained), [drained.finished, drained.finished, 0, 0], "{drained:?}");
         assert!(drained.duration < LONG);
@@ -241,7 +241,7 @@ fn the_streams_of_a_hub_end_with_when_to_come_back() {
         }
         assert_eq!(hub.stats().subscribers, 360);
         hub.send(Event::new().id("a").data("first")).unwrap();
-        // Events that come on and on hold nobody back.
+        // A continuous flow of events delays no shutdown.
         let sender = hub.clone();
         let sending = tokio::spawn(async move {
             while sender.stats().subscribers > 0 {
@@ -295,7 +295,7 @@ fn what_does_not_end_is_ended_at_the_deadline() {
     });
 }
 
-/// An answer that gives the stream away.
+/// A response that gives the stream away.
 fn switching() -> Answer {
     let mut answer = text("");
     *answer.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
@@ -320,7 +320,7 @@ fn an_upgraded_connection_is_ended_at_the_deadline_too() {
                     if holder_reads {
                         let _ = io.read_to_end(&mut Vec::new()).await;
                     } else {
-                        // As one does whose messages come from elsewhere.
+                        // This models a handler whose messages come from elsewhere.
                         std::future::pending::<()>().await;
                     }
                 });
@@ -345,7 +345,7 @@ fn an_upgraded_connection_that_listens_ends_long_before_the_deadline() {
     on_both(async || {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        // Of each connection, and of the request that is upgraded.
+        // The peers of each connection, and of the request that is upgraded.
         let peers = Arc::new(std::sync::Mutex::new(Vec::new()));
         let service = tower::service_fn(async |mut request: Request<RequestBody>| {
             let drain = request.extensions().get::<DrainSignal>().expect("a request for an upgrade has one").clone();
@@ -353,11 +353,12 @@ fn an_upgraded_connection_that_listens_ends_long_before_the_deadline() {
             tokio::spawn(async move {
                 let mut io = TokioIo::new(upgraded.await.unwrap());
                 assert!(!drain.is_draining());
-                // One that is dropped before takes nothing away. Before the client is greeted, which then has the server drain.
+                // Dropping one such future early has no effect. This runs before the client is greeted, which makes the
+                // server drain.
                 assert!(timeout(Duration::from_millis(1), drain.draining()).await.is_err());
                 io.write_all(b"hello").await.unwrap();
                 drain.draining().await;
-                // Also for whoever asks later.
+                // A later call resolves as well.
                 drain.clone().draining().await;
                 assert!(drain.is_draining());
                 io.write_all(b"goodbye").await.unwrap();
@@ -434,7 +435,7 @@ fn whoever_has_connected_is_served_however_many_there_are() {
     on_both(async || {
         let listener = TcpListener::builder().backlog(2 * CLIENTS as u32).bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        // Nobody accepts yet.
+        // Connections are not accepted yet.
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
             let mut client = Raw::connect(addr).await;
@@ -486,7 +487,7 @@ fn a_server_without_connections_has_drained_at_once() {
         let mut gone = Raw::connect(server.addr).await;
         assert_eq!(gone.get("/").await.0, 200);
         drop(gone);
-        // The server is to have seen that it has gone.
+        // The server must have noticed the disconnect.
         tokio::time::sleep(Duration::from_millis(600)).await;
         server.signal.send(()).unwrap();
         let drained = timeout(LONG, server.ended).await.unwrap().unwrap().unwrap();
@@ -513,7 +514,7 @@ fn all_cores_drain_and_their_counts_are_one() {
                 assert_eq!(client.head().await.status, 200);
                 clients.push(client);
             }
-            // Of all cores together, and not of each.
+            // The limit applies to all cores together, not to each.
             for _ in 0..4 {
                 let over = async {
                     let mut over = Raw::over(TcpStream::connect(addr).await?);

@@ -1,4 +1,4 @@
-//! TLS over our stream: encrypting the bytes of a file reads them, and may meet its end.
+//! TLS over this crate's stream: encrypting the bytes of a file reads them, and may reach the end of the file.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -35,12 +35,12 @@ fn configs() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     (Arc::new(server), Arc::new(client))
 }
 
-/// What encrypts.
+/// The stream that encrypts.
 #[derive(Clone, Copy, Debug)]
 enum By {
-    /// Our stream, of mapped files.
+    /// This crate's stream, with mapped files.
     Ours,
-    /// A stream that knows no mapped files, of files that are not mapped.
+    /// A stream without support for mapped files, with files that are not mapped.
     Theirs,
 }
 
@@ -64,7 +64,7 @@ async fn serve(dir: &TempDir, config: Arc<ServerConfig>, by: By) -> SocketAddr {
                     Ok::<_, Infallible>(ask_and_cut::<Incoming>(&files, &dir, &request).await)
                 });
                 let http = http1::Builder::new();
-                // Connections end in every way here.
+                // Connections end in any way here.
                 let _ended: hyper::Result<()> = match by {
                     By::Ours => http.serve_connection(tls.accept(stream).await.unwrap(), service).await,
                     By::Theirs => {
@@ -114,7 +114,7 @@ fn a_file_truncated_while_it_is_encrypted_is_no_response() {
             truncate(&dir.path().join("large"), left);
             let cut =
                 victim.body(LARGE).await.map(|got| got.len()).expect_err("the file was cut, so must be the response");
-            // The zeros that were read in the end have not left.
+            // The zeros that were read at the end have not been sent.
             let whole_pages = left / 4096 * 4096;
             let known = cut.got.len().min(whole_pages.max(1 << 10));
             assert!(cut.got[..known] == bytes[..known]);

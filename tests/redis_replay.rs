@@ -1,8 +1,9 @@
-//! Readers that are far behind: whether they get everything, what that takes of memory, and what a Redis may answer.
+//! Readers that are far behind: whether they receive everything, the memory needed, and the replies that a Redis may
+//! send.
 //!
-//! In the suite 40 readers are 300 events of 50 KB behind; `MILLSTREAM_REPLAY=200x10000 cargo test --release --features redis
-//! --test redis_replay -- --nocapture` has 200 readers 10 000 events behind, for which Redis takes 500 MB. It prints what it has
-//! counted.
+//! In the suite 40 readers are 300 events of 50 KB behind. `MILLSTREAM_REPLAY=200x10000 cargo test --release --features
+//! redis --test redis_replay -- --nocapture` has 200 readers 10 000 events behind, for which Redis uses 500 MB. The
+//! test prints its measurements.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,14 +22,14 @@ use support::fake_redis::{FakeRedis, Say};
 use support::http::{Flavour, watched};
 use support::redis::Server;
 
-/// Only a hang takes longer.
+/// Only a hang takes this long.
 const LONG: Duration = Duration::from_secs(60);
 /// Bytes of an event.
 const EVENT: usize = 50_000;
-/// What the pages of all readers may have together, besides one event for each.
+/// Maximum number of bytes in the pages of all readers together, besides one event per reader.
 const PAGES: usize = 32 << 20;
 
-/// Readers and events.
+/// Number of readers and of events.
 fn scale() -> (usize, usize) {
     let Ok(scale) = std::env::var("MILLSTREAM_REPLAY") else { return (40, 300) };
     let parsed =
@@ -36,7 +37,7 @@ fn scale() -> (usize, usize) {
     parsed.expect("MILLSTREAM_REPLAY=READERSxEVENTS")
 }
 
-/// Appends entries of these sizes, numbered from 0 on.
+/// Appends entries of these sizes, numbered from 0.
 fn fill(server: &Server, sizes: impl Iterator<Item = usize>) {
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
     for (n, size) in sizes.enumerate() {
@@ -60,7 +61,7 @@ fn queued() -> usize {
     Snapshot::now().queued_bytes as usize
 }
 
-/// The next frame, which is an event or a gap: what is replayed is not merged. `None` is a gap.
+/// Returns the number of the next event, or `None` for a gap. Replayed events are not merged.
 async fn number(body: &mut EventBody) -> Option<usize> {
     loop {
         let frame = timeout(LONG, body.frame()).await.expect("a frame comes").expect("the stream goes on").unwrap();
@@ -87,7 +88,8 @@ fn readers_that_are_far_behind_get_everything_and_hold_little() {
         for _ in 0..readers {
             let (mut body, barrier) = (hub.subscribe_from(Some("0-0")).unwrap(), Arc::clone(&barrier));
             reading.spawn(async move {
-                // The first part, then the rest when all are in the middle of a page; whether there was a gap.
+                // Reads the first part, then the rest when all readers are in the middle of a page. Records whether
+                // there was a gap.
                 let mut missed = false;
                 for part in [0..events / 10, events / 10..events] {
                     for n in part {
@@ -101,9 +103,9 @@ fn readers_that_are_far_behind_get_everything_and_hold_little() {
         }
         timeout(LONG + LONG * readers as u32 / 40, barrier.wait()).await.expect("all come so far");
         let (held, stalled) = (queued() - queued_before, resident().saturating_sub(before));
-        // That of the live end, of this question, and of pages.
+        // The connections of the live end, of this query, and of pages.
         let clients: String = redis::from_redis_value(server.command(&["CLIENT", "LIST"])).unwrap();
-        // One or two that were closed may not be gone yet.
+        // One or two closed connections may still be listed.
         assert!(clients.lines().count() <= 8, "{clients}");
         barrier.wait().await;
         let mut most = 0;
@@ -131,14 +133,14 @@ fn readers_that_are_far_behind_get_everything_and_hold_little() {
         );
         assert_eq!((gaps, log.state().reconnects, hub.stats().gaps), (0, 0, 0));
         assert!(held > readers * EVENT / 4 && held <= PAGES + readers * (EVENT + 1000), "{held}");
-        // Besides the pages: what is on its way, the ring of the hub, and what the allocator keeps.
+        // Besides the pages: bytes in transit, the ring of the hub, and memory that the allocator keeps.
         let bound = PAGES + readers * EVENT + (128 << 20);
         assert!(stalled.max(most) <= bound, "{stalled} or {most} of {bound}");
         assert!(queued() <= queued_before, "what was read is given back");
     });
 }
 
-/// Small ones make pages of many, into which large ones do not fit.
+/// Small events make pages of many entries, into which large events do not fit.
 #[test]
 fn events_of_all_sizes_come_by_replay_and_live() {
     watched(|| {
@@ -171,13 +173,13 @@ fn events_of_all_sizes_come_by_replay_and_live() {
             sending.await.unwrap();
             let state = log.state();
             assert_eq!((state.gaps, state.doubles, state.reconnects), (0, 0, 0), "{state:?}");
-            // Larger than any may be.
+            // Larger than the maximum size of an event.
             assert!(hub.send(Event::new().data("x".repeat(16 << 20))).unwrap_err().to_string().contains("16 MiB"));
         });
     });
 }
 
-/// A reader that comes back while Redis restarts is not told of a gap that is none.
+/// A reader that reconnects while Redis restarts receives no false gap.
 #[test]
 fn a_redis_that_is_back_in_time_is_waited_for() {
     watched(|| {
@@ -230,14 +232,14 @@ fn connections_that_were_cut_while_they_were_idle_are_made_anew() {
     });
 }
 
-/// Answers commands of this name so, and others as usual.
+/// Answers commands of this name with `say`, and others as usual.
 fn only(name: &'static str, say: Say) -> impl Fn(&[String]) -> Option<Say> + Clone + Send + 'static {
     move |command| (command[0] == name).then(|| say.clone())
 }
 
-/// An entry whose text is said to have 10 GB.
+/// An entry whose text has a declared length of 10 GB.
 const ENDLESS: &[u8] = b"*1\r\n*2\r\n$3\r\n5-0\r\n*2\r\n$4\r\ndata\r\n$10000000000\r\n";
-/// What the sockets hold, and what was on its way.
+/// Number of bytes held by the sockets and in transit.
 const SOCKETS: usize = 32 << 20;
 const REPLY_MAX: usize = 64 << 20;
 
@@ -249,7 +251,7 @@ fn a_reply_that_is_too_long_is_refused() {
                 let fake = FakeRedis::start(only(by, Say::Flood(ENDLESS, 300 << 20))).await;
                 let connected = Redis::builder(fake.url()).key("test").connect().await;
                 if by == "XRANGE" {
-                    // Only who reads the live end meets it.
+                    // Only a reader of the live end receives this reply.
                     let log = connected.unwrap();
                     let hub = Hub::builder().log(log.clone()).build();
                     let refused = async {

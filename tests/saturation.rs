@@ -1,4 +1,4 @@
-//! A ring without room behaves like no ring: programs that never end neither stop nor delay what others ask for.
+//! A ring without room behaves like no ring: programs that never end neither stop nor delay other operations.
 
 use std::fs;
 use std::future::{Future, poll_fn};
@@ -29,10 +29,10 @@ use tokio::time::timeout;
 mod support;
 use support::http::{Flavour, Raw, ask, watched};
 
-/// Counters and descriptors are those of the process: one test at a time.
+/// Counters and descriptors are global to the process, so tests run one at a time.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Bounds what must not hang. Nothing is measured by it.
+/// Timeout for operations that must not hang. It is not used for measurements.
 const HANGS: Duration = Duration::from_secs(30);
 
 fn runtime(flavour: Flavour, io: Io, entries: u32) -> Runtime {
@@ -42,7 +42,7 @@ fn runtime(flavour: Flavour, io: Io, entries: u32) -> Runtime {
     runtime
 }
 
-/// Runs `test` on a runtime with rings of so many entries.
+/// Runs `test` on a runtime with rings of this many entries.
 fn on<R: Future<Output = ()> + Send + 'static>(flavour: Flavour, io: Io, entries: u32, test: R) {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let runtime = runtime(flavour, io, entries);
@@ -128,7 +128,7 @@ fn streams_send_while_the_ring_is_full() {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 stream.handle().set_path(IoPath::Uring);
                 for n in 0..10u8 {
-                    // Not flushed by this task: the flusher hands it to the ring.
+                    // This task does not flush: the flusher hands the bytes to the ring.
                     stream.write_all(&[n; 100]).await.unwrap();
                     let mut got = [0; 100];
                     client.read_exact(&mut got).await.unwrap();
@@ -151,7 +151,7 @@ fn a_fifo_that_has_no_reader_keeps_no_thread_from_others() {
                 let writes = || OpenOptions::new().write(true).create(true);
                 let waiting: Vec<_> = (0..80).map(|_| start(Chain::new().open(&fifo, writes()).write("x"))).collect();
                 turns(50).await;
-                // By threads of the kernel.
+                // These operations are done by threads of the kernel.
                 let (file, bytes) = noise_file(3 << 20);
                 assert!(file.read_at(0, 3 << 20).await.unwrap() == bytes);
                 file.write_at(0, "fresh").await.unwrap();
@@ -161,7 +161,7 @@ fn a_fifo_that_has_no_reader_keeps_no_thread_from_others() {
                 assert_eq!(fs::read(new).unwrap(), b"bytes");
                 assert!(waiting.iter().all(|task| !task.is_finished()));
                 waiting.iter().for_each(JoinHandle::abort);
-                // Those that are opening it end by this.
+                // This ends operations that are opening the FIFO.
                 drop(fs::File::options().read(true).write(true).open(&fifo).unwrap());
             });
         }
@@ -184,7 +184,7 @@ fn an_offset_that_no_file_has_is_refused_on_every_way() {
                     }
                 }
                 assert_eq!(file.metadata().unwrap().len(), 10);
-                // The position of the file counts where it is asked for.
+                // The position of the file is used where the operation requests it.
                 let report = Chain::new().on(Arc::clone(&file)).write("ab").read_at(9, 3).run().await.unwrap();
                 assert_eq!(report.reads()[0], "9ab");
             });
@@ -192,7 +192,7 @@ fn an_offset_that_no_file_has_is_refused_on_every_way() {
     });
 }
 
-/// The end of a stream reaches the peer though nothing drives the ring that receives for it.
+/// The end of a stream reaches the peer even if the ring that receives for it is not driven.
 #[test]
 fn a_stream_that_is_dropped_between_two_turns_ends_at_once() {
     if support::lacks("io_uring") {
@@ -207,7 +207,7 @@ fn a_stream_that_is_dropped_between_two_turns_ends_at_once() {
             let (mut stream, _) = listener.accept().await.unwrap();
             client.write_all(b"!").await.unwrap();
             assert_eq!(stream.read_u8().await.unwrap(), b'!');
-            // So that the receive is armed again.
+            // This arms the receive again.
             assert!(timeout(Duration::from_millis(50), stream.read_u8()).await.is_err());
             stream.write_all(b"bye").await.unwrap();
             (stream, client.into_std().unwrap())
@@ -222,7 +222,7 @@ fn a_stream_that_is_dropped_between_two_turns_ends_at_once() {
     });
 }
 
-/// What users do: programs that never end by themselves, and what becomes of them.
+/// The actions of users: programs that never end by themselves, and their fate.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Pipe,
@@ -252,10 +252,10 @@ fn deed() -> impl Strategy<Value = Deed> {
     ]
 }
 
-/// Polls of one fresh operation: it is never woken to find that it must go on waiting.
+/// Maximum number of polls of one fresh operation: it is never woken without progress.
 const POLLS_MAX: usize = 64;
 
-/// Awaits what must not have to wait for others, and counts how often it is polled.
+/// Awaits an operation that must not wait for others, and counts its polls.
 async fn fresh<T>(what: &str, operation: impl Future<Output = T>) -> T {
     let (mut polls, mut operation) = (0, pin!(operation));
     let counted = poll_fn(|cx| {
@@ -267,7 +267,7 @@ async fn fresh<T>(what: &str, operation: impl Future<Output = T>) -> T {
     done.unwrap_or_else(|_| panic!("{what} hangs"))
 }
 
-/// What never ends, and what ends it.
+/// Operations that never end, and the means to end them.
 struct World {
     dir: tempfile::TempDir,
     served: Vec<u8>,
@@ -304,7 +304,7 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// A chain that does not end.
+    /// Builds a chain that does not end.
     fn endless(&self, deed: Deed) -> Chain {
         let read = OpenOptions::new().read(true);
         let on_pipe = |chain: Chain| chain.on(Arc::clone(&self.reader)).read(1);
@@ -322,7 +322,7 @@ impl World {
         }
     }
 
-    /// Everything that is fresh gets done, and with the right bytes.
+    /// Checks that all fresh operations complete, with the right bytes.
     async fn is_alive(&self, round: usize) {
         let (file, bytes) = noise_file(1 << 20);
         let read = fresh("a long read", file.read_at(0, 1 << 20)).await.unwrap();
@@ -351,7 +351,7 @@ impl World {
         assert!(got.chunks(1000).zip(0..).all(|(chunk, n)| chunk == [n; 1000]), "the bytes of a stream");
     }
 
-    /// Lets all end that has not.
+    /// Ends everything that has not ended.
     fn release(&mut self, n: usize) {
         let mut fifo = fs::File::options();
         fifo.read(true).write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
@@ -361,7 +361,7 @@ impl World {
     }
 }
 
-/// Runs `deeds`; now and then something fresh is asked for.
+/// Runs `deeds`, and requests fresh operations now and then.
 async fn saturate(deeds: Vec<Deed>) {
     let mut world = World::new().await;
     let mut tasks = Vec::new();
@@ -395,7 +395,7 @@ async fn saturate(deeds: Vec<Deed>) {
     if Capabilities::get().io_uring().is_yes() {
         assert_eq!(driver_info().reason().filter(|_| driver_info().io() != Io::Epoll), None, "a ring was given up");
     }
-    // What was forgotten ends too, so that it gives back all but its own memory.
+    // Forgotten operations end too, and give back everything except their own memory.
     world.release(deeds.len());
     turns(100).await;
 }
@@ -414,7 +414,7 @@ fn any_number_of_programs_that_never_end_stop_nothing() {
         (Flavour::TwoWorkers, Io::Auto, 256),
         (Flavour::CurrentThread, Io::Epoll, 32),
     ];
-    // The first runtimes of a process make what stays.
+    // The first runtimes of a process create resources that persist.
     for (flavour, io, entries) in ways {
         run(flavour, io, entries, vec![Deed::Pipe]);
     }
@@ -427,11 +427,11 @@ fn any_number_of_programs_that_never_end_stop_nothing() {
             run(flavour, io, entries, deeds.collect());
             let counts = Snapshot::now().since(&before.1);
             prop_assert_eq!((counts.ring_leaks, counts.ring_strays), (0, 0));
-            // The way by ring receives by ring too, which completes more than once.
+            // With io_uring the ring also receives, and a receive completes more than once.
             let receives = io == Io::Uring;
             prop_assert!(counts.ring_completions >= counts.ring_submissions, "{}", counts);
             prop_assert!(receives || counts.ring_completions == counts.ring_submissions, "{}", counts);
-            // A future that was forgotten keeps what it owns: its pipe, its memory, its driver.
+            // A forgotten future keeps everything it owns: its pipe, its memory, its driver.
             let left = || (descriptors() > before.0, Snapshot::now().pool_bytes > before.1.pool_bytes);
             let since = Instant::now();
             while !forgets && left() != (false, false) {

@@ -1,5 +1,5 @@
-//! The rules of the house, as tests: who may import whom, where `unsafe` lives, how long a file is, what must not be left
-//! lying about. Each rule is a function of a path and a text, and is shown below to find what it is meant to find.
+//! Rules of the code base, as tests: allowed imports, places of `unsafe`, lengths of files, and leftovers. Each rule is
+//! a function of a path and a text. The tests below show that it finds its targets.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,13 +22,13 @@ const FLOORS: &[&[&str]] = &[
     &["http"],
 ];
 
-/// Files that belong to no room: the front door, and what only users' tests use.
+/// Files that belong to no room: the crate root, and code that only tests of users need.
 const EXEMPT: &[&str] = &["src/lib.rs", "src/testing.rs"];
 
-/// What the unit tests of every room use.
+/// The module that the unit tests of every room use.
 const TEST_SUPPORT: &str = "skips";
 
-/// The files with `unsafe` code, all of them.
+/// All files with `unsafe` code.
 const UNSAFE: &[&str] = &[
     "src/buf/origin.rs",
     "src/buf/pool.rs",
@@ -58,7 +58,7 @@ const UNSAFE: &[&str] = &[
     "src/ring/sqe.rs",
 ];
 
-/// Rooms that may have such files.
+/// Rooms that may contain files with `unsafe` code.
 const UNSAFE_ROOMS: &[&str] = &["src/kernel/", "src/buf/", "src/ring/"];
 
 const LINES_MAX: usize = 400;
@@ -67,14 +67,14 @@ fn floor_of(room: &str) -> Option<usize> {
     FLOORS.iter().position(|floor| floor.contains(&room))
 }
 
-/// The room of a file and how many modules deep it lies: `src/net/stream.rs` is 2 deep in `net`.
+/// Returns the room of a file and its depth in modules: `src/net/stream.rs` is 2 deep in `net`.
 fn room_of(path: &str) -> Option<(&str, usize)> {
     let inside = path.strip_prefix("src/")?.strip_suffix(".rs")?;
     let modules = inside.strip_suffix("/mod").unwrap_or(inside);
     Some((modules.split('/').next()?, modules.split('/').count()))
 }
 
-/// First names behind `crate::`, and behind enough `super::` to get there; `crate::{a, b}` gives both.
+/// Finds the first names after `crate::`, and after enough `super::` to reach the root; `crate::{a, b}` gives both.
 fn imports(code: &str, depth: usize) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for at in words(code, "crate") {
@@ -103,7 +103,8 @@ fn imports(code: &str, depth: usize) -> Vec<(usize, &str)> {
     }
     for at in words(code, "super").filter(|&at| !code[..at].ends_with("super::")) {
         let rest = code[at..].trim_start_matches("super::");
-        // Inside a nested module it may be a name of the same room, which is no harm unless it is called like another.
+        // In a nested module this may be a name of the same room, which is harmless unless it equals the name of
+        // another room.
         if (code[at..].len() - rest.len()) / "super::".len() >= depth && floor_of(ident(rest)).is_some() {
             found.push((at, ident(rest)));
         }
@@ -127,7 +128,7 @@ fn floors(path: &str, text: &str) -> Vec<String> {
     wrong
 }
 
-/// `unsafe` blocks and impls without a safety comment above the statement they are in.
+/// Finds `unsafe` blocks and impls without a safety comment above their statement.
 fn unexplained(path: &str, text: &str) -> Vec<String> {
     let code = code(text);
     let lines: Vec<(&str, &str)> = text.lines().zip(code.lines()).collect();
@@ -167,7 +168,7 @@ fn shape(path: &str, text: &str) -> Vec<String> {
 }
 
 fn leftovers(path: &str, text: &str) -> Vec<String> {
-    // In two parts, so that this file passes its own test.
+    // Split in two parts, so that this file passes its own test.
     let banned = [
         ("/ho", "me/"),
         ("/ro", "ot/"),
@@ -185,13 +186,13 @@ fn leftovers(path: &str, text: &str) -> Vec<String> {
     lines.filter_map(|(n, line)| Some(format!("{path}:{}: `{}`", n + 1, found(line)?))).collect()
 }
 
-/// The name of the example or bench that starts in this file: `examples/load.rs`, `examples/load/main.rs`.
+/// Returns the name of the example or bench that starts in this file: `examples/load.rs`, `examples/load/main.rs`.
 fn program(path: &str) -> Option<&str> {
     let (_, inside) = path.split_once('/')?;
     inside.strip_suffix("/main.rs").or_else(|| inside.strip_suffix(".rs")).filter(|name| !name.contains('/'))
 }
 
-/// Whether an example or bench is run by a check or shown to readers.
+/// Returns whether an example or bench is run by a check or shown to readers.
 fn is_named(path: &str, check: &str, readme: &str) -> bool {
     let Some(name) = program(path) else { return true };
     let all = if path.starts_with("benches/") { "--benches" } else { "--examples" };
@@ -199,7 +200,7 @@ fn is_named(path: &str, check: &str, readme: &str) -> bool {
     runs_all || words(check, name).chain(words(readme, name)).next().is_some()
 }
 
-/// Every file with one of `endings` under `dir`, by its path from the root of the crate, with its text.
+/// Returns every file under `dir` with one of `endings`: its path from the root of the crate, and its text.
 fn files(dir: &str, endings: &[&str]) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
@@ -210,7 +211,7 @@ fn files(dir: &str, endings: &[&str]) -> Vec<(String, String)> {
             let entry = entry.unwrap();
             let path = format!("{dir}/{}", entry.file_name().to_str().unwrap());
             match entry.file_type().unwrap().is_dir() {
-                // What a build has made, `benches/peers` being a package of its own.
+                // Build output; `benches/peers` is a separate package.
                 true if path.ends_with("/target") => {}
                 true => dirs.push(path),
                 false if endings.iter().any(|ending| path.ends_with(ending)) => {
@@ -273,7 +274,7 @@ fn nothing_is_left_lying_about() {
 #[test]
 fn examples_and_benches_are_run_or_shown() {
     let read = |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name));
-    // The check is not part of the package; there the README alone must do.
+    // The check is not part of the package, so only the README counts there.
     let (check, readme) = (read(".ci/run").unwrap_or_default(), read("README.md").unwrap());
     let mut programs = files("examples", &[".rs"]);
     programs.extend(files("benches", &[".rs"]));
@@ -281,7 +282,7 @@ fn examples_and_benches_are_run_or_shown() {
     assert!(lost.is_empty(), "neither in the check nor in the README: {lost:?}");
 }
 
-/// The rules themselves: each finds what it is for, and nothing else.
+/// Tests of the rules: each finds its targets, and nothing else.
 mod rules {
     use super::*;
 

@@ -3,7 +3,7 @@
 //! A lease too large for every class, or asked for while its class is empty, comes from the heap and counts as a miss.
 //!
 //! Invariants:
-//! 1. A lease owns its memory, and alone until it is frozen.
+//! 1. A lease owns its memory, exclusively until it is frozen.
 //! 2. A lease shows only bytes that were written through it, and lends user code only zeroed memory: what an earlier lease
 //!    left in the block stays hidden.
 //! 3. All memory of a lease is initialised.
@@ -38,9 +38,9 @@ enum Memory {
 pub struct Lease {
     start: NonNull<u8>,
     capacity: usize,
-    /// Where the contents begin: what lies before is headroom.
+    /// Start of the contents. The bytes before it are headroom.
     from: usize,
-    /// Where they end. `from <= to <= capacity`.
+    /// End of the contents. `from <= to <= capacity`.
     to: usize,
     /// Spare memory before this offset was zeroed or written through this lease. `clean <= capacity`.
     clean: usize,
@@ -63,8 +63,8 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// Leases at least `capacity` bytes: from the pool up to 256 KiB while it lasts, else from the heap. Never fails but for
-/// want of memory, which ends the process as any allocation does.
+/// Leases at least `capacity` bytes: from the pool up to 256 KiB while it has free blocks, else from the heap. Fails
+/// only if memory is exhausted, which aborts the process as for any allocation.
 ///
 /// ```
 /// let mut lease = millstream::buf::lease_with_headroom(100, 5);
@@ -130,12 +130,12 @@ impl Lease {
         unsafe { slice::from_raw_parts_mut(start.as_ptr(), self.capacity - self.to) }
     }
 
-    /// Appends what `fill` writes to the front of the spare memory; `fill` returns how much that is. Spare memory that was
-    /// not yet written is zeroed first.
+    /// Appends the bytes that `fill` writes to the front of the spare memory; `fill` returns their number. Spare memory
+    /// that was not yet written is zeroed first.
     ///
     /// # Errors
     ///
-    /// Those of `fill`; nothing is appended then.
+    /// Returns the errors of `fill`; nothing is appended then.
     ///
     /// # Panics
     ///
@@ -147,8 +147,8 @@ impl Lease {
         self.read_exactly_with(fill)
     }
 
-    /// As [`read_with`](Self::read_with), for a `fill` that is trusted to report only what was written, as the kernel does.
-    /// What it is given may hold anything and is not zeroed.
+    /// As [`read_with`](Self::read_with), for a `fill` that is trusted to report only bytes it has written, as the
+    /// kernel does. The memory passed to `fill` is not zeroed and may hold old contents.
     pub(crate) fn read_exactly_with(&mut self, fill: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
         let n = fill(self.spare())?;
         assert!(n <= self.spare_len(), "{n} bytes do not fit the {} that were offered", self.spare_len());
@@ -156,11 +156,11 @@ impl Lease {
         Ok(n)
     }
 
-    /// Appends what `reader` has, at most `max` bytes. What it fills is appended whatever it returns.
+    /// Reads at most `max` bytes from `reader` and appends them. Filled bytes are appended whatever `reader` returns.
     ///
     /// # Panics
     ///
-    /// If `max` exceeds the spare room, or `reader` puts another buffer in the place of the one it is given.
+    /// If `max` exceeds the spare room, or `reader` replaces the buffer that it is given.
     pub(crate) fn poll_read<R: AsyncRead + ?Sized>(
         &mut self,
         cx: &mut Context<'_>,
@@ -173,7 +173,7 @@ impl Lease {
         // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the slice is borrowed for as long as the spare memory is.
         let spare = unsafe { slice::from_raw_parts_mut(spare.as_mut_ptr().cast::<MaybeUninit<u8>>(), max) };
         let mut buf = ReadBuf::uninit(spare);
-        // SAFETY: all pool memory is initialised (invariant 3). To the reader only what is clean is.
+        // SAFETY: all pool memory is initialised (invariant 3). The reader sees only the clean part as initialised.
         unsafe { buf.assume_init(clean.min(max)) };
         let read = reader.poll_read(cx, &mut buf);
         assert_eq!(buf.filled().as_ptr(), start, "the reader has replaced the buffer that it was given");
@@ -183,8 +183,8 @@ impl Lease {
         read
     }
 
-    /// Where the spare memory starts, for the kernel to write to. What it has written is appended by
-    /// [`advance`](Self::advance).
+    /// Start of the spare memory, for the kernel to write to. Call [`advance`](Self::advance) to append the bytes that
+    /// it has written.
     pub(crate) fn spare_ptr(&mut self) -> *mut u8 {
         self.spare().as_mut_ptr()
     }
@@ -227,8 +227,8 @@ impl Lease {
 
     /// The contents as [`Bytes`], without a copy. The memory returns to the pool when the last clone drops.
     ///
-    /// From here on nothing writes to it, and the streams and queues of this crate keep slices of it by reference. They
-    /// copy what lies in a lease that is not frozen.
+    /// The memory is not written to afterwards, and the streams and queues of this crate keep slices of it by
+    /// reference. They copy slices of a lease that is not frozen.
     pub fn freeze(self) -> Bytes {
         if self.is_empty() {
             return Bytes::new();

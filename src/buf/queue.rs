@@ -1,7 +1,7 @@
-//! What waits to be sent on one stream, in order.
+//! Bytes that wait to be sent on one stream, in order.
 //!
-//! A [`Queue`] is a list of segments: *copied* bytes in pool memory, *kept* bytes shared with their owner, bytes that were
-//! *given* away to it, and pieces of *files* long enough for `sendfile`. It fills a caller's slices without allocating and is advanced by any count.
+//! A [`Queue`] is a list of segments: *copied* bytes in pool memory, *kept* bytes shared with their owner, *given*
+//! bytes, and pieces of *files* for `sendfile`. It fills slices without allocating and advances by any count.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -17,35 +17,35 @@ use crate::observe::counters::QUEUED as ALL;
 
 /// First chunk of copied bytes: enough for most events and heads.
 const FIRST_CHUNK: usize = 4 << 10;
-/// Later chunks: whoever filled the first writes in bulk.
+/// Later chunks: a stream that fills the first chunk writes in bulk.
 const NEXT_CHUNK: usize = 16 << 10;
-/// A chunk for one event, or behind bytes that are not copied, as a frame's head is: the next segment will hardly be
-/// copied either.
+/// A chunk for one event, or behind bytes that are not copied, such as a frame's head: the next segment is unlikely to
+/// be copied either.
 const SMALL_CHUNK: usize = 512;
 
 /// Slices of known origin at least this long are kept rather than copied.
 const KEEP_MIN: usize = 2 << 10;
-/// Bytes that were given away are kept from this length on: that takes no look-up and no new share in anything.
+/// Bytes given to the queue are kept from this length on: keeping them takes no look-up and no new share.
 const GIVEN_MIN: usize = 512;
 
-/// Pool memory that a queue keeps by reference whatever it is to send: one block of the largest class.
+/// Pool memory that a queue may keep by reference regardless of its length: one block of the largest class.
 const PINNED_FREE: usize = 256 << 10;
 
-/// Slices of files at least this long are sent from the file; of the frames of HTTP/2, of 16 KiB, many fit one call.
+/// Slices of files at least this long are sent from the file. Many HTTP/2 frames, of 16 KiB each, fit one call.
 const FILE_MIN: usize = 32 << 10;
 
-/// Bytes that a queue does not account for: most never hold more.
+/// Bytes that a queue does not account for: most queues never hold more.
 const FREE: usize = 4 << 10;
-/// Queues account for their bytes in steps of this many, so that few pushes touch what all threads share.
+/// Step in which a queue accounts for its bytes, so that few pushes touch the counter that all threads share.
 const STEP: usize = 16 << 10;
 
 /// Segments in the order in which they are to be sent.
 ///
 /// # Memory
 ///
-/// A slice that is kept by reference keeps the whole block of the pool that it lies in, up to 256 KiB. A queue keeps at most
-/// 256 KiB of blocks and twice as many bytes as wait in it; what would need more is copied. Several slices of one block in
-/// succession count once. [`Bytes`] whose memory is not the pool's are kept as they are, and what they keep is not known here.
+/// A slice that is kept by reference keeps its whole pool block, up to 256 KiB. A queue keeps at most 256 KiB of blocks
+/// plus twice as many bytes as wait in it; slices beyond that are copied. Successive slices of one block count once.
+/// [`Bytes`] whose memory is not the pool's are kept without this limit: their memory use is not known here.
 ///
 /// ```
 /// use millstream::buf::{Front, Queue};
@@ -67,16 +67,16 @@ pub struct Queue {
     len: usize,
     /// Bytes of the blocks that segments keep by reference.
     pinned: usize,
-    /// What this queue has added to `ALL`.
+    /// Bytes that this queue has added to `ALL`.
     accounted: usize,
-    /// Bytes copied since it was empty, and about as many as were copied each time before.
+    /// Bytes copied since the queue was last empty, and the approximate number copied each time before.
     copied: usize,
     usual: usize,
 }
 
 #[derive(Debug)]
 enum Segment {
-    /// Bytes of ours; those before `from` are sent.
+    /// Bytes in memory of this queue; those before `from` are sent.
     Copied { lease: Lease, from: usize },
     /// Bytes shared with their owner.
     Held(Kept, Pin),
@@ -86,11 +86,11 @@ enum Segment {
     File(Kept),
 }
 
-/// What a segment keeps of the pool.
+/// Pool memory that a segment keeps.
 #[derive(Debug, Default)]
 struct Pin {
     block: Option<Block>,
-    /// Bytes that it adds to `Queue::pinned`: the block's, or none if the segment before it keeps the same block.
+    /// Bytes added to `Queue::pinned`: the block's size, or 0 if the segment before it keeps the same block.
     counted: usize,
 }
 
@@ -111,7 +111,7 @@ impl Segment {
     }
 }
 
-/// What is at the front of a [`Queue`].
+/// The front of a [`Queue`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Front<'a> {
@@ -130,7 +130,7 @@ pub enum Front<'a> {
     File {
         /// The file.
         file: BorrowedFd<'a>,
-        /// Where the piece starts, in bytes.
+        /// Start of the piece, in bytes.
         offset: u64,
         /// Its length in bytes.
         len: usize,
@@ -151,24 +151,24 @@ impl Queue {
         self.len == 0
     }
 
-    /// Whether the queues of the process hold so much together, 256 MiB, that nothing should be added that can wait
-    /// elsewhere.
+    /// Whether the queues of the process together hold so many bytes, 256 MiB, that bytes which can wait elsewhere
+    /// should not be added.
     pub fn all_are_full() -> bool {
         ALL.load(Ordering::Relaxed) >= Self::ALL_MAX
     }
 
-    /// Bytes that the queues of the process hold together, those left out that most hold: the first 4 KiB of each.
+    /// Bytes that the queues of the process hold together, without the first 4 KiB of each.
     pub(crate) fn all() -> usize {
         ALL.load(Ordering::Relaxed)
     }
 
-    /// Whether everything that waits is memory and leaves room in a call of `limit` slices.
+    /// Whether all waiting bytes are memory and leave room in a call of `limit` slices.
     pub(crate) fn fits_one_call(&self, limit: usize) -> bool {
         self.segments.len() < limit && !self.segments.iter().any(|s| matches!(s, Segment::File(_)))
     }
 
-    /// Appends `bytes`: by a share in their owner if they are long and lie in a mapped file or in a [frozen](Lease::freeze)
-    /// lease that is not [too large](Self#memory) for them, else by a copy. Says whether they were kept without a copy.
+    /// Appends `bytes`: by a share if they are long and lie in a mapped file or in a [frozen](Lease::freeze) lease that
+    /// is not [too large](Self#memory) for them, else by a copy. Returns whether no copy was made.
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         if let Some(Segment::File(kept)) = self.segments.back_mut()
             && kept.extend(bytes)
@@ -191,8 +191,8 @@ impl Queue {
         held
     }
 
-    /// Appends `bytes` without a copy, unless they are few or keep [too much](Self#memory) of the pool. Says whether that is
-    /// so.
+    /// Appends `bytes` without a copy, unless they are short or keep [too much](Self#memory) pool memory. Returns
+    /// whether they were kept without a copy.
     pub fn push_bytes(&mut self, bytes: Bytes) -> bool {
         let pin = if bytes.len() >= GIVEN_MIN { self.pin(&bytes) } else { None };
         let given = pin.is_some();
@@ -204,7 +204,7 @@ impl Queue {
         given
     }
 
-    /// What the queue keeps of the pool if it keeps `bytes` by reference; `None` if that is too much for what it sends.
+    /// Pool memory that the queue keeps if it keeps `bytes` by reference; `None` if it exceeds the queue's limit.
     fn pin(&mut self, bytes: &[u8]) -> Option<Pin> {
         let block = block_of(bytes);
         let last = self.segments.back_mut().and_then(Segment::pin).and_then(|pin| pin.block);
@@ -213,7 +213,7 @@ impl Queue {
         fits.then_some(Pin { block, counted })
     }
 
-    /// Adds what is new to `ALL`.
+    /// Adds new bytes to `ALL`.
     fn account(&mut self) {
         if self.len > self.accounted + FREE {
             let more = (self.len - FREE - self.accounted).next_multiple_of(STEP);
@@ -235,7 +235,7 @@ impl Queue {
         self.segments.push_back(segment);
     }
 
-    /// Drops the first segment. A block that the next one keeps, too, is counted there from now on.
+    /// Drops the first segment. If the next segment keeps the same block, the block is counted there from now on.
     fn pop_segment(&mut self) {
         let mut first = self.segments.pop_front();
         let Some(pin) = first.as_mut().and_then(Segment::pin) else { return };
@@ -255,7 +255,7 @@ impl Queue {
         }
         if !bytes.is_empty() {
             let chunk = match self.segments.back() {
-                // Whoever has written one small event writes others: those of many streams then lie close together.
+                // A stream that writes one small event writes more: small chunks lie close together.
                 None => {
                     self.usual = (self.usual / 2).max(std::mem::take(&mut self.copied));
                     if (1..=SMALL_CHUNK).contains(&self.usual) { SMALL_CHUNK } else { FIRST_CHUNK }
@@ -270,7 +270,7 @@ impl Queue {
         self.copied += len;
     }
 
-    /// Fills `out` with the memory at the front, up to the first piece of a file, or gives that piece. Allocates nothing.
+    /// Fills `out` with the memory up to the first piece of a file, or returns that piece. Allocates nothing.
     pub fn front<'a>(&'a self, out: &mut [IoSlice<'a>]) -> Front<'a> {
         if let Some(Segment::File(kept)) = self.segments.front() {
             let (file, offset) = kept.file().expect("internal: pushed as a piece of a file");
@@ -295,16 +295,16 @@ impl Queue {
         if slices == 0 { Front::Empty } else { Front::Memory { slices, more: slices < self.segments.len() } }
     }
 
-    /// Everything that waits, in order, all of it as memory: for writers that know no files.
+    /// All waiting bytes, in order and as memory: for writers that cannot send files.
     pub(crate) fn pieces(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.segments.iter().map(Segment::bytes)
     }
 
-    /// Drops the first `n` bytes: they were sent.
+    /// Drops the first `n` bytes, which were sent.
     ///
     /// # Panics
     ///
-    /// If fewer than that wait.
+    /// If fewer than `n` bytes wait.
     pub fn advance(&mut self, mut n: usize) {
         assert!(n <= self.len, "advancing {n} bytes of {}", self.len);
         self.len -= n;
@@ -326,13 +326,13 @@ impl Queue {
         self.settle();
     }
 
-    /// Whether memory among the first `limit` pieces may hold zeros that no file ever had.
+    /// Whether memory among the first `limit` pieces may hold zeros that are not contents of the file.
     pub(crate) fn is_torn(&self, limit: usize) -> bool {
         let mut front = self.segments.iter().take(limit);
         front.any(|segment| matches!(segment, Segment::Held(..) | Segment::Given(..)) && is_torn(segment.bytes()))
     }
 
-    /// Gives the memory at the front, at most `limit` pieces of it, piece by piece. Says whether anything follows them.
+    /// Passes at most `limit` pieces of memory at the front to `piece`. Returns whether anything follows them.
     pub(crate) fn for_front(&self, limit: usize, mut piece: impl FnMut(&[u8])) -> bool {
         let memory = self.segments.iter().take_while(|segment| !matches!(segment, Segment::File(_)));
         memory.take(limit).map(|segment| piece(segment.bytes())).count() < self.segments.len()
@@ -343,7 +343,7 @@ impl Queue {
         matches!(self.segments.front(), Some(Segment::File(_)))
     }
 
-    /// Puts `other` behind what waits.
+    /// Appends `other`.
     pub(crate) fn append(&mut self, mut other: Self) {
         self.segments.append(&mut other.segments);
         self.len += std::mem::take(&mut other.len);
@@ -351,8 +351,8 @@ impl Queue {
         self.accounted += std::mem::take(&mut other.accounted);
     }
 
-    /// The first run of kept memory of at least `min` bytes among the first `limit` pieces: how many pieces are before
-    /// it, and shares in those that it has.
+    /// The first run of kept memory of at least `min` bytes among the first `limit` pieces: the number of pieces before
+    /// it, and shares in its pieces.
     pub(crate) fn kept_run(&self, min: usize, limit: usize) -> Option<(usize, Shares)> {
         let pieces = self.segments.len().min(limit);
         let is_kept = |n: &usize| matches!(self.segments[*n], Segment::Held(..));
@@ -369,7 +369,7 @@ impl Queue {
         None
     }
 
-    /// Drops everything, and says how many bytes that was.
+    /// Drops everything, and returns the number of bytes dropped.
     pub fn clear(&mut self) -> usize {
         self.segments.clear();
         self.pinned = 0;
@@ -384,7 +384,7 @@ impl Queue {
 pub(crate) struct Shares(Vec<Kept>);
 
 impl Shares {
-    /// Pieces.
+    /// Number of pieces.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -11,35 +11,36 @@ use super::error::Step;
 use super::pipes::Pipe;
 use crate::buf::{Lease, lease};
 
-/// What is read at first. From here on moving pages costs less than copying bytes.
+/// Bytes of the first read. From this size on, moving pages costs less than copying bytes.
 pub(super) const SMALL: usize = 16 << 10;
-/// What is read once that was filled.
+/// Bytes of a read that follows a full one.
 const LARGE: usize = 64 << 10;
 
-/// Bytes that were read and not yet written. Without any it holds no memory.
+/// Bytes that were read and not yet written. An empty pump holds no memory.
 #[derive(Debug, Default)]
 pub(super) struct Pump {
-    /// What is being written and was not yet. It is frozen, so that a stream of ours can keep it by reference.
+    /// Unwritten rest of the piece that is being written. It is frozen, so that a stream of this crate can keep it by
+    /// reference.
     front: Bytes,
-    /// What was read meanwhile.
+    /// Bytes that were read meanwhile.
     back: Option<Lease>,
-    /// The last read filled what it was given.
+    /// Whether the last read filled its buffer.
     filled: bool,
 }
 
 /// One move of a pump.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stroke {
-    /// So many bytes were read; none is the end.
+    /// This many bytes were read; 0 means the end.
     Read(usize),
-    /// So many bytes were written.
+    /// This many bytes were written.
     Wrote(usize),
 }
 
 type Result<T> = std::result::Result<T, (Step, io::Error)>;
 
 impl Pump {
-    /// Bytes in hand.
+    /// Bytes that were read and not yet written.
     pub(super) fn pending(&self) -> usize {
         self.front.len() + self.back.as_ref().map_or(0, Lease::len)
     }
@@ -49,13 +50,13 @@ impl Pump {
         self.filled
     }
 
-    /// Takes note that there is not so much after all.
+    /// Records that the source has less to read than it seemed.
     pub(super) fn calm(&mut self) {
         self.filled = false;
     }
 
-    /// Writes, and reads up to `room` bytes if the target has to be waited for or there is nothing to write. `Pending`: neither
-    /// was possible, and the task is woken when one is.
+    /// Writes, and reads up to `room` bytes if the target is not ready or there is nothing to write. `Pending` means
+    /// that neither was possible; the task is woken when one is.
     pub(super) fn poll<S, D>(
         &mut self,
         cx: &mut Context<'_>,
@@ -77,7 +78,7 @@ impl Pump {
         Poll::Ready(read.map(Stroke::Read).map_err(|e| (Step::Read, e)))
     }
 
-    /// `Pending` also if there is nothing to write.
+    /// Also `Pending` if there is nothing to write.
     fn poll_write<D: AsyncWrite>(&mut self, cx: &mut Context<'_>, dst: Pin<&mut D>) -> Poll<io::Result<usize>> {
         if self.front.is_empty() {
             let Some(back) = self.back.take() else { return Poll::Pending };
@@ -89,7 +90,7 @@ impl Pump {
         }
         self.front.advance(n);
         if self.front.is_empty() {
-            // An empty rest would still hold the block.
+            // An empty remainder would still hold the block.
             self.front = Bytes::new();
         }
         Poll::Ready(Ok(n))
@@ -105,7 +106,7 @@ impl Pump {
         let back = self.back.get_or_insert_with(|| lease(size));
         let size = room.min(back.spare_len() as u64) as usize;
         if size == 0 {
-            // Both are full, and the target has to be waited for.
+            // Both buffers are full, and the target is not ready.
             return Poll::Pending;
         }
         let before = back.len();
@@ -119,7 +120,7 @@ impl Pump {
         Poll::Ready(Ok(n))
     }
 
-    /// Takes bytes out of a pipe, for a target that a pipe cannot be emptied into. Nothing must be in hand.
+    /// Takes bytes out of a pipe, for a target that a pipe cannot be emptied into. The pump must be empty.
     pub(super) fn take(&mut self, pipe: &mut Pipe) -> io::Result<()> {
         let mut piece = lease(LARGE);
         pipe.read(&mut piece, LARGE)?;

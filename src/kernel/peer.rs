@@ -1,7 +1,7 @@
-//! Whether work on a file may have to wait for somebody else, perhaps for ever: a pipe, a socket, a terminal, an event
-//! counter, and every file of a file system that a process or another machine serves.
+//! Whether work on a file may wait for a peer, perhaps forever: a pipe, a socket, a terminal, an event counter, or any
+//! file of a file system that a process or another machine serves.
 //!
-//! Nothing in here waits. What cannot be told without waiting may have to wait.
+//! Nothing here waits. If the answer cannot be determined without waiting, the file counts as one that may wait.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,20 +21,20 @@ pub(crate) fn may_wait(file: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Whether opening `path` like this, and work on what was opened, may have to wait for a peer. Looks only at names that the
-/// kernel has in memory; `None` if those do not tell.
+/// Whether opening `path` with `how`, or work on the opened file, may wait for a peer. Looks only at names that the
+/// kernel has in memory; `None` if that is not sufficient.
 pub(crate) fn path_may_wait(dir: BorrowedFd<'_>, path: &CStr, how: &How) -> Option<bool> {
     let (flags, resolve) = how.to_look_at();
     match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve | ResolveFlags::CACHED) {
         Ok(found) => Some(may_wait(found.as_fd())),
         // Not in memory; no such flag before Linux 5.12; no such call before 5.6, or in a sandbox.
         Err(Errno::AGAIN | Errno::INVAL | Errno::NOSYS | Errno::PERM) => None,
-        // What is missing is made a regular file or ends the chain, as does what cannot be opened.
+        // A missing file is created as a regular file or ends the chain. A file that cannot be opened ends the chain.
         Err(_) => Some(false),
     }
 }
 
-/// The same, **waiting for the disk** if names are not in memory.
+/// As [`path_may_wait`], but **waits for the disk** if names are not in memory.
 pub(crate) fn path_may_wait_blocking(dir: BorrowedFd<'_>, path: &CStr, how: &How) -> bool {
     let (flags, resolve) = how.to_look_at();
     let look = How::new(flags, Mode::empty(), resolve);

@@ -22,15 +22,15 @@ pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<O
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }
 
-/// As [`watch`], for a socket that others use too.
+/// As [`watch`], for a shared socket.
 #[track_caller]
 pub(crate) fn watch_shared(socket: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     // SAFETY: as above; the `AsyncFd` owns a share of it.
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }
 
-/// A TCP socket that listens, with `TCP_NODELAY` set: accepted sockets inherit it
-/// ([tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)), so no accepted connection pays a call for it.
+/// Creates a listening TCP socket with `TCP_NODELAY`. Accepted sockets inherit the option
+/// ([tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)), so accepted connections need no call for it.
 pub(crate) fn listen(addr: SocketAddr, backlog: u32, reuse_port: bool) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -41,12 +41,12 @@ pub(crate) fn listen(addr: SocketAddr, backlog: u32, reuse_port: bool) -> io::Re
     Ok(socket.into())
 }
 
-/// Makes a socket that came from elsewhere fit to be ours: it never blocks.
+/// Prepares a socket that was created elsewhere: makes it nonblocking.
 pub(crate) fn adopt(socket: BorrowedFd<'_>) -> io::Result<()> {
     SockRef::from(&socket).set_nonblocking(true)
 }
 
-/// As [`adopt`], for TCP: it has `TCP_NODELAY`.
+/// As [`adopt`], for TCP: also sets `TCP_NODELAY`.
 pub(crate) fn adopt_tcp(socket: BorrowedFd<'_>) -> io::Result<()> {
     adopt(socket)?;
     SockRef::from(&socket).set_tcp_nodelay(true)
@@ -57,57 +57,58 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAdd
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, addr) = retry_on_intr(|| rustix::net::acceptfrom_with(listener, flags))?;
     let peer = addr.and_then(|a| SocketAddr::try_from(a).ok());
-    // A peer that is gone already leaves no address behind.
+    // A peer that is gone already leaves no address.
     Ok((socket, peer.ok_or(Errno::CONNABORTED)?))
 }
 
-/// Ends the sending side; the peer reads the end of the stream after what was sent.
+/// Ends the sending side. The peer reads the end of the stream after the sent bytes.
 pub(crate) fn shutdown_write(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?)
 }
 
-/// Ends both sides: a task that waits to read reads the end of the stream.
+/// Ends both sides. A task that waits to read reads the end of the stream.
 pub(crate) fn shutdown_both(socket: BorrowedFd<'_>) {
-    // Fails only where the connection is gone already.
+    // Fails only if the connection is gone already.
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
 }
 
-/// Lets the kernel end the connection if the peer takes none of what is sent for `patience` (`TCP_USER_TIMEOUT`).
-/// `false`: this socket is not TCP, and the kernel watches nothing.
+/// Makes the kernel end the connection if the peer takes no sent bytes for `patience` (`TCP_USER_TIMEOUT`). Returns
+/// `false` if the socket is not TCP: the kernel has no such timer then.
 pub(crate) fn give_up_after(socket: BorrowedFd<'_>, patience: Duration) -> bool {
     SockRef::from(&socket).set_tcp_user_timeout(Some(patience)).is_ok()
 }
 
-/// Lets the kernel ask a peer that has been silent for `idle` whether it is there, four times, and then end the connection
-/// (`SO_KEEPALIVE`, `TCP_KEEPIDLE`, [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)). Accepted sockets inherit it.
+/// Makes the kernel probe a peer that has been silent for `idle`, four times, and then end the connection
+/// (`SO_KEEPALIVE`, `TCP_KEEPIDLE`, [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)). Accepted sockets
+/// inherit the options.
 pub(crate) fn keep_alive(socket: BorrowedFd<'_>, idle: Duration) -> io::Result<()> {
-    // In whole seconds, and at most what the kernel takes.
+    // In whole seconds, up to the kernel's maximum.
     let seconds = |duration: Duration| Duration::from_secs(duration.as_secs().clamp(1, 32_767));
     let times = TcpKeepalive::new().with_time(seconds(idle)).with_interval(seconds(idle / 4)).with_retries(4);
     SockRef::from(&socket).set_tcp_keepalive(&times)
 }
 
-/// What can be said of the other end without reading from it.
+/// State of the peer, as far as it can be determined without reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// Nothing has come that was not read, and more may come.
+    /// No unread bytes have arrived, and more may arrive.
     Quiet,
-    /// Something can be read.
+    /// Bytes can be read.
     Spoke,
-    /// Nothing will come any more. It may still read.
+    /// No more bytes will arrive. The peer may still read.
     Ended,
     /// The connection is over: reset, or closed by both ends.
     Gone,
 }
 
-/// Looks at the other end, without waiting ([recv(2)](https://man7.org/linux/man-pages/man2/recv.2.html), `MSG_PEEK`).
+/// Checks the peer without waiting ([recv(2)](https://man7.org/linux/man-pages/man2/recv.2.html), `MSG_PEEK`).
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> Peer {
     let mut byte = [0];
     let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
     match retry_on_intr(|| rustix::net::recv(socket, &mut byte, flags)) {
         Ok((1.., _)) => Peer::Spoke,
         Ok((0, _)) => {
-            // A hang-up is reported whether or not it is asked for.
+            // A hang-up is reported even if it is not requested.
             let mut polled = [rustix::event::PollFd::from_borrowed_fd(socket, rustix::event::PollFlags::empty())];
             let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
             let hung_up = retry_on_intr(|| rustix::event::poll(&mut polled, Some(&now)));
@@ -118,43 +119,43 @@ pub(crate) fn peer(socket: BorrowedFd<'_>) -> Peer {
     }
 }
 
-/// Resets the connection (`connect` to no address, [connect(2)](https://man7.org/linux/man-pages/man2/connect.2.html)):
-/// the peer must not take what it has for the whole, as it might after an orderly end. Tasks that wait are woken. Unix
-/// sockets have no reset: there it is an end like any other, [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html).
+/// Resets the connection (`connect` to no address, [connect(2)](https://man7.org/linux/man-pages/man2/connect.2.html)),
+/// so that the peer does not take the received bytes for the whole, as it might after an orderly end. Wakes waiting
+/// tasks. Unix sockets have no reset: they end in order, [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html).
 pub(crate) fn reset(socket: BorrowedFd<'_>) {
     if rustix::net::connect_unspec(socket).is_err() {
         shutdown_both(socket);
     }
 }
 
-/// As [`reset`], if it is a TCP connection: others have no such thing, and would end in order.
+/// As [`reset`], but only for a TCP connection: others have no reset, and would end in order.
 pub(crate) fn reset_tcp(socket: BorrowedFd<'_>) {
     if local_addr(&socket).is_ok() {
         reset(socket);
     }
 }
 
-/// Grows the send buffer (`SO_SNDBUF`, [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)) so that the kernel
-/// takes `bytes` more now, and lifts the limit on what it holds unsent (`TCP_NOTSENT_LOWAT`). `false`: the buffer is as
-/// large as this process may make it. The buffer no longer adapts to the connection afterwards.
+/// Grows the send buffer (`SO_SNDBUF`, [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)) so that the
+/// kernel takes `bytes` more now, and lifts the limit on unsent bytes (`TCP_NOTSENT_LOWAT`). Returns `false` if the
+/// buffer is as large as this process may make it. The buffer no longer adapts to the connection afterwards.
 pub(crate) fn grow_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> bool {
-    /// What the kernel accounts for beside the bytes.
+    /// Allowance for the kernel's overhead besides the bytes.
     const SLACK: usize = 8 << 10;
     let socket = SockRef::from(&socket);
-    // Fails where the socket is not TCP, which has no such limit then.
+    // Fails if the socket is not TCP, which has no such limit.
     let _ = socket.set_tcp_notsent_lowat(u32::MAX);
-    // The kernel tells, and grants, twice what it is asked for.
+    // The kernel reports, and grants, twice the requested size.
     let Ok(now) = socket.send_buffer_size() else { return false };
     let wanted = (now / 2).saturating_add(bytes).saturating_add(SLACK);
     if set_send_buffer_force(socket.as_fd(), wanted) {
         return true;
     }
-    // It would cut the buffer down to the limit as well.
+    // `SO_SNDBUF` would also reduce the buffer to the limit.
     let granted = wanted.min(send_buffer_limit());
     granted > now / 2 && socket.set_send_buffer_size(granted).is_ok()
 }
 
-/// As `SO_SNDBUF`, beyond the limit of the system: needs `CAP_NET_ADMIN`.
+/// As `SO_SNDBUF`, but beyond the system's limit: requires `CAP_NET_ADMIN`.
 fn set_send_buffer_force(socket: BorrowedFd<'_>, bytes: usize) -> bool {
     let Ok(bytes) = libc::c_int::try_from(bytes) else { return false };
     let (fd, len) = (socket.as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
@@ -163,16 +164,16 @@ fn set_send_buffer_force(socket: BorrowedFd<'_>, bytes: usize) -> bool {
     done == 0
 }
 
-/// The largest send buffer that a process may ask for, `net.core.wmem_max`.
+/// The largest send buffer that a process may request, `net.core.wmem_max`.
 fn send_buffer_limit() -> usize {
-    /// Where the kernel does not say: its default.
+    /// The kernel's default, used if the limit cannot be read.
     const DEFAULT: usize = 212_992;
     static LIMIT: OnceLock<usize> = OnceLock::new();
     let read = || std::fs::read_to_string("/proc/sys/net/core/wmem_max").ok()?.trim().parse().ok();
     *LIMIT.get_or_init(|| read().unwrap_or(DEFAULT))
 }
 
-/// Whether closing the socket resets the connection and discards what was not sent (`SO_LINGER` of zero).
+/// Whether closing the socket resets the connection and discards unsent bytes (`SO_LINGER` of zero).
 pub(crate) fn discards_at_close(socket: BorrowedFd<'_>) -> bool {
     SockRef::from(&socket).linger().is_ok_and(|linger| linger == Some(Duration::ZERO))
 }
@@ -187,14 +188,14 @@ pub(crate) fn peer_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
     addr.as_socket().ok_or_else(|| io::Error::from(Errno::AFNOSUPPORT))
 }
 
-/// Whether the other end is on this machine for certain.
+/// Whether the peer is certainly on this machine.
 pub(crate) fn is_loopback(socket: &impl AsFd) -> bool {
     peer_addr(socket).map_or(true, |peer| peer.ip().to_canonical().is_loopback())
 }
 
-/// Lets a port be chosen when the socket connects, and not when it is bound (`IP_BIND_ADDRESS_NO_PORT`,
-/// [ip(7)](https://man7.org/linux/man-pages/man7/ip.7.html), Linux 4.2; IPv6 sockets take it as well). Without it there are
-/// fewer ports to choose from, no more.
+/// Makes the kernel choose a port when the socket connects, not when it is bound (`IP_BIND_ADDRESS_NO_PORT`,
+/// [ip(7)](https://man7.org/linux/man-pages/man7/ip.7.html), Linux 4.2; IPv6 sockets accept it too). Without the option
+/// there are only fewer ports to choose from.
 pub(crate) fn bind_without_port(socket: &impl AsFd) {
     let on: libc::c_int = 1;
     let (fd, len) = (socket.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
@@ -202,9 +203,9 @@ pub(crate) fn bind_without_port(socket: &impl AsFd) {
     unsafe { libc::setsockopt(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, (&raw const on).cast(), len) };
 }
 
-/// Process, user and group of whoever connected, or listened, when they did (`SO_PEERCRED`,
-/// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). The process is 0 where it cannot be seen from here, which
-/// rustix's type for it cannot hold.
+/// Returns process, user and group of the peer, as of the time when it connected or listened (`SO_PEERCRED`,
+/// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). The process is 0 if it is not visible from here;
+/// rustix's type cannot represent that.
 pub(crate) fn peer_credentials(socket: &impl AsFd) -> io::Result<(i32, u32, u32)> {
     let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!(peer(ours.as_fd()), Peer::Spoke, "what was not read comes first");
         ours.read_exact(&mut [0; 2]).unwrap();
         becomes(&ours, Peer::Ended);
-        // Closed is the same until something is sent to it.
+        // A closed peer looks the same until something is sent to it.
         drop(client);
         assert_eq!(peer(ours.as_fd()), Peer::Ended);
         ours.write_all(b"a").unwrap();

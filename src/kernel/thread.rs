@@ -1,4 +1,5 @@
-//! What the threads of this process are doing, as [proc(5)](https://man7.org/linux/man-pages/man5/proc.5.html) tells it.
+//! Activity of the threads of this process, as reported by
+//! [proc(5)](https://man7.org/linux/man-pages/man5/proc.5.html).
 
 use std::cell::Cell;
 use std::fs;
@@ -6,10 +7,10 @@ use std::time::Duration;
 
 use rustix::thread::gettid;
 
-/// A thread of this process, by its number.
+/// Number of a thread of this process.
 pub(crate) type ThreadId = i32;
 
-/// The calling thread.
+/// Returns the calling thread.
 #[inline]
 pub(crate) fn current() -> ThreadId {
     thread_local! {
@@ -24,19 +25,19 @@ pub(crate) fn current() -> ThreadId {
     id
 }
 
-/// What a thread is doing.
+/// Activity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Activity {
-    /// It runs, or would if it had a CPU.
+    /// Whether it runs, or is ready to run.
     pub(crate) runnable: bool,
-    /// CPU time that it has used.
+    /// CPU time used so far.
     pub(crate) ran: Duration,
 }
 
-/// What a thread is doing; `None` if it has ended, or the kernel does not say.
+/// Returns the activity of a thread; `None` if it has ended, or the kernel does not report it.
 pub(crate) fn activity(thread: ThreadId) -> Option<Activity> {
     let read = |name| fs::read_to_string(format!("/proc/self/task/{thread}/{name}")).ok();
-    // The name, in parentheses, may contain anything.
+    // The name, in parentheses, may contain any characters.
     let runnable = read("stat")?.rsplit_once(") ")?.1.starts_with('R');
     let ran = read("schedstat")?.split(' ').next()?.parse().ok()?;
     Some(Activity { runnable, ran: Duration::from_nanos(ran) })
@@ -59,7 +60,7 @@ mod tests {
         });
         let id = told.recv().unwrap();
         assert_ne!(id, current());
-        // It goes to sleep when it comes to it.
+        // The thread goes to sleep after some time.
         let since = std::time::Instant::now();
         while activity(id).unwrap().runnable {
             assert!(since.elapsed() < Duration::from_secs(30));

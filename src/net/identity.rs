@@ -1,4 +1,4 @@
-//! Who a peer is: by its address, and in the extensions of its requests.
+//! Identity of a peer: its address, and the values in the extensions of its requests.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -6,21 +6,21 @@ use std::os::unix::net as unix;
 
 use http::Extensions;
 
-/// Where a connection comes from.
+/// Address of the peer of a connection.
 pub trait Origin {
-    /// The address of the machine, where the family has one.
+    /// Returns the IP address of the machine, if the family has one.
     fn ip(&self) -> Option<IpAddr>;
 
-    /// What services of axum and tonic look for in the extensions of requests.
+    /// The values that services of axum and tonic look for in the extensions of requests.
     type Identity: Identity;
 
-    /// What is to be told of the peer of `socket`, which has this address.
+    /// Returns the identity of the peer of `socket`, which has this address.
     fn identity(&self, socket: &impl AsFd) -> Self::Identity;
 }
 
-/// Who a peer is.
+/// Identity of a peer.
 pub trait Identity: Send + Sync + 'static {
-    /// Tells it to the service that gets a request with these extensions.
+    /// Inserts the identity into the extensions of a request.
     fn insert(&self, extensions: &mut Extensions);
 }
 

@@ -1,4 +1,4 @@
-//! What all streams do, whatever their family: bytes come in by [`Stream::poll_receive`] and leave through the egress.
+//! Common part of all streams: bytes are received by [`Stream::poll_receive`] and sent by the egress.
 
 use std::fmt;
 use std::io;
@@ -13,24 +13,24 @@ use super::options::{Options, Receive};
 use crate::kernel::call;
 use crate::turn::Turn;
 
-/// A connected socket of any family: all of a stream but its name and its addresses.
+/// A connected socket of any family: a stream without its name and its addresses.
 pub(super) struct Stream {
     pub(super) egress: Arc<Egress>,
-    /// Present if the kernel receives by itself.
+    /// Present if the kernel receives ahead, by itself.
     ingress: Option<Arc<Ingress>>,
-    /// Received, and given back by whoever has looked at it.
+    /// Bytes that were received and given back by a reader.
     unread: Vec<u8>,
 }
 
-/// A stream that takes back what was read from it.
+/// A stream to which read bytes can be given back.
 pub trait Unread {
-    /// Has the next reads begin with `bytes`, of which nothing else may be given back.
+    /// Makes the next reads begin with `bytes`. Bytes given back before must have been read again.
     fn unread(&mut self, bytes: &[u8]);
 }
 
-/// A stream that can be seen from outside.
+/// A stream that has a [`Handle`].
 pub trait Seen {
-    /// The stream seen from outside.
+    /// Returns a handle to the stream.
     fn seen(&self) -> Handle;
 }
 
@@ -45,14 +45,14 @@ impl Stream {
         Ok(Self { egress, ingress, unread: Vec::new() })
     }
 
-    /// Receives into `buf`, once; nothing received is the end of the stream. The one way in.
+    /// Receives into `buf`, once; 0 bytes mean the end of the stream. All reads go through this function.
     pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>, buf: &mut impl Room) -> Poll<io::Result<()>> {
         let again = self.unread.len().min(buf.room());
         if again > 0 {
             buf.put(&self.unread[..again]);
             self.unread.drain(..again);
             if self.unread.is_empty() {
-                // It is done with for most streams for good.
+                // Frees the buffer: most streams do not need it again.
                 self.unread = Vec::new();
             }
         }
@@ -65,7 +65,7 @@ impl Stream {
             None => poll_plain(&self.egress, cx, room, |fd| buf.receive(fd)),
         };
         match new {
-            // What has come since comes along.
+            // Bytes that have arrived since are appended.
             Poll::Pending if again > 0 => Poll::Ready(Ok(())),
             Poll::Pending => {
                 self.egress.wake_at_failure(cx);
@@ -81,14 +81,14 @@ impl Stream {
         self.unread = bytes.to_vec();
     }
 
-    /// Whether the kernel receives by itself, or something was given back, so that nobody else may receive.
+    /// Whether the kernel receives by itself, or bytes were given back, so that no other caller may receive.
     pub(super) fn receives_ahead(&self) -> bool {
         self.ingress.is_some() || !self.unread.is_empty()
     }
 }
 
-/// Has `receive` take bytes from the socket, `room` of them at most, when the runtime's driver says that there are some.
-/// With a `room` of 1 a short answer is not taken for a socket that is empty.
+/// Calls `receive` to take at most `room` bytes from the socket, when the runtime's driver reports it readable. With a
+/// `room` of 1 a short read does not mean that the socket is empty.
 pub(super) fn poll_plain(
     egress: &Egress,
     cx: &mut Context<'_>,
@@ -102,7 +102,7 @@ pub(super) fn poll_plain(
                 if n > 0 {
                     egress.received(n);
                 }
-                // A short read has emptied the socket: asking again would only be told to wait.
+                // A short read has emptied the socket: another one would only return `WouldBlock`.
                 if (1..room).contains(&n) {
                     ready.clear_ready();
                 }
@@ -131,20 +131,20 @@ impl Drop for Stream {
         if let Some(ingress) = &self.ingress {
             ingress.abandon();
         }
-        // A ring that receives keeps the socket open until it is driven, which may be long.
+        // A ring that receives keeps the socket open until it is driven, which may take long.
         self.egress.abandon(self.ingress.is_some());
     }
 }
 
-/// Where received bytes go: tokio's buffer or hyper's.
+/// Destination of received bytes: tokio's buffer or hyper's.
 pub(super) trait Room {
-    /// Bytes it takes.
+    /// Number of bytes that fit.
     fn room(&self) -> usize;
 
-    /// Receives into it without waiting and says how many bytes; 0 is the end of the stream.
+    /// Receives without waiting, and returns the number of bytes; 0 means the end of the stream.
     fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize>;
 
-    /// Puts bytes that were received into it; there must be room.
+    /// Appends received bytes; there must be room.
     fn put(&mut self, bytes: &[u8]);
 }
 
@@ -176,16 +176,16 @@ impl Room for hyper::rt::ReadBufCursor<'_> {
     }
 }
 
-/// Makes a type of the one field `stream` and a method `peer_addr` what tokio and hyper take for a stream.
+/// Implements the stream traits of tokio and hyper for a type with the one field `stream` and a method `peer_addr`.
 macro_rules! stream {
     ($name:ident) => {
         impl $name {
-            /// Bytes that were written and wait to be handed to the kernel.
+            /// Bytes that were written and not yet handed to the kernel.
             pub fn queued(&self) -> usize {
                 self.stream.egress.queued()
             }
 
-            /// The stream seen from outside: numbers, and an end by force.
+            /// Returns a handle to the stream, which reports its numbers and can reset it.
             pub fn handle(&self) -> $crate::net::Handle {
                 $crate::net::Handle::new(&self.stream.egress)
             }
@@ -202,13 +202,14 @@ macro_rules! stream {
                 .await
             }
 
-            /// Whether the kernel receives by itself, so that [`poll_receive_with`](Self::poll_receive_with) must not.
+            /// Whether the kernel receives by itself; then [`poll_receive_with`](Self::poll_receive_with) must not be
+            /// called.
             pub(crate) fn receives_ahead(&self) -> bool {
                 self.stream.receives_ahead()
             }
 
-            /// Has `receive` take bytes from the socket, `room` of them at most, and is ready when some have come. It
-            /// must not block. With a `room` of 1 a short answer is not taken for a socket that is empty.
+            /// Calls `receive` to take at most `room` bytes from the socket, and is ready once some were received.
+            /// `receive` must not block. With a `room` of 1 a short read does not mean that the socket is empty.
             pub(crate) fn poll_receive_with(
                 &self,
                 cx: &mut std::task::Context<'_>,
@@ -218,7 +219,7 @@ macro_rules! stream {
                 $crate::net::stream::poll_plain(&self.stream.egress, cx, room, receive)
             }
 
-            /// Has `send` send bytes of its own, behind all that were written before.
+            /// Calls `send` to send its own bytes, after all bytes that were written before.
             pub(crate) fn poll_send_with(
                 &self,
                 cx: &mut std::task::Context<'_>,
@@ -328,7 +329,7 @@ mod tests {
 
     use crate::net::{TcpListener, TcpStream};
 
-    /// A connection with a small receive buffer, on which `bytes` wait, some of them in the stream's own queue.
+    /// A connection with a small receive buffer, on which `bytes` bytes wait, some of them in the stream's own queue.
     async fn loaded(bytes: usize) -> (TcpStream, tokio::net::TcpStream) {
         let listener = TcpListener::builder().high_mark(16 << 20).bind("127.0.0.1:0").await.unwrap();
         socket2::SockRef::from(&listener).set_send_buffer_size(64 << 10).unwrap();
@@ -349,7 +350,7 @@ mod tests {
         let socket = socket2::SockRef::from(&stream).try_clone().unwrap();
         drop(stream);
         tokio::task::yield_now().await;
-        // It counts time in which the window is closed although the peer reads.
+        // The timeout also counts time in which the window is closed although the peer reads.
         assert_eq!(socket.tcp_user_timeout().unwrap(), None);
         drop(socket);
         let (mut piece, mut got) = ([0; 20_000], 0);

@@ -1,5 +1,5 @@
-//! Sending on one socket: what to hand to the kernel in which call, and what its answers mean. Knows nothing of who
-//! waits, or why now.
+//! Sending on one socket: splits bytes into system calls, and interprets the results. Independent of the tasks that
+//! wait and their reasons.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -21,28 +21,28 @@ use crate::buf::queue::{Front, Queue};
 use crate::kernel::call::{self, IOV_LIMIT};
 use crate::kernel::socket;
 
-/// Most bytes one `sendfile` moves.
+/// Maximum number of bytes that one `sendfile` moves.
 const SENDFILE_MAX: usize = 2 << 20;
 
-/// A socket and the waker to call when it has room again.
+/// A socket, and the waker to wake when it has room again.
 #[derive(Debug)]
 pub(super) struct Wire {
     socket: Arc<OwnedFd>,
     runtime: Handle,
-    /// The registration with the runtime's driver, once the socket has to be waited for.
+    /// The registration with the runtime's driver, made when the socket has to be waited for.
     io: OnceLock<AsyncFd<Arc<OwnedFd>>>,
     writable: Waker,
-    /// The runtime's driver is not asked: it has ended, or nobody is to wait for it.
+    /// Whether the runtime's driver is not used, because it has ended or no task may wait for it.
     unwatched: AtomicBool,
-    /// What was done. Whoever sends holds the lock of the egress.
+    /// Counts of the bytes and calls. The sender holds the lock of the egress.
     pub(super) meter: Meter,
 }
 
-/// Why nothing more can be sent; kept because errors surface on later calls.
+/// Why nothing more can be sent. Kept, because later calls return the error.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Failure {
     Errno(Errno),
-    /// The file behind a response became shorter than what was promised.
+    /// The file behind a response became shorter than its announced length.
     Torn,
 }
 
@@ -58,14 +58,14 @@ impl From<Failure> for io::Error {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match Errno::from_io_error(&error) {
-            // The mapping that a slice lies in has lost its file.
+            // The file no longer backs the mapping that a slice lies in.
             Some(Errno::FAULT) => Self::Torn,
             errno => Self::Errno(errno.unwrap_or(Errno::IO)),
         }
     }
 }
 
-/// Whether an error may be about the way of sending, and nothing was sent.
+/// Whether an error may be due to the way of sending, and nothing was sent.
 pub(super) fn is_refused(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS)
 }
@@ -88,13 +88,13 @@ impl Wire {
         }
     }
 
-    /// The socket as the runtime's driver watches it, if it does.
+    /// The socket's registration with the runtime's driver, if there is one.
     #[inline]
     pub(super) fn watched(&self) -> Option<&AsyncFd<Arc<OwnedFd>>> {
         self.io.get()
     }
 
-    /// Whether a socket without room is left at that: no waker will be called when it has room.
+    /// Whether a socket without room is not watched: no waker is called when it has room.
     pub(super) fn is_unwatched(&self) -> bool {
         self.unwatched.load(Ordering::Relaxed)
     }
@@ -103,8 +103,8 @@ impl Wire {
         self.unwatched.store(on, Ordering::Relaxed);
     }
 
-    /// The socket as the runtime's driver watches it, which it does from the first call on. One call at a time may be the
-    /// first. Panics if the runtime was built without I/O.
+    /// Returns the socket's registration with the runtime's driver, and registers it on the first call. First calls
+    /// must not be concurrent. Panics if the runtime was built without I/O.
     #[track_caller]
     pub(super) fn io(&self) -> io::Result<&AsyncFd<Arc<OwnedFd>>> {
         if let Some(io) = self.io.get() {
@@ -115,8 +115,8 @@ impl Wire {
         Ok(self.io.get_or_init(|| io))
     }
 
-    /// Sends `queue` as far as the socket takes it, pieces of files by `sendfile` if `files`. `None` says that it is full and
-    /// that the waker is armed, unless [`is_unwatched`](Self::is_unwatched).
+    /// Sends `queue` until the socket is full, pieces of files by `sendfile` if `files`. `None` means that the socket
+    /// is full and that the waker is armed, unless [`is_unwatched`](Self::is_unwatched).
     pub(super) fn send_queue(&self, queue: &mut Queue, files: bool) -> Result<Option<()>, Failure> {
         while !queue.is_empty() {
             let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
@@ -134,9 +134,9 @@ impl Wire {
         Ok(Some(()))
     }
 
-    /// Sends `queue` and then `slices`, until the socket is full or a call's worth of `slices` has left; says how many
-    /// bytes of them did. `None` says that none did, that the socket is full, and that the waker is armed. Pieces of files go
-    /// by `sendfile` if `files`.
+    /// Sends `queue` and then `slices`, until the socket is full or one call's worth of `slices` is sent. Returns the
+    /// number of bytes of `slices` that were sent. `None` means that none were sent, that the socket is full, and that
+    /// the waker is armed. Pieces of files are sent by `sendfile` if `files`.
     pub(super) fn send_through(
         &self,
         queue: &mut Queue,
@@ -145,7 +145,7 @@ impl Wire {
     ) -> Result<Option<usize>, Failure> {
         let has_file = || files && slices.iter().any(|s| origin::is_sent_from_file(s));
         if queue.is_empty() && slices.len() <= IOV_LIMIT && !has_file() {
-            // The common case, an answer from memory: the caller's slices as they are.
+            // The common case, a response from memory: the caller's slices are sent unchanged.
             return self.send_memory(slices, false);
         }
         loop {
@@ -162,7 +162,7 @@ impl Wire {
     }
 
     /// Sends all of `queue` and the memory at the front of `slices` in one call, and a piece of a file that follows in
-    /// another. Says how many bytes left.
+    /// another. Returns the number of bytes sent.
     fn send_both(&self, queue: &Queue, slices: &[IoSlice<'_>], files: bool) -> Result<Option<usize>, Failure> {
         let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
         let mut used = match queue.front(&mut iov) {
@@ -174,7 +174,7 @@ impl Wire {
         let mut rest = slices.iter().filter(|s| !s.is_empty());
         while let Some(slice) = rest.next() {
             if files && origin::is_sent_from_file(slice) {
-                // What follows in the file leaves by the same call.
+                // Following slices of the same file are sent by the same call.
                 let (mut last, mut len) = (slice, slice.len());
                 while let Some(next) = rest.next().filter(|next| origin::follows(last, next)) {
                     (last, len) = (next, len + next.len());
@@ -191,7 +191,7 @@ impl Wire {
         }
         let mut sent = 0;
         if used > 0 {
-            // The last segment of a head stays open for the file behind it.
+            // The last segment of a head stays open for the file after it.
             let more = file.is_some();
             match self.send_memory(&iov[..used], more)? {
                 Some(n) => sent = n,
@@ -209,16 +209,16 @@ impl Wire {
         }
     }
 
-    /// What a send by the ring that has offered the memory at the front of `queue` has come to: bytes, or `None` if the
-    /// socket had no room. Nothing is armed then.
+    /// Evaluates the result of a send by the ring that has offered the memory at the front of `queue`. Returns the
+    /// bytes sent, or `None` if the socket had no room. The waker is not armed then.
     pub(super) fn sent(&self, queue: &Queue, result: Result<usize, Errno>) -> Result<Option<usize>, Failure> {
         match result {
             Ok(n) => {
                 self.meter.sent(n, Way::Ring);
-                // As in `send_memory`: it was asked before, too.
+                // Checked as in `send_memory`, and also before the send.
                 if queue.is_torn(IOV_LIMIT) { Err(Failure::Torn) } else { Ok(Some(n)) }
             }
-            // The ring did not take it, or cannot do it so: a plain call will tell.
+            // The ring did not accept it, or does not support it: a plain call decides.
             Err(Errno::AGAIN | Errno::INTR | Errno::CANCELED | Errno::NOMEM | Errno::NOBUFS) => Ok(None),
             Err(errno) if is_refused(errno) => Ok(None),
             Err(errno) => Err(io::Error::from(errno).into()),
@@ -226,8 +226,8 @@ impl Wire {
     }
 
     fn send_memory(&self, slices: &[IoSlice<'_>], more: bool) -> Result<Option<usize>, Failure> {
-        // The kernel refuses what a mapping has lost, but not the zeros that another reader was given in its place. These
-        // may come while the call runs, so it is asked again afterwards.
+        // The kernel refuses slices of a mapping that has lost its file, but not the zeros that another reader was
+        // given instead. These may appear during the call, so the check is repeated afterwards.
         let torn = || slices.iter().any(|slice| origin::is_torn(slice));
         if torn() {
             return Err(Failure::Torn);
@@ -241,7 +241,7 @@ impl Wire {
         if sent == Some(0) { Err(Failure::Torn) } else { Ok(sent) }
     }
 
-    /// Runs `send`, which goes this way; `None` if the socket has no room, and then the waker is armed, unless
+    /// Runs `send`, which uses `way`; `None` if the socket has no room. The waker is armed then, unless
     /// [`is_unwatched`](Self::is_unwatched).
     pub(super) fn send(
         &self,
@@ -258,7 +258,7 @@ impl Wire {
             });
             let sent = match known {
                 Some(sent) if asked => sent,
-                // The runtime's driver has not told yet whether there is room, and nobody may come to drive it.
+                // The runtime's driver has not reported yet whether there is room, and may not be driven by any task.
                 _ => send(self.socket.as_fd()),
             };
             match sent {
@@ -272,12 +272,13 @@ impl Wire {
                         return Ok(None);
                     }
                     let io = self.io()?;
-                    // Whatever budget the task has left: told to come back at once, our waker would find us at it.
+                    // Unconstrained by the task's budget: a forced yield would call our waker while this call still
+                    // runs.
                     let mut ready = pin!(unconstrained(poll_fn(|cx| io.poll_write_ready(cx).map_ok(drop))));
                     match ready.as_mut().poll(&mut Context::from_waker(&self.writable)) {
-                        // Room came while we looked.
+                        // The socket got room in the meantime.
                         Poll::Ready(Ok(_)) => {}
-                        // The runtime has ended. The connection has not, and its owner may yet drop it in order.
+                        // The runtime has ended. The connection still lives, and its owner may yet drop it in order.
                         Poll::Ready(Err(_)) => self.set_unwatched(true),
                         Poll::Pending => return Ok(None),
                     }

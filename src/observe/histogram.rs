@@ -1,17 +1,17 @@
-//! Distributions in a fixed number of buckets: added to by one thread, read by any.
+//! Distributions in a fixed number of buckets: one thread adds, any thread reads.
 //!
-//! A bucket keeps the sum of what fell into it besides the count. So the sum of all is exact, and an exporter that only
-//! takes values can be given the mean of a bucket, which lies in it.
+//! A bucket keeps the sum of its values besides their count. So the total sum is exact, and an exporter that only
+//! accepts values can be given the mean of a bucket, which lies in the bucket.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::shard::Adder;
 
-/// Buckets of every histogram; the last has no upper bound.
+/// Number of buckets of every histogram; the last has no upper bound.
 pub(super) const BUCKETS: usize = 16;
 
-/// What is measured: the upper bounds of its buckets, in whole nanoseconds, bytes or frames, and how many of those make
-/// a unit.
+/// Scale of a histogram: the upper bounds of its buckets, in whole nanoseconds, bytes or frames, and the number of
+/// those in a unit.
 #[derive(Debug)]
 pub(super) struct Scale {
     bounds: &'static [u64],
@@ -22,7 +22,7 @@ const MICRO: u64 = 1_000;
 const MILLI: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// Of a request: the buckets that OpenTelemetry advises for `http.server.request.duration`.
+/// Duration of a request: the buckets that OpenTelemetry recommends for `http.server.request.duration`.
 pub(super) static DURATION: Scale = Scale {
     bounds: &[
         5 * MILLI,
@@ -43,7 +43,7 @@ pub(super) static DURATION: Scale = Scale {
     unit: SECOND,
 };
 
-/// Until the head of a response was handed over.
+/// Time until the head of a response was handed over.
 pub(super) static TIME_TO_HEAD: Scale = Scale {
     bounds: &[
         250 * MICRO,
@@ -65,7 +65,7 @@ pub(super) static TIME_TO_HEAD: Scale = Scale {
     unit: SECOND,
 };
 
-/// Between the frames of a response, by a clock whose ticks are 1 to 10 ms apart.
+/// Time between the frames of a response, by a clock whose ticks are 1 to 10 ms apart.
 pub(super) static GAP: Scale = Scale {
     bounds: &[
         5 * MILLI,
@@ -87,7 +87,7 @@ pub(super) static GAP: Scale = Scale {
     unit: SECOND,
 };
 
-/// Of response bodies, in bytes.
+/// Sizes of response bodies, in bytes.
 pub(super) static SIZE: Scale = Scale {
     bounds: &[
         64,
@@ -109,7 +109,7 @@ pub(super) static SIZE: Scale = Scale {
     unit: 1,
 };
 
-/// Data frames of a response.
+/// Number of data frames of a response.
 pub(super) static FRAMES: Scale =
     Scale { bounds: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536, 1 << 20], unit: 1 };
 
@@ -125,17 +125,17 @@ impl Buckets {
         Self { counts: [const { AtomicU64::new(0) }; BUCKETS], sums: [const { AtomicU64::new(0) }; BUCKETS] }
     }
 
-    /// Adds `times` values that come to `sum`, each of about `value`.
+    /// Adds `times` values whose sum is `sum`, each of about `value`.
     #[inline]
     pub(super) fn add(&self, adder: Adder, scale: &Scale, value: u64, times: u64) {
-        // From the front: most requests are quick and small.
+        // Searched from the front: most requests are quick and small.
         let bucket = scale.bounds.iter().position(|&bound| value <= bound).unwrap_or(scale.bounds.len());
         adder.add(&self.counts[bucket], times);
         adder.add(&self.sums[bucket], value.saturating_mul(times));
     }
 }
 
-/// How values are distributed, in buckets that never change. Durations are in seconds, sizes in bytes.
+/// Distribution of values in buckets that never change. Durations are in seconds, sizes in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Histogram {
     scale: &'static Scale,
@@ -147,21 +147,21 @@ pub struct Histogram {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Bucket {
-    /// The largest value that falls into it; infinite for the last.
+    /// The largest value of the bucket; infinite for the last bucket.
     pub upper: f64,
-    /// Values in it.
+    /// Number of values in the bucket.
     pub count: u64,
-    /// Their sum.
+    /// Sum of the values in the bucket.
     pub sum: f64,
 }
 
-/// What the buckets of a [`Histogram`] know of a quantile, in the unit of the histogram.
+/// Bounds of a quantile as far as the buckets of a [`Histogram`] determine it, in the unit of the histogram.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Quantile {
-    /// The value is larger than this; 0 for values that are in the first bucket, which 0 is in, too.
+    /// The value is larger than this; 0 for values in the first bucket, which also contains 0.
     pub lower: f64,
-    /// The value is at most this; infinite for values that are in the last bucket.
+    /// The value is at most this; infinite for values in the last bucket.
     pub upper: f64,
 }
 
@@ -178,13 +178,13 @@ impl Histogram {
         absorb(&mut self.sums, &part.sums);
     }
 
-    /// Adds what `other` has, a histogram of the same kind.
+    /// Adds the values of `other`, a histogram of the same kind.
     pub(super) fn join(&mut self, other: &Self) {
         self.counts.iter_mut().zip(other.counts).for_each(|(all, part)| *all = all.wrapping_add(part));
         self.sums.iter_mut().zip(other.sums).for_each(|(all, part)| *all = all.wrapping_add(part));
     }
 
-    /// What was added since `earlier`; nothing where there was more then.
+    /// Values added since `earlier`; none where `earlier` has more.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let mut new = *self;
         new.counts.iter_mut().zip(earlier.counts).for_each(|(new, old)| *new = new.saturating_sub(old));
@@ -195,7 +195,7 @@ impl Histogram {
     /// The buckets, from the smallest values to the largest.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + use<> {
         let Self { scale, counts, sums } = *self;
-        // Divided, not multiplied by a fraction: 5 ms is then exactly the number that is written as 0.005.
+        // Divided, not multiplied by a fraction: 5 ms is then exactly the number written as 0.005.
         let value = |whole: u64| whole as f64 / scale.unit as f64;
         (0..=scale.bounds.len()).map(move |at| Bucket {
             upper: scale.bounds.get(at).map_or(f64::INFINITY, |&bound| value(bound)),
@@ -204,7 +204,7 @@ impl Histogram {
         })
     }
 
-    /// Values added.
+    /// Number of values added.
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |all, &count| all.wrapping_add(count))
     }
@@ -214,8 +214,8 @@ impl Histogram {
         self.sums.iter().fold(0u64, |all, &sum| all.wrapping_add(sum)) as f64 / self.scale.unit as f64
     }
 
-    /// Bounds of the smallest value that `share` (0 to 1) of all values do not exceed: those of the bucket it fell into,
-    /// for nothing more is known. `None` without values.
+    /// Bounds of the smallest value that `share` (0 to 1) of all values do not exceed: the bounds of its bucket,
+    /// because its exact value is unknown. `None` without values.
     pub fn quantile(&self, share: f64) -> Option<Quantile> {
         let wanted = self.count() as f64 * share.clamp(0.0, 1.0);
         let (mut seen, mut lower) = (0.0, 0.0);
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(bounds(&all, 0.5), Some((0.0, 0.005)));
         assert_eq!(bounds(&all, 0.99), Some((0.1, 0.25)));
         assert_eq!(bounds(&all, 1.0), Some((60.0, f64::INFINITY)));
-        // A clock that ticks every few milliseconds says nothing about less.
+        // A clock that ticks every few milliseconds does not resolve shorter times.
         assert_eq!(bounds(&filled(&GAP, &[0; 9]), 0.99), Some((0.0, 0.005)));
     }
 }

@@ -1,7 +1,8 @@
-//! What a turn hands to the kernel: cancels first, then programs that have begun, then those that find room.
+//! Submission of one turn: cancels first, then programs that were already admitted, then new programs that find room.
 //!
-//! A program that finds none, though nothing that was pushed just now could leave any, is given back: it goes by plain
-//! calls. So the line of those that were not admitted is empty at the end of a turn, unless the turn was full.
+//! A program that finds no room is handed back and runs by plain calls, unless entries were pushed in the same fill:
+//! these may end at once and free room. So the queue of programs not yet admitted is empty at the end of a turn, unless
+//! the turn was full.
 
 #![allow(unsafe_code)]
 
@@ -14,30 +15,30 @@ use super::program::Verdict;
 use super::queue::{After, Queue};
 use super::sync::lock;
 
-/// Entries and completions of one turn.
+/// Maximum number of entries and completions per turn.
 const TURN_WORK: usize = 1024;
-/// Bytes that one turn may move while it hands entries over, but for a single entry that moves more: about 100 us of
-/// copying.
+/// Maximum number of bytes that one turn may move while it submits entries: about 100 us of copying. A single entry may
+/// exceed it.
 const TURN_BYTES: usize = 1 << 20;
-/// When a cancel that has found nothing is tried again.
+/// Delay before a cancel that found nothing is retried.
 static LATER: Timespec = Timespec::new().nsec(2_000_000);
 
-/// What a turn has done so far.
+/// Work done so far in a turn.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) work: usize,
     bytes: usize,
-    /// There is more to do, for the next turn.
+    /// More work is left for the next turn.
     full: bool,
 }
 
 impl Done {
-    /// Whether the rest is for the next turn.
+    /// Returns whether the remaining work is left for the next turn.
     pub(super) fn is_full(&self) -> bool {
         self.full || self.work >= TURN_WORK
     }
 
-    /// Counts entries that may move so many bytes. `false`: they are for the next turn.
+    /// Counts entries that may move `bytes` bytes. Returns `false` if they are left for the next turn.
     fn takes(&mut self, entries: usize, bytes: usize) -> bool {
         self.full = self.bytes > 0 && self.bytes + bytes > TURN_BYTES;
         if !self.full {
@@ -49,7 +50,7 @@ impl Done {
 }
 
 impl Driver {
-    /// Closes files that chains have left open in the table.
+    /// Closes files that chains left open in the table.
     pub(super) fn close_files(&self, ring: &mut Ring) {
         let stale = std::mem::take(&mut lock(&self.queue).stale_files);
         if !stale.is_empty() {
@@ -58,7 +59,7 @@ impl Driver {
         }
     }
 
-    /// Pushes cancels and programs while there is room.
+    /// Pushes cancels, receives and programs while there is room.
     pub(super) fn fill(&self, ring: &mut Ring, done: &mut Done, after: &mut After) {
         let mut queue = lock(&self.queue);
         let queue = &mut *queue;
@@ -83,7 +84,7 @@ impl Driver {
                 if need.places <= queue.files.len() && queue.room.take(need) {
                     program.enter(need, queue.files.split_off(queue.files.len() - need.places));
                     program.files().set_registered(queue.registered);
-                    // From here on it has its room, whether it is pushed now or not.
+                    // The program holds its room from here on, whether it is pushed now or later.
                     queue.todo.pop_front();
                     if !self.push_program(ring, queue, key, done) {
                         queue.again.push_back(key);
@@ -92,7 +93,7 @@ impl Driver {
                     continue;
                 }
                 if ring.pushed.len() > before {
-                    // What was pushed just now may end at once, and leave its room.
+                    // Entries that were just pushed may end at once and free their room.
                     return;
                 }
                 queue.end(key, Verdict::Again, after);
@@ -101,12 +102,12 @@ impl Driver {
         }
     }
 
-    /// Pushes cancels, and the timer for those that are to be tried again.
+    /// Pushes cancels, and the timer for cancels that are to be retried.
     fn fill_cancels(&self, ring: &mut Ring, queue: &mut Queue) {
         if !queue.later.is_empty() && !queue.timer && queue.room.control.left() > 0 && ring.port.room() > 0 {
             queue.timer = true;
             let entry = opcode::Timeout::new(&raw const LATER).build();
-            // SAFETY: the time is there for ever.
+            // SAFETY: `LATER` is a static, so the pointer is valid forever.
             unsafe { ring.push_control(&entry, About::Timer, queue) };
         }
         while queue.room.control.left() > 0
@@ -115,14 +116,13 @@ impl Driver {
         {
             if let Some(step) = queue.slots.in_flight(key).and_then(|program| program.owed_steps().next()) {
                 let entry = opcode::AsyncCancel::new(About::Step { key, step, is_limit: false }.user_data()).build();
-                // SAFETY: a cancel points to nothing.
+                // SAFETY: a cancel entry contains no pointers.
                 unsafe { ring.push_control(&entry, About::Cancel(key), queue) };
             }
         }
     }
 
-    /// Pushes the steps of a program that was admitted. Returns whether there was room for them in this submission and in
-    /// this turn.
+    /// Pushes the steps of an admitted program. Returns whether they fit into this submission and this turn.
     fn push_program(&self, ring: &mut Ring, queue: &mut Queue, key: Key, done: &mut Done) -> bool {
         let program = queue.slots.queued(key).expect("internal: it was looked at");
         let (entries, bytes) = program.weight();
@@ -133,8 +133,8 @@ impl Driver {
         queue.in_flight += pieces.len();
         for piece in pieces {
             let about = About::Step { key, step: piece.step, is_limit: piece.is_limit };
-            // SAFETY: the entry points into operations of the program or into what they own, and the program stays in its
-            // slot, untouched, until all its completions have come (invariants of `op`, `slots`).
+            // SAFETY: the entry points into operations of the program or into memory they own. The program stays in its
+            // slot, untouched, until all its completions have arrived (invariants of `op`, `slots`).
             unsafe { ring.push(&piece.entry, about.user_data(), piece.linked) };
         }
         queue.slots.submitted(key);

@@ -1,32 +1,32 @@
-//! io_uring: many operations of many tasks handed to the kernel together.
+//! io_uring: submits operations of many tasks to the kernel together.
 //!
 //! ```text
 //!  chain     programs as users build them
-//!  op        what can be asked for, each request with everything it touches
-//!  program   operations in order, linked; what became of each; the same by plain calls
-//!  step      one of them, until it is done
-//!  slots     programs by key: who owns them, who waits for them
-//!  key       what a completion is about
-//!  doubt     what a program may have to wait for, for ever
-//!  room      who may have how much of a ring
-//!  queue     what futures and driver share: programs to submit, to cancel, in flight
+//!  op        the operations, each with everything it touches
+//!  program   linked operations in order; their outcomes; the same operations by plain calls
+//!  step      one operation of a program, until it is done
+//!  slots     programs by key: their owners and the tasks that wait for them
+//!  key       the subject of a completion
+//!  doubt     the peers that a program may wait for without bound
+//!  room      the shares of a ring's capacity
+//!  queue     the state shared by futures and driver: programs to submit, to cancel, in flight
 //!  driver    queue ─▶ ring ─▶ completions ─▶ wakers
-//!  fill      what a turn hands over: what has room, up to a bound
-//!  closing   giving a ring up; shut-down
+//!  fill      the submission of a turn: everything that has room, up to a bound
+//!  closing   giving up a ring; shutdown
 //!  running   the future of a program
 //!  buffers   pool memory that a ring knows by index
 //!  port      the kernel as the driver sees it: a ring, or a script in tests
-//!  net       receives and sends of sockets; what is above knows little of it
+//!  net       receives and sends of sockets; the modules above know little of it
 //! ```
 //!
-//! A ring is passive: it is driven by whoever calls [`Driver::turn`](driver::Driver::turn), which is the flusher of the
-//! turn. Memory and descriptors that the kernel may touch belong to the program, and the program to the driver, from
-//! submission until the last completion, whatever happens to the future that waits for it.
+//! A ring is passive: it is driven by the caller of [`Driver::turn`](driver::Driver::turn), which is the flusher of the
+//! turn. Memory and descriptors that the kernel may touch belong to the program. The program belongs to the driver from
+//! submission until the last completion, regardless of the future that waits for it.
 //!
-//! **A ring without room behaves like no ring.** What it has no room for goes by plain calls, at once. Programs that may
-//! wait for a peer have a bounded share of the ring, and one of the blocking pool; those that find both full wait in a
-//! line of their own, which nothing else stands in. Room for cancels is set aside, so what nobody wants any more always
-//! goes.
+//! **A ring without room behaves like no ring.** Programs that find no room run by plain calls at once. Programs that
+//! may wait for a peer have a bounded share of the ring, and a bounded share of the blocking pool; if both are full,
+//! they wait in a separate queue that no other program enters. Room for cancels is reserved, so abandoned programs can
+//! always be cancelled.
 
 pub(crate) mod buffers;
 pub(crate) mod chain;

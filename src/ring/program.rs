@@ -1,8 +1,8 @@
-//! A program: operations in order, linked, run by a ring or by one blocking job with the same outcomes.
+//! Programs: linked operations in order, run by a ring or by one blocking job with the same outcomes.
 //!
-//! Whoever runs it reports the raw result of each step; [`Program::settle`] makes outcomes of them and says whether
-//! something is left to be done. A step that moved a part of its bytes is resumed from the first byte that is missing,
-//! together with the steps behind it that were not run because of that.
+//! The runner reports the raw result of each step. [`Program::settle`] turns results into outcomes and returns whether
+//! steps are left. A step that moved a part of its bytes is resumed at the first missing byte, together with the steps
+//! after it that were not run for that reason.
 
 use std::any::Any;
 use std::fmt;
@@ -20,55 +20,55 @@ use super::op::{FileUse, Files, Operation};
 use super::room::Need;
 use super::step::{CANCELED, Judgement, Limit, RETRIES, Step};
 
-/// What became of one step.
+/// The outcome of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// All of it was done; bytes moved, 0 for steps that move none.
+    /// Completed in full, with the number of bytes moved: 0 for steps that move none.
     Done(u64),
-    /// That many bytes were moved and there are no more: the source ended, or the target took none.
+    /// This many bytes were moved and no more follow: the source ended, or the target accepted none.
     Short(u64),
-    /// It failed with this error number, [errno(3)](https://man7.org/linux/man-pages/man3/errno.3.html). `ETIMEDOUT` if
-    /// it was given a time limit.
+    /// Failed with this error number, [errno(3)](https://man7.org/linux/man-pages/man3/errno.3.html). `ETIMEDOUT` if
+    /// the step's time limit expired.
     Failed(i32),
-    /// It was not begun, because a step before it was not done in full.
+    /// Not begun, because an earlier step was not completed in full.
     Skipped,
 }
 
-/// What the next step needs of this one.
+/// The condition under which the next step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// That all of it was done.
+    /// This step was completed in full.
     Soft,
-    /// Only that it has ended.
+    /// This step has ended, with any outcome.
     Hard,
 }
 
-/// What is to be done with a program whose completions are all there.
+/// The action to take for a program whose completions have all arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Every step has its outcome.
     Finished,
-    /// Steps are left: submit them.
+    /// Steps are left to submit.
     Again,
     /// The ring refuses this step; a plain call may do it.
     Refused(usize),
 }
 
-/// Operations in order, and how far they have come.
+/// Operations in order, with their progress.
 pub(crate) struct Program {
     steps: Vec<Step>,
     files: Files,
-    /// Files that its steps open.
+    /// Number of files that the steps open.
     opens: usize,
     retries: u32,
     by_calls: bool,
     abandoned: Option<Arc<AtomicBool>>,
-    /// What it may have to wait for.
+    /// Peers that the program may have to wait for.
     pub(crate) doubts: Doubts,
-    /// Allows it to wait for a peer on a ring.
+    /// Permission to wait for a peer on a ring.
     permit: Option<OwnedSemaphorePermit>,
-    /// What it has taken of a ring's room.
+    /// Room that the program has taken in a ring.
     taken: Option<Need>,
 }
 
@@ -82,9 +82,9 @@ impl fmt::Debug for Program {
 pub(super) struct Piece {
     pub(super) entry: Entry,
     pub(super) step: usize,
-    /// It is the time limit of the step.
+    /// The entry is the time limit of the step.
     pub(super) is_limit: bool,
-    /// The entry behind it belongs to the same chain.
+    /// The next entry belongs to the same chain.
     pub(super) linked: bool,
 }
 
@@ -103,7 +103,7 @@ impl Program {
         }
     }
 
-    /// A program of one step.
+    /// Creates a program of one step.
     pub(crate) fn of(op: impl Operation) -> Self {
         let mut program = Self::new();
         program.push(op);
@@ -115,20 +115,20 @@ impl Program {
         self.steps.push(Step::new(Box::new(op)));
     }
 
-    /// Appends a step that may run also if the one before it has failed: nobody looks at what becomes of it.
+    /// Appends a step that may run even if the previous step failed. Its outcome is ignored.
     pub(crate) fn push_last(&mut self, op: impl Operation) {
         let mut step = Step::new(Box::new(op));
         step.is_last = true;
         self.steps.push(step);
     }
 
-    /// Announces that the next step opens a file; gives its number for [`super::op::Target::Opened`].
+    /// Announces that the next step opens a file. Returns its number for [`super::op::Target::Opened`].
     pub(crate) fn open_next(&mut self) -> usize {
         self.opens += 1;
         self.opens - 1
     }
 
-    /// Changes the link behind the last step.
+    /// Changes the link after the last step.
     pub(crate) fn set_link(&mut self, link: Link) {
         if let Some(step) = self.steps.last_mut() {
             step.link = link;
@@ -142,22 +142,22 @@ impl Program {
         }
     }
 
-    /// From when this is set on, a blocking job begins no further step and waits for nothing.
+    /// Once this flag is set, a blocking job begins no further step and waits for nothing.
     pub(crate) fn abandon_by(&mut self, abandoned: Arc<AtomicBool>) {
         self.abandoned = Some(abandoned);
     }
 
-    /// Whether plain calls did any of it.
+    /// Returns whether any step ran by plain calls.
     pub(crate) fn ran_by_calls(&self) -> bool {
         self.by_calls
     }
 
-    /// Steps, done or not.
+    /// Number of steps, done or not.
     pub(crate) fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Lets it run on the ring that has given the permit, even if it waits for a peer.
+    /// Allows the program to run on the ring that issued the permit, even if it waits for a peer.
     pub(crate) fn permit(&mut self, permit: OwnedSemaphorePermit) {
         self.permit = Some(permit);
     }
@@ -170,12 +170,12 @@ impl Program {
         self.permit.take()
     }
 
-    /// What it takes of a ring's room.
+    /// Room in a ring that the program needs.
     pub(super) fn need(&self, waits: bool) -> Need {
         Need { waits, completions: self.entries_in_all(), places: self.opens }
     }
 
-    /// It has taken that room, and these places.
+    /// Records the room that the program has taken, and its places.
     pub(super) fn enter(&mut self, need: Need, places: Vec<u32>) {
         self.taken = Some(need);
         if !places.is_empty() {
@@ -183,7 +183,7 @@ impl Program {
         }
     }
 
-    /// It has ended. Gives what it had taken.
+    /// Ends the use of the ring. Returns the room that the program had taken.
     pub(super) fn leave(&mut self) -> Option<Need> {
         self.taken.take()
     }
@@ -192,7 +192,7 @@ impl Program {
         &mut self.files
     }
 
-    /// What became of a step.
+    /// Returns the outcome of a step.
     pub(crate) fn outcome(&self, step: usize) -> Outcome {
         self.steps[step].outcome.unwrap_or(Outcome::Skipped)
     }
@@ -204,8 +204,8 @@ impl Program {
         *op.downcast().expect("internal: an operation of another type")
     }
 
-    /// The result of a program of one step: its operation, and the bytes it moved or its error. A short step is no error
-    /// here.
+    /// Returns the result of a program of one step: its operation, and the bytes it moved or its error. A short step is
+    /// not an error here.
     pub(crate) fn into_single<T: Operation>(mut self) -> (T, io::Result<u64>) {
         let result = match self.outcome(0) {
             Outcome::Done(n) | Outcome::Short(n) => Ok(n),
@@ -215,17 +215,18 @@ impl Program {
         (self.take(0), result)
     }
 
-    /// The code of a step's operation.
+    /// Returns the opcode of a step's operation.
     pub(crate) fn code(&self, step: usize) -> u8 {
         self.steps[step].op.code()
     }
 
-    /// Operations that are still to be done.
+    /// Opcodes of operations that are still to be done.
     pub(super) fn codes(&self) -> impl Iterator<Item = u8> {
         self.steps.iter().filter(|step| step.outcome.is_none()).map(|step| step.op.code())
     }
 
-    /// Steps to hand over together: what is still to be done, up to one behind which the kernel goes on when it must not.
+    /// Steps to submit together: the remaining steps, up to the first one after which the kernel would continue when it
+    /// must not.
     fn todo(&self) -> impl Iterator<Item = (usize, &Step)> {
         let (mut may_go_on, mut is_over) = (true, false);
         let left = self.steps.iter().enumerate().filter(|(_, step)| step.outcome.is_none());
@@ -233,14 +234,15 @@ impl Program {
             if is_over || (!may_go_on && !step.is_last) {
                 return None;
             }
-            // A descriptor that is ready is not yet a step that is done.
+            // A ready descriptor does not mean that the step is done.
             is_over = step.is_waiting();
             may_go_on &= step.link == Link::Hard || step.op.stops_links();
             Some((n, step))
         })
     }
 
-    /// Entries that [`pieces`](Self::pieces) would give, and bytes that the kernel may move while it takes them.
+    /// Number of entries that [`pieces`](Self::pieces) would return, and bytes that the kernel may move while it
+    /// accepts them.
     pub(super) fn weight(&self) -> (usize, usize) {
         self.todo().fold((0, 0), |(entries, bytes), (_, step)| {
             let here = if step.is_waiting() { 0 } else { step.op.bytes_at_once() };
@@ -248,12 +250,13 @@ impl Program {
         })
     }
 
-    /// The most entries that it could ever need at once.
+    /// Maximum number of entries that the program can need at once.
     pub(super) fn entries_in_all(&self) -> usize {
         self.steps.iter().map(|step| 1 + usize::from(step.limit.is_some())).sum()
     }
 
-    /// The entries for what is still to be done. From here until every completion has come, the program must not move.
+    /// Builds the entries of the remaining steps. The program must not move from here until every completion has
+    /// arrived.
     pub(super) fn pieces(&mut self) -> Vec<Piece> {
         let todo: Vec<usize> = self.todo().map(|(n, _)| n).collect();
         let mut pieces = Vec::with_capacity(2 * todo.len());
@@ -267,10 +270,10 @@ impl Program {
             };
             let mut entry = step.entry(&self.files);
             if let Some(limit) = &mut step.limit {
-                // A time limit belongs to the entry it is soft-linked behind.
+                // A time limit belongs to the preceding entry, which must be soft-linked to it.
                 entry = entry.flags(if step.link == Link::Hard { Flags::IO_HARDLINK } else { Flags::IO_LINK });
                 pieces.push(Piece { entry, step: n, is_limit: false, linked: true });
-                // Further steps begin nobody knows when: the kernel takes their time.
+                // The start time of later steps is unknown, so the kernel measures their time.
                 let is_first = nth == 0;
                 entry = opcode::LinkTimeout::new(limit.for_kernel(is_first)).build();
             }
@@ -279,17 +282,17 @@ impl Program {
         pieces
     }
 
-    /// Takes a completion. Returns whether it was one that was owed.
+    /// Takes a completion. Returns whether it was owed.
     pub(super) fn complete(&mut self, step: usize, is_limit: bool, result: Result<u32, i32>) -> bool {
         self.steps.get_mut(step).is_some_and(|step| step.complete(is_limit, result))
     }
 
-    /// Completions the kernel still owes.
+    /// Number of completions that the kernel still owes.
     pub(super) fn owed(&self) -> usize {
         self.steps.iter().map(|step| usize::from(step.owed)).sum()
     }
 
-    /// Steps the kernel still owes a completion.
+    /// Steps for which the kernel still owes a completion.
     pub(super) fn owed_steps(&self) -> impl Iterator<Item = usize> {
         self.steps.iter().enumerate().filter(|(_, step)| step.owed > 0).map(|(n, _)| n)
     }
@@ -308,7 +311,7 @@ impl Program {
         open
     }
 
-    /// Ends every step that is left with an error.
+    /// Ends every remaining step: the first with the error, the others as skipped.
     pub(super) fn give_up(&mut self, errno: i32) {
         let mut left = self.steps.iter_mut().filter(|step| step.outcome.is_none());
         if let Some(first) = left.next() {
@@ -317,15 +320,16 @@ impl Program {
         left.for_each(|step| step.outcome = Some(Outcome::Skipped));
     }
 
-    /// Makes outcomes of the results.
+    /// Turns results into outcomes.
     pub(super) fn settle(&mut self) -> Verdict {
-        // Behind a step that was not done in full the kernel cancels what is linked: for good, or until that is resumed.
+        // After a step that was not completed in full, the kernel cancels the linked steps: for good, or until the step
+        // is resumed.
         let mut cut: Option<bool> = None;
         let mut left = false;
         let mut moved = false;
         let mut refused = None;
         let is_spent = self.retries >= RETRIES;
-        // What a step has opened lives in the table of the ring, out of reach of plain calls.
+        // Files opened by a step are in the ring's table, where plain calls cannot reach them.
         let is_out_of_reach = self.steps.iter().any(Step::has_opened);
         for (n, step) in self.steps.iter_mut().enumerate().filter(|(_, step)| step.outcome.is_none()) {
             let bytes = step.op.bytes();
@@ -357,7 +361,7 @@ impl Program {
         }
     }
 
-    /// Runs what is still to be done by plain calls, **waiting for each**.
+    /// Runs the remaining steps by plain calls, **waiting for each**.
     pub(crate) fn run_blocking(&mut self) {
         self.by_calls = true;
         let is_abandoned = || self.abandoned.as_ref().is_some_and(|abandoned| abandoned.load(Ordering::Relaxed));
@@ -370,7 +374,7 @@ impl Program {
             }
             cut |= step.link == Link::Soft && !matches!(step.outcome, Some(Outcome::Done(_)));
         }
-        // Closing may wait too.
+        // Closing may block as well.
         self.files.close_all();
     }
 }

@@ -1,7 +1,8 @@
-//! What futures and the driver share: the programs, what is to be submitted, what is in flight.
+//! State shared by futures and the driver: the programs, the submissions to make, and the entries in flight.
 //!
-//! It is behind one lock that is held for moments. Nothing in here calls the kernel, wakes anybody or drops what belongs
-//! to users: that is put into an [`After`], for when the lock is released.
+//! The state is behind one lock that is held only briefly. Nothing in this module calls the kernel, wakes a task or
+//! drops values of users while the lock is held: such work is put into an [`After`], which runs once the lock is
+//! released.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,41 +21,41 @@ use super::slots::{Ended, Slots};
 use crate::kernel::uring::Completion;
 use crate::observe::counters::{Counter, count};
 
-/// What is shared with the futures.
+/// State shared with the futures.
 pub(super) struct Queue {
     pub(super) slots: Slots,
-    /// Programs that were not admitted yet, oldest first. Keys of programs that were dropped meanwhile stay and are
-    /// skipped, here and in the other queues.
+    /// Programs that are not admitted yet, oldest first. Keys of programs that have been dropped stay in the queue and
+    /// are skipped, here and in the other queues.
     pub(super) todo: VecDeque<Key>,
-    /// Programs that were admitted and have steps left to submit.
+    /// Programs that are admitted and have steps left to submit.
     pub(super) again: VecDeque<Key>,
-    /// Programs to cancel. Of a chain only the first step that is owed can be: the others have not begun.
+    /// Programs to cancel. Only the first owed step of a chain can be cancelled: the others have not begun.
     pub(super) cancels: VecDeque<Key>,
-    /// Programs whose cancel has found nothing, to be cancelled again when the timer has expired.
+    /// Programs whose cancel found nothing. They are cancelled again when the timer expires.
     pub(super) later: VecDeque<Key>,
     /// The timer is in flight.
     pub(super) timer: bool,
-    /// Sockets that are received from, and sends.
+    /// Sockets with receives, and sends.
     pub(super) net: Net,
-    /// Last completions the kernel owes, those of cancels included and those of receives not.
+    /// Final completions that the kernel owes, including those of cancels and excluding those of receives.
     pub(super) in_flight: usize,
-    /// What programs, sends and cancels may use, and do.
+    /// Room that programs, sends and cancels may use, and the room in use.
     pub(super) room: Room,
     /// Free places in the ring's table of files.
     pub(super) files: Vec<u32>,
-    /// Places whose files are still open though their programs have ended.
+    /// Places whose files are still open although their programs have ended.
     pub(super) stale_files: Vec<u32>,
-    /// Operations that go by plain calls.
+    /// Operations that run by plain calls, by opcode.
     pub(super) by_calls: [bool; 256],
-    /// Most entries of one program.
+    /// Maximum number of entries per program.
     entries: usize,
     /// Operations may name pool memory by its index.
     pub(super) registered: bool,
-    /// Why the ring takes nothing any more.
+    /// The reason why the ring accepts nothing any more.
     pub(super) closed: Option<String>,
 }
 
-/// What is to be done once no lock is held: wakers, programs and permits may run the code of users.
+/// Work to do once no lock is held: wakers, programs and permits may run code of users.
 #[derive(Default)]
 pub(super) struct After {
     pub(super) wake: Vec<Waker>,
@@ -84,7 +85,8 @@ impl After {
 }
 
 impl Queue {
-    /// An empty one, for a ring with `files` places in its table, which knows registered buffers or not.
+    /// Creates an empty queue for a ring with `files` places in its table. `registered` tells whether the ring has
+    /// registered buffers.
     pub(super) fn new(port: &mut dyn Port, files: usize, registered: bool, buffers: Buffers) -> Self {
         let mut by_calls = [false; 256];
         by_calls.iter_mut().zip(0..=u8::MAX).for_each(|(by_calls, opcode)| *by_calls = !port.supports(opcode));
@@ -107,7 +109,7 @@ impl Queue {
         }
     }
 
-    /// Why a program that needs this cannot run on this ring, not even if nothing else does.
+    /// Returns the reason why a program with this need cannot run on this ring, even if nothing else does.
     pub(super) fn refusal(&mut self, program: &Program, need: Need) -> Option<String> {
         if let Some(why) = &self.closed {
             return Some(why.clone());
@@ -121,7 +123,8 @@ impl Queue {
         None
     }
 
-    /// Whether a turn has something to hand over. Cancels that have no room are looked at again when one has ended.
+    /// Returns whether a turn has something to submit. Cancels without room are considered again when another cancel
+    /// has ended.
     pub(super) fn has_work(&mut self) -> bool {
         let Self { slots, todo, again, .. } = self;
         for keys in [todo, again] {
@@ -135,13 +138,14 @@ impl Queue {
             || (control && self.room.control.left() > 0)
     }
 
-    /// Takes a completion: whoever waits for the program is woken with its last one.
+    /// Takes a completion. The last completion of a program wakes the task that waits for it.
     pub(super) fn complete(&mut self, completion: Completion, after: &mut After) {
         match About::parse(completion.key) {
             About::Step { key, step, is_limit } => self.complete_step(key, step, is_limit, completion, after),
             About::Cancel(key) => {
                 self.control_ended();
-                // Between two steps of a chain nothing is found: the kernel may be about to begin the second.
+                // Between two steps of a chain a cancel finds nothing: the kernel may be about to begin the second
+                // step.
                 let found_nothing = completion.result == Err(Errno::NOENT.raw_os_error());
                 if found_nothing && self.closed.is_none() && self.slots.is_orphan(key) {
                     self.later.push_back(key);
@@ -182,7 +186,7 @@ impl Queue {
         }
         self.in_flight -= 1;
         if program.owed() > 0 {
-            // The chain goes on to another step, which may wait for ever.
+            // The chain continues with another step, which may wait forever.
             if self.closed.is_none() && self.slots.is_orphan(key) {
                 self.cancels.push_back(key);
             }
@@ -199,7 +203,8 @@ impl Queue {
         self.end(key, verdict, after);
     }
 
-    /// Ends a program of which nothing is in flight. What it has taken is there for others, whoever holds the program.
+    /// Ends a program that has nothing in flight. Its room becomes available to others, regardless of who owns the
+    /// program.
     pub(super) fn end(&mut self, key: Key, verdict: Verdict, after: &mut After) {
         let Self { slots, room, files, stale_files, .. } = self;
         let ended = slots.end(key, |mut program| {
@@ -219,13 +224,13 @@ impl Queue {
         after.ended(ended);
     }
 
-    /// Takes back the room of a program that nobody wants.
+    /// Takes back the room of a program that has been abandoned.
     pub(super) fn without_room(&mut self, mut program: Box<Program>) -> Box<Program> {
         release(&mut program, &mut self.room, &mut self.files, &mut self.stale_files);
         program
     }
 
-    /// Gives up what is in flight. `leak` is given each program, and never frees it.
+    /// Gives up everything in flight. `leak` receives each program and never frees it.
     pub(super) fn lose(&mut self, after: &mut After, mut leak: impl FnMut(Box<Program>)) {
         self.in_flight = 0;
         self.net.lose(after);
@@ -243,8 +248,8 @@ impl Queue {
     }
 }
 
-/// Takes back the room and the places of a program. Places that are still open are free only once the ring was told to
-/// close them.
+/// Takes back the room and the places of a program. Places that are still open become free only once the ring has been
+/// told to close them.
 fn release(program: &mut Program, room: &mut Room, files: &mut Vec<u32>, stale: &mut Vec<u32>) {
     if let Some(need) = program.leave() {
         room.give(need);

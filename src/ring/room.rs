@@ -1,4 +1,4 @@
-//! Who may have how much of a ring: completions, and places in its table of files.
+//! Shares of a ring's capacity: completions, and places in its table of files.
 //!
 //! ```text
 //!  completion queue  ├─ control: cancels, stops, the timer ─┤── programs that may wait ──┤── all other programs, sends ──┤
@@ -10,9 +10,9 @@
 //! 1. A program takes all that it can ever need when it is admitted and gives it back when it ends. Steps that are
 //!    submitted later never find the ring full.
 //! 2. Programs and sends never use the room of control entries. So everything in flight can be cancelled at any time.
-//! 3. Programs that may wait for a peer, for ever, never use the room of those that do not.
+//! 3. Programs that may wait for a peer without bound never use the room of programs that do not.
 
-/// One kind of room: how much is in use, and how much there is.
+/// One kind of room: the amount in use and the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) used: usize,
@@ -29,10 +29,10 @@ impl Share {
     }
 }
 
-/// What one program takes.
+/// The room that one program takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Need {
-    /// It may wait for a peer.
+    /// The program may wait for a peer.
     pub(super) waits: bool,
     pub(super) completions: usize,
     pub(super) places: usize,
@@ -50,7 +50,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// The room of a ring with so many completions and places for files.
+    /// The room of a ring with this many completions and places for files.
     pub(super) fn new(completions: usize, places: usize) -> Self {
         let (control, waiting) = (completions / 8, completions / 4);
         Self {
@@ -62,12 +62,12 @@ impl Room {
         }
     }
 
-    /// How many units all programs that may wait have together.
+    /// Number of units that all programs that may wait share.
     pub(super) fn units(&self) -> usize {
         self.waiting.limit
     }
 
-    /// The units of one of them, so that who has the units finds completions and places.
+    /// Number of units of one such program. Its units guarantee that it finds completions and places.
     pub(super) fn units_of(&self, need: Need) -> usize {
         need.completions.max((need.places * self.waiting.limit).div_ceil(self.waiting_places.limit.max(1)))
     }
@@ -79,13 +79,13 @@ impl Room {
         }
     }
 
-    /// Whether an empty ring could take it.
+    /// Returns whether an empty ring could admit the program.
     pub(super) fn could_take(&mut self, need: Need) -> bool {
         let (completions, places) = self.shares(need.waits);
         need.completions <= completions.limit && need.places <= places.limit
     }
 
-    /// Takes what a program needs, if that is there.
+    /// Takes the room that a program needs, if it is available. Returns whether it was.
     pub(super) fn take(&mut self, need: Need) -> bool {
         let (completions, places) = self.shares(need.waits);
         let fits = need.completions <= completions.left() && need.places <= places.left();
@@ -96,7 +96,7 @@ impl Room {
         fits
     }
 
-    /// Gives back what a program has taken.
+    /// Gives back the room that a program has taken.
     pub(super) fn give(&mut self, need: Need) {
         let (completions, places) = self.shares(need.waits);
         completions.used -= need.completions;

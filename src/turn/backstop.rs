@@ -1,21 +1,22 @@
-//! A thread that flushes what a flusher does not flush in time.
+//! A thread that flushes streams when a flusher does not flush them in time.
 //!
-//! A flusher is a task, and tasks wait: for a task of the same worker that blocks or computes (what it has just woken runs
-//! next, and no other worker takes that over), and for somebody to drive a runtime of one thread whose `block_on` has
-//! returned. tokio's streams have sent their bytes by then, so ours have to as well.
+//! A flusher is a task, and a task can be delayed: by a task on the same worker that blocks or computes (a task that it
+//! has just woken runs next, and no other worker steals that one), or because a current-thread runtime is not driven
+//! after its `block_on` has returned. tokio's streams have already sent their bytes by then, so these streams have to
+//! do so as well.
 //!
-//! A flusher that is [late](is_late) is not necessarily stuck: on a machine that is busy its thread may wait for a CPU, and
-//! to flush earlier than it would is to gather less when it matters most. So it counts as stuck if, from
-//! one look to the next, all threads of its runtime that are known sleep, or use CPU time enough to come to it.
+//! A flusher that is [late](is_late) is not necessarily stuck: on a busy machine its thread may be waiting for a CPU,
+//! and an early flush would gather less when gathering matters most. A flusher counts as stuck only if, from one look
+//! to the next, all known threads of its runtime sleep, or use enough CPU time to have reached it.
 //!
 //! ```text
 //!            a first stream becomes dirty: unpark             nothing dirty in a whole tick
 //!   asleep ────────────────────────────────▶ looks, 1 to 4 ms apart ───────────────▶ asleep
 //! ```
 //!
-//! One thread for the process, started by the first stream that becomes dirty. While it looks, arming it costs one load.
-//! It holds no stream and no runtime: lists are taken under their locks, which it only tries to get, so a flusher that is
-//! running is never disturbed.
+//! There is one thread per process, started by the first stream that becomes dirty. While the thread looks, arming it
+//! costs one load. It holds no stream and no runtime. It only tries to get the locks under which it takes lists, so a
+//! running flusher is never disturbed.
 
 use std::cell::OnceCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,23 +30,23 @@ use super::turns::{Shard, Turn};
 use crate::kernel;
 use crate::observe::counters::{Counter, count};
 
-/// From being armed to the first look, and the shortest delay that counts as late.
+/// Time from arming to the first look, and the shortest delay that counts as late.
 const TICK: Duration = Duration::from_millis(1);
-/// Between two looks at flushers that are in time.
+/// Interval between looks while all flushers are in time.
 const LONG_TICK: Duration = Duration::from_millis(4);
-/// The most that long turns are allowed for.
+/// Maximum allowance for long turns.
 const SLACK: Duration = Duration::from_millis(8);
 
 const NONE: u8 = 0;
 const ASLEEP: u8 = 1;
 const LOOKING: u8 = 2;
-/// There can be no thread: flushers are on their own.
+/// The thread cannot be started: flushers run without a backstop.
 const REFUSED: u8 = 3;
 
 static STATE: AtomicU8 = AtomicU8::new(NONE);
 static THREAD: OnceLock<Thread> = OnceLock::new();
 
-/// A first stream of a shard has become dirty. Called without locks.
+/// Called without locks when the first stream of a shard becomes dirty.
 #[inline]
 pub(super) fn arm() {
     match STATE.load(Ordering::SeqCst) {
@@ -72,20 +73,20 @@ fn wake(state: u8) {
     }
 }
 
-/// What a look has found.
+/// The result of a look.
 #[derive(Default)]
 struct Look {
     /// Something is dirty.
     pending: bool,
-    /// Changes when something has become dirty since the last look.
+    /// Changes when something becomes dirty after the last look.
     rounds: u32,
-    /// Flushers are late, and may be stuck.
+    /// Some flushers are late and may be stuck.
     suspects: bool,
     late: Vec<Held>,
 }
 
 fn run() {
-    // A waker may arm this thread before its creator has stored it.
+    // A waker may arm this thread before its creator has stored the handle.
     let _ = THREAD.set(thread::current());
     let (mut tick, mut rounds) = (TICK, 0);
     loop {
@@ -105,10 +106,10 @@ fn run() {
     }
 }
 
-/// Sleeps until it is armed, unless something has become dirty since the look that saw `rounds`.
+/// Sleeps until armed, unless something has become dirty since the look that saw `rounds`.
 fn sleep(rounds: u32) {
     STATE.store(ASLEEP, Ordering::SeqCst);
-    // The locks of the shards order this: who makes a stream dirty after this look sees the state above.
+    // The locks of the shards order this: a thread that makes a stream dirty after this look sees the state above.
     let again = look();
     if again.pending || again.rounds != rounds {
         STATE.store(LOOKING, Ordering::SeqCst);
@@ -122,7 +123,7 @@ fn sleep(rounds: u32) {
 
 fn flush(stream: Held) {
     count(Counter::LateFlushes, 1);
-    // Wakers and hooks run in here; one that panics must not end this thread.
+    // This runs wakers and hooks; a panic in one of them must not end this thread.
     let _ = catch_unwind(AssertUnwindSafe(|| stream.flush()));
 }
 
@@ -132,7 +133,7 @@ fn look() -> Look {
     Turn::all(&mut turns);
     let (mut found, now) = (Look::default(), Instant::now());
     for turn in &turns {
-        // Asked for only where a flusher is late, and once for all of its runtime.
+        // Computed only if a flusher is late, and once per runtime.
         let activity = OnceCell::new();
         for shard in &turn.shards {
             look_at(shard, now, || *activity.get_or_init(|| Activity::of(turn)), &mut found);
@@ -141,7 +142,7 @@ fn look() -> Look {
     found
 }
 
-/// What the threads of a runtime are doing.
+/// Activity of the threads of a runtime.
 #[derive(Clone, Copy, Default)]
 struct Activity {
     runnable: bool,
@@ -162,7 +163,7 @@ impl Activity {
     }
 }
 
-/// What the flusher has taken, unless it is running.
+/// Streams that the flusher has taken. `None` while the flusher is running.
 fn try_work(shard: &Shard) -> Option<MutexGuard<'_, Work>> {
     match shard.work.try_lock() {
         Ok(work) => Some(work),
@@ -224,8 +225,8 @@ fn look_at(shard: &Shard, now: Instant, activity: impl Fn() -> Activity, found: 
     }
 }
 
-/// Whether a stream that has been dirty for `waited` should have been flushed: its gather limit is over, and so is the
-/// time that the flusher takes between two looks.
+/// Returns whether a stream that has been dirty for `waited` should have been flushed: its gather limit has passed, and
+/// so has the time that the flusher needs between two looks.
 fn is_late(waited: Duration, limit: Duration, slack: Duration) -> bool {
     waited >= limit.max(TICK) + slack
 }

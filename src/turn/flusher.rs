@@ -1,4 +1,4 @@
-//! The flusher: writes of many streams, many writes of one stream, and operations of many tasks leave together.
+//! The flusher: batches writes of many streams, many writes of one stream, and operations of many tasks.
 //!
 //! ```text
 //!  stream ──schedule──▶ shard of this thread: dirty list ──wakes──▶ flusher task
@@ -9,15 +9,15 @@
 //!                                                                   flush it
 //! ```
 //!
-//! The flusher is an ordinary task. `yield_now` runs it after the tasks that are runnable and after the runtime has
-//! polled its driver once, so looking again costs no timer and no sleep; a stream that is written to once is flushed
-//! after two looks. No runtime hooks are needed: `on_thread_park` is not called under load.
+//! The flusher is an ordinary task. `yield_now` runs it after all runnable tasks and after the runtime has polled its
+//! driver once, so another look costs no timer and no sleep. A stream that is written to once is flushed after two
+//! looks. No runtime hooks are needed: `on_thread_park` is not called under load.
 //!
-//! A thread stands in for a flusher that does not run in time: see [`backstop`](super::backstop).
+//! A backstop thread takes over if a flusher does not run in time: see [`backstop`](super::backstop).
 //!
-//! A shard whose tasks work on files has a ring as well. Whoever queues a program kicks the flusher, which lets the tasks
-//! run that are ready, hands over what has come together by then, and reaps at once, because most operations on cached
-//! files end while they are handed over. When it sleeps, the ring's descriptor wakes it.
+//! A shard whose tasks work on files also has a ring. A task that queues a program wakes the flusher. The flusher lets
+//! ready tasks run, submits the programs that have been queued by then, and reaps at once, because most operations on
+//! cached files end during submission. While the flusher sleeps, the ring's descriptor wakes it.
 //!
 //! Each runtime has one [`Turn`] with one shard, and one flusher, for each of its worker threads.
 
@@ -36,26 +36,27 @@ use crate::observe::log;
 use crate::ring::driver::Driver;
 use crate::ring::net::send::Outbox;
 
-/// Streams flushed before other tasks get a chance to run.
+/// Maximum number of streams flushed before other tasks get a chance to run.
 const FLUSH_BATCH: usize = 64;
 
-/// How long a runtime that ends waits for the kernel to let go of buffers.
+/// Maximum time that a runtime waits at its end for the kernel to release buffers.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
-/// The flusher of one shard. What it has taken is in the shard ([`Work`](super::dirty::Work)), because the flusher may be
-/// dropped at any await, or not be polled for long.
+/// The flusher of one shard. The streams it has taken are stored in the shard ([`Work`](super::dirty::Work)), because
+/// the flusher may be dropped at any await, or not be polled for a long time.
 pub(super) struct FlusherTask {
     turn: Arc<Turn>,
     index: usize,
-    /// What has just become dirty, with its limits, and since when. Empty but while it is sorted.
+    /// Streams that have just become dirty, with their limits. Empty except during sorting. `since` is the time at which
+    /// the first socket among them became dirty.
     taken: Vec<(Held, Duration)>,
     since: Option<Instant>,
-    /// What is being flushed. Empty but for that moment.
+    /// Streams that are being flushed. Empty except during a flush.
     batch: Vec<Arc<dyn Flush>>,
-    /// What is being handed to the ring, and whose it is. Empty but for that moment.
+    /// Parcels that are being submitted to the ring, and their streams. Empty except during submission.
     outbox: Outbox,
     sending: Vec<Arc<dyn Flush>>,
-    /// Whether streams may yet be written to.
+    /// Whether any stream may still be written to.
     waits: bool,
     /// Present once the shard has a ring.
     bell: Option<Bell>,
@@ -76,7 +77,8 @@ impl FlusherTask {
         loop {
             self.wait(stalled).await;
             if self.look(true) && self.turn.shards.len() > 1 {
-                // On several threads a task that was just woken runs next, before those that have something for the same call.
+                // On several threads a task that was just woken runs next, before tasks that have something for the
+                // same call.
                 requeue().await;
                 self.take();
                 self.look(false);
@@ -94,15 +96,15 @@ impl FlusherTask {
         }
     }
 
-    /// Takes what has become dirty.
+    /// Takes the streams that have become dirty.
     fn take(&mut self) {
         let mut state = self.turn.shards[self.index].state();
         self.since = state.since.take();
         std::mem::swap(&mut state.dirty, &mut self.taken);
     }
 
-    /// Looks which of the streams that wait are due, if `again`, and sorts what was taken into what is due at once and what may
-    /// wait. Returns whether any of that is due at once.
+    /// Checks which waiting streams are due, if `again`, and sorts the taken streams into those that are due at once
+    /// and those that may wait. Returns whether any of the taken streams is due at once.
     fn look(&mut self, again: bool) -> bool {
         let mut work = self.turn.shards[self.index].work();
         if self.taken.is_empty() && work.waiting.is_empty() {
@@ -131,7 +133,7 @@ impl FlusherTask {
         work.due.len() > before
     }
 
-    /// Flushes the first streams that are due: by the ring, if they are several. Returns whether others are.
+    /// Flushes the first due streams, by the ring if there are several. Returns whether more are due.
     fn flush_batch(&mut self) -> bool {
         let mut work = self.turn.shards[self.index].work();
         let batch = work.due.len().min(FLUSH_BATCH);
@@ -160,13 +162,13 @@ impl FlusherTask {
         more
     }
 
-    /// The driver of the shard's ring, once there is one.
+    /// Returns the driver of the shard's ring, once it exists.
     fn driver(&self) -> Option<&Driver> {
         self.bell.as_ref()?;
         self.shard().ring.get()?.as_ref().ok().map(|reactor| &*reactor.driver)
     }
 
-    /// Takes what has become dirty, and waits for that if nothing else is to be looked at.
+    /// Takes the streams that have become dirty, and waits for one if there is no other work.
     async fn wait(&mut self, stalled: bool) {
         poll_fn(|cx| {
             let turn = Arc::clone(&self.turn);
@@ -186,8 +188,8 @@ impl FlusherTask {
     }
 }
 
-/// Runs the calling task again after those that are ready. Unlike `yield_now` this does not wait for the runtime to poll
-/// its driver; on several threads a task that was just woken runs next, this puts it behind the others.
+/// Runs the calling task again after all ready tasks. Unlike `yield_now` this does not wait for the runtime to poll its
+/// driver. On several threads a task that was just woken runs next; this function moves it behind the others.
 async fn requeue() {
     let mut waited = false;
     poll_fn(|cx| {
@@ -213,7 +215,7 @@ impl Drop for FlusherTask {
                 log::leaked(leaked);
             }
         }
-        // The runtime is shutting down: one last try for what still waits.
+        // The runtime is shutting down: one last attempt to flush the streams that still wait.
         let mut work = self.shard().work();
         let (due, waiting) = (std::mem::take(&mut work.due), std::mem::take(&mut work.waiting));
         drop(work);
@@ -261,7 +263,7 @@ mod tests {
     }
 
     fn held(stream: &Arc<Counted>) -> Held {
-        // Which no other thread flushes.
+        // `Kept`, so that no other thread flushes it.
         Held::Kept(Arc::clone(stream) as _)
     }
 
@@ -329,19 +331,19 @@ mod tests {
     #[test]
     fn a_runtime_that_ends_anywhere_flushes_every_stream() {
         for looks in 0..12 {
-            // It looks for its end after every poll of a task.
+            // The runtime checks for its end after every poll of a task.
             let mut builder = tokio::runtime::Builder::new_current_thread();
             let runtime = builder.enable_all().event_interval(1).build().unwrap();
             let streams: Vec<_> = (0..FLUSH_BATCH * 3 + 5).map(|_| Arc::new(Counted::default())).collect();
             runtime.block_on(async {
                 let turn = Turn::current();
-                // Something for the ring as well, where there is one.
+                // The ring gets an operation as well, if there is one.
                 let mut nothing = Box::pin(crate::ring::Chain::new().nop().run());
                 let _ = poll_fn(|cx| Poll::Ready(nothing.as_mut().poll(cx).is_ready())).await;
                 for stream in &streams {
                     schedule(&turn, stream, LONG);
                 }
-                // The flusher is polled about once for each of these, which are queued behind it.
+                // The flusher is polled about once for each of these tasks, which are queued after it.
                 for _ in 0..looks {
                     tokio::spawn(async {}).await.unwrap();
                 }
@@ -365,7 +367,7 @@ mod tests {
         assert_eq!(stream.flushes(), 1);
         assert!(!turn.schedule(held(&stream), LONG));
         assert_eq!(Arc::strong_count(&stream), 1);
-        // The thread that stands in for flushers has it for a moment now and then.
+        // The backstop thread holds the turn for a moment now and then.
         let since = Instant::now();
         while Arc::strong_count(&turn) > 1 {
             assert!(since.elapsed() < Duration::from_secs(30), "the flusher let go");

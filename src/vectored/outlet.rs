@@ -1,5 +1,5 @@
-//! What waits to be written to an inner writer, and how to offer it: in which call, in one piece or in many, and what the
-//! answers mean. Knows nothing of who waits, or why now.
+//! Bytes that wait to be written to an inner writer, and the way to offer them: in which call, in one piece or in
+//! several, and how to interpret the results. This module does not know which task waits, or why it is called.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -18,13 +18,13 @@ use crate::flow::elastic::Elastic;
 use crate::kernel::vectored::PIECES_MAX;
 use crate::observe::counters::{Counter, count};
 
-/// Plaintext of one TLS record, RFC 8446 §5.1: what a flat buffer holds at least.
+/// Plaintext of one TLS record, RFC 8446 §5.1: the minimum size of a flat buffer.
 const RECORD: usize = 16 << 10;
-/// Most that a flat buffer holds, in whole records.
+/// Maximum size of a flat buffer, in whole records.
 const FLAT_MAX: usize = 64 << 10;
-/// Writes cut at a boundary in a row after which an inner writer is taken not to want pieces.
+/// Number of consecutive writes cut at a boundary after which an inner writer is treated as not accepting pieces.
 const CUTS: u32 = 3;
-/// Pieces offered from a small array, which costs less to set up than one for all that a call takes.
+/// Number of pieces offered from a small array, which is cheaper to set up than one for the maximum per call.
 const FEW: usize = 64;
 
 /// How a [`Writer`](super::Writer) hands pieces to its inner writer.
@@ -40,22 +40,22 @@ pub enum Shape {
     Flat,
 }
 
-/// An inner writer and what waits for it.
+/// An inner writer and the bytes that wait for it.
 pub(super) struct Outlet<W> {
     pub(super) inner: W,
     queue: Queue,
-    /// Bytes beyond which writers wait.
+    /// Number of bytes beyond which writers wait.
     room: Elastic,
     /// Writers wait until half of `room` is free.
     full: bool,
     shape: Shape,
-    /// Most that is offered in one piece, if pieces are not wanted.
+    /// Maximum number of bytes offered in one piece, if the inner writer does not accept pieces.
     flat: Option<usize>,
     cuts: Cuts,
-    /// The inner writer was written to and not flushed.
+    /// The inner writer has been written to and not flushed.
     unflushed: bool,
     failure: Option<Failure>,
-    /// What was taken since the last write: calls, bytes copied, bytes kept.
+    /// Totals since the last write: calls, bytes copied, bytes kept.
     tally: (u64, usize, usize),
 }
 
@@ -63,12 +63,12 @@ pub(super) struct Outlet<W> {
 #[derive(Debug, Default)]
 struct Cuts {
     in_a_row: u32,
-    /// What was taken of the last write, if it was cut at a boundary. If the next is taken at once, it was not cut for
-    /// want of room.
+    /// Number of bytes accepted by the last write, if it was cut at a boundary. If the next write is accepted at once,
+    /// the cut was not caused by a lack of room.
     last: Option<usize>,
 }
 
-/// Why nothing more can be written; kept because every later call says so.
+/// The reason why nothing more can be written. It is kept because every later call returns it.
 #[derive(Debug)]
 struct Failure {
     kind: io::ErrorKind,
@@ -86,7 +86,7 @@ impl Failure {
     }
 }
 
-/// What one offer was, and how much of it was taken.
+/// One offer, and the number of bytes accepted.
 struct Offer {
     offered: usize,
     first: usize,
@@ -123,7 +123,7 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
         outlet
     }
 
-    /// The error that ended the writer, if one did.
+    /// Returns the error that ended the writer, if any.
     pub(super) fn check(&self) -> io::Result<()> {
         self.failure.as_ref().map_or(Ok(()), |failure| Err(failure.error()))
     }
@@ -136,17 +136,17 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
         self.flat.is_some()
     }
 
-    /// Whether nothing is left to do.
+    /// Returns whether no work is left.
     pub(super) fn is_idle(&self) -> bool {
         (self.queue.is_empty() && !self.unflushed) || self.failure.is_some()
     }
 
-    /// Bytes that writers may add now.
+    /// Number of bytes that writers may add now.
     pub(super) fn room(&self) -> usize {
         self.room.size().saturating_sub(self.queue.len())
     }
 
-    /// Whether writers need not wait: there is room, or half of it if they had to wait.
+    /// Returns whether writers need not wait: there is room, or half of it is free if they had to wait.
     pub(super) fn has_room(&mut self) -> bool {
         if self.full {
             self.full = self.queue.len() > self.room.size() / 2;
@@ -154,14 +154,14 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
         !self.full && self.room() > 0 && (self.queue.is_empty() || !Queue::all_are_full())
     }
 
-    /// Notes that a writer has to wait for room.
+    /// Records that a writer waits for room.
     pub(super) fn wait_for_room(&mut self) {
         if !replace(&mut self.full, true) {
             self.room.is_full(Instant::now());
         }
     }
 
-    /// Takes `slice`, by a copy unless its origin is known.
+    /// Takes `slice`, by copying it unless its origin is known.
     pub(super) fn push(&mut self, slice: &[u8]) -> io::Result<()> {
         let held = self.queue.push(slice);
         self.taken(slice.len(), held, origin::is_torn(slice))
@@ -169,7 +169,7 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
 
     /// Takes `bytes`, without a copy unless they are few.
     pub(super) fn push_bytes(&mut self, bytes: Bytes) -> io::Result<()> {
-        // Few bytes are copied, and that may be what meets the end of their file.
+        // Short bytes are copied, and the copy may read past the end of a truncated mapped file.
         let mapped = origin::file_of(&bytes).is_some().then(|| bytes.clone());
         let len = bytes.len();
         let held = self.queue.push_bytes(bytes);
@@ -182,7 +182,7 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
         if is_torn { Err(self.fail(torn())) } else { Ok(()) }
     }
 
-    /// Counts what was taken.
+    /// Adds the totals to the counters.
     fn settle(&mut self) {
         let (calls, copied, held) = take(&mut self.tally);
         if calls > 0 {
@@ -192,7 +192,7 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
         }
     }
 
-    /// Ends the writer, drops what waits, and gives the error back.
+    /// Ends the writer, drops the waiting bytes, and returns the error.
     pub(super) fn fail(&mut self, error: io::Error) -> io::Error {
         self.failure.get_or_insert_with(|| Failure::of(&error));
         self.lose();
@@ -211,14 +211,14 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
         }
     }
 
-    /// Writes everything that waits and flushes the inner writer.
+    /// Writes all waiting bytes and flushes the inner writer.
     pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check()?;
         self.settle();
         self.poll_all(cx).map_err(|e| self.fail(e))
     }
 
-    /// As [`poll_drain`](Self::poll_drain), then ends the inner writer.
+    /// Does the same as [`poll_drain`](Self::poll_drain), then shuts down the inner writer.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_drain(cx))?;
         Pin::new(&mut self.inner).poll_shutdown(cx).map_err(|e| self.fail(e))
@@ -233,7 +233,7 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
                 None => self.poll_pieces::<PIECES_MAX>(cx),
             };
             if offered.is_pending() {
-                // It was full, which explains a cut.
+                // The inner writer was full, which explains a cut.
                 self.cuts = Cuts::default();
                 count(Counter::WouldBlock, 1);
             }
@@ -279,15 +279,16 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
             [one] => Pin::new(&mut self.inner).poll_write(cx, one),
             many => Pin::new(&mut self.inner).poll_write_vectored(cx, many),
         };
-        // The inner writer may read them, as TLS does, and meet the end of a file.
+        // The inner writer may read the pieces, as TLS does, and reach the end of a truncated file.
         if is_torn() {
             return Poll::Ready(Err(torn()));
         }
         Poll::Ready(Ok(Offer { offered, first, pieces, taken: ready!(written)? }))
     }
 
-    /// Offers the front as one piece: as it is if it is long enough or alone, else copied together up to `size`. What is
-    /// offered again after `Pending` begins with the same bytes and is never shorter, as some TLS libraries demand.
+    /// Offers the front as one piece: unchanged if it is long enough or the only piece, otherwise copied together up to
+    /// `size`. An offer repeated after `Pending` begins with the same bytes and is never shorter, as some TLS libraries
+    /// require.
     fn poll_flat(&mut self, cx: &mut Context<'_>, size: usize) -> Poll<io::Result<Offer>> {
         let mut pieces = self.queue.pieces();
         let first = pieces.next().unwrap_or_default();
@@ -310,7 +311,7 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
             return Poll::Ready(Err(torn()));
         }
         let written = Pin::new(&mut self.inner).poll_write(cx, offered);
-        // What is offered may be a mapping itself, which the inner writer reads.
+        // The offered piece may itself be a mapping, which the inner writer reads.
         if is_torn() {
             return Poll::Ready(Err(torn()));
         }
@@ -318,7 +319,7 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
         Poll::Ready(Ok(Offer { offered: len, first: len, pieces: 1, taken: ready!(written)? }))
     }
 
-    /// Learns from an offer that was taken whether the inner writer wants pieces.
+    /// Learns from an accepted offer whether the inner writer accepts pieces.
     fn learn(&mut self, offer: &Offer) {
         let &Offer { offered, first, pieces, taken } = offer;
         if taken < offered {

@@ -1,4 +1,4 @@
-//! Processes that exit: what their streams have taken reaches the peer as it does from tokio's.
+//! Processes that exit: bytes accepted by their streams reach the peer as they do with tokio's streams.
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,21 +18,21 @@ use crate::support::child;
 use crate::support::http::Flavour;
 use crate::support::limits::drop_capabilities;
 
-/// How a process ends, with a stream in which way.
+/// Ways in which a process ends, and the state of its stream at that time.
 const WAYS: [&str; 8] = [
     // Small writes, then a flush, then an exit by the task.
     "flushed, exit in a task",
     "written, exit in a task",
     "written, exit of the main thread",
     "written, main returns",
-    // As much as the stream takes; the peer reads when the process has ended.
+    // As much as the stream accepts; the peer reads after the process has ended.
     "full, exit of the main thread",
     "full and dropped, main returns",
     "full and dropped with its runtime, main returns",
     "full, exit while a task computes",
 ];
 
-/// The same with a buffer that cannot grow: the exit waits for the peer, which reads all the time.
+/// The same with a buffer that cannot grow: the exit waits for the peer, which reads continuously.
 const WAITING: [&str; 2] = ["limited, exit of the main thread", "limited and dropped, main returns"];
 
 #[test]
@@ -75,7 +75,7 @@ fn loses_nothing(way: &str, stream: &str, tcp: bool, flavour: Flavour, after: bo
         peer.read(usize::MAX);
         said
     } else {
-        // From when the stream is full.
+        // The peer starts to read once the stream is full.
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let said = lines.find_map(|line| line.ok().filter(|line| line.contains("taken: "))).unwrap_or_default();
         peer.read(usize::MAX);
@@ -88,7 +88,7 @@ fn loses_nothing(way: &str, stream: &str, tcp: bool, flavour: Flavour, after: bo
     assert_eq!((seen.bytes, seen.end), (Bytes::All, End::Eof), "{case}, {taken} bytes: {said}");
 }
 
-/// What a child has said, once it has ended.
+/// Returns the output of a child, once the child has ended.
 fn ends(child: Child, case: &str) -> String {
     let pid = Pid::from_child(&child);
     let (done, wait) = mpsc::channel();
@@ -136,7 +136,7 @@ fn child() {
     }
 }
 
-/// Writes until the stream takes no more; says how much it has taken.
+/// Writes until the stream accepts no more. Returns the number of bytes accepted.
 async fn fill<S: Subject>(stream: &mut S) -> usize {
     let mut taken = 0;
     let most = Duration::from_millis(50);
@@ -146,12 +146,12 @@ async fn fill<S: Subject>(stream: &mut S) -> usize {
     taken
 }
 
-/// Whether the exit waits for the peer is seen by the buffer that cannot grow.
+/// The buffer that cannot grow shows whether the exit waits for the peer.
 fn exits<S: Subject>(way: &str, flavour: Flavour, socket: OwnedFd) {
     let (what, how) = way.split_once(", ").unwrap();
     let limited = what.starts_with("limited");
     if limited {
-        // Of this thread, which is the one that makes the stream, drops it or exits.
+        // The capabilities of this thread, which is the one that creates the stream, drops it or exits.
         drop_capabilities();
     }
     let buffer = if limited { 1 << 30 } else { 4096 };
@@ -212,7 +212,7 @@ fn exits<S: Subject>(way: &str, flavour: Flavour, socket: OwnedFd) {
                     drop(stream);
                 });
             } else {
-                // It lives as long as the process.
+                // The stream and the runtime live as long as the process.
                 Box::leak(Box::new((stream, runtime)));
             }
         }

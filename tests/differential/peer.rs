@@ -1,4 +1,4 @@
-//! The other end: a blocking socket that does what it is told, and remembers what it has seen.
+//! The other end: a blocking socket that follows instructions and records its observations.
 
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
@@ -9,23 +9,23 @@ use socket2::Socket;
 
 use crate::support::noise;
 
-/// How the peer has seen the stream end.
+/// The end of the stream as the peer has observed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Not looked at, or closed before.
+    /// Not read up to the end, or closed before.
     Open,
     Eof,
     Reset,
-    /// Nothing came for half a minute.
+    /// Nothing arrived for half a minute.
     Hangs,
 }
 
-/// What the peer has seen.
+/// The observations of the peer.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// How many bytes; of no account where streams may take more than others.
+    /// Number of bytes received; ignored where streams may accept more than others.
     pub(crate) len: usize,
-    /// Whether the bytes are those that the stream has taken: all of them, or so many of their beginning.
+    /// Whether the bytes match those that the stream has accepted: all of them, or a prefix of this length.
     pub(crate) bytes: Bytes,
     pub(crate) end: End,
     /// The results of its own calls.
@@ -56,7 +56,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(socket: Socket) -> Self {
-        // Nothing that works takes as long.
+        // A working operation never takes this long.
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         socket.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
         Self { socket: Some(socket), got: Vec::new(), end: End::Open, calls: Vec::new(), sent: 0 }
@@ -66,7 +66,7 @@ impl Peer {
         self.socket.as_ref().expect("the script has closed the peer")
     }
 
-    /// Bytes as [`answer`] has them.
+    /// Writes the next `len` bytes of [`answer`].
     pub(crate) fn write(&mut self, len: usize) {
         let bytes = &answer()[self.sent..self.sent + len];
         let done = self.socket().write_all(bytes).map_err(|e| e.kind());
@@ -106,7 +106,7 @@ impl Peer {
         socket.set_linger(Some(Duration::ZERO)).unwrap();
     }
 
-    /// What it has seen, of a stream that has taken so many bytes of [`payload`].
+    /// Returns the observations, for a stream that has accepted `taken` bytes of [`payload`].
     pub(crate) fn seen(self, taken: usize) -> Seen {
         let payload = payload();
         let same = self.got.iter().zip(payload).take_while(|(a, b)| a == b).count();
@@ -119,13 +119,13 @@ impl Peer {
     }
 }
 
-/// What streams write.
+/// The bytes that streams write.
 pub(crate) fn payload() -> &'static [u8] {
     static PAYLOAD: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
     PAYLOAD.get_or_init(|| noise(1 << 20).repeat(32))
 }
 
-/// What peers write.
+/// The bytes that peers write.
 pub(crate) fn answer() -> &'static [u8] {
     &payload()[500_000..4 << 20]
 }

@@ -1,5 +1,5 @@
-//! Runtimes that end, that nothing drives, and whose threads are busy: what a stream has taken reaches the peer as it does
-//! from tokio's stream. What counts is the order of events, so nothing here depends on how long anything takes.
+//! Runtimes that end, that are not driven, or whose threads are busy: bytes accepted by a stream reach the peer as they
+//! do with tokio's stream. Only the order of events matters, so nothing here depends on timing.
 
 use std::future::Future;
 use std::io::{self, Read};
@@ -18,10 +18,10 @@ use crate::support::http::{Flavour, watched};
 use crate::support::limits::drop_capabilities;
 use crate::{Subject, sockets};
 
-/// Nothing that works takes as long.
+/// A working operation never takes this long.
 const HANGS: Duration = Duration::from_secs(30);
 
-/// Runs a case on both of tokio's streams and on both of ours, on each kind of runtime.
+/// Runs a case on both of tokio's streams and on both of this crate's streams, on each kind of runtime.
 macro_rules! cases {
     ($($case:ident,)+) => { $(
         #[test]
@@ -105,7 +105,7 @@ mod cases {
         }
     }
 
-    /// Has a task write, yield so many times, and then keep its thread until the peer has read all.
+    /// Lets a task write, yield 0 to 3 times, and then keep its thread until the peer has read everything.
     fn busy<S: Subject>(runtime: &Runtime, keep: fn(mpsc::Receiver<()>, Arc<AtomicBool>)) {
         for yields in 0..4 {
             let (tell, told) = mpsc::channel();
@@ -163,7 +163,7 @@ mod cases {
         assert_eq!((seen.bytes, seen.end), (Bytes::All, End::Eof));
     }
 
-    /// Writes until the stream takes no more; says how much it has taken.
+    /// Writes until the stream accepts no more. Returns the number of bytes accepted.
     async fn fill<S: Subject>(stream: &mut S) -> usize {
         let mut taken = 0;
         let most = Duration::from_millis(50);
@@ -213,8 +213,8 @@ mod cases {
     }
 }
 
-/// tokio's stream cannot be written to any more: it waits for a driver that has ended. Ours sends, for as long as the socket
-/// has room.
+/// tokio's stream can no longer be written to: it waits for a driver that has ended. This crate's stream sends as long
+/// as the socket has room.
 #[test]
 fn a_stream_that_outlives_its_runtime_sends() {
     fn one<S: Subject>(runtime: Runtime) {
@@ -248,7 +248,7 @@ fn a_stream_that_outlives_its_runtime_sends() {
     });
 }
 
-/// Where the kernel allows no larger buffer, what is left is sent after the runtime's end.
+/// If the kernel allows no larger buffer, the remaining bytes are sent after the end of the runtime.
 #[test]
 fn what_the_kernel_does_not_take_outlives_the_runtime() {
     fn one<S: Subject>() {
@@ -272,14 +272,14 @@ fn what_the_kernel_does_not_take_outlives_the_runtime() {
         assert_eq!((seen.bytes, seen.end), (Bytes::All, End::Eof));
     }
     watched(|| {
-        // Of this thread: with them a buffer may have any size.
+        // The capabilities of this thread: with them a buffer may have any size.
         drop_capabilities();
         one::<net::TcpStream>();
         one::<net::UnixStream>();
     });
 }
 
-/// A peer that has closed only one direction cannot end a stream, and a task that has written and now reads has to learn
+/// A peer that has closed only one direction cannot end a stream. A task that has written and now reads has to learn
 /// that its write has failed.
 #[test]
 fn a_write_that_fails_later_wakes_the_task_that_reads() {
@@ -292,7 +292,7 @@ fn a_write_that_fails_later_wakes_the_task_that_reads() {
                     stream.write_all(b"nobody reads this").await.unwrap();
                     let error = std::future::poll_fn(|cx| {
                         use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-                        // As hyper does: whatever woke it, it flushes and reads.
+                        // hyper does the same: after any wake-up it flushes and reads.
                         if let std::task::Poll::Ready(Err(e)) = Pin::new(&mut stream).poll_flush(cx) {
                             return std::task::Poll::Ready(e);
                         }

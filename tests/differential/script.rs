@@ -1,4 +1,4 @@
-//! Scripts: what is done to a stream and by its peer, one step after the other, and what came of it.
+//! Scripts: operations on a stream and by its peer, one step after the other, and their outcomes.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -12,34 +12,34 @@ use tokio::task::JoinHandle;
 use crate::Subject;
 use crate::peer::{Peer, Seen, answer, payload};
 
-/// A step. `Peer…` is done by the other end.
+/// A step. `Peer…` steps are done by the other end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// One write of so many bytes.
+    /// One write of this many bytes.
     Write(usize),
     WriteAll(usize),
     /// One write of pieces.
     Vectored(&'static [usize]),
-    /// Writes pieces of 1000 bytes until the stream takes no more.
+    /// Writes pieces of 1000 bytes until the stream accepts no more.
     Fill,
     Flush,
     Shutdown,
-    /// Reads so many bytes, or up to the end.
+    /// Reads this many bytes, or up to the end.
     Read(usize),
     ReadToEnd,
     /// Reads to the end in a task of its own, by the half of a [`Split`](Self::Split) stream.
     ReadAside,
-    /// What came of that.
+    /// Reports the outcome of [`ReadAside`](Self::ReadAside).
     Joined,
     Split,
     DropReader,
     DropWriter,
     Drop,
-    /// Closing discards what the kernel has.
+    /// Makes the close discard bytes that the kernel holds.
     LingerZero,
-    /// Little room on both sides.
+    /// Sets small buffers on both sides.
     Narrow,
-    /// Waits until the stream has handed everything to the kernel, or cannot.
+    /// Waits until the stream has handed all bytes to the kernel, or has failed to.
     Settle,
     /// Waits until the kernel knows that the peer is gone.
     Gone,
@@ -47,7 +47,7 @@ pub(crate) enum Step {
     Yield,
     PeerWrite(usize),
     PeerRead(usize),
-    /// Reads in a thread of its own from now on, up to the end.
+    /// Reads in a separate thread from now on, up to the end.
     PeerReadAside,
     /// Waits until something has arrived.
     PeerWait,
@@ -57,12 +57,12 @@ pub(crate) enum Step {
     PeerReset,
 }
 
-/// What came of a step of the stream; those of the peer have none.
+/// The outcome of a step of the stream; steps of the peer have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Wrote,
     Done,
-    /// So many bytes of the peer's, which are the right ones.
+    /// Read this many bytes of the peer, with the right contents.
     Read(usize),
     Failed(io::ErrorKind),
 }
@@ -106,13 +106,13 @@ impl<S: Subject> Held<S> {
 
 struct Run<S> {
     stream: Held<S>,
-    /// Bytes of the payload that were taken, and of the answer that were read.
+    /// Number of payload bytes accepted, and of answer bytes read.
     taken: usize,
     read: usize,
     aside: Option<JoinHandle<(Vec<u8>, io::Result<usize>)>>,
 }
 
-/// Runs a script, ends it with the drop of the stream, and has the peer read to the end.
+/// Runs a script, drops the stream at the end, and lets the peer read to the end.
 pub(crate) async fn run<S: Subject>(steps: &[Step]) -> Log {
     let (stream, socket) = S::pair();
     let mut run = Run { stream: Held::Whole(stream), taken: 0, read: 0, aside: None };
@@ -137,7 +137,7 @@ pub(crate) async fn run<S: Subject>(steps: &[Step]) -> Log {
     Log { steps: log, seen: reading.await.unwrap().seen(run.taken) }
 }
 
-/// Has the peer do something in a thread of its own, while the runtime goes on.
+/// Runs an operation of the peer in a separate thread, while the runtime continues.
 fn aside(mut peer: Peer, work: impl FnOnce(&mut Peer) + Send + 'static) -> JoinHandle<Peer> {
     tokio::task::spawn_blocking(move || {
         work(&mut peer);
@@ -154,13 +154,13 @@ fn peer_step(peer: &mut Peer, step: Step) {
         Step::PeerShutdownRead => peer.shutdown(Shutdown::Read),
         Step::PeerClose => peer.socket = None,
         Step::PeerReset => peer.reset(),
-        // Without an outcome.
+        // The other steps have no outcome.
         _ => {}
     }
 }
 
 impl<S: Subject> Run<S> {
-    /// `None` for a step that the stream has nothing to tell of.
+    /// Returns `None` for a step without an outcome of the stream.
     async fn step(&mut self, step: Step) -> Option<Outcome> {
         let rest = &payload()[self.taken..];
         let wrote = |taken: &mut usize, done: io::Result<usize>| {

@@ -1,4 +1,4 @@
-//! Which answer each request gets, RFC 9110 §13 and §14.
+//! The response to each kind of request, RFC 9110 §13 and §14.
 
 use super::*;
 
@@ -25,7 +25,7 @@ async fn a_file_has_its_head_and_its_bytes() {
     assert_eq!(get(&files, "/b.svg", &[]).await.header("content-type"), "image/svg+xml");
     let empty = get(&files, "/empty.css", &[]).await;
     assert_eq!((empty.status, empty.bytes.len(), empty.header("content-length")), (StatusCode::OK, 0, "0"));
-    // The second time comes from the cache and is the same.
+    // The second response comes from the cache and is the same.
     assert_eq!(get(&files, "/a.html?x=1", &[]).await.headers, answer.headers);
 }
 
@@ -224,7 +224,7 @@ async fn precompressed_variants_are_chosen_and_named() {
     assert_eq!(tags.len(), 4, "each representation has its own tag");
     let only = get(&files, "/only.css", &[("accept-encoding", "br, gzip")]).await;
     assert_eq!((only.header("content-encoding"), &only.bytes[..]), ("gzip", &b"gz style"[..]));
-    // A variant that is asked for by its own name is a file like any other.
+    // A variant requested by its own name is an ordinary file.
     assert_eq!(get(&files, "/app.js.gz", &[]).await.headers.get("content-encoding"), None);
     let off = Files::builder(dir.path()).precompressed(false).build().unwrap();
     let answer = get(&off, "/app.js", &[("accept-encoding", "br")]).await;
@@ -291,7 +291,7 @@ async fn a_mounted_directory_answers_beneath_its_prefix_only() {
     }
 }
 
-/// What tower-http's `ServeDir` does with each spelling of a path, and a redirect that leads to the same host.
+/// Compares the handling of each spelling of a path with tower-http's `ServeDir`. Redirects lead to the same host.
 #[tokio::test]
 async fn empty_segments_and_dots_are_served_as_others_do() {
     let dir = dir(&[("index.html", b"top"), ("a.txt", b"a"), ("docs/index.html", b"docs"), ("docs/b.txt", b"b")]);
@@ -348,6 +348,6 @@ async fn empty_segments_and_dots_are_served_as_others_do() {
             }
         }
     }
-    // ServeDir takes one redirect more.
+    // ServeDir sends one more redirect.
     assert_eq!(get(&files, "/.", &[]).await.bytes, b"top");
 }

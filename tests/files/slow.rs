@@ -1,4 +1,4 @@
-//! File systems that ask a process or a server: an open that waits for them holds up nobody on the same thread.
+//! File systems that query a process or a server: an open that waits for them blocks no other task on the same thread.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::support::fuse::{CONTENTS, Fuse, NAME};
 use crate::support::http::{Flavour, watched};
 use crate::{Path, get};
 
-/// Runs `open` while its open waits, which another task of the same thread lets through.
+/// Runs `open` while its open waits. Another task of the same thread lets it through.
 fn others_run_meanwhile<F: Future<Output = Vec<u8>>>(open: impl Fn(Arc<Fuse>) -> F + Send + 'static) {
     watched(move || {
         let Some(fuse) = Fuse::mount() else { return };

@@ -1,4 +1,4 @@
-//! What is served when the path of the directory leads to another directory than before.
+//! The files served when the path of the directory leads to a different directory than before.
 
 use super::*;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Two releases, and the link `current` to the first of them.
+/// Creates two releases, and the link `current` to the first of them.
 fn releases() -> (tempfile::TempDir, PathBuf) {
     let dir = dir(&[
         ("1/a.txt", b"one"),
@@ -24,7 +24,7 @@ fn releases() -> (tempfile::TempDir, PathBuf) {
     (dir, current)
 }
 
-/// Points the link at a release, as a deployment does: by a rename over it.
+/// Points the link at a release by a rename over it, as a deployment does.
 fn switch(current: &Path, to: &str) {
     let new = current.with_extension("new");
     symlink(to, &new).unwrap();
@@ -35,7 +35,7 @@ fn every(dir: &Path, age: Duration) -> Files {
     Files::builder(dir).validate_every(age).build().unwrap()
 }
 
-/// Descriptors of this process that lead beneath a directory, deleted or not.
+/// Counts descriptors of this process that lead beneath a directory, deleted or not.
 fn descriptors(dir: &Path) -> usize {
     let links =
         std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -54,10 +54,10 @@ async fn a_link_that_is_switched_is_followed() {
     let files = every(&current, Duration::ZERO);
     assert_eq!(bytes(&files, "/a.txt").await, b"one");
     assert_eq!(bytes(&files, "/removed").await, b"removed");
-    // Not asked for again: it is closed all the same.
+    // This file is not requested again, but it is closed nevertheless.
     bytes(&files, "/big").await;
     switch(&current, "2");
-    // A name that was cached, one that was not, a directory, and one that is not there any more.
+    // A cached name, a name that was not cached, a directory, and a name that no longer exists.
     assert_eq!(bytes(&files, "/a.txt").await, b"two");
     assert_eq!(bytes(&files, "/added").await, b"added");
     assert_eq!(bytes(&files, "/docs/").await, b"docs");
@@ -94,13 +94,13 @@ async fn a_directory_that_is_replaced_is_followed() {
     let files = every(&public, Duration::ZERO);
     assert_eq!(bytes(&files, "/a.txt").await, b"one");
     std::fs::rename(&public, &old).unwrap();
-    // While there is nothing, what was there is served on.
+    // While the path does not exist, the previous files are still served.
     assert_eq!(bytes(&files, "/a.txt").await, b"one");
     assert_eq!(bytes(&files, "/removed").await, b"removed");
     std::fs::rename(dir.path().join("2"), &public).unwrap();
     assert_eq!(bytes(&files, "/a.txt").await, b"two");
     assert_eq!(get(&files, "/removed", &[]).await.status, StatusCode::NOT_FOUND);
-    // Removed and made anew, it may even get the number of the one before.
+    // A directory that is removed and created again may get the inode number of the previous one.
     std::fs::remove_dir_all(&public).unwrap();
     assert_eq!(get(&files, "/a.txt", &[]).await.status, StatusCode::NOT_FOUND);
     write(&public, "a.txt", b"three");
@@ -211,7 +211,7 @@ async fn a_directory_is_reopened_at_once_when_asked() {
         assert_eq!(bytes(files, "/a.txt").await, b"two");
         assert_eq!(bytes(files, "/added").await, b"added");
     }
-    // The same directory with other files in it.
+    // The same directory with different files in it.
     replace(&dir.path().join("2"), "a.txt", b"anew");
     assert_eq!(bytes(&files, "/a.txt").await, b"two");
     files.reopen().unwrap();
@@ -223,8 +223,8 @@ async fn a_directory_is_reopened_at_once_when_asked() {
     assert_eq!(bytes(&files, "/a.txt").await, b"anew");
 }
 
-/// A load that began before the switch and ends after it: what it has found is not given to others, neither to those that
-/// wait for it nor to those that come later.
+/// A load that began before the switch and ends after it: its result is not given to other requests, neither to those
+/// that wait for it nor to later ones.
 #[tokio::test]
 async fn a_load_of_before_is_for_those_of_before() {
     use futures_util::FutureExt;
@@ -237,7 +237,7 @@ async fn a_load_of_before_is_for_those_of_before() {
         }
         let files = every(&current, Duration::ZERO);
         let mut before = Box::pin(get(&files, "/a.txt", &[]));
-        // It is ready at once where the file system keeps what it was told to drop.
+        // The load is ready at once where the file system keeps entries that it was told to drop.
         let early = before.as_mut().now_or_never();
         switch(&current, "2");
         assert_eq!(bytes(&files, "/docs/").await, b"docs");

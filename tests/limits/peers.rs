@@ -1,4 +1,4 @@
-//! Who has connected, as services of axum and tonic are told.
+//! Addresses of clients, as services of axum and tonic receive them.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, addr)
 }
 
-/// The client's address, and what is answered to it, by HTTP/1 and by HTTP/2.
+/// Returns the client's address and the response to it, over HTTP/1 and HTTP/2.
 async fn answers(addr: SocketAddr) -> Vec<(SocketAddr, String)> {
     let mut answers = Vec::new();
     for version in [1, 2] {
@@ -81,7 +81,7 @@ mod tonic_services {
 
     use super::*;
 
-    /// Answers with the addresses that a service of tonic finds.
+    /// Answers with the addresses available to a service of tonic.
     async fn remote<B>(request: Request<B>) -> Result<Response<tonic::body::Body>, Infallible> {
         let call = tonic::Request::from_parts(MetadataMap::new(), request.into_parts().0.extensions, ());
         let (remote, local) = (call.remote_addr().unwrap(), call.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! What queues keep from the pool is bounded by what they are to send.
+//! The pool memory that queues keep is bounded by the number of bytes they are to send.
 
 use std::io::IoSlice;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use tokio::io::AsyncWriteExt;
 
 use super::{LARGE, alone, run, support};
 
-/// Short: a part of a large block.
+/// Length of a short slice, which is a part of a large block.
 const SLICE: usize = 2 << 10;
-/// As many as a connection gathers, and more.
+/// Number of slices, which is more than a connection gathers.
 const SLICES: usize = 80;
-/// What a queue may keep besides twice what it holds.
+/// Number of bytes that a queue may keep in addition to twice the bytes it holds.
 const SLACK: u64 = 256 << 10;
 
-/// A short slice that is the only use of a large block.
+/// Creates a short slice that is the only use of a large block.
 fn wasteful(byte: u8) -> Bytes {
     let mut lease = lease(LARGE);
     lease.extend_from_slice(&[byte; SLICE]);
@@ -29,10 +29,10 @@ fn leased() -> u64 {
     Snapshot::now().pool_bytes
 }
 
-/// Runs `push` for many such slices; asserts that what is leased afterwards is no more than the bound.
+/// Asserts that the memory leased since `before` is within the bound for `queued` bytes.
 fn bounded(before: u64, queued: usize) {
     let held = leased() - before;
-    // Copies are in chunks, each at most four times as long as what it holds.
+    // Copies are stored in chunks, each at most four times as long as its contents.
     let bound = SLACK + 6 * queued as u64;
     assert!(queued >= SLICES * SLICE && held <= bound, "{queued} bytes keep {held} of the pool, more than {bound}");
 }
@@ -71,7 +71,7 @@ fn slices_of_one_block_are_kept() {
     for piece in block.chunks(SLICE) {
         assert!(queue.push(piece));
     }
-    // Partly sent, it is still one block.
+    // A partly sent block is still one block.
     queue.advance(100 * SLICE + 1);
     assert!(queue.push(&block[..SLICE]));
     assert_eq!(leased(), before);

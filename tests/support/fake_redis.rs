@@ -1,4 +1,4 @@
-//! What listens where a Redis should, and answers as a test wants.
+//! A server in place of a Redis, with replies chosen by a test.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What it says to a command.
+/// The reply to a command.
 #[derive(Clone, Debug)]
 pub enum Say {
     This(&'static [u8]),
-    /// This, then so many bytes more, of which it counts those that are taken.
+    /// These bytes, followed by this many further bytes. The server counts how many of them are accepted.
     Flood(&'static [u8], usize),
 }
 
-/// A server that answers commands; `None` is what an empty Redis would say.
+/// A server that answers commands. `None` selects the reply of an empty Redis.
 #[derive(Debug)]
 pub struct FakeRedis {
     addr: SocketAddr,
@@ -30,7 +30,7 @@ impl FakeRedis {
         let count = Arc::clone(&flooded);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // Connections end in every way there is.
+                // Connections end in any way here.
                 tokio::spawn(serve(stream, answer.clone(), Arc::clone(&count)));
             }
         });
@@ -41,7 +41,7 @@ impl FakeRedis {
         format!("redis://{}/", self.addr)
     }
 
-    /// Most bytes of a flood that a connection has taken.
+    /// Maximum number of bytes of a flood that a connection has accepted.
     pub fn flooded(&self) -> usize {
         self.flooded.load(Ordering::Relaxed)
     }
@@ -56,7 +56,7 @@ async fn serve(
     loop {
         let command = command(&mut stream).await?;
         if command[0] == "XREAD" {
-            // It blocks.
+            // `XREAD` blocks.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let say = answer(&command).unwrap_or_else(|| usual(&command));
@@ -75,7 +75,7 @@ async fn serve(
     }
 }
 
-/// An array of strings, which every command is.
+/// Reads an array of strings, the form of every command.
 async fn command(stream: &mut BufReader<TcpStream>) -> std::io::Result<Vec<String>> {
     let mut words = Vec::new();
     for _ in 0..number(stream, "*").await? {

@@ -1,5 +1,5 @@
-//! A file system in user space, whose opens wait until they are let through:
-//! [fuse(4)](https://man7.org/linux/man-pages/man4/fuse.4.html), as much of it as one file needs.
+//! A file system in user space whose opens wait until they are let through: the part of
+//! [fuse(4)](https://man7.org/linux/man-pages/man4/fuse.4.html) that one file needs.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use super::skip;
 
-/// The only file.
+/// Name of the only file.
 pub const NAME: &str = "file";
 pub const CONTENTS: &[u8] = b"contents";
 
-/// An open that nobody lets through ends after this time, so that a test fails and does not hang.
+/// Time after which a waiting open ends even if it is not let through, so that a test fails instead of hanging.
 const PATIENCE: Duration = Duration::from_secs(20);
 const ROOT: u64 = 1;
 const FILE: u64 = 2;
 
-/// A mounted file system with one file. Dropped, it is unmounted.
+/// A mounted file system with one file. It is unmounted on drop.
 #[derive(Debug)]
 pub struct Fuse {
     dir: tempfile::TempDir,
@@ -33,7 +33,7 @@ struct Gate {
     open: Receiver<()>,
 }
 
-/// Opens wait behind it.
+/// Holds back the next open until it is let through.
 #[derive(Debug)]
 pub struct Gatekeeper {
     opening: Receiver<()>,
@@ -49,7 +49,7 @@ impl Gatekeeper {
 }
 
 impl Fuse {
-    /// `None` where this process may not mount one.
+    /// Mounts the file system. Returns `None` if this process may not mount one.
     pub fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let device = match File::options().read(true).write(true).open("/dev/fuse") {
@@ -86,7 +86,7 @@ impl Fuse {
         self.dir.path().join(NAME)
     }
 
-    /// Has the next open wait.
+    /// Makes the next open wait.
     pub fn gate(&self) -> Gatekeeper {
         let ((told, opening), (open, wait)) = (channel(), channel());
         *self.gate.lock().unwrap() = Some(Gate { opening: told, open: wait });
@@ -145,7 +145,7 @@ fn serve(mut device: File, gate: &Mutex<Option<Gate>>) {
         let (errno, body) = answer.map_or_else(|errno| (-errno, Vec::new()), |body| (0, body));
         let len = 16 + body.len() as u32;
         let reply = [&len.to_ne_bytes()[..], &errno.to_ne_bytes(), &unique.to_ne_bytes(), &body].concat();
-        // Whoever asked may have been killed.
+        // The requesting process may have been killed.
         let _ = device.write(&reply);
     }
 }

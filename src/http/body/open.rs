@@ -1,4 +1,4 @@
-//! A regular file that is open for serving, and what responses say about it.
+//! A regular file that is open for serving, and the header values that responses derive from it.
 
 use std::fmt::Write;
 use std::fs::{File, OpenOptions};
@@ -20,9 +20,9 @@ use crate::fs::{Status, root};
 use crate::kernel::call;
 use crate::turn::job::Job;
 
-/// A regular file, open for serving; cloning shares it.
+/// A regular file, open for serving. Clones share the file.
 ///
-/// Length, tag and time are those of the moment it was opened, and bodies deliver that many bytes or fail.
+/// Length, tag and time are those at the time of opening. Bodies deliver exactly that many bytes or fail.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -62,20 +62,20 @@ struct Inner {
 }
 
 impl OpenFile {
-    /// Opens a file on the blocking pool, following links as any open does. For paths that come from requests use
+    /// Opens a file on the blocking pool. Follows symbolic links. For paths that come from requests use
     /// [`Files`](crate::http::Files) or [`fs::Root`](crate::fs::Root).
     ///
     /// # Errors
     ///
-    /// As [`File::open`]; `ErrorKind::PermissionDenied` for what is not a regular file.
+    /// As [`File::open`]; `ErrorKind::PermissionDenied` if the path is not a regular file.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future closes what the open may still bring.
+    /// If the future is dropped, a file that is opened afterwards is closed.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path: Box<Path> = path.as_ref().into();
         Job::start(move || {
-            // Without waiting, because opening a FIFO would wait for a writer.
+            // `NONBLOCK`, because opening a FIFO would wait for a writer.
             let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
             let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&path)?;
             Self::check(file, Some(path))
@@ -83,11 +83,11 @@ impl OpenFile {
         .await
     }
 
-    /// Serves a file that is already open for reading. Its position is neither used nor moved.
+    /// Serves a file that is already open for reading. The file position is neither used nor moved.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::PermissionDenied` for what is not a regular file.
+    /// `ErrorKind::PermissionDenied` if `file` is not a regular file.
     pub fn from_std(file: File) -> io::Result<Self> {
         Self::check(file, None)
     }
@@ -100,7 +100,7 @@ impl OpenFile {
         Ok(Self::new(file, status, path))
     }
 
-    /// A regular file whose status is known.
+    /// Creates an open file from a regular file whose status is known.
     pub(crate) fn new(file: File, status: Status, path: Option<Box<Path>>) -> Self {
         let etag = Tag::default().of(&status, "");
         let last_modified = last_modified(&status);
@@ -108,9 +108,9 @@ impl OpenFile {
         Self { inner: Arc::new(inner), mapped: true }
     }
 
-    /// Whether bodies may hand out slices of the mapped file, under the [contract](FileBody#safety-contract) that nothing
-    /// writes to it in place. On unless turned off: then bodies made by this handle and its later clones read the file into
-    /// memory of their own, a copy of each byte, and `sendfile` is not used.
+    /// Whether bodies may hand out slices of the mapped file, under the [contract](FileBody#safety-contract) that
+    /// nothing writes to it in place. On by default. If off, bodies made by this handle and its later clones read the
+    /// file into their own memory, which copies each byte, and do not use `sendfile`.
     pub fn mapped(mut self, on: bool) -> Self {
         self.mapped = on;
         self
@@ -134,13 +134,13 @@ impl OpenFile {
         &self.inner.etag
     }
 
-    /// When the contents last changed, in whole seconds and never in the future, as `Last-Modified` must be. `None` if
-    /// the file system says that was before 1970 or after 9999, which HTTP cannot say.
+    /// Time of the last change of the contents, in whole seconds and never in the future, as `Last-Modified` requires.
+    /// `None` if the file system reports a time before 1970 or after 9999, which HTTP cannot represent.
     pub fn last_modified(&self) -> Option<SystemTime> {
         self.inner.last_modified
     }
 
-    /// A body with a range of the file: `..` for all of it. The part of the range beyond the end is left out.
+    /// Returns a body with a range of the file: `..` for all of it. The part of the range beyond the end is left out.
     ///
     /// # Safety contract
     ///
@@ -160,7 +160,7 @@ impl OpenFile {
         FileBody::range(Reader::new(self.clone(), None), start..end.min(self.len()))
     }
 
-    /// As [`body`](Self::body), from a mapping of the whole file that is kept for many bodies.
+    /// As [`body`](Self::body), from a mapping of the whole file that many bodies share.
     pub(crate) fn body_of(&self, window: Arc<Mapping>, range: std::ops::Range<u64>) -> FileBody {
         FileBody::range(Reader::new(self.clone(), Some(window)), range)
     }
@@ -178,7 +178,7 @@ impl OpenFile {
         if call::status(self.inner.file.as_fd())?.stx_size >= end { Ok(()) } else { Err(self.short()) }
     }
 
-    /// The error for a file that has less to give than it had when it was opened.
+    /// The error for a file that has become shorter since it was opened.
     pub(super) fn short(&self) -> io::Error {
         let name = self.inner.path.as_deref().map_or_else(|| "the file".into(), |path| path.display().to_string());
         let message = format!("{name} is shorter than the {} bytes it had when it was opened", self.len());
@@ -186,18 +186,18 @@ impl OpenFile {
     }
 }
 
-/// What entity tags are made of. The inode is no part of a tag, because it tells nothing about the contents.
+/// The inputs of entity tags. The inode number is not among them, because it does not depend on the contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tag {
     /// The length, `mtime` and `ctime`.
     #[default]
     Changed,
-    /// The length and `mtime`, which machines with the same files have in common.
+    /// The length and `mtime`, which are equal on machines with the same files.
     Modified,
 }
 
 impl Tag {
-    /// The tag of a file. `representation` tells apart the representations of one resource.
+    /// Returns the tag of a file. `representation` distinguishes the representations of one resource.
     pub(crate) fn of(self, status: &Status, representation: &str) -> HeaderValue {
         let mut tag = String::with_capacity(64);
         let (len, modified) = (status.len(), status.modified_nanos());

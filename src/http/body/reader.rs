@@ -1,4 +1,4 @@
-//! Where the next frame of a file comes from, without ever waiting for a disk on a runtime thread.
+//! Reads the frames of a file without waiting for a disk on a runtime thread.
 //!
 //! ```text
 //!  at most 32 KiB   one read of what the page cache holds, into a lease
@@ -8,7 +8,7 @@
 //!                   Without a ring a job on the blocking pool warms the next step, or reads the next chunk
 //! ```
 //!
-//! Invariant: a body has at most two reads or one job under way, for the bytes at the front of its range.
+//! Invariant: a body has at most two reads or one job in progress, for the bytes at the front of its range.
 
 use std::io;
 use std::ops::Range;
@@ -29,11 +29,11 @@ use crate::observe::counters::{Counter, count};
 use crate::turn::job::Job;
 use crate::turn::run;
 
-/// Ranges up to this many bytes are read, not mapped: below it a copy costs less than a mapping.
+/// Ranges up to this many bytes are read, not mapped: a copy of so few bytes costs less than a mapping.
 const SMALL: u64 = 32 << 10;
 /// Longest frame in bytes. hyper asks for the next one only when it has written most of this one.
 const FRAME: u64 = 4 << 20;
-/// Bytes that one job warms: a few milliseconds of a disk.
+/// Bytes that one job warms: a few milliseconds of disk time.
 const STEP: u64 = 1 << 20;
 /// Bytes that are read at once where files are not mapped.
 const CHUNK: u64 = 256 << 10;
@@ -43,7 +43,7 @@ const CHUNK: u64 = 256 << 10;
 pub(super) struct Reader {
     file: OpenFile,
     window: Option<Window>,
-    /// Not set if the file is not to be mapped; cleared when a mapping could not be had.
+    /// False if the file must not be mapped, or after a mapping has failed.
     maps: bool,
     job: Option<Job<Bytes>>,
     ahead: Ahead,
@@ -66,14 +66,14 @@ impl Window {
         self.start + self.bytes.len() as u64
     }
 
-    /// The bytes of a range of the file that lies in the window.
+    /// Returns the bytes of a range of the file that lies in the window.
     fn slice(&self, range: Range<u64>) -> Bytes {
         self.bytes.slice((range.start - self.start) as usize..(range.end - self.start) as usize)
     }
 }
 
 impl Reader {
-    /// `whole` is a mapping of the whole file, if there is one already.
+    /// `whole` is a mapping of the whole file, if one exists already.
     pub(super) fn new(file: OpenFile, whole: Option<Arc<Mapping>>) -> Self {
         let window = whole.map(|mapping| Window::new(mapping, 0));
         Self { maps: file.is_mapped(), file, window, job: None, ahead: Ahead::default() }
@@ -84,12 +84,12 @@ impl Reader {
         self.window.is_some()
     }
 
-    /// The error of a body whose frames lie in a mapping that was torn.
+    /// Returns the error of a body whose frames lie in a torn mapping.
     pub(super) fn torn(&self) -> Option<io::Error> {
         self.window.as_ref().filter(|window| window.mapping.is_torn()).map(|_| self.file.short())
     }
 
-    /// Takes the next frame off the front of `range`, which must not be empty, and starts to warm what follows it.
+    /// Takes the next frame off the front of `range`, which must not be empty, and starts to warm the bytes behind it.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>, range: &mut Range<u64>) -> Poll<io::Result<Bytes>> {
         let bytes = loop {
             if let Some(job) = &mut self.job {
@@ -106,7 +106,7 @@ impl Reader {
                 None => self.fetch(cx, range)?,
             }
         };
-        // Also after a job: another body of the same mapping may have met the end.
+        // Checked after a job too: another body of the same mapping may have met the end.
         if let Some(torn) = self.torn() {
             return Poll::Ready(Err(torn));
         }
@@ -115,7 +115,7 @@ impl Reader {
         Poll::Ready(Ok(bytes))
     }
 
-    /// The next frame, if its bytes are in memory.
+    /// Returns the next frame, if its bytes are in memory.
     fn ready(&mut self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
         if is_small(range) {
             return self.read_cached(range);
@@ -126,7 +126,7 @@ impl Reader {
         let whole = range.start..range.end.min(window.end()).min(range.start + FRAME);
         for end in [whole.end, whole.end.min(range.start + STEP)] {
             if self.is_warm(range.start..end) {
-                // The pages may all be there and the last of them may yet have become shorter.
+                // All pages may be in memory although the last of them has become shorter.
                 self.file.reaches(end)?;
                 return Ok(self.window.as_ref().map(|window| window.slice(range.start..end)));
             }
@@ -134,7 +134,8 @@ impl Reader {
         Ok(None)
     }
 
-    /// The frame for bytes that were read at the front of `range`: they themselves, or the window they have warmed.
+    /// Returns the frame for bytes read at the front of `range`: the bytes themselves, or a slice of the window they
+    /// warmed.
     fn frame_of(&mut self, read: Bytes, range: &Range<u64>) -> io::Result<Bytes> {
         if read.is_empty() {
             return Err(self.file.short());
@@ -146,14 +147,14 @@ impl Reader {
         }
     }
 
-    /// Has the bytes at the front of `range` brought, and by ring those behind them.
+    /// Starts to load the bytes at the front of `range`; by ring, also the bytes behind them.
     fn fetch(&mut self, cx: &mut Context<'_>, range: &Range<u64>) -> io::Result<()> {
-        // What has begun by ring goes on so, also where the task has moved to a thread without one.
+        // Reads that were started by ring continue by ring, even if the task has moved to a thread without one.
         let by_ring = !self.ahead.is_empty() || run::has_ring();
         let small = is_small(range);
         let file = self.file.clone();
         let window = self.window_at(range.start).filter(|_| !small);
-        // A frame lies in one window.
+        // A frame lies within one window.
         let end = window.map_or(range.end, |window| range.end.min(window.end()));
         let start = range.start;
         if by_ring {
@@ -178,7 +179,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Has the next bytes brought while the frame before them is being sent, if that will be needed.
+    /// Starts to load the next bytes while the frame before them is sent, if they will be needed.
     fn look_ahead(&mut self, cx: &mut Context<'_>, range: &Range<u64>) -> io::Result<()> {
         if range.is_empty() || is_small(range) {
             return Ok(());
@@ -201,11 +202,11 @@ impl Reader {
         call::is_resident(self.file.file().as_fd(), range.start, range.end - range.start)
     }
 
-    /// The window that `at` lies in; `None` where files cannot be mapped.
+    /// Returns the window that contains `at`; `None` if the file cannot be mapped.
     fn window_at(&mut self, at: u64) -> Option<&Window> {
         let fits = self.window.as_ref().is_some_and(|window| (window.start..window.end()).contains(&at));
         if !fits && self.maps {
-            // Windows lie side by side from the front of the file, so that ranges of one body share them.
+            // Windows are aligned from the front of the file, so that ranges of one body share them.
             let start = at / origin::WINDOW as u64 * origin::WINDOW as u64;
             let len = (self.file.len() - start).min(origin::WINDOW as u64) as usize;
             self.window = Mapping::new(Arc::clone(self.file.file()), start, len).ok().map(|m| Window::new(m, start));
@@ -214,7 +215,7 @@ impl Reader {
         self.window.as_ref().filter(|window| (window.start..window.end()).contains(&at))
     }
 
-    /// What the page cache holds of a range that one lease can take: all of it, as a rule.
+    /// Reads the cached bytes of a range that fits one lease: usually all of it.
     fn read_cached(&self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
         let len = (range.end - range.start) as usize;
         let mut lease = pool::lease(len);
@@ -225,7 +226,7 @@ impl Reader {
     }
 }
 
-/// Whether the range is read into a lease, be it a whole body or the end of a longer one.
+/// Whether the range is read into a lease: a whole body, or the end of a longer one.
 pub(super) fn is_small(range: &Range<u64>) -> bool {
     range.end - range.start <= SMALL
 }

@@ -1,12 +1,12 @@
-//! Open files by name: loaded once for all who wait, looked at again when they are older than the limit.
+//! Open files by name: each is loaded once for all waiting requests, and checked again once it is older than the limit.
 //!
 //! Invariants:
-//! 1. Keys are names as [`path::name`](super::path::name) gives them, so the undecoded path of a request can be looked
-//!    up as it is: it is found only if it is such a name.
-//! 2. Whoever loads a name holds its placeholder; dropping the load, finished or not, passes the turn on.
-//! 3. An entry that is stale, torn or cold is taken out and loaded anew, so that, too, happens once for all.
-//! 4. An entry belongs to the directory it was loaded from. Its generation tells whether that is still the one that is
-//!    served; an entry of an earlier generation is never handed out.
+//! 1. Keys are names as [`path::name`](super::path::name) returns them. So the undecoded path of a request can be
+//!    looked up unchanged: it is found only if it is such a name.
+//! 2. The task that loads a name holds its placeholder. Dropping the load, finished or not, passes it to the next task.
+//! 3. An entry that is stale, torn or cold is removed and loaded anew, again once for all waiting requests.
+//! 4. An entry belongs to the directory it was loaded from. Its generation shows whether that directory is still
+//!    served; an entry of an earlier generation is never returned.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,14 +21,14 @@ use super::entry::{Entry, Loaded, Loader, Wait};
 use crate::fs::Root;
 use crate::turn::job::Job;
 
-/// Shortest time between two looks at whether kept bytes are still in memory, in nanoseconds.
+/// Shortest time between two checks whether kept bytes are still in memory, in nanoseconds.
 const WARM: u64 = 1_000_000_000;
 
-/// Shortest time between two looks at the lengths of open files, in nanoseconds: a busy file is looked at for a small part
-/// of its requests, and one that is truncated in place is noticed long before the next validation.
+/// Shortest time between two checks of the lengths of open files, in nanoseconds. A busy file is checked for a small
+/// part of its requests, and a file truncated in place is noticed long before the next validation.
 const LENGTH: u64 = 1_000_000;
 
-/// The cache and what it loads with.
+/// The cache and its loader.
 #[derive(Debug)]
 pub(super) struct Store {
     entries: Cache<Vec<u8>, Arc<Entry>, Files>,
@@ -36,15 +36,15 @@ pub(super) struct Store {
     dir: PathBuf,
     /// Replaced as a whole when the path leads to another directory.
     loader: RwLock<Arc<Loader>>,
-    /// That of the loader; changes under its lock.
+    /// Generation of the current loader. Written under the loader's lock.
     generation: AtomicU64,
-    /// When it was last looked where the path leads.
+    /// Time of the last check where the path leads.
     followed: AtomicU64,
     validate_every: u64,
     clock: Instant,
 }
 
-/// Entries weigh as many files as they keep open.
+/// The weight of an entry is the number of files that it keeps open.
 #[derive(Clone, Debug)]
 struct Files;
 
@@ -67,18 +67,18 @@ impl Store {
         }
     }
 
-    /// Looks where the path of the directory leads, unless that was done less than `validate_every` before `now`.
+    /// Checks where the path of the directory leads, unless that was done less than `validate_every` before `now`.
     pub(super) fn follow(&self, now: u64) {
         if now.saturating_sub(self.followed.load(Ordering::Relaxed)) < self.validate_every {
             return;
         }
-        // First, so that nobody waits beside a look that takes long.
+        // Set first, so that other threads do not wait for a slow check.
         self.followed.fetch_max(now, Ordering::Relaxed);
         let is_elsewhere = |root: &Root| matches!(root.is_at(&self.dir), Ok(false));
         if !is_elsewhere(&self.loader().root) {
             return;
         }
-        // Once more under the lock: a thread that was slow must not bring back a directory of before.
+        // Checked again under the lock: a slow thread must not restore a previous directory.
         let current = self.loader.write().unwrap_or_else(PoisonError::into_inner);
         if is_elsewhere(&current.root)
             && let Ok(root) = current.root.reopen(&self.dir)
@@ -87,7 +87,7 @@ impl Store {
         }
     }
 
-    /// Opens what the path of the directory leads to, and forgets all entries.
+    /// Opens the directory that the path leads to, and removes all entries.
     pub(super) fn reopen(&self) -> io::Result<()> {
         let current = self.loader.write().unwrap_or_else(PoisonError::into_inner);
         let root = current.root.reopen(&self.dir)?;
@@ -100,7 +100,7 @@ impl Store {
         *current = Arc::new(Loader { root, generation, ..Loader::clone(&current) });
         self.generation.store(generation, Ordering::Release);
         drop(current);
-        // Their descriptors keep files of the old directory from being freed.
+        // Their descriptors would keep files of the old directory from being freed.
         self.entries.retain(|_, entry| entry.generation >= generation);
     }
 
@@ -112,7 +112,7 @@ impl Store {
         entry.generation == self.generation.load(Ordering::Acquire)
     }
 
-    /// The entry of a name, if it is cached and valid. Never waits.
+    /// Returns the entry of a name, if it is cached and valid. Never waits.
     pub(super) fn fresh(&self, name: &[u8], now: u64) -> Option<Arc<Entry>> {
         let entry = self.entries.get(name)?;
         if self.is_valid(&entry, now) {
@@ -142,28 +142,28 @@ impl Store {
             }
             let fine = look();
             if fine {
-                // A request that looked at the clock earlier must not turn it back.
+                // A request with an earlier clock reading must not set the time back.
                 at.fetch_max(now, Ordering::Relaxed);
             }
             fine
         })
     }
 
-    /// What a name leads to, opened now or by someone who was first. What failed is not remembered.
+    /// Loads a name, or waits for another task that is loading it. Failures are not cached.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future passes the load on to the next who waits for the name.
+    /// Dropping the future passes the load to the next task that waits for the name.
     pub(super) async fn load(&self, name: &[u8]) -> io::Result<Loaded> {
         loop {
             match self.entries.get_value_or_guard_async(name).await {
                 Ok(entry) if self.is_of_this_directory(&entry) => return Ok(Loaded::Entry(entry)),
-                // It was being loaded when the directory was switched.
+                // The directory was switched while the entry was loaded.
                 Ok(entry) => self.forget(name, &entry),
                 Err(turn) => {
                     let loaded = self.open(name).await?;
                     if let Loaded::Entry(entry) = &loaded {
-                        // Refused only if the entry was removed meanwhile: then the next request loads it again.
+                        // Refused only if the entry was removed meanwhile; the next request then loads it again.
                         let _ = turn.insert(Arc::clone(entry));
                     }
                     return Ok(loaded);

@@ -1,7 +1,7 @@
-//! A file that is open, what every response about it says, and its precompressed variants.
+//! An open file, the header fields of all responses about it, and its precompressed variants.
 //!
-//! Invariant: the status, the tag and the bytes of a [`Document`] come from one open. A file that is replaced by a
-//! rename therefore never lends its tag to the bytes of another.
+//! Invariant: the status, the tag and the bytes of a [`Document`] come from one open. So the tag of a file that is
+//! replaced by a rename is never sent with the bytes of another file.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -24,28 +24,28 @@ use crate::http::body::file::{Part, Whole};
 use crate::http::body::{FileBody, OpenFile, Tag};
 use crate::kernel::{call, map};
 
-/// Files up to this many bytes are kept mapped and leave as one frame, warmed beforehand.
+/// Files up to this many bytes are kept mapped and sent as one frame, warmed beforehand.
 const WHOLE: u64 = 256 << 10;
-/// Files up to this many bytes are read per request where no mapping of them is kept.
+/// Files up to this many bytes are read for each request if no mapping of them is kept.
 const SMALL: u64 = 32 << 10;
-/// Granules of the address range that kept mappings leave to others.
+/// Granules of the address range that kept mappings leave free for other mappings.
 const SPARE: usize = 1024;
 
-/// What is served under one name.
+/// The files that are served under one name.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Beneath which it was opened.
+    /// Directory beneath which the files were opened.
     root: Root,
-    /// That of the loader that has opened it.
+    /// Generation of the loader that opened the files.
     pub(super) generation: u64,
     path: PathBuf,
     plain: Document,
     variants: Vec<Variant>,
-    /// When the entry was last found valid, in nanoseconds on the cache's clock.
+    /// Time when the entry was last found valid, in nanoseconds on the cache's clock.
     pub(super) checked: AtomicU64,
-    /// When its kept bytes were last found in memory.
+    /// Time when its kept bytes were last found in memory.
     pub(super) warmed: AtomicU64,
-    /// When its files were last found as long as they were.
+    /// Time when its files were last found to have their original length.
     pub(super) measured: AtomicU64,
 }
 
@@ -54,46 +54,46 @@ pub(super) struct Entry {
 struct Variant {
     encoding: Encoding,
     path: PathBuf,
-    /// What was there when it was looked for.
+    /// Status of the sibling when it was looked for.
     seen: Option<Status>,
     document: Option<Document>,
 }
 
-/// One representation: an open file and the heads of the responses about it.
+/// One representation: an open file and the header fields of the responses about it.
 #[derive(Debug)]
 pub(super) struct Document {
     file: OpenFile,
     etag: HeaderValue,
     /// The header fields of a 200.
     pub(super) head: HeaderMap,
-    /// The fields that answers without the representation have.
+    /// The header fields of responses that do not carry the representation.
     pub(super) validators: HeaderMap,
     kept: Kept,
 }
 
-/// What is kept of a file besides its descriptor.
+/// The part of a file that is kept besides its descriptor.
 #[derive(Debug)]
 enum Kept {
     Nothing,
-    /// All of it, in memory, as one frame.
+    /// The whole file, in memory, as one frame.
     Whole(Arc<Whole>, #[expect(dead_code, reason = "held for its share of the bound")] Share),
-    /// A mapping of all of it, to be looked at frame by frame.
+    /// A mapping of the whole file, which is checked frame by frame.
     Window(Arc<Mapping>),
 }
 
-/// What a name leads to.
+/// Result of loading a name.
 #[derive(Debug)]
 pub(super) enum Loaded {
     Entry(Arc<Entry>),
-    /// A directory that was asked for without its slash.
+    /// A directory whose name was requested without the trailing slash.
     Directory,
 }
 
-/// How files are loaded.
+/// Loads files.
 #[derive(Clone, Debug)]
 pub(super) struct Loader {
     pub(super) root: Root,
-    /// How often the directory was switched.
+    /// Number of times the directory was switched.
     pub(super) generation: u64,
     pub(super) index: String,
     pub(super) mapped: bool,
@@ -110,7 +110,7 @@ pub(super) enum Wait {
 }
 
 impl Loader {
-    /// Opens what a name leads to. `now` is the cache's clock before the call.
+    /// Opens the file that a name leads to. `now` is the cache's clock before the call.
     pub(super) fn load(&self, name: &[u8], now: u64, wait: Wait) -> io::Result<Loaded> {
         let mut path = path::as_path(name).to_owned();
         let directory = path::is_directory(name);
@@ -225,7 +225,7 @@ impl Loader {
 }
 
 impl Entry {
-    /// Open files, which is what the cache's capacity counts.
+    /// Number of open files, which the cache's capacity counts.
     pub(super) fn files(&self) -> u64 {
         self.documents().count() as u64
     }
@@ -237,7 +237,7 @@ impl Entry {
             && self.variants.iter().all(|variant| seen(&variant.path) == variant.seen)
     }
 
-    /// Whether a file has shrunk under a reader.
+    /// Whether a mapped file was truncated while it was read.
     pub(super) fn is_torn(&self) -> bool {
         self.documents().any(|document| match &document.kept {
             Kept::Nothing => false,
@@ -246,13 +246,13 @@ impl Entry {
         })
     }
 
-    /// Whether the open files are still as long as they were. One that shrank by less than a page shows zeros in its
-    /// mapping that no fault tells of, and one that shrank by more would fail every response until the next validation.
+    /// Whether the open files still have their original length. A file that shrank by less than a page shows zeros in
+    /// its mapping without a fault, and a file that shrank by more would fail every response until the next validation.
     pub(super) fn is_as_long(&self) -> bool {
         self.documents().all(|document| document.file.reaches(document.len()).is_ok())
     }
 
-    /// Whether all bytes that would leave as one frame are in memory.
+    /// Whether all bytes that are sent as one frame are in memory.
     pub(super) fn is_warm(&self) -> bool {
         self.documents().all(|document| match document.kept {
             Kept::Whole(..) => call::is_resident(document.file.file().as_fd(), 0, document.len()),
@@ -260,10 +260,10 @@ impl Entry {
         })
     }
 
-    /// The representation for a request.
+    /// Selects the representation for a request.
     pub(super) fn negotiate(&self, headers: &HeaderMap) -> &Document {
         let of = |encoding| self.variants.iter().find(|v| v.encoding == encoding).and_then(|v| v.document.as_ref());
-        // Nothing to choose from, nothing to look up.
+        // Without variants the headers need not be read.
         if !self.variants.iter().any(|variant| variant.document.is_some()) {
             return &self.plain;
         }
@@ -285,7 +285,7 @@ impl Document {
         Validators { etag: &self.etag, last_modified: self.file.last_modified() }
     }
 
-    /// All of it.
+    /// Returns a body with the whole representation.
     pub(super) fn whole(&self) -> FileBody {
         match &self.kept {
             Kept::Whole(whole, _) => FileBody::kept(whole, ..),
@@ -294,7 +294,7 @@ impl Document {
         }
     }
 
-    /// A range that lies within it.
+    /// Returns a body with a range, which must lie within the representation.
     pub(super) fn range(&self, range: std::ops::Range<u64>) -> FileBody {
         match &self.kept {
             Kept::Whole(whole, _) => FileBody::kept(whole, range.start as usize..range.end as usize),
@@ -303,7 +303,7 @@ impl Document {
         }
     }
 
-    /// Several ranges and what stands between them.
+    /// Returns a body with several ranges and the bytes between them.
     pub(super) fn parts(&self, parts: Vec<Part>) -> FileBody {
         let window = match &self.kept {
             Kept::Whole(whole, _) => Some(Arc::clone(whole.mapping())),
@@ -314,7 +314,7 @@ impl Document {
     }
 }
 
-/// The bytes that may be kept mapped.
+/// Number of bytes that may still be kept mapped.
 #[derive(Debug)]
 pub(super) struct Budget(AtomicU64);
 
@@ -339,7 +339,7 @@ impl Drop for Share {
     }
 }
 
-/// By the extension of the name; text is taken to be UTF-8.
+/// Returns the media type for the file name extension; text is assumed to be UTF-8.
 fn content_type(path: &Path) -> HeaderValue {
     match mime_guess::from_path(path).first_raw() {
         Some(text) if text.starts_with("text/") => {

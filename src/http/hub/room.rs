@@ -1,27 +1,27 @@
-//! How much the readers of the process hold of what was read from logs for them.
+//! Accounting of the log pages that the readers of the process hold.
 //!
-//! A page that was read is held until its reader has taken it, which a slow reader does slowly. So a page is the smaller,
-//! the more is held already. No reader waits for another: when all the room is taken, pages have one event.
+//! A page is held until its reader has taken it, which takes a slow reader long. So the more bytes are held already,
+//! the smaller a new page is. No reader waits for another: when all room is taken, pages have one event.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::buf::Queue;
 use crate::observe::counters::QUEUED;
 
-/// What all pages together should not have more than.
+/// Upper bound that all pages together should not exceed, in bytes.
 pub(super) const ALL_MAX: usize = Queue::ALL_MAX / 8;
-/// A page is asked for by this part of what is left.
+/// A page requests one part in this many of the remaining room.
 const PART: usize = 128;
 
 /// Bytes of all pages.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-/// What one reader holds, or has asked for. It counts with what waits to be sent.
+/// Bytes that one reader holds or has requested. They are also counted with the bytes that wait to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Room(usize);
 
 impl Room {
-    /// Room for a page.
+    /// Reserves room for a page.
     pub(super) fn for_page() -> Self {
         let pages = ALL_MAX.saturating_sub(HELD.load(Ordering::Relaxed));
         let queues = Queue::ALL_MAX.saturating_sub(Queue::all());
@@ -30,12 +30,12 @@ impl Room {
         room
     }
 
-    /// Bytes that are counted.
+    /// Number of bytes counted.
     pub(super) fn bytes(&self) -> usize {
         self.0
     }
 
-    /// So many bytes are held.
+    /// Sets the number of bytes held.
     pub(super) fn set(&mut self, bytes: usize) {
         for all in [&HELD, &QUEUED] {
             match bytes.checked_sub(self.0) {
@@ -57,7 +57,7 @@ impl Drop for Room {
 mod tests {
     use super::*;
 
-    // The only test of this process that holds pages.
+    // No other test of this process holds pages.
     #[test]
     fn pages_get_smaller_and_never_more_than_all_of_them() {
         let mut rooms: Vec<Room> = (0..10_000).map(|_| Room::for_page()).collect();

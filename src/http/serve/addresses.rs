@@ -1,4 +1,4 @@
-//! How many connections there are, in all and from where.
+//! Number of connections, in total and by address.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,11 +11,11 @@ use super::refuse::Refused;
 use crate::observe::counters::{Counter, count};
 use crate::observe::log;
 
-/// Least time between two lines of the log that tell of refused connections.
+/// Shortest time between two log lines about refused connections.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// Whose connections are counted together: an IPv4 address, or the network of an IPv6 address, which one client may have
-/// all of.
+/// Connections are counted together by origin: an IPv4 address, or the network of an IPv6 address, because one client
+/// may have all of that network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Origin {
     Four([u8; 4]),
@@ -34,7 +34,7 @@ impl Origin {
     }
 }
 
-/// The connections of a server, of all its cores.
+/// The connections of a server, on all of its cores.
 #[derive(Debug, Default)]
 pub(super) struct Census {
     counts: Mutex<Counts>,
@@ -48,7 +48,7 @@ struct Counts {
     refusals: Refusals,
 }
 
-/// The right of one connection to be there, given back when this is dropped.
+/// Permission for one connection, returned when this is dropped.
 #[derive(Debug)]
 pub(super) struct Permit {
     census: Arc<Census>,
@@ -56,7 +56,7 @@ pub(super) struct Permit {
 }
 
 impl Census {
-    /// Lets one more connection in, unless there are as many as there may be. Refusals are counted and logged.
+    /// Admits one more connection, unless a limit is reached. Refusals are counted and logged.
     pub(super) fn admit(self: &Arc<Self>, ip: Option<IpAddr>, limits: &Limits) -> Option<Permit> {
         let origin = ip.filter(|&ip| !limits.exempt.contains(ip)).map(Origin::of);
         let mut counts = self.counts();
@@ -75,7 +75,7 @@ impl Census {
         }
     }
 
-    /// How many there are, and of how many addresses.
+    /// Number of connections, and of addresses they come from.
     #[cfg(test)]
     fn totals(&self) -> (usize, usize) {
         let counts = self.counts();
@@ -88,7 +88,7 @@ impl Census {
 }
 
 impl Counts {
-    /// Counts one more connection, or names the limit that forbids it.
+    /// Counts one more connection, or returns the name of the limit that forbids it.
     fn admit(&mut self, origin: Option<Origin>, limits: &Limits) -> Result<(), &'static str> {
         if self.all >= limits.connections {
             return Err("connections");
@@ -105,11 +105,11 @@ impl Counts {
     }
 }
 
-/// Connections that were refused and not reported yet.
+/// Refused connections that are not reported yet.
 #[derive(Debug, Default)]
 struct Refusals {
     unreported: u64,
-    /// Of the last of them: its address, and the limit that it was beyond.
+    /// Address of the last refused connection, and the limit that it exceeded.
     last: Option<(Option<IpAddr>, &'static str)>,
     reported: Option<Instant>,
 }
@@ -123,8 +123,8 @@ struct Report {
 }
 
 impl Refusals {
-    /// Notes a connection, `None` if it was admitted; gives what is to be logged now. The clock is read only where there is
-    /// something to report.
+    /// Records a connection; `None` means that it was admitted. Returns the report that is due for the log, if any. The
+    /// clock is read only if there is something to report.
     fn note(
         &mut self,
         refused: Option<(Option<IpAddr>, &'static str)>,

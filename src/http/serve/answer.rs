@@ -1,4 +1,4 @@
-//! The bodies of answers: those of the service, or none where the server answers for it.
+//! Response bodies: the body of the service's response, or an empty one if the server itself answers.
 
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -16,17 +16,17 @@ use crate::http::Ending;
 use crate::observe::counters::{Counter, count};
 
 pin_project! {
-    /// The body of an answer, which notes when it is done with.
+    /// The body of a response, which records when it is finished.
     pub(super) struct Answered<B> {
         #[pin]
         body: Option<B>,
-        // Until it is the last frame's.
+        // Moved into the last frame.
         open: Option<Open>,
     }
 }
 
-/// The bytes of a frame. With the last one goes that the request is open: HTTP/2 has done with a body long before its
-/// last frame has left, which may have to wait for windows.
+/// The bytes of a frame. The last frame also holds the open request: HTTP/2 finishes with a body long before its last
+/// frame is sent, because that frame may have to wait for windows.
 #[derive(Debug)]
 pub(super) struct Data<D> {
     data: D,
@@ -64,7 +64,7 @@ impl<D: Buf> Buf for Data<D> {
 }
 
 impl<D> Data<D> {
-    /// A last frame may be long, and the answer is not asked for another.
+    /// A last frame may be long, and no further frame is requested from the response.
     fn passed(&self, bytes: usize) {
         if let Some(open) = &self.open {
             open.passed(bytes);
@@ -72,7 +72,7 @@ impl<D> Data<D> {
     }
 }
 
-/// The answer of a service.
+/// Wraps the response of a service.
 pub(super) fn answered<B>(mut response: Response<B>, mut open: Open) -> Response<Answered<B>> {
     if open.watch().limits.pressure() >= Pressure::High {
         count(Counter::ClosedUnderPressure, 1);
@@ -86,8 +86,8 @@ pub(super) fn answered<B>(mut response: Response<B>, mut open: Open) -> Response
     response.map(|body| Answered { body: Some(body), open: Some(open) })
 }
 
-/// An answer of the server's own, after which an HTTP/1 connection is closed: nobody has read the request.
-/// Of a request of gRPC it is a status of gRPC, where there is one for it.
+/// A response of the server itself, after which an HTTP/1 connection is closed, because the request was not read. For a
+/// gRPC request it carries a gRPC status, if there is one for `status`.
 pub(super) fn refused<B>(status: StatusCode, grpc: bool, open: Open) -> Response<Answered<B>> {
     let mut response = Response::new(());
     match grpc_status(status).filter(|_| grpc) {
@@ -108,7 +108,7 @@ pub(super) fn refused<B>(status: StatusCode, grpc: bool, open: Open) -> Response
     response.map(|()| Answered { body: None, open: Some(open) })
 }
 
-/// The status of gRPC for one of HTTP, and a message.
+/// The gRPC status for an HTTP status, with a message.
 fn grpc_status(status: StatusCode) -> Option<(&'static str, &'static str)> {
     match status {
         StatusCode::REQUEST_TIMEOUT => Some(("4", "the request came too slowly")),
@@ -118,7 +118,7 @@ fn grpc_status(status: StatusCode) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Has the connection take no further requests. It may be about to carry something else than those: then it has none.
+/// Makes the connection accept no further requests. A connection that switches protocols accepts none anyway.
 fn last<T>(response: &mut Response<T>, open: &Open) {
     match open.watch().protocol() {
         _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => {}

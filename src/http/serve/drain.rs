@@ -1,4 +1,4 @@
-//! A server that ends without cutting off what it has begun.
+//! A server that ends without cutting off requests in progress.
 
 use std::fmt;
 use std::io;
@@ -12,25 +12,25 @@ use tokio::sync::Notify;
 use super::watch::Watch;
 use crate::http::Ending;
 
-/// What has become of the connections of a server that has drained, by [`Serve::drain`](super::Serve::drain).
+/// Outcome of the connections of a server that was drained by [`Serve::drain`](super::Serve::drain).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Connections there were when the signal came: the sum of the next three.
+    /// Connections that were open when the signal came: the sum of the next three.
     pub connections: usize,
-    /// Those that finished by themselves.
+    /// Connections that finished by themselves.
     pub finished: usize,
-    /// Those that finished and had answers which were told to [end](crate::http::Ending), or a task that waited for a
-    /// [`DrainSignal`].
+    /// Connections that finished and had responses which were told to [end](crate::http::Ending), or a task that waited
+    /// for a [`DrainSignal`].
     pub told: usize,
-    /// Those that were reset at the deadline.
+    /// Connections that were reset at the deadline.
     pub aborted: usize,
-    /// Time from the signal to the end of the last of them.
+    /// Time from the signal to the end of the last connection.
     pub duration: Duration,
 }
 
 impl Drained {
-    /// Of two servers that drained at the same time.
+    /// Combines the results of two servers that drained at the same time.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             connections: self.connections + other.connections,
@@ -42,7 +42,7 @@ impl Drained {
     }
 }
 
-/// A server that runs until it is to drain; from [`Serve::drain`](super::Serve::drain).
+/// A server that runs until it is drained, from [`Serve::drain`](super::Serve::drain).
 #[must_use = "a server does nothing unless polled"]
 pub struct Draining(pub(super) Pin<Box<dyn Future<Output = io::Result<Drained>> + Send>>);
 
@@ -60,14 +60,14 @@ impl fmt::Debug for Draining {
     }
 }
 
-/// Tells the tasks of a connection that its server drains, so that they end what they do: an upgraded connection, such as a
-/// WebSocket, otherwise takes the whole deadline. Cheap to clone; holds neither the connection nor the server open.
+/// Notifies the tasks of a connection that its server drains, so that they finish: an upgraded connection, such as a
+/// WebSocket, otherwise takes the whole deadline. Cheap to clone; keeps neither the connection nor the server open.
 ///
-/// It is in the [extensions](http::Request::extensions) of requests that ask for another protocol: those with an `Upgrade`
-/// field, and `CONNECT`. For others [`Peer::drain_signal`](super::Peer::drain_signal) gives it, and an answer that may go on
-/// forever is told by its [`Ending`].
+/// The signal is in the [extensions](http::Request::extensions) of requests for another protocol: those with an
+/// `Upgrade` field, and `CONNECT`. For other requests [`Peer::drain_signal`](super::Peer::drain_signal) returns it, and
+/// a response that may go on forever is notified by its [`Ending`].
 ///
-/// A WebSocket that says goodbye, in a service for [`serve`](super::serve()):
+/// A WebSocket that closes in order, in a service for [`serve`](super::serve()):
 ///
 /// ```
 /// use futures_util::{SinkExt, StreamExt};
@@ -94,7 +94,7 @@ impl fmt::Debug for Draining {
 /// }
 /// ```
 ///
-/// In axum the extractor is `Extension<DrainSignal>`, behind that of the WebSocket, and the task is the same:
+/// In axum the extractor is `Extension<DrainSignal>`, after that of the WebSocket, and the task is the same:
 ///
 /// ```text
 /// async fn upgrade(ws: WebSocketUpgrade, Extension(drain): Extension<DrainSignal>) -> Response {
@@ -114,12 +114,12 @@ impl DrainSignal {
         self.0.is_draining()
     }
 
-    /// Waits until the server [drains](super::Serve::drain), and is ready at once if it does. A server that is dropped
-    /// without it never does.
+    /// Waits until the server [drains](super::Serve::drain); ready at once if it does already. Never ready if the
+    /// server is dropped without draining.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost when the future is dropped: the next one is told as well.
+    /// No notification is lost when the future is dropped: the next one is ready as well.
     pub async fn draining(&self) {
         let told = Arc::new(Notify::new());
         let tell = Arc::clone(&told);

@@ -1,4 +1,4 @@
-//! Which limit a connection has passed, by what was seen of it before and is seen now.
+//! Decides which limit a connection has exceeded, from previous and current observations.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use super::limits::Limits;
 use super::watch::{Protocol, Told};
 use crate::net::Pulse;
 
-/// Time for a connection that was told to finish, to do so or at least to be sending something.
+/// Time for a connection that was told to finish, to do so or at least to send something.
 const FAREWELL: Duration = Duration::from_millis(400);
 
-/// Bytes of a PING frame of ours, with room for the framing of TLS.
+/// Bytes of a PING frame sent by the server, with room for the framing of TLS.
 const PING: u64 = 64;
 
-/// What is known of a connection at one moment.
+/// Observations of a connection at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) protocol: Protocol,
-    /// It carries something else than requests.
+    /// The connection carries something other than requests.
     pub(super) tunnel: bool,
-    /// HTTP is done with it: it was handed over, or is being closed.
+    /// HTTP has finished with the connection: it was handed over, or is being closed.
     pub(super) ended: bool,
     pub(super) told: Told,
-    /// Requests so far, and those of them that are not answered to the end.
+    /// Requests so far, and the number of them that are not completely answered.
     pub(super) requests: (u32, u32),
-    /// An answer over HTTP/2 waits for the peer to open a window.
+    /// A response over HTTP/2 waits for the peer to open a window.
     pub(super) owes: bool,
-    /// Frames that answers were asked for because they may send, as far as `u32` counts them.
+    /// Number of frames requested from responses because they may send, as a wrapping `u32`.
     pub(super) asked: u32,
     /// Bytes of last frames that HTTP/2 has sent.
     pub(super) passed: u64,
@@ -36,26 +36,26 @@ pub(super) struct Facts {
     pub(super) held: usize,
 }
 
-/// What was seen of a connection.
+/// Previous observations of a connection.
 #[derive(Debug)]
 pub(super) struct Seen {
     requests: u32,
     pulse: Pulse,
     asked: u32,
     held: usize,
-    /// Bytes that the peer took.
+    /// Bytes that the peer has taken.
     taken: u64,
-    /// What the peer is to take next, if something waits for it.
+    /// Bytes that the peer has to take next, if any wait for it.
     due: Option<Due>,
-    /// Since when it has no request, and what it had received by then.
+    /// Instant since which it has had no request, and bytes received by then.
     quiet: (Instant, u64),
-    /// Since when it has a part of a head.
+    /// Instant since which it has held a part of a head.
     head: Option<Instant>,
-    /// Since when it was told to end, and when it last sent something since.
+    /// Instant when it was told to end, and instant when it last sent something since.
     told: Option<(Instant, Instant)>,
 }
 
-/// What the peer has to take in the time of a window, and what was counted when the window began.
+/// Bytes that the peer has to take during a window, and the counts at the start of the window.
 #[derive(Debug)]
 struct Due {
     since: Instant,
@@ -67,15 +67,15 @@ struct Due {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Within its limits. `rests`: it is not in a request, and has received nothing of one.
+    /// Within its limits. `rests`: it is not in a request, and has received no part of one.
     Well { rests: bool },
-    /// No request for too long.
+    /// It had no request for too long.
     Idle,
-    /// The head of a request takes too long; `begun`: something has come of it.
+    /// The head of a request takes too long; `begun`: a part of it was received.
     HeadLate { begun: bool },
-    /// The peer takes nothing of what waits for it, or too little.
+    /// The peer takes none or too few of the bytes that wait for it.
     Stalled,
-    /// It was told to end, and has not.
+    /// It was told to end, and has not ended.
     Unheeded,
 }
 
@@ -95,18 +95,19 @@ impl Seen {
         }
     }
 
-    /// Bytes that had been received at the last look.
+    /// Bytes received by the last look.
     pub(super) fn received(&self) -> u64 {
         self.pulse.received
     }
 
-    /// Whether the peer has taken too little of what waits for it, for too long. `before` is the pulse of the last look.
+    /// Whether the peer has taken too few of the waiting bytes for too long. `before` is the pulse of the last look.
     fn is_stalled(&mut self, now: Instant, facts: &Facts, before: Pulse, limits: &Limits) -> bool {
         let pulse = facts.pulse;
         let held = std::mem::replace(&mut self.held, facts.held) as u64;
         let asked = std::mem::replace(&mut self.asked, facts.asked) != facts.asked;
-        // Progress is what leaves the kernel, not what enters it: with a large send buffer the kernel accepts more only now
-        // and then. A Unix socket reports memory, which may grow by more than what was sent.
+        // Progress is measured by bytes that leave the kernel, not by bytes that enter it: with a large send buffer the
+        // kernel accepts more only now and then. A Unix socket reports memory, which may grow by more than the bytes
+        // sent.
         self.taken += (pulse.sent - before.sent + held).saturating_sub(facts.held as u64);
         let waits = facts.held as u64 + pulse.queued as u64 + u64::from(pulse.blocked);
         if pulse.paced || (waits == 0 && !facts.owes) {
@@ -117,7 +118,8 @@ impl Seen {
         if let Some(due) = &self.due {
             let met = match facts.owes {
                 false => taken - due.taken >= due.bytes,
-                // The peer may keep all windows closed and take pings, and answers to its own, which are as long as those.
+                // The peer may keep all windows closed and take pings, and replies to its own pings, which have the
+                // same length.
                 true => {
                     let pings = pulse.received - due.received + PING;
                     asked || facts.passed - due.passed >= rate || taken - due.taken >= rate.saturating_add(pings)
@@ -127,7 +129,7 @@ impl Seen {
                 return now.duration_since(due.since) >= limits.write_stall;
             }
         }
-        // Of little that waits no more than all of it can be taken.
+        // If few bytes wait, the peer can take no more than all of them.
         let bytes = waits.clamp(1, rate);
         self.due = Some(Due { since: now, bytes, taken, received: pulse.received, passed: facts.passed });
         false
@@ -164,7 +166,7 @@ impl Seen {
         } else if now.duration_since(since) >= limits.keep_alive {
             return Verdict::Idle;
         }
-        // Whatever a client of HTTP/2 sends between requests, it can be told which of them will be answered.
+        // An HTTP/2 client that sends something between requests can be told which requests will be answered.
         Verdict::Well { rests: !spoke || facts.protocol == Protocol::Two }
     }
 }
@@ -215,7 +217,7 @@ mod tests {
             assert_eq!(case.at(9.9), RESTS);
             assert_eq!(case.at(10.0), Verdict::HeadLate { begun: false });
         }
-        // A byte now and then does not prolong it.
+        // A byte now and then does not extend the time.
         let mut case = Case::new(Protocol::One);
         for second in 1..10 {
             case.facts.pulse.received += 1;
@@ -238,7 +240,7 @@ mod tests {
         assert_eq!(case.at(570.0), Verdict::HeadLate { begun: true });
 
         let mut case = Case::new(Protocol::One);
-        // Come and gone between two looks.
+        // The request came and went between two looks.
         case.facts.requests = (1, 0);
         assert_eq!(case.at(5.0), WELL);
         assert_eq!(case.at(64.9), RESTS);
@@ -248,12 +250,12 @@ mod tests {
         case.facts.requests = (1, 0);
         assert_eq!(case.at(0.0), WELL);
         for second in 1..60 {
-            // Pings, and our answers.
+            // Pings, and the replies of the server.
             (case.facts.pulse.received, case.facts.pulse.sent) = (second, second);
             assert_eq!(case.at(second as f32), RESTS);
         }
         assert_eq!(case.at(60.0), Verdict::Idle);
-        // A tunnel is idle by its bytes.
+        // Idleness of a tunnel is measured by its bytes.
         case.facts.tunnel = true;
         case.facts.pulse.received += 1;
         assert_eq!(case.at(61.0), WELL);
@@ -265,7 +267,7 @@ mod tests {
         let mut case = Case::new(Protocol::One);
         case.facts.requests = (1, 1);
         assert_eq!(case.at(100.0), WELL);
-        // The window begins with the first look that sees bytes wait.
+        // The window begins with the first look that sees waiting bytes.
         (case.facts.pulse.sent, case.facts.held, case.facts.pulse.queued) = (50_000, 50_000, 1000);
         assert_eq!(case.at(101.0), WELL);
         assert_eq!(case.at(130.9), WELL);
@@ -275,10 +277,10 @@ mod tests {
         case.facts.held -= (8 << 10) - 1;
         assert_eq!(case.at(160.9), WELL);
         assert_eq!(case.at(161.0), Verdict::Stalled);
-        // Also when somebody else has the stream.
+        // Also after the stream was handed over.
         case.facts.ended = true;
         assert_eq!(case.at(161.0), Verdict::Stalled);
-        // What the kernel accepts is not taken by the peer.
+        // Bytes that the kernel accepts are not yet taken by the peer.
         (case.facts.pulse.sent, case.facts.held) = (case.facts.pulse.sent + 20_000, case.facts.held + 20_000);
         assert_eq!(case.at(161.1), Verdict::Stalled);
         case.facts.held -= 1;
@@ -287,19 +289,19 @@ mod tests {
 
     #[test]
     fn all_of_what_waits_is_enough_however_little_it_is() {
-        // An event stream whose events are on their way whenever it is looked at.
+        // An event stream whose events are in flight at every look.
         let mut case = Case::new(Protocol::One);
         case.facts.requests = (1, 1);
         for second in 0..200 {
             (case.facts.pulse.sent, case.facts.held) = (20 * second + 20, 20);
             assert_eq!(case.at(second as f32), WELL);
         }
-        // A peer that has gone acknowledges nothing.
+        // A peer that is gone acknowledges nothing.
         for second in 200..229 {
             assert_eq!(case.at(second as f32), WELL);
         }
         assert_eq!(case.at(229.0), Verdict::Stalled);
-        // A stream that is quiet owes nothing.
+        // A quiet stream has no bytes to deliver.
         case.facts.held = 0;
         assert_eq!(case.at(231.0), WELL);
         assert_eq!(case.at(1000.0), WELL);
@@ -309,7 +311,7 @@ mod tests {
     fn memory_of_a_unix_socket_is_no_progress_by_itself_and_no_debt() {
         let mut case = Case::new(Protocol::One);
         (case.facts.requests, case.facts.pulse.blocked) = ((1, 1), true);
-        // Small writes take more memory than they have bytes.
+        // Small writes take more memory than their bytes.
         (case.facts.pulse.sent, case.facts.held) = (20_000, 200_000);
         assert_eq!(case.at(0.0), WELL);
         assert_eq!(case.at(29.9), WELL);
@@ -329,7 +331,7 @@ mod tests {
         assert_eq!(case.at(29.9), WELL);
         assert_eq!(case.at(59.8), WELL);
         assert_eq!(case.at(59.9), Verdict::Stalled);
-        // A long last frame goes on while another request brings more than that.
+        // A long last frame continues while another request brings more bytes than that.
         case.facts.passed += 8 << 10;
         for second in 60..200 {
             case.facts.passed += 1000;
@@ -343,13 +345,13 @@ mod tests {
         let mut case = Case::new(Protocol::Two);
         (case.facts.requests, case.facts.owes) = ((1, 1), true);
         for second in 0..30 {
-            // A second passes before an answer to one is acknowledged.
+            // A second passes before the reply to a ping is acknowledged.
             (case.facts.pulse.received, case.facts.pulse.sent) = (second * 17_000, second * 17_000);
             case.facts.held = 17_000;
             assert_eq!(case.at(second as f32), WELL);
         }
         assert_eq!(case.at(30.0), Verdict::Stalled);
-        // More was taken than came.
+        // More bytes were taken than received.
         (case.facts.pulse.sent, case.facts.held) = (case.facts.pulse.sent + 20_000, 11_000);
         assert_eq!(case.at(30.05), WELL);
     }
@@ -379,7 +381,7 @@ mod tests {
         case.facts.pulse.sent += 1;
         assert_eq!(case.at(1.5), WELL);
         assert_eq!(case.at(1.8), WELL);
-        // It has brought a request after all.
+        // It has sent a request after all.
         case.facts.requests = (2, 1);
         assert_eq!(case.at(100.0), WELL);
         case.facts.requests = (2, 0);

@@ -1,11 +1,11 @@
-//! Who has connected.
+//! The client of a connection.
 
 use std::fmt;
 
 use super::drain::DrainSignal;
 use crate::net::Handle;
 
-/// A client that has connected: its address, and its connection seen from outside.
+/// A connected client: its address, and a handle to its connection.
 #[derive(Clone)]
 pub struct Peer<A> {
     addr: A,
@@ -18,17 +18,17 @@ impl<A> Peer<A> {
         Self { addr, handle, drain }
     }
 
-    /// Its address: a [`SocketAddr`](std::net::SocketAddr), or that of a Unix socket.
+    /// Returns its address: a [`SocketAddr`](std::net::SocketAddr), or that of a Unix socket.
     pub fn addr(&self) -> &A {
         &self.addr
     }
 
-    /// Its connection seen from outside: how much has been sent, and an end by force.
+    /// Returns the handle to its connection, which counts the bytes sent and can reset the connection.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// What tells its tasks that the server drains.
+    /// Returns the signal that notifies the tasks of the connection when the server drains.
     pub fn drain_signal(&self) -> &DrainSignal {
         &self.drain
     }

@@ -14,28 +14,28 @@ use super::watch::Watch;
 use crate::observe::counters::{Counter, count};
 
 /// The body of a request to a [server](super::serve()), within its [limits](super::Limits). Frames are passed on as
-/// they come.
+/// they arrive.
 #[derive(Debug)]
 pub struct RequestBody {
     incoming: Incoming,
-    /// What it has to keep to.
+    /// Limits of the body.
     bounds: Bounds,
-    /// It has failed for good.
+    /// Set once the body has failed permanently.
     failed: Option<Failed>,
     /// `None` if the body is empty, or was read to its end.
     watch: Option<Arc<Watch>>,
-    /// Since the body had to be waited for.
+    /// Set once the body had to be waited for.
     wait: Option<Arc<Wait>>,
 }
 
-/// What the body of a request has to keep to.
+/// Limits of the body of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bounds {
-    /// Bytes that may still come.
+    /// Bytes that may still arrive.
     pub(super) left: u64,
-    /// Bytes that have to come at a time.
+    /// Bytes that have to arrive in a period.
     pub(super) rate: u64,
-    /// The request is one of gRPC.
+    /// Whether the request is a gRPC request.
     pub(super) grpc: bool,
 }
 
@@ -51,7 +51,7 @@ impl RequestBody {
         Self { incoming, bounds, failed: None, watch, wait: None }
     }
 
-    /// Fails for good. A body that fails has not been read to its end, so it is watched still.
+    /// Fails permanently. A failed body was not read to its end, so it is still watched.
     fn fail(&mut self, how: Failed) -> BodyError {
         if self.failed.replace(how).is_none() {
             count(
@@ -70,7 +70,7 @@ impl RequestBody {
         BodyError::new(cause, self.bounds.grpc)
     }
 
-    /// Notes that the body has to be waited for; `true`: for too long already.
+    /// Records that the body has to be waited for. Returns `true` if it has been waited for too long already.
     fn pends(&mut self, cx: &Context<'_>) -> bool {
         let Some(watch) = &self.watch else { return false };
         let wait = self.wait.get_or_insert_with(|| {
@@ -81,7 +81,7 @@ impl RequestBody {
         wait.pends(cx.waker())
     }
 
-    /// Nothing more is to come.
+    /// Records that nothing more follows.
     fn end(&mut self) {
         if let (Some(watch), Some(wait)) = (self.watch.take(), self.wait.take()) {
             let mut waits = watch.waits();
@@ -120,7 +120,7 @@ impl Body for RequestBody {
         if me.wait.as_ref().is_some_and(|wait| wait.came(bytes)) && !me.incoming.is_end_stream() {
             return Poll::Ready(Some(Err(me.fail(Failed::TooSlow))));
         }
-        // `u64::MAX` is no limit.
+        // `u64::MAX` means no limit.
         if me.bounds.left != u64::MAX {
             me.bounds.left -= bytes;
         }

@@ -1,4 +1,4 @@
-//! What a connection lets the sweep know, and what it is told by it.
+//! State that a connection shares with the sweep, and instructions of the sweep to the connection.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,22 +18,22 @@ use crate::net::Handle;
 pub(super) struct Watch {
     pub(super) limits: Arc<Limits>,
     pub(super) handle: Handle,
-    /// Requests so far, and below them those whose answer is not at its end, 32 bits each.
+    /// Requests so far in the upper 32 bits; in the lower 32 bits, those whose response is not complete.
     requests: AtomicU64,
-    /// HTTP/2: answers whose next frame has not been asked for since they gave the last one, because they may not send.
+    /// HTTP/2: responses that gave a frame and were not asked for the next one since, because they may not send.
     owed: AtomicU32,
-    /// HTTP/2: how often answers were asked for a frame.
+    /// HTTP/2: number of times that responses were asked for a frame.
     asked: AtomicU32,
-    /// HTTP/2: bytes of last frames that were sent, as its windows allow it.
+    /// HTTP/2: bytes of last frames that were sent, as the windows allow.
     passed: AtomicU64,
     protocol: AtomicU8,
     told: AtomicU8,
-    /// It carries something else than requests, besides or instead.
+    /// Whether it carries something other than requests, in addition or instead.
     tunnel: AtomicBool,
     draining: AtomicBool,
-    /// The body of the last request was not read to its end.
+    /// Whether the body of the last request was not read to its end.
     unread: AtomicBool,
-    /// It was answered to the end, and what the client still sends is discarded.
+    /// Whether the last request was completely answered, and further bytes from the client are discarded.
     lingers: AtomicBool,
     ended: AtomicBool,
     waker: Mutex<Option<Waker>>,
@@ -42,7 +42,7 @@ pub(super) struct Watch {
     endings: Mutex<Vec<Ending>>,
 }
 
-/// What is spoken on a connection.
+/// Protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Protocol {
@@ -51,16 +51,16 @@ pub(super) enum Protocol {
     Two,
 }
 
-/// What a connection is told. Each says more than the one before it.
+/// Instruction to a connection. Each one is stronger than the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Told {
     Nothing,
-    /// To end after the requests that are being answered.
+    /// Ends after the requests that are being answered.
     Finish,
-    /// To say that the request took too long, and end.
+    /// Reports that the request took too long, and ends.
     TimedOut,
-    /// To end. The socket is reset already.
+    /// Ends. The socket is reset already.
     Abort,
 }
 
@@ -99,7 +99,7 @@ impl Watch {
         self.protocol.store(protocol as u8, Ordering::Relaxed);
     }
 
-    /// Requests so far, and those of them that are not answered to the end.
+    /// Requests so far, and the number of them that are not completely answered.
     pub(super) fn requests(&self) -> (u32, u32) {
         let requests = self.requests.load(Ordering::Relaxed);
         ((requests >> 32) as u32, requests as u32)
@@ -134,7 +134,7 @@ impl Watch {
         }
     }
 
-    /// Tells the connection, and wakes its task. What was said before and says more still holds.
+    /// Instructs the connection, and wakes its task. A previous stronger instruction remains in force.
     pub(super) fn tell(&self, what: Told) {
         if self.told.fetch_max(what as u8, Ordering::AcqRel) < what as u8
             && let Some(waker) = &*lock(&self.waker)
@@ -149,14 +149,14 @@ impl Watch {
         self.tell(Told::Abort);
     }
 
-    /// Runs `work`, of which `others` are told; gives what the connection is told instead, if that is more than `heard`.
-    /// Only the connection's own task calls this.
+    /// Runs `work`, or returns the instruction to the connection instead, if it is stronger than `heard`. Only the
+    /// connection's own task calls this.
     pub(super) async fn unless_told<F: Future>(&self, heard: Told, work: F) -> Result<F::Output, Told> {
         let mut work = pin!(work);
         let mut listens = false;
         poll_fn(|cx| {
             if !listens {
-                // A task has the same waker for as long as it lives.
+                // A task has the same waker for its whole life.
                 *lock(&self.waker) = Some(cx.waker().clone());
                 listens = true;
             }
@@ -168,29 +168,29 @@ impl Watch {
         .await
     }
 
-    /// The connection's task has ended. The connection counts for as long as its socket is in use.
+    /// Records that the connection's task has ended. The connection counts for as long as its socket is in use.
     pub(super) fn end(&self) {
         lock(&self.waker).take();
         self.release_if_closed();
         self.ended.store(true, Ordering::Release);
     }
 
-    /// Says whether the connection is over: its task has ended, and its socket is closed. Then it counts no more.
+    /// Whether the connection is over: its task has ended, and its socket is closed. It no longer counts then.
     pub(super) fn is_over(&self) -> bool {
         self.ended.load(Ordering::Acquire) && self.release_if_closed()
     }
 
-    /// Whether HTTP is done with the connection.
+    /// Whether HTTP has finished with the connection.
     pub(super) fn has_ended(&self) -> bool {
         self.lingers.load(Ordering::Relaxed) || self.ended.load(Ordering::Acquire)
     }
 
-    /// What the client still sends is discarded from now on.
+    /// Records that further bytes from the client are discarded.
     pub(super) fn lingers(&self) {
         self.lingers.store(true, Ordering::Relaxed);
     }
 
-    /// The body of the last request was not read to its end.
+    /// Records that the body of the last request was not read to its end.
     pub(super) fn leaves_unread(&self) {
         self.unread.store(true, Ordering::Relaxed);
     }
@@ -201,7 +201,7 @@ impl Watch {
     }
 
     fn release_if_closed(&self) -> bool {
-        // What has nothing left to send is about to be closed by the end of this turn, unless it was handed over.
+        // A socket with nothing left to send is about to be closed by the end of this turn, unless it was handed over.
         let closed = self.handle.numbers().is_none_or(|numbers| numbers.queued == 0 && !self.is_tunnel());
         if closed {
             lock(&self.permit).take();
@@ -209,40 +209,41 @@ impl Watch {
         closed
     }
 
-    /// The bodies of requests that have had to be waited for.
+    /// The request bodies that had to be waited for.
     pub(super) fn waits(&self) -> MutexGuard<'_, Vec<Arc<Wait>>> {
         lock(&self.waits)
     }
 
-    /// Whether the server drains, so that no request is to follow.
+    /// Whether the server drains, so that no further request is accepted.
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Has `ending` called when the connection drains, at once if it does already, until what is returned is dropped.
+    /// Calls `ending` when the connection drains, or at once if it drains already, unless the returned value is dropped
+    /// before.
     pub(super) fn ends_by(self: &Arc<Self>, ending: Ending) -> Registered {
         lock(&self.endings).push(ending.clone());
-        // `end_answers` says that it drains and looks for endings after that: one of the two sees the other.
+        // `end_answers` sets `draining` before it looks for endings, so one of the two sees the other.
         if self.is_draining() {
             ending.end();
         }
         Registered { watch: Arc::clone(self), ending }
     }
 
-    /// Calls all endings, those to come too; says how many there are.
+    /// Calls all endings; those registered later are called at once. Returns the number of endings.
     pub(super) fn end_answers(&self) -> usize {
         self.draining.store(true, Ordering::SeqCst);
-        // Not under the lock: ending an answer may drop it.
+        // Not under the lock: ending a response may drop it.
         let endings = lock(&self.endings).clone();
         for ending in &endings {
-            // One that panics is not to keep the others from ending, nor the limits from being kept.
+            // A panic must not keep the other endings from being called, nor the limits from being enforced.
             let _ = catch_unwind(AssertUnwindSafe(|| ending.end()));
         }
         endings.len()
     }
 }
 
-/// An ending that is called when the connection drains.
+/// A registered ending, which is called when the connection drains.
 #[derive(Debug)]
 pub(super) struct Registered {
     watch: Arc<Watch>,
@@ -258,7 +259,7 @@ impl Drop for Registered {
     }
 }
 
-/// A request that is not answered to the end.
+/// A request that is not completely answered.
 #[derive(Debug)]
 pub(super) struct Open {
     watch: Arc<Watch>,
@@ -277,12 +278,12 @@ impl Open {
         &self.watch
     }
 
-    /// Has `ending` called when the connection drains, until the request is answered.
+    /// Calls `ending` when the connection drains, until the request is answered.
     pub(super) fn ends_by(&mut self, ending: Ending) {
         self.ending = Some(self.watch.ends_by(ending));
     }
 
-    /// Notes that the answer was asked for a frame, and whether it has given one.
+    /// Records that the response was asked for a frame, and whether it gave one.
     pub(super) fn asked(&mut self, gave: bool) {
         if self.watch.protocol() == Protocol::Two {
             self.watch.asked.fetch_add(1, Ordering::Relaxed);
@@ -290,12 +291,12 @@ impl Open {
         }
     }
 
-    /// Notes that so many bytes of the answer's last frame were sent.
+    /// Records that `bytes` bytes of the response's last frame were sent.
     pub(super) fn passed(&self, bytes: usize) {
         self.watch.passed.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Notes whether the answer has given a frame and was not asked for the next yet.
+    /// Records whether the response gave a frame and was not yet asked for the next.
     fn owes(&mut self, owes: bool) {
         if owes != self.owes {
             self.owes = owes;

@@ -16,78 +16,79 @@ use crate::net::Unread;
 use crate::observe::counters::{Counter, count};
 use crate::observe::log;
 
-/// Bytes that one write encrypts: as many as leave in one call.
+/// Bytes that one write encrypts: as many as one call sends.
 const WRITE_MAX: usize = 64 << 10;
-/// Slices of one write that go into a record; hyper has no more.
+/// Slices of one write that go into a record; hyper passes no more.
 const PIECES: usize = 64;
 
-/// A connection over TLS, from [`Tls::accept`](super::Tls::accept) and, as what an upgrade gives back, from a
+/// A connection over TLS, from [`Tls::accept`](super::Tls::accept) or, as the result of an upgrade, from a
 /// [server](crate::http::Serve::tls).
 ///
-/// Records have at most 1400 bytes while a connection is young (64 KiB) or was idle (1 s), so that the peer can use
-/// each segment as it comes, and 16 KiB later (RFC 8446 §5.1). They are gathered by the stream below.
+/// Records have at most 1400 bytes while a connection is young (64 KiB) or after it was idle (1 s), so that the peer
+/// can use each segment when it arrives, and 16 KiB later (RFC 8446 §5.1). The stream below gathers the records.
 ///
 /// # Errors
 ///
-/// Those of the stream below; `ErrorKind::InvalidData` for what is no TLS; reading gives `ErrorKind::UnexpectedEof` if
-/// the peer has ended the connection without saying so (`close_notify`), because anybody on the way can do that. Writing
-/// gives it if a mapped file shrinks while it is encrypted; nothing more is sent then, not even a `close_notify`.
+/// Errors of the stream below. `ErrorKind::InvalidData` for data that is not TLS. Reads return
+/// `ErrorKind::UnexpectedEof` if the peer has ended the connection without a `close_notify`, because anybody on the way
+/// can do that. Writes return it if a mapped file shrinks while it is encrypted; nothing more is sent then, not even a
+/// `close_notify`.
 ///
 /// # Cancellation and drop
 ///
-/// As the stream below. `shutdown` says goodbye (`close_notify`); a stream that is dropped without does not, so that
-/// the peer can tell what is cut short.
+/// As the stream below. `shutdown` sends a `close_notify`. A stream that is dropped without `shutdown` does not, so
+/// that the peer can detect truncation.
 pub struct TlsStream<S> {
-    /// Boxed: it is a kilobyte, and moved about.
+    /// Boxed, because its size is a kilobyte and it is moved often.
     stream: Box<server::TlsStream<S>>,
     records: Records,
-    /// Received, and given back by whoever has looked at it.
+    /// Bytes that were received and given back by a reader.
     unread: Vec<u8>,
-    /// A file shrank while it was encrypted: what was encrypted is not handed over any more.
+    /// Whether a file shrank while it was encrypted: encrypted bytes are no longer handed over then.
     torn: bool,
 }
 
 impl<S> TlsStream<S> {
-    /// Around a stream whose handshake is done.
+    /// Wraps a stream whose handshake is complete.
     pub(super) fn new(mut stream: server::TlsStream<S>) -> Self {
-        // Writes are bounded here, so that a record is not cut by what the one before it has left of the bound.
+        // Writes are bounded here, so that the remainder of a bound does not split a record.
         stream.get_mut().1.set_buffer_limit(None);
         Self { stream: Box::new(stream), records: Records::new(Instant::now()), unread: Vec::new(), torn: false }
     }
 
-    /// The stream below, to ask it for addresses or its [handle](crate::net::TcpStream::handle).
+    /// Returns the stream below, for its addresses or its [handle](crate::net::TcpStream::handle).
     pub fn get_ref(&self) -> &S {
         self.stream.get_ref().0
     }
 
-    /// What rustls knows of the connection: suite, certificates of the client, exported keys.
+    /// Returns the rustls session: cipher suite, certificates of the client, exported keys.
     pub fn session(&self) -> &ServerConnection {
         self.stream.get_ref().1
     }
 
-    /// The protocol that was agreed on (ALPN), `h2` or `http/1.1`; `None` if the client asked for none.
+    /// Returns the negotiated protocol (ALPN), `h2` or `http/1.1`; `None` if the client requested none.
     pub fn alpn(&self) -> Option<&[u8]> {
         self.session().alpn_protocol()
     }
 
-    /// The version of TLS.
+    /// Returns the TLS version.
     pub fn version(&self) -> Option<ProtocolVersion> {
         self.session().protocol_version()
     }
 
-    /// The name by which the client has asked for the server (SNI).
+    /// Returns the server name that the client requested (SNI).
     pub fn server_name(&self) -> Option<&str> {
         self.session().server_name()
     }
 
-    /// Whether the client has come back with a ticket, so that no certificate was needed.
+    /// Whether the client has resumed a session with a ticket, so that no certificate was needed.
     pub fn is_resumed(&self) -> bool {
         self.session().handshake_kind() == Some(HandshakeKind::Resumed)
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
-    /// Has `take` take of what was received, once; nothing received is the end.
+    /// Passes received bytes to `take`, once. An empty slice means the end of the stream.
     fn poll_received(&mut self, cx: &mut Context<'_>, room: usize, take: impl FnOnce(&[u8])) -> Poll<io::Result<()>> {
         if room == 0 {
             return Poll::Ready(Ok(()));
@@ -97,7 +98,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             take(&self.unread[..n]);
             self.unread.drain(..n);
             if self.unread.is_empty() {
-                // It is done with for good.
+                // Frees the buffer: it is not needed again.
                 self.unread = Vec::new();
             }
             return Poll::Ready(Ok(()));
@@ -110,9 +111,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Encrypts bytes of `bufs` in order; says how many. `Pending` means none.
+    /// Encrypts bytes of `bufs` in order, and returns their number. `Pending` means none.
     fn poll_records(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        // First what the stream below did not take before: so no more than one write waits here.
+        // First hands over the rest of the previous write, so that at most one write waits here.
         ready!(self.poll_handed_over(cx))?;
         self.records.begin(Instant::now());
         let mut taken = 0;
@@ -134,7 +135,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             return Poll::Ready(Err(torn()));
         }
         if taken > 0 {
-            // What the stream below does not take now it is offered by the next write, flush or shutdown.
+            // The next write, flush or shutdown offers the remaining bytes to the stream below.
             if let Poll::Ready(Err(e)) = self.poll_handed_over(cx) {
                 return Poll::Ready(Err(e));
             }
@@ -142,7 +143,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
         Poll::Ready(Ok(taken))
     }
 
-    /// Ready once the stream below has everything.
+    /// Ready once the stream below has taken everything.
     fn poll_handed_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.torn {
             return Poll::Ready(Err(torn()));
@@ -213,7 +214,7 @@ macro_rules! writes {
             }
 
             fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                // Without a goodbye, by which the peer would take what it has for the whole.
+                // No `close_notify`: the peer would take the received bytes for the whole.
                 if self.torn {
                     return Poll::Ready(Err(torn()));
                 }
@@ -236,7 +237,7 @@ mod tests {
     use tokio_rustls::rustls::{ClientConfig, RootCertStore};
     use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-    /// Counts the bytes it was given.
+    /// Counts the bytes written to it.
     struct Counted(DuplexStream, usize);
 
     impl AsyncRead for Counted {

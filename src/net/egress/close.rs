@@ -1,4 +1,4 @@
-//! The end of a stream: its owner has dropped it, or the process exits. What was written is handed to the kernel.
+//! End of a stream, when its owner drops it or the process exits: written bytes are handed to the kernel.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use super::{Egress, State};
 use crate::kernel::socket;
 
 impl Egress {
-    /// The owner has dropped the stream: has the kernel take what waits. What it does not take is sent in the background.
+    /// Called when the owner drops the stream. Hands waiting bytes to the kernel, and sends the rest in the background.
     /// Then the connection ends, even if the socket `is_held` open by a ring.
     pub(in crate::net) fn abandon(self: &Arc<Self>, is_held: bool) {
         let mut state = self.state();
         self.send_queue(&mut state, Reason::Dropped);
-        // What waits for a rate goes on waiting for it.
+        // Bytes that wait for a rate keep waiting for it.
         if state.queued() > 0 && !state.paced {
             self.hand_over(&mut state);
             if !state.queue.is_empty() {
-                // The next who sends has the runtime watch it again.
+                // The next send registers the socket with the runtime again.
                 self.wire.set_unwatched(false);
                 state.blocked = false;
             }
@@ -33,20 +33,20 @@ impl Egress {
         }
     }
 
-    /// Has the kernel take what waits, whether or not the socket has room, by a larger send buffer. What does not fit is
-    /// left, and nobody is told when it would.
+    /// Hands waiting bytes to the kernel by a larger send buffer, whether or not the socket has room. Bytes that do not
+    /// fit remain, and no task is woken when they would fit.
     pub(super) fn hand_over(&self, state: &mut State) {
         if state.away > 0 || state.failure.is_some() || state.queue.is_empty() {
             return;
         }
         if socket::discards_at_close(self.as_fd()) {
-            // So the owner has decided.
+            // The owner has chosen to discard unsent bytes.
             state.lose(&self.wire.meter);
             return;
         }
         self.wire.set_unwatched(true);
         self.offer(state);
-        // Twice, for what the kernel accounts for is only guessed.
+        // Twice, because the kernel's overhead is only estimated.
         for _ in 0..2 {
             if state.queue.is_empty() || !socket::grow_send_buffer(self.as_fd(), state.queue.len()) {
                 return;
@@ -55,7 +55,7 @@ impl Egress {
         }
     }
 
-    /// Offers what waits to the kernel, which nobody watches for room any more.
+    /// Offers waiting bytes to the kernel. The runtime no longer watches the socket for room.
     pub(super) fn offer(&self, state: &mut State) {
         let waited = state.queue.len();
         self.wire.meter.flushes(Reason::Dropped);
@@ -69,7 +69,7 @@ impl Egress {
         }
     }
 
-    /// Ready once everything is sent, or can no longer be.
+    /// Ready once everything is sent, or can no longer be sent.
     pub(super) fn poll_left(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_drained(cx, Reason::Dropped).map(drop)
     }

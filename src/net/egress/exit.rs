@@ -1,4 +1,4 @@
-//! When the process exits, what streams have taken and not sent is handed to the kernel, which sends it on its own.
+//! Hands unsent bytes of all streams to the kernel when the process exits. The kernel then sends them by itself.
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
@@ -10,32 +10,32 @@ use std::time::{Duration, Instant};
 use super::{Egress, State};
 use crate::kernel::{exit, transfer};
 
-/// How long the exit waits for peers to take what the kernel has no room for.
+/// How long the exit waits for peers to take bytes for which the kernel has no room.
 const EXIT: Duration = Duration::from_secs(1);
-/// How long it waits for a lock, which only a system call of another thread holds.
+/// How long the exit waits for a lock, which other threads hold only during a system call.
 const LOCK: Duration = Duration::from_millis(100);
 
-/// The streams of this process by their numbers, in parts that threads do not share at the same moment.
+/// The streams of this process by number, sharded to reduce contention between threads.
 static STREAMS: [Mutex<BTreeMap<u64, Weak<Egress>>>; 16] = [const { Mutex::new(BTreeMap::new()) }; 16];
 
 fn part(id: u64) -> MutexGuard<'static, BTreeMap<u64, Weak<Egress>>> {
     STREAMS[(id % 16) as usize].lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes a new stream.
+/// Registers a new stream.
 pub(super) fn register(egress: &Arc<Egress>) {
     exit::at_exit(hand_over_all);
     let id = egress.id();
     part(id).insert(id, Arc::downgrade(egress));
 }
 
-/// Forgets a stream that ends.
+/// Removes a stream that ends.
 pub(super) fn unregister(egress: &Egress) {
     part(egress.id()).remove(&egress.id());
 }
 
 impl Egress {
-    /// Has the kernel take what waits, whoever has the stream, and says how many bytes are left.
+    /// Hands waiting bytes to the kernel, whichever thread owns the stream. Returns the number of bytes left.
     pub(super) fn finish(&self) -> usize {
         let Some(mut state) = try_for(&self.state, LOCK) else { return 1 };
         self.hand_over(&mut state);
@@ -47,7 +47,7 @@ fn finished(state: &State) -> usize {
     if state.failure.is_some() { 0 } else { state.queued() }
 }
 
-/// A lock, if it can be had in time: its holder may be the very thread that exits.
+/// Takes a lock, unless that takes too long: its holder may be the thread that exits.
 fn try_for<T>(lock: &Mutex<T>, patience: Duration) -> Option<MutexGuard<'_, T>> {
     let since = Instant::now();
     loop {
@@ -70,10 +70,10 @@ fn hand_over_all() {
     while let Some(rest) = EXIT.checked_sub(since.elapsed()).filter(|_| !left.is_empty()) {
         transfer::wait_for_room_blocking(left.iter().map(|egress| egress.as_fd()), rest);
         left.retain(|egress| egress.finish() > 0);
-        // A socket may be ready and take nothing.
+        // A socket may be ready and still take nothing.
         thread::park_timeout(Duration::from_millis(1));
     }
     drop(left);
-    // Hooks of streams are not run this late.
+    // Streams are not dropped, so that their hooks do not run this late.
     let _ = ManuallyDrop::new(streams);
 }

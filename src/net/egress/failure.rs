@@ -1,8 +1,8 @@
-//! What becomes of a stream whose bytes could not be sent.
+//! Failures of streams whose bytes could not be sent.
 //!
-//! tokio's stream sends each write at once, and returns the kernel's own error for each. Here an error may be met by the
-//! turn, when the write has been taken: it is returned once, by whatever is called next. Reading goes on meanwhile, for
-//! the peer may have ended only one side.
+//! tokio's stream sends each write at once, and each write returns the kernel's own error. Here the turn may meet an
+//! error after the write was accepted. The error is returned once, by the next call. Reading continues meanwhile,
+//! because the peer may have ended only one side.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -19,7 +19,7 @@ use crate::observe::counters::{Counter, count};
 use crate::observe::log;
 
 impl Egress {
-    /// Notes that sending has failed, for a later call to tell; what waits is lost.
+    /// Records that sending has failed, for a later call to return. Waiting bytes are lost.
     pub(super) fn fail(&self, state: &mut State, failure: Failure) {
         state.failure = Some(failure);
         state.untold = true;
@@ -28,7 +28,7 @@ impl Egress {
         if matches!(failure, Failure::Torn) {
             count(Counter::TornFiles, 1);
             log::file_torn();
-            // The peer must not take what it got for the whole; this also wakes a task that reads.
+            // The peer must not take the received bytes for the whole. The reset also wakes a task that reads.
             socket::reset(self.as_fd());
         }
     }
@@ -42,12 +42,12 @@ impl Egress {
 
     pub(super) fn note_told(&self, state: &mut State) {
         state.untold = false;
-        // A torn file is told by every call.
+        // Every call returns the error of a torn file.
         let torn = matches!(state.failure, Some(Failure::Torn));
         self.failed.store(torn, Ordering::Relaxed);
     }
 
-    /// The failure that the caller has to return.
+    /// Returns the failure that the caller has to return.
     pub(super) fn tell(&self, state: &mut State) -> io::Result<()> {
         match state.failure {
             Some(failure @ Failure::Torn) => Err(failure.into()),
@@ -59,7 +59,7 @@ impl Egress {
         }
     }
 
-    /// As [`tell`](Self::tell), for a caller that writes nothing.
+    /// As [`tell`](Self::tell), for a caller that does not write.
     pub(in crate::net) fn check(&self) -> io::Result<()> {
         if !self.failed.load(Ordering::Relaxed) {
             return Ok(());
@@ -67,8 +67,8 @@ impl Egress {
         self.tell(&mut self.state())
     }
 
-    /// What a reader that has met the end of the stream has to be told: a reset, for instance, which the kernel tells
-    /// once, and has told the turn. A peer that takes no more bytes may well have ended in order.
+    /// Returns the failure that a reader has to return at the end of the stream: for instance a reset, which the kernel
+    /// reports once, and has reported to the turn. A peer that takes no more bytes may have ended in order.
     #[inline]
     pub(in crate::net) fn check_end(&self) -> io::Result<()> {
         if !self.failed.load(Ordering::Relaxed) {
@@ -81,7 +81,7 @@ impl Egress {
         }
     }
 
-    /// Has the task woken that waits to read when there is a failure to be told: it may be the one that has written.
+    /// Registers the task that waits to read, which is woken when a failure has to be returned: it may be the writer.
     #[inline]
     pub(in crate::net) fn wake_at_failure(&self, cx: &Context<'_>) {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +94,7 @@ impl Egress {
         }
     }
 
-    /// The task to be woken for a failure that the turn has met.
+    /// Returns the task to wake for a failure that the turn has met.
     pub(super) fn reader_to_tell(&self, state: &State) -> Option<Waker> {
         if !state.untold {
             return None;
@@ -102,7 +102,7 @@ impl Egress {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Fails where a caller would wait for a runtime that has ended.
+    /// Returns an error if the caller would wait for a runtime that has ended.
     pub(super) fn check_runtime(&self) -> io::Result<()> {
         match self.wire.is_unwatched() {
             true => Err(io::Error::other("the runtime of the stream has shut down")),

@@ -1,4 +1,4 @@
-//! What a dropped stream has left that the kernel does not take: sent by a task while the runtime lives, by a thread after it.
+//! Unsent bytes of dropped streams: sent by a task while the runtime lives, by a thread afterwards.
 
 use std::future::poll_fn;
 use std::os::fd::AsFd;
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use super::Egress;
 use crate::kernel::{socket, tcp, transfer};
 
-/// How long a dropped stream goes on for a peer that takes nothing of what it has left.
+/// How long a dropped stream waits for a peer that takes none of the remaining bytes.
 const LINGER: Duration = Duration::from_secs(30);
-/// Between two looks of the thread at streams that came to it meanwhile.
+/// Interval at which the thread looks for new streams.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A dropped stream that has something left.
+/// A dropped stream with unsent bytes.
 pub(super) struct Lingering {
-    /// `None` once there is nothing more to do.
+    /// `None` once the work is done.
     egress: Option<Arc<Egress>>,
-    /// A ring holds the socket open.
+    /// Whether a ring holds the socket open.
     is_held: bool,
 }
 
@@ -27,7 +27,7 @@ impl Lingering {
         Self { egress: Some(egress), is_held }
     }
 
-    /// Sends what is left, for as long as the peer goes on reading.
+    /// Sends the remaining bytes, as long as the peer keeps reading.
     pub(super) async fn run(mut self) {
         if let Some(egress) = &self.egress {
             send(egress).await;
@@ -41,14 +41,14 @@ impl Lingering {
 
 impl Drop for Lingering {
     fn drop(&mut self) {
-        // The runtime has ended before, maybe even before the task began.
+        // The runtime has ended first, perhaps even before the task began.
         if let Some(egress) = self.egress.take() {
             outlive(egress);
         }
     }
 }
 
-/// Sends what is left. A peer that reads nothing for [`LINGER`] is reset: it must not take what it has for the whole.
+/// Sends the remaining bytes. Resets a peer that reads nothing for [`LINGER`]: it must not take its part for the whole.
 async fn send(egress: &Egress) {
     let left = || (egress.queued(), tcp::unconfirmed(egress.as_fd()));
     loop {
@@ -68,7 +68,7 @@ static OUTLIVING: Mutex<Outliving> = Mutex::new(Outliving { streams: Vec::new(),
 
 struct Outliving {
     streams: Vec<Arc<Egress>>,
-    /// A thread works on them.
+    /// Whether a thread works on them.
     runs: bool,
 }
 
@@ -83,13 +83,13 @@ fn outlive(egress: Arc<Egress>) {
     let mut all = outliving();
     all.streams.push(egress);
     if !all.runs {
-        // Without a thread they are closed when the process exits.
+        // Without a thread the streams are closed when the process exits.
         let thread = thread::Builder::new().name("millstream-linger".to_owned());
         all.runs = thread.spawn(run).is_ok();
     }
 }
 
-/// Sends what they have left, and ends when there is nothing more to send.
+/// Sends the remaining bytes of the streams, and returns when none are left.
 fn run() {
     let mut mine: Vec<(Arc<Egress>, usize, Instant)> = Vec::new();
     loop {
@@ -116,7 +116,7 @@ fn run() {
             now_left > 0 && in_time
         });
         if !moved {
-            // A socket may be ready and take nothing.
+            // A socket may be ready and still take nothing.
             thread::park_timeout(LOOK);
         }
     }

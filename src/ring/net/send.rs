@@ -1,10 +1,10 @@
-//! Sending on many sockets at once: one entry for each, one call for all.
+//! Sends on many sockets at once: one entry per socket, one call for all.
 //!
-//! Sends are told not to wait (`MSG_DONTWAIT`), so that they end while they are handed over, as a plain call would: what a
-//! socket has no room for is reported at once and nothing stays in flight but the memory of sends
-//! [without a copy](super::zero_copy).
+//! Sends do not wait (`MSG_DONTWAIT`), so they end during submission, as a plain call would. Bytes that a socket has no
+//! room for are reported at once, and nothing stays in flight except the memory of sends [without a
+//! copy](super::zero_copy).
 //!
-//! Nothing in here waits. What finds no room in the ring says `ECANCELED` and is left to plain calls.
+//! Nothing in this module waits. Sends that find no room in the ring report `ECANCELED` and are left to plain calls.
 
 #![allow(unsafe_code)]
 
@@ -33,19 +33,19 @@ use crate::kernel::uring::Completion;
 /// `MSG_DONTWAIT | MSG_NOSIGNAL`, and `MSG_MORE`, send(2).
 const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 const MORE: libc::c_int = libc::MSG_MORE;
-/// How often in a row the kernel may be asked for completions that have to be there, and bring none.
+/// Maximum number of consecutive requests for due completions that may return none.
 const IDLE_MAX: u32 = 3;
-/// The result of a parcel that was pushed, until its completion is there.
+/// The result of a parcel that was pushed, until its completion arrives.
 const PUSHED: Result<usize, i32> = Err(Errno::INPROGRESS.raw_os_error());
 
-/// What waits on one socket: a [`Queue`](queue::Queue) that is on its way, and how far it has come.
+/// Bytes to send on one socket: a [`Queue`](queue::Queue) that is being sent, and its progress.
 pub(crate) struct Parcel {
     pub(crate) socket: Target,
     pub(crate) queue: queue::Queue,
     pub(crate) zero_copy: Option<ZeroCopy>,
-    /// Bytes that were taken, or the number of the error: `ECANCELED` if it was never handed over.
+    /// Number of bytes accepted, or the error number: `ECANCELED` if the parcel was never submitted.
     pub(crate) result: Result<usize, i32>,
-    /// Bytes that were offered.
+    /// Number of bytes offered.
     pub(crate) offered: usize,
 }
 
@@ -61,26 +61,26 @@ impl Parcel {
     }
 }
 
-/// Parcels that leave together.
+/// Parcels that are sent together.
 #[derive(Default)]
 pub(crate) struct Outbox {
     pub(crate) parcels: Vec<Parcel>,
-    /// Where the pieces of the parcels lie, and the headers that list them, as the kernel reads them.
+    /// The pieces of the parcels, and the headers that list them, in the format that the kernel reads.
     pieces: Vec<libc::iovec>,
     headers: Vec<libc::msghdr>,
     lists: Vec<List>,
 }
 
-/// What of a parcel is sent.
+/// The part of a parcel that is sent.
 struct List {
     pieces: Range<usize>,
-    /// Something follows it.
+    /// More bytes follow.
     more: bool,
-    /// It goes without a copy.
+    /// Memory to keep, if the part is sent without a copy.
     kept: Option<Kept>,
 }
 
-// SAFETY: the pointers are only ever followed by the kernel, to memory of the parcels beside them.
+// SAFETY: only the kernel follows the pointers, and they point to memory of the parcels in the same struct.
 unsafe impl Send for Outbox {}
 
 impl fmt::Debug for Outbox {
@@ -89,11 +89,11 @@ impl fmt::Debug for Outbox {
     }
 }
 
-/// What the driver notes about sends.
+/// The driver's state about sends.
 #[derive(Default)]
 pub(in crate::ring) struct Sends {
     round: u32,
-    /// Completions of the round: place and result.
+    /// Completions of the current round: place and result.
     pub(in crate::ring) ended: Vec<(usize, Result<u32, i32>)>,
     notices: Notices,
 }
@@ -110,14 +110,14 @@ impl Sends {
         !completion.more
     }
 
-    /// Gives up what is kept.
+    /// Gives up the kept memory.
     pub(super) fn lose(&mut self) {
         self.notices.lose();
     }
 }
 
 impl Outbox {
-    /// Lists the memory at the front of each parcel, for `zero_copy` sends without a copy at most.
+    /// Lists the memory at the front of each parcel, with at most `zero_copy` sends without a copy.
     fn list(&mut self, mut zero_copy: usize) {
         let Self { parcels, pieces, headers, lists } = self;
         pieces.clear();
@@ -139,10 +139,10 @@ impl Outbox {
             parcel.offered = pieces[first..].iter().map(|piece| piece.iov_len).sum();
             lists.push(List { pieces: first..pieces.len(), more, kept });
         }
-        // Not before all pieces have their places.
+        // The headers point to the pieces, so they are built after all pieces have their final addresses.
         headers.clear();
         headers.extend(lists.iter().map(|list| {
-            // SAFETY: no address, no pieces, no control data: all zeros is a header.
+            // SAFETY: all zeros is a valid header without address, pieces or control data.
             let mut header: libc::msghdr = unsafe { mem::zeroed() };
             header.msg_iov = ptr::from_ref(&pieces[list.pieces.clone()]).cast_mut().cast();
             header.msg_iovlen = list.pieces.len() as _; // `usize` with glibc, `c_int` with musl
@@ -150,14 +150,14 @@ impl Outbox {
         }));
     }
 
-    /// The entry that sends what is listed of a parcel, and what has to be kept for it.
+    /// Builds the entry that sends the listed part of a parcel. Also returns the memory to keep for it.
     fn entry(&mut self, place: usize) -> (Entry, Option<Kept>) {
         let List { pieces, more, kept } = &mut self.lists[place];
         let (fd, _) = self.parcels[place].socket.in_ring(&Files::default());
         let (header, flags) = (&self.headers[place], if *more { FLAGS | MORE } else { FLAGS });
         let entry = match &self.pieces[pieces.clone()] {
             _ if kept.is_some() => zero_copy::entry(fd, header, flags.cast_unsigned()),
-            // One piece needs no header: the kernel takes a shorter way.
+            // A single piece needs no header, and the kernel takes a shorter path.
             [one] => opcode::Send::new(fd, one.iov_base.cast(), one.iov_len as u32).flags(flags).build(),
             _ => opcode::SendMsg::new(fd, header).flags(flags.cast_unsigned()).build(),
         };
@@ -166,8 +166,8 @@ impl Outbox {
 }
 
 impl Driver {
-    /// Sends the memory at the front of each parcel, as far as the sockets take it at once; the results are in the parcels.
-    /// What was not handed over, because the ring has no room or takes nothing any more, says `ECANCELED`.
+    /// Sends the memory at the front of each parcel, as far as the sockets accept it at once. The results are stored in
+    /// the parcels: `ECANCELED` if a parcel was not submitted because the ring has no room or is closed.
     pub(crate) fn send(&self, outbox: &mut Outbox) {
         let mut guard = lock(&self.ring);
         let mut after = After::default();
@@ -194,10 +194,11 @@ impl Driver {
         loop {
             in_flight += self.push_sends(ring, outbox, &mut left);
             if in_flight == 0 {
-                // All has ended. What is left has no room.
+                // All sends have ended. The remaining parcels have no room.
                 return;
             }
-            // Sends do not wait, so they end in the first call. If one does not, the kernel is asked to look, at once.
+            // Sends do not wait, so they end in the first call. Otherwise the kernel is asked to check for completions
+            // at once.
             let (want, patience) = if idle > 0 { (1, Some(Duration::ZERO)) } else { (0, None) };
             let stalled = match self.hand_over(ring, want, patience, after) {
                 Ok(stalled) => stalled,
@@ -216,7 +217,7 @@ impl Driver {
             }
             drop(queue);
             in_flight -= ended;
-            // Interrupted calls hand over nothing, and what is held back is still to come.
+            // Interrupted calls submit nothing, and held-back entries are still to come.
             let is_waiting = ended == 0 && !stalled && ring.pushed.is_empty() && !ring.held_back;
             idle = if is_waiting { idle + 1 } else { 0 };
             if idle > IDLE_MAX {
@@ -226,7 +227,7 @@ impl Driver {
         }
     }
 
-    /// Pushes sends while there is room. Returns how many.
+    /// Pushes sends while there is room. Returns their number.
     fn push_sends(&self, ring: &mut Ring, outbox: &mut Outbox, left: &mut Range<usize>) -> usize {
         let mut queue = lock(&self.queue);
         let room = ring.port.room().min(queue.room.swift.left());
@@ -244,16 +245,16 @@ impl Driver {
             queue.in_flight += 1;
             queue.room.swift.used += 1;
             outbox.parcels[place].result = PUSHED;
-            // SAFETY: what the entry points to belongs to the outbox, which is not touched until its completion has been
-            // reaped, or else leaks; what a send without a copy goes on using is kept by `notices`.
+            // SAFETY: the entry points to memory of the outbox, which is not touched until the completion has been
+            // reaped, and is leaked otherwise. Memory that a send without a copy continues to use is kept by `notices`.
             unsafe { ring.push(&entry, data, false) };
         }
         before - left.len()
     }
 }
 
-/// Gives up sends that were handed over and whose completions do not come: nobody knows what was sent, and the memory must
-/// never be used again.
+/// Gives up sends that were submitted and whose completions do not arrive: the number of bytes sent is unknown, and the
+/// memory must never be used again.
 fn lose(outbox: &mut Outbox) {
     for parcel in outbox.parcels.iter_mut().filter(|parcel| parcel.result == PUSHED) {
         leak(mem::take(&mut parcel.queue));

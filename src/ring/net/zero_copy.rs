@@ -1,4 +1,5 @@
-//! Sends without a copy: the kernel reads the memory after the send has returned, and notifies when it has let go of it
+//! Sends without a copy: the kernel reads the memory after the send has returned, and sends a notification when it has
+//! released the memory
 //! ([io_uring_prep_send_zc(3)](https://man7.org/linux/man-pages/man3/io_uring_prep_send_zc.3.html)).
 
 use std::collections::HashMap;
@@ -14,27 +15,27 @@ use crate::buf::queue::{Queue, Shares};
 use crate::kernel::uring::Completion;
 use crate::observe::counters::{Counter, count};
 
-/// `IORING_SEND_ZC_REPORT_USAGE`, Linux 6.2: the notification says whether the kernel has copied after all.
+/// `IORING_SEND_ZC_REPORT_USAGE`, Linux 6.2: the notification reports whether the kernel copied after all.
 const REPORT_USAGE: u16 = 1 << 3;
-/// What it says then.
+/// The result of a notification that reports a copy.
 const COPIED: i32 = i32::MIN;
-/// Bytes of kept memory from which a send may go without a copy.
+/// Minimum length in bytes of kept memory for a send without a copy.
 const MIN: usize = 16 << 10;
-/// Most sends whose memory is kept. Peers decide how long that is, so they get a part of the ring only.
+/// Maximum number of sends whose memory is kept. Peers decide for how long, so these sends get only a part of the ring.
 pub(super) const MAX: usize = 16;
 
-/// Whether sends of a socket may go without a copy; turned off when the kernel reports that it has copied.
+/// Whether sends of a socket may go without a copy. Cleared when the kernel reports that it has copied.
 pub(crate) type ZeroCopy = Arc<AtomicBool>;
 
 /// The memory of one send, and the switch of its socket.
 pub(in crate::ring) type Kept = (Shares, ZeroCopy);
 
-/// The memory of all sends that the kernel has not let go of.
+/// The memory of all sends that the kernel has not released.
 #[derive(Default)]
 pub(super) struct Notices(HashMap<u64, Kept>);
 
 impl Notices {
-    /// Sends for which memory can still be kept.
+    /// Number of further sends whose memory can be kept.
     pub(super) fn room(&self) -> usize {
         MAX.saturating_sub(self.0.len())
     }
@@ -43,7 +44,7 @@ impl Notices {
         self.0.insert(user_data, kept);
     }
 
-    /// Takes the last completion of a send. Gives what is to be dropped without a lock.
+    /// Takes the last completion of a send. Returns the value to drop once no lock is held.
     pub(super) fn ended(&mut self, completion: Completion) -> Option<Kept> {
         let kept = self.0.remove(&completion.key)?;
         if completion.notification && completion.result == Err(COPIED) {
@@ -53,27 +54,27 @@ impl Notices {
         Some(kept)
     }
 
-    /// Gives up what is kept: the kernel may still read it.
+    /// Gives up the kept memory without freeing it: the kernel may still read it.
     pub(super) fn lose(&mut self) {
         self.0.drain().for_each(|(_, kept)| leak(kept));
     }
 }
 
-/// How many of the first `pieces` pieces of a queue go now, and what is kept if these go without a copy; `None` if all of
-/// them go with one.
+/// Returns how many of the first `pieces` pieces of a queue are sent now, and the memory to keep if they are sent
+/// without a copy. `None` if all of them are sent with a copy.
 pub(super) fn split(queue: &Queue, pieces: usize, on: &ZeroCopy) -> Option<(usize, Option<Kept>)> {
     if !on.load(Ordering::Relaxed) {
         return None;
     }
     let (before, run) = queue.kept_run(MIN, pieces)?;
-    // What comes before goes by itself, and the kept memory next time.
+    // The pieces before the kept memory are sent separately; the kept memory follows in the next send.
     Some(if before > 0 { (before, None) } else { (run.len(), Some((run, Arc::clone(on)))) })
 }
 
-/// The entry of such a send.
+/// Builds the entry of a send without a copy.
 pub(super) fn entry(fd: Fd, header: &libc::msghdr, flags: u32) -> Entry {
     opcode::SendMsgZc::new(fd, header).flags(flags).ioprio(REPORT_USAGE).build()
 }
 
-/// Its code.
+/// The opcode of a send without a copy.
 pub(super) const CODE: u8 = opcode::SendMsgZc::CODE;

@@ -1,6 +1,6 @@
-//! Opening and closing files, of the process or in the table of a ring.
+//! Opening and closing of files, as descriptors of the process or in the table of a ring.
 //!
-//! A file in the table has no descriptor: the entries behind its open in the same chain name it by its place.
+//! A file in the table has no descriptor. Later entries of the same chain refer to it by its place.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +20,7 @@ use super::super::program::Outcome;
 use super::{FileUse, Files, Operation, Progress};
 use crate::kernel::path::{self, How};
 
-/// Where relative paths start: a directory, or the working directory of the process.
+/// The base of relative paths: a directory, or the working directory of the process.
 #[derive(Clone, Default)]
 pub(crate) struct Dir(Option<Arc<dyn AsFd + Send + Sync>>);
 
@@ -38,26 +38,26 @@ impl Dir {
         Self(Some(dir))
     }
 
-    /// The directory for plain calls.
+    /// Returns the directory for plain calls.
     pub(in crate::ring) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_ref().map_or(CWD, |dir| dir.as_ref().as_fd())
     }
 
-    /// The directory as entries name it.
+    /// Returns the directory for entries.
     pub(super) fn in_ring(&self) -> Fd {
         Fd(self.as_fd().as_raw_fd())
     }
 }
 
-/// Opens a path, for the steps behind it or for the caller.
+/// Opens a path, for later steps of the program or for the caller.
 #[derive(Debug)]
 pub(crate) struct Open {
     dir: Dir,
     path: CString,
     how: How,
-    /// What the entry points to.
+    /// The argument that the entry points to.
     raw: OpenHow,
-    /// It is the `n`th file of its program.
+    /// Number of the file in its program, if it is opened for the program.
     place: Option<usize>,
     fd: Option<OwnedFd>,
 }
@@ -73,12 +73,12 @@ impl Open {
         Self { place: Some(n), ..Self::new(dir, path, how) }
     }
 
-    /// What it opens, and how.
+    /// Returns the directory, the path and the flags of the open.
     pub(in crate::ring) fn what(&self) -> (&Dir, &CStr, How) {
         (&self.dir, &self.path, self.how)
     }
 
-    /// What was opened for the caller. Closed if nobody takes it.
+    /// Returns the descriptor that was opened for the caller. It is closed if it is not taken.
     pub(crate) fn into_fd(self) -> Option<OwnedFd> {
         self.fd
     }
@@ -120,14 +120,14 @@ impl Operation for Open {
     #[expect(clippy::disallowed_methods, reason = "a completion brings a number")]
     fn advance(&mut self, result: u32) -> Progress {
         if self.place.is_none() {
-            // SAFETY: the number is that of a descriptor which the call has just made, and nobody else knows it.
+            // SAFETY: the call has just created this descriptor, and nothing else uses its number.
             self.fd = Some(unsafe { OwnedFd::from_raw_fd(result.cast_signed()) });
         }
         Progress::Done
     }
 }
 
-/// Closes a file. That the bytes are on the disk is not what it says: sync before.
+/// Closes a file. This does not guarantee that the bytes are on the disk: sync first.
 #[derive(Debug)]
 pub(crate) struct Close(Closing);
 
@@ -135,12 +135,12 @@ pub(crate) struct Close(Closing);
 enum Closing {
     /// The `n`th file of the program.
     Place(usize),
-    /// A descriptor that was handed in; `None` once it is gone.
+    /// A descriptor that was passed in; `None` once it is closed.
     Fd(Option<OwnedFd>),
 }
 
 impl Close {
-    /// Closes a descriptor of the process. Whatever becomes of the step, it is closed once.
+    /// Closes a descriptor of the process. It is closed exactly once, whatever the outcome of the step.
     pub(crate) fn fd(fd: OwnedFd) -> Self {
         Self(Closing::Fd(Some(fd)))
     }
@@ -150,7 +150,7 @@ impl Close {
         Self(Closing::Place(n))
     }
 
-    /// The kernel has closed it.
+    /// Records that the kernel has closed the descriptor.
     fn forget(&mut self) {
         if let Closing::Fd(fd) = &mut self.0 {
             let _: Option<RawFd> = fd.take().map(IntoRawFd::into_raw_fd);
@@ -199,8 +199,8 @@ impl Operation for Close {
     }
 
     fn fail(&mut self, errno: i32) -> Option<Outcome> {
-        // It was not run. After any other error the kernel has let go of the descriptor, and somebody else may have got
-        // the number.
+        // The step was not run. After any other error the kernel has released the descriptor, and its number may
+        // already be in use for another file.
         if errno == Errno::CANCELED.raw_os_error() {
             return None;
         }
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_closed_once_whatever_becomes_of_the_step() {
-        // The other end of a pipe tells whether it is open.
+        // The other end of a pipe shows whether this end is open.
         let is_open = |reader: &OwnedFd| {
             rustix::io::ioctl_fionbio(reader, true).unwrap();
             rustix::io::read(reader, &mut [0; 1]) == Err(Errno::AGAIN)

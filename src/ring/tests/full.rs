@@ -1,4 +1,4 @@
-//! A ring that is full of programs that never end: others neither wait for them nor are lost, and all can be cancelled.
+//! A ring full of programs that never end: other programs neither wait for them nor get lost, and all can be cancelled.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use super::*;
 use crate::buf::queue;
 use crate::kernel::path::How;
 
-/// More turns than anything here may take.
+/// Maximum number of turns that any test here may take.
 const TURNS_MAX: usize = 100;
 
 /// Drives until there is nothing to do.
@@ -33,7 +33,7 @@ fn waits(file: &Arc<File>) -> Read {
     Read::next(target(file), 1)
 }
 
-/// A script under which reads at the position of a file never end.
+/// A script in which reads at the position of a file never end.
 fn nobody_writes(sqe: &Sqe) -> Act {
     match sqe.opcode {
         opcode::Read::CODE if sqe.offset == u64::MAX => Act::Hold,
@@ -62,7 +62,7 @@ fn opens(files: usize, file: &Arc<File>) -> Program {
     program
 }
 
-/// Sends a byte on a stream; the ring or a plain call after it does so.
+/// Sends a byte on a stream, by the ring or by a plain call after it.
 fn sends(driver: &Driver) {
     let file = file();
     let mut queue = queue::Queue::default();
@@ -79,7 +79,8 @@ fn sends(driver: &Driver) {
     }
 }
 
-/// Reads from a file: the ring does so by the end of the turn, or it is left to plain calls. Returns whether the ring did.
+/// Reads from a file: the ring completes the read by the end of the turn, or leaves it to plain calls. Returns whether
+/// the ring did.
 fn reads(driver: &Arc<Driver>) -> bool {
     let file = file();
     file.write_all_at(&pattern(100), 0).unwrap();
@@ -97,7 +98,7 @@ fn reads(driver: &Arc<Driver>) -> bool {
     by_ring
 }
 
-/// That nothing is in use but the slots of futures that were forgotten.
+/// Asserts that nothing is in use except the slots of forgotten futures.
 fn is_empty(driver: &Driver, handle: &Handle, capacity: usize, forgotten: usize) {
     assert_eq!((driver.in_flight(), handle.in_flight()), (0, 0));
     let queue = lock(&driver.queue);
@@ -144,7 +145,7 @@ fn programs_that_hold_files_open_leave_places_for_others() {
     let mut other = submit(&driver, opens(4, &file));
     turns(&driver);
     finished(&mut other);
-    // More than there are places for such programs.
+    // More files than there are places for programs that may wait.
     assert!(driver.waiting_room(&opens(5, &file)).is_none());
     drop(running);
     turns(&driver);
@@ -155,7 +156,7 @@ fn programs_that_hold_files_open_leave_places_for_others() {
 fn what_has_no_room_holds_up_nothing_behind_it() {
     let (driver, _) = driver(8, |sqe| if sqe.opcode == opcode::Write::CODE { Act::Hold } else { Act::Do });
     let file = file();
-    // A disk that does not answer. One more has room, but not eight.
+    // A disk that does not answer. There is room for one more program, but not for eight.
     let held: Vec<_> = (0..19).map(|n| submit(&driver, Program::of(write(&file, n, pattern(1))))).collect();
     turns(&driver);
     let mut wide = submit(&driver, chain((0..8).map(|n| write(&file, n, pattern(1)))));
@@ -169,7 +170,7 @@ fn what_has_no_room_holds_up_nothing_behind_it() {
 
 #[test]
 fn a_program_that_has_begun_never_lacks_room_to_go_on() {
-    // Each step but the last is short, so that the rest is submitted anew, while others fill the ring.
+    // Each step but the last is short, so the rest is submitted again while other programs fill the ring.
     let (driver, handle) = driver(8, |sqe| if sqe.len > 1 { Act::Short(1) } else { Act::Hold });
     let file = file();
     let mut first = submit(&driver, Program::of(write(&file, 0, pattern(3))));
@@ -243,21 +244,21 @@ fn a_turn_does_a_bounded_number_of_operations() {
     running.iter_mut().for_each(|running| drop(finished(running)));
 }
 
-/// What users do.
+/// The actions of users.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
-    /// A program that waits for a peer, after it has opened so many files.
+    /// A program that opens this many files and then waits for a peer.
     Wait(usize),
-    /// One that waits for a disk.
+    /// A program that waits for a disk.
     Disk,
     /// A future is dropped, or forgotten.
     Drop(usize),
     Forget(usize),
-    /// A cancel comes too early or too late.
+    /// A cancel arrives too early or too late.
     Miss,
     /// Time goes by.
     Elapse,
-    /// Disks and peers answer, for now.
+    /// Disks and peers answer for a while.
     Answer,
 }
 

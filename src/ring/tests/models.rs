@@ -1,4 +1,5 @@
-//! The threads that meet at a driver, in every order: `RUSTFLAGS='--cfg millstream_loom' cargo test --release --lib models`.
+//! Threads that meet at a driver, in every order: `RUSTFLAGS='--cfg millstream_loom' cargo test --release --lib
+//! models`.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use loom::thread;
 
 use super::*;
 
-/// Memory that is alive, and a driver whose kernel fails if it is not when it is used.
+/// Creates a counter of live memory, and a driver whose kernel fails if memory is used while it is not live.
 fn setup() -> (Arc<AtomicUsize>, Arc<Driver>, Handle) {
     let alive = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&alive);
@@ -74,7 +75,7 @@ fn a_submission_meets_the_shutdown() {
         let user = thread::spawn({
             let (alive, driver) = (Arc::clone(&alive), Arc::clone(&driver));
             move || match driver.submit(Box::new(operation(&alive))) {
-                // Nothing drives it any more, or the last turn has taken it along.
+                // Nothing drives the ring any more, or the last turn has taken the program.
                 Ok(running) => assert!(matches!(block_on(running), Ended::Finished(_) | Ended::Fallback(_, None))),
                 Err((program, _)) => drop(program),
             }
@@ -106,7 +107,8 @@ fn two_tasks_and_a_flusher() {
     });
 }
 
-/// A permit is given back when the kernel has let go, whoever drops the future meanwhile: the next in line finds it.
+/// A permit is returned once the kernel has released the program, whichever thread drops the future; the next waiter
+/// gets it.
 #[test]
 fn a_program_that_may_wait_gives_its_room_to_the_next() {
     loom::model(|| {
@@ -131,7 +133,7 @@ fn what_has_no_room_is_not_kept_waiting() {
     loom::model(|| {
         let alive = Arc::new(AtomicUsize::new(0));
         let (driver, _) = driver(1, |_| Act::Hold);
-        // Of four completions three are for programs that wait for no peer.
+        // Three of the four completions are for programs that do not wait for a peer.
         let held: Vec<_> = (0..3).map(|_| submit(&driver, operation(&alive))).collect();
         while driver.turn() {}
         let running = submit(&driver, operation(&alive));

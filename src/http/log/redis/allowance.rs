@@ -1,7 +1,7 @@
-//! How much a Redis may answer at a time: what it sends beyond that is refused, not held.
+//! Bound on the bytes that a Redis may send in one reply: longer replies are refused, not held.
 //!
-//! The parser of the redis crate holds a reply until it is whole, whatever its length. So the bytes are counted where they
-//! are received, from one request to the next.
+//! The parser of the redis crate holds a reply until it is complete, whatever its length. So the bytes are counted
+//! where they are received, from one request to the next.
 
 use std::io;
 use std::pin::Pin;
@@ -12,16 +12,16 @@ use std::task::{Context, Poll, ready};
 use redis::RedisError;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// No event is larger. Redis would take up to 512 MiB, and be held up by much less.
+/// Largest event. Redis would accept up to 512 MiB, but much smaller events would hold it up.
 pub(super) const EVENT_MAX: usize = 16 << 20;
 
-/// No reply is longer: room for the three largest entries that one look at the log may bring.
+/// Longest reply: room for the three largest entries that one read of the log may return.
 pub(super) const REPLY_MAX: usize = 4 * EVENT_MAX;
 
-/// Replies that have no entries: ids, what INFO says.
+/// Limit for replies without entries: ids, and the output of INFO.
 const PLAIN: usize = 1 << 20;
 
-/// What one connection may be answered, shared with its stream.
+/// Limit on the replies to one connection, shared with its stream.
 #[derive(Clone, Debug)]
 pub(super) struct Allowance(Arc<Inner>);
 
@@ -36,17 +36,17 @@ impl Allowance {
         Self(Arc::new(Inner { bytes: AtomicUsize::new(PLAIN), exceeded: AtomicBool::new(false) }))
     }
 
-    /// How long the replies to the next requests may be, each.
+    /// Sets how long each of the replies to the next requests may be.
     pub(super) fn set(&self, bytes: usize) {
         self.0.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether the connection was given up because a reply was longer.
+    /// Whether the connection was given up because a reply exceeded the limit.
     pub(super) fn was_exceeded(&self) -> bool {
         self.0.exceeded.load(Ordering::Relaxed)
     }
 
-    /// Why a request has failed: the redis crate does not always hand on what the stream has said.
+    /// Explains why a request has failed: the redis crate does not always pass on the error of the stream.
     pub(super) fn explain(&self, error: RedisError) -> RedisError {
         if self.was_exceeded() { self.refusal().into() } else { error }
     }
@@ -61,12 +61,12 @@ impl Allowance {
     }
 }
 
-/// A stream that fails where more is received between two writes than its allowance.
+/// A stream that fails if it receives more bytes between two writes than its allowance.
 #[derive(Debug)]
 pub(super) struct Metered<S> {
     stream: S,
     allowance: Allowance,
-    /// Since something was written.
+    /// Bytes received since the last write.
     received: usize,
 }
 

@@ -1,12 +1,12 @@
-//! An event as an entry of a stream, and back.
+//! Conversion of an event to an entry of a stream, and back.
 //!
 //! ```text
 //!  writer 9f0c…  number 17  event token  data Hello  retry 2000  comment …
 //!  └── of every entry of ours ──┘  └── as far as the event has them ──────┘
 //! ```
 //!
-//! Redis packs entries that have the same fields in the same order; so they are always written in this one. What another
-//! program has appended, without the first two, is an event like others, but nothing tells whether it is a double.
+//! Redis packs entries that have the same fields in the same order, so the fields are always written in this order. An
+//! entry of another program, without the first two fields, is an event like others, but doubles of it are not detected.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::id::Id;
 use super::seen::Stamp;
 use crate::http::Event;
 
-/// Names and texts, as Redis answers them.
+/// Names and texts, as Redis returns them.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The fields of an event.
@@ -26,7 +26,7 @@ pub(super) struct Fields(Vec<(&'static str, String)>);
 impl Fields {
     pub(super) fn new(event: &Event) -> Self {
         let parts = event.parts();
-        // As many as are read.
+        // Limited to the milliseconds that can be read back.
         let retry = parts.retry.map(|retry| u64::try_from(retry.as_millis()).unwrap_or(u64::MAX).to_string());
         let texts = [
             ("event", parts.event.map(str::to_owned)),
@@ -37,7 +37,7 @@ impl Fields {
         Self(texts.into_iter().filter_map(|(name, text)| Some((name, text?))).collect())
     }
 
-    /// What they take in memory and on the way, roughly.
+    /// Approximate bytes that the fields take in memory and on the wire.
     pub(super) fn bytes(&self) -> usize {
         64 + self.0.iter().map(|(name, text)| name.len() + text.len() + 16).sum::<usize>()
     }
@@ -56,12 +56,12 @@ pub(super) struct Entry {
     pub(super) id: Id,
     pub(super) stamp: Option<Stamp>,
     pub(super) event: Event,
-    /// What it takes on the way, roughly.
+    /// Approximate bytes of the entry on the wire.
     pub(super) bytes: usize,
 }
 
 impl Entry {
-    /// What XRANGE and XREVRANGE answer.
+    /// Parses a reply to XRANGE or XREVRANGE.
     pub(super) fn all(reply: Value) -> RedisResult<Vec<Self>> {
         let entries: Vec<(String, Pairs)> = from_redis_value(reply)?;
         entries.into_iter().map(|(id, fields)| Self::read(&id, fields)).collect()
@@ -73,7 +73,7 @@ impl Entry {
         let bytes = fields.iter().map(|(name, text)| name.len() + text.len() + 16).sum::<usize>() + 64;
         let (mut event, mut writer, mut number) = (Event::new(), None, None);
         for (name, text) in fields {
-            // Without a copy where it is text, as everything is that a hub has appended.
+            // Valid UTF-8 is not copied, and everything that a hub appends is valid.
             let text = String::from_utf8(text).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
             event = match &*name {
                 b"data" => event.data(text),
@@ -103,7 +103,7 @@ impl Entry {
 mod tests {
     use super::*;
 
-    /// What Redis answers for the arguments of an XADD.
+    /// The reply that Redis would return for the arguments of an XADD.
     fn reply(id: &str, command: &Cmd) -> Value {
         let text = |text: &[u8]| Value::BulkString(text.to_vec());
         let arguments = command.args_iter().map(|argument| match argument {

@@ -1,25 +1,25 @@
-//! What can be wrong with a Redis when a service starts.
+//! Errors of a Redis that are found when a service starts.
 
 use std::error::Error;
 use std::fmt;
 
 use redis::ErrorKind;
 
-/// Why there is no log: from [`RedisBuilder::connect`](super::RedisBuilder::connect). What it prints names the address
-/// and what to do, and never a password.
+/// Why a log could not be opened, from [`RedisBuilder::connect`](super::RedisBuilder::connect). The message names the
+/// address and a remedy, and never a password.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RedisError {
-    /// The URL is not that of a Redis.
+    /// The URL is not a Redis URL.
     Url {
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
-    /// Nobody answers, or not in time.
+    /// No Redis answers, or not in time.
     Unreachable {
         /// Host and port, or a path.
         address: String,
-        /// What happened.
+        /// The underlying error.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The user or the password is wrong or missing.
@@ -27,32 +27,32 @@ pub enum RedisError {
         /// Host and port, or a path.
         address: String,
     },
-    /// The user may not do what a log needs.
+    /// The user lacks a permission that the log needs.
     Forbidden {
         /// Host and port, or a path.
         address: String,
-        /// What Redis says.
+        /// The message of Redis.
         reason: String,
     },
-    /// Under the key lies something that is not a stream.
+    /// The key holds a value that is not a stream.
     Occupied {
         /// Host and port, or a path.
         address: String,
         /// The key.
         key: String,
     },
-    /// It is a node of a Redis Cluster, and says that the key belongs to another one, or to none.
+    /// The server is a node of a Redis Cluster, and replies that the key belongs to another node, or to none.
     Cluster {
         /// Host and port, or a path.
         address: String,
-        /// What Redis says.
+        /// The message of Redis.
         reason: String,
     },
-    /// Redis answers, but with an error: it is still loading, say.
+    /// Redis replies with an error, for instance because it is still loading.
     Refused {
         /// Host and port, or a path.
         address: String,
-        /// What Redis says.
+        /// The message of Redis.
         reason: String,
     },
 }
@@ -72,22 +72,22 @@ impl RedisError {
     }
 }
 
-/// What the server has called an error, of several commands the first.
+/// Code of a server error; of several commands, that of the first error.
 pub(super) fn code(error: &redis::RedisError) -> Option<String> {
     let of_several = || Some(error.clone().into_server_errors()?.first()?.1.code().to_owned());
     error.code().map(str::to_owned).or_else(of_several)
 }
 
-/// Whether only nodes of a Redis Cluster answer so.
+/// Whether only nodes of a Redis Cluster reply with this code.
 fn is_of_cluster(code: &str) -> bool {
     matches!(code, "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT")
 }
 
-/// What there is to do about a cluster.
+/// Remedy for a cluster.
 const CLUSTER: &str = "Redis Cluster is not supported: use a Redis that is not part of one, or a proxy that makes one address \
                        of the cluster";
 
-/// What has gone wrong while the log was used, in words.
+/// Describes an error that occurred while the log was used.
 pub(super) fn describe(error: redis::RedisError) -> String {
     match code(&error) {
         Some(code) if is_of_cluster(&code) => format!("{error}: {CLUSTER}"),

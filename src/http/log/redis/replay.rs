@@ -1,8 +1,8 @@
-//! Pages of the log for readers that come back.
+//! Pages of the log for readers that reconnect.
 //!
-//! However many readers come at once, few pages are on their way at a time, each by a connection of its own: no page waits
-//! behind another on the wire, so the time-out of a request begins when it is sent. What waits for its turn waits without a
-//! clock.
+//! However many readers connect at once, few pages are requested at a time, each by a connection of its own. No page
+//! waits behind another on the wire, so the time-out of a request begins when it is sent. Requests that wait for their
+//! turn have no time-out.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,43 +21,43 @@ use super::seen::{Seen, Verdict};
 use super::sizes::Plan;
 use crate::http::{Replay, ReplayError};
 
-/// Most pages that are asked for at a time, and connections for them.
+/// Maximum number of pages requested at a time, and of connections for them.
 const LINKS: usize = 4;
 
-/// The connections of replays, made when they are needed.
+/// The connections of replays, opened on demand.
 #[derive(Debug)]
 pub(super) struct Shelf {
-    /// One for each page that is asked for; a large one takes all.
+    /// One permit for each requested page; a large page takes all.
     turns: Semaphore,
     kept: Mutex<Kept>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Nothing is asked by these.
+    /// Connections without a pending request.
     idle: Vec<Link>,
     backoff: Backoff,
     outage: Option<Outage>,
 }
 
-/// Redis cannot be reached, or does not answer.
+/// Redis is unreachable, or does not reply.
 #[derive(Debug)]
 struct Outage {
     since: Instant,
-    /// When the last attempt began that has failed.
+    /// Start of the latest failed attempt.
     tried: Instant,
-    /// Nobody tries again before then.
+    /// No attempt is made before this time.
     until: Instant,
     error: RedisError,
 }
 
-/// Why there is no page.
+/// Why a page could not be read.
 enum Failure {
-    /// The reply was longer than it might be.
+    /// The reply exceeded the limit.
     TooLong(RedisError),
-    /// Redis has refused, or has answered something else.
+    /// Redis has refused the request, or has sent an unexpected reply.
     Refused(RedisError),
-    /// There is no connection or no answer; another attempt may have one. When this one began, if it was made.
+    /// No connection or no reply; another attempt may succeed. Holds the start of this attempt, if it was made.
     Lost(RedisError, Option<Instant>),
 }
 
@@ -71,10 +71,10 @@ impl Shelf {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks once. Whoever drops this drops the connection, whose answer nobody waits for.
+    /// Makes one attempt. Dropping the future drops the connection, and the pending reply with it.
     async fn ask(&self, shared: &Shared, range: &Cmd, plan: Plan) -> Result<Vec<Entry>, Failure> {
         let turns = if plan.is_large { LINKS } else { 1 };
-        // It is never closed.
+        // The semaphore is never closed.
         let _turn = self.turns.acquire_many(turns as u32).await;
         let (idle, began) = (self.kept().idle.pop(), Instant::now());
         let mut link = match idle {
@@ -102,17 +102,17 @@ impl Shelf {
             }
             Err(e) if link.allowance.was_exceeded() => Err(Failure::TooLong(e)),
             Err(e) if is_refusal(&e) => Err(Failure::Refused(e)),
-            // Perhaps long ago, while it was idle.
+            // The connection may have been lost long ago, while it was idle.
             Err(e) => Err(Failure::Lost(e, Some(began))),
         }
     }
 
-    /// How long a reader that came at `came` waits before another attempt; `None` if Redis has been away for longer than
-    /// `patience`, and an attempt that began after the reader came has failed.
+    /// How long a reader that came at `came` waits before another attempt; `None` if Redis has been unreachable for
+    /// longer than `patience`, and an attempt that began after the reader came has failed.
     fn lost(&self, error: &RedisError, began: Option<Instant>, came: Instant, patience: Duration) -> Option<Duration> {
         let now = Instant::now();
         let mut kept = self.kept();
-        // What the others are worth is not known either.
+        // The other connections may be broken too.
         kept.idle.clear();
         let Kept { outage, backoff, .. } = &mut *kept;
         let known = outage.take().filter(|outage| now.saturating_duration_since(outage.until) < patience);
@@ -136,22 +136,22 @@ impl Shelf {
     }
 }
 
-/// Whether Redis has answered, and will answer the same again.
+/// Whether Redis has replied, and would reply the same again.
 fn is_refusal(error: &RedisError) -> bool {
     code(error).is_some_and(|code| !matches!(&*code, "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN"))
 }
 
-/// The page behind `after`, up to and with `upto`, of about so many bytes.
+/// Returns the page after `after`, up to and including `upto`, of about `bytes` bytes.
 pub(super) async fn replay(shared: &Shared, after: &str, upto: &str, bytes: usize) -> Result<Replay, ReplayError> {
     let (Some(after), Some(upto)) = (Id::parse(after), Id::parse(upto)) else { return Err(ReplayError::Unknown) };
     let unreachable = |e| ReplayError::Unreachable(describe(e).into());
     let mut events = Vec::new();
     let (mut from, mut gap) = (after, None);
-    // One turn, unless all of a page were doubles.
+    // One iteration, unless all entries of a page were doubles.
     loop {
         let (entries, more) = page(shared, from, upto, bytes).await.map_err(unreachable)?;
         if from != Id::ZERO && entries.first().is_none_or(|first| first.id != from) {
-            // Of what came behind an entry that is gone nobody knows the first.
+            // The first entry that followed the removed one is unknown.
             gap = Some(None);
         }
         let mut seen = Seen::behind(from);
@@ -176,7 +176,7 @@ pub(super) async fn replay(shared: &Shared, after: &str, upto: &str, bytes: usiz
                 continue;
             }
             if missing.is_some() && !events.is_empty() {
-                // A page tells what is missing before its first event: this one is the first of the next.
+                // A page reports a gap before its first event, so this event becomes the first of the next page.
                 return Ok(answer(events, gap).more(true));
             }
             gap = gap.or(missing);
@@ -196,7 +196,7 @@ fn answer(events: Vec<(String, crate::http::Event)>, gap: Option<Option<u64>>) -
     }
 }
 
-/// The entries from `from` on, with it, up to and with `upto`, and whether there are more.
+/// Returns the entries from `from` to `upto`, both included, and whether there are more.
 async fn page(shared: &Shared, from: Id, upto: Id, bytes: usize) -> RedisResult<(Vec<Entry>, bool)> {
     let came = Instant::now();
     loop {

@@ -1,9 +1,9 @@
-//! How many entries are asked for at a time: as many as fit into so many bytes, as far as their sizes are known from those
-//! that came before.
+//! How many entries are requested at a time: as many as fit into a number of bytes, estimated by the sizes of previous
+//! entries.
 //!
-//! Redis counts entries, not bytes. So their size is estimated: what comes larger counts at once, what comes smaller little
-//! by little. Where the estimate was much too low the reply is refused on the way, and the entries are asked for one by
-//! one.
+//! Redis counts entries, not bytes, so their size is estimated. The estimate rises at once when entries are larger, and
+//! falls gradually when they are smaller. If it was much too low, the reply is refused while it is received, and the
+//! entries are requested one by one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,25 +12,25 @@ use super::entry::Entry;
 
 /// Most entries of one page.
 pub(super) const PAGE: usize = 128;
-/// Bytes of an entry, before any has come.
+/// Estimated bytes of an entry, before any was received.
 const FIRST: usize = 4 << 10;
-/// A reply may have so many times the bytes that were meant,
+/// A reply may have this many times the requested bytes,
 const TIMES: usize = 4;
-/// and so many more.
+/// plus this many bytes.
 const MORE: usize = 256 << 10;
 
-/// The size of the entries of a log, estimated.
+/// Estimated size of the entries of a log.
 #[derive(Debug)]
 pub(super) struct Sizes(AtomicUsize);
 
-/// What to ask for.
+/// Parameters of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Entries, at least one, besides the one that was there before.
+    /// Number of entries, at least one, besides the entry before them.
     pub(super) entries: usize,
-    /// How long the reply may be.
+    /// Maximum length of the reply.
     pub(super) reply: usize,
-    /// Whether that is as long as any may be.
+    /// Whether `reply` is the longest that any reply may be.
     pub(super) is_large: bool,
 }
 
@@ -39,17 +39,17 @@ impl Sizes {
         Self(AtomicUsize::new(FIRST))
     }
 
-    /// A page of about so many bytes.
+    /// Plans a request for a page of about `bytes` bytes.
     pub(super) fn plan(&self, bytes: usize) -> Plan {
         let entry = self.0.load(Ordering::Relaxed);
         let entries = (bytes / entry).clamp(1, PAGE);
         let reply = bytes.saturating_mul(TIMES).saturating_add(MORE).min(REPLY_MAX);
-        // The reply has the entry before, and may have the next one twice.
+        // The reply contains the entry before, and may contain the next one twice.
         let is_large = entries == 1 && entry.saturating_mul(3) > reply;
         Plan { entries, reply: if is_large { REPLY_MAX } else { reply }, is_large }
     }
 
-    /// Learns from what has come.
+    /// Updates the estimate from the sizes of `entries`.
     pub(super) fn learn(&self, entries: &[Entry]) {
         let Some(mean) = entries.iter().map(|entry| entry.bytes).sum::<usize>().checked_div(entries.len()) else {
             return;
@@ -59,7 +59,7 @@ impl Sizes {
         self.0.store(mean.max(down).max(1), Ordering::Relaxed);
     }
 
-    /// A reply that was asked for by `plan` was longer than it might be.
+    /// Updates the estimate after a reply to `plan` exceeded its limit.
     pub(super) fn refused(&self, plan: Plan) {
         self.0.fetch_max(plan.reply, Ordering::Relaxed);
     }
