@@ -254,7 +254,7 @@ mod tests {
         assert!(is_resident(f.as_fd(), 5000, 10_000));
         rustix::fs::fadvise(&f, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         if is_resident(f.as_fd(), 0, 1 << 20) {
-            return skip("a cold file", "this file system keeps pages that it was told to drop");
+            return crate::skips::tell("a cold file: this file system keeps pages that it was told to drop");
         }
         warm_blocking(f.as_fd(), 0, 1 << 20).unwrap();
         assert!(is_resident(f.as_fd(), 0, 1 << 20));

@@ -3,7 +3,7 @@
 use millstream::runtime::{DriverBuilder, Io};
 
 use super::http::{Flavour, watched};
-use super::{lacks, skip};
+use super::lacks;
 
 /// The ways: all by ring, the same with registered buffers, none by ring, each by what wins.
 pub const WAYS: [(Io, bool); 4] = [(Io::Uring, false), (Io::Uring, true), (Io::Epoll, false), (Io::Auto, false)];
@@ -42,7 +42,7 @@ pub fn on_way<T: Send + 'static>(
     })
 }
 
-/// Has the kernel forget the pages of a file. `false`, with a [`skip`], if it keeps them.
+/// Makes the kernel forget the pages of a file. Returns `false`, and tells so, if it keeps them.
 pub fn cool(file: &std::fs::File) -> bool {
     use rustix::fs::{Advice, fadvise};
     use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -55,7 +55,8 @@ pub fn cool(file: &std::fs::File) -> bool {
     let end = file.metadata().unwrap().len() - 1;
     let cold = preadv2(file, &mut slices, end, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN);
     if !cold {
-        skip("a cold file", "this file system keeps pages that it was told to drop");
+        // Luck decides: pages may be in use.
+        super::skips::tell("a cold file: this file system keeps pages that it was told to drop");
     }
     cold
 }

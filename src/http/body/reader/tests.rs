@@ -63,7 +63,7 @@ async fn a_cold_file_is_warmed_step_by_step_with_the_same_bytes() {
     cool(&std);
     let mut reader = Reader::new(file.clone(), None);
     if call::is_resident(std.as_fd(), 0, 3 << 20) {
-        return skip("a cold file", "this file system keeps pages that it was told to drop");
+        return crate::skips::tell("a cold file: this file system keeps pages that it was told to drop");
     }
     let mut range = 0..3u64 << 20;
     let first = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
