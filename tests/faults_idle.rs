@@ -31,7 +31,7 @@ const NAME: &str = "an_idle_connection_costs_little_and_nothing_once_it_has_gone
 
 const CONNECTIONS: usize = 10_000;
 /// Most that one may cost in resident memory.
-const RESIDENT: usize = 13 << 10;
+const RESIDENT: usize = 14 << 10;
 /// What it may cost besides where the ring receives for it.
 const BY_RING: usize = 1 << 10;
 /// Most that one may cost in memory that is allocated, hyper's buffers of 8 KiB included.
