@@ -35,7 +35,7 @@ const RESIDENT: usize = 14 << 10;
 /// What it may cost besides where the ring receives for it.
 const BY_RING: usize = 1 << 10;
 /// Most that one may cost in memory that is allocated, hyper's buffers of 8 KiB included.
-const ALLOCATED: u64 = (16 << 10) + (4 << 10);
+const ALLOCATED: u64 = 22 << 10;
 /// Most bytes that may be left of them all: tables that have grown, and what is made once for the process.
 const LEFT: i64 = 1 << 20;
 
