@@ -25,6 +25,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::task::coop;
 
+pub(super) use self::close::HeldOpen;
 use self::flush::Writable;
 use self::state::State;
 use super::numbers::{KernelNumbers, Numbers, Reason, Record};
@@ -216,7 +217,7 @@ impl Egress {
             return None;
         }
         // The kernel answers a write that is empty, or that it is bound to refuse, as it does without us.
-        if state.failure.is_some() || state.shut || (offered == 0 && state.queued() == 0) {
+        if state.failure.is_some() || state.ended || (offered == 0 && state.queued() == 0) {
             return None;
         }
         if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
@@ -331,7 +332,7 @@ impl Egress {
         self.send_queue(&mut state, Reason::Shutdown);
         self.tell(&mut state)?;
         ready!(self.poll_empty(&mut state, cx))?;
-        state.shut = true;
+        state.ended = true;
         drop(state);
         match socket::shutdown_write(self.as_fd()) {
             // The peer has closed the connection already: there is nothing left to end.

@@ -24,7 +24,7 @@ use std::task::{Context, Poll, Waker, ready};
 use rustix::io::Errno;
 use tokio::task::coop;
 
-use super::egress::Egress;
+use super::egress::{Egress, HeldOpen};
 use super::path::IoPath;
 use super::stream::{Room, poll_plain};
 use crate::kernel::uring::Chunk;
@@ -102,6 +102,10 @@ impl Ingress {
                 return Poll::Ready(Ok(()));
             }
             if let Some(end) = state.end {
+                if end.is_err() {
+                    // The kernel reports an error once; later reads ask it again.
+                    state.end = None;
+                }
                 progress.made_progress();
                 return Poll::Ready(end.map_err(io::Error::from));
             }
@@ -166,11 +170,13 @@ impl Ingress {
         }
     }
 
-    /// Nobody will read any more.
-    pub(super) fn abandon(&self) {
+    /// Called when the owner drops the stream. Returns whether the ring holds the socket open.
+    pub(super) fn abandon(&self) -> Option<HeldOpen> {
         let mut state = self.state();
         state.gone = true;
-        state.unread = 0;
+        let has_unread = std::mem::take(&mut state.unread) > 0;
+        let is_held = has_unread || matches!(state.phase, Phase::Armed(_) | Phase::Stopping);
+        let held = is_held.then_some(if has_unread { HeldOpen::Unread } else { HeldOpen::Read });
         let chunks = std::mem::take(&mut state.chunks);
         let armed = match &mut state.phase {
             Phase::Armed(armed) => armed.take(),
@@ -181,6 +187,7 @@ impl Ingress {
         if let Some((driver, key)) = armed {
             driver.stop_receiving(key);
         }
+        held
     }
 }
 

@@ -72,7 +72,11 @@ impl Stream {
                 Poll::Pending
             }
             Poll::Ready(Ok(())) if again == 0 && buf.room() == room => Poll::Ready(self.egress.check_end()),
-            ready => ready,
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(e)) => {
+                self.egress.reading_failed();
+                Poll::Ready(Err(e))
+            }
         }
     }
 
@@ -128,11 +132,9 @@ impl AsFd for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if let Some(ingress) = &self.ingress {
-            ingress.abandon();
-        }
         // A ring that receives keeps the socket open until it is driven, which may take long.
-        self.egress.abandon(self.ingress.is_some());
+        let held = self.ingress.as_ref().and_then(|ingress| ingress.abandon());
+        self.egress.abandon(held);
     }
 }
 

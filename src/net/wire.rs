@@ -271,7 +271,15 @@ impl Wire {
                     if self.is_unwatched() {
                         return Ok(None);
                     }
-                    let io = self.io()?;
+                    let io = match self.io() {
+                        Ok(io) => io,
+                        // The runtime has ended: tokio registers no more sockets. Other errors are the kernel's.
+                        Err(e) if e.raw_os_error().is_none() => {
+                            self.set_unwatched(true);
+                            continue;
+                        }
+                        Err(e) => return Err(e.into()),
+                    };
                     // Unconstrained by the task's budget: a forced yield would call our waker while this call still
                     // runs.
                     let mut ready = pin!(unconstrained(poll_fn(|cx| io.poll_write_ready(cx).map_ok(drop))));

@@ -25,7 +25,7 @@ use std::sync::{Arc, MutexGuard, OnceLock, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::dirty::{Held, Work};
+use super::dirty::{Held, Suspect, Work};
 use super::turns::{Shard, Turn};
 use crate::kernel;
 use crate::observe::counters::{Counter, count};
@@ -197,14 +197,9 @@ fn look_at(shard: &Shard, now: Instant, activity: impl Fn() -> Activity, found: 
     drop(work);
     let activity = activity();
     let Some(mut work) = try_work(shard) else { return };
-    let ran = work.suspect.map(|since| activity.ran.saturating_sub(since));
-    let stuck = match ran {
-        None => false,
-        Some(Duration::ZERO) if !activity.runnable => true,
-        Some(ran) => ran >= TICK + slack,
-    };
-    if !stuck {
-        work.suspect.get_or_insert(activity.ran);
+    if !work.suspect.as_ref().is_some_and(|suspect| suspect.is_stuck(activity.runnable, activity.ran, TICK + slack)) {
+        let since = work.suspect.take().map_or(activity.ran, |suspect| suspect.since);
+        work.suspect = Some(Suspect { since, last: activity.ran });
         found.suspects = true;
         return;
     }

@@ -86,6 +86,37 @@ pub(super) struct Work {
     pub(super) thread: Option<ThreadId>,
     /// Delay of recent looks.
     pub(super) lag: Duration,
-    /// CPU time that the threads of the runtime had used when the next look became late.
-    pub(super) suspect: Option<Duration>,
+    /// Present while the next look is late.
+    pub(super) suspect: Option<Suspect>,
+}
+
+/// CPU time that the threads of a late flusher had used when it became late, and at the last look.
+pub(super) struct Suspect {
+    pub(super) since: Duration,
+    pub(super) last: Duration,
+}
+
+impl Suspect {
+    /// Whether the threads sleep, or have used so much CPU time that they would have reached the flusher.
+    pub(super) fn is_stuck(&self, runnable: bool, ran: Duration, enough: Duration) -> bool {
+        let sleep = !runnable && ran == self.last;
+        sleep || ran.saturating_sub(self.since) >= enough
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_sleep_or_compute_are_stuck() {
+        let ms = Duration::from_millis;
+        let suspect = Suspect { since: ms(10), last: ms(11) };
+        let stuck = |runnable, ran| suspect.is_stuck(runnable, ms(ran), ms(5));
+        // They have run since the flusher became late, and sleep now.
+        assert!(stuck(false, 11));
+        // They have just run, or wait for a CPU.
+        assert!(!stuck(false, 12) && !stuck(true, 11) && !stuck(true, 14));
+        assert!(stuck(true, 15) && stuck(false, 15));
+    }
 }

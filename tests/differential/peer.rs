@@ -90,6 +90,8 @@ impl Peer {
                 Err(e) => match e.kind() {
                     io::ErrorKind::ConnectionReset => self.end = End::Reset,
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self.end = End::Hangs,
+                    // A thread that has driven a ring may be interrupted by its completions.
+                    io::ErrorKind::Interrupted => {}
                     kind => panic!("the peer read: {kind}"),
                 },
             }

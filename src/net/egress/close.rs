@@ -1,6 +1,6 @@
 //! End of a stream, when its owner drops it or the process exits: written bytes are handed to the kernel.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -9,10 +9,31 @@ use super::linger::Lingering;
 use super::{Egress, State};
 use crate::kernel::socket;
 
+/// A socket that a ring holds open although the owner has dropped the stream.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::net) enum HeldOpen {
+    /// All received bytes were read.
+    Read,
+    /// The ring has received bytes that were not read.
+    Unread,
+}
+
+impl HeldOpen {
+    /// Ends the connection as `close` ends one that is not held: a TCP connection with unread bytes is reset
+    /// ([RFC 2525, section 2.17](https://www.rfc-editor.org/rfc/rfc2525#section-2.17)).
+    pub(super) fn end(self, socket: BorrowedFd<'_>) {
+        if matches!(self, Self::Unread) || socket::discards_at_close(socket) {
+            socket::reset(socket);
+        } else {
+            socket::shutdown_both(socket);
+        }
+    }
+}
+
 impl Egress {
     /// Called when the owner drops the stream. Hands waiting bytes to the kernel, and sends the rest in the background.
-    /// Then the connection ends, even if the socket `is_held` open by a ring.
-    pub(in crate::net) fn abandon(self: &Arc<Self>, is_held: bool) {
+    /// Then the connection ends, even if the socket is `held` open by a ring.
+    pub(in crate::net) fn abandon(self: &Arc<Self>, held: Option<HeldOpen>) {
         let mut state = self.state();
         self.send_queue(&mut state, Reason::Dropped);
         // Bytes that wait for a rate keep waiting for it.
@@ -27,9 +48,9 @@ impl Egress {
         let left = state.queued() > 0;
         drop(state);
         if left {
-            self.runtime().spawn(Lingering::new(Arc::clone(self), is_held).run());
-        } else if is_held {
-            socket::shutdown_both(self.as_fd());
+            self.runtime().spawn(Lingering::new(Arc::clone(self), held).run());
+        } else if let Some(held) = held {
+            held.end(self.as_fd());
         }
     }
 

@@ -81,6 +81,12 @@ impl Egress {
         }
     }
 
+    /// Records that reading has failed: the kernel refuses writes from now on, and each write returns its error at once.
+    #[cold]
+    pub(in crate::net) fn reading_failed(&self) {
+        self.state().ended = true;
+    }
+
     /// Registers the task that waits to read, which is woken when a failure has to be returned: it may be the writer.
     #[inline]
     pub(in crate::net) fn wake_at_failure(&self, cx: &Context<'_>) {

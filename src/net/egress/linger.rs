@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Egress;
+use super::{Egress, HeldOpen};
 use crate::kernel::{socket, tcp, transfer};
 
 /// How long a dropped stream waits for a peer that takes none of the remaining bytes.
@@ -18,21 +18,21 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Lingering {
     /// `None` once the work is done.
     egress: Option<Arc<Egress>>,
-    /// Whether a ring holds the socket open.
-    is_held: bool,
+    /// Present if a ring holds the socket open.
+    held: Option<HeldOpen>,
 }
 
 impl Lingering {
-    pub(super) fn new(egress: Arc<Egress>, is_held: bool) -> Self {
-        Self { egress: Some(egress), is_held }
+    pub(super) fn new(egress: Arc<Egress>, held: Option<HeldOpen>) -> Self {
+        Self { egress: Some(egress), held }
     }
 
     /// Sends the remaining bytes, as long as the peer keeps reading.
     pub(super) async fn run(mut self) {
         if let Some(egress) = &self.egress {
             send(egress).await;
-            if self.is_held {
-                socket::shutdown_both(egress.as_fd());
+            if let Some(held) = self.held {
+                held.end(egress.as_fd());
             }
         }
         self.egress = None;

@@ -36,8 +36,8 @@ pub(super) struct State {
     pub(super) untold: bool,
     /// Bytes were lost, so none may follow.
     pub(super) dead: bool,
-    /// The sending side was ended.
-    pub(super) shut: bool,
+    /// The kernel refuses all writes: the sending side was ended, or reading has failed.
+    pub(super) ended: bool,
     /// Bytes sent since the writing task last had to wait.
     pub(super) burst: usize,
     /// What was gathered since the last flush: writes, bytes copied, bytes held.
