@@ -14,9 +14,9 @@
 //! # use hyper::{Request, Response};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
-//! # let app = tower::service_fn(async |_: Request<millstream::http::RequestBody>| Ok::<_, Infallible>(Response::new(Full::new(Bytes::new()))));
+//! # let app = tower::service_fn(async |_: Request<millstream::server::RequestBody>| Ok::<_, Infallible>(Response::new(Full::new(Bytes::new()))));
 //! let listener = millstream::net::TcpListener::bind("127.0.0.1:8080").await?;
-//! millstream::http::serve(listener, app).await
+//! millstream::server::serve(listener, app).await
 //! # }
 //! ```
 //!
@@ -90,44 +90,42 @@
 compile_error!("millstream needs Linux: its system calls exist there only");
 
 #[cfg(target_os = "linux")]
+pub mod body;
+#[cfg(target_os = "linux")]
 pub mod buf;
+#[cfg(target_os = "linux")]
+pub mod codec;
 #[cfg(target_os = "linux")]
 pub mod copy;
 #[cfg(target_os = "linux")]
-mod flow;
+mod counters;
+#[cfg(target_os = "linux")]
+pub mod files;
 #[cfg(target_os = "linux")]
 pub mod fs;
 #[cfg(target_os = "linux")]
-pub mod http;
+pub mod metrics;
 #[cfg(target_os = "linux")]
-mod kernel;
+pub mod middleware;
 #[cfg(target_os = "linux")]
 pub mod net;
 #[cfg(target_os = "linux")]
-pub mod observe;
-#[cfg(target_os = "linux")]
-mod ring;
+pub mod relay;
 #[cfg(target_os = "linux")]
 pub mod runtime;
 #[cfg(target_os = "linux")]
+pub mod server;
+#[cfg(target_os = "linux")]
+pub mod sse;
+#[cfg(target_os = "linux")]
+mod sys;
+#[cfg(target_os = "linux")]
 pub mod testing;
 #[cfg(target_os = "linux")]
-mod turn;
-#[cfg(target_os = "linux")]
-pub mod vectored;
-
-/// Several operations on files as one piece of work.
-#[cfg(target_os = "linux")]
-pub mod chain {
-    pub use crate::ring::Outcome;
-    pub use crate::ring::chain::{Chain, Error, OpenOptions, Report, Way};
-}
+mod uring;
 
 #[cfg(target_os = "linux")]
-pub use ring::{Chain, Outcome};
-
-#[cfg(target_os = "linux")]
-pub use kernel::caps::{Capabilities, Support};
+pub use sys::caps::{Capabilities, Support};
 
 #[cfg(all(test, target_os = "linux"))]
 #[path = "../tests/support/skips.rs"]

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use millstream::http::Batch;
+use millstream::body::Batch;
 use proptest::prelude::*;
 
 /// What the documentation promises.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ends::{Source, Target, feed, tcp};
 use millstream::copy::{Copy, copy, copy_bidirectional};
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
 use socket2::SockRef;
 use support::http::{Flavour, watched};
 use support::{child, lacks, noise, strace};

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use http::uri::Authority;
 use hyper_util::client::legacy::connect::Connect;
 use millstream::Capabilities;
-use millstream::http::{Limits, serve};
 use millstream::net::{Accept, Connector, TcpListener, UnixListener};
+use millstream::server::{Limits, serve};
 
 use options::{Listen, Options, USAGE};
 use relay::{Target, relay};

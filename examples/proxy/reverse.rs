@@ -24,7 +24,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::Connect;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use millstream::copy::copy_bidirectional;
-use millstream::http::RequestBody;
+use millstream::server::RequestBody;
 use tower::Service;
 
 use super::fields;

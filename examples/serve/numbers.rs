@@ -10,11 +10,11 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use millstream::http::RequestBody;
-use millstream::http::layer::AllowedHostsLayer;
-use millstream::http::{Event, Hub, Slow};
+use millstream::metrics::{Histogram, Requests, Snapshot, prometheus_text};
+use millstream::middleware::AllowedHostsLayer;
 use millstream::net::TcpListener;
-use millstream::observe::{Histogram, Requests, Snapshot, prometheus_text};
+use millstream::server::RequestBody;
+use millstream::sse::{Event, Hub, Slow};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -83,7 +83,7 @@ impl Drop for Numbers {
 fn tell(runtime: &Runtime, listener: TcpListener, hosts: AllowedHostsLayer, live: &Hub, ended: oneshot::Receiver<()>) {
     runtime.block_on(async {
         tokio::select! {
-            served = millstream::http::serve(listener, hosts.layer(tower::service_fn(answer))) => {
+            served = millstream::server::serve(listener, hosts.layer(tower::service_fn(answer))) => {
                 if let Err(e) = served {
                     eprintln!("the numbers are not told any more: {e}");
                 }

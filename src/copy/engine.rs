@@ -33,9 +33,9 @@ use super::pipes::Pipe;
 use super::plan::{Facts, Kind, Path, plan};
 use super::pump::Pump;
 use super::tally::{Report, Tally};
-use crate::flow::pace::Pace;
-use crate::kernel::caps::Capabilities;
-use crate::turn::job::Job;
+use crate::counters::token_bucket::Pace;
+use crate::runtime::job::Job;
+use crate::sys::caps::Capabilities;
 
 /// Bytes after which other tasks get a chance to run.
 const BURST: u64 = 2 << 20;

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Report;
 use super::engine::{Engine, OnProgress};
 use super::error::Error;
-use crate::flow::pace::Pace;
+use crate::counters::token_bucket::Pace;
 
 /// Copies everything from `src` to `dst`, and flushes `dst`. The positions of files count, and have moved afterwards.
 ///

@@ -1,7 +1,7 @@
 //! What a copy has done.
 
 use super::plan::{Path, Paths};
-use crate::observe::counters::{Counter, count};
+use crate::counters::{Counter, count};
 
 /// What a copy has done so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

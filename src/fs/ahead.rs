@@ -12,9 +12,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 
 use super::file::AHEAD;
-use crate::ring::op::rw::Read;
-use crate::ring::program::Program;
-use crate::turn::run::run;
+use crate::runtime::programs::run;
+use crate::uring::op::rw::Read;
+use crate::uring::program::Program;
 
 /// Bytes of one read.
 pub(crate) const PIECE: u64 = 256 << 10;

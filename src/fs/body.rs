@@ -11,7 +11,7 @@ use super::draft::Draft;
 use super::error::{Result, Step};
 use super::work::Caller;
 use crate::buf::lease;
-use crate::kernel::{call, file};
+use crate::sys::{call, file};
 
 /// How the contents of a file got to where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

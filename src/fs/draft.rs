@@ -34,8 +34,10 @@ use super::error::{Result, Step};
 use super::target::Target;
 use super::work::Caller;
 use super::{Durability, Status};
-use crate::kernel::call::{self, IOV_LIMIT};
-use crate::kernel::file::{self, Access};
+use crate::sys::call;
+use crate::sys::call::IOV_LIMIT;
+use crate::sys::file;
+use crate::sys::file::Access;
 
 const SLOTS: usize = 8;
 /// Random names tried after the slots. Meeting a second one that exists takes luck, or a file system that is broken.

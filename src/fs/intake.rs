@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 
 use crate::buf::{Lease, lease};
-use crate::kernel::call::IOV_LIMIT;
+use crate::sys::call::IOV_LIMIT;
 
 /// Bytes after which no more are taken.
 const FULL: usize = 1 << 20;

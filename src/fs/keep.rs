@@ -8,7 +8,7 @@ use rustix::fs::Statx;
 
 use super::error::{Result, Step};
 use super::target::Target;
-use crate::kernel::{call, file};
+use crate::sys::{call, file};
 
 /// What a new file takes over from the one it replaces besides the name. Where nothing is replaced, it has no effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

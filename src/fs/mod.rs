@@ -57,4 +57,10 @@ pub use root::{Opened, Root};
 pub use status::Status;
 pub use writer::Writer;
 
-pub use crate::ring::chain::OpenOptions;
+pub use crate::uring::chain::OpenOptions;
+
+/// Several operations on files as one piece of work.
+pub mod chain {
+    pub use crate::uring::Outcome;
+    pub use crate::uring::chain::{Chain, Error, Report, Way};
+}

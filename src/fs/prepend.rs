@@ -17,7 +17,8 @@ use super::error::{Result, Step};
 use super::keep::{Keep, Metadata, Old};
 use super::target::{Target, refused};
 use super::work::{self, Caller};
-use crate::kernel::file::{self, Access};
+use crate::sys::file;
+use crate::sys::file::Access;
 
 /// Puts `header` before the contents of a file of any size: [`Prepend`] with its defaults.
 ///

@@ -16,8 +16,8 @@ use super::error::Step;
 use super::file::NOW_MAX;
 use super::jump::{Jump, OFFSET_MAX};
 use crate::buf::pool;
-use crate::kernel::call;
-use crate::turn::run::looks_now;
+use crate::runtime::programs::looks_now;
+use crate::sys::call;
 
 /// A position in a [`File`] to read from: [`AsyncRead`], [`AsyncBufRead`] and [`AsyncSeek`].
 ///

@@ -17,8 +17,8 @@ use super::intake::Intake;
 use super::keep::{Keep, Metadata, Old};
 use super::target::Target;
 use super::work::{self, Caller};
-use crate::kernel::file::Access;
-use crate::turn::job;
+use crate::runtime::job;
+use crate::sys::file::Access;
 
 /// Replaces the contents of a file, or makes it: [`Replace`] with its defaults.
 ///

@@ -14,10 +14,11 @@ use rustix::io::Errno;
 
 use super::Status;
 use super::error::{Error, Step};
-use crate::kernel::call::{self, Links};
-use crate::kernel::caps::{Capabilities, Support};
-use crate::kernel::mounts;
-use crate::turn::job::Job;
+use crate::runtime::job::Job;
+use crate::sys::call;
+use crate::sys::call::Links;
+use crate::sys::caps::{Capabilities, Support};
+use crate::sys::mounts;
 
 /// How often an open that raced with a rename is tried again.
 const RACES: usize = 16;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::{Error, Result, Step};
 use super::target::Target;
-use crate::turn::job::Job;
+use crate::runtime::job::Job;
 
 /// Asked between the pieces of long work: whether somebody still waits for it.
 #[derive(Debug)]

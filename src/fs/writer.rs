@@ -11,7 +11,7 @@ use super::File;
 use super::ahead::Under;
 use super::jump::Jump;
 use crate::buf::pool::{self, Lease};
-use crate::observe::counters::{Counter, count};
+use crate::counters::{Counter, count};
 
 /// Bytes that are gathered for one write.
 const PIECE: usize = 256 << 10;
@@ -22,7 +22,7 @@ const PIECE: usize = 256 << 10;
 /// most one write is under way, so that bytes reach the file in order also where it appends.
 ///
 /// **Flush it, or shut it down, before it is dropped:** what was accepted and not written by then may be lost. It is
-/// counted in [`bytes_lost`](crate::observe::Snapshot::bytes_lost). Either brings everything to the page cache; for the
+/// counted in [`bytes_lost`](crate::counters::Snapshot::bytes_lost). Either brings everything to the page cache; for the
 /// disk there is [`File::sync_data`].
 ///
 /// ```

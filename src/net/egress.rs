@@ -35,14 +35,15 @@ use super::profile::{Profile, ProfileCell};
 use super::wire::{Failure, Wire};
 use crate::buf::origin;
 use crate::buf::queue::Queue;
-use crate::kernel::socket;
-use crate::ring::net::ZeroCopy;
-use crate::turn::{Flush, Held, Turn};
+use crate::runtime::{Flush, Held, Turn};
+use crate::sys::socket;
+use crate::uring::net::ZeroCopy;
 
 mod close;
 mod exit;
 mod failure;
 mod flush;
+mod high_water;
 mod linger;
 mod raw;
 mod seen;

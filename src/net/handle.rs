@@ -11,7 +11,7 @@ use super::egress::Egress;
 use super::numbers::{KernelNumbers, Numbers, Pulse, Record};
 use super::path::IoPath;
 use super::profile::Profile;
-use crate::kernel::{socket, tcp};
+use crate::sys::{socket, tcp};
 
 /// A stream seen from outside: its numbers, and what can be done to it without owning it. Cheap to clone; holds neither the
 /// stream nor its socket open.

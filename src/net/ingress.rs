@@ -27,11 +27,11 @@ use tokio::task::coop;
 use super::egress::{Egress, HeldOpen};
 use super::path::IoPath;
 use super::stream::{Room, poll_plain};
-use crate::kernel::uring::Chunk;
-use crate::ring::driver::Driver;
-use crate::ring::key::Key;
-use crate::ring::net::receive::{Answer, Arrival, Ending, Receiver};
-use crate::turn::Turn;
+use crate::runtime::Turn;
+use crate::sys::uring::Chunk;
+use crate::uring::driver::Driver;
+use crate::uring::key::Key;
+use crate::uring::net::receive::{Answer, Arrival, Ending, Receiver};
 
 /// Unread bytes of one connection at which its receive is stopped. It goes on when they were read.
 const CREDIT: usize = 64 << 10;

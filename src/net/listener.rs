@@ -15,18 +15,18 @@ use super::options::Options;
 use super::pace::SharedPace;
 use super::profile::ProfileSwitch;
 use super::stream::{Seen, Stream, Unread};
-use crate::kernel::caps::{Capabilities, Support};
-use crate::kernel::socket;
-use crate::observe::counters::{Counter, count};
-use crate::observe::log;
-use crate::turn::Turn;
+use crate::counters::log;
+use crate::counters::{Counter, count};
+use crate::runtime::Turn;
+use crate::sys::caps::{Capabilities, Support};
+use crate::sys::socket;
 
 /// How long accepting pauses when the process or the machine is out of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Failed connections in a row after which it pauses as well: whatever fails them may fail all.
 const FAILED_MAX: u32 = 16;
 
-/// A listener of this crate: what [`http::serve`](crate::http::serve()) takes. Nothing else can implement it.
+/// A listener of this crate: what [`http::serve`](crate::server::serve()) takes. Nothing else can implement it.
 pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
     /// Its connections.
     type Stream: hyper::rt::Read

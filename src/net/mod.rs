@@ -37,7 +37,7 @@ mod tcp;
 mod unix;
 mod wire;
 
-pub use crate::kernel::tcp::TcpInfo;
+pub use crate::sys::tcp::TcpInfo;
 pub use connect_error::ConnectError;
 pub use connector::{Connecting, Connector, UnixConnector};
 pub(crate) use handle::Leaving;

@@ -17,8 +17,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::time::Instant;
 
-use crate::kernel::unix;
-use crate::turn::job::Job;
+use crate::runtime::job::Job;
+use crate::sys::unix;
 
 /// How long to wait for the lock on the directory. Servers of ours hold it for some system calls; who holds it for longer
 /// has locked the directory for reasons of its own, and then there is no lock.

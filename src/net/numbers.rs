@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::path::IoPath;
-use crate::kernel::tcp::{self, TcpInfo, coarse_millis};
-use crate::observe::counters::{Counter, count};
+use crate::counters::{Counter, count};
+use crate::sys::tcp;
+use crate::sys::tcp::{TcpInfo, coarse_millis};
 
 /// What a stream has done so far. Times are as fine as the kernel's tick, 1 to 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

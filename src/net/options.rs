@@ -6,7 +6,7 @@ use super::numbers::Numbers;
 use super::pace::SharedPace;
 use super::path::IoPath;
 use super::profile::Profile;
-use crate::turn::{Io, Turn};
+use crate::runtime::{Io, Turn};
 
 /// How a connection receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::egress::Egress;
-use crate::flow::pace::Pace;
+use crate::counters::token_bucket::Pace;
 
 /// What a stream that goes on will take at least, for all that is known.
 const TAKES: u64 = 4 << 10;

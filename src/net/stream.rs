@@ -10,8 +10,8 @@ use super::egress::Egress;
 use super::handle::Handle;
 use super::ingress::Ingress;
 use super::options::{Options, Receive};
-use crate::kernel::call;
-use crate::turn::Turn;
+use crate::runtime::Turn;
+use crate::sys::call;
 
 /// A connected socket of any family: a stream without its name and its addresses.
 pub(super) struct Stream {

@@ -18,8 +18,9 @@ use tokio::task::coop::unconstrained;
 use super::numbers::{Meter, Way};
 use crate::buf::origin;
 use crate::buf::queue::{Front, Queue};
-use crate::kernel::call::{self, IOV_LIMIT};
-use crate::kernel::socket;
+use crate::sys::call;
+use crate::sys::call::IOV_LIMIT;
+use crate::sys::socket;
 
 /// Maximum number of bytes that one `sendfile` moves.
 const SENDFILE_MAX: usize = 2 << 20;

@@ -8,8 +8,8 @@ use std::time::Instant;
 use tokio::runtime::{Builder, Handle, LocalOptions, LocalRuntime};
 use tokio::sync::oneshot;
 
-use crate::kernel::cpu;
-use crate::turn::{DriverBuilder, RuntimeBuilderExt};
+use crate::runtime::{DriverBuilder, RuntimeBuilderExt};
+use crate::sys::cpu;
 
 /// One of the [`Cores`](super::Cores), as what runs on it sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

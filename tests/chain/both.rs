@@ -7,8 +7,9 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use millstream::Outcome;
-use millstream::chain::{Chain, OpenOptions, Report, Way};
+use millstream::fs::OpenOptions;
+use millstream::fs::chain::Outcome;
+use millstream::fs::chain::{Chain, Report, Way};
 use millstream::runtime::{DriverBuilder, Io};
 use rustix::io::Errno;
 

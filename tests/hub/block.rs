@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use hyper::body::Body;
-use millstream::http::{Event, Hub, HubBuilder, SendError, Slow};
+use millstream::sse::{Event, Hub, HubBuilder, SendError, Slow};
 use tokio::time::{Instant, timeout};
 
 use crate::parse::Hand;

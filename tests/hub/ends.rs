@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::{Request, StatusCode};
-use millstream::http::{Ending, Event, Hub, SendError, SubscribeError};
+use millstream::body::Ending;
+use millstream::sse::{Event, Hub, SendError, SubscribeError};
 
 use crate::parse::Hand;
 

@@ -7,7 +7,8 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use millstream::http::{Event, Hub, Log, LogFuture, Replay, ReplayError, SendError, Sink, Slow};
+use millstream::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
+use millstream::sse::{Event, Hub, SendError, Slow};
 use proptest::prelude::*;
 use tokio::runtime::Builder;
 

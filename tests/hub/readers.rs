@@ -5,8 +5,8 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake};
 
 use hyper::body::Body;
-use millstream::http::{Event, Hub, Slow};
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
+use millstream::sse::{Event, Hub, Slow};
 use proptest::prelude::*;
 
 use crate::parse::{Hand, Seen};

@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
-use millstream::http::{Event, Hub, Slow};
+use millstream::sse::{Event, Hub, Slow};
 use tokio::io::AsyncReadExt;
 use tokio::time::sleep;
 
@@ -25,7 +25,7 @@ async fn served(hub: &Hub) -> SocketAddr {
 }
 
 /// Until the hub says so, or the test is ended by its watchdog.
-async fn until(hub: &Hub, what: impl Fn(&millstream::http::Stats) -> bool) {
+async fn until(hub: &Hub, what: impl Fn(&millstream::sse::Stats) -> bool) {
     while !what(&hub.stats()) {
         sleep(Duration::from_millis(2)).await;
     }

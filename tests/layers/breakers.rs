@@ -13,10 +13,11 @@ use futures_util::stream;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response, StatusCode};
-use millstream::http::layer::{BreakerState, Canary, CanaryBuilder, CanaryHandle, CanaryLayer, Pin, Thresholds};
-use millstream::http::{Ending, RequestBody};
+use millstream::body::Ending;
+use millstream::metrics::Snapshot;
+use millstream::middleware::{BreakerState, Canary, CanaryBuilder, CanaryHandle, CanaryLayer, Pin, Thresholds};
 use millstream::net::IoPath;
-use millstream::observe::Snapshot;
+use millstream::server::RequestBody;
 use tokio::time::{advance, sleep, timeout};
 use tower::{Layer, Service, service_fn};
 

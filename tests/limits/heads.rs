@@ -1,6 +1,6 @@
 //! The size of heads.
 
-use millstream::http::Limits;
+use millstream::server::Limits;
 
 use crate::support::http::{Raw, on_both};
 use crate::{hello, start};

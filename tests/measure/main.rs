@@ -14,10 +14,10 @@ use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::http::layer::{Measure, Route};
-use millstream::http::serve;
+use millstream::metrics::{Requests, Responses};
+use millstream::middleware::{Measure, Route};
 use millstream::net::TcpListener;
-use millstream::observe::{Requests, Responses};
+use millstream::server::serve;
 use tokio::net::TcpStream;
 use tower::{Layer, ServiceExt};
 

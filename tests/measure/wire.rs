@@ -4,8 +4,9 @@ use super::*;
 
 use std::fs;
 
-use millstream::http::{Files, RequestBody};
-use millstream::observe::{Outcome, Snapshot};
+use millstream::files::Files;
+use millstream::metrics::{Outcome, Snapshot};
+use millstream::server::RequestBody;
 
 async fn start<S>(service: S) -> SocketAddr
 where

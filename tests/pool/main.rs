@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use millstream::buf::{Lease, lease, lease_with_headroom};
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
 
 mod bound;
 mod lent;

@@ -15,7 +15,7 @@ use crate::copy::jobs::{self, Done, is_refusal};
 use crate::copy::pipes;
 use crate::copy::plan::Path;
 use crate::copy::pump::{SMALL, Stroke};
-use crate::kernel::call;
+use crate::sys::call;
 
 /// Bytes of a file that one call sends, and that are looked for in the page cache before.
 const WINDOW: u64 = 1 << 20;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use super::super::numbers::Reason;
 use super::linger::Lingering;
 use super::{Egress, State};
-use crate::kernel::socket;
+use crate::sys::socket;
 
 /// A socket that a ring holds open although the owner has dropped the stream.
 #[derive(Clone, Copy, Debug)]

@@ -14,9 +14,9 @@ use rustix::io::Errno;
 
 use super::super::wire::Failure;
 use super::{Egress, State};
-use crate::kernel::socket;
-use crate::observe::counters::{Counter, count};
-use crate::observe::log;
+use crate::counters::log;
+use crate::counters::{Counter, count};
+use crate::sys::socket;
 
 impl Egress {
     /// Records that sending has failed, for a later call to return. Waiting bytes are lost.

@@ -12,11 +12,11 @@ use super::super::options::Receive;
 use super::super::path::IoPath;
 use super::super::wire;
 use super::{Egress, State};
-use crate::kernel::call::IOV_LIMIT;
-use crate::observe::counters::{Counter, count};
-use crate::ring::net::send::Parcel;
-use crate::ring::op::Target;
-use crate::turn::{Flush, Io};
+use crate::counters::{Counter, count};
+use crate::runtime::{Flush, Io};
+use crate::sys::call::IOV_LIMIT;
+use crate::uring::net::send::Parcel;
+use crate::uring::op::Target;
 
 impl Egress {
     /// What kept it from sending is over: the socket has room, or the rate allows it.
@@ -158,7 +158,7 @@ impl Wake for Writable {
 mod tests {
     use super::super::super::options::Options;
     use super::*;
-    use crate::turn::Turn;
+    use crate::runtime::Turn;
     use std::io::IoSlice;
     use std::task::{Context, Poll, Waker};
     use tokio::io::AsyncReadExt;

@@ -7,8 +7,9 @@ use std::task::{Context, Poll, ready};
 use super::super::numbers::{Numbers, Pulse, Record};
 use super::super::path::IoPath;
 use super::Egress;
-use crate::kernel::socket::{self, Peer};
 use crate::net::handle::Leaving;
+use crate::sys::socket;
+use crate::sys::socket::Peer;
 
 impl Egress {
     /// Which of all streams it is.

@@ -8,9 +8,9 @@ use super::super::options::Options;
 use super::super::profile::Profile;
 use super::super::wire::Failure;
 use crate::buf::queue::Queue;
-use crate::flow::mark::Mark;
-use crate::kernel::tcp::coarse_millis;
-use crate::observe::counters::{Counter, count};
+use crate::counters::{Counter, count};
+use crate::net::egress::high_water::Mark;
+use crate::sys::tcp::coarse_millis;
 
 #[derive(Default)]
 pub(super) struct State {

@@ -5,7 +5,7 @@ use std::sync::Weak;
 
 use super::super::profile::Profile;
 use super::{Egress, State};
-use crate::kernel::tcp;
+use crate::sys::tcp;
 
 /// Bytes sent after which a peer's round trip is looked at, at least and at most.
 const LOOK_MIN: u64 = 64 << 10;
