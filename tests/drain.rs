@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response, header};
 use hyper_util::rt::TokioIo;
-use millstream::body::Ending;
+use millstream::body::GracefulClose;
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
 use millstream::server::{DrainSignal, Drained, Limits, RequestBody, serve, serve_cores};
@@ -58,7 +58,7 @@ fn events() -> Answer {
         }
     });
     let mut answer = Response::new(boxed(StreamBody::new(Box::pin(frames))));
-    answer.extensions_mut().insert(Ending::new(move || tell.send_modify(|told| *told = true)));
+    answer.extensions_mut().insert(GracefulClose::new(move || tell.send_modify(|told| *told = true)));
     answer
 }
 
@@ -465,7 +465,7 @@ fn an_ending_that_panics_keeps_no_other_from_ending() {
                 return Ok::<_, Infallible>(events());
             }
             let mut answer = stuck();
-            answer.extensions_mut().insert(Ending::new(|| panic!("an ending that panics, on purpose")));
+            answer.extensions_mut().insert(GracefulClose::new(|| panic!("an ending that panics, on purpose")));
             Ok(answer)
         });
         let (signal, signalled) = oneshot::channel::<()>();

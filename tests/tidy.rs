@@ -292,29 +292,29 @@ mod rules {
     #[test]
     fn imports_go_down() {
         for text in [
-            "use crate::kernel::call;",
-            "use crate::{buf::{pool, origin}, kernel};",
+            "use crate::sys::call;",
+            "use crate::{buf::{pool, origin}, sys};",
             "fn f() { crate::net::stream() }",
             "use super::egress;",
             "use crate::skips::skip;",
-            "// use crate::http::serve;",
+            "// use crate::server::serve;",
         ] {
             assert_eq!(floors("src/net/stream.rs", text), [""; 0], "{text}");
         }
         for text in [
-            "use crate::http::serve;",
+            "use crate::server::serve;",
             "use crate::fs::File;",
-            "use crate::{kernel::call, http::serve};",
-            "use crate::{\n    buf::{pool, http},\n    http,\n};",
-            "use super::super::http::serve;",
+            "use crate::{sys::call, server::serve};",
+            "use crate::{\n    buf::{pool, server},\n    server,\n};",
+            "use super::super::server::serve;",
             "fn f() { crate::Capabilities::get() }",
         ] {
             assert_eq!(floors("src/net/stream.rs", text).len(), 1, "{text}");
         }
-        assert_eq!(floors("src/turn.rs", "use super::net::x;").len(), 1);
-        assert_eq!(floors("src/observe/mod.rs", "use crate::flow::pace;").len(), 1, "the same floor");
+        assert_eq!(floors("src/runtime.rs", "use super::net::x;").len(), 1);
+        assert_eq!(floors("src/relay/mod.rs", "use crate::middleware::Canary;").len(), 1, "the same floor");
         assert_eq!(floors("src/attic/mod.rs", "").len(), 1, "a room without a floor");
-        assert!(floors("src/lib.rs", "pub use crate::http::serve;").is_empty());
+        assert!(floors("src/lib.rs", "pub use crate::server::serve;").is_empty());
     }
 
     #[test]

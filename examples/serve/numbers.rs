@@ -14,7 +14,7 @@ use millstream::metrics::{Histogram, Requests, Snapshot, prometheus_text};
 use millstream::middleware::AllowedHostsLayer;
 use millstream::net::TcpListener;
 use millstream::server::RequestBody;
-use millstream::sse::{Event, Hub, Slow};
+use millstream::sse::{Event, Hub, LagPolicy};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -52,7 +52,7 @@ impl Numbers {
         let address = listener.local_addr().map_err(|e| format!("{metrics}: {e}"))?;
 
         // A page that is slow gets the newest, and one that was away what it missed.
-        let live = Hub::builder().replay(KEPT).queue(KEPT).slow(Slow::DropOldest).subscribers(VIEWERS).build();
+        let live = Hub::builder().replay(KEPT).queue(KEPT).slow(LagPolicy::DropOldest).subscribers(VIEWERS).build();
         let (end, ended) = oneshot::channel();
         let hub = live.clone();
         let run = move || tell(&runtime, listener, hosts, &hub, ended);

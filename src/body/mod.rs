@@ -24,13 +24,13 @@
 //! the matter of tower layers: [`layer`].
 
 mod batch;
-mod ending;
 pub(crate) mod file;
+mod graceful_close;
 mod open;
 mod reader;
 
 pub use batch::Batch;
-pub use ending::Ending;
 pub use file::FileBody;
+pub use graceful_close::GracefulClose;
 pub use open::OpenFile;
 pub(crate) use open::Tag;

@@ -17,7 +17,7 @@ use super::FileBody;
 use super::reader::Reader;
 use crate::buf::origin::Mapping;
 use crate::fs::{Status, root};
-use crate::runtime::job::Job;
+use crate::runtime::blocking::BlockingTask;
 use crate::sys::call;
 
 /// A regular file, open for serving. Clones share the file.
@@ -74,7 +74,7 @@ impl OpenFile {
     /// If the future is dropped, a file that is opened afterwards is closed.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path: Box<Path> = path.as_ref().into();
-        Job::start(move || {
+        BlockingTask::start(move || {
             // `NONBLOCK`, because opening a FIFO would wait for a writer.
             let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
             let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&path)?;

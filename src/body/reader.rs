@@ -23,9 +23,9 @@ use super::OpenFile;
 use crate::buf::origin::{self, Mapping};
 use crate::buf::pool;
 use crate::counters::{Counter, count};
-use crate::fs::ahead::{Ahead, DEPTH};
 use crate::fs::cached::{self, Filled};
-use crate::runtime::job::Job;
+use crate::fs::read_ahead::{DEPTH, ReadAhead};
+use crate::runtime::blocking::BlockingTask;
 use crate::runtime::programs;
 use crate::sys::call;
 
@@ -45,8 +45,8 @@ pub(super) struct Reader {
     window: Option<Window>,
     /// False if the file must not be mapped, or after a mapping has failed.
     maps: bool,
-    job: Option<Job<Bytes>>,
-    ahead: Ahead,
+    job: Option<BlockingTask<Bytes>>,
+    read_ahead: ReadAhead,
 }
 
 /// A mapped part of the file.
@@ -76,7 +76,7 @@ impl Reader {
     /// `whole` is a mapping of the whole file, if one exists already.
     pub(super) fn new(file: OpenFile, whole: Option<Arc<Mapping>>) -> Self {
         let window = whole.map(|mapping| Window::new(mapping, 0));
-        Self { maps: file.is_mapped(), file, window, job: None, ahead: Ahead::default() }
+        Self { maps: file.is_mapped(), file, window, job: None, read_ahead: ReadAhead::default() }
     }
 
     /// Whether the latest frames lie in a mapping.
@@ -97,8 +97,8 @@ impl Reader {
                 self.job = None;
                 break done?;
             }
-            if !self.ahead.is_empty() {
-                let read = ready!(self.ahead.poll_next(cx))?;
+            if !self.read_ahead.is_empty() {
+                let read = ready!(self.read_ahead.poll_next(cx))?;
                 break self.frame_of(read, range)?;
             }
             match self.ready(range)? {
@@ -150,7 +150,7 @@ impl Reader {
     /// Starts to load the bytes at the front of `range`; by ring, also the bytes behind them.
     fn fetch(&mut self, cx: &mut Context<'_>, range: &Range<u64>) -> io::Result<()> {
         // Reads that were started by ring continue by ring, even if the task has moved to a thread without one.
-        let by_ring = !self.ahead.is_empty() || programs::has_ring();
+        let by_ring = !self.read_ahead.is_empty() || programs::has_ring();
         let small = is_small(range);
         let file = self.file.clone();
         let window = self.window_at(range.start).filter(|_| !small);
@@ -158,7 +158,7 @@ impl Reader {
         let end = window.map_or(range.end, |window| range.end.min(window.end()));
         let start = range.start;
         if by_ring {
-            let begun = self.ahead.begin(cx, file.file(), start..end, DEPTH);
+            let begun = self.read_ahead.begin(cx, file.file(), start..end, DEPTH);
             count(Counter::ColdSteps, begun as u64);
             return Ok(());
         }
@@ -166,13 +166,13 @@ impl Reader {
             Some(window) => {
                 let end = end.min(start + STEP);
                 let bytes = window.slice(start..end);
-                Job::start(move || {
+                BlockingTask::start(move || {
                     call::warm_blocking(file.file().as_fd(), start, end - start)?;
                     file.reaches(end)?;
                     Ok(bytes)
                 })
             }
-            None => Job::start(move || read_whole(&file, start, (end - start).min(CHUNK) as usize)),
+            None => BlockingTask::start(move || read_whole(&file, start, (end - start).min(CHUNK) as usize)),
         };
         self.job = Some(job?);
         count(Counter::ColdSteps, 1);
@@ -184,7 +184,7 @@ impl Reader {
         if range.is_empty() || is_small(range) {
             return Ok(());
         }
-        let next = self.ahead.end().unwrap_or(range.start);
+        let next = self.read_ahead.end().unwrap_or(range.start);
         let warm = match self.window_at(range.start) {
             Some(window) => {
                 let end = range.end.min(window.end()).min(next + STEP);

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::codec::{Decoder, Encoder};
 use tokio_util::io::poll_read_buf;
 
-use super::stash::{self, BUFFER_MAX, BUFFER_MIN};
+use super::buffer_cache::{self, BUFFER_MAX, BUFFER_MIN};
 use crate::codec::elastic::Elastic;
 use crate::counters::{Counter, count};
 
@@ -134,7 +134,7 @@ impl<T: AsyncWrite, C> Framed<T, C> {
             *me.unflushed = true;
         }
         if *me.unflushed {
-            stash::give(take(me.write));
+            buffer_cache::give(take(me.write));
             ready!(me.io.as_mut().poll_flush(cx))?;
             *me.unflushed = false;
         }
@@ -148,7 +148,7 @@ impl<T: AsyncRead, C> Framed<T, C> {
         let me = self.project();
         let want = me.size.size();
         if me.read.capacity() == 0 {
-            *me.read = stash::take();
+            *me.read = buffer_cache::take();
         }
         let room = me.read.capacity() - me.read.len();
         if room < want / 2 {
@@ -165,7 +165,7 @@ impl<T: AsyncRead, C> Framed<T, C> {
                 me.size.is_full(now);
             }
         } else if me.read.is_empty() {
-            stash::give(take(me.read));
+            buffer_cache::give(take(me.read));
         }
         read
     }
@@ -237,7 +237,7 @@ where
     fn start_send(self: Pin<&mut Self>, message: M) -> Result<(), C::Error> {
         let me = self.project();
         if me.write.capacity() == 0 {
-            *me.write = stash::take();
+            *me.write = buffer_cache::take();
         }
         me.codec.encode(message, me.write)
     }

@@ -24,15 +24,15 @@
 //! * A reader that is given little at a time reads a little into a lease of at least 4 KiB, and copies nothing: keep the
 //!   bytes for long, and you keep the lease.
 
+mod buffer_cache;
 mod elastic;
 mod framed;
-mod outlet;
 mod reader;
 mod shared;
-mod stash;
+mod write_buffer;
 mod writer;
 
 pub use framed::Framed;
-pub use outlet::Shape;
 pub use reader::{ReadVectored, Reader};
+pub use write_buffer::Shape;
 pub use writer::{Builder, Writer};

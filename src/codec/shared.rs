@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncWrite;
 
-use super::outlet::Outlet;
+use super::write_buffer::WriteBuffer;
 use crate::counters::{Counter, count};
 use crate::runtime::{Flush, Held, Turn};
 
@@ -31,7 +31,7 @@ pub(super) struct Shared<W> {
 }
 
 pub(super) struct State<W> {
-    pub(super) outlet: Outlet<W>,
+    pub(super) write_buffer: WriteBuffer<W>,
     /// The owner, who waits for room or for everything to be written.
     waiter: Option<Waker>,
 }
@@ -71,18 +71,18 @@ impl Ends {
     /// the flusher, which works for others too.
     fn poll<W: AsyncWrite + Unpin>(
         &self,
-        outlet: &mut Outlet<W>,
-        work: impl FnOnce(&mut Outlet<W>, &mut Context<'_>) -> Poll<io::Result<()>>,
+        write_buffer: &mut WriteBuffer<W>,
+        work: impl FnOnce(&mut WriteBuffer<W>, &mut Context<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<()>> {
-        outlet.check()?;
+        write_buffer.check()?;
         if self.bell.armed.load(SeqCst) {
             return Poll::Pending;
         }
         self.bell.polling.store(true, SeqCst);
         self.bell.armed.store(true, SeqCst);
-        let done = catch_unwind(AssertUnwindSafe(|| work(outlet, &mut Context::from_waker(&self.waker))));
+        let done = catch_unwind(AssertUnwindSafe(|| work(write_buffer, &mut Context::from_waker(&self.waker))));
         let done =
-            done.unwrap_or_else(|_| Poll::Ready(Err(outlet.fail(io::Error::other("the inner writer panicked")))));
+            done.unwrap_or_else(|_| Poll::Ready(Err(write_buffer.fail(io::Error::other("the inner writer panicked")))));
         if done.is_ready() {
             self.bell.armed.store(false, SeqCst);
         }
@@ -120,8 +120,8 @@ impl Wake for Bell {
 }
 
 impl<W: AsyncWrite + Unpin> Shared<W> {
-    pub(super) fn new(outlet: Outlet<W>, ends: Option<Ends>) -> Self {
-        Self { ends, writes: AtomicUsize::new(0), state: Mutex::new(State { outlet, waiter: None }) }
+    pub(super) fn new(write_buffer: WriteBuffer<W>, ends: Option<Ends>) -> Self {
+        Self { ends, writes: AtomicUsize::new(0), state: Mutex::new(State { write_buffer, waiter: None }) }
     }
 
     pub(super) fn leaves_by_itself(&self) -> bool {
@@ -136,7 +136,7 @@ impl<W: AsyncWrite + Unpin> Shared<W> {
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut State<W>) -> T) -> T {
         let mut state = self.lock();
         let done = work(&mut state);
-        let waits = !state.outlet.is_idle() || state.waiter.is_some();
+        let waits = !state.write_buffer.is_idle() || state.waiter.is_some();
         drop(state);
         if let Some(Ends { bell, .. }) = &self.ends
             && waits
@@ -158,20 +158,20 @@ impl<W: AsyncWrite + Unpin> Shared<W> {
         &self,
         state: &mut State<W>,
         cx: Option<&mut Context<'_>>,
-        work: impl FnOnce(&mut Outlet<W>, &mut Context<'_>) -> Poll<io::Result<()>>,
+        work: impl FnOnce(&mut WriteBuffer<W>, &mut Context<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<()>> {
         match (&self.ends, cx) {
             (Some(ends), cx) => {
-                let done = ends.poll(&mut state.outlet, work);
+                let done = ends.poll(&mut state.write_buffer, work);
                 if let Some(cx) = cx {
                     let waits = done.is_pending();
                     state.waiter = waits.then(|| cx.waker().clone());
                 }
                 done
             }
-            (None, Some(cx)) => work(&mut state.outlet, cx),
+            (None, Some(cx)) => work(&mut state.write_buffer, cx),
             // Whoever waits later polls again, with a waker.
-            (None, None) => work(&mut state.outlet, &mut Context::from_waker(Waker::noop())),
+            (None, None) => work(&mut state.write_buffer, &mut Context::from_waker(Waker::noop())),
         }
     }
 }
@@ -187,8 +187,8 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Flush for Shared<W> {
         count(Counter::TurnFlushes, 1);
         let mut state = self.lock();
         // The error, if there is one, is kept for the owner.
-        let done = self.poll(&mut state, None, Outlet::poll_drain);
-        let waiter = if done.is_ready() || state.outlet.has_room() { state.waiter.take() } else { None };
+        let done = self.poll(&mut state, None, WriteBuffer::poll_drain);
+        let waiter = if done.is_ready() || state.write_buffer.has_room() { state.waiter.take() } else { None };
         let again = done.is_pending() && !bell.armed.load(SeqCst) && !bell.gone.load(SeqCst);
         drop(state);
         if again {
@@ -205,7 +205,7 @@ impl<W> fmt::Debug for Shared<W> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         f.debug_struct("Shared")
             .field("end_of_turn", &self.ends.as_ref().map(|ends| ends.bell.limit))
-            .field("outlet", &state.outlet)
+            .field("outlet", &state.write_buffer)
             .finish()
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
 
-use super::outlet::{Outlet, Shape};
 use super::shared::{Ends, Shared, State};
+use super::write_buffer::{Shape, WriteBuffer};
 use crate::runtime::{Flush, Turn};
 
 /// Bytes beyond which writers wait, unless the builder says otherwise.
@@ -109,10 +109,10 @@ impl<W: AsyncWrite + Unpin> Builder<W> {
     /// Builds the writer.
     pub fn build(self) -> Writer<W> {
         let Self { inner, shape, limit, flush_at, ends } = self;
-        let outlet = Outlet::new(inner, shape, limit);
+        let write_buffer = WriteBuffer::new(inner, shape, limit);
         let shared = Arc::new_cyclic(|me: &Weak<Shared<W>>| {
             let ends = ends.map(|(turn, limit, flush)| Ends::new(turn, limit, flush(me.clone())));
-            Shared::new(outlet, ends)
+            Shared::new(write_buffer, ends)
         });
         Writer { shared, flush_at }
     }
@@ -145,17 +145,17 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 
     /// Bytes that wait to be written.
     pub fn queued(&self) -> usize {
-        self.shared.with(|state| state.outlet.queued())
+        self.shared.with(|state| state.write_buffer.queued())
     }
 
     /// Whether the inner writer gets everything in one piece.
     pub fn is_flat(&self) -> bool {
-        self.shared.with(|state| state.outlet.is_flat())
+        self.shared.with(|state| state.write_buffer.is_flat())
     }
 
     /// Looks at the inner writer. `look` must not use this writer, which waits for it.
     pub fn with_inner<T>(&self, look: impl FnOnce(&W) -> T) -> T {
-        self.shared.with(|state| look(&state.outlet.inner))
+        self.shared.with(|state| look(&state.write_buffer.inner))
     }
 
     /// Ready once there is room for more, below the [limit](Builder::limit).
@@ -168,13 +168,13 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     }
 
     fn poll_room(shared: &Shared<W>, state: &mut State<W>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        state.outlet.check()?;
-        if state.outlet.has_room() {
+        state.write_buffer.check()?;
+        if state.write_buffer.has_room() {
             return Poll::Ready(Ok(()));
         }
-        state.outlet.wait_for_room();
-        match shared.poll(state, Some(cx), Outlet::poll_drain)? {
-            Poll::Pending if !state.outlet.has_room() => Poll::Pending,
+        state.write_buffer.wait_for_room();
+        match shared.poll(state, Some(cx), WriteBuffer::poll_drain)? {
+            Poll::Pending if !state.write_buffer.has_room() => Poll::Pending,
             _ => Poll::Ready(Ok(())),
         }
     }
@@ -185,7 +185,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     ///
     /// That which ended the writer; `bytes` were not taken then.
     pub fn push(&mut self, bytes: Bytes) -> io::Result<()> {
-        self.shared.with(|state| self.take(state, |outlet| outlet.push_bytes(bytes)))
+        self.shared.with(|state| self.take(state, |write_buffer| write_buffer.push_bytes(bytes)))
     }
 
     /// Waits for room, then takes `bytes`, without a copy if they are 512 or more.
@@ -198,7 +198,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         poll_fn(|cx| {
             self.shared.with(|state| {
                 ready!(Self::poll_room(&self.shared, state, cx))?;
-                Poll::Ready(self.take(state, |outlet| outlet.push_bytes(bytes.take().unwrap_or_default())))
+                Poll::Ready(self.take(state, |write_buffer| write_buffer.push_bytes(bytes.take().unwrap_or_default())))
             })
         })
         .await
@@ -210,16 +210,16 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     ///
     /// That which ended the writer.
     pub async fn flushed(&mut self) -> io::Result<()> {
-        poll_fn(|cx| self.shared.with(|state| self.shared.poll(state, Some(cx), Outlet::poll_drain))).await
+        poll_fn(|cx| self.shared.with(|state| self.shared.poll(state, Some(cx), WriteBuffer::poll_drain))).await
     }
 
-    fn take(&self, state: &mut State<W>, push: impl FnOnce(&mut Outlet<W>) -> io::Result<()>) -> io::Result<()> {
-        state.outlet.check()?;
-        push(&mut state.outlet)?;
+    fn take(&self, state: &mut State<W>, push: impl FnOnce(&mut WriteBuffer<W>) -> io::Result<()>) -> io::Result<()> {
+        state.write_buffer.check()?;
+        push(&mut state.write_buffer)?;
         self.shared.note_write();
-        if state.outlet.queued() >= self.flush_at {
+        if state.write_buffer.queued() >= self.flush_at {
             // They were taken, whatever comes of it: an error is told by the next call.
-            let _told_later = self.shared.poll(state, None, Outlet::poll_drain);
+            let _told_later = self.shared.poll(state, None, WriteBuffer::poll_drain);
         }
         Ok(())
     }
@@ -238,10 +238,10 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Writer<W> {
         self.shared.with(|state| {
             ready!(Self::poll_room(&self.shared, state, cx))?;
             let mut taken = 0;
-            let push = |outlet: &mut Outlet<W>| {
+            let push = |write_buffer: &mut WriteBuffer<W>| {
                 for buf in bufs {
-                    let piece = &buf[..buf.len().min(outlet.room())];
-                    outlet.push(piece)?;
+                    let piece = &buf[..buf.len().min(write_buffer.room())];
+                    write_buffer.push(piece)?;
                     taken += piece.len();
                     if piece.len() < buf.len() {
                         break;
@@ -260,13 +260,13 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Writer<W> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.shared.with(|state| match self.shared.leaves_by_itself() {
-            true => Poll::Ready(state.outlet.check()),
-            false => self.shared.poll(state, Some(cx), Outlet::poll_drain),
+            true => Poll::Ready(state.write_buffer.check()),
+            false => self.shared.poll(state, Some(cx), WriteBuffer::poll_drain),
         })
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.shared.with(|state| self.shared.poll(state, Some(cx), Outlet::poll_shutdown))
+        self.shared.with(|state| self.shared.poll(state, Some(cx), WriteBuffer::poll_shutdown))
     }
 }
 

@@ -115,7 +115,7 @@ counters! {
     BytesCopied => bytes_copied,
     /// Bytes that were queued by reference.
     BytesHeld => bytes_held,
-    /// Flushes of a stream's queue at the end of a turn.
+    /// FlushCounts of a stream's queue at the end of a turn.
     TurnFlushes => turn_flushes,
     /// The part of `turn_flushes` for which a socket that was full had room again.
     RoomFlushes => room_flushes,

@@ -11,7 +11,7 @@ const SECOND: u128 = 1_000_000_000;
 
 /// A token bucket, full at the start. Times are counted from anywhere, and must not run backwards.
 #[derive(Clone, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct TokenBucket {
     /// Bytes per second, which are nanobytes per nanosecond.
     rate: u128,
     /// What the bucket holds at most, in nanobytes.
@@ -22,7 +22,7 @@ pub(crate) struct Pace {
     at: Duration,
 }
 
-impl Pace {
+impl TokenBucket {
     /// At most `rate` bytes per second, of which those of a tenth of a second may go at once.
     pub(crate) fn new(rate: NonZeroU64) -> Self {
         Self::with_burst(rate, NonZeroU64::new(rate.get() / 10).unwrap_or(NonZeroU64::MIN))
@@ -61,8 +61,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn pace(rate: u64, burst: u64) -> Pace {
-        Pace::with_burst(NonZeroU64::new(rate).unwrap(), NonZeroU64::new(burst).unwrap())
+    fn pace(rate: u64, burst: u64) -> TokenBucket {
+        TokenBucket::with_burst(NonZeroU64::new(rate).unwrap(), NonZeroU64::new(burst).unwrap())
     }
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_slowest_rate_gives_a_byte_a_second() {
-        let mut pace = Pace::new(NonZeroU64::MIN);
+        let mut pace = TokenBucket::new(NonZeroU64::MIN);
         assert_eq!(pace.grant(Duration::ZERO), Ok(1));
         pace.spend(1);
         assert_eq!(pace.grant(Duration::ZERO), Err(Duration::from_secs(1)));
@@ -136,7 +136,7 @@ mod tests {
 
         #[test]
         fn who_takes_all_there_is_gets_the_rate(rate in 1u64..1 << 40, rounds in 1usize..100) {
-            let mut pace = Pace::new(NonZeroU64::new(rate).unwrap());
+            let mut pace = TokenBucket::new(NonZeroU64::new(rate).unwrap());
             let (mut now, mut sent) = (Duration::ZERO, 0u128);
             for _ in 0..rounds {
                 match pace.grant(now) {

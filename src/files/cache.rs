@@ -19,7 +19,7 @@ use quick_cache::sync::Cache;
 
 use super::entry::{Entry, Loaded, Loader, Wait};
 use crate::fs::Root;
-use crate::runtime::job::Job;
+use crate::runtime::blocking::BlockingTask;
 
 /// Shortest time between two checks whether kept bytes are still in memory, in nanoseconds.
 const WARM: u64 = 1_000_000_000;
@@ -179,7 +179,7 @@ impl Store {
             done => return done,
         }
         let name = name.to_owned();
-        Job::start(move || loader.load(&name, now, Wait::ForDisk))?.await
+        BlockingTask::start(move || loader.load(&name, now, Wait::ForDisk))?.await
     }
 
     /// Nanoseconds on the cache's clock.

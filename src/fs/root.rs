@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::Status;
 use super::error::{Error, Step};
-use crate::runtime::job::Job;
+use crate::runtime::blocking::BlockingTask;
 use crate::sys::call;
 use crate::sys::call::Links;
 use crate::sys::caps::{Capabilities, Support};
@@ -125,7 +125,7 @@ impl Root {
             done => return done,
         }
         let (root, path) = (self.clone(), path.to_owned());
-        Job::start(move || root.open_blocking(&path))?.await
+        BlockingTask::start(move || root.open_blocking(&path))?.await
     }
 
     /// As [`open`](Self::open), for a regular file that is read by [`File`](super::File)'s operations.

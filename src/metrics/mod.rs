@@ -1,4 +1,4 @@
-//! Numbers about the process for operators.
+//! StreamStats about the process for operators.
 //!
 //! ```text
 //!  Snapshot         counts since the start, and gauges of open objects

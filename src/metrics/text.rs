@@ -78,7 +78,7 @@ pub(super) fn labels(responses: &Responses) -> Vec<(&'static str, String)> {
 /// [`Capabilities`](crate::Capabilities), or 0 with the `reason` why it is not used; told from when the process has first asked
 /// for them, as every listener does.
 ///
-/// Numbers tell what a service does and for how many: answer on an address that is not public.
+/// StreamStats tell what a service does and for how many: answer on an address that is not public.
 ///
 /// ```
 /// assert!(millstream::metrics::prometheus_text().contains("\nmillstream_bytes_written_total "));

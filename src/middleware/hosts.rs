@@ -27,9 +27,9 @@ use crate::server::host::{Host, Name};
 /// # async fn main() -> std::io::Result<()> {
 /// use axum::{Router, routing::get};
 /// use millstream::metrics;
-/// use millstream::server;
 /// use millstream::middleware::AllowedHostsLayer;
 /// use millstream::net::TcpListener;
+/// use millstream::server;
 ///
 /// let metrics = Router::new().route("/metrics", get(|| async { metrics::prometheus_text() }));
 /// let metrics = metrics.layer(AllowedHostsLayer::local().and("metrics.internal")?);

@@ -39,9 +39,9 @@ const SERVICE_VERSION: HeaderName = HeaderName::from_static("x-service-version")
 /// use bytes::Bytes;
 /// use http::{HeaderValue, Request, Response};
 /// use http_body_util::Full;
-/// use millstream::server;
 /// use millstream::middleware::{RequestId, StampLayer};
 /// use millstream::net::TcpListener;
+/// use millstream::server;
 /// use tower::{Layer, service_fn};
 ///
 /// async fn answer<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {

@@ -14,7 +14,7 @@ use super::identity::Origin;
 use super::options::Options;
 use super::pace::SharedPace;
 use super::profile::ProfileSwitch;
-use super::stream::{Seen, Stream, Unread};
+use super::stream::{Rewind, Seen, Stream};
 use crate::counters::log;
 use crate::counters::{Counter, count};
 use crate::runtime::Turn;
@@ -33,7 +33,7 @@ pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
         + hyper::rt::Write
         + tokio::io::AsyncRead
         + tokio::io::AsyncWrite
-        + Unread
+        + Rewind
         + Seen
         + AsFd
         + Unpin
@@ -253,7 +253,7 @@ macro_rules! stream_options {
             /// If the lower bound is above the upper one.
             #[must_use]
             #[track_caller]
-            pub fn elastic(mut self, bounds: std::ops::RangeInclusive<usize>) -> Self {
+            pub fn adaptive_high_mark(mut self, bounds: std::ops::RangeInclusive<usize>) -> Self {
                 assert!(!bounds.is_empty(), "an elastic mark between {bounds:?}: the lower bound comes first");
                 self.options.elastic = Some((*bounds.start(), *bounds.end()));
                 self
@@ -296,7 +296,7 @@ macro_rules! stream_options {
             /// on whatever thread closes the connection, and must not block; if it panics, nothing else happens. Without a
             /// hook, and without anybody who keeps a [`Closing`](crate::net::Closing), the kernel is not asked.
             #[must_use]
-            pub fn on_close(mut self, hook: fn(&$crate::net::Numbers)) -> Self {
+            pub fn on_close(mut self, hook: fn(&$crate::net::StreamStats)) -> Self {
                 self.options.on_close = Some(hook);
                 self
             }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::numbers::Numbers;
 use super::pace::SharedPace;
 use super::path::IoPath;
 use super::profile::Profile;
+use super::stats::StreamStats;
 use crate::runtime::{Io, Turn};
 
 /// How a connection receives.
@@ -60,7 +60,7 @@ pub(super) struct Options {
     /// Long pieces of kept memory may be sent without a copy.
     pub(super) zero_copy: bool,
     /// Told the last numbers of each.
-    pub(super) on_close: Option<fn(&Numbers)>,
+    pub(super) on_close: Option<fn(&StreamStats)>,
 }
 
 impl Default for Options {

@@ -18,7 +18,7 @@ use std::task::Poll;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use super::Turn;
-use super::job::Job;
+use super::blocking::BlockingTask;
 use crate::uring::doubt::Look;
 use crate::uring::driver::Driver;
 use crate::uring::program::Program;
@@ -77,7 +77,7 @@ pub(super) async fn admit(turn: &Turn, driver: Option<&Arc<Driver>>, program: &m
 async fn look_by_job(turn: &Turn, program: &mut Program) {
     let permit = granted(Arc::clone(turn.look_jobs()).acquire_owned().await);
     let mut doubts = std::mem::take(&mut program.doubts);
-    let looked = Job::start(move || {
+    let looked = BlockingTask::start(move || {
         doubts.look_blocking();
         drop(permit);
         Ok(doubts)

@@ -34,7 +34,7 @@ use super::turns::{Flush, Flusher, Shard, Turn};
 use crate::counters::log;
 use crate::sys::thread;
 use crate::uring::driver::Driver;
-use crate::uring::net::send::Outbox;
+use crate::uring::net::send::SendBatch;
 
 /// Maximum number of streams flushed before other tasks get a chance to run.
 const FLUSH_BATCH: usize = 64;
@@ -54,7 +54,7 @@ pub(super) struct FlusherTask {
     /// Streams that are being flushed. Empty except during a flush.
     batch: Vec<Arc<dyn Flush>>,
     /// Parcels that are being submitted to the ring, and their streams. Empty except during submission.
-    outbox: Outbox,
+    send_batch: SendBatch,
     sending: Vec<Arc<dyn Flush>>,
     /// Whether any stream may still be written to.
     waits: bool,
@@ -65,7 +65,17 @@ pub(super) struct FlusherTask {
 impl FlusherTask {
     pub(super) fn new(turn: Arc<Turn>, index: usize) -> Self {
         let (taken, batch, sending) = (Vec::new(), Vec::new(), Vec::new());
-        Self { turn, index, taken, since: None, batch, outbox: Outbox::default(), sending, waits: false, bell: None }
+        Self {
+            turn,
+            index,
+            taken,
+            since: None,
+            batch,
+            send_batch: SendBatch::default(),
+            sending,
+            waits: false,
+            bell: None,
+        }
     }
 
     fn shard(&self) -> &Shard {
@@ -133,7 +143,7 @@ impl FlusherTask {
         work.due.len() > before
     }
 
-    /// Flushes the first due streams, by the ring if there are several. Returns whether more are due.
+    /// FlushCounts the first due streams, by the ring if there are several. Returns whether more are due.
     fn flush_batch(&mut self) -> bool {
         let mut work = self.turn.shards[self.index].work();
         let batch = work.due.len().min(FLUSH_BATCH);
@@ -148,16 +158,16 @@ impl FlusherTask {
         };
         for stream in self.batch.drain(..) {
             match Arc::clone(&stream).begin() {
-                Some(parcel) => {
-                    self.outbox.parcels.push(parcel);
+                Some(send_op) => {
+                    self.send_batch.send_ops.push(send_op);
                     self.sending.push(stream);
                 }
                 None => stream.flush(),
             }
         }
-        driver.send(&mut self.outbox);
-        for (stream, parcel) in self.sending.drain(..).zip(self.outbox.parcels.drain(..)) {
-            stream.end(parcel);
+        driver.send(&mut self.send_batch);
+        for (stream, send_op) in self.sending.drain(..).zip(self.send_batch.send_ops.drain(..)) {
+            stream.end(send_op);
         }
         more
     }

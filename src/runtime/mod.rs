@@ -26,7 +26,7 @@
 //!   much work delays all connections of its core. The kernel spreads connections by a hash, which is even only for many
 //!   connections.
 
-pub(crate) mod job;
+pub(crate) mod blocking;
 pub(crate) mod programs;
 
 mod admit;

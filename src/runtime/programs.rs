@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::admit::{self, Place, admit};
-use super::job::Job;
+use super::blocking::BlockingTask;
 use super::{Io, Turn};
 use crate::counters::{Counter, count};
 use crate::uring::program::{Outcome, Program};
@@ -70,7 +70,7 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
     // A job that runs cannot be taken back: it is told.
     let abandoned = Abandoned::default();
     program.abandon_by(Arc::clone(&abandoned.0));
-    let program = Job::start(move || {
+    let program = BlockingTask::start(move || {
         program.run_blocking();
         drop(permit);
         Ok(program)

@@ -20,7 +20,7 @@ use super::setup::{DriverBuilder, DriverInfo, Io};
 use crate::sys::thread;
 use crate::sys::thread::ThreadId;
 use crate::uring::driver::Driver;
-use crate::uring::net::send::Parcel;
+use crate::uring::net::send::SendOp;
 
 /// Streams from which on one call of the ring for all is made instead of a call for each.
 const TOGETHER: usize = 4;
@@ -43,13 +43,13 @@ pub(crate) trait Flush: Send + Sync {
 
     /// Hands out what waits, to be sent together with that of others, and sends nothing itself until that comes back by
     /// [`end`](Self::end). `None` leaves all as it was: then it is to be flushed.
-    fn begin(self: Arc<Self>) -> Option<Parcel> {
+    fn begin(self: Arc<Self>) -> Option<SendOp> {
         None
     }
 
     /// Takes back what was handed out, and goes on from there.
-    fn end(self: Arc<Self>, parcel: Parcel) {
-        drop(parcel);
+    fn end(self: Arc<Self>, send_op: SendOp) {
+        drop(send_op);
     }
 }
 

@@ -16,23 +16,23 @@ use tower_service::Service;
 
 use super::answer::{Answered, answered, refused};
 use super::body_error::status_of;
+use super::conn_state::{ConnState, Open, Protocol};
 use super::drain::DrainSignal;
 use super::limits::{Limits, Pressure};
 use super::request_body::{Bounds, RequestBody};
 use super::server::BoxError;
-use super::watch::{Open, Protocol, Watch};
 use crate::counters::{Counter, count};
 use crate::server::host;
 
 /// A tower service that is cloned for each request of a connection.
 pub(super) struct Adapter<S> {
     service: S,
-    watch: Arc<Watch>,
+    conn_state: Arc<ConnState>,
 }
 
 impl<S> Adapter<S> {
-    pub(super) fn new(service: S, watch: Arc<Watch>) -> Self {
-        Self { service, watch }
+    pub(super) fn new(service: S, conn_state: Arc<ConnState>) -> Self {
+        Self { service, conn_state }
     }
 }
 
@@ -45,10 +45,10 @@ where
     type Future = Answer<S>;
 
     fn call(&self, request: Request<Incoming>) -> Answer<S> {
-        let open = Some(Open::begin(&self.watch));
+        let open = Some(Open::begin(&self.conn_state));
         let (has_body, grpc) = (!request.body().is_end_stream(), is_grpc(request.headers()));
-        let tunnels = request.method() == Method::CONNECT && self.watch.protocol() == Protocol::Two;
-        let state = match admit(request, &self.watch) {
+        let tunnels = request.method() == Method::CONNECT && self.conn_state.protocol() == Protocol::Two;
+        let state = match admit(request, &self.conn_state) {
             Ok(request) => {
                 let mut service = self.service.clone();
                 // With a waker that wakes nobody: a service that is not ready is asked again by the future.
@@ -60,7 +60,7 @@ where
             }
             Err(status) => {
                 if has_body {
-                    self.watch.leaves_unread();
+                    self.conn_state.leaves_unread();
                 }
                 State::Refused { status }
             }
@@ -70,8 +70,8 @@ where
 }
 
 /// Gives the body of a request its limits, or says how the request is answered without the service.
-fn admit(request: Request<Incoming>, watch: &Arc<Watch>) -> Result<Request<RequestBody>, StatusCode> {
-    let limits = &*watch.limits;
+fn admit(request: Request<Incoming>, conn_state: &Arc<ConnState>) -> Result<Request<RequestBody>, StatusCode> {
+    let limits = &*conn_state.limits;
     if limits.pressure() == Pressure::Full {
         count(Counter::RequestsShed, 1);
         return Err(StatusCode::SERVICE_UNAVAILABLE);
@@ -89,7 +89,7 @@ fn admit(request: Request<Incoming>, watch: &Arc<Watch>) -> Result<Request<Reque
     }
     let (mut head, body) = request.into_parts();
     if head.method == Method::CONNECT || head.headers.contains_key(UPGRADE) {
-        head.extensions.insert(DrainSignal::new(watch));
+        head.extensions.insert(DrainSignal::new(conn_state));
     }
     let bounds = match body.is_end_stream() {
         // Nothing will come, so nobody has to be asked.
@@ -100,7 +100,7 @@ fn admit(request: Request<Incoming>, watch: &Arc<Watch>) -> Result<Request<Reque
         count(Counter::BodiesTooLarge, 1);
         return Err(StatusCode::PAYLOAD_TOO_LARGE);
     }
-    let body = RequestBody::new(body, bounds, watch);
+    let body = RequestBody::new(body, bounds, conn_state);
     Ok(Request::from_parts(head, body))
 }
 
@@ -158,7 +158,7 @@ where
         Poll::Ready(match done {
             Ok(Ok(response)) => {
                 if *me.tunnels && response.status().is_success() {
-                    open.watch().becomes_tunnel();
+                    open.conn_state().becomes_tunnel();
                 }
                 Ok(answered(response, open))
             }

@@ -10,9 +10,9 @@ use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::conn_state::{Open, Protocol, ShutdownPhase};
 use super::limits::Pressure;
-use super::watch::{Open, Protocol, Told};
-use crate::body::Ending;
+use crate::body::GracefulClose;
 use crate::counters::{Counter, count};
 
 pin_project! {
@@ -74,13 +74,13 @@ impl<D> Data<D> {
 
 /// Wraps the response of a service.
 pub(super) fn answered<B>(mut response: Response<B>, mut open: Open) -> Response<Answered<B>> {
-    if open.watch().limits.pressure() >= Pressure::High {
+    if open.conn_state().limits.pressure() >= Pressure::High {
         count(Counter::ClosedUnderPressure, 1);
         last(&mut response, &open);
-    } else if open.watch().is_draining() {
+    } else if open.conn_state().is_draining() {
         last(&mut response, &open);
     }
-    if let Some(ending) = response.extensions().get::<Ending>() {
+    if let Some(ending) = response.extensions().get::<GracefulClose>() {
         open.ends_by(ending.clone());
     }
     response.map(|body| Answered { body: Some(body), open: Some(open) })
@@ -102,7 +102,7 @@ pub(super) fn refused<B>(status: StatusCode, grpc: bool, open: Open) -> Response
     if status == StatusCode::SERVICE_UNAVAILABLE {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         last(&mut response, &open);
-    } else if open.watch().protocol() != Protocol::Two {
+    } else if open.conn_state().protocol() != Protocol::Two {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response.map(|()| Answered { body: None, open: Some(open) })
@@ -120,9 +120,9 @@ fn grpc_status(status: StatusCode) -> Option<(&'static str, &'static str)> {
 
 /// Makes the connection accept no further requests. A connection that switches protocols accepts none anyway.
 fn last<T>(response: &mut Response<T>, open: &Open) {
-    match open.watch().protocol() {
+    match open.conn_state().protocol() {
         _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => {}
-        Protocol::Two => open.watch().tell(Told::Finish),
+        Protocol::Two => open.conn_state().tell(ShutdownPhase::Finish),
         _ => drop(response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"))),
     }
 }

@@ -12,14 +12,14 @@ use tokio::io::AsyncRead;
 use tower_service::Service;
 
 use super::adapter::Adapter;
+use super::conn_state::{ConnState, Protocol, ShutdownPhase};
 use super::leave::Leave;
 use super::linger::linger;
 use super::protocols::Protocols;
 use super::request_body::RequestBody;
 use super::server::BoxError;
 use super::version::{Version, version};
-use super::watch::{Protocol, Told, Watch};
-use crate::net::Unread;
+use crate::net::Rewind;
 
 /// What a client of HTTP/1 is answered whose request took too long to come.
 const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
@@ -29,10 +29,10 @@ pub(super) async fn connection<I, S, B>(
     protocols: &Protocols,
     mut stream: I,
     service: S,
-    watch: &Arc<Watch>,
+    conn_state: &Arc<ConnState>,
 ) -> Result<(), BoxError>
 where
-    I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Unread + Unpin + Send + 'static,
+    I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Rewind + Unpin + Send + 'static,
     S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
     S::Error: Into<BoxError>,
     S::Future: Send + 'static,
@@ -40,11 +40,11 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    let version = match watch.unless_told(Told::Nothing, version(&mut stream)).await {
+    let version = match conn_state.unless_told(ShutdownPhase::Nothing, version(&mut stream)).await {
         Ok(version) => version?,
-        Err(told) => return end_one(stream, told, watch).await,
+        Err(told) => return end_one(stream, told, conn_state).await,
     };
-    speak(version, protocols, stream, service, watch).await
+    speak(version, protocols, stream, service, conn_state).await
 }
 
 /// Speaks HTTP of one version on a stream to its end.
@@ -53,7 +53,7 @@ pub(super) async fn speak<I, S, B>(
     protocols: &Protocols,
     stream: I,
     service: S,
-    watch: &Arc<Watch>,
+    conn_state: &Arc<ConnState>,
 ) -> Result<(), BoxError>
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
@@ -64,53 +64,56 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    let adapter = Adapter::new(service, Arc::clone(watch));
+    let adapter = Adapter::new(service, Arc::clone(conn_state));
     match version {
         Version::One => {
-            watch.speaks(Protocol::One);
+            conn_state.speaks(Protocol::One);
             let mut connection = protocols.one.serve_connection(stream, adapter).with_upgrades();
-            let ended = until_told(watch, Told::TimedOut, &mut connection, |c| Pin::new(c).graceful_shutdown()).await;
+            let ended =
+                until_told(conn_state, ShutdownPhase::TimedOut, &mut connection, |c| Pin::new(c).graceful_shutdown())
+                    .await;
             match ended {
                 Ok(ended) => {
-                    let is_answered = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| watch.has_unread());
+                    let is_answered = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| conn_state.has_unread());
                     match connection.into_parts() {
-                        Some(parts) if is_answered => linger(parts.io, watch).await,
+                        Some(parts) if is_answered => linger(parts.io, conn_state).await,
                         Some(_) => {}
-                        None => watch.becomes_tunnel(),
+                        None => conn_state.becomes_tunnel(),
                     }
                     Ok(ended?)
                 }
                 Err(told) => match connection.into_parts() {
-                    Some(parts) => end_one(parts.io, told, watch).await,
+                    Some(parts) => end_one(parts.io, told, conn_state).await,
                     None => Ok(()),
                 },
             }
         }
         Version::Two => {
-            watch.speaks(Protocol::Two);
+            conn_state.speaks(Protocol::Two);
             // Twice as large as one of HTTP/1, and every task would have to have room for it.
             let mut connection = Box::pin(protocols.two.serve_connection(stream, adapter));
-            let ended = until_told(watch, Told::Abort, &mut connection, |c| c.as_mut().graceful_shutdown()).await;
+            let ended =
+                until_told(conn_state, ShutdownPhase::Abort, &mut connection, |c| c.as_mut().graceful_shutdown()).await;
             Ok(ended.map_err(|_| aborted())??)
         }
     }
 }
 
-/// Runs a connection until it ends, is told `last` or more, or its peer leaves. Told less, it is to finish.
+/// Runs a connection until it ends, is told `last` or more, or its peer leaves. ShutdownPhase less, it is to finish.
 async fn until_told<C>(
-    watch: &Watch,
-    last: Told,
+    conn_state: &ConnState,
+    last: ShutdownPhase,
     mut connection: &mut C,
     finish: impl Fn(&mut C),
-) -> Result<C::Output, Told>
+) -> Result<C::Output, ShutdownPhase>
 where
     C: Future + Unpin,
 {
     let (mut finishes, mut leave) = (false, Leave::default());
     poll_fn(|cx| {
         // What came to be told that its head is late may have become a request meanwhile: that is answered.
-        let told = match watch.told() {
-            Told::TimedOut if finishes || watch.requests().1 > 0 => Told::Finish,
+        let told = match conn_state.told() {
+            ShutdownPhase::TimedOut if finishes || conn_state.requests().1 > 0 => ShutdownPhase::Finish,
             told => told,
         };
         if told >= last {
@@ -118,14 +121,14 @@ where
         }
         // Before it finishes it may see what has come.
         let mut polled = Pin::new(&mut connection).poll(cx);
-        if polled.is_pending() && !finishes && told > Told::Nothing {
+        if polled.is_pending() && !finishes && told > ShutdownPhase::Nothing {
             finishes = true;
             finish(&mut *connection);
             polled = Pin::new(&mut connection).poll(cx);
         }
-        if polled.is_pending() && leave.poll(cx, watch).is_ready() {
-            watch.abort();
-            return Poll::Ready(Err(Told::Abort));
+        if polled.is_pending() && leave.poll(cx, conn_state).is_ready() {
+            conn_state.abort();
+            return Poll::Ready(Err(ShutdownPhase::Abort));
         }
         polled.map(Ok)
     })
@@ -135,14 +138,14 @@ where
 /// Ends a connection of HTTP/1 that is not in a request.
 async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
     mut stream: I,
-    told: Told,
-    watch: &Watch,
+    told: ShutdownPhase,
+    conn_state: &ConnState,
 ) -> Result<(), BoxError> {
     match told {
         // It never began.
-        Told::Nothing | Told::Finish => return Ok(()),
-        Told::TimedOut => {}
-        Told::Abort => return Err(aborted()),
+        ShutdownPhase::Nothing | ShutdownPhase::Finish => return Ok(()),
+        ShutdownPhase::TimedOut => {}
+        ShutdownPhase::Abort => return Err(aborted()),
     }
     let farewell = async {
         let mut rest = TIMED_OUT;
@@ -154,8 +157,8 @@ async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
         }
         poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await
     };
-    watch.unless_told(Told::TimedOut, farewell).await.map_err(|_| aborted())??;
-    linger(stream, watch).await;
+    conn_state.unless_told(ShutdownPhase::TimedOut, farewell).await.map_err(|_| aborted())??;
+    linger(stream, conn_state).await;
     Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
 }
 
@@ -167,14 +170,14 @@ pub(super) fn aborted() -> BoxError {
 mod tests {
     use std::task::Context;
 
-    use super::super::addresses::Census;
+    use super::super::conn_limiter::ConnLimiter;
+    use super::super::conn_state::Open;
     use super::super::limits::Limits;
-    use super::super::watch::Open;
     use super::*;
     use crate::net::TcpListener;
 
     /// Is told once that its head is late, and has a request by then or not.
-    async fn told_late(has_request: bool) -> (Result<(), Told>, bool) {
+    async fn told_late(has_request: bool) -> (Result<(), ShutdownPhase>, bool) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let (client, accepted) = tokio::join!(
             tokio::net::TcpStream::connect(listener.local_addr().expect("its address")),
@@ -182,10 +185,10 @@ mod tests {
         );
         let (_client, (stream, _)) = (client.expect("connected"), accepted.expect("accepted"));
         let limits = Arc::new(Limits::default());
-        let permit = Arc::<Census>::default().admit(None, &limits).expect("room");
-        let watch = Watch::new(limits, stream.handle(), permit);
-        watch.tell(Told::TimedOut);
-        let mut open = has_request.then(|| Open::begin(&watch));
+        let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+        let conn_state = ConnState::new(limits, stream.handle(), permit);
+        conn_state.tell(ShutdownPhase::TimedOut);
+        let mut open = has_request.then(|| Open::begin(&conn_state));
         // The answer is at its end when it is asked for the second time, and the connection then.
         let mut left = 2;
         let mut connection = poll_fn(move |cx: &mut Context<'_>| {
@@ -200,13 +203,13 @@ mod tests {
             Poll::Pending
         });
         let finished = std::cell::Cell::new(false);
-        let ended = until_told(&watch, Told::TimedOut, &mut connection, |_| finished.set(true)).await;
+        let ended = until_told(&conn_state, ShutdownPhase::TimedOut, &mut connection, |_| finished.set(true)).await;
         (ended, finished.get())
     }
 
     #[tokio::test]
     async fn a_request_that_came_after_all_is_answered() {
-        assert_eq!(told_late(false).await, (Err(Told::TimedOut), false));
+        assert_eq!(told_late(false).await, (Err(ShutdownPhase::TimedOut), false));
         assert_eq!(told_late(true).await, (Ok(()), true));
     }
 }

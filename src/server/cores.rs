@@ -15,14 +15,14 @@ use hyper_util::rt::TokioExecutor;
 use tokio::sync::watch;
 use tower_service::Service;
 
-use super::addresses::Census;
+use super::conn_limiter::ConnLimiter;
+use super::conn_state::lock;
 use super::drain::Drained;
 use super::limits::Limits;
 use super::peer::Peer;
 use super::protocols::Hooks;
 use super::request_body::RequestBody;
 use super::server::{BoxError, Greet, Serve, serve};
-use super::watch::lock;
 use crate::net::{Listeners, TcpListener};
 use crate::runtime::{Cores, Run};
 #[cfg(feature = "tls")]
@@ -37,9 +37,9 @@ use crate::server::tls::Tls;
 /// use bytes::Bytes;
 /// use http_body_util::Full;
 /// use hyper::{Request, Response};
-/// use millstream::server;
 /// use millstream::net::TcpListener;
 /// use millstream::runtime::Cores;
+/// use millstream::server;
 ///
 /// fn main() -> std::io::Result<()> {
 ///     let hello = tower::service_fn(async |_: Request<server::RequestBody>| {
@@ -187,7 +187,7 @@ impl<'a, S: Clone> ServeCores<'a, S> {
             greet: self.greet,
             hooks: self.hooks,
             limits: self.limits,
-            census: Arc::default(),
+            limiter: Arc::default(),
             #[cfg(feature = "tls")]
             tls: self.tls,
         };
@@ -203,7 +203,7 @@ struct Plan<S> {
     greet: Option<Greet<S, SocketAddr>>,
     hooks: Hooks,
     limits: Limits,
-    census: Arc<Census>,
+    limiter: Arc<ConnLimiter>,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
@@ -220,7 +220,7 @@ where
     fn serve(&self) -> io::Result<Serve<TcpListener, S>> {
         let mut serve = serve(self.listeners.take()?, self.service.clone()).limits(self.limits.clone());
         (serve.greet, serve.hooks) = (self.greet.clone(), self.hooks.clone());
-        serve.census = Arc::clone(&self.census);
+        serve.limiter = Arc::clone(&self.limiter);
         #[cfg(feature = "tls")]
         serve.tls.clone_from(&self.tls);
         Ok(serve)

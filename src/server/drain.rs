@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::watch::Watch;
-use crate::body::Ending;
+use super::conn_state::ConnState;
+use crate::body::GracefulClose;
 
 /// Outcome of the connections of a server that was drained by [`Serve::drain`](super::Serve::drain).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Drained {
     pub connections: usize,
     /// Connections that finished by themselves.
     pub finished: usize,
-    /// Connections that finished and had responses which were told to [end](crate::body::Ending), or a task that waited
+    /// Connections that finished and had responses which were told to [end](crate::body::GracefulClose), or a task that waited
     /// for a [`DrainSignal`].
     pub told: usize,
     /// Connections that were reset at the deadline.
@@ -65,7 +65,7 @@ impl fmt::Debug for Draining {
 ///
 /// The signal is in the [extensions](http::Request::extensions) of requests for another protocol: those with an
 /// `Upgrade` field, and `CONNECT`. For other requests [`Peer::drain_signal`](super::Peer::drain_signal) returns it, and
-/// a response that may go on forever is notified by its [`Ending`].
+/// a response that may go on forever is notified by its [`GracefulClose`].
 ///
 /// A WebSocket that closes in order, in a service for [`serve`](super::serve()):
 ///
@@ -102,11 +102,11 @@ impl fmt::Debug for Draining {
 /// }
 /// ```
 #[derive(Clone)]
-pub struct DrainSignal(Arc<Watch>);
+pub struct DrainSignal(Arc<ConnState>);
 
 impl DrainSignal {
-    pub(super) fn new(watch: &Arc<Watch>) -> Self {
-        Self(Arc::clone(watch))
+    pub(super) fn new(conn_state: &Arc<ConnState>) -> Self {
+        Self(Arc::clone(conn_state))
     }
 
     /// Whether the server drains.
@@ -123,7 +123,7 @@ impl DrainSignal {
     pub async fn draining(&self) {
         let told = Arc::new(Notify::new());
         let tell = Arc::clone(&told);
-        let _registered = self.0.ends_by(Ending::new(move || tell.notify_one()));
+        let _registered = self.0.ends_by(GracefulClose::new(move || tell.notify_one()));
         told.notified().await;
     }
 }

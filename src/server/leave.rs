@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::time::{Sleep, sleep};
 
-use super::watch::{Protocol, Watch};
+use super::conn_state::{ConnState, Protocol};
 use crate::net::{Leaving, Pulse};
 
 /// Watches the peer of one connection. Small, for each connection has one.
@@ -30,19 +30,19 @@ struct Silence {
 
 impl Leave {
     /// Ready when the peer has left, or has ended its side and the answer has been silent for as long as it may be.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, watch: &Watch) -> Poll<()> {
-        let limit = watch.limits.half_close;
-        if limit.is_zero() || watch.protocol() != Protocol::One || watch.requests().1 == 0 {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, conn_state: &ConnState) -> Poll<()> {
+        let limit = conn_state.limits.half_close;
+        if limit.is_zero() || conn_state.protocol() != Protocol::One || conn_state.requests().1 == 0 {
             // hyper reads, and sees the end itself.
             self.silence = None;
             return Poll::Pending;
         }
-        let Some(pulse) = watch.handle.pulse() else { return Poll::Ready(()) };
+        let Some(pulse) = conn_state.handle.pulse() else { return Poll::Ready(()) };
         let silence = || Box::new(Silence { ends: Box::pin(sleep(limit)), sent: pulse.sent });
         if self.silence.is_none() {
             // While something comes nothing has ended, and asking costs a call.
             let comes = std::mem::replace(&mut self.received, pulse.received) != pulse.received;
-            match ready!(watch.handle.poll_leaving(cx, !comes)) {
+            match ready!(conn_state.handle.poll_leaving(cx, !comes)) {
                 Leaving::Gone => return Poll::Ready(()),
                 Leaving::Half => self.silence = Some(silence()),
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::watch::{Told, Watch};
+use super::conn_state::{ConnState, ShutdownPhase};
 
 /// Time for a client to read its answer and to close the connection.
 const TIME: Duration = Duration::from_secs(30);
@@ -22,8 +22,8 @@ const PIECE: usize = 16 << 10;
 ///
 /// A socket that is closed while bytes lie unread in it is reset, and a client that is reset loses the answer that it has
 /// not read ([RFC 9112 §9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)).
-pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, watch: &Watch) {
-    watch.lingers();
+pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, conn_state: &ConnState) {
+    conn_state.lingers();
     let discard = async {
         let end = Instant::now() + TIME;
         let (mut piece, mut left) = (vec![0; PIECE], BYTES);
@@ -39,5 +39,5 @@ pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, watch: &Wa
         }
     };
     // A connection that is told to end at once has been reset, which is the end of what it reads.
-    let _ = watch.unless_told(Told::TimedOut, discard).await;
+    let _ = conn_state.unless_told(ShutdownPhase::TimedOut, discard).await;
 }

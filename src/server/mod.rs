@@ -20,32 +20,32 @@
 //! 3. A connection that is told to finish and does not is ended.
 
 mod adapter;
-mod addresses;
 mod answer;
 mod body_error;
+mod check;
+mod conn_limiter;
+mod conn_state;
 mod connection;
 mod cores;
 mod drain;
 pub(crate) mod host;
 mod introduce;
-mod judge;
 mod leave;
 mod limits;
 mod linger;
 mod peer;
 mod protocols;
+mod reaper;
 mod refuse;
 mod request_body;
 #[cfg(feature = "tls")]
 mod secure;
 mod server;
-mod sweep;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod trusted;
 mod version;
 mod wait;
-mod watch;
 
 pub use body_error::BodyError;
 pub use cores::{DrainingCores, ServeCores, serve_cores};

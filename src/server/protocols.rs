@@ -33,13 +33,13 @@ impl<L: Accept, S> Serve<L, S> {
     /// say, for instance [`Limits::half_close`]. Options that need a timer also need `timer`.
     ///
     /// ```no_run
-    /// use millstream::files;
-    /// use millstream::server;
+    /// use millstream::files::Files;
     /// use millstream::net::TcpListener;
+    /// use millstream::server;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> std::io::Result<()> {
-    /// let files = files::Files::new("public")?;
+    /// let files = Files::new("public")?;
     /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
     /// server::serve(listener, files)
     ///     .http1(|http1| {
@@ -61,7 +61,7 @@ impl<L: Accept, S> Serve<L, S> {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> std::io::Result<()> {
-    /// let files = files::Files::new("public")?;
+    /// let files = Files::new("public")?;
     /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
     /// server::serve(listener, files)
     ///     .http2(|http2| {

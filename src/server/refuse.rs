@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::timeout;
 
 use super::version::{Version, version};
-use crate::net::{Handle, Unread};
+use crate::net::{Handle, Rewind};
 
 /// Connections that are told at a time; more are reset at once. Bounds what a flood costs.
 const AT_ONCE: usize = 128;
@@ -50,7 +50,7 @@ impl Drop for Place {
 /// Ends a connection that is one too many: its client is told, or it is reset.
 pub(super) fn refuse<I>(refused: &Arc<Refused>, stream: I, handle: Handle)
 where
-    I: hyper::rt::Write + AsyncRead + Unread + Unpin + Send + 'static,
+    I: hyper::rt::Write + AsyncRead + Rewind + Unpin + Send + 'static,
 {
     match refused.place() {
         Some(place) => drop(tokio::spawn(refuse_in(place, stream, handle))),
@@ -63,7 +63,7 @@ where
 /// connection, which may lose the answer.
 async fn refuse_in<I>(_place: Place, mut stream: I, handle: Handle)
 where
-    I: hyper::rt::Write + AsyncRead + Unread + Unpin,
+    I: hyper::rt::Write + AsyncRead + Rewind + Unpin,
 {
     if !matches!(timeout(PATIENCE, tell(&mut stream)).await, Ok(Ok(()))) {
         handle.reset();
@@ -72,7 +72,7 @@ where
 
 async fn tell<I>(stream: &mut I) -> io::Result<()>
 where
-    I: hyper::rt::Write + AsyncRead + Unread + Unpin,
+    I: hyper::rt::Write + AsyncRead + Rewind + Unpin,
 {
     let mut answer = match version(stream).await? {
         Version::One => UNAVAILABLE,

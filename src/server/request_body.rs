@@ -9,8 +9,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::body_error::{BodyError, Cause};
+use super::conn_state::ConnState;
 use super::wait::Wait;
-use super::watch::Watch;
 use crate::counters::{Counter, count};
 
 /// The body of a request to a [server](super::serve()), within its [limits](super::Limits). Frames are passed on as
@@ -23,7 +23,7 @@ pub struct RequestBody {
     /// Set once the body has failed permanently.
     failed: Option<Failed>,
     /// `None` if the body is empty, or was read to its end.
-    watch: Option<Arc<Watch>>,
+    conn_state: Option<Arc<ConnState>>,
     /// Set once the body had to be waited for.
     wait: Option<Arc<Wait>>,
 }
@@ -46,9 +46,9 @@ enum Failed {
 }
 
 impl RequestBody {
-    pub(super) fn new(incoming: Incoming, bounds: Bounds, watch: &Arc<Watch>) -> Self {
-        let watch = (!incoming.is_end_stream()).then(|| Arc::clone(watch));
-        Self { incoming, bounds, failed: None, watch, wait: None }
+    pub(super) fn new(incoming: Incoming, bounds: Bounds, conn_state: &Arc<ConnState>) -> Self {
+        let conn_state = (!incoming.is_end_stream()).then(|| Arc::clone(conn_state));
+        Self { incoming, bounds, failed: None, conn_state, wait: None }
     }
 
     /// Fails permanently. A failed body was not read to its end, so it is still watched.
@@ -62,7 +62,7 @@ impl RequestBody {
                 1,
             );
         }
-        let limits = self.watch.as_ref().map(|watch| &*watch.limits);
+        let limits = self.conn_state.as_ref().map(|conn_state| &*conn_state.limits);
         let cause = match how {
             Failed::TooLarge => Cause::TooLarge(limits.map_or(0, |limits| limits.body)),
             Failed::TooSlow => Cause::TooSlow(limits.map_or(std::time::Duration::ZERO, |limits| limits.body_progress)),
@@ -72,10 +72,10 @@ impl RequestBody {
 
     /// Records that the body has to be waited for. Returns `true` if it has been waited for too long already.
     fn pends(&mut self, cx: &Context<'_>) -> bool {
-        let Some(watch) = &self.watch else { return false };
+        let Some(conn_state) = &self.conn_state else { return false };
         let wait = self.wait.get_or_insert_with(|| {
             let wait = Arc::new(Wait::new(self.bounds.rate));
-            watch.waits().push(Arc::clone(&wait));
+            conn_state.waits().push(Arc::clone(&wait));
             wait
         });
         wait.pends(cx.waker())
@@ -83,8 +83,8 @@ impl RequestBody {
 
     /// Records that nothing more follows.
     fn end(&mut self) {
-        if let (Some(watch), Some(wait)) = (self.watch.take(), self.wait.take()) {
-            let mut waits = watch.waits();
+        if let (Some(conn_state), Some(wait)) = (self.conn_state.take(), self.wait.take()) {
+            let mut waits = conn_state.waits();
             if let Some(at) = waits.iter().position(|other| Arc::ptr_eq(other, &wait)) {
                 waits.swap_remove(at);
             }
@@ -138,10 +138,10 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        if let Some(watch) = &self.watch
+        if let Some(conn_state) = &self.conn_state
             && !self.incoming.is_end_stream()
         {
-            watch.leaves_unread();
+            conn_state.leaves_unread();
         }
         self.end();
     }

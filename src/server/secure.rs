@@ -6,13 +6,13 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
+use super::conn_state::{ConnState, ShutdownPhase};
 use super::connection::{aborted, connection, speak};
 use super::protocols::Protocols;
 use super::request_body::RequestBody;
 use super::server::{BoxError, Serve};
 use super::version::Version;
-use super::watch::{Told, Watch};
-use crate::net::{Accept, Unread};
+use crate::net::{Accept, Rewind};
 use crate::server::tls::Tls;
 
 impl<L: Accept, S> Serve<L, S> {
@@ -34,10 +34,10 @@ pub(super) async fn secure<I, S, B>(
     protocols: &Protocols,
     stream: I,
     service: S,
-    watch: &Arc<Watch>,
+    conn_state: &Arc<ConnState>,
 ) -> Result<(), BoxError>
 where
-    I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unread + Unpin + Send + 'static,
+    I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Rewind + Unpin + Send + 'static,
     S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
     S::Error: Into<BoxError>,
     S::Future: Send + 'static,
@@ -46,11 +46,11 @@ where
     B::Error: Into<BoxError>,
 {
     // There are no words yet in which it could be told.
-    let stream = watch.unless_told(Told::Nothing, tls.accept(stream)).await.map_err(|_| aborted())??;
+    let stream = conn_state.unless_told(ShutdownPhase::Nothing, tls.accept(stream)).await.map_err(|_| aborted())??;
     let version = match stream.alpn() {
         Some(b"h2") => Version::Two,
         Some(_) => Version::One,
-        None => return connection(protocols, stream, service, watch).await,
+        None => return connection(protocols, stream, service, conn_state).await,
     };
-    speak(version, protocols, stream, service, watch).await
+    speak(version, protocols, stream, service, conn_state).await
 }

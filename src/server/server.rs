@@ -15,19 +15,19 @@ use http_body::Body;
 use tokio::task::JoinHandle;
 use tower_service::Service;
 
-use super::addresses::Census;
+use super::conn_limiter::ConnLimiter;
+use super::conn_state::ConnState;
 use super::connection::connection;
 use super::drain::{DrainSignal, Drained, Draining};
 use super::introduce::Introduced;
 use super::limits::Limits;
 use super::peer::Peer;
 use super::protocols::{Hooks, Protocols};
+use super::reaper::{Shared, reaper};
 use super::refuse::refuse;
 use super::request_body::RequestBody;
 #[cfg(feature = "tls")]
 use super::secure::secure;
-use super::sweep::{Shared, sweep};
-use super::watch::Watch;
 use crate::counters::{log, span};
 use crate::net::{Accept, Origin, Seen};
 #[cfg(feature = "tls")]
@@ -49,9 +49,8 @@ const WAITING: usize = 1 << 16;
 /// use bytes::Bytes;
 /// use http_body_util::Full;
 /// use hyper::{Request, Response};
-/// use millstream::files;
-/// use millstream::server;
 /// use millstream::net::TcpListener;
+/// use millstream::server;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
@@ -139,7 +138,7 @@ where
         greet: None,
         hooks: Hooks::default(),
         limits: Limits::default(),
-        census: Arc::default(),
+        limiter: Arc::default(),
         #[cfg(feature = "tls")]
         tls: None,
     }
@@ -153,7 +152,7 @@ pub struct Serve<L: Accept, S> {
     pub(super) greet: Option<Greet<S, L::Addr>>,
     pub(super) hooks: Hooks,
     limits: Limits,
-    pub(super) census: Arc<Census>,
+    pub(super) limiter: Arc<ConnLimiter>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Tls>,
 }
@@ -187,7 +186,7 @@ where
 {
     /// Serves until `signal` is ready, whatever it gives, and then ends: the listener is closed, idle connections are
     /// closed, the others finish what they have begun and take no further requests (`Connection: close`, GOAWAY). Answers
-    /// that have an [`Ending`](crate::body::Ending) are told to end, and tasks that wait for a [`DrainSignal`]. What is left at the `deadline`, counted from the
+    /// that have an [`GracefulClose`](crate::body::GracefulClose) are told to end, and tasks that wait for a [`DrainSignal`]. What is left at the `deadline`, counted from the
     /// signal, is reset.
     ///
     /// Connections that the kernel had accepted are served, and so is a request that is just coming: a connection is
@@ -261,7 +260,7 @@ where
 struct Server<L: Accept, S> {
     serve: Serve<L, S>,
     shared: Arc<Shared>,
-    sweep: Option<JoinHandle<Drained>>,
+    reaper: Option<JoinHandle<Drained>>,
     #[cfg(feature = "tls")]
     _watching: Option<Watching>,
 }
@@ -288,11 +287,11 @@ where
         #[cfg(feature = "tls")]
         let limits = if serve.tls.is_some() { limits.half_close(Duration::ZERO) } else { limits };
         let protocols = Protocols::new(&limits, &serve.hooks);
-        let shared = Shared::new(limits, protocols, Arc::clone(&serve.census));
-        let sweep = Some(tokio::spawn(sweep(Arc::clone(&shared))));
+        let shared = Shared::new(limits, protocols, Arc::clone(&serve.limiter));
+        let reaper = Some(tokio::spawn(reaper(Arc::clone(&shared))));
         Self {
             shared,
-            sweep,
+            reaper,
             #[cfg(feature = "tls")]
             _watching: serve.tls.as_ref().and_then(Tls::watching),
             serve,
@@ -329,36 +328,36 @@ where
     /// Starts the task of a connection, unless there are too many.
     fn begin(&self, stream: L::Stream, addr: L::Addr) {
         let (shared, handle) = (&self.shared, stream.seen());
-        let Some(permit) = shared.census.admit(addr.ip(), &shared.limits) else {
+        let Some(permit) = shared.limiter.admit(addr.ip(), &shared.limits) else {
             // A handshake is most of what a connection costs, and before it a client of TLS understands nothing.
             #[cfg(feature = "tls")]
             if self.serve.tls.is_some() {
                 return handle.reset();
             }
-            return refuse(&shared.census.refused, stream, handle);
+            return refuse(&shared.limiter.refused, stream, handle);
         };
-        let watch = Watch::new(Arc::clone(&shared.limits), handle.clone(), permit);
+        let conn_state = ConnState::new(Arc::clone(&shared.limits), handle.clone(), permit);
         let mut service = self.serve.service.clone();
         let identity = addr.identity(&stream);
-        let peer = Peer::new(addr, handle, DrainSignal::new(&watch));
+        let peer = Peer::new(addr, handle, DrainSignal::new(&conn_state));
         if let Some(greet) = &self.serve.greet {
             greet(&mut service, &peer);
         }
         let service = Introduced::new(service, identity);
         let (id, addr) = (peer.handle().id(), peer.addr());
-        let (running, shared) = (shared.enter(&watch), Arc::clone(shared));
+        let (running, shared) = (shared.enter(&conn_state), Arc::clone(shared));
         #[cfg(feature = "tls")]
         if let Some(tls) = self.serve.tls.clone() {
             let task = async move {
                 let _running = running;
-                ended(secure(&tls, &shared.protocols, stream, service, &watch).await);
+                ended(secure(&tls, &shared.protocols, stream, service, &conn_state).await);
             };
             tokio::spawn(span::connection(id, addr, task));
             return;
         }
         let task = async move {
             let _running = running;
-            ended(connection(&shared.protocols, stream, service, &watch).await);
+            ended(connection(&shared.protocols, stream, service, &conn_state).await);
         };
         tokio::spawn(span::connection(id, addr, task));
     }
@@ -366,9 +365,9 @@ where
     /// Closes the listener, and has the connections end.
     async fn drain(mut self, deadline: Duration) -> io::Result<Drained> {
         self.shared.drain(deadline);
-        let sweep = self.sweep.take().expect("internal: drained once");
+        let reaper = self.reaper.take().expect("internal: drained once");
         drop(self);
-        sweep.await.map_err(io::Error::other)
+        reaper.await.map_err(io::Error::other)
     }
 }
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::net::Unread;
+use crate::net::Rewind;
 
 /// What a client of HTTP/2 begins with, and no other does.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -22,7 +22,7 @@ pub(super) enum Version {
 
 /// Reads until it is clear, and has the stream begin with what was read. A stream that ends before speaks HTTP/1, which
 /// knows how to answer that.
-pub(super) async fn version<I: AsyncRead + Unread + Unpin>(stream: &mut I) -> io::Result<Version> {
+pub(super) async fn version<I: AsyncRead + Rewind + Unpin>(stream: &mut I) -> io::Result<Version> {
     let mut bytes = [0; LOOK];
     let mut buf = ReadBuf::new(&mut bytes);
     let version = loop {

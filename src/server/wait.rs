@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::watch::lock;
+use super::conn_state::lock;
 
 /// A request body that had to be waited for.
 #[derive(Debug, Default)]

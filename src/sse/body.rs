@@ -13,11 +13,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-use super::past::{Past, Step};
+use super::replay_cursor::{ReplayCursor, Step};
 use super::shared::{Begin, Permit};
 use super::state::{Cursor, Read};
-use super::waiters::{Member, Wait};
-use crate::body::Ending;
+use super::wait_list::{Member, Wait};
+use crate::body::GracefulClose;
 
 /// A line that readers pass over.
 static COMMENT: &[u8] = b":\n\n";
@@ -35,7 +35,7 @@ struct Seat {
     source: Source,
     /// To be told before anything else.
     gap: Option<Bytes>,
-    /// Told by [`Ending`].
+    /// Told by [`GracefulClose`].
     ending: Arc<AtomicBool>,
     /// What is to be read before the end.
     end: Option<u64>,
@@ -46,14 +46,16 @@ struct Seat {
 /// Where the next event comes from.
 enum Source {
     Ring(Cursor),
-    Past(Box<Past>),
+    ReplayCursor(Box<ReplayCursor>),
 }
 
 impl EventBody {
     pub(super) fn new(permit: Permit, last: Option<&str>) -> Self {
         let (source, gap) = match permit.0.begin(last) {
             Begin::Ring(cursor, gap) => (Source::Ring(cursor), gap.map(|gap| gap.encode())),
-            Begin::Log(_) | Begin::Later => (Source::Past(Box::new(Past::new(last.unwrap_or_default()))), None),
+            Begin::Log(_) | Begin::Later => {
+                (Source::ReplayCursor(Box::new(ReplayCursor::new(last.unwrap_or_default()))), None)
+            }
         };
         Self(Some(Box::new(Seat { permit, source, gap, ending: Arc::default(), end: None, member: None })))
     }
@@ -64,10 +66,10 @@ impl EventBody {
     }
 
     /// How this one is told to end; `None` if it has ended.
-    pub fn ending(&self) -> Option<Ending> {
+    pub fn ending(&self) -> Option<GracefulClose> {
         let seat = self.0.as_ref()?;
         let (ending, hub) = (Arc::clone(&seat.ending), Arc::downgrade(&seat.permit.0));
-        Some(Ending::new(move || {
+        Some(GracefulClose::new(move || {
             if !ending.swap(true, Ordering::AcqRel)
                 && let Some(hub) = hub.upgrade()
             {
@@ -103,8 +105,8 @@ impl Seat {
                     }
                 }
                 // It comes back, and goes on where it was.
-                Source::Past(_) if ends => return Poll::Ready(None),
-                Source::Past(past) => match past.poll(shared, cx) {
+                Source::ReplayCursor(_) if ends => return Poll::Ready(None),
+                Source::ReplayCursor(replay_cursor) => match replay_cursor.poll(shared, cx) {
                     Poll::Ready(Step::Frame(frame)) => return Poll::Ready(Some(frame)),
                     Poll::Ready(Step::Ring(cursor, missed)) => {
                         *source = Source::Ring(cursor);
@@ -164,7 +166,7 @@ impl fmt::Debug for EventBody {
         let mut body = f.debug_struct("EventBody");
         match &seat.source {
             Source::Ring(cursor) => body.field("behind", &seat.permit.0.head().saturating_sub(cursor.next)),
-            Source::Past(past) => body.field("past", past),
+            Source::ReplayCursor(replay_cursor) => body.field("past", replay_cursor),
         };
         body.field("ending", &seat.ending).finish_non_exhaustive()
     }

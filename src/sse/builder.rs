@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// What happens to a reader that is further behind than [`HubBuilder::queue`] allows, or behind what the ring has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Slow {
+pub enum LagPolicy {
     /// It goes on with the newest events that the queue allows, after a [gap](Hub#gaps) that counts what is missing.
     #[default]
     DropOldest,
@@ -26,7 +26,7 @@ pub enum Slow {
     /// Nobody misses anything: [`Hub::send`] fails with [`SendError::Full`](super::SendError::Full), and
     /// [`Hub::send_wait`] waits for the slowest reader. One that
     /// holds it up for longer than [`HubBuilder::patience`] is disconnected. With a [log](HubBuilder::log) nobody can be
-    /// made to wait, and this is [`Slow::Disconnect`].
+    /// made to wait, and this is [`LagPolicy::Disconnect`].
     Block,
 }
 
@@ -44,7 +44,7 @@ impl HubBuilder {
         let config = Config {
             limits,
             queue: 1000,
-            slow: Slow::default(),
+            slow: LagPolicy::default(),
             patience: Duration::from_secs(10),
             keep_alive: Some(Duration::from_secs(15)),
             subscribers: usize::MAX,
@@ -81,8 +81,8 @@ impl HubBuilder {
         self
     }
 
-    /// What happens to slow readers; [`Slow::DropOldest`] unless set.
-    pub fn slow(mut self, slow: Slow) -> Self {
+    /// What happens to slow readers; [`LagPolicy::DropOldest`] unless set.
+    pub fn slow(mut self, slow: LagPolicy) -> Self {
         self.config.slow = slow;
         self
     }
@@ -94,7 +94,7 @@ impl HubBuilder {
         self
     }
 
-    /// With [`Slow::Block`]: for how long [`Hub::send_wait`] waits for readers before it gives up the slowest; 10 s
+    /// With [`LagPolicy::Block`]: for how long [`Hub::send_wait`] waits for readers before it gives up the slowest; 10 s
     /// unless set.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.config.patience = patience.min(LONG);
@@ -128,8 +128,8 @@ impl HubBuilder {
     pub fn build(self) -> Hub {
         let Self { mut config, log } = self;
         config.limits.count = config.limits.count.max(usize::try_from(config.queue).unwrap_or(usize::MAX));
-        if log.is_some() && config.slow == Slow::Block {
-            config.slow = Slow::Disconnect;
+        if log.is_some() && config.slow == LagPolicy::Block {
+            config.slow = LagPolicy::Disconnect;
         }
         Hub::start(config, log)
     }

@@ -15,7 +15,7 @@ pub enum SendError {
     InvalidName(&'static str),
     /// It has an id of its own, but the ids of this hub are given by its log.
     IdNotOurs,
-    /// With [`Slow::Block`](super::Slow::Block): the slowest reader has its queue full. Wait with
+    /// With [`LagPolicy::Block`](super::LagPolicy::Block): the slowest reader has its queue full. Wait with
     /// [`Hub::send_wait`](super::Hub::send_wait). A log may say so too.
     Full,
     /// The hub is closed.

@@ -9,8 +9,8 @@ use super::body::EventBody;
 use super::builder::HubBuilder;
 use super::error::{SendError, SubscribeError};
 use super::event::Event;
+use super::event_id::EventId;
 use super::request;
-use super::sent::Sent;
 use super::shared::{Config, Shared};
 use super::stats::Stats;
 use crate::sse::log::{Log, Sink};
@@ -26,13 +26,13 @@ use crate::sse::log::{Log, Sink};
 /// use std::time::Duration;
 ///
 /// use hyper::Request;
-/// use millstream::server;
-/// use millstream::sse::{Event, Hub, Slow};
 /// use millstream::net::TcpListener;
+/// use millstream::server;
+/// use millstream::sse::{Event, Hub, LagPolicy};
 ///
 /// #[tokio::main]
 /// async fn main() -> std::io::Result<()> {
-///     let hub = Hub::builder().replay(10_000).slow(Slow::Disconnect).subscribers(50_000).build();
+///     let hub = Hub::builder().replay(10_000).slow(LagPolicy::Disconnect).subscribers(50_000).build();
 ///
 ///     let clock = hub.clone();
 ///     tokio::spawn(async move {
@@ -72,21 +72,21 @@ use crate::sse::log::{Log, Sink};
 ///
 /// | | |
 /// |---|---|
-/// | `slow` | the reader was too slow, see [`Slow`](super::Slow) |
+/// | `slow` | the reader was too slow, see [`LagPolicy`](super::LagPolicy) |
 /// | `expired` | it came back when the event behind its id was gone, or its id is not known; what there is follows |
 /// | `lost` | the log has lost some |
 /// | `unreachable` | the log cannot be asked for what was before; what this hub has follows |
 ///
-/// # Slow readers
+/// # LagPolicy readers
 ///
 /// hyper asks a body for more when the connection has room. So a reader that does not read at all keeps what its
 /// socket and hyper hold, and its place; its policy takes effect when it reads again, and the server's limits end
 /// its connection if it never does.
 ///
-/// # Ending
+/// # GracefulClose
 ///
 /// A stream ends with its reader's connection, by [`close`](Self::close), or when the last handle is dropped; each
-/// response has an [`Ending`](crate::body::Ending) for the server to end it by. Its last words are the `retry:` of
+/// response has an [`GracefulClose`](crate::body::GracefulClose) for the server to end it by. Its last words are the `retry:` of
 /// [`HubBuilder::retry`].
 #[derive(Clone)]
 pub struct Hub(Arc<Alive>);
@@ -133,11 +133,11 @@ impl Hub {
     /// # Errors
     ///
     /// See [`SendError`]; nothing was sent then.
-    pub fn send(&self, event: Event) -> Result<Sent, SendError> {
+    pub fn send(&self, event: Event) -> Result<EventId, SendError> {
         self.shared().send(event)
     }
 
-    /// As [`send`](Self::send), but with [`Slow::Block`](super::Slow::Block) it waits until the slowest reader has room, or
+    /// As [`send`](Self::send), but with [`LagPolicy::Block`](super::LagPolicy::Block) it waits until the slowest reader has room, or
     /// was waited for for [`HubBuilder::patience`]. Senders that wait at the same time go on in any order.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ impl Hub {
     /// # Cancellation
     ///
     /// Dropping the future before it is ready sends nothing.
-    pub async fn send_wait(&self, event: Event) -> Result<Sent, SendError> {
+    pub async fn send_wait(&self, event: Event) -> Result<EventId, SendError> {
         self.shared().send_wait(event).await
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::sent::Sent;
+use super::event_id::EventId;
 use crate::buf::pool;
 use crate::sse::log::Log;
 
@@ -139,8 +139,8 @@ impl Ring {
     }
 
     /// The next entry, if it is given no id.
-    pub(super) fn sent(&self) -> Sent {
-        Sent::numbered(self.epoch, self.head())
+    pub(super) fn sent(&self) -> EventId {
+        EventId::numbered(self.epoch, self.head())
     }
 
     /// Adds an entry, and drops as many as the limits ask for, but none from `keep` on.
@@ -195,7 +195,8 @@ impl Ring {
         let number = id.split_once('-').and_then(|(epoch, number)| {
             // As they are written: neither `+1` nor `01` is one of ours.
             let number: u64 = number.parse().ok()?;
-            (u32::from_str_radix(epoch, 16).ok()? == self.epoch && Sent::numbered(self.epoch, number).to_string() == id)
+            (u32::from_str_radix(epoch, 16).ok()? == self.epoch
+                && EventId::numbered(self.epoch, number).to_string() == id)
                 .then_some(number)
         });
         match number {

@@ -14,15 +14,15 @@ use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::builder::Slow;
+use super::builder::LagPolicy;
 use super::error::{SendError, SubscribeError};
 use super::event::{Event, check_id, finish};
+use super::event_id::EventId;
 use super::gap::Gap;
 use super::ring::{Limits, Name, Place, Ring};
-use super::sent::Sent;
 use super::state::{Cursor, Read, State};
 use super::stats::Stats;
-use super::waiters::{Group, Member};
+use super::wait_list::{Group, Member};
 use crate::counters::{Counter, count};
 use crate::sse::log::Log;
 
@@ -31,7 +31,7 @@ use crate::sse::log::Log;
 pub(super) struct Config {
     pub(super) limits: Limits,
     pub(super) queue: u64,
-    pub(super) slow: Slow,
+    pub(super) slow: LagPolicy,
     pub(super) patience: Duration,
     pub(super) keep_alive: Option<Duration>,
     pub(super) subscribers: usize,
@@ -109,7 +109,7 @@ impl Shared {
     }
 
     fn waits_for_readers(&self) -> bool {
-        self.config.slow == Slow::Block
+        self.config.slow == LagPolicy::Block
     }
 
     /// Has every reader that waits look for news.
@@ -119,7 +119,7 @@ impl Shared {
     }
 
     /// Sends an event, or gives it to the log.
-    pub(super) fn send(&self, event: Event) -> Result<Sent, SendError> {
+    pub(super) fn send(&self, event: Event) -> Result<EventId, SendError> {
         event.check()?;
         if self.is_closed() {
             return Err(SendError::Closed);
@@ -131,7 +131,7 @@ impl Shared {
             log.append(event)?;
             self.state().stats.sent += 1;
             count(Counter::EventsSent, 1);
-            return Ok(Sent::by_log());
+            return Ok(EventId::by_log());
         }
         let id: Option<Arc<str>> = event.parts().id.map(Arc::from);
         let mut text = event.encode(id.as_ref().map_or(0, |id| id.len()));
@@ -141,7 +141,7 @@ impl Shared {
                 return Err(SendError::Full);
             }
             let sent = match &id {
-                Some(id) => Sent::given(Arc::clone(id)),
+                Some(id) => EventId::given(Arc::clone(id)),
                 None => state.ring.sent(),
             };
             finish(&mut text, &sent);
@@ -166,7 +166,7 @@ impl Shared {
     }
 
     /// Waits until there is room for an event, and sends it.
-    pub(super) async fn send_wait(&self, event: Event) -> Result<Sent, SendError> {
+    pub(super) async fn send_wait(&self, event: Event) -> Result<EventId, SendError> {
         let mut deadline = None;
         loop {
             let mut room = std::pin::pin!(self.room.notified());

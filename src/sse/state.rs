@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::builder::Slow;
+use super::builder::LagPolicy;
 use super::gap::Gap;
 use super::ring::Ring;
 use super::shared::Config;
@@ -46,12 +46,12 @@ impl State {
             return (Read::Nothing, 0, 0);
         }
         let late = cursor.next >= cursor.catch_up && head - cursor.next > config.queue;
-        if cursor.next < base || self.has_given_up(cursor) || (late && config.slow != Slow::Block) {
+        if cursor.next < base || self.has_given_up(cursor) || (late && config.slow != LagPolicy::Block) {
             let queued = match config.slow {
-                Slow::Disconnect | Slow::Block => return (Read::TooSlow, 0, 0),
-                Slow::DropOldest if cursor.next < cursor.catch_up => head - base,
-                Slow::DropOldest => config.queue,
-                Slow::Latest => 1,
+                LagPolicy::Disconnect | LagPolicy::Block => return (Read::TooSlow, 0, 0),
+                LagPolicy::DropOldest if cursor.next < cursor.catch_up => head - base,
+                LagPolicy::DropOldest => config.queue,
+                LagPolicy::Latest => 1,
             };
             let to = base.max(head.saturating_sub(queued));
             let missed = to - cursor.next;
@@ -105,7 +105,7 @@ mod tests {
         let config = Config {
             limits,
             queue: 2,
-            slow: Slow::Block,
+            slow: LagPolicy::Block,
             patience: Duration::ZERO,
             keep_alive: None,
             subscribers: 1,

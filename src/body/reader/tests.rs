@@ -29,11 +29,11 @@ async fn read(reader: &mut Reader, mut range: Range<u64>, bytes: &[u8]) -> io::R
         let frame = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await?;
         assert!(frame[..] == bytes[at..at + frame.len()], "wrong bytes at {at}");
         assert_eq!(range.start as usize, at + frame.len());
-        let ahead = reader.ahead.end().map_or(0, |end| end - range.start);
-        assert!(ahead <= 2 * CHUNK && (ahead == 0 || reader.job.is_none()), "{ahead} bytes ahead");
+        let read_ahead = reader.read_ahead.end().map_or(0, |end| end - range.start);
+        assert!(read_ahead <= 2 * CHUNK && (read_ahead == 0 || reader.job.is_none()), "{read_ahead} bytes ahead");
         frames.push(frame.len());
     }
-    assert!(reader.job.is_none() && reader.ahead.is_empty(), "something was brought that nobody asked for");
+    assert!(reader.job.is_none() && reader.read_ahead.is_empty(), "something was brought that nobody asked for");
     Ok(frames)
 }
 
@@ -69,8 +69,11 @@ async fn a_cold_file_is_warmed_step_by_step_with_the_same_bytes() {
     let first = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
     let step = if programs::has_ring() { 256 << 10 } else { 1 << 20 };
     assert_eq!(first.len(), step);
-    let ahead = call::is_resident(std.as_fd(), step as u64, step as u64);
-    assert!(ahead || reader.job.is_some() || !reader.ahead.is_empty(), "the next step comes while this one is sent");
+    let read_ahead = call::is_resident(std.as_fd(), step as u64, step as u64);
+    assert!(
+        read_ahead || reader.job.is_some() || !reader.read_ahead.is_empty(),
+        "the next step comes while this one is sent"
+    );
     assert!(first[..] == bytes[..step]);
     read(&mut reader, range, &bytes).await.unwrap();
     cool(&std);

@@ -10,9 +10,9 @@ use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::request_guard::RequestGuard;
 use super::shared::REPORT;
-use super::watch::Watch;
-use crate::body::Ending;
+use crate::body::GracefulClose;
 
 /// Bodies of known length up to this are part of the latency: hyper takes them as fast as they come.
 const SMALL: u64 = 64 << 10;
@@ -22,14 +22,14 @@ pin_project! {
     pub struct CanaryFuture<F> {
         #[pin]
         inner: F,
-        watch: Option<Watch>,
+        request_guard: Option<RequestGuard>,
         bodiless: bool,
     }
 }
 
 impl<F> CanaryFuture<F> {
-    pub(super) fn new(inner: F, watch: Watch, bodiless: bool) -> Self {
-        Self { inner, watch: Some(watch), bodiless }
+    pub(super) fn new(inner: F, request_guard: RequestGuard, bodiless: bool) -> Self {
+        Self { inner, request_guard: Some(request_guard), bodiless }
     }
 }
 
@@ -43,42 +43,42 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let answer = ready!(this.inner.poll(cx));
-        let watch = this.watch.take().expect("polled after it was ready");
+        let request_guard = this.request_guard.take().expect("polled after it was ready");
         let mut response = match answer {
             Ok(response) => response,
             Err(error) => {
-                watch.failed();
+                request_guard.failed();
                 return Poll::Ready(Err(error));
             }
         };
-        if let Some(path) = watch.chosen().report() {
+        if let Some(path) = request_guard.chosen().report() {
             response.headers_mut().insert(REPORT, path);
         }
-        let watched = watched(watch, &response, *this.bodiless);
+        let watched = watched(request_guard, &response, *this.bodiless);
         Poll::Ready(Ok(response.map(|inner| CanaryBody { inner, watched })))
     }
 }
 
 /// What has to be watched of a body, if anything.
-fn watched<R: Body>(mut watch: Watch, response: &Response<R>, bodiless: bool) -> Option<Watched> {
+fn watched<R: Body>(mut request_guard: RequestGuard, response: &Response<R>, bodiless: bool) -> Option<Watched> {
     let status = response.status();
     if status.is_server_error() {
-        watch.failed();
+        request_guard.failed();
         return None;
     }
     let no_body = status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if bodiless || no_body || response.body().is_end_stream() {
-        watch.ended();
+        request_guard.ended();
         return None;
     }
     let left = response.body().size_hint().exact().or_else(|| declared(response.headers()));
     if left.is_none_or(|left| left > SMALL) {
-        watch.answered();
+        request_guard.answered();
     }
-    if left.is_none() && (response.extensions().get::<Ending>().is_some() || is_events(response.headers())) {
-        return Some(Watched { watch: Some(watch), left, endless: true });
+    if left.is_none() && (response.extensions().get::<GracefulClose>().is_some() || is_events(response.headers())) {
+        return Some(Watched { request_guard: Some(request_guard), left, endless: true });
     }
-    Some(Watched { watch: Some(watch), left, endless: false })
+    Some(Watched { request_guard: Some(request_guard), left, endless: false })
 }
 
 /// The length that a service has given a body which does not know it.
@@ -95,7 +95,7 @@ fn is_events(headers: &HeaderMap) -> bool {
 /// A body that has not ended.
 struct Watched {
     /// `None` when it has.
-    watch: Option<Watch>,
+    request_guard: Option<RequestGuard>,
     /// Bytes that are missing, where that is known: hyper does not ask for an end that it knows.
     left: Option<u64>,
     endless: bool,
@@ -103,14 +103,14 @@ struct Watched {
 
 impl Watched {
     fn ended(&mut self) {
-        if let Some(watch) = self.watch.take() {
-            watch.ended();
+        if let Some(request_guard) = self.request_guard.take() {
+            request_guard.ended();
         }
     }
 
     fn failed(&mut self) {
-        if let Some(watch) = self.watch.take() {
-            watch.failed();
+        if let Some(request_guard) = self.request_guard.take() {
+            request_guard.failed();
         }
     }
 
@@ -174,7 +174,7 @@ impl<B: Body> Body for CanaryBody<B> {
 
 impl<F> fmt::Debug for CanaryFuture<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CanaryFuture").field("watch", &self.watch).finish_non_exhaustive()
+        f.debug_struct("CanaryFuture").field("watch", &self.request_guard).finish_non_exhaustive()
     }
 }
 

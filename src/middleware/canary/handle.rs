@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Unit;
-use super::shared::{PATHS, Shared, Tally};
+use super::shared::{PATHS, PathStats, Shared};
 use super::token::Token;
 use crate::middleware::canary::breaker::{State, Thresholds};
 use crate::net::IoPath;
@@ -148,7 +148,7 @@ impl CanaryHandle {
         let now = shared.since_start(Instant::now());
         let path = |path: IoPath| {
             let status = shared.breakers[path as usize].status(now);
-            let sum = |count: fn(&Tally) -> &_| {
+            let sum = |count: fn(&PathStats) -> &_| {
                 let counts = shared.tallies[path as usize].iter().map(count);
                 counts.map(|count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed)).sum()
             };

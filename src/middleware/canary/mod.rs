@@ -4,11 +4,11 @@ mod answer;
 mod breaker;
 mod builder;
 mod handle;
+mod request_guard;
 mod service;
 mod shared;
 mod shares;
 mod token;
-mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub enum Unit {
 ///   64 KiB: when the service has done its part; what the kernel does with it later is not seen;
 /// * whether it failed: an error of the service or the body, a panic, or a status of 5xx;
 /// * whether the peer ended it before it was whole: the connection or the HTTP/2 stream was reset or closed. Not told of
-///   bodies that have no end of their own: those with an [`Ending`](crate::body::Ending), and `text/event-stream`.
+///   bodies that have no end of their own: those with an [`GracefulClose`](crate::body::GracefulClose), and `text/event-stream`.
 ///
 /// While it is open, requests take the listener's path instead, and `epoll` where that one's breaker is open as well. The
 /// breaker of `auto` is held closed unless that is [turned off](CanaryBuilder::breaks_auto): a service may well be slow by

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::answer::{CanaryBody, CanaryFuture};
+use super::request_guard::RequestGuard;
 use super::shared::{Chosen, Shared, take};
-use super::watch::Watch;
 use crate::middleware::Connection;
 use crate::middleware::connection::{connection, peer};
 use crate::net::Handle;
@@ -86,10 +86,10 @@ where
             }
             None => shared.unchanged(),
         };
-        let watch = Watch::new(Arc::clone(&self.link), chosen, peer, start);
+        let request_guard = RequestGuard::new(Arc::clone(&self.link), chosen, peer, start);
         // Neither has a body, or not one that is an answer's.
         let bodiless = matches!(*request.method(), Method::HEAD | Method::CONNECT);
-        CanaryFuture::new(self.inner.call(request), watch, bodiless)
+        CanaryFuture::new(self.inner.call(request), request_guard, bodiless)
     }
 }
 

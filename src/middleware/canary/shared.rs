@@ -32,7 +32,7 @@ const SHARDS: usize = 8;
 /// What one path did, by shard.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Tally {
+pub(super) struct PathStats {
     pub(super) requests: AtomicU64,
     pub(super) errors: AtomicU64,
     pub(super) resets: AtomicU64,
@@ -48,7 +48,7 @@ pub(super) struct Shared {
     pub(super) report: AtomicBool,
     /// By path.
     pub(super) breakers: [Breaker; PATHS.len()],
-    pub(super) tallies: [[Tally; SHARDS]; PATHS.len()],
+    pub(super) tallies: [[PathStats; SHARDS]; PATHS.len()],
     /// Headers that asked for a path and were heard, and those that were not.
     pub(super) heard: AtomicU64,
     pub(super) refused: AtomicU64,

@@ -20,7 +20,7 @@ const WINDOW: u32 = 1000;
 
 /// The mark of one stream. Times are milliseconds of a clock that may wrap around.
 #[derive(Clone, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct HighWater {
     bounds: RangeInclusive<usize>,
     /// The window before this one, and this one: what came and what left.
     before: (u64, u64),
@@ -29,7 +29,7 @@ pub(crate) struct Mark {
     since: u32,
 }
 
-impl Mark {
+impl HighWater {
     /// A mark within `bounds`, which begins at the lower one.
     pub(crate) fn new(bounds: RangeInclusive<usize>, now: u32) -> Self {
         Self { bounds, before: (0, 0), now: (0, 0), since: now }
@@ -67,7 +67,7 @@ mod tests {
 
     /// The mark after some seconds in which so many bytes come and leave in every hundredth of a second.
     fn after(seconds: u32, came: usize, left: usize, from: u32) -> usize {
-        let mut mark = Mark::new(MIN..=MAX, from);
+        let mut mark = HighWater::new(MIN..=MAX, from);
         (0..seconds * 100).map(|n| mark.note(came, left, from.wrapping_add(n * 10))).last().unwrap()
     }
 
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_burst_gets_more_while_it_lasts() {
-        let mut mark = Mark::new(MIN..=MAX, 0);
+        let mut mark = HighWater::new(MIN..=MAX, 0);
         assert_eq!(mark.note(1 << 20, 0, 0), (150 * (1 << 20)) / 1000);
         assert_eq!(mark.note(0, 1 << 20, 100), (50 * (1 << 20)) / 1000, "it has left");
         assert_eq!(mark.note(0, 0, 3000), MIN, "and is long ago");
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_window_slides() {
-        let mut mark = Mark::new(0..=MAX, 0);
+        let mut mark = HighWater::new(0..=MAX, 0);
         mark.note(1_000_000, 1_000_000, 999);
         // Half of the window before still counts.
         assert_eq!(mark.note(0, 0, 1500), 25_000);
@@ -114,7 +114,7 @@ mod tests {
             min in 0usize..100_000, more in 0usize..10_000_000, from in any::<u32>(),
             steps in proptest::collection::vec((0u32..3000, any::<usize>(), any::<usize>()), 1..100),
         ) {
-            let mut mark = Mark::new(min..=min + more, from);
+            let mut mark = HighWater::new(min..=min + more, from);
             let mut now = from;
             for (later, came, left) in steps {
                 now = now.wrapping_add(later);
@@ -130,7 +130,7 @@ mod tests {
 
         #[test]
         fn it_never_exceeds_what_came_in_two_windows(steps in proptest::collection::vec((1u32..500, 0usize..1_000_000), 1..100)) {
-            let mut mark = Mark::new(0..=usize::MAX, 0);
+            let mut mark = HighWater::new(0..=usize::MAX, 0);
             let (mut now, mut all) = (0, Vec::new());
             for (later, came) in steps {
                 now += later;

@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 use super::config::Tls;
 use super::stream::TlsStream;
 use crate::counters::{Counter, count};
-use crate::net::Unread;
+use crate::net::Rewind;
 
 /// Bytes that are read at once to look at the first: most clients' first message.
 const LOOK: usize = 2 << 10;
@@ -42,7 +42,7 @@ impl Tls {
     /// Dropping the future closes the connection.
     pub async fn accept<S>(&self, mut stream: S) -> io::Result<TlsStream<S>>
     where
-        S: AsyncRead + AsyncWrite + Unread + Unpin,
+        S: AsyncRead + AsyncWrite + Rewind + Unpin,
     {
         let first = look(&mut stream).await?;
         // Counted when it is dropped, which is what a time-out does.
@@ -70,7 +70,7 @@ impl Drop for Attempt {
 
 /// The first byte that a client sends, which is given back. An error if it leaves without one, as those do that only
 /// look whether somebody listens.
-async fn look<S: AsyncRead + Unread + Unpin>(stream: &mut S) -> io::Result<u8> {
+async fn look<S: AsyncRead + Rewind + Unpin>(stream: &mut S) -> io::Result<u8> {
     let mut bytes = vec![0; LOOK];
     let mut buf = ReadBuf::new(&mut bytes);
     poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut buf)).await?;

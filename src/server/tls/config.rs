@@ -20,10 +20,10 @@ use crate::counters::{Counter, count};
 /// what one reloads, all servers use.
 ///
 /// ```no_run
-/// use millstream::server;
 /// use millstream::files::Files;
-/// use millstream::server::tls::Tls;
 /// use millstream::net::TcpListener;
+/// use millstream::server::tls::Tls;
+/// use millstream::server;
 /// use tokio::signal::unix::{SignalKind, signal};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -14,7 +14,7 @@ use super::records::{Records, cut};
 use crate::buf::origin;
 use crate::counters::log;
 use crate::counters::{Counter, count};
-use crate::net::Unread;
+use crate::net::Rewind;
 
 /// Bytes that one write encrypts: as many as one call sends.
 const WRITE_MAX: usize = 64 << 10;
@@ -156,7 +156,7 @@ fn torn() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the file shrank while it was being sent")
 }
 
-impl<S> Unread for TlsStream<S> {
+impl<S> Rewind for TlsStream<S> {
     fn unread(&mut self, bytes: &[u8]) {
         debug_assert!(self.unread.is_empty(), "internal: given back twice");
         self.unread = bytes.to_vec();

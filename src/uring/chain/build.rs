@@ -50,8 +50,8 @@ use super::{OpenOptions, Report};
 /// closed when it ends, however it does.
 ///
 /// ```
-/// use millstream::fs::chain::Chain;
 /// use millstream::fs::OpenOptions;
+/// use millstream::fs::chain::Chain;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {

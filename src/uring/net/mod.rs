@@ -20,13 +20,13 @@ pub(crate) use zero_copy::ZeroCopy;
 
 /// The socket state of a queue.
 pub(super) struct Net {
-    pub(super) receive: receive::Inbox,
+    pub(super) receive: receive::MultishotRecv,
     pub(super) send: send::Sends,
 }
 
 impl Net {
     pub(super) fn new(buffers: receive::Buffers) -> Self {
-        Self { receive: receive::Inbox::new(buffers), send: send::Sends::default() }
+        Self { receive: receive::MultishotRecv::new(buffers), send: send::Sends::default() }
     }
 
     /// Returns whether a receive is to be armed.

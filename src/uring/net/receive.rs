@@ -92,7 +92,7 @@ impl Default for Buffers {
 }
 
 /// The sockets that a ring receives from.
-pub(in crate::uring) struct Inbox {
+pub(in crate::uring) struct MultishotRecv {
     places: Vec<(u32, State)>,
     free: Vec<u32>,
     /// To be handed over; keys that were stopped meanwhile stay and are skipped.
@@ -111,7 +111,7 @@ pub(in crate::uring) struct Inbox {
     refused: Option<String>,
 }
 
-impl Inbox {
+impl MultishotRecv {
     pub(in crate::uring) fn new(buffers: Buffers) -> Self {
         Self {
             places: Vec::new(),

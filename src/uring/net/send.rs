@@ -39,7 +39,7 @@ const IDLE_MAX: u32 = 3;
 const PUSHED: Result<usize, i32> = Err(Errno::INPROGRESS.raw_os_error());
 
 /// Bytes to send on one socket: a [`Queue`](queue::Queue) that is being sent, and its progress.
-pub(crate) struct Parcel {
+pub(crate) struct SendOp {
     pub(crate) socket: Target,
     pub(crate) queue: queue::Queue,
     pub(crate) zero_copy: Option<ZeroCopy>,
@@ -49,13 +49,13 @@ pub(crate) struct Parcel {
     pub(crate) offered: usize,
 }
 
-impl fmt::Debug for Parcel {
+impl fmt::Debug for SendOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parcel").field("socket", &self.socket).field("result", &self.result).finish_non_exhaustive()
+        f.debug_struct("SendOp").field("socket", &self.socket).field("result", &self.result).finish_non_exhaustive()
     }
 }
 
-impl Parcel {
+impl SendOp {
     pub(crate) fn new(socket: Target, queue: queue::Queue, zero_copy: Option<ZeroCopy>) -> Self {
         Self { socket, queue, zero_copy, result: Err(Errno::CANCELED.raw_os_error()), offered: 0 }
     }
@@ -63,8 +63,8 @@ impl Parcel {
 
 /// Parcels that are sent together.
 #[derive(Default)]
-pub(crate) struct Outbox {
-    pub(crate) parcels: Vec<Parcel>,
+pub(crate) struct SendBatch {
+    pub(crate) send_ops: Vec<SendOp>,
     /// The pieces of the parcels, and the headers that list them, in the format that the kernel reads.
     pieces: Vec<libc::iovec>,
     headers: Vec<libc::msghdr>,
@@ -81,11 +81,11 @@ struct List {
 }
 
 // SAFETY: only the kernel follows the pointers, and they point to memory of the parcels in the same struct.
-unsafe impl Send for Outbox {}
+unsafe impl Send for SendBatch {}
 
-impl fmt::Debug for Outbox {
+impl fmt::Debug for SendBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Outbox").field(&self.parcels).finish()
+        f.debug_tuple("SendBatch").field(&self.send_ops).finish()
     }
 }
 
@@ -116,27 +116,27 @@ impl Sends {
     }
 }
 
-impl Outbox {
+impl SendBatch {
     /// Lists the memory at the front of each parcel, with at most `zero_copy` sends without a copy.
     fn list(&mut self, mut zero_copy: usize) {
-        let Self { parcels, pieces, headers, lists } = self;
+        let Self { send_ops, pieces, headers, lists } = self;
         pieces.clear();
         lists.clear();
-        for parcel in parcels.iter_mut() {
+        for send_op in send_ops.iter_mut() {
             let first = pieces.len();
-            let mut more = parcel.queue.for_front(IOV_LIMIT, |piece| {
+            let mut more = send_op.queue.for_front(IOV_LIMIT, |piece| {
                 pieces.push(libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() });
             });
             let mut kept = None;
-            if let Some(on) = parcel.zero_copy.as_ref().filter(|_| zero_copy > 0)
-                && let Some((alone, keep)) = zero_copy::split(&parcel.queue, pieces.len() - first, on)
+            if let Some(on) = send_op.zero_copy.as_ref().filter(|_| zero_copy > 0)
+                && let Some((alone, keep)) = zero_copy::split(&send_op.queue, pieces.len() - first, on)
             {
                 more |= first + alone < pieces.len();
                 pieces.truncate(first + alone);
                 zero_copy -= usize::from(keep.is_some());
                 kept = keep;
             }
-            parcel.offered = pieces[first..].iter().map(|piece| piece.iov_len).sum();
+            send_op.offered = pieces[first..].iter().map(|piece| piece.iov_len).sum();
             lists.push(List { pieces: first..pieces.len(), more, kept });
         }
         // The headers point to the pieces, so they are built after all pieces have their final addresses.
@@ -153,7 +153,7 @@ impl Outbox {
     /// Builds the entry that sends the listed part of a parcel. Also returns the memory to keep for it.
     fn entry(&mut self, place: usize) -> (Entry, Option<Kept>) {
         let List { pieces, more, kept } = &mut self.lists[place];
-        let (fd, _) = self.parcels[place].socket.in_ring(&Files::default());
+        let (fd, _) = self.send_ops[place].socket.in_ring(&Files::default());
         let (header, flags) = (&self.headers[place], if *more { FLAGS | MORE } else { FLAGS });
         let entry = match &self.pieces[pieces.clone()] {
             _ if kept.is_some() => zero_copy::entry(fd, header, flags.cast_unsigned()),
@@ -168,31 +168,31 @@ impl Outbox {
 impl Driver {
     /// Sends the memory at the front of each parcel, as far as the sockets accept it at once. The results are stored in
     /// the parcels: `ECANCELED` if a parcel was not submitted because the ring has no room or is closed.
-    pub(crate) fn send(&self, outbox: &mut Outbox) {
+    pub(crate) fn send(&self, send_batch: &mut SendBatch) {
         let mut guard = lock(&self.ring);
         let mut after = After::default();
         if let Some(ring) = guard.as_mut()
             && ring.port.is_ours()
             && lock(&self.queue).closed.is_none()
         {
-            self.send_all(ring, outbox, &mut after);
+            self.send_all(ring, send_batch, &mut after);
         }
         drop(guard);
         after.run();
     }
 
-    fn send_all(&self, ring: &mut Ring, outbox: &mut Outbox, after: &mut After) {
+    fn send_all(&self, ring: &mut Ring, send_batch: &mut SendBatch, after: &mut After) {
         let mut queue = lock(&self.queue);
         queue.net.send.round = queue.net.send.round.wrapping_add(1);
         queue.net.send.ended.clear();
         let knows_zero_copy = !queue.by_calls[usize::from(zero_copy::CODE)];
         let zero_copy = if knows_zero_copy { queue.net.send.notices.room() } else { 0 };
         drop(queue);
-        outbox.list(zero_copy);
-        let mut left = 0..outbox.parcels.len();
+        send_batch.list(zero_copy);
+        let mut left = 0..send_batch.send_ops.len();
         let (mut in_flight, mut idle) = (0, 0);
         loop {
-            in_flight += self.push_sends(ring, outbox, &mut left);
+            in_flight += self.push_sends(ring, send_batch, &mut left);
             if in_flight == 0 {
                 // All sends have ended. The remaining parcels have no room.
                 return;
@@ -213,7 +213,7 @@ impl Driver {
             let mut queue = lock(&self.queue);
             let ended = queue.net.send.ended.len();
             for (place, result) in queue.net.send.ended.drain(..) {
-                outbox.parcels[place].result = result.map(|n| n as usize);
+                send_batch.send_ops[place].result = result.map(|n| n as usize);
             }
             drop(queue);
             in_flight -= ended;
@@ -221,14 +221,14 @@ impl Driver {
             let is_waiting = ended == 0 && !stalled && ring.pushed.is_empty() && !ring.held_back;
             idle = if is_waiting { idle + 1 } else { 0 };
             if idle > IDLE_MAX {
-                lose(outbox);
+                lose(send_batch);
                 return;
             }
         }
     }
 
     /// Pushes sends while there is room. Returns their number.
-    fn push_sends(&self, ring: &mut Ring, outbox: &mut Outbox, left: &mut Range<usize>) -> usize {
+    fn push_sends(&self, ring: &mut Ring, send_batch: &mut SendBatch, left: &mut Range<usize>) -> usize {
         let mut queue = lock(&self.queue);
         let room = ring.port.room().min(queue.room.swift.left());
         if queue.closed.is_some() || room == 0 {
@@ -237,14 +237,14 @@ impl Driver {
         let round = queue.net.send.round;
         let before = left.len();
         for place in left.by_ref().take(room) {
-            let (entry, kept) = outbox.entry(place);
+            let (entry, kept) = send_batch.entry(place);
             let data = About::Send(Key::new(place as u32, round)).user_data();
             if let Some(kept) = kept {
                 queue.net.send.notices.keep(data, kept);
             }
             queue.in_flight += 1;
             queue.room.swift.used += 1;
-            outbox.parcels[place].result = PUSHED;
+            send_batch.send_ops[place].result = PUSHED;
             // SAFETY: the entry points to memory of the outbox, which is not touched until the completion has been
             // reaped, and is leaked otherwise. Memory that a send without a copy continues to use is kept by `notices`.
             unsafe { ring.push(&entry, data, false) };
@@ -255,10 +255,10 @@ impl Driver {
 
 /// Gives up sends that were submitted and whose completions do not arrive: the number of bytes sent is unknown, and the
 /// memory must never be used again.
-fn lose(outbox: &mut Outbox) {
-    for parcel in outbox.parcels.iter_mut().filter(|parcel| parcel.result == PUSHED) {
-        leak(mem::take(&mut parcel.queue));
-        parcel.result = Err(Errno::IO.raw_os_error());
+fn lose(send_batch: &mut SendBatch) {
+    for send_op in send_batch.send_ops.iter_mut().filter(|send_op| send_op.result == PUSHED) {
+        leak(mem::take(&mut send_op.queue));
+        send_op.result = Err(Errno::IO.raw_os_error());
     }
-    leak((mem::take(&mut outbox.pieces), mem::take(&mut outbox.headers)));
+    leak((mem::take(&mut send_batch.pieces), mem::take(&mut send_batch.headers)));
 }

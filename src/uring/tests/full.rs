@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::super::net::send::{Outbox, Parcel};
+use super::super::net::send::{SendBatch, SendOp};
 use super::super::op::open::{Close, Dir, Open};
 use super::super::room::Room;
 use super::*;
@@ -67,14 +67,18 @@ fn sends(driver: &Driver) {
     let file = file();
     let mut queue = queue::Queue::default();
     queue.push(b"x");
-    let mut outbox = Outbox::default();
-    outbox.parcels.push(Parcel::new(target(&file), queue, None));
-    driver.send(&mut outbox);
-    match outbox.parcels[0].result {
+    let mut send_batch = SendBatch::default();
+    send_batch.send_ops.push(SendOp::new(target(&file), queue, None));
+    driver.send(&mut send_batch);
+    match send_batch.send_ops[0].result {
         Ok(n) => assert_eq!((n, contents(&file)), (1, b"x".to_vec())),
         Err(e) => {
             assert_eq!(Errno::from_raw_os_error(e), Errno::CANCELED, "left to a plain call");
-            assert_eq!((outbox.parcels[0].queue.len(), contents(&file).len()), (1, 0), "nothing is lost or sent twice");
+            assert_eq!(
+                (send_batch.send_ops[0].queue.len(), contents(&file).len()),
+                (1, 0),
+                "nothing is lost or sent twice"
+            );
         }
     }
 }

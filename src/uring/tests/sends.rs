@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::super::fake::Act;
 use super::super::key::{About, Key};
 use super::super::net::ZeroCopy;
-use super::super::net::send::{Outbox, Parcel, Sends};
+use super::super::net::send::{SendBatch, SendOp, Sends};
 use super::super::queue::After;
 use super::{driver, file, finished, read, submit};
 use crate::buf::lease;
@@ -38,14 +38,14 @@ fn kept(len: usize) -> bytes::Bytes {
     lease.freeze()
 }
 
-fn outbox(parcels: impl IntoIterator<Item = (Arc<File>, Queue)>) -> Outbox {
-    let mut outbox = Outbox::default();
-    outbox.parcels.extend(parcels.into_iter().map(|(file, queue)| Parcel::new(file.into(), queue, None)));
-    outbox
+fn send_batch(send_ops: impl IntoIterator<Item = (Arc<File>, Queue)>) -> SendBatch {
+    let mut send_batch = SendBatch::default();
+    send_batch.send_ops.extend(send_ops.into_iter().map(|(file, queue)| SendOp::new(file.into(), queue, None)));
+    send_batch
 }
 
-fn results(outbox: &Outbox) -> Vec<Result<usize, Errno>> {
-    outbox.parcels.iter().map(|parcel| parcel.result.map_err(Errno::from_raw_os_error)).collect()
+fn results(send_batch: &SendBatch) -> Vec<Result<usize, Errno>> {
+    send_batch.send_ops.iter().map(|send_op| send_op.result.map_err(Errno::from_raw_os_error)).collect()
 }
 
 const CANCELED: Result<usize, Errno> = Err(Errno::CANCELED);
@@ -83,10 +83,10 @@ proptest! {
             });
             queue
         });
-        let mut outbox = outbox(files.iter().cloned().zip(queues));
-        driver.send(&mut outbox);
+        let mut send_batch = send_batch(files.iter().cloned().zip(queues));
+        driver.send(&mut send_batch);
         prop_assert_eq!(driver.in_flight(), 0);
-        for ((result, short), (file, content)) in results(&outbox).into_iter().zip(shorts).zip(files.iter().zip(&contents)) {
+        for ((result, short), (file, content)) in results(&send_batch).into_iter().zip(shorts).zip(files.iter().zip(&contents)) {
             match result {
                 Ok(n) => {
                     prop_assert!(n <= content.len() && super::contents(file) == content[..n]);
@@ -100,9 +100,9 @@ proptest! {
 #[test]
 fn more_than_the_ring_has_room_for_leaves_in_few_calls() {
     let (driver, handle) = driver(16, |_| Act::Give(5));
-    let mut outbox = outbox((0..50).map(|_| (file(), queue(&[b"hello"]))));
-    driver.send(&mut outbox);
-    assert_eq!(results(&outbox), [Ok(5); 50]);
+    let mut send_batch = send_batch((0..50).map(|_| (file(), queue(&[b"hello"]))));
+    driver.send(&mut send_batch);
+    assert_eq!(results(&send_batch), [Ok(5); 50]);
     assert_eq!(handle.enters(), 4);
     assert_eq!(driver.in_flight(), 0);
 }
@@ -112,9 +112,9 @@ fn a_kernel_that_is_busy_is_asked_again() {
     let (driver, handle) = driver(16, |_| Act::Give(1));
     handle.fail_enters([Errno::AGAIN, Errno::BUSY, Errno::INTR, Errno::INTR].into_iter().cycle().take(400));
     handle.fail_enters([Errno::INTR; 20]);
-    let mut outbox = outbox((0..20).map(|_| (file(), queue(&[b"x"]))));
-    driver.send(&mut outbox);
-    assert_eq!(results(&outbox), [Ok(1); 20]);
+    let mut send_batch = send_batch((0..20).map(|_| (file(), queue(&[b"x"]))));
+    driver.send(&mut send_batch);
+    assert_eq!(results(&send_batch), [Ok(1); 20]);
 }
 
 #[test]
@@ -122,36 +122,36 @@ fn what_a_ring_does_not_take_is_left_to_plain_calls() {
     let (driver, handle) = driver(16, |_| Act::Give(1));
     handle.take_at_most(3);
     handle.fail_enters([Errno::INTR, Errno::PERM]);
-    let mut outbox = outbox((0..20).map(|_| (file(), queue(&[b"x"]))));
-    driver.send(&mut outbox);
-    assert_eq!(results(&outbox), [CANCELED; 20]);
-    assert!(outbox.parcels.iter().all(|parcel| parcel.queue.len() == 1), "nothing is lost");
+    let mut send_batch = send_batch((0..20).map(|_| (file(), queue(&[b"x"]))));
+    driver.send(&mut send_batch);
+    assert_eq!(results(&send_batch), [CANCELED; 20]);
+    assert!(send_batch.send_ops.iter().all(|send_op| send_op.queue.len() == 1), "nothing is lost");
     assert!(driver.closed().is_some());
     assert_eq!(driver.in_flight(), 0);
     // And from now on it is not asked.
     let enters = handle.enters();
-    outbox.parcels.truncate(1);
-    driver.send(&mut outbox);
-    assert_eq!((results(&outbox), handle.enters()), (vec![CANCELED], enters));
+    send_batch.send_ops.truncate(1);
+    driver.send(&mut send_batch);
+    assert_eq!((results(&send_batch), handle.enters()), (vec![CANCELED], enters));
 }
 
 #[test]
 fn a_forked_child_sends_nothing() {
     let (driver, handle) = driver(16, |_| Act::Give(1));
     handle.fork();
-    let mut outbox = outbox([(file(), queue(&[b"x"]))]);
-    driver.send(&mut outbox);
-    assert_eq!(results(&outbox), [CANCELED]);
+    let mut send_batch = send_batch([(file(), queue(&[b"x"]))]);
+    driver.send(&mut send_batch);
+    assert_eq!(results(&send_batch), [CANCELED]);
 }
 
 #[test]
 fn a_result_that_never_comes_costs_the_stream_and_its_memory() {
     let before = Snapshot::now();
     let (driver, _) = driver(16, |sqe| if sqe.len == 4 { Act::Hold } else { Act::Give(5) });
-    let mut outbox = outbox([(file(), queue(&[b"hello"])), (file(), queue(&[b"lost"]))]);
-    driver.send(&mut outbox);
-    assert_eq!(results(&outbox), [Ok(5), Err(Errno::IO)]);
-    assert_eq!((outbox.parcels[0].queue.len(), outbox.parcels[1].queue.len()), (5, 0));
+    let mut send_batch = send_batch([(file(), queue(&[b"hello"])), (file(), queue(&[b"lost"]))]);
+    driver.send(&mut send_batch);
+    assert_eq!(results(&send_batch), [Ok(5), Err(Errno::IO)]);
+    assert_eq!((send_batch.send_ops[0].queue.len(), send_batch.send_ops[1].queue.len()), (5, 0));
     assert!(Snapshot::now().since(&before).ring_leaks >= 1);
 }
 
@@ -160,15 +160,15 @@ fn programs_end_while_others_send() {
     let (driver, _) = driver(16, |sqe| if sqe.opcode == opcode::Read::CODE { Act::Do } else { Act::Give(1) });
     let mut running = submit(&driver, Program::of(read(&file(), 0, 10)));
     driver.turn();
-    let mut outbox = outbox([(file(), queue(&[b"x"]))]);
-    driver.send(&mut outbox);
-    assert_eq!(results(&outbox), [Ok(1)]);
+    let mut send_batch = send_batch([(file(), queue(&[b"x"]))]);
+    driver.send(&mut send_batch);
+    assert_eq!(results(&send_batch), [Ok(1)]);
     finished(&mut running);
 }
 
-fn zero_copy(outbox: &mut Outbox) -> ZeroCopy {
+fn zero_copy(send_batch: &mut SendBatch) -> ZeroCopy {
     let on = Arc::new(AtomicBool::new(true));
-    outbox.parcels.iter_mut().for_each(|parcel| parcel.zero_copy = Some(Arc::clone(&on)));
+    send_batch.send_ops.iter_mut().for_each(|send_op| send_op.zero_copy = Some(Arc::clone(&on)));
     on
 }
 
@@ -177,12 +177,12 @@ fn memory_that_was_not_copied_is_kept_until_the_kernel_lets_go() {
     let bytes = kept(40_000);
     let address = bytes.as_ptr();
     let (driver, handle) = driver(16, |_| Act::GiveAndKeep(40_000));
-    let mut outbox = outbox([(file(), queue(&[&bytes]))]);
-    let on = zero_copy(&mut outbox);
+    let mut send_batch = send_batch([(file(), queue(&[&bytes]))]);
+    let on = zero_copy(&mut send_batch);
     drop(bytes);
-    driver.send(&mut outbox);
-    assert_eq!(results(&outbox), [Ok(40_000)]);
-    outbox.parcels[0].queue.advance(40_000);
+    driver.send(&mut send_batch);
+    assert_eq!(results(&send_batch), [Ok(40_000)]);
+    send_batch.send_ops[0].queue.advance(40_000);
     assert_eq!(driver.in_flight(), 1, "a notification is owed");
     let leased = |blocks: usize| {
         let leases: Vec<_> = (0..blocks).map(|_| lease(64 << 10)).collect();
@@ -226,12 +226,12 @@ fn only_long_pieces_of_kept_memory_go_without_a_copy() {
         (&[&short, b"x", &short], SendMsg::CODE, 20_001),
     ];
     for (pieces, code, offered) in cases {
-        let mut outbox = outbox([(file(), queue(pieces))]);
-        let on = zero_copy(&mut outbox);
-        driver.send(&mut outbox);
-        assert_eq!((codes.lock().unwrap().pop(), outbox.parcels[0].offered), (Some(code), offered));
+        let mut send_batch = send_batch([(file(), queue(pieces))]);
+        let on = zero_copy(&mut send_batch);
+        driver.send(&mut send_batch);
+        assert_eq!((codes.lock().unwrap().pop(), send_batch.send_ops[0].offered), (Some(code), offered));
         on.store(false, Ordering::Relaxed);
-        driver.send(&mut outbox);
+        driver.send(&mut send_batch);
         assert_ne!(codes.lock().unwrap().pop(), Some(SendMsgZc::CODE), "it was turned off");
     }
     handle.without(SendMsgZc::CODE);
@@ -251,11 +251,11 @@ fn a_kernel_that_copies_after_all_is_not_asked_again() {
     let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     let bytes = kept(40_000);
-    let mut outbox = Outbox::default();
-    outbox.parcels.push(Parcel::new(Arc::new(client).into(), queue(&[&bytes]), None));
-    let on = zero_copy(&mut outbox);
-    driver.send(&mut outbox);
-    assert_eq!(results(&outbox), [Ok(40_000)]);
+    let mut send_batch = SendBatch::default();
+    send_batch.send_ops.push(SendOp::new(Arc::new(client).into(), queue(&[&bytes]), None));
+    let on = zero_copy(&mut send_batch);
+    driver.send(&mut send_batch);
+    assert_eq!(results(&send_batch), [Ok(40_000)]);
     let mut got = vec![0; 40_000];
     server.read_exact(&mut got).unwrap();
     assert!(got == bytes);
@@ -273,9 +273,9 @@ fn a_ring_that_ends_leaks_what_is_never_notified() {
     let bytes = kept(40_000);
     let (driver, handle) = driver(16, |_| Act::GiveAndKeep(40_000));
     handle.ignore_cancels();
-    let mut outbox = outbox([(file(), queue(&[&bytes]))]);
-    let _on = zero_copy(&mut outbox);
-    driver.send(&mut outbox);
+    let mut send_batch = send_batch([(file(), queue(&[&bytes]))]);
+    let _on = zero_copy(&mut send_batch);
+    driver.send(&mut send_batch);
     driver.shutdown(Duration::from_millis(1));
     assert!(Snapshot::now().since(&before).ring_leaks >= 1);
 }
@@ -289,11 +289,11 @@ fn a_full_socket_says_so_at_once() {
     let ours = Arc::new(ours);
     let mut sent = 0;
     loop {
-        let mut outbox = Outbox::default();
-        outbox.parcels.push(Parcel::new(Arc::clone(&ours).into(), queue(&[&[7; 50_000]]), None));
-        driver.send(&mut outbox);
+        let mut send_batch = SendBatch::default();
+        send_batch.send_ops.push(SendOp::new(Arc::clone(&ours).into(), queue(&[&[7; 50_000]]), None));
+        driver.send(&mut send_batch);
         assert_eq!(driver.in_flight(), 0);
-        match outbox.parcels[0].result {
+        match send_batch.send_ops[0].result {
             Ok(n) => sent += n,
             Err(e) => {
                 assert_eq!(Errno::from_raw_os_error(e), Errno::AGAIN);

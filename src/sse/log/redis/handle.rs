@@ -19,8 +19,8 @@ use super::queue::{Queue, Refused};
 use super::replay::{self, Shelf};
 use super::seen::Places;
 use super::sizes::Sizes;
+use super::stats::{RedisState, Stats};
 use super::tail::Tail;
-use super::tally::{RedisState, Tally};
 use super::writer::Writer;
 use crate::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
 use crate::sse::{Event, SendError};
@@ -101,7 +101,7 @@ pub(super) struct Shared {
     /// Of this log in this process, by chance like no other.
     pub(super) writer_id: u64,
     pub(super) queue: Queue,
-    pub(super) tally: Tally,
+    pub(super) stats: Stats,
     pub(super) shelf: Shelf,
     pub(super) sizes: Sizes,
     places: Mutex<Places>,
@@ -133,7 +133,7 @@ impl Redis {
             expire_after: options.expire_after,
             writer_id: backoff::random(),
             queue: Queue::new(options.queue, options.queue_bytes),
-            tally: Tally::default(),
+            stats: Stats::default(),
             shelf: Shelf::new(link),
             sizes: Sizes::new(),
             places: Mutex::default(),
@@ -144,7 +144,7 @@ impl Redis {
 
     /// How it is now.
     pub fn state(&self) -> RedisState {
-        self.0.tally.state(self.0.queue.len())
+        self.0.stats.state(self.0.queue.len())
     }
 
     /// Waits until Redis has confirmed everything that was sent up to now, for as long as that takes. What was given up

@@ -137,7 +137,7 @@ impl Link {
     /// After this Redis does nothing more of what was sent by the connection `old`, though it may have it in a buffer.
     ///
     /// Redis reads a connection after its peer has closed it, so an append that nobody waits for any more may happen
-    /// later. Ending the connection there throws away what was not read.
+    /// later. GracefulClose the connection there throws away what was not read.
     pub(super) async fn fence(&mut self, old: &Peer) -> RedisResult<()> {
         // Another run of the server has none of its connections, and uses their numbers for others.
         if old.run != self.peer.run {

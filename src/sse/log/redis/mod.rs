@@ -27,13 +27,13 @@ mod queue;
 mod replay;
 mod seen;
 mod sizes;
+mod stats;
 mod tail;
-mod tally;
 mod writer;
 
 pub use builder::RedisBuilder;
 pub use error::RedisError;
 pub use handle::Redis;
-pub use tally::RedisState;
+pub use stats::RedisState;
 
 use handle::Shared;

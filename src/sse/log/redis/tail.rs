@@ -17,7 +17,7 @@ use super::id::Id;
 use super::link::Link;
 use super::seen::{Seen, Verdict};
 use super::sizes::Plan;
-use super::tally::Part;
+use super::stats::Part;
 use crate::sse::SendError;
 use crate::sse::log::Sink;
 
@@ -49,7 +49,7 @@ impl Tail {
         let mut backoff = Backoff::default();
         loop {
             let Err(e) = self.read(shared, sink, &mut backoff).await else { return };
-            shared.tally.down(Part::Reader, &shared.server.address, &e);
+            shared.stats.down(Part::Reader, &shared.server.address, &e);
             sleep(backoff.next()).await;
         }
     }
@@ -69,7 +69,7 @@ impl Tail {
                 }
                 looked => looked?,
             };
-            shared.tally.up(Part::Reader, &shared.server.address);
+            shared.stats.up(Part::Reader, &shared.server.address);
             backoff.reset();
             shared.sizes.learn(&entries);
             wait = entries.len() <= plan.entries;
@@ -129,7 +129,7 @@ impl Tail {
         match entry.stamp.map_or(Verdict::Next, |stamp| self.seen.judge(entry.id, stamp)) {
             Verdict::Next => {}
             Verdict::Double => {
-                shared.tally.double();
+                shared.stats.double();
                 shared.places().add_double(entry.id);
                 return Ok(());
             }
@@ -152,7 +152,7 @@ impl Tail {
     }
 
     fn gap(&self, shared: &Shared, sink: &Sink, missed: Option<u64>) {
-        shared.tally.gap();
+        shared.stats.gap();
         sink.gap(missed);
     }
 }

@@ -23,7 +23,7 @@ use super::id::Id;
 use super::link::{Link, Peer};
 use super::queue::Append;
 use super::seen::Stamp;
-use super::tally::Part;
+use super::stats::Part;
 
 /// Bytes of entries that are looked at together, searching backwards.
 const SEARCH: usize = 1 << 20;
@@ -57,7 +57,7 @@ impl Writer {
                 Ok(()) => self.backoff.reset(),
                 Err(e) => {
                     self.link = None;
-                    shared.tally.down(Part::Writer, &shared.server.address, &e);
+                    shared.stats.down(Part::Writer, &shared.server.address, &e);
                     sleep(self.backoff.next()).await;
                 }
             }
@@ -67,7 +67,7 @@ impl Writer {
     /// Forgets what could not be appended, unless a hub is there that does it.
     pub(super) fn give_up(&mut self, shared: &Shared) {
         let Some(waiting) = shared.queue.take_left() else { return };
-        shared.tally.given_up(self.batch.len() + waiting.len());
+        shared.stats.given_up(self.batch.len() + waiting.len());
         shared.queue.settle(self.batch.drain(..).chain(waiting));
         (self.link, self.sent_by) = (None, None);
     }
@@ -87,12 +87,12 @@ impl Writer {
                     if let Some((number, id)) = last_of(shared, &mut link, self.confirmed).await? {
                         let arrived = self.batch.partition_point(|append| append.number <= number);
                         self.confirmed = id;
-                        shared.tally.appended(arrived);
+                        shared.stats.appended(arrived);
                         shared.queue.settle(self.batch.drain(..arrived));
                     }
                     self.sent_by = None;
                 }
-                shared.tally.up(Part::Writer, &shared.server.address);
+                shared.stats.up(Part::Writer, &shared.server.address);
                 self.link.insert(link)
             }
         };
@@ -115,7 +115,7 @@ impl Writer {
         let ids: Vec<String> = batch.query_async(&mut link.connection).await?;
         self.sent_by = None;
         self.confirmed = ids.last().and_then(|id| Id::parse(id)).unwrap_or(self.confirmed);
-        shared.tally.appended(self.batch.len());
+        shared.stats.appended(self.batch.len());
         shared.queue.settle(self.batch.drain(..));
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::counters::{Counter, count};
 
 /// One request. Dropped before its end is told, it was given up: by its peer, or by a panic.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct RequestGuard {
     link: Arc<Link>,
     chosen: Chosen,
     peer: Option<IpAddr>,
@@ -21,11 +21,11 @@ pub(super) struct Watch {
     ended: bool,
 }
 
-impl Watch {
+impl RequestGuard {
     pub(super) fn new(link: Arc<Link>, chosen: Chosen, peer: Option<IpAddr>, start: Instant) -> Self {
-        let watch = Self { link, chosen, peer, start, answered: false, ended: false };
-        watch.link.shared.tallies[chosen.path as usize][shard()].requests.fetch_add(1, Ordering::Relaxed);
-        watch
+        let request_guard = Self { link, chosen, peer, start, answered: false, ended: false };
+        request_guard.link.shared.tallies[chosen.path as usize][shard()].requests.fetch_add(1, Ordering::Relaxed);
+        request_guard
     }
 
     pub(super) fn chosen(&self) -> Chosen {
@@ -79,7 +79,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         match self.ended {
             true => {}

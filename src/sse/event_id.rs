@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// An event that was sent. It shows as its id.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Sent(Id);
+pub struct EventId(Id);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Id {
@@ -14,7 +14,7 @@ enum Id {
     ByLog,
 }
 
-impl Sent {
+impl EventId {
     pub(super) fn numbered(epoch: u32, number: u64) -> Self {
         Self(Id::Numbered { epoch, number })
     }
@@ -33,7 +33,7 @@ impl Sent {
     }
 }
 
-impl fmt::Display for Sent {
+impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Id::Numbered { epoch, number } => write!(f, "{epoch:08x}-{number}"),
@@ -43,8 +43,8 @@ impl fmt::Display for Sent {
     }
 }
 
-impl fmt::Debug for Sent {
+impl fmt::Debug for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Sent").field(&self.id()).finish()
+        f.debug_tuple("EventId").field(&self.id()).finish()
     }
 }

@@ -15,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::task::coop::unconstrained;
 
-use super::numbers::{Meter, Way};
+use super::stats::{Meter, Way};
 use crate::buf::origin;
 use crate::buf::queue::{Front, Queue};
 use crate::sys::call;
@@ -27,7 +27,7 @@ const SENDFILE_MAX: usize = 2 << 20;
 
 /// A socket, and the waker to wake when it has room again.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct SocketWriter {
     socket: Arc<OwnedFd>,
     runtime: Handle,
     /// The registration with the runtime's driver, made when the socket has to be waited for.
@@ -71,13 +71,13 @@ pub(super) fn is_refused(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS)
 }
 
-impl AsFd for Wire {
+impl AsFd for SocketWriter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Wire {
+impl SocketWriter {
     pub(super) fn new(socket: OwnedFd, runtime: Handle, writable: Waker) -> Self {
         Self {
             socket: Arc::new(socket),
@@ -305,8 +305,8 @@ mod tests {
     #[tokio::test]
     async fn what_only_the_ring_refuses_is_left_to_a_plain_call() {
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        let wire = Wire::new(socket.into(), Handle::current(), Waker::noop().clone());
-        let sent = |errno| wire.sent(&Queue::default(), Err(errno));
+        let writer = SocketWriter::new(socket.into(), Handle::current(), Waker::noop().clone());
+        let sent = |errno| writer.sent(&Queue::default(), Err(errno));
         for errno in [Errno::AGAIN, Errno::CANCELED, Errno::NOMEM, Errno::INVAL, Errno::OPNOTSUPP, Errno::PERM] {
             assert!(matches!(sent(errno), Ok(None)), "{errno}");
         }

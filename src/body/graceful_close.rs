@@ -8,9 +8,9 @@ use std::sync::Arc;
 /// calls [`end`](Self::end), once at least, and the body should end in its own words soon: with a last event, for example.
 /// Bodies without one are served until the drain's deadline.
 #[derive(Clone)]
-pub struct Ending(Arc<dyn Fn() + Send + Sync>);
+pub struct GracefulClose(Arc<dyn Fn() + Send + Sync>);
 
-impl Ending {
+impl GracefulClose {
     /// `end` is called on any thread, more than once perhaps, and after the body has been dropped perhaps; it must not block.
     pub fn new(end: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Arc::new(end))
@@ -27,8 +27,8 @@ impl Ending {
     }
 }
 
-impl fmt::Debug for Ending {
+impl fmt::Debug for GracefulClose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ending").finish_non_exhaustive()
+        f.debug_struct("GracefulClose").finish_non_exhaustive()
     }
 }

@@ -27,7 +27,7 @@ pub(super) type Under<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + S
 /// Reads that are under way, in the order of the file. Dropping it cancels them; their memory is kept until the kernel has
 /// let go of it.
 #[derive(Default)]
-pub(crate) struct Ahead(VecDeque<Piece>);
+pub(crate) struct ReadAhead(VecDeque<Piece>);
 
 struct Piece {
     range: Range<u64>,
@@ -36,13 +36,13 @@ struct Piece {
     done: Option<io::Result<Bytes>>,
 }
 
-impl fmt::Debug for Ahead {
+impl fmt::Debug for ReadAhead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|piece| &piece.range)).finish()
     }
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Whether nothing is under way.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -37,7 +37,7 @@ pub(super) enum Part {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Tally(Mutex<Inner>);
+pub(super) struct Stats(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -50,7 +50,7 @@ struct Inner {
     doubles: u64,
 }
 
-impl Tally {
+impl Stats {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     /// Looks at the log that it is told of.
-    struct Curious(Arc<Tally>, Mutex<Vec<bool>>);
+    struct Curious(Arc<Stats>, Mutex<Vec<bool>>);
 
     impl Subscriber for Curious {
         fn enabled(&self, _: &Metadata<'_>) -> bool {
@@ -141,12 +141,12 @@ mod tests {
 
     #[test]
     fn who_is_told_may_ask_how_it_is() {
-        let tally = Arc::new(Tally::default());
-        let curious = Arc::new(Curious(Arc::clone(&tally), Mutex::default()));
+        let stats = Arc::new(Stats::default());
+        let curious = Arc::new(Curious(Arc::clone(&stats), Mutex::default()));
         let error = (redis::ErrorKind::Io, "gone").into();
         subscriber::with_default(Arc::clone(&curious), || {
-            (0..2).for_each(|_| tally.down(Part::Reader, "here", &error));
-            (0..2).for_each(|_| tally.up(Part::Reader, "here"));
+            (0..2).for_each(|_| stats.down(Part::Reader, "here", &error));
+            (0..2).for_each(|_| stats.up(Part::Reader, "here"));
         });
         assert_eq!(*curious.1.lock().unwrap(), [false, true]);
     }

@@ -19,7 +19,7 @@ thread_local! {
 /// An empty buffer.
 pub(super) fn take() -> BytesMut {
     // A thread that is ending has no stash any more.
-    let kept = STASH.try_with(|stash| stash.borrow_mut().pop()).ok().flatten();
+    let kept = STASH.try_with(|buffer_cache| buffer_cache.borrow_mut().pop()).ok().flatten();
     kept.unwrap_or_else(|| BytesMut::with_capacity(BUFFER_MIN))
 }
 
@@ -28,10 +28,10 @@ pub(super) fn give(mut buffer: BytesMut) {
     // Each reclaims what was taken from the front, if nobody holds it; else how long the buffer is does not show.
     let too_large = buffer.try_reclaim(BUFFER_MAX + 1);
     if buffer.is_empty() && !too_large && buffer.try_reclaim(BUFFER_MIN) {
-        let _ = STASH.try_with(|stash| {
-            let mut stash = stash.borrow_mut();
-            if stash.len() < KEPT {
-                stash.push(buffer);
+        let _ = STASH.try_with(|buffer_cache| {
+            let mut buffer_cache = buffer_cache.borrow_mut();
+            if buffer_cache.len() < KEPT {
+                buffer_cache.push(buffer);
             }
         });
     }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     fn kept() -> usize {
-        STASH.with(|stash| stash.borrow().len())
+        STASH.with(|buffer_cache| buffer_cache.borrow().len())
     }
 
     #[test]

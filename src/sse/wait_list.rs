@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
 
-use super::herald::Herald;
+use super::wake_task::WakeTask;
 
 /// Ticks in the time after which a silent reader gets a comment.
 pub(super) const TICKS: u64 = 2;
@@ -29,16 +29,16 @@ pub(super) const TICKS: u64 = 2;
 pub(super) struct Group {
     /// `None` outside of all runtimes.
     runtime: Option<Id>,
-    herald: Option<Arc<Herald>>,
+    wake_task: Option<Arc<WakeTask>>,
     /// The herald was asked to come, and has not yet.
     pub(super) rung: AtomicBool,
     /// Whether senders wake the readers, because no herald can: there is no runtime, or it ends, or it has no timers.
     direct: AtomicBool,
-    waiters: Mutex<Waiters>,
+    wait_list: Mutex<WaitList>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Waiters {
+pub(super) struct WaitList {
     /// Those that wait, each with its place and the tick of its last frame.
     waiting: Vec<(usize, u64, Waker)>,
     /// Empty, kept for its memory.
@@ -49,7 +49,7 @@ pub(super) struct Waiters {
     free: Vec<usize>,
     tick: u64,
     /// Whether the herald comes.
-    pub(super) herald: bool,
+    pub(super) wake_task: bool,
 }
 
 /// What came of a wish to wait.
@@ -82,20 +82,20 @@ impl Group {
         let group = found.unwrap_or_else(|| {
             let groups = Arc::make_mut(groups);
             // Those of runtimes that are gone, among others.
-            groups.retain(|group| !group.waiters().is_empty());
-            let herald = runtime.map(|runtime| Herald::of(runtime, keep_alive));
+            groups.retain(|group| !group.wait_list().is_empty());
+            let wake_task = runtime.map(|runtime| WakeTask::of(runtime, keep_alive));
             let (rung, direct) = (AtomicBool::new(false), AtomicBool::new(runtime.is_none()));
-            let group = Arc::new(Self { runtime, herald, rung, direct, waiters: Mutex::default() });
+            let group = Arc::new(Self { runtime, wake_task, rung, direct, wait_list: Mutex::default() });
             groups.push(Arc::clone(&group));
             group
         });
-        let place = group.waiters().join();
+        let place = group.wait_list().join();
         Member { group, place, since: None }
     }
 
-    pub(super) fn waiters(&self) -> MutexGuard<'_, Waiters> {
+    pub(super) fn wait_list(&self) -> MutexGuard<'_, WaitList> {
         // What is done under the lock leaves nothing half done.
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wait_list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has senders wake the readers. Afterwards the readers have to look for news once more.
@@ -108,8 +108,8 @@ impl Group {
     /// Has all that wait look for news.
     pub(super) fn wake(self: &Arc<Self>) {
         fence(Ordering::SeqCst);
-        match &self.herald {
-            Some(herald) if !self.is_direct() => herald.ring(self),
+        match &self.wake_task {
+            Some(wake_task) if !self.is_direct() => wake_task.ring(self),
             _ => self.wake_all(),
         }
     }
@@ -120,22 +120,22 @@ impl Group {
 
     pub(super) fn wake_all(&self) {
         let mut waiting = {
-            let mut waiters = self.waiters();
-            let spare = mem::take(&mut waiters.spare);
-            mem::replace(&mut waiters.waiting, spare)
+            let mut wait_list = self.wait_list();
+            let spare = mem::take(&mut wait_list.spare);
+            mem::replace(&mut wait_list.waiting, spare)
         };
         // Without the lock: nobody knows what a waker does.
         waiting.drain(..).for_each(|(_, _, waker)| wake(waker));
-        self.waiters().spare = waiting;
+        self.wait_list().spare = waiting;
     }
 
     /// Counts a tick, and wakes those that are silent.
     pub(super) fn tick(&self) {
         let silent: Vec<Waker> = {
-            let mut waiters = self.waiters();
-            waiters.tick += 1;
-            let tick = waiters.tick;
-            let due = waiters.waiting.iter().filter(|(_, since, _)| *since + TICKS <= tick);
+            let mut wait_list = self.wait_list();
+            wait_list.tick += 1;
+            let tick = wait_list.tick;
+            let due = wait_list.waiting.iter().filter(|(_, since, _)| *since + TICKS <= tick);
             due.map(|(_, _, waker)| waker.clone()).collect()
         };
         silent.into_iter().for_each(wake);
@@ -147,8 +147,8 @@ impl Group {
         if runtime.as_ref().map(Handle::id) != self.runtime {
             return false;
         }
-        if let Some((herald, runtime)) = self.herald.as_ref().zip(runtime) {
-            herald.add(self, &runtime);
+        if let Some((wake_task, runtime)) = self.wake_task.as_ref().zip(runtime) {
+            wake_task.add(self, &runtime);
         }
         true
     }
@@ -159,7 +159,7 @@ fn wake(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
-impl Waiters {
+impl WaitList {
     fn join(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.at.push(0);
@@ -214,14 +214,14 @@ impl Waiters {
 impl Member {
     /// Waits, unless there is news or it is time for a comment. `news` is called under the group's lock.
     pub(super) fn wait(&mut self, waker: &Waker, news: impl FnOnce() -> bool) -> Wait {
-        let mut waiters = self.group.waiters();
-        if !waiters.herald && !self.group.is_direct() {
-            drop(waiters);
+        let mut wait_list = self.group.wait_list();
+        if !wait_list.wake_task && !self.group.is_direct() {
+            drop(wait_list);
             if !self.group.call_herald() {
                 return Wait::Elsewhere;
             }
-            waiters = self.group.waiters();
-            if !waiters.herald {
+            wait_list = self.group.wait_list();
+            if !wait_list.wake_task {
                 // The runtime ends.
                 self.group.set_direct();
             }
@@ -229,14 +229,14 @@ impl Member {
         if news() {
             return Wait::News;
         }
-        let tick = waiters.tick;
+        let tick = wait_list.tick;
         let since = *self.since.get_or_insert(tick);
         if since + TICKS <= tick {
             self.since = None;
             return Wait::Silent;
         }
-        let old = waiters.wait(self.place, since, waker);
-        drop(waiters);
+        let old = wait_list.wait(self.place, since, waker);
+        drop(wait_list);
         drop(old);
         Wait::Waits
     }
@@ -250,8 +250,8 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         let (old, last) = {
-            let mut waiters = self.group.waiters();
-            (waiters.leave(self.place), waiters.is_empty())
+            let mut wait_list = self.group.wait_list();
+            (wait_list.leave(self.place), wait_list.is_empty())
         };
         drop(old);
         if last {
@@ -272,12 +272,12 @@ mod tests {
         assert_eq!(member.wait(Waker::noop(), || true), Wait::News);
         assert_eq!(
             member.wait(Waker::noop(), || {
-                assert!(groups[0].waiters.try_lock().is_err(), "a sender could wake in between");
+                assert!(groups[0].wait_list.try_lock().is_err(), "a sender could wake in between");
                 false
             }),
             Wait::Waits
         );
-        assert_eq!(groups[0].waiters().waiting.len(), 1);
+        assert_eq!(groups[0].wait_list().waiting.len(), 1);
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
         let mut members: Vec<_> = (0..10).map(|_| Group::join(&mut groups, None)).collect();
         let group = Arc::clone(&groups[0]);
         group.set_direct();
-        let waiting = || group.waiters().waiting.iter().map(|(place, ..)| *place).collect::<Vec<_>>();
+        let waiting = || group.wait_list().waiting.iter().map(|(place, ..)| *place).collect::<Vec<_>>();
         for round in 0..2 {
             for member in &mut members {
                 assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits);
@@ -306,6 +306,6 @@ mod tests {
             assert!(waiting().is_empty());
         }
         drop(members);
-        assert!(group.waiters().is_empty() && group.waiters().at.is_empty());
+        assert!(group.wait_list().is_empty() && group.wait_list().at.is_empty());
     }
 }

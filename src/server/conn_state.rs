@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use super::addresses::Permit;
+use super::conn_limiter::Permit;
 use super::limits::Limits;
 use super::wait::Wait;
-use crate::body::Ending;
+use crate::body::GracefulClose;
 use crate::net::Handle;
 
 /// A connection, as the sweep sees it.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct ConnState {
     pub(super) limits: Arc<Limits>,
     pub(super) handle: Handle,
     /// Requests so far in the upper 32 bits; in the lower 32 bits, those whose response is not complete.
@@ -39,7 +39,7 @@ pub(super) struct Watch {
     waker: Mutex<Option<Waker>>,
     permit: Mutex<Option<Permit>>,
     waits: Mutex<Vec<Arc<Wait>>>,
-    endings: Mutex<Vec<Ending>>,
+    endings: Mutex<Vec<GracefulClose>>,
 }
 
 /// Protocol of a connection.
@@ -54,7 +54,7 @@ pub(super) enum Protocol {
 /// Instruction to a connection. Each one is stronger than the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(super) enum Told {
+pub(super) enum ShutdownPhase {
     Nothing,
     /// Ends after the requests that are being answered.
     Finish,
@@ -64,7 +64,7 @@ pub(super) enum Told {
     Abort,
 }
 
-impl Watch {
+impl ConnState {
     pub(super) fn new(limits: Arc<Limits>, handle: Handle, permit: Permit) -> Arc<Self> {
         Arc::new(Self {
             limits,
@@ -74,7 +74,7 @@ impl Watch {
             asked: AtomicU32::new(0),
             passed: AtomicU64::new(0),
             protocol: AtomicU8::new(Protocol::Unknown as u8),
-            told: AtomicU8::new(Told::Nothing as u8),
+            told: AtomicU8::new(ShutdownPhase::Nothing as u8),
             tunnel: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             unread: AtomicBool::new(false),
@@ -125,17 +125,17 @@ impl Watch {
         self.tunnel.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn told(&self) -> Told {
+    pub(super) fn told(&self) -> ShutdownPhase {
         match self.told.load(Ordering::Acquire) {
-            0 => Told::Nothing,
-            1 => Told::Finish,
-            2 => Told::TimedOut,
-            _ => Told::Abort,
+            0 => ShutdownPhase::Nothing,
+            1 => ShutdownPhase::Finish,
+            2 => ShutdownPhase::TimedOut,
+            _ => ShutdownPhase::Abort,
         }
     }
 
     /// Instructs the connection, and wakes its task. A previous stronger instruction remains in force.
-    pub(super) fn tell(&self, what: Told) {
+    pub(super) fn tell(&self, what: ShutdownPhase) {
         if self.told.fetch_max(what as u8, Ordering::AcqRel) < what as u8
             && let Some(waker) = &*lock(&self.waker)
         {
@@ -146,12 +146,16 @@ impl Watch {
     /// Ends the connection at once.
     pub(super) fn abort(&self) {
         self.handle.reset();
-        self.tell(Told::Abort);
+        self.tell(ShutdownPhase::Abort);
     }
 
     /// Runs `work`, or returns the instruction to the connection instead, if it is stronger than `heard`. Only the
     /// connection's own task calls this.
-    pub(super) async fn unless_told<F: Future>(&self, heard: Told, work: F) -> Result<F::Output, Told> {
+    pub(super) async fn unless_told<F: Future>(
+        &self,
+        heard: ShutdownPhase,
+        work: F,
+    ) -> Result<F::Output, ShutdownPhase> {
         let mut work = pin!(work);
         let mut listens = false;
         poll_fn(|cx| {
@@ -221,13 +225,13 @@ impl Watch {
 
     /// Calls `ending` when the connection drains, or at once if it drains already, unless the returned value is dropped
     /// before.
-    pub(super) fn ends_by(self: &Arc<Self>, ending: Ending) -> Registered {
+    pub(super) fn ends_by(self: &Arc<Self>, ending: GracefulClose) -> Registered {
         lock(&self.endings).push(ending.clone());
         // `end_answers` sets `draining` before it looks for endings, so one of the two sees the other.
         if self.is_draining() {
             ending.end();
         }
-        Registered { watch: Arc::clone(self), ending }
+        Registered { conn_state: Arc::clone(self), ending }
     }
 
     /// Calls all endings; those registered later are called at once. Returns the number of endings.
@@ -246,13 +250,13 @@ impl Watch {
 /// A registered ending, which is called when the connection drains.
 #[derive(Debug)]
 pub(super) struct Registered {
-    watch: Arc<Watch>,
-    ending: Ending,
+    conn_state: Arc<ConnState>,
+    ending: GracefulClose,
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let mut endings = lock(&self.watch.endings);
+        let mut endings = lock(&self.conn_state.endings);
         if let Some(at) = endings.iter().position(|other| other.is_same(&self.ending)) {
             endings.swap_remove(at);
         }
@@ -262,38 +266,38 @@ impl Drop for Registered {
 /// A request that is not completely answered.
 #[derive(Debug)]
 pub(super) struct Open {
-    watch: Arc<Watch>,
+    conn_state: Arc<ConnState>,
     ending: Option<Registered>,
     owes: bool,
 }
 
 impl Open {
-    pub(super) fn begin(watch: &Arc<Watch>) -> Self {
-        watch.requests.fetch_add((1 << 32) + 1, Ordering::Relaxed);
-        watch.unread.store(false, Ordering::Relaxed);
-        Self { watch: Arc::clone(watch), ending: None, owes: false }
+    pub(super) fn begin(conn_state: &Arc<ConnState>) -> Self {
+        conn_state.requests.fetch_add((1 << 32) + 1, Ordering::Relaxed);
+        conn_state.unread.store(false, Ordering::Relaxed);
+        Self { conn_state: Arc::clone(conn_state), ending: None, owes: false }
     }
 
-    pub(super) fn watch(&self) -> &Arc<Watch> {
-        &self.watch
+    pub(super) fn conn_state(&self) -> &Arc<ConnState> {
+        &self.conn_state
     }
 
     /// Calls `ending` when the connection drains, until the request is answered.
-    pub(super) fn ends_by(&mut self, ending: Ending) {
-        self.ending = Some(self.watch.ends_by(ending));
+    pub(super) fn ends_by(&mut self, ending: GracefulClose) {
+        self.ending = Some(self.conn_state.ends_by(ending));
     }
 
     /// Records that the response was asked for a frame, and whether it gave one.
     pub(super) fn asked(&mut self, gave: bool) {
-        if self.watch.protocol() == Protocol::Two {
-            self.watch.asked.fetch_add(1, Ordering::Relaxed);
+        if self.conn_state.protocol() == Protocol::Two {
+            self.conn_state.asked.fetch_add(1, Ordering::Relaxed);
             self.owes(gave);
         }
     }
 
     /// Records that `bytes` bytes of the response's last frame were sent.
     pub(super) fn passed(&self, bytes: usize) {
-        self.watch.passed.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.conn_state.passed.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Records whether the response gave a frame and was not yet asked for the next.
@@ -301,8 +305,8 @@ impl Open {
         if owes != self.owes {
             self.owes = owes;
             match owes {
-                true => self.watch.owed.fetch_add(1, Ordering::Relaxed),
-                false => self.watch.owed.fetch_sub(1, Ordering::Relaxed),
+                true => self.conn_state.owed.fetch_add(1, Ordering::Relaxed),
+                false => self.conn_state.owed.fetch_sub(1, Ordering::Relaxed),
             };
         }
     }
@@ -311,7 +315,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.owes(false);
-        self.watch.requests.fetch_sub(1, Ordering::Relaxed);
+        self.conn_state.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

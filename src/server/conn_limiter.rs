@@ -36,7 +36,7 @@ impl Origin {
 
 /// The connections of a server, on all of its cores.
 #[derive(Debug, Default)]
-pub(super) struct Census {
+pub(super) struct ConnLimiter {
     counts: Mutex<Counts>,
     pub(super) refused: Arc<Refused>,
 }
@@ -51,11 +51,11 @@ struct Counts {
 /// Permission for one connection, returned when this is dropped.
 #[derive(Debug)]
 pub(super) struct Permit {
-    census: Arc<Census>,
+    limiter: Arc<ConnLimiter>,
     origin: Option<Origin>,
 }
 
-impl Census {
+impl ConnLimiter {
     /// Admits one more connection, unless a limit is reached. Refusals are counted and logged.
     pub(super) fn admit(self: &Arc<Self>, ip: Option<IpAddr>, limits: &Limits) -> Option<Permit> {
         let origin = ip.filter(|&ip| !limits.exempt.contains(ip)).map(Origin::of);
@@ -71,7 +71,7 @@ impl Census {
                 count(Counter::ConnectionsRefused, 1);
                 None
             }
-            None => Some(Permit { census: Arc::clone(self), origin }),
+            None => Some(Permit { limiter: Arc::clone(self), origin }),
         }
     }
 
@@ -146,7 +146,7 @@ impl Refusals {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut counts = self.census.counts();
+        let mut counts = self.limiter.counts();
         counts.all -= 1;
         let Some(origin) = self.origin else { return };
         if let Entry::Occupied(mut from) = counts.from.entry(origin) {
@@ -162,42 +162,42 @@ impl Drop for Permit {
 mod tests {
     use super::*;
 
-    fn admit(census: &Arc<Census>, ip: &str, limits: &Limits) -> Option<Permit> {
-        census.admit(Some(ip.parse().unwrap()), limits)
+    fn admit(limiter: &Arc<ConnLimiter>, ip: &str, limits: &Limits) -> Option<Permit> {
+        limiter.admit(Some(ip.parse().unwrap()), limits)
     }
 
     #[test]
     fn an_address_and_a_network_have_so_many_and_no_more() {
-        let (census, limits) = (Arc::default(), Limits::default().per_address(2));
+        let (limiter, limits) = (Arc::default(), Limits::default().per_address(2));
         for same in [["192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1"], ["2001:db8::1", "2001:db8::2", "2001:db8:0:0:f::"]]
         {
-            let two: Vec<_> = same[..2].iter().map(|ip| admit(&census, ip, &limits).unwrap()).collect();
-            assert!(admit(&census, same[2], &limits).is_none(), "{same:?}");
-            let other = ["192.0.2.2", "2001:db8:0:1::1"].map(|ip| admit(&census, ip, &limits).unwrap());
+            let two: Vec<_> = same[..2].iter().map(|ip| admit(&limiter, ip, &limits).unwrap()).collect();
+            assert!(admit(&limiter, same[2], &limits).is_none(), "{same:?}");
+            let other = ["192.0.2.2", "2001:db8:0:1::1"].map(|ip| admit(&limiter, ip, &limits).unwrap());
             drop(two);
-            drop(admit(&census, same[2], &limits).unwrap());
+            drop(admit(&limiter, same[2], &limits).unwrap());
             drop(other);
         }
-        assert_eq!(census.totals(), (0, 0));
+        assert_eq!(limiter.totals(), (0, 0));
     }
 
     #[test]
     fn all_together_have_so_many_and_exempt_networks_are_not_told_apart() {
-        let (census, limits) = (Arc::default(), Limits::default().per_address(1).connections(8));
+        let (limiter, limits) = (Arc::default(), Limits::default().per_address(1).connections(8));
         let near = ["127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "10.0.0.1", "fd00::1"];
-        let near: Vec<_> = near.map(|ip| admit(&census, ip, &limits).unwrap()).into();
-        let unix = census.admit(None, &limits).unwrap();
-        assert!(admit(&census, "192.0.2.1", &limits).is_none(), "the ninth");
-        assert!(census.admit(None, &limits).is_none());
+        let near: Vec<_> = near.map(|ip| admit(&limiter, ip, &limits).unwrap()).into();
+        let unix = limiter.admit(None, &limits).unwrap();
+        assert!(admit(&limiter, "192.0.2.1", &limits).is_none(), "the ninth");
+        assert!(limiter.admit(None, &limits).is_none());
         drop((near, unix));
         let limits = limits.exempt("192.0.2.0/24".parse().unwrap());
-        let two = ["192.0.2.1"; 2].map(|ip| admit(&census, ip, &limits).unwrap());
-        let one = admit(&census, "127.0.0.1", &limits).unwrap();
-        assert!(admit(&census, "127.0.0.1", &limits).is_none());
+        let two = ["192.0.2.1"; 2].map(|ip| admit(&limiter, ip, &limits).unwrap());
+        let one = admit(&limiter, "127.0.0.1", &limits).unwrap();
+        assert!(admit(&limiter, "127.0.0.1", &limits).is_none());
         drop((one, two));
-        assert_eq!(census.totals(), (0, 0));
-        assert!(admit(&census, "198.51.100.1", &limits.per_address(0)).is_none());
-        assert_eq!(census.totals(), (0, 0));
+        assert_eq!(limiter.totals(), (0, 0));
+        assert!(admit(&limiter, "198.51.100.1", &limits.per_address(0)).is_none());
+        assert_eq!(limiter.totals(), (0, 0));
     }
 
     #[test]

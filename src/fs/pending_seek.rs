@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, SeekFrom};
 use std::task::{Context, Poll, ready};
 
-use super::ahead::Under;
+use super::read_ahead::Under;
 use super::{File, Status};
 
 /// The last offset a file can have.
@@ -12,19 +12,19 @@ pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// A seek that was asked for and not done.
 #[derive(Default)]
-pub(super) struct Jump {
+pub(super) struct PendingSeek {
     to: Option<SeekFrom>,
     /// A look at the end of the file, for a seek from there.
     look: Option<Under<Status>>,
 }
 
-impl fmt::Debug for Jump {
+impl fmt::Debug for PendingSeek {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Jump").field(&self.to).finish()
+        f.debug_tuple("PendingSeek").field(&self.to).finish()
     }
 }
 
-impl Jump {
+impl PendingSeek {
     /// Asks for a seek, instead of the one that was asked for before.
     pub(super) fn start(&mut self, to: SeekFrom) {
         *self = Self { to: Some(to), look: None };

@@ -49,14 +49,14 @@ const PIECE: usize = 8 << 20;
 
 /// A file that is about to take the place of its target. Dropping it removes it.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct TempFile {
     target: Target,
     fd: OwnedFd,
     /// `None` while it has no name, and again when it has its target's.
     name: Option<OsString>,
 }
 
-impl Draft {
+impl TempFile {
     /// Sweeps what dead writers left and makes a file with the permissions `mode` less the umask.
     pub(super) fn new(target: Target, mode: u32) -> Result<Self> {
         sweep(&target);
@@ -141,7 +141,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for TempFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             // If this fails there is no more to be done here, and the next change of the file tries again.

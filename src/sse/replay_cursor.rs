@@ -18,7 +18,7 @@ use super::state::Cursor;
 use crate::sse::log::{Log, LogFuture, Replay, ReplayError};
 
 /// A reader that is behind what the ring has.
-pub(super) struct Past {
+pub(super) struct ReplayCursor {
     /// The id it has seen last.
     after: Arc<str>,
     state: State,
@@ -42,7 +42,7 @@ pub(super) enum Step {
     Ring(Cursor, Option<Gap>),
 }
 
-impl Past {
+impl ReplayCursor {
     pub(super) fn new(after: &str) -> Self {
         Self { after: after.into(), state: State::Next, ahead: None }
     }
@@ -129,8 +129,8 @@ fn page(shared: &Shared, replay: Replay, upto: Arc<str>, mut room: Room) -> Stat
     State::Page(frames, last, room)
 }
 
-impl fmt::Debug for Past {
+impl fmt::Debug for ReplayCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Past").field("after", &self.after).finish_non_exhaustive()
+        f.debug_struct("ReplayCursor").field("after", &self.after).finish_non_exhaustive()
     }
 }

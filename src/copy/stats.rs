@@ -29,7 +29,7 @@ impl Default for Report {
 
 /// The report while it is made.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct Stats {
     by: [u64; Path::ALL.len()],
     pub(super) syscalls: u64,
     pub(super) waits: u64,
@@ -38,7 +38,7 @@ pub(super) struct Tally {
     pub(super) without: Paths,
 }
 
-impl Tally {
+impl Stats {
     /// Counts bytes that the target has taken.
     pub(super) fn moved(&mut self, path: Path, bytes: u64) {
         self.by[path as usize] += bytes;
@@ -78,24 +78,24 @@ mod tests {
 
     #[test]
     fn the_way_of_most_bytes_is_reported() {
-        let mut tally = Tally::default();
-        assert_eq!(tally.report(), Report::default());
-        tally.moved(Path::Pump, 10);
-        assert_eq!(tally.report().path, Path::Pump);
-        tally.moved(Path::Splice, 11);
-        tally.moved(Path::Clone, 0);
-        assert_eq!((tally.report().path, tally.report().bytes), (Path::Splice, 21));
+        let mut stats = Stats::default();
+        assert_eq!(stats.report(), Report::default());
+        stats.moved(Path::Pump, 10);
+        assert_eq!(stats.report().path, Path::Pump);
+        stats.moved(Path::Splice, 11);
+        stats.moved(Path::Clone, 0);
+        assert_eq!((stats.report().path, stats.report().bytes), (Path::Splice, 21));
     }
 
     #[test]
     fn the_first_refusal_is_reported_and_all_are_kept() {
-        let mut tally = Tally::default();
-        tally.refuse(Path::Clone);
-        assert_eq!(tally.report().refused, None, "which says nothing about the machine");
-        tally.refuse(Path::CopyFileRange);
-        tally.refuse(Path::Splice);
-        assert_eq!(tally.report().refused, Some(Path::CopyFileRange));
-        assert!(tally.without.has(Path::Clone) && tally.without.has(Path::CopyFileRange));
-        assert!(!tally.without.has(Path::Pump));
+        let mut stats = Stats::default();
+        stats.refuse(Path::Clone);
+        assert_eq!(stats.report().refused, None, "which says nothing about the machine");
+        stats.refuse(Path::CopyFileRange);
+        stats.refuse(Path::Splice);
+        assert_eq!(stats.report().refused, Some(Path::CopyFileRange));
+        assert!(stats.without.has(Path::Clone) && stats.without.has(Path::CopyFileRange));
+        assert!(!stats.without.has(Path::Pump));
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::conn_state::{Protocol, ShutdownPhase};
 use super::limits::Limits;
-use super::watch::{Protocol, Told};
 use crate::net::Pulse;
 
 /// Time for a connection that was told to finish, to do so or at least to send something.
@@ -22,7 +22,7 @@ pub(super) struct Facts {
     pub(super) tunnel: bool,
     /// HTTP has finished with the connection: it was handed over, or is being closed.
     pub(super) ended: bool,
-    pub(super) told: Told,
+    pub(super) told: ShutdownPhase,
     /// Requests so far, and the number of them that are not completely answered.
     pub(super) requests: (u32, u32),
     /// A response over HTTP/2 waits for the peer to open a window.
@@ -135,7 +135,7 @@ impl Seen {
         false
     }
 
-    pub(super) fn judge(&mut self, now: Instant, facts: &Facts, limits: &Limits) -> Verdict {
+    pub(super) fn check(&mut self, now: Instant, facts: &Facts, limits: &Limits) -> Verdict {
         let (before, pulse) = (std::mem::replace(&mut self.pulse, facts.pulse), facts.pulse);
         let has_sent = pulse.sent != before.sent;
         if self.is_stalled(now, facts, before, limits) {
@@ -148,7 +148,7 @@ impl Seen {
             (self.requests, self.quiet, self.head, self.told) = (begun, (now, pulse.received), None, None);
             return Verdict::Well { rests: false };
         }
-        if facts.told > Told::Nothing {
+        if facts.told > ShutdownPhase::Nothing {
             let (since, heard) = self.told.get_or_insert((now, now));
             if has_sent {
                 *heard = now;
@@ -193,7 +193,7 @@ mod tests {
                 protocol,
                 tunnel: false,
                 ended: false,
-                told: Told::Nothing,
+                told: ShutdownPhase::Nothing,
                 requests: (0, 0),
                 owes: false,
                 asked: 0,
@@ -206,7 +206,7 @@ mod tests {
         }
 
         fn at(&mut self, seconds: f32) -> Verdict {
-            self.seen.judge(self.start + Duration::from_secs_f32(seconds), &self.facts, &self.limits)
+            self.seen.check(self.start + Duration::from_secs_f32(seconds), &self.facts, &self.limits)
         }
     }
 
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn who_was_told_to_end_has_a_moment_and_as_long_as_it_sends() {
         let mut case = Case::new(Protocol::Two);
-        (case.facts.requests, case.facts.told) = ((1, 0), Told::Finish);
+        (case.facts.requests, case.facts.told) = ((1, 0), ShutdownPhase::Finish);
         assert_eq!(case.at(1.0), WELL);
         assert_eq!(case.at(1.1), WELL);
         assert_eq!(case.at(1.4), WELL);
@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(case.at(100.4), WELL);
         assert_eq!(case.at(100.5), Verdict::Unheeded);
         let mut case = Case::new(Protocol::Two);
-        case.facts.told = Told::Finish;
+        case.facts.told = ShutdownPhase::Finish;
         for tenth in 0..300 {
             case.facts.pulse.sent += 1;
             assert_eq!(case.at(tenth as f32 / 10.0), WELL);

@@ -22,12 +22,12 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::waiters::{Group, TICKS};
+use super::wait_list::{Group, TICKS};
 
 /// Of all runtimes. Asked when the first reader of a hub comes in a runtime.
-static HERALDS: Mutex<Vec<Weak<Herald>>> = Mutex::new(Vec::new());
+static HERALDS: Mutex<Vec<Weak<WakeTask>>> = Mutex::new(Vec::new());
 
-pub(super) struct Herald {
+pub(super) struct WakeTask {
     runtime: Id,
     keep_alive: Option<Duration>,
     bell: Notify,
@@ -48,16 +48,16 @@ fn address(group: &Arc<Group>) -> usize {
     Arc::as_ptr(group).addr()
 }
 
-impl Herald {
+impl WakeTask {
     /// That of a runtime.
     pub(super) fn of(runtime: Id, keep_alive: Option<Duration>) -> Arc<Self> {
         let mut heralds = HERALDS.lock().unwrap_or_else(PoisonError::into_inner);
-        heralds.retain(|herald| herald.strong_count() > 0);
-        let is_it = |herald: &Arc<Self>| herald.runtime == runtime && herald.keep_alive == keep_alive;
+        heralds.retain(|wake_task| wake_task.strong_count() > 0);
+        let is_it = |wake_task: &Arc<Self>| wake_task.runtime == runtime && wake_task.keep_alive == keep_alive;
         heralds.iter().filter_map(Weak::upgrade).find(is_it).unwrap_or_else(|| {
-            let herald = Arc::new(Self { runtime, keep_alive, bell: Notify::new(), rounds: Mutex::default() });
-            heralds.push(Arc::downgrade(&herald));
-            herald
+            let wake_task = Arc::new(Self { runtime, keep_alive, bell: Notify::new(), rounds: Mutex::default() });
+            heralds.push(Arc::downgrade(&wake_task));
+            wake_task
         })
     }
 
@@ -86,10 +86,10 @@ impl Herald {
     pub(super) fn add(self: &Arc<Self>, group: &Arc<Group>, runtime: &Handle) {
         let mut rounds = self.rounds();
         rounds.groups.insert(address(group), Arc::clone(group));
-        group.waiters().herald = true;
+        group.wait_list().wake_task = true;
         if !mem::replace(&mut rounds.runs, true) {
             drop(rounds);
-            let mut round = Round { herald: Arc::clone(self), nobody: false, spare: Vec::new() };
+            let mut round = Round { wake_task: Arc::clone(self), nobody: false, spare: Vec::new() };
             drop(runtime.spawn(async move { round.run().await }));
         }
     }
@@ -97,7 +97,7 @@ impl Herald {
 
 /// A herald that runs. Dropped with the task, be it because the runtime ends, and before it has begun.
 struct Round {
-    herald: Arc<Herald>,
+    wake_task: Arc<WakeTask>,
     nobody: bool,
     /// Empty, kept for its memory.
     spare: Vec<Arc<Group>>,
@@ -106,15 +106,15 @@ struct Round {
 impl Round {
     /// Until no group has readers.
     async fn run(&mut self) {
-        let herald = Arc::clone(&self.herald);
-        let mut ticks = herald.keep_alive.map(|keep_alive| {
+        let wake_task = Arc::clone(&self.wake_task);
+        let mut ticks = wake_task.keep_alive.map(|keep_alive| {
             let period = (keep_alive / TICKS as u32).max(Duration::from_millis(1));
             let mut ticks = interval_at(Instant::now() + period, period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         });
         while !self.nobody {
-            let mut bell = pin!(herald.bell.notified());
+            let mut bell = pin!(wake_task.bell.notified());
             let rung = std::future::poll_fn(|cx| {
                 if bell.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(true);
@@ -133,16 +133,16 @@ impl Round {
 
     fn wake(&mut self) {
         let spare = mem::take(&mut self.spare);
-        let mut rung = mem::replace(&mut self.herald.rounds().rung, spare);
+        let mut rung = mem::replace(&mut self.wake_task.rounds().rung, spare);
         for group in &rung {
             group.rung.swap(false, Ordering::AcqRel);
             group.wake_all();
         }
-        let mut rounds = self.herald.rounds();
+        let mut rounds = self.wake_task.rounds();
         for group in &rung {
-            let mut waiters = group.waiters();
-            if waiters.is_empty() {
-                waiters.herald = false;
+            let mut wait_list = group.wait_list();
+            if wait_list.is_empty() {
+                wait_list.wake_task = false;
                 rounds.groups.remove(&address(group));
             }
         }
@@ -154,7 +154,7 @@ impl Round {
     }
 
     fn tick(&self) {
-        let groups: Vec<_> = self.herald.rounds().groups.values().map(Arc::clone).collect();
+        let groups: Vec<_> = self.wake_task.rounds().groups.values().map(Arc::clone).collect();
         groups.iter().for_each(|group| group.tick());
     }
 }
@@ -165,13 +165,13 @@ impl Drop for Round {
             return;
         }
         let groups: Vec<_> = {
-            let mut rounds = self.herald.rounds();
+            let mut rounds = self.wake_task.rounds();
             rounds.runs = false;
             let Rounds { groups, rung, .. } = &mut *rounds;
             let groups = groups.drain().map(|(_, group)| group).chain(rung.drain(..));
             let left = |group: &Arc<Group>| {
                 group.rung.swap(false, Ordering::AcqRel);
-                group.waiters().herald = false;
+                group.wait_list().wake_task = false;
             };
             groups.inspect(left).collect()
         };
@@ -187,9 +187,9 @@ impl Drop for Round {
 }
 
 /// Not its groups, of which it is a part.
-impl fmt::Debug for Herald {
+impl fmt::Debug for WakeTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { runtime, keep_alive, .. } = self;
-        f.debug_struct("Herald").field("runtime", runtime).field("keep_alive", keep_alive).finish_non_exhaustive()
+        f.debug_struct("WakeTask").field("runtime", runtime).field("keep_alive", keep_alive).finish_non_exhaustive()
     }
 }

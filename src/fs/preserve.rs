@@ -13,7 +13,7 @@ use crate::sys::{call, file};
 /// What a new file takes over from the one it replaces besides the name. Where nothing is replaced, it has no effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Keep {
+pub enum Preserve {
     /// Permission bits, owner, group and extended attributes, access control lists and security labels among them. What
     /// this process may not set, or not read, is an error, and the old file stays.
     #[default]
@@ -45,7 +45,7 @@ pub(super) struct Old<'a> {
 /// What the metadata of a draft are to be.
 #[derive(Debug)]
 pub(super) struct Metadata {
-    pub(super) keep: Keep,
+    pub(super) keep: Preserve,
     /// Exactly these permission bits, whatever the old file had.
     pub(super) mode: Option<u32>,
 }
@@ -53,15 +53,15 @@ pub(super) struct Metadata {
 impl Metadata {
     /// The mode to make the draft with. Nobody else can open it as long as others might be denied in the end.
     pub(super) fn draft_mode(&self, replaces: bool) -> u32 {
-        let as_new = self.mode.is_none() && (!replaces || self.keep == Keep::Nothing);
+        let as_new = self.mode.is_none() && (!replaces || self.keep == Preserve::Nothing);
         if as_new { MODE_NEW } else { MODE_DRAFT }
     }
 
     /// Sets those of `new`. The order matters: a change of owner clears the setuid bits and file capabilities, and the
     /// permissions go last so that none are granted to the wrong owner.
     pub(super) fn apply(&self, target: &Target, old: Option<Old<'_>>, new: BorrowedFd<'_>) -> Result<()> {
-        let old = old.filter(|_| self.keep != Keep::Nothing);
-        let must = self.keep == Keep::All;
+        let old = old.filter(|_| self.keep != Preserve::Nothing);
+        let must = self.keep == Preserve::All;
         let mut mode = self.mode;
         if let Some(old) = old {
             let kept = keep_owner(old.statx, new, must).map_err(target.at(Step::KeepOwner))?;

@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::addresses::Census;
+use super::check::{Facts, Seen, Verdict};
+use super::conn_limiter::ConnLimiter;
+use super::conn_state::{ConnState, ShutdownPhase, lock};
 use super::drain::Drained;
-use super::judge::{Facts, Seen, Verdict};
 use super::limits::Limits;
 use super::protocols::Protocols;
-use super::watch::{Told, Watch, lock};
 use crate::counters::{Counter, Gauge, Present, count};
 use crate::net::Pulse;
 
@@ -29,7 +29,7 @@ const AT_ONCE: usize = 512;
 pub(super) struct Shared {
     pub(super) limits: Arc<Limits>,
     pub(super) protocols: Protocols,
-    pub(super) census: Arc<Census>,
+    pub(super) limiter: Arc<ConnLimiter>,
     state: Mutex<State>,
     /// Connections whose task runs.
     running: AtomicUsize,
@@ -40,7 +40,7 @@ pub(super) struct Shared {
 struct State {
     stage: Stage,
     /// Connections that the sweep has not seen yet.
-    new: Vec<Arc<Watch>>,
+    new: Vec<Arc<ConnState>>,
     /// The sweep waits for a connection.
     sleeps: bool,
 }
@@ -65,21 +65,25 @@ impl Stage {
 }
 
 impl Shared {
-    pub(super) fn new(limits: Limits, protocols: Protocols, census: Arc<Census>) -> Arc<Self> {
+    pub(super) fn new(limits: Limits, protocols: Protocols, limiter: Arc<ConnLimiter>) -> Arc<Self> {
         let state = Mutex::new(State { stage: Stage::Serves, new: Vec::new(), sleeps: false });
         let (running, changed) = (AtomicUsize::new(0), Notify::new());
-        Arc::new(Self { limits: Arc::new(limits), protocols, census, state, running, changed })
+        Arc::new(Self { limits: Arc::new(limits), protocols, limiter, state, running, changed })
     }
 
     /// Has the sweep look at a connection until it is over; the task is to hold what is returned.
-    pub(super) fn enter(self: &Arc<Self>, watch: &Arc<Watch>) -> Running {
+    pub(super) fn enter(self: &Arc<Self>, conn_state: &Arc<ConnState>) -> Running {
         self.running.fetch_add(1, Ordering::Relaxed);
         let mut state = lock(&self.state);
-        state.new.push(Arc::clone(watch));
+        state.new.push(Arc::clone(conn_state));
         if std::mem::take(&mut state.sleeps) {
             self.changed.notify_one();
         }
-        Running { shared: Arc::clone(self), watch: Arc::clone(watch), _open: Present::in_(Gauge::OpenConnections) }
+        Running {
+            shared: Arc::clone(self),
+            conn_state: Arc::clone(conn_state),
+            _open: Present::in_(Gauge::OpenConnections),
+        }
     }
 
     /// Has the sweep end all connections within `patience`.
@@ -113,13 +117,13 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct Running {
     shared: Arc<Shared>,
-    watch: Arc<Watch>,
+    conn_state: Arc<ConnState>,
     _open: Present,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.watch.end();
+        self.conn_state.end();
         // So that a server that drains does not wait for the next look.
         if self.shared.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.shared.changed.notify_one();
@@ -129,7 +133,7 @@ impl Drop for Running {
 
 /// A connection that is looked at.
 struct Entry {
-    watch: Arc<Watch>,
+    conn_state: Arc<ConnState>,
     seen: Seen,
     /// Bytes sent when the peer had last acknowledged all of them.
     acknowledged: u64,
@@ -146,12 +150,12 @@ enum Drain {
     /// It was left to finish.
     Waits,
     /// Answers that may go on forever were told to end.
-    Told,
+    ShutdownPhase,
     Aborted,
 }
 
 /// Looks at the connections of a server until the server is gone and they are over.
-pub(super) async fn sweep(shared: Arc<Shared>) -> Drained {
+pub(super) async fn reaper(shared: Arc<Shared>) -> Drained {
     let tick = shared.tick();
     let mut entries: Vec<Entry> = Vec::new();
     let mut drained = Drained::default();
@@ -159,7 +163,7 @@ pub(super) async fn sweep(shared: Arc<Shared>) -> Drained {
         let stage = {
             let mut state = lock(&shared.state);
             let now = Instant::now();
-            let enter = |watch| Entry::new(watch, now);
+            let enter = |conn_state| Entry::new(conn_state, now);
             entries.extend(state.new.drain(..).map(enter));
             state.sleeps = entries.is_empty();
             state.stage
@@ -178,7 +182,7 @@ pub(super) async fn sweep(shared: Arc<Shared>) -> Drained {
         let mut at = 0;
         while at < entries.len() {
             let entry = &mut entries[at];
-            if entry.watch.is_over() || stage.has_waited_for(entry) {
+            if entry.conn_state.is_over() || stage.has_waited_for(entry) {
                 drained.add(entry.drained);
                 entries.swap_remove(at);
                 continue;
@@ -201,14 +205,14 @@ pub(super) async fn sweep(shared: Arc<Shared>) -> Drained {
 }
 
 impl Entry {
-    fn new(watch: Arc<Watch>, now: Instant) -> Self {
-        Self { watch, seen: Seen::new(now), acknowledged: 0, is_tcp: None, drained: Drain::No }
+    fn new(conn_state: Arc<ConnState>, now: Instant) -> Self {
+        Self { conn_state, seen: Seen::new(now), acknowledged: 0, is_tcp: None, drained: Drain::No }
     }
 
     /// Bytes that the kernel took and the peer did not acknowledge. A peer on a Unix socket is not asked to read before
     /// more waits than the socket holds: there is no acknowledgement, only what it has read.
     fn held(&mut self, pulse: &Pulse) -> usize {
-        let handle = &self.watch.handle;
+        let handle = &self.conn_state.handle;
         if pulse.sent == self.acknowledged || !(pulse.waits() || *self.is_tcp.get_or_insert_with(|| handle.is_tcp())) {
             return 0;
         }
@@ -221,45 +225,49 @@ impl Entry {
 
     fn look(&mut self, limits: &Limits, stage: Stage, tick: Duration) {
         let now = Instant::now();
-        let Some(pulse) = self.watch.handle.pulse() else { return };
+        let Some(pulse) = self.conn_state.handle.pulse() else { return };
         let held = self.held(&pulse);
-        let watch = &*self.watch;
+        let conn_state = &*self.conn_state;
         // Unless it has read since the last look, bytes that lie in the kernel came before it was its turn.
         let reads_late = pulse.received == self.seen.received();
         let facts = Facts {
-            protocol: watch.protocol(),
-            tunnel: watch.is_tunnel(),
-            ended: watch.has_ended(),
-            told: watch.told(),
-            requests: watch.requests(),
-            owes: watch.owes(),
-            asked: watch.asked(),
-            passed: watch.passed(),
+            protocol: conn_state.protocol(),
+            tunnel: conn_state.is_tunnel(),
+            ended: conn_state.has_ended(),
+            told: conn_state.told(),
+            requests: conn_state.requests(),
+            owes: conn_state.owes(),
+            asked: conn_state.asked(),
+            passed: conn_state.passed(),
             pulse,
             held,
         };
-        let verdict = self.seen.judge(now, &facts, limits);
+        let verdict = self.seen.check(now, &facts, limits);
         // Not under the lock: whoever is woken may drop the body.
-        let waits = watch.waits().clone();
+        let waits = conn_state.waits().clone();
         for wait in waits {
-            wait.look(now, limits.body_progress, || reads_late && watch.handle.unread().is_some_and(|bytes| bytes > 0));
+            wait.look(now, limits.body_progress, || {
+                reads_late && conn_state.handle.unread().is_some_and(|bytes| bytes > 0)
+            });
         }
         match verdict {
             Verdict::Stalled => {
-                if facts.told < Told::Abort {
+                if facts.told < ShutdownPhase::Abort {
                     count(Counter::WritesStalled, 1);
                 }
-                watch.abort();
+                conn_state.abort();
             }
             // Who is slow to finish while the server drains has until the deadline.
-            Verdict::Unheeded if !matches!(stage, Stage::Drains { .. }) || facts.told > Told::Finish => watch.abort(),
+            Verdict::Unheeded if !matches!(stage, Stage::Drains { .. }) || facts.told > ShutdownPhase::Finish => {
+                conn_state.abort()
+            }
             Verdict::HeadLate { begun } => {
                 count(Counter::HeadsTooSlow, 1);
-                watch.tell(if begun { Told::TimedOut } else { Told::Finish });
+                conn_state.tell(if begun { ShutdownPhase::TimedOut } else { ShutdownPhase::Finish });
             }
             Verdict::Idle => {
                 count(Counter::IdleEnded, 1);
-                watch.tell(Told::Finish);
+                conn_state.tell(ShutdownPhase::Finish);
             }
             Verdict::Well { .. } | Verdict::Unheeded => {}
         }
@@ -272,17 +280,17 @@ impl Entry {
 
     /// Goes on with ending the connection.
     fn drain(&mut self, is_late: bool, rests: bool) {
-        let watch = &*self.watch;
+        let conn_state = &*self.conn_state;
         if is_late {
             self.drained = Drain::Aborted;
-            return watch.abort();
+            return conn_state.abort();
         }
         if self.drained == Drain::No {
-            self.drained = if watch.end_answers() > 0 { Drain::Told } else { Drain::Waits };
+            self.drained = if conn_state.end_answers() > 0 { Drain::ShutdownPhase } else { Drain::Waits };
         }
-        let (_, open) = watch.requests();
+        let (_, open) = conn_state.requests();
         if open > 0 || rests {
-            watch.tell(Told::Finish);
+            conn_state.tell(ShutdownPhase::Finish);
         }
     }
 }
@@ -293,7 +301,7 @@ impl Drained {
             // Before the drain.
             Drain::No => return,
             Drain::Waits => self.finished += 1,
-            Drain::Told => self.told += 1,
+            Drain::ShutdownPhase => self.told += 1,
             Drain::Aborted => self.aborted += 1,
         }
         self.connections += 1;

@@ -1,6 +1,6 @@
 //! Work that waits for a disk, on the blocking pool of the runtime.
 //!
-//! Invariant: dropping a [`Job`] takes it back if it has not started; one that runs finishes by itself and its result
+//! Invariant: dropping a [`BlockingTask`] takes it back if it has not started; one that runs finishes by itself and its result
 //! is dropped on the pool's thread, so a job must own what it works on.
 
 use std::future::Future;
@@ -13,9 +13,9 @@ use tokio::task::JoinHandle;
 
 /// A closure on the blocking pool, as a future of its result.
 #[derive(Debug)]
-pub(crate) struct Job<T>(JoinHandle<io::Result<T>>);
+pub(crate) struct BlockingTask<T>(JoinHandle<io::Result<T>>);
 
-impl<T: Send + 'static> Job<T> {
+impl<T: Send + 'static> BlockingTask<T> {
     /// Hands `work` to the blocking pool of the current runtime. The error says that there is no runtime.
     pub(crate) fn start(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<Self> {
         let runtime = Handle::try_current().map_err(io::Error::other)?;
@@ -23,7 +23,7 @@ impl<T: Send + 'static> Job<T> {
     }
 }
 
-impl<T> Future for Job<T> {
+impl<T> Future for BlockingTask<T> {
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -35,7 +35,7 @@ impl<T> Future for Job<T> {
     }
 }
 
-impl<T> Drop for Job<T> {
+impl<T> Drop for BlockingTask<T> {
     fn drop(&mut self) {
         // Nobody wants the result any more; a queue full of such work must not delay the others.
         self.0.abort();
@@ -56,14 +56,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_gives_its_result_and_its_error() {
-        assert_eq!(Job::start(|| Ok(7)).unwrap().await.unwrap(), 7);
-        let failed = Job::<()>::start(|| Err(io::ErrorKind::NotFound.into())).unwrap().await;
+        assert_eq!(BlockingTask::start(|| Ok(7)).unwrap().await.unwrap(), 7);
+        let failed = BlockingTask::<()>::start(|| Err(io::ErrorKind::NotFound.into())).unwrap().await;
         assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
     fn without_a_runtime_there_is_an_error_and_no_panic() {
-        assert!(Job::start(|| Ok(())).is_err());
+        assert!(BlockingTask::start(|| Ok(())).is_err());
     }
 
     #[tokio::test]
@@ -84,17 +84,17 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
             let (go, wait) = std::sync::mpsc::channel::<()>();
-            let busy = Job::start(move || wait.recv().map_err(io::Error::other)).unwrap();
+            let busy = BlockingTask::start(move || wait.recv().map_err(io::Error::other)).unwrap();
             let ran = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
             let flag = std::sync::Arc::clone(&ran);
-            drop(Job::start(move || {
+            drop(BlockingTask::start(move || {
                 flag.store(true, std::sync::atomic::Ordering::Relaxed);
                 Ok(())
             }));
             go.send(()).unwrap();
             busy.await.unwrap();
             // The pool has one thread and a queue in order: when this one has run, the dropped one would have.
-            Job::start(|| Ok(())).unwrap().await.unwrap();
+            BlockingTask::start(|| Ok(())).unwrap().await.unwrap();
             assert!(!ran.load(std::sync::atomic::Ordering::Relaxed));
         });
     }

@@ -19,14 +19,14 @@ const TOGETHER: usize = 64 << 10;
 
 /// What a stream has brought so far.
 #[derive(Debug, Default)]
-pub(super) struct Intake {
+pub(super) struct ChunkBatch {
     pieces: Vec<Bytes>,
     /// Copies of small items; what comes after the pieces.
     small: Option<Lease>,
     len: usize,
 }
 
-impl Intake {
+impl ChunkBatch {
     /// Takes items until it is full, and says whether the stream has ended.
     pub(super) async fn fill<S, B, E>(&mut self, mut stream: Pin<&mut S>) -> Result<bool, E>
     where
@@ -79,9 +79,9 @@ mod tests {
         let mut stream = Box::pin(stream::iter(items.clone().into_iter().map(Ok::<_, io::Error>)));
         let (mut all, mut rounds, mut ended) = (Vec::new(), Vec::new(), false);
         while !ended {
-            let mut intake = Intake::default();
-            ended = intake.fill(stream.as_mut()).await.unwrap();
-            let pieces = intake.into_pieces();
+            let mut chunk_batch = ChunkBatch::default();
+            ended = chunk_batch.fill(stream.as_mut()).await.unwrap();
+            let pieces = chunk_batch.into_pieces();
             rounds.push((pieces.iter().map(Bytes::len).sum(), pieces.len()));
             all.extend(pieces.concat());
         }

@@ -41,7 +41,7 @@ pub enum Shape {
 }
 
 /// An inner writer and the bytes that wait for it.
-pub(super) struct Outlet<W> {
+pub(super) struct WriteBuffer<W> {
     pub(super) inner: W,
     queue: Queue,
     /// Number of bytes beyond which writers wait.
@@ -98,14 +98,14 @@ fn torn() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the file shrank while it was being sent")
 }
 
-impl<W: AsyncWrite + Unpin> Outlet<W> {
+impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
     pub(super) fn new(inner: W, shape: Shape, limit: usize) -> Self {
         let flat = match shape {
             Shape::Flat => true,
             Shape::Vectored => false,
             Shape::Auto => !inner.is_write_vectored(),
         };
-        let mut outlet = Self {
+        let mut write_buffer = Self {
             inner,
             queue: Queue::default(),
             room: Elastic::new((limit / 8).max(1)..=limit.max(1), limit),
@@ -118,9 +118,9 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
             tally: (0, 0, 0),
         };
         if flat {
-            outlet.flatten(RECORD);
+            write_buffer.flatten(RECORD);
         }
-        outlet
+        write_buffer
     }
 
     /// Returns the error that ended the writer, if any.
@@ -341,9 +341,9 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
     }
 }
 
-impl<W> fmt::Debug for Outlet<W> {
+impl<W> fmt::Debug for WriteBuffer<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outlet")
+        f.debug_struct("WriteBuffer")
             .field("queued", &self.queue.len())
             .field("room", &self.room.size())
             .field("shape", &self.shape)
@@ -353,7 +353,7 @@ impl<W> fmt::Debug for Outlet<W> {
     }
 }
 
-impl<W> Drop for Outlet<W> {
+impl<W> Drop for WriteBuffer<W> {
     fn drop(&mut self) {
         count(Counter::BytesLost, self.queue.len() as u64);
     }

@@ -16,7 +16,7 @@ use crate::sys::tcp::{TcpInfo, coarse_millis};
 /// What a stream has done so far. Times are as fine as the kernel's tick, 1 to 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Numbers {
+pub struct StreamStats {
     /// The stream: its number among all of this process, from 1 on.
     pub id: u64,
     /// Bytes taken from the kernel.
@@ -42,7 +42,7 @@ pub struct Numbers {
     /// Calls for which the socket had no room at all (`EAGAIN`).
     pub would_block: u32,
     /// Why what had gathered was sent.
-    pub flushes: Flushes,
+    pub flushes: FlushCounts,
     /// From the stream's beginning to the first byte sent; `None`: nothing was sent yet.
     pub first_byte: Option<Duration>,
     /// The longest time from something received to the first bytes sent after it.
@@ -52,7 +52,7 @@ pub struct Numbers {
     /// Which ways the stream may take.
     pub path: IoPath,
     /// What the kernel says. Filled in at the close; of a live stream ask [`Handle::kernel`](super::Handle::kernel).
-    pub kernel: Option<KernelNumbers>,
+    pub kernel: Option<KernelStats>,
 }
 
 /// What is looked at again and again by whoever watches over many streams.
@@ -77,7 +77,7 @@ impl Pulse {
     }
 }
 
-impl Numbers {
+impl StreamStats {
     /// Writes of callers for each call that sent bytes; 0 before the first call.
     pub fn frames_per_write(&self) -> f64 {
         if self.writes == 0 { 0.0 } else { self.frames as f64 / self.writes as f64 }
@@ -87,7 +87,7 @@ impl Numbers {
 /// What the kernel says of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct KernelNumbers {
+pub struct KernelStats {
     /// Bytes that the kernel took and that the other end has not confirmed (`SIOCOUTQ`,
     /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)). Of a Unix socket: the memory that what was not read takes.
     pub unconfirmed: usize,
@@ -95,7 +95,7 @@ pub struct KernelNumbers {
     pub tcp: Option<TcpInfo>,
 }
 
-impl KernelNumbers {
+impl KernelStats {
     pub(super) fn of(socket: BorrowedFd<'_>) -> Self {
         Self { unconfirmed: tcp::unconfirmed(socket).unwrap_or(0), tcp: tcp::info(socket) }
     }
@@ -106,7 +106,7 @@ macro_rules! reasons {
         /// Why bytes were sent: how often for each reason.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
-        pub struct Flushes { $($(#[$doc])+ pub $field: u32,)+ }
+        pub struct FlushCounts { $($(#[$doc])+ pub $field: u32,)+ }
 
         /// A reason to send.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ macro_rules! reasons {
             }
         }
 
-        impl Flushes {
+        impl FlushCounts {
             fn of(meter: &Meter) -> Self {
                 let get = |reason: Reason| meter.reasons[reason as usize].load(Ordering::Relaxed);
                 Self { $($field: get(Reason::$name),)+ }
@@ -136,7 +136,7 @@ reasons! {
     // Counted by the turn itself, with those for which there was nothing left to do.
     Turn => turn: None,
     /// A socket that was full had room again.
-    Room => room: Some(Counter::RoomFlushes),
+    RecvBuf => room: Some(Counter::RoomFlushes),
     /// The owner waited for it: `flushed`, or `flush` in the future of a `block_on`.
     Flushed => flushed: Some(Counter::AskedFlushes),
     /// The owner has ended the sending side.
@@ -311,10 +311,10 @@ impl Meter {
     }
 
     /// All of it, of a stream with so many bytes queued, for which the socket has room or has not.
-    pub(super) fn numbers(&self, queued: usize, blocked: bool, path: IoPath) -> Numbers {
+    pub(super) fn numbers(&self, queued: usize, blocked: bool, path: IoPath) -> StreamStats {
         let millis = |of: &AtomicU32| Duration::from_millis(of.load(Ordering::Relaxed).into());
         let first_byte = self.first_byte.load(Ordering::Relaxed).checked_sub(1);
-        Numbers {
+        StreamStats {
             id: self.id,
             received: self.received.load(Ordering::Relaxed),
             sent: self.sent.load(Ordering::Relaxed),
@@ -327,7 +327,7 @@ impl Meter {
             frames: self.frames.load(Ordering::Relaxed),
             partial_writes: self.partial_writes.load(Ordering::Relaxed),
             would_block: self.would_block.load(Ordering::Relaxed),
-            flushes: Flushes::of(self),
+            flushes: FlushCounts::of(self),
             first_byte: first_byte.map(|millis| Duration::from_millis(millis.into())),
             longest_answer: millis(&self.longest_answer),
             longest_gap: millis(&self.longest_gap),
@@ -339,15 +339,15 @@ impl Meter {
 
 /// The last numbers of a stream, once it is closed.
 #[derive(Debug, Default)]
-pub(super) struct Record(OnceLock<Box<Numbers>>);
+pub(super) struct Record(OnceLock<Box<StreamStats>>);
 
 impl Record {
-    pub(super) fn get(&self) -> Option<Numbers> {
+    pub(super) fn get(&self) -> Option<StreamStats> {
         self.0.get().map(|numbers| **numbers)
     }
 
     /// Keeps them. Only the first are kept.
-    pub(super) fn set(&self, numbers: &Numbers) {
+    pub(super) fn set(&self, numbers: &StreamStats) {
         let _ = self.0.set(Box::new(*numbers));
     }
 }
