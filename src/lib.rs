@@ -142,7 +142,17 @@ pub use sys::caps::{Capabilities, Support};
 #[path = "../tests/support/skips.rs"]
 mod skips;
 
-// The examples of the README are compiled.
-#[cfg(all(doctest, feature = "axum", feature = "redis", feature = "tls"))]
-#[doc = include_str!("../README.md")]
-mod readme {}
+// The examples of the README and of docs/ are compiled.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/guide.md")]
+    mod guide {}
+    #[doc = include_str!("../docs/fallbacks.md")]
+    #[doc = include_str!("../docs/limits.md")]
+    #[doc = include_str!("../docs/numbers.md")]
+    #[doc = include_str!("../docs/safety.md")]
+    #[doc = include_str!("../docs/testing.md")]
+    mod others {}
+}
