@@ -204,12 +204,15 @@ macro_rules! listener {
             type Io = $stream;
             type Addr = $addr;
 
-            /// As the listener's own `accept`; if the listener itself is broken, which nothing can mend, this waits
-            /// forever.
+            /// Accepts as the inherent `accept` does. If that fails, the listener cannot accept any more: the error is
+            /// logged, and the future never completes.
             async fn accept(&mut self) -> (Self::Io, Self::Addr) {
                 match Self::accept(self).await {
                     Ok(connection) => connection,
-                    Err(_) => std::future::pending().await,
+                    Err(e) => {
+                        $crate::counters::log::listener_failed(&e);
+                        std::future::pending().await
+                    }
                 }
             }
 
@@ -296,8 +299,8 @@ macro_rules! stream_options {
             /// on whatever thread closes the connection, and must not block; if it panics, nothing else happens. Without a
             /// hook, and without anybody who keeps a [`Closing`](crate::net::Closing), the kernel is not asked.
             #[must_use]
-            pub fn on_close(mut self, hook: fn(&$crate::net::StreamStats)) -> Self {
-                self.options.on_close = Some(hook);
+            pub fn on_close(mut self, hook: impl Fn(&$crate::net::StreamStats) + Send + Sync + 'static) -> Self {
+                self.options.on_close = Some($crate::net::options::CloseHook(std::sync::Arc::new(hook)));
                 self
             }
         }
