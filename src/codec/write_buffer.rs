@@ -240,10 +240,13 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
             let offer = ready!(offered)?;
             match offer.taken {
                 0 => {
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::WriteZero, "the inner writer took nothing")));
+                    return Poll::Ready(Err(io::Error::new(
+                        io::ErrorKind::WriteZero,
+                        "the inner writer accepted 0 bytes",
+                    )));
                 }
                 n if n > offer.offered => {
-                    let text = format!("the inner writer says it took {n} bytes of {}", offer.offered);
+                    let text = format!("the inner writer reported {n} bytes written of {}", offer.offered);
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, text)));
                 }
                 n => self.queue.advance(n),

@@ -1,10 +1,11 @@
-//! Open files by name: each is loaded once for all waiting requests, and checked again once it is older than the limit.
+//! Cache of open files by name. Each file is loaded once for all waiting requests, and validated after
+//! `validate_every`.
 //!
 //! Invariants:
 //! 1. Keys are names as [`path::name`](super::path::name) returns them. So the undecoded path of a request can be
 //!    looked up unchanged: it is found only if it is such a name.
 //! 2. The task that loads a name holds its placeholder. Dropping the load, finished or not, passes it to the next task.
-//! 3. An entry that is stale, torn or cold is removed and loaded anew, again once for all waiting requests.
+//! 3. An entry that is stale, torn or cold is removed and loaded again, once for all waiting requests.
 //! 4. An entry belongs to the directory it was loaded from. Its generation shows whether that directory is still
 //!    served; an entry of an earlier generation is never returned.
 
@@ -21,10 +22,10 @@ use super::entry::{Entry, Loaded, Loader, Wait};
 use crate::fs::Root;
 use crate::runtime::blocking::BlockingTask;
 
-/// Shortest time between two checks whether kept bytes are still in memory, in nanoseconds.
+/// Minimum time between two checks whether kept bytes are still in memory, in nanoseconds.
 const WARM: u64 = 1_000_000_000;
 
-/// Shortest time between two checks of the lengths of open files, in nanoseconds. A busy file is checked for a small
+/// Minimum time between two checks of the lengths of open files, in nanoseconds. A busy file is checked for a small
 /// part of its requests, and a file truncated in place is noticed long before the next validation.
 const LENGTH: u64 = 1_000_000;
 
@@ -32,9 +33,9 @@ const LENGTH: u64 = 1_000_000;
 #[derive(Debug)]
 pub(super) struct Store {
     entries: Cache<Vec<u8>, Arc<Entry>, Files>,
-    /// The path of the directory; absolute.
+    /// Absolute path of the directory.
     dir: PathBuf,
-    /// Replaced as a whole when the path leads to another directory.
+    /// Loader of the current directory, replaced when the path leads to another directory.
     loader: RwLock<Arc<Loader>>,
     /// Generation of the current loader. Written under the loader's lock.
     generation: AtomicU64,
@@ -87,7 +88,7 @@ impl Store {
         }
     }
 
-    /// Opens the directory that the path leads to, and removes all entries.
+    /// Opens the directory at the path, and removes all entries.
     pub(super) fn reopen(&self) -> io::Result<()> {
         let current = self.loader.write().unwrap_or_else(PoisonError::into_inner);
         let root = current.root.reopen(&self.dir)?;
@@ -151,7 +152,7 @@ impl Store {
 
     /// Loads a name, or waits for another task that is loading it. Failures are not cached.
     ///
-    /// # Cancellation
+    /// # Cancel safety
     ///
     /// Dropping the future passes the load to the next task that waits for the name.
     pub(super) async fn load(&self, name: &[u8]) -> io::Result<Loaded> {
@@ -182,7 +183,7 @@ impl Store {
         BlockingTask::start(move || loader.load(&name, now, Wait::ForDisk))?.await
     }
 
-    /// Nanoseconds on the cache's clock.
+    /// Returns the time in nanoseconds on the cache's clock.
     pub(super) fn now(&self) -> u64 {
         u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }

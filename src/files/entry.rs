@@ -1,4 +1,4 @@
-//! An open file, the header fields of all responses about it, and its precompressed variants.
+//! An open file, the header fields of its responses, and its precompressed variants.
 //!
 //! Invariant: the status, the tag and the bytes of a [`Document`] come from one open. So the tag of a file that is
 //! replaced by a rename is never sent with the bytes of another file.
@@ -24,11 +24,11 @@ use crate::buf::origin::{self, Mapping};
 use crate::fs::{Opened, Root, Status};
 use crate::sys::{call, map};
 
-/// Files up to this many bytes are kept mapped and sent as one frame, warmed beforehand.
+/// Maximum length of a file that is kept mapped, warmed and sent as one frame.
 const WHOLE: u64 = 256 << 10;
-/// Files up to this many bytes are read for each request if no mapping of them is kept.
+/// Maximum length of a file that is read for each request if no mapping of it is kept.
 const SMALL: u64 = 32 << 10;
-/// Granules of the address range that kept mappings leave free for other mappings.
+/// Number of granules of the address range that kept mappings leave free for other mappings.
 const SPARE: usize = 1024;
 
 /// The files that are served under one name.
@@ -71,12 +71,12 @@ pub(super) struct Document {
     kept: Kept,
 }
 
-/// The part of a file that is kept besides its descriptor.
+/// Memory of a file that is kept besides its descriptor.
 #[derive(Debug)]
 enum Kept {
     Nothing,
     /// The whole file, in memory, as one frame.
-    Whole(Arc<Whole>, #[expect(dead_code, reason = "held for its share of the bound")] Share),
+    Whole(Arc<Whole>, #[expect(dead_code, reason = "returns its bytes to the budget when dropped")] Share),
     /// A mapping of the whole file, which is checked frame by frame.
     Window(Arc<Mapping>),
 }
@@ -102,7 +102,7 @@ pub(super) struct Loader {
     pub(super) budget: Arc<Budget>,
 }
 
-/// Whether loading may wait for the disk or fails with `WouldBlock` instead.
+/// Whether loading may block on the disk or fails with `WouldBlock` instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Never,
@@ -225,19 +225,19 @@ impl Loader {
 }
 
 impl Entry {
-    /// Number of open files, which the cache's capacity counts.
+    /// Returns the number of open files, which the cache's capacity counts.
     pub(super) fn files(&self) -> u64 {
         self.documents().count() as u64
     }
 
-    /// Whether the names still lead to the same files with the same contents.
+    /// Returns whether the names still lead to the same files with the same contents.
     pub(super) fn is_current(&self) -> bool {
         let seen = |path: &Path| self.root.status_now(path).ok();
         seen(&self.path).as_ref() == Some(self.plain.file.status())
             && self.variants.iter().all(|variant| seen(&variant.path) == variant.seen)
     }
 
-    /// Whether a mapped file was truncated while it was read.
+    /// Returns whether a mapped file was truncated while it was read.
     pub(super) fn is_torn(&self) -> bool {
         self.documents().any(|document| match &document.kept {
             Kept::Nothing => false,
@@ -246,13 +246,14 @@ impl Entry {
         })
     }
 
-    /// Whether the open files still have their original length. A file that shrank by less than a page shows zeros in
-    /// its mapping without a fault, and a file that shrank by more would fail every response until the next validation.
+    /// Returns whether the open files still have their original length. A file that shrank by less than a page shows
+    /// zeros in its mapping without a fault. A file that shrank by more would fail every response until the next
+    /// validation.
     pub(super) fn is_as_long(&self) -> bool {
         self.documents().all(|document| document.file.reaches(document.len()).is_ok())
     }
 
-    /// Whether all bytes that are sent as one frame are in memory.
+    /// Returns whether all bytes that are sent as one frame are in memory.
     pub(super) fn is_warm(&self) -> bool {
         self.documents().all(|document| match document.kept {
             Kept::Whole(..) => call::is_resident(document.file.file().as_fd(), 0, document.len()),
@@ -339,7 +340,7 @@ impl Drop for Share {
     }
 }
 
-/// Returns the media type for the file name extension; text is assumed to be UTF-8.
+/// Returns the media type for a file name extension. Text is assumed to be UTF-8.
 fn content_type(path: &Path) -> HeaderValue {
     match mime_guess::from_path(path).first_raw() {
         Some(text) if text.starts_with("text/") => {

@@ -1,4 +1,4 @@
-//! Bodies are exact or fail, even if the file changes meanwhile.
+//! Tests that bodies deliver exactly their length or fail, even if the file changes meanwhile.
 
 use super::*;
 use http_body_util::BodyExt;
@@ -23,7 +23,7 @@ async fn collect(mut body: FileBody) -> io::Result<Vec<u8>> {
         assert!(!body.is_end_stream() || all.len() as u64 == promised);
     }
     assert!(body.is_end_stream());
-    assert_eq!(all.len() as u64, promised, "a clean end before the promised length");
+    assert_eq!(all.len() as u64, promised, "the body ended cleanly before its length");
     Ok(all)
 }
 
