@@ -1,4 +1,4 @@
-//! A stream, gathered into pieces that are worth a trip to the disk.
+//! Gathers the items of a stream into batches for the disk.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,25 +9,25 @@ use futures_core::Stream;
 use crate::buf::{Lease, lease};
 use crate::sys::call::IOV_LIMIT;
 
-/// Bytes after which no more are taken.
+/// Number of bytes at which a batch is full.
 const FULL: usize = 1 << 20;
-/// Items below this are copied together: each piece kept costs an entry in the system call, and may be a small part of a
-/// large buffer that it keeps alive.
+/// Items shorter than this are copied together: each kept item costs an entry in the system call, and may be a small
+/// part of a large buffer that it keeps alive.
 const COPY_MAX: usize = 16 << 10;
-/// Room for such items.
+/// Size of a buffer for copied items.
 const TOGETHER: usize = 64 << 10;
 
-/// What a stream has brought so far.
+/// A batch of items of a stream.
 #[derive(Debug, Default)]
 pub(super) struct ChunkBatch {
     pieces: Vec<Bytes>,
-    /// Copies of small items; what comes after the pieces.
+    /// Copies of small items; follows `pieces`.
     small: Option<Lease>,
     len: usize,
 }
 
 impl ChunkBatch {
-    /// Takes items until it is full, and says whether the stream has ended.
+    /// Takes items until the batch is full. Returns whether the stream has ended.
     pub(super) async fn fill<S, B, E>(&mut self, mut stream: Pin<&mut S>) -> Result<bool, E>
     where
         S: Stream<Item = Result<B, E>>,
@@ -59,7 +59,7 @@ impl ChunkBatch {
         self.pieces.extend(self.small.take().map(Lease::freeze));
     }
 
-    /// What has come, in order.
+    /// Returns the bytes in order.
     pub(super) fn into_pieces(mut self) -> Vec<Bytes> {
         self.close_small();
         self.pieces
@@ -72,7 +72,7 @@ mod tests {
     use futures_util::stream;
     use std::io;
 
-    /// How much is taken at a time of items of these lengths, and in how many pieces.
+    /// Returns the bytes and the pieces of each batch, for items of the given lengths.
     async fn taken(lens: &[usize]) -> Vec<(usize, usize)> {
         let bytes = |(n, &len): (usize, &usize)| vec![n as u8; len];
         let items: Vec<_> = lens.iter().enumerate().map(bytes).collect();
