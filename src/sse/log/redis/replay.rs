@@ -1,8 +1,8 @@
 //! Pages of the log for readers that reconnect.
 //!
-//! However many readers connect at once, few pages are requested at a time, each by a connection of its own. No page
-//! waits behind another on the wire, so the time-out of a request begins when it is sent. Requests that wait for their
-//! turn have no time-out.
+//! Only a few pages are requested at a time, each by its own connection, regardless of the number of readers. No page
+//! waits behind another on the wire, so the timeout of a request begins when it is sent. Requests that wait for their
+//! turn have no timeout.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::sse::log::{Replay, ReplayError};
 /// Maximum number of pages requested at a time, and of connections for them.
 const LINKS: usize = 4;
 
-/// The connections of replays, opened on demand.
+/// Connections of replays, opened on demand.
 #[derive(Debug)]
 pub(super) struct Shelf {
     /// One permit for each requested page; a large page takes all.
@@ -40,7 +40,7 @@ struct Kept {
     outage: Option<Outage>,
 }
 
-/// Redis is unreachable, or does not reply.
+/// State while Redis is unreachable or does not reply.
 #[derive(Debug)]
 struct Outage {
     since: Instant,
@@ -51,11 +51,11 @@ struct Outage {
     error: RedisError,
 }
 
-/// Why a page could not be read.
+/// Error of reading a page.
 enum Failure {
     /// The reply exceeded the limit.
     TooLong(RedisError),
-    /// Redis has refused the request, or has sent an unexpected reply.
+    /// Redis rejected the request, or sent an unexpected reply.
     Refused(RedisError),
     /// No connection or no reply; another attempt may succeed. Holds the start of this attempt, if it was made.
     Lost(RedisError, Option<Instant>),
@@ -102,13 +102,13 @@ impl Shelf {
             }
             Err(e) if link.allowance.was_exceeded() => Err(Failure::TooLong(e)),
             Err(e) if is_refusal(&e) => Err(Failure::Refused(e)),
-            // The connection may have been lost long ago, while it was idle.
+            // The connection may have been lost earlier, while it was idle.
             Err(e) => Err(Failure::Lost(e, Some(began))),
         }
     }
 
-    /// How long a reader that came at `came` waits before another attempt; `None` if Redis has been unreachable for
-    /// longer than `patience`, and an attempt that began after the reader came has failed.
+    /// Returns how long a reader that came at `came` waits before another attempt; `None` if Redis has been unreachable
+    /// for longer than `patience`, and an attempt that began after the reader came has failed.
     fn lost(&self, error: &RedisError, began: Option<Instant>, came: Instant, patience: Duration) -> Option<Duration> {
         let now = Instant::now();
         let mut kept = self.kept();
@@ -136,7 +136,7 @@ impl Shelf {
     }
 }
 
-/// Whether Redis has replied, and would reply the same again.
+/// Returns whether Redis replied with a permanent error.
 fn is_refusal(error: &RedisError) -> bool {
     code(error).is_some_and(|code| !matches!(&*code, "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN"))
 }
@@ -147,7 +147,7 @@ pub(super) async fn replay(shared: &Shared, after: &str, upto: &str, bytes: usiz
     let unreachable = |e| ReplayError::Unreachable(describe(e).into());
     let mut events = Vec::new();
     let (mut from, mut gap) = (after, None);
-    // One iteration, unless all entries of a page were doubles.
+    // One iteration, unless all entries of a page were duplicates.
     loop {
         let (entries, more) = page(shared, from, upto, bytes).await.map_err(unreachable)?;
         if from != Id::ZERO && entries.first().is_none_or(|first| first.id != from) {
