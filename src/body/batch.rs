@@ -22,7 +22,6 @@ use crate::buf::pool;
 /// peer (RFC 9113 §4.2) and one TLS record.
 const DEFAULT_LIMIT: usize = (16 << 10) - 9;
 
-/// Maximum limit in bytes.
 const MAX_LIMIT: usize = 1 << 20;
 
 /// Maximum number of frames, including empty ones, taken from the inner body in one call, so that a body that is always

@@ -58,24 +58,19 @@ pub struct FileBody {
 
 #[derive(Debug)]
 enum Inner {
-    /// Ended or failed.
     Done,
     /// The frame of a kept file was returned; the mapping may still be torn.
     Sent(Arc<Whole>),
-    /// One ready frame.
     Ready(Bytes),
     /// One frame of a file that is kept for many responses.
     Kept(Bytes, Arc<Whole>),
-    /// Frames read from the file.
     Stream(Box<Stream>),
 }
 
-/// A part of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Bytes between ranges.
     Text(Bytes),
-    /// A range of the file, not empty.
     File(Range<u64>),
 }
 
@@ -126,7 +121,6 @@ impl FileBody {
         Self { left: range.end - range.start, inner: Inner::Stream(Box::new(stream)) }
     }
 
-    /// Returns a body with several parts, in order. Their ranges must not reach beyond the length of the file.
     pub(crate) fn parts(file: &OpenFile, window: Option<Arc<Mapping>>, parts: Vec<Part>) -> Self {
         let left = parts.iter().map(Part::len).sum();
         let reader = Reader::new(file.clone(), window);
@@ -161,7 +155,6 @@ impl Whole {
         &self.mapping
     }
 
-    /// Returns a private copy of bytes of the mapping, or an error if it is torn.
     fn copy(&self, bytes: &[u8]) -> io::Result<Bytes> {
         let copy = Bytes::copy_from_slice(bytes);
         if self.mapping.is_torn() { Err(self.file.short()) } else { Ok(copy) }
@@ -238,7 +231,6 @@ impl Body for FileBody {
 }
 
 impl From<Bytes> for FileBody {
-    /// Creates a body of one ready frame.
     fn from(bytes: Bytes) -> Self {
         if bytes.is_empty() {
             return Self::empty();

@@ -22,7 +22,6 @@ impl GracefulClose {
         (self.0)();
     }
 
-    /// Returns whether this is a clone of `other`.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -100,7 +100,6 @@ impl OpenFile {
         Ok(Self::new(file, status, path))
     }
 
-    /// Creates an open file from a regular file whose status is known.
     pub(crate) fn new(file: File, status: Status, path: Option<Box<Path>>) -> Self {
         let etag = Tag::default().of(&status, "");
         let last_modified = last_modified(&status);
@@ -174,12 +173,10 @@ impl OpenFile {
         &self.inner.status
     }
 
-    /// Returns an error if the file no longer reaches `end`.
     pub(crate) fn reaches(&self, end: u64) -> io::Result<()> {
         if call::status(self.inner.file.as_fd())?.stx_size >= end { Ok(()) } else { Err(self.short()) }
     }
 
-    /// Returns the error for a file that became shorter since it was opened.
     pub(super) fn short(&self) -> io::Error {
         let name = self.inner.path.as_deref().map_or_else(|| "the file".into(), |path| path.display().to_string());
         let message = format!("{name} is shorter than the {} bytes it had when it was opened", self.len());

@@ -38,7 +38,6 @@ const STEP: u64 = 1 << 20;
 /// Length of one read if files are not mapped.
 const CHUNK: u64 = 256 << 10;
 
-/// Reads ranges of one file, front to back.
 #[derive(Debug)]
 pub(super) struct Reader {
     file: OpenFile,
@@ -49,7 +48,6 @@ pub(super) struct Reader {
     read_ahead: ReadAhead,
 }
 
-/// A mapped part of the file.
 #[derive(Debug)]
 struct Window {
     mapping: Arc<Mapping>,
@@ -66,25 +64,21 @@ impl Window {
         self.start + self.bytes.len() as u64
     }
 
-    /// Returns the bytes of a range of the file that lies in the window.
     fn slice(&self, range: Range<u64>) -> Bytes {
         self.bytes.slice((range.start - self.start) as usize..(range.end - self.start) as usize)
     }
 }
 
 impl Reader {
-    /// Creates a reader. `whole` is a mapping of the whole file, if one exists.
     pub(super) fn new(file: OpenFile, whole: Option<Arc<Mapping>>) -> Self {
         let window = whole.map(|mapping| Window::new(mapping, 0));
         Self { maps: file.is_mapped(), file, window, job: None, read_ahead: ReadAhead::default() }
     }
 
-    /// Returns whether the latest frames lie in a mapping.
     pub(super) fn is_mapped(&self) -> bool {
         self.window.is_some()
     }
 
-    /// Returns the error of a body whose frames lie in a torn mapping.
     pub(super) fn torn(&self) -> Option<io::Error> {
         self.window.as_ref().filter(|window| window.mapping.is_torn()).map(|_| self.file.short())
     }
@@ -115,7 +109,6 @@ impl Reader {
         Poll::Ready(Ok(bytes))
     }
 
-    /// Returns the next frame, if its bytes are in memory.
     fn ready(&mut self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
         if is_small(range) {
             return self.read_cached(range);
@@ -178,7 +171,6 @@ impl Reader {
         Ok(())
     }
 
-    /// Starts to load the next bytes while the previous frame is sent, if they will be needed.
     fn look_ahead(&mut self, cx: &mut Context<'_>, range: &Range<u64>) -> io::Result<()> {
         if range.is_empty() || is_small(range) {
             return Ok(());
@@ -201,7 +193,6 @@ impl Reader {
         call::is_resident(self.file.file().as_fd(), range.start, range.end - range.start)
     }
 
-    /// Returns the window that contains `at`; `None` if the file cannot be mapped.
     fn window_at(&mut self, at: u64) -> Option<&Window> {
         let fits = self.window.as_ref().is_some_and(|window| (window.start..window.end()).contains(&at));
         if !fits && self.maps {
@@ -214,7 +205,6 @@ impl Reader {
         self.window.as_ref().filter(|window| (window.start..window.end()).contains(&at))
     }
 
-    /// Reads the cached bytes of a range that fits one lease: usually all of it.
     fn read_cached(&self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
         let len = (range.end - range.start) as usize;
         let mut lease = pool::lease(len);
@@ -225,12 +215,10 @@ impl Reader {
     }
 }
 
-/// Returns whether the range is read into a lease: a whole body, or the end of a longer one.
 pub(super) fn is_small(range: &Range<u64>) -> bool {
     range.end - range.start <= SMALL
 }
 
-/// Reads exactly `len` bytes, blocking on the disk.
 fn read_whole(file: &OpenFile, start: u64, len: usize) -> io::Result<Bytes> {
     let mut lease = pool::lease(len);
     while lease.len() < len {

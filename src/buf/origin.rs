@@ -108,20 +108,17 @@ impl Drop for Mapping {
     }
 }
 
-/// Returns the file behind `bytes` and their offset in it, borrowed for as long as `bytes`.
 #[inline]
 pub(crate) fn file_of(bytes: &[u8]) -> Option<(BorrowedFd<'_>, u64)> {
     let (mapping, at) = mapping_of(bytes)?;
     Some((mapping.file.as_fd(), mapping.offset + at as u64))
 }
 
-/// Returns the frozen pool block that contains `bytes`.
 #[inline]
 pub(crate) fn block_of(bytes: &[u8]) -> Option<Block> {
     Block::of(bytes, granule_of(bytes)?)
 }
 
-/// Returns whether [`Kept::of`] would keep `bytes`.
 #[inline]
 pub(crate) fn is_known(bytes: &[u8]) -> bool {
     granule_of(bytes).is_some_and(|granule| pointer_in(granule).is_some() || Block::of(bytes, granule).is_some())
@@ -136,14 +133,12 @@ pub(crate) fn is_sent_from_file(bytes: &[u8]) -> bool {
         && mapping_of(bytes).is_some_and(|(mapping, _)| bytes.len() >= SENDFILE_MIN || mapping.len > READ_MAX)
 }
 
-/// Returns whether `next` directly follows `bytes` in a mapped file.
 #[inline]
 pub(crate) fn follows(bytes: &[u8], next: &[u8]) -> bool {
     // Slices of two mappings are never adjacent: a granule is longer than a mapping.
     bytes.as_ptr_range().end == next.as_ptr() && granule_of(next).is_some_and(|granule| pointer_in(granule).is_some())
 }
 
-/// Returns whether `slices` are one piece of a file that should be sent from the file.
 #[inline]
 pub(crate) fn is_one_file(slices: &[IoSlice<'_>]) -> bool {
     let mut pairs = slices.iter().zip(slices.iter().skip(1));
@@ -203,14 +198,14 @@ unsafe impl Send for Kept {}
 unsafe impl Sync for Kept {}
 
 impl Kept {
-    /// Keeps `bytes` if they lie in a mapped file or in a frozen pool block.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let granule = granule_of(bytes)?;
         let mut start = NonNull::from(bytes).cast::<u8>();
         let owner = match pointer_in(granule) {
             Some(mapping) => {
                 // The stored pointer is used, not one derived from a reference to the mapping, which could not access
-                // the count. SAFETY: the pointer comes from `Arc::as_ptr` of an `Arc` that lives (invariant 2).
+                // the count.
+                // SAFETY: the pointer comes from `Arc::as_ptr` of an `Arc` that lives (invariant 2).
                 unsafe { Arc::increment_strong_count(mapping.as_ptr()) };
                 // SAFETY: takes over the count added above.
                 let mapping = unsafe { Arc::from_raw(mapping.as_ptr()) };
@@ -225,7 +220,6 @@ impl Kept {
         Some(Self { start, len: bytes.len(), owner })
     }
 
-    /// Returns the file behind the bytes and their offset in it, if they belong to a mapped file.
     pub(crate) fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         match &self.owner {
             Owner::File(_) => file_of(self.as_ref()),
@@ -242,7 +236,6 @@ impl Kept {
         fits
     }
 
-    /// Drops the first `n` bytes.
     pub(crate) fn advance(&mut self, n: usize) {
         assert!(n <= self.len, "internal: advancing {n} bytes of {}", self.len);
         // SAFETY: stays inside the kept bytes or one past them.

@@ -190,12 +190,10 @@ impl Lease {
         self.spare().as_mut_ptr()
     }
 
-    /// Returns the first `len` bytes of the spare memory.
     pub(crate) fn spare_first(&mut self, len: usize) -> &mut [u8] {
         &mut self.spare()[..len]
     }
 
-    /// Appends `n` bytes that were written to the front of the spare memory.
     pub(crate) fn advance(&mut self, n: usize) {
         assert!(n <= self.spare_len(), "internal: {n} bytes were written where {} fit", self.spare_len());
         self.to += n;

@@ -63,9 +63,7 @@ const STEP: usize = 16 << 10;
 #[derive(Debug, Default)]
 pub struct Queue {
     segments: VecDeque<Segment>,
-    /// Sum of the segment lengths.
     len: usize,
-    /// Size of the blocks that segments keep by reference.
     pinned: usize,
     /// Number of bytes that this queue has added to `ALL`.
     accounted: usize,
@@ -86,7 +84,6 @@ enum Segment {
     File(Kept),
 }
 
-/// Pool memory that a segment keeps.
 #[derive(Debug, Default)]
 struct Pin {
     block: Option<Block>,
@@ -215,7 +212,6 @@ impl Queue {
         fits.then_some(Pin { block, counted })
     }
 
-    /// Adds new bytes to `ALL`.
     fn account(&mut self) {
         if self.len > self.accounted + FREE {
             let more = (self.len - FREE - self.accounted).next_multiple_of(STEP);
@@ -224,7 +220,6 @@ impl Queue {
         }
     }
 
-    /// Subtracts the bytes of an empty queue from `ALL`.
     fn settle(&mut self) {
         if self.len == 0 && self.accounted > 0 {
             ALL.fetch_sub(std::mem::take(&mut self.accounted), Ordering::Relaxed);
@@ -297,7 +292,6 @@ impl Queue {
         if slices == 0 { Front::Empty } else { Front::Memory { slices, more: slices < self.segments.len() } }
     }
 
-    /// Returns all bytes in order as memory, for writers that cannot send files.
     pub(crate) fn pieces(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.segments.iter().map(Segment::bytes)
     }
@@ -340,12 +334,10 @@ impl Queue {
         memory.take(limit).map(|segment| piece(segment.bytes())).count() < self.segments.len()
     }
 
-    /// Returns whether the next segment is a piece of a file.
     pub(crate) fn is_file_next(&self) -> bool {
         matches!(self.segments.front(), Some(Segment::File(_)))
     }
 
-    /// Appends `other`.
     pub(crate) fn append(&mut self, mut other: Self) {
         self.segments.append(&mut other.segments);
         self.len += std::mem::take(&mut other.len);
@@ -386,7 +378,6 @@ impl Queue {
 pub(crate) struct Shares(Vec<Kept>);
 
 impl Shares {
-    /// Returns the number of pieces.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -28,7 +28,6 @@ use crate::counters::Gauge;
 use crate::sys::map;
 use crate::sys::map::{GRANULES, Granule};
 
-/// Block sizes in bytes.
 pub(super) const SIZES: [usize; 5] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10];
 /// Size of each slab in bytes. The pool holds at most this times the number of classes.
 const SLAB: usize = if cfg!(miri) { 1 << 20 } else { 32 << 20 };
@@ -39,7 +38,6 @@ pub(super) const LINE: usize = 64;
 /// Bit of the reference count of a block that is set when its lease is frozen.
 const FROZEN: u32 = 1 << 31;
 
-/// All blocks of one size.
 #[derive(Debug)]
 pub(crate) struct Slab {
     class: usize,
@@ -58,7 +56,6 @@ unsafe impl Send for Slab {}
 unsafe impl Sync for Slab {}
 
 static SLABS: [OnceLock<&'static Slab>; SIZES.len()] = [const { OnceLock::new() }; SIZES.len()];
-/// Slab in each granule of the reserved range.
 static BY_GRANULE: [AtomicPtr<Slab>; GRANULES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; GRANULES];
 
 impl Slab {
@@ -95,7 +92,6 @@ impl Slab {
         Some(start.unwrap_or_else(|| handle_alloc_error(layout)))
     }
 
-    /// Returns the block that contains an address, which lies in `granule` of the reserved range.
     fn block_at(address: *const u8, granule: usize) -> Option<(&'static Self, u32)> {
         let slab = Self::at(granule)?;
         let offset = address.addr().wrapping_sub(slab.start.as_ptr().addr());
@@ -103,14 +99,12 @@ impl Slab {
         (index < slab.refs.len()).then_some((slab, index as u32))
     }
 
-    /// Returns the slab in a granule of the reserved range.
     fn at(granule: usize) -> Option<&'static Self> {
         let slab = NonNull::new(BY_GRANULE[granule].load(Ordering::Acquire))?;
         // SAFETY: slabs are never freed.
         Some(unsafe { slab.as_ref() })
     }
 
-    /// Returns the start of a block.
     pub(super) fn block(&self, index: u32) -> NonNull<u8> {
         assert!((index as usize) < self.refs.len(), "internal: block {index} of class {}", self.class);
         // SAFETY: the index was checked, so the block lies inside the slab.
@@ -121,13 +115,11 @@ impl Slab {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Freezes a leased block, which may be shared from then on.
     pub(super) fn freeze(&self, index: u32) {
         // The count is 1: a block is shared only after it is frozen (invariant 2).
         self.refs[index as usize].store(FROZEN | 1, Ordering::Relaxed);
     }
 
-    /// Drops one reference; the last one frees the block.
     pub(super) fn release(&'static self, index: u32) {
         // Release ordering, as in `Arc`: every use of the block happens before its next lease.
         if self.refs[index as usize].fetch_sub(1, Ordering::Release) & !FROZEN == 1 {
@@ -200,7 +192,6 @@ pub(crate) fn slabs(block_min: usize) -> impl Iterator<Item = (NonNull<u8>, usiz
     (0..SIZES.len()).filter(move |&class| SIZES[class] >= block_min).map(|class| (Slab::of(class).start, SLAB))
 }
 
-/// Returns the index in [`slabs`] of the slab that contains an address.
 pub(crate) fn slab_at(address: *const u8, block_min: usize) -> Option<u16> {
     let granule = map::range().ok()?.granule_of(address.addr())?;
     let below = SIZES.iter().filter(|&&size| size < block_min).count();
@@ -213,7 +204,6 @@ pub(crate) struct BlockRef {
     index: u32,
 }
 
-/// Address and size in bytes of a frozen block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     start: usize,
@@ -221,7 +211,6 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Returns the frozen block that contains `bytes`, which lie in `granule` of the reserved range.
     pub(super) fn of(bytes: &[u8], granule: usize) -> Option<Self> {
         let (slab, index) = Slab::block_at(bytes.as_ptr(), granule)?;
         let is_frozen = slab.refs[index as usize].load(Ordering::Relaxed) & FROZEN != 0;
@@ -230,7 +219,6 @@ impl Block {
 }
 
 impl BlockRef {
-    /// References the block that contains `bytes`, if it is frozen. `bytes` lie in `granule` of the reserved range.
     pub(super) fn of(bytes: &[u8], granule: usize) -> Option<Self> {
         let (slab, index) = Slab::block_at(bytes.as_ptr(), granule)?;
         let refs = &slab.refs[index as usize];

@@ -16,7 +16,6 @@ thread_local! {
     static STASH: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns an empty buffer.
 pub(super) fn take() -> BytesMut {
     // A thread that is ending has no cache.
     let kept = STASH.try_with(|buffer_cache| buffer_cache.borrow_mut().pop()).ok().flatten();

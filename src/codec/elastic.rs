@@ -10,16 +10,13 @@ use std::time::{Duration, Instant};
 /// A full buffer that drains within this time grows. A buffer with small inputs for this time shrinks.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// The size of one buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Elastic {
     bounds: RangeInclusive<usize>,
     size: usize,
     /// Time when the buffer became full, and the number of bytes drained since.
     full: Option<(Instant, usize)>,
-    /// Start of the window of `peak`.
     since: Option<Instant>,
-    /// Largest single input in the window.
     peak: usize,
 }
 
@@ -31,7 +28,6 @@ impl Elastic {
         Self { bounds, size, full: None, since: None, peak: 0 }
     }
 
-    /// Returns the current size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
@@ -40,7 +36,6 @@ impl Elastic {
         self.size = size.clamp(*self.bounds.start(), *self.bounds.end());
     }
 
-    /// Records one input of `n` bytes.
     pub(crate) fn came(&mut self, n: usize, now: Instant) {
         self.peak = self.peak.max(n);
         let since = *self.since.get_or_insert(now);
@@ -61,7 +56,6 @@ impl Elastic {
         self.full.get_or_insert((now, 0));
     }
 
-    /// Records that `n` bytes were drained.
     pub(crate) fn left(&mut self, n: usize, now: Instant) {
         let Some((since, left)) = &mut self.full else { return };
         *left += n;
@@ -114,7 +108,6 @@ mod tests {
         let mut buffer = Elastic::new(MIN..=MAX, MAX);
         let mut sizes = Vec::new();
         for ms in (0..10_000).step_by(20) {
-            // 100 KiB a second, with input always waiting.
             buffer.is_full(at(ms));
             buffer.left(2 << 10, at(ms));
             sizes.push(buffer.size());

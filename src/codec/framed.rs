@@ -122,7 +122,6 @@ impl<T, C> Framed<T, C> {
 }
 
 impl<T: AsyncWrite, C> Framed<T, C> {
-    /// Writes the encoded messages.
     fn poll_write_out(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut me = self.project();
         while !me.write.is_empty() {
@@ -147,7 +146,6 @@ impl<T: AsyncWrite, C> Framed<T, C> {
 }
 
 impl<T: AsyncRead, C> Framed<T, C> {
-    /// Reads once, as much as there is room for, and returns the number of bytes.
     fn poll_read_in(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let me = self.project();
         let want = me.size.size();

@@ -15,7 +15,6 @@ use tokio::net::{TcpStream, UnixStream, tcp, unix};
 use crate::buf::{Lease, lease};
 use crate::codec::elastic::Elastic;
 
-/// Minimum and maximum size of a lease.
 const LEASE_MIN: usize = 4 << 10;
 const LEASE_MAX: usize = 64 << 10;
 /// Maximum number of leases that one `readv` fills.
@@ -149,7 +148,6 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Self { inner, fill, front: Bytes::new(), rest: VecDeque::new(), size }
     }
 
-    /// Waits until `front` is not empty or the input ends.
     fn poll_some(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.front.is_empty() {
             let leases = ready!((self.fill)(&mut self.inner, cx, self.size.size()))?;
@@ -162,7 +160,6 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Poll::Ready(Ok(()))
     }
 
-    /// Records that `n` bytes of the front were taken.
     fn taken(&mut self, n: usize) {
         self.size.left(n, Instant::now());
         if self.front.is_empty() {

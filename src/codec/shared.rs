@@ -23,7 +23,6 @@ use super::write_buffer::WriteBuffer;
 use crate::counters::{Counter, count};
 use crate::runtime::{Flush, Held, Turn};
 
-/// A write buffer and, if it is flushed at the end of the turn, the state of that flush.
 pub(super) struct Shared<W> {
     ends: Option<Ends>,
     /// Number of writes, read by the turn without the lock.
@@ -37,11 +36,9 @@ pub(super) struct State<W> {
     waiter: Option<Waker>,
 }
 
-/// State of the flush at the end of the turn.
 #[derive(Clone)]
 pub(super) struct Ends {
     bell: Arc<Bell>,
-    /// Waker of `bell`.
     waker: Waker,
 }
 
@@ -50,7 +47,6 @@ pub(super) struct Ends {
 struct Bell {
     turn: Arc<Turn>,
     limit: Duration,
-    /// Writer to flush.
     of: Weak<dyn Flush>,
     armed: AtomicBool,
     /// Whether the inner writer is being polled. The polling code checks `armed` afterwards.
@@ -148,7 +144,6 @@ impl<W: AsyncWrite + Unpin> Shared<W> {
         done
     }
 
-    /// Counts a write.
     pub(super) fn note_write(&self) {
         // Written only under the lock, so no atomic read-modify-write is needed.
         self.writes.store(self.writes.load(Relaxed).wrapping_add(1), Relaxed);

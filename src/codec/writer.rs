@@ -81,7 +81,6 @@ pub struct Builder<W> {
     ends: Option<(Arc<Turn>, Duration, AsFlush<W>)>,
 }
 
-/// Function that erases the type of the inner writer.
 type AsFlush<W> = fn(Weak<Shared<W>>) -> Weak<dyn Flush>;
 
 impl<W: AsyncWrite + Unpin> Builder<W> {

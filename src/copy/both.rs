@@ -11,7 +11,6 @@ use super::ends;
 use super::engine::Engine;
 use super::error::{Direction, Error, Step};
 
-/// One direction, and whether its target was shut down.
 #[derive(Debug)]
 struct Way {
     engine: Engine,

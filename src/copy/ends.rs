@@ -154,7 +154,6 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// An end that reads or writes a file at its own position.
 #[derive(Debug)]
 pub(super) enum Handle<'a> {
     Tokio(&'a mut tokio::fs::File),
@@ -162,7 +161,6 @@ pub(super) enum Handle<'a> {
     Writer(&'a mut Writer),
 }
 
-/// An open file, and the position of the copy in it.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) file: Arc<std::fs::File>,
@@ -173,7 +171,6 @@ pub(super) struct Open {
     pub(super) told: bool,
 }
 
-/// State of settling a handle before the copy uses its file.
 #[derive(Debug, Default)]
 pub(super) enum Settling {
     #[default]
@@ -182,7 +179,6 @@ pub(super) enum Settling {
 }
 
 impl<'a> Handle<'a> {
-    /// Returns the handle that `end` is.
     pub(super) fn of<T: 'static>(end: &'a mut T) -> Option<Self> {
         let end: &mut dyn Any = end;
         if end.is::<tokio::fs::File>() {
@@ -246,7 +242,6 @@ impl<'a> Handle<'a> {
         Ok(Status::new(&call::status(file)?).is_file() && !(writes && transfer::appends(file)?))
     }
 
-    /// Moves the handle to the position of the copy.
     pub(super) fn tell(&mut self, open: &mut Open) -> io::Result<()> {
         if !open.told {
             match self {
@@ -261,14 +256,12 @@ impl<'a> Handle<'a> {
     }
 }
 
-/// Returns whether the kernel may be able to copy from or to `end`.
 pub(super) fn is_known<T: 'static>(end: &T) -> bool {
     let any: &dyn Any = end;
     Stream::of(end).is_some() || any.is::<tokio::fs::File>() || any.is::<Reader>() || any.is::<Writer>()
 }
 
 impl Open {
-    /// Returns the number of bytes from the position to the known end.
     pub(super) fn left(&self) -> u64 {
         self.len.saturating_sub(self.position)
     }
@@ -279,7 +272,6 @@ impl Open {
     }
 }
 
-/// Returns the path or peer address of an end, for messages.
 pub(super) fn name<T: 'static>(end: &mut T) -> Option<String> {
     if let Some(Handle::Reader(&mut ref reader)) = Handle::of(end) {
         return Some(path(reader.file()));

@@ -45,17 +45,13 @@ pub(super) type OnProgress = Box<dyn FnMut(u64, Option<u64>) + Send>;
 
 #[derive(Default)]
 pub(super) struct Engine {
-    /// Maximum number of bytes to take from the source.
     limit: Option<u64>,
     pace: Option<TokenBucket>,
     on_progress: Option<OnProgress>,
     since: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Number of bytes taken from the source.
     taken: u64,
-    /// Expected number of bytes, if the source is a file.
     total: Option<u64>,
-    /// Whether the source or the limit is exhausted.
     ended: bool,
     done: bool,
     pump: Pump,
@@ -63,17 +59,14 @@ pub(super) struct Engine {
     job: Option<BlockingTask<Done>>,
     from: Side,
     to: Side,
-    /// Whether the ends may differ from those of the last poll.
     renewed: bool,
     /// Offset up to which the source is in the page cache.
     warm: u64,
-    /// Whether bytes were written since the target was flushed.
     unflushed: bool,
     burst: u64,
     stats: Stats,
 }
 
-/// A failed step, and at which end it failed.
 struct Failure {
     step: Step,
     at_source: bool,
@@ -126,7 +119,6 @@ impl Engine {
         self.taken - self.stats.bytes()
     }
 
-    /// Records that the ends may differ from now on.
     pub(super) fn renew(&mut self) {
         self.renewed = true;
     }
@@ -233,7 +225,6 @@ impl Engine {
         }
     }
 
-    /// Returns whether bytes that are pumped now should be spliced next.
     fn changes<S: 'static, D: 'static>(&mut self, src: &S, dst: &D) -> bool {
         self.pump.is_flooded() && Stream::source_of(src).is_some() && is_known(dst) && self.finds_pipe()
     }
@@ -255,7 +246,6 @@ impl Engine {
         }
     }
 
-    /// Determines the facts about the ends that the next plan needs.
     fn poll_ends<S: 'static, D: 'static>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Polled {
         if !is_known(dst) {
             (self.from, self.to) = (Side::Plain(Kind::Other), Side::Plain(Kind::Other));
@@ -301,7 +291,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Counts bytes taken from the source.
     fn take(&mut self, n: u64) {
         self.taken += n;
         if let Some(pace) = &mut self.pace {
@@ -309,7 +298,6 @@ impl Engine {
         }
     }
 
-    /// Counts bytes written to the target.
     fn give(&mut self, path: Path, n: u64) {
         self.burst += n;
         self.stats.moved(path, n);

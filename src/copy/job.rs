@@ -47,6 +47,17 @@ where
 }
 
 /// A copy with a limit, a rate, or a progress callback, which can be interrupted and resumed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let (mut from, mut to) = (&b"much more than that"[..], Vec::new());
+/// let mut copy = millstream::copy::Copy::new().limit(9).on_progress(|bytes, _| println!("{bytes} bytes"));
+/// copy.run(&mut from, &mut to).await?;
+/// assert_eq!(to, b"much more");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
 pub struct Copy {
     options: Options,

@@ -16,21 +16,17 @@ use crate::sys::{call, file};
 
 /// Maximum number of bytes that one job moves between files.
 pub(super) const STEP: u64 = 8 << 20;
-/// Number of bytes of one read and write.
 const PIECE: usize = 256 << 10;
 
-/// Result of a job.
 #[derive(Debug)]
 pub(super) enum Done {
     /// The source is in the page cache up to this offset.
     Warmed(io::Result<u64>),
-    /// A step from file to file.
     Moved(Moved),
     /// The pipe, the number of bytes moved from it to the file, and the outcome.
     Emptied(Pipe, u64, io::Result<()>),
 }
 
-/// A step from file to file.
 #[derive(Debug)]
 pub(super) struct Between {
     pub(super) from: (Arc<File>, u64),
@@ -40,17 +36,12 @@ pub(super) struct Between {
     pub(super) facts: Facts,
 }
 
-/// Result of a step from file to file.
 #[derive(Debug)]
 pub(super) struct Moved {
-    /// Bytes moved by each path.
     pub(super) bytes: Vec<(Path, u64)>,
     pub(super) calls: u64,
-    /// Whether the source has ended.
     pub(super) ended: bool,
-    /// Paths that the kernel refused.
     pub(super) refused: Vec<Path>,
-    /// Error of the source or the target.
     pub(super) result: io::Result<()>,
 }
 
@@ -60,7 +51,6 @@ pub(super) fn is_refusal(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| refusals.contains(&errno))
 }
 
-/// Loads a range of a file into the page cache.
 pub(super) fn warm(file: &File, at: u64, len: u64) -> Done {
     Done::Warmed(call::warm_blocking(file.as_fd(), at, len).map(|()| at + len))
 }

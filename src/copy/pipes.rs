@@ -17,7 +17,6 @@ use crate::sys::transfer;
 
 /// Maximum number of pipes of the process: 64 MiB in total, the default `pipe-user-pages-soft` of a user.
 const MOST: usize = 64;
-/// Maximum number of idle pipes.
 const IDLE: usize = 16;
 /// Pipe sizes to try, in bytes; the first is the default `pipe-max-size`. If both fail the pipe keeps its default size.
 const SIZES: [usize; 2] = [1 << 20, 256 << 10];
@@ -84,26 +83,22 @@ impl Pipe {
         self.ends().capacity
     }
 
-    /// Returns the number of bytes in it.
     pub(super) fn pending(&self) -> usize {
         self.pending
     }
 
-    /// Moves up to `len` bytes into the pipe, from a position if `from` is a file.
     pub(super) fn fill(&mut self, from: BorrowedFd<'_>, at: Option<u64>, len: usize) -> io::Result<usize> {
         let n = transfer::splice((from, at), (self.ends().write.as_fd(), None), len)?;
         self.pending += n;
         Ok(n)
     }
 
-    /// Moves the bytes in the pipe to `to`, at a position if that is a file.
     pub(super) fn empty(&mut self, to: BorrowedFd<'_>, at: Option<u64>) -> io::Result<usize> {
         let n = transfer::splice((self.ends().read.as_fd(), None), (to, at), self.pending)?;
         self.pending -= n;
         Ok(n)
     }
 
-    /// Reads the first bytes in it, at most `len` and at most the spare memory of `lease`.
     pub(super) fn read(&mut self, lease: &mut Lease, len: usize) -> io::Result<usize> {
         let len = len.min(lease.spare_len());
         let n = lease

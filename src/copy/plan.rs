@@ -47,7 +47,6 @@ impl fmt::Display for Path {
     }
 }
 
-/// A set of paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Paths(u8);
 
@@ -61,10 +60,8 @@ impl Paths {
     }
 }
 
-/// Kind of a side, as far as the kernel matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A regular file, read and written at positions.
     File,
     Pipe,
     Socket,
@@ -76,7 +73,6 @@ pub(super) enum Kind {
 /// Remaining bytes of a file at which an own pipe beats the pipe of `sendfile`, which holds 64 KiB.
 const SPLICE_MIN: u64 = 256 << 10;
 
-/// Facts about a copy at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) from: Kind,
@@ -87,11 +83,9 @@ pub(super) struct Facts {
     pub(super) whole: bool,
     /// Whether the last read from a pipe or socket filled its buffer.
     pub(super) flood: bool,
-    /// Paths that are not available.
     pub(super) without: Paths,
 }
 
-/// Returns the best path for the next bytes.
 pub(super) fn plan(facts: &Facts) -> Path {
     let first = |ways: &[Path]| ways.iter().copied().find(|&way| !facts.without.has(way)).unwrap_or(Path::Pump);
     match (facts.from, facts.to) {
@@ -114,7 +108,6 @@ mod tests {
     const KINDS: [Kind; 4] = [File, Pipe, Socket, Other];
     const BOTH: [bool; 2] = [false, true];
 
-    /// All combinations of facts.
     fn all() -> impl Iterator<Item = Facts> {
         let lefts = [0, 1, SPLICE_MIN - 1, SPLICE_MIN, u64::MAX];
         let pairs = KINDS.into_iter().flat_map(|from| KINDS.map(|to| (from, to)));

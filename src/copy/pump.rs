@@ -22,25 +22,21 @@ pub(super) struct Pump {
     /// Unwritten rest of the piece that is being written. It is frozen, so that a stream of this crate can keep it by
     /// reference.
     front: Bytes,
-    /// Bytes that were read while `front` is written.
     back: Option<Lease>,
     /// Whether the last read filled its buffer.
     filled: bool,
 }
 
-/// One step of a pump.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stroke {
     /// Number of bytes read; 0 means the end.
     Read(usize),
-    /// Number of bytes written.
     Wrote(usize),
 }
 
 type Result<T> = std::result::Result<T, (Step, io::Error)>;
 
 impl Pump {
-    /// Returns the number of bytes that were read and not yet written.
     pub(super) fn pending(&self) -> usize {
         self.front.len() + self.back.as_ref().map_or(0, Lease::len)
     }
@@ -50,7 +46,6 @@ impl Pump {
         self.filled
     }
 
-    /// Records that the source has fewer bytes available than assumed.
     pub(super) fn calm(&mut self) {
         self.filled = false;
     }

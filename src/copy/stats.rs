@@ -26,19 +26,16 @@ impl Default for Report {
     }
 }
 
-/// Statistics of a copy in progress.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
     by: [u64; Path::ALL.len()],
     pub(super) syscalls: u64,
     pub(super) waits: u64,
     refused: Option<Path>,
-    /// Paths that must not be tried again.
     pub(super) without: Paths,
 }
 
 impl Stats {
-    /// Counts bytes written to the target.
     pub(super) fn moved(&mut self, path: Path, bytes: u64) {
         self.by[path as usize] += bytes;
         let counter = match path {
@@ -51,7 +48,6 @@ impl Stats {
         count(counter, bytes);
     }
 
-    /// Records that the kernel refused a path.
     pub(super) fn refuse(&mut self, path: Path) {
         if path != Path::Clone {
             count(Counter::CopyDemotions, 1);
@@ -60,7 +56,6 @@ impl Stats {
         self.without = self.without.with(path);
     }
 
-    /// Returns the number of bytes written to the target.
     pub(super) fn bytes(&self) -> u64 {
         self.by.iter().sum()
     }

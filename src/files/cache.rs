@@ -29,17 +29,14 @@ const WARM: u64 = 1_000_000_000;
 /// part of its requests, and a file truncated in place is noticed long before the next validation.
 const LENGTH: u64 = 1_000_000;
 
-/// The cache and its loader.
 #[derive(Debug)]
 pub(super) struct Store {
     entries: Cache<Vec<u8>, Arc<Entry>, Files>,
-    /// Absolute path of the directory.
     dir: PathBuf,
     /// Loader of the current directory, replaced when the path leads to another directory.
     loader: RwLock<Arc<Loader>>,
     /// Generation of the current loader. Written under the loader's lock.
     generation: AtomicU64,
-    /// Time of the last check where the path leads.
     followed: AtomicU64,
     validate_every: u64,
     clock: Instant,
@@ -88,7 +85,6 @@ impl Store {
         }
     }
 
-    /// Opens the directory at the path, and removes all entries.
     pub(super) fn reopen(&self) -> io::Result<()> {
         let current = self.loader.write().unwrap_or_else(PoisonError::into_inner);
         let root = current.root.reopen(&self.dir)?;
@@ -183,7 +179,6 @@ impl Store {
         BlockingTask::start(move || loader.load(&name, now, Wait::ForDisk))?.await
     }
 
-    /// Returns the time in nanoseconds on the cache's clock.
     pub(super) fn now(&self) -> u64 {
         u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }

@@ -5,19 +5,15 @@ use std::time::{Duration, SystemTime};
 use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Identifiers of the version of a representation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validators<'a> {
-    /// Strong entity tag.
     pub(super) etag: &'a HeaderValue,
     /// Time of the last change, in whole seconds.
     pub(super) last_modified: Option<SystemTime>,
 }
 
-/// Result of the preconditions of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The request proceeds.
     Proceed,
     /// 304: the client has this version.
     NotModified,
@@ -70,7 +66,6 @@ fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
     httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok()
 }
 
-/// A member of a list of entity tags.
 #[derive(Debug, PartialEq, Eq)]
 enum Tag<'a> {
     Any,

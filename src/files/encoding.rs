@@ -14,7 +14,6 @@ pub(super) enum Encoding {
 impl Encoding {
     pub(super) const ALL: [Self; 3] = [Self::Brotli, Self::Zstd, Self::Gzip];
 
-    /// Returns the suffix of the variant's file name.
     pub(super) const fn suffix(self) -> &'static str {
         match self {
             Self::Brotli => ".br",
@@ -23,7 +22,6 @@ impl Encoding {
         }
     }
 
-    /// Returns the value of `Content-Encoding`.
     pub(super) const fn value(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Brotli => "br",
@@ -85,7 +83,6 @@ fn member(text: &str) -> Option<(&str, u16)> {
     (!name.is_empty()).then_some((name, quality))
 }
 
-/// Parses `0` or `1` with up to three decimal places.
 fn thousandths(text: &str) -> Option<u16> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     if !matches!(whole, "0" | "1") || fraction.len() > 3 || !fraction.bytes().all(|b| b.is_ascii_digit()) {

@@ -31,12 +31,9 @@ const SMALL: u64 = 32 << 10;
 /// Number of granules of the address range that kept mappings leave free for other mappings.
 const SPARE: usize = 1024;
 
-/// The files that are served under one name.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Directory beneath which the files were opened.
     root: Root,
-    /// Generation of the loader that opened the files.
     pub(super) generation: u64,
     path: PathBuf,
     plain: Document,
@@ -81,7 +78,6 @@ enum Kept {
     Window(Arc<Mapping>),
 }
 
-/// Result of loading a name.
 #[derive(Debug)]
 pub(super) enum Loaded {
     Entry(Arc<Entry>),
@@ -89,7 +85,6 @@ pub(super) enum Loaded {
     Directory,
 }
 
-/// Loads files.
 #[derive(Clone, Debug)]
 pub(super) struct Loader {
     pub(super) root: Root,
@@ -110,7 +105,6 @@ pub(super) enum Wait {
 }
 
 impl Loader {
-    /// Opens the file that a name leads to. `now` is the cache's clock before the call.
     pub(super) fn load(&self, name: &[u8], now: u64, wait: Wait) -> io::Result<Loaded> {
         let mut path = path::as_path(name).to_owned();
         let directory = path::is_directory(name);
@@ -225,12 +219,10 @@ impl Loader {
 }
 
 impl Entry {
-    /// Returns the number of open files, which the cache's capacity counts.
     pub(super) fn files(&self) -> u64 {
         self.documents().count() as u64
     }
 
-    /// Returns whether the names still lead to the same files with the same contents.
     pub(super) fn is_current(&self) -> bool {
         let seen = |path: &Path| self.root.status_now(path).ok();
         seen(&self.path).as_ref() == Some(self.plain.file.status())
@@ -253,7 +245,6 @@ impl Entry {
         self.documents().all(|document| document.file.reaches(document.len()).is_ok())
     }
 
-    /// Returns whether all bytes that are sent as one frame are in memory.
     pub(super) fn is_warm(&self) -> bool {
         self.documents().all(|document| match document.kept {
             Kept::Whole(..) => call::is_resident(document.file.file().as_fd(), 0, document.len()),
@@ -261,7 +252,6 @@ impl Entry {
         })
     }
 
-    /// Selects the representation for a request.
     pub(super) fn negotiate(&self, headers: &HeaderMap) -> &Document {
         let of = |encoding| self.variants.iter().find(|v| v.encoding == encoding).and_then(|v| v.document.as_ref());
         // Without variants the headers need not be read.
@@ -286,7 +276,6 @@ impl Document {
         Validators { etag: &self.etag, last_modified: self.file.last_modified() }
     }
 
-    /// Returns a body with the whole representation.
     pub(super) fn whole(&self) -> FileBody {
         match &self.kept {
             Kept::Whole(whole, _) => FileBody::kept(whole, ..),
@@ -295,7 +284,6 @@ impl Document {
         }
     }
 
-    /// Returns a body with a range, which must lie within the representation.
     pub(super) fn range(&self, range: std::ops::Range<u64>) -> FileBody {
         match &self.kept {
             Kept::Whole(whole, _) => FileBody::kept(whole, range.start as usize..range.end as usize),
@@ -304,7 +292,6 @@ impl Document {
         }
     }
 
-    /// Returns a body with several ranges and the bytes between them.
     pub(super) fn parts(&self, parts: Vec<Part>) -> FileBody {
         let window = match &self.kept {
             Kept::Whole(whole, _) => Some(Arc::clone(whole.mapping())),
@@ -315,11 +302,9 @@ impl Document {
     }
 }
 
-/// Number of bytes that may still be kept mapped.
 #[derive(Debug)]
 pub(super) struct Budget(AtomicU64);
 
-/// A share of a [`Budget`], returned when it is dropped.
 #[derive(Debug)]
 struct Share(Arc<Budget>, u64);
 

@@ -10,7 +10,6 @@ use http::HeaderValue;
 
 use crate::body::file::Part;
 
-/// Returns the parts of a body with several ranges of a representation of `len` bytes.
 pub(super) fn layout(ranges: &[Range<u64>], len: u64, content_type: &HeaderValue, boundary: &str) -> Vec<Part> {
     let mut parts = Vec::with_capacity(ranges.len() * 2 + 1);
     for (i, range) in ranges.iter().enumerate() {
@@ -32,7 +31,6 @@ pub(super) fn layout(ranges: &[Range<u64>], len: u64, content_type: &HeaderValue
     parts
 }
 
-/// Returns the value of `Content-Range` for a range that is not empty.
 pub(super) fn content_range(range: &Range<u64>, len: u64) -> String {
     format!("bytes {}-{}/{len}", range.start, range.end - 1)
 }

@@ -52,12 +52,10 @@ fn decode(segment: &str) -> Option<Cow<'_, [u8]>> {
     Some(percent_decode(segment.as_bytes()).into())
 }
 
-/// Returns whether a name refers to a directory.
 pub(super) fn is_directory(name: &[u8]) -> bool {
     name.last().is_none_or(|&b| b == b'/')
 }
 
-/// Returns a name as a path.
 pub(super) fn as_path(name: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(name))
 }

@@ -10,14 +10,12 @@ use http_range_header::{EndPosition, StartPosition, SyntacticallyCorrectRange, p
 /// Maximum number of ranges in a request. Resumed downloads need fewer, and every range costs a part.
 const MOST: usize = 16;
 
-/// Selected part of a representation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Selected {
     /// Everything: there is no range, or it is ignored.
     Whole,
     /// One range, not empty, within the representation.
     One(Range<u64>),
-    /// Several ranges in the requested order.
     Many(Vec<Range<u64>>),
     /// No range lies within the representation.
     Unsatisfiable,

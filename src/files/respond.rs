@@ -14,7 +14,6 @@ use super::path;
 use super::range::{self, Selected};
 use crate::body::FileBody;
 
-/// Answers a `GET` or `HEAD` from a valid entry.
 pub(super) fn from_entry(entry: &Entry, method: &Method, headers: &HeaderMap) -> Response<FileBody> {
     let document = entry.negotiate(headers);
     let get = *method == Method::GET;
@@ -68,21 +67,18 @@ fn ranges(document: &Document, selected: Selected) -> Option<Response<FileBody>>
     Some(response)
 }
 
-/// Returns a response about a document without its contents.
 fn without(document: &Document, status: StatusCode) -> Response<FileBody> {
     let mut response = plain(status);
     *response.headers_mut() = document.validators.clone();
     response
 }
 
-/// Returns a response with a status and an empty body.
 pub(super) fn plain(status: StatusCode) -> Response<FileBody> {
     let mut response = Response::new(FileBody::empty());
     *response.status_mut() = status;
     response
 }
 
-/// Returns a 405 with the allowed methods.
 pub(super) fn method_not_allowed() -> Response<FileBody> {
     let mut response = plain(StatusCode::METHOD_NOT_ALLOWED);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -97,7 +93,6 @@ pub(super) fn to_directory(uri: &Uri) -> Response<FileBody> {
     response
 }
 
-/// Returns the response for an error, without details.
 pub(super) fn from_error(error: &io::Error) -> Response<FileBody> {
     plain(match errno(error) {
         _ if is_absent(error) => StatusCode::NOT_FOUND,
@@ -124,7 +119,6 @@ fn errno(error: &io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw_os_error)
 }
 
-/// Returns a header value of digits and plain words.
 fn value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("internal: plain text is a header value")
 }

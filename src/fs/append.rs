@@ -49,7 +49,6 @@ pub struct Append {
     follow_link: bool,
 }
 
-/// Maximum number of retries if other processes create and remove the file at the same time.
 const RACES: usize = 16;
 
 impl Append {

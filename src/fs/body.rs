@@ -38,19 +38,15 @@ impl fmt::Display for Moved {
     }
 }
 
-/// Callback with the number of bytes moved and the total.
 pub(super) type OnProgress = Box<dyn FnMut(u64, u64) + Send>;
 
 /// Number of bytes the kernel copies in one call, between checks for cancellation.
 const COPY_PIECE: usize = 8 << 20;
-/// Number of bytes of one read and write.
 const PUMP_PIECE: usize = 256 << 10;
 
-/// A file to move from.
 #[derive(Debug)]
 pub(super) struct Body<'a> {
     pub(super) from: BorrowedFd<'a>,
-    /// Length in bytes.
     pub(super) len: u64,
 }
 
@@ -115,7 +111,6 @@ impl Body<'_> {
     }
 }
 
-/// Returns the error for a file that changed while it was being read.
 pub(super) fn changed() -> io::Error {
     io::Error::new(
         io::ErrorKind::ResourceBusy,

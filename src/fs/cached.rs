@@ -6,14 +6,11 @@ use std::os::fd::BorrowedFd;
 use crate::buf::pool::Lease;
 use crate::sys::call;
 
-/// Result of [`fill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// All requested bytes are in the lease.
     Whole,
     /// The file ends before the last requested byte. The lease has all bytes up to the end.
     End,
-    /// The page cache does not have the next byte.
     Part,
 }
 

@@ -9,15 +9,12 @@ use futures_core::Stream;
 use crate::buf::{Lease, lease};
 use crate::sys::call::IOV_LIMIT;
 
-/// Number of bytes at which a batch is full.
 const FULL: usize = 1 << 20;
 /// Items shorter than this are copied together: each kept item costs an entry in the system call, and may be a small
 /// part of a large buffer that it keeps alive.
 const COPY_MAX: usize = 16 << 10;
-/// Size of a buffer for copied items.
 const TOGETHER: usize = 64 << 10;
 
-/// A batch of items of a stream.
 #[derive(Debug, Default)]
 pub(super) struct ChunkBatch {
     pieces: Vec<Bytes>,
@@ -59,7 +56,6 @@ impl ChunkBatch {
         self.pieces.extend(self.small.take().map(Lease::freeze));
     }
 
-    /// Returns the bytes in order.
     pub(super) fn into_pieces(mut self) -> Vec<Bytes> {
         self.close_small();
         self.pieces
@@ -72,7 +68,6 @@ mod tests {
     use futures_util::stream;
     use std::io;
 
-    /// Returns the bytes and the pieces of each batch, for items of the given lengths.
     async fn taken(lens: &[usize]) -> Vec<(usize, usize)> {
         let bytes = |(n, &len): (usize, &usize)| vec![n as u8; len];
         let items: Vec<_> = lens.iter().enumerate().map(bytes).collect();

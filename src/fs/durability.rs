@@ -28,7 +28,6 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// Syncs a file that was changed in place.
     pub(super) fn sync_in_place(self, file: BorrowedFd<'_>) -> io::Result<()> {
         match self {
             Self::None => Ok(()),

@@ -94,7 +94,6 @@ pub(super) const OPEN: Alone = Alone::Pool;
 #[derive(Clone)]
 pub struct File {
     file: Arc<std::fs::File>,
-    /// Path as given by the caller, for messages.
     path: Arc<Path>,
 }
 
@@ -331,7 +330,6 @@ impl File {
         &self.file
     }
 
-    /// Returns the path as given by the caller.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -340,7 +338,6 @@ impl File {
         failed(step, &self.path, error)
     }
 
-    /// Checks that the kernel can address every byte of the range.
     fn check(&self, step: Step, offset: u64, len: u64) -> Result<()> {
         // With io_uring an offset of -1 means the position of the file.
         match offset.checked_add(len).is_some_and(|end| i64::try_from(end).is_ok()) {
@@ -349,7 +346,6 @@ impl File {
         }
     }
 
-    /// Checks that all bytes were written.
     fn all(&self, written: u64, len: u64) -> Result<()> {
         if written == len { Ok(()) } else { Err(self.failed(Step::Write, io::ErrorKind::WriteZero.into())) }
     }

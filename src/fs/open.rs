@@ -66,7 +66,6 @@ fn open_now(path: &CStr, how: How) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Returns `None` if the path cannot be resolved from memory.
 fn open_cached(path: &CStr, how: &How) -> io::Result<Option<OwnedFd>> {
     match path::open_blocking(CWD, path, how) {
         Ok(fd) => Ok(Some(fd)),

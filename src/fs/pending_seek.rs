@@ -7,10 +7,8 @@ use std::task::{Context, Poll, ready};
 use super::read_ahead::Under;
 use super::{File, Status};
 
-/// Maximum offset of a file.
 pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// A seek that was requested and not done.
 #[derive(Default)]
 pub(super) struct PendingSeek {
     to: Option<SeekFrom>,
@@ -25,12 +23,10 @@ impl fmt::Debug for PendingSeek {
 }
 
 impl PendingSeek {
-    /// Requests a seek, which replaces an earlier request.
     pub(super) fn start(&mut self, to: SeekFrom) {
         *self = Self { to: Some(to), look: None };
     }
 
-    /// Returns whether a seek was requested.
     pub(super) fn is_asked_for(&self) -> bool {
         self.to.is_some()
     }

@@ -225,7 +225,6 @@ impl Prepend {
     }
 }
 
-/// Implements [`Strategy::InPlace`].
 fn overwrite(target: &Target, header: &[u8], reserved: u64, durability: Durability) -> Result<Prepended> {
     let invalid = |message: String| Err(target.at(Step::Inspect)(refused(&message)));
     let (fd, statx) = target.open_old(Access::Change)?;
@@ -240,7 +239,6 @@ fn overwrite(target: &Target, header: &[u8], reserved: u64, durability: Durabili
     Ok(Prepended { body, moved: Moved::Stayed })
 }
 
-/// Implements [`Strategy::InsertRange`].
 fn insert(target: &Target, header: &[u8], durability: Durability) -> Result<Prepended> {
     let (fd, statx) = target.open_old(Access::Change)?;
     let len = header.len() as u64;

@@ -35,14 +35,12 @@ const OF_CONTENTS: [&[u8]; 2] = [b"security.ima", b"security.evm"];
 /// A default access control list of the directory sets this attribute on each new file.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
-/// A replaced file: its status, and its descriptor if it could be opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Old<'a> {
     pub(super) statx: &'a Statx,
     pub(super) fd: Option<BorrowedFd<'a>>,
 }
 
-/// Metadata to set on a temporary file.
 #[derive(Debug)]
 pub(super) struct Metadata {
     pub(super) keep: Preserve,

@@ -16,12 +16,9 @@ use crate::runtime::programs::run;
 use crate::uring::op::rw::Read;
 use crate::uring::program::Program;
 
-/// Length of one read in bytes.
 pub(crate) const PIECE: u64 = 256 << 10;
-/// Maximum number of reads in flight.
 pub(crate) const DEPTH: usize = 2;
 
-/// A pending operation, stored in a field.
 pub(super) type Under<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + Sync>>;
 
 /// Reads in flight, in the order of the file. Dropping it cancels them; their memory is kept until the kernel has
@@ -43,12 +40,10 @@ impl fmt::Debug for ReadAhead {
 }
 
 impl ReadAhead {
-    /// Returns whether no read is in flight.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the end of the last read in flight.
     pub(crate) fn end(&self) -> Option<u64> {
         self.0.back().map(|last| last.range.end)
     }

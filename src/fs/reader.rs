@@ -52,11 +52,8 @@ use crate::sys::call;
 #[derive(Debug)]
 pub struct Reader {
     file: File,
-    /// Offset of the next byte.
     position: u64,
-    /// Available bytes at the position.
     chunk: Bytes,
-    /// Reads of the bytes behind the chunk.
     read_ahead: ReadAhead,
     /// Whether a chunk was used up since the last seek.
     in_a_row: bool,
@@ -80,7 +77,6 @@ impl Reader {
         Chunks(self)
     }
 
-    /// Fills the chunk, unless the file has ended.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.chunk.is_empty() || self.position == OFFSET_MAX {
             return Poll::Ready(Ok(()));
@@ -113,12 +109,10 @@ impl Reader {
         Poll::Ready(Ok(()))
     }
 
-    /// Returns the file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Continues at another position.
     pub(crate) fn move_to(&mut self, to: u64) {
         match to.checked_sub(self.position) {
             Some(n) if n <= self.chunk.len() as u64 => self.chunk.advance(n as usize),

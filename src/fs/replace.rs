@@ -201,7 +201,6 @@ impl Replace {
     }
 }
 
-/// A temporary file that is being written.
 #[derive(Debug)]
 struct Writer {
     temp_file: TempFile,

@@ -20,7 +20,6 @@ use crate::sys::call::Links;
 use crate::sys::caps::{Capabilities, Support};
 use crate::sys::mounts;
 
-/// Maximum number of retries of an open that raced with a rename.
 const RACES: usize = 16;
 
 /// A directory beneath which regular files are opened for reading. Clones share the directory.
@@ -196,7 +195,6 @@ impl Root {
     }
 }
 
-/// Checks the type of an opened file: only regular files are returned.
 fn look(fd: OwnedFd, path: &Path) -> io::Result<Opened> {
     let status = Status::new(&call::status(fd.as_fd())?);
     if status.is_file() {
@@ -208,7 +206,6 @@ fn look(fd: OwnedFd, path: &Path) -> io::Result<Opened> {
     }
 }
 
-/// Returns the error for anything but a regular file.
 pub(crate) fn refused(path: &Path, status: &Status) -> io::Error {
     let message = format!("{}: {}, not a regular file", path.display(), status.what());
     io::Error::new(io::ErrorKind::PermissionDenied, message)

@@ -70,17 +70,14 @@ impl Status {
         self.kind() == FileType::Directory
     }
 
-    /// Returns whether this is a symbolic link itself.
     pub(crate) fn is_link(&self) -> bool {
         self.kind() == FileType::Symlink
     }
 
-    /// Returns whether both are statuses of the same file, even if it changed in between.
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// Returns the file type in words, for messages.
     pub(crate) fn what(&self) -> &'static str {
         match self.kind() {
             FileType::RegularFile => "a regular file",

@@ -17,10 +17,8 @@ use crate::sys::call;
 use crate::sys::file;
 use crate::sys::file::Access;
 
-/// The file to change.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// Path as given by the caller, for messages.
     path: PathBuf,
     dir: OwnedFd,
     name: OsString,
@@ -53,7 +51,6 @@ impl Target {
         Ok(Self { path: path.to_owned(), dir, name })
     }
 
-    /// Returns the status of the file that has the name now.
     pub(super) fn look(&self) -> Result<Option<Statx>> {
         match call::status_at(self.dir(), Path::new(&self.name)) {
             Ok(found) => Ok(Some(found)),
@@ -72,7 +69,6 @@ impl Target {
         Err(self.at(Step::Inspect)(refused(&message)))
     }
 
-    /// Opens the file that has the name.
     pub(super) fn open_old(&self, access: Access) -> Result<(OwnedFd, Statx)> {
         let fd = file::open_at(self.dir(), &self.name, access).map_err(self.at(Step::Open))?;
         let statx = call::status(fd.as_fd()).map_err(self.at(Step::Open))?;
@@ -81,7 +77,6 @@ impl Target {
         Ok((fd, statx))
     }
 
-    /// Returns a function that makes the error of a step for this file.
     pub(super) fn at(&self, step: Step) -> impl Fn(io::Error) -> Error {
         move |source| Error::new(step, &self.path, source)
     }
@@ -99,7 +94,6 @@ impl Target {
     }
 }
 
-/// Returns the error for an invalid request.
 pub(super) fn refused(message: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }

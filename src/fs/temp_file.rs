@@ -81,7 +81,6 @@ impl TempFile {
         &self.target
     }
 
-    /// Writes all of `pieces` consecutively from `offset`. Returns the number of bytes.
     pub(super) fn write(&self, pieces: &[impl AsRef<[u8]>], offset: u64, caller: &Caller) -> Result<u64> {
         let mut written = 0;
         for pieces in pieces.chunks(IOV_LIMIT) {
@@ -182,7 +181,6 @@ fn sweep_slot(target: &Target, name: &OsStr) -> io::Result<()> {
     sweep_opened(target, name, file::open_at(target.dir(), name, Access::Read)?)
 }
 
-/// Does the same as [`sweep_slot`], with the opened file of the slot.
 fn sweep_opened(target: &Target, name: &OsStr, fd: OwnedFd) -> io::Result<()> {
     let found = Status::new(&call::status(fd.as_fd())?);
     if found.is_file() && file::try_lock(fd.as_fd())? {
@@ -194,7 +192,6 @@ fn sweep_opened(target: &Target, name: &OsStr, fd: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns names for a temporary file of `target`, in the order of use.
 fn names(target: &OsStr) -> impl Iterator<Item = OsString> {
     let random = || RandomState::new().hash_one(SLOTS);
     let slots = (0..SLOTS).map(move |slot| slot_name(target, slot));

@@ -23,7 +23,6 @@ impl Caller {
     }
 }
 
-/// Sets the flag when dropped.
 struct Waiting(Arc<AtomicBool>);
 
 impl Drop for Waiting {

@@ -13,7 +13,6 @@ use super::read_ahead::Under;
 use crate::buf::pool::{self, Lease};
 use crate::counters::{Counter, count};
 
-/// Number of bytes gathered for one write.
 const PIECE: usize = 256 << 10;
 
 /// A position in a [`File`] to write to: [`AsyncWrite`] and [`AsyncSeek`].
@@ -53,11 +52,8 @@ const PIECE: usize = 256 << 10;
 /// `write_all`.
 pub struct Writer {
     file: File,
-    /// Offset of the first gathered byte.
     position: u64,
-    /// Gathered bytes.
     lease: Option<Lease>,
-    /// Piece in flight, and its length.
     under: Option<(Under<()>, usize)>,
     pending_seek: PendingSeek,
 }
@@ -78,7 +74,6 @@ impl Writer {
         Self { file, position: 0, lease: None, under: None, pending_seek: PendingSeek::default() }
     }
 
-    /// Returns the file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
@@ -93,7 +88,6 @@ impl Writer {
         self.lease.as_ref().map_or(0, Lease::len)
     }
 
-    /// Waits for the write in flight and returns its result.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some((write, _)) = &mut self.under else { return Poll::Ready(Ok(())) };
         let written = ready!(write.as_mut().poll(cx));

@@ -33,17 +33,14 @@ pub struct EventBody(Option<Box<Seat>>);
 struct Seat {
     permit: Permit,
     source: Source,
-    /// Gap to send before anything else.
     gap: Option<Bytes>,
     /// Set by [`GracefulClose`].
     ending: Arc<AtomicBool>,
     /// Position at which the ending stream ends.
     end: Option<u64>,
-    /// Membership of a group, from the first wait on.
     member: Option<Member>,
 }
 
-/// Source of the next event.
 enum Source {
     Ring(Cursor),
     ReplayCursor(Box<ReplayCursor>),
@@ -60,7 +57,6 @@ impl EventBody {
         Self(Some(Box::new(Seat { permit, source, gap, ending: Arc::default(), end: None, member: None })))
     }
 
-    /// Creates a body without events.
     pub(super) fn none() -> Self {
         Self(None)
     }
@@ -80,7 +76,6 @@ impl EventBody {
 }
 
 impl Seat {
-    /// Returns the next frame, or `None` at the end.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Self { permit: Permit(shared), source, gap, ending, end, member } = self;
         loop {

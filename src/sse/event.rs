@@ -97,7 +97,6 @@ impl Event {
         }
     }
 
-    /// Checks that the event can be sent.
     pub(super) fn check(&self) -> Result<(), SendError> {
         if let Some(id) = &self.id {
             check_id(id).map_err(SendError::InvalidId)?;

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-/// Events that a reader misses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
     reason: &'static str,
@@ -20,12 +19,10 @@ impl Gap {
         Self { reason: "expired", missed }
     }
 
-    /// The log has lost events.
     pub(super) fn lost(missed: Option<u64>) -> Self {
         Self { reason: "lost", missed }
     }
 
-    /// The log is unreachable.
     pub(super) fn unreachable() -> Self {
         Self { reason: "unreachable", missed: None }
     }

@@ -93,7 +93,6 @@ use crate::sse::log::{Log, Sink};
 #[derive(Clone)]
 pub struct Hub(Arc<Alive>);
 
-/// Closes the hub when the last handle is dropped.
 struct Alive(Arc<Shared>);
 
 impl Drop for Alive {

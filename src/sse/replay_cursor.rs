@@ -17,9 +17,7 @@ use super::shared::{Begin, Shared};
 use super::state::Cursor;
 use crate::sse::log::{Log, LogFuture, Replay, ReplayError};
 
-/// A reader that is behind the ring.
 pub(super) struct ReplayCursor {
-    /// The last id that the reader received.
     after: Arc<str>,
     state: State,
     /// Head of the ring when the reader first waited for its id to arrive.
@@ -27,7 +25,6 @@ pub(super) struct ReplayCursor {
 }
 
 enum State {
-    /// The ring or the log is checked next.
     Next,
     /// The log was asked for the events up to this id.
     Asked(LogFuture<'static, Result<Replay, ReplayError>>, Arc<str>, Room),
@@ -35,7 +32,6 @@ enum State {
     Page(VecDeque<Bytes>, Arc<str>, Room),
 }
 
-/// Result of one step.
 pub(super) enum Step {
     Frame(Bytes),
     /// The ring has the rest.
@@ -105,7 +101,6 @@ fn ask(
     Box::pin(async move { log.replay(&after, &upto, bytes).await })
 }
 
-/// Encodes a page that was requested up to `upto`.
 fn page(shared: &Shared, replay: Replay, upto: Arc<str>, mut room: Room) -> State {
     let Replay { events, more, gap } = replay;
     let mut frames = VecDeque::with_capacity(events.len() + 1);

@@ -68,7 +68,6 @@ enum Last {
     Id(String),
 }
 
-/// Returns the id after which the request wants to continue.
 fn last_id(headers: &HeaderMap, query: Option<&str>) -> Last {
     let bytes = match headers.get(LAST_EVENT_ID) {
         Some(value) => value.as_bytes().to_vec(),

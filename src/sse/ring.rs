@@ -32,10 +32,8 @@ pub(super) struct Limits {
     pub(super) age: Option<Duration>,
 }
 
-/// Name of an entry.
 #[derive(Debug)]
 pub(super) enum Name {
-    /// A given id.
     Given(Arc<str>),
     /// An id made of the entry's number.
     Numbered,
@@ -63,13 +61,11 @@ struct Entry {
 /// Position of a reader that reconnects with an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The entry of this number.
     At(u64),
     /// The oldest entry; this many are missing before it.
     Behind(u64),
     /// The oldest entry; the log has lost some before it.
     Lost,
-    /// The id is unknown here.
     Unknown,
     /// With a log: before this id, which is the last before the oldest entry.
     Before(Arc<str>),
@@ -98,7 +94,6 @@ pub(super) struct Ring {
     at_head: usize,
     /// Entries before this one have no readers. Updated by [`unread`](Self::unread).
     unread: u64,
-    /// Number of calls of [`forget`](Self::forget).
     forgets: u64,
 }
 
@@ -120,12 +115,10 @@ impl Ring {
         }
     }
 
-    /// Returns the number of the oldest entry.
     pub(super) fn base(&self) -> u64 {
         self.base
     }
 
-    /// Returns the number of the next entry.
     pub(super) fn head(&self) -> u64 {
         self.base + self.entries.len() as u64
     }
@@ -134,12 +127,10 @@ impl Ring {
         self.bytes
     }
 
-    /// Sets the id before the first entry.
     pub(super) fn set_floor(&mut self, id: Option<Arc<str>>) {
         self.floor = id;
     }
 
-    /// Returns the id of the next entry, if none is given.
     pub(super) fn sent(&self) -> EventId {
         EventId::numbered(self.epoch, self.head())
     }
@@ -185,7 +176,6 @@ impl Ring {
         }
     }
 
-    /// Returns the position of a reader that has received `id`.
     pub(super) fn place(&self, id: &str) -> Place {
         if let Some(number) = self.index.get(id) {
             return Place::At(number + 1);
@@ -312,7 +302,6 @@ impl Ring {
         }
     }
 
-    /// Returns the number of calls of [`forget`](Self::forget).
     pub(super) fn forgets(&self) -> u64 {
         self.forgets
     }
@@ -324,7 +313,6 @@ impl Ring {
         at.and_then(|at| self.entries.get(at)).is_some_and(|entry| entry.forgotten > forgets)
     }
 
-    /// Returns the count of readers that read the entry of this number next.
     fn readers(&mut self, number: u64) -> Option<&mut usize> {
         if number == self.head() {
             return Some(&mut self.at_head);

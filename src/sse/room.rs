@@ -13,7 +13,6 @@ pub(super) const ALL_MAX: usize = Queue::ALL_MAX / 8;
 /// A page may use one part in this many of the remaining room.
 const PART: usize = 128;
 
-/// Size of all pages in bytes.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
 /// Number of bytes that one reader holds or has requested. They also count as bytes to be sent.
@@ -21,7 +20,6 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct Room(usize);
 
 impl Room {
-    /// Reserves room for a page.
     pub(super) fn for_page() -> Self {
         let pages = ALL_MAX.saturating_sub(HELD.load(Ordering::Relaxed));
         let queues = Queue::ALL_MAX.saturating_sub(Queue::all());
@@ -30,12 +28,10 @@ impl Room {
         room
     }
 
-    /// Returns the number of bytes counted.
     pub(super) fn bytes(&self) -> usize {
         self.0
     }
 
-    /// Sets the number of bytes held.
     pub(super) fn set(&mut self, bytes: usize) {
         for all in [&HELD, &QUEUED] {
             match bytes.checked_sub(self.0) {

@@ -27,7 +27,6 @@ use super::wait_list::{Group, Member};
 use crate::counters::{Counter, count};
 use crate::sse::log::Log;
 
-/// Options of a hub.
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) limits: Limits,
@@ -48,7 +47,6 @@ pub(in crate::sse) struct Shared {
     /// Whether the floor of the ring is known: with a log, after it has started. Changes under the lock.
     started: AtomicBool,
     closed: AtomicBool,
-    /// Tells the log that the hub is closing.
     closing: watch::Sender<bool>,
     /// Groups to wake. They are woken without the lock, because a waker may poll a reader that joins.
     groups: RwLock<Arc<Vec<Arc<Group>>>>,
@@ -57,7 +55,6 @@ pub(in crate::sse) struct Shared {
     room: Notify,
 }
 
-/// Start of a reader.
 #[derive(Debug)]
 pub(super) enum Begin {
     Ring(Cursor, Option<Gap>),
@@ -119,7 +116,6 @@ impl Shared {
         groups.iter().for_each(|group| group.wake());
     }
 
-    /// Sends an event, or passes it to the log.
     pub(super) fn send(&self, event: Event) -> Result<EventId, SendError> {
         event.check()?;
         if self.is_closed() {
@@ -166,7 +162,6 @@ impl Shared {
         self.head.store(state.ring.head(), Ordering::Release);
     }
 
-    /// Waits until there is room for an event, and sends it.
     pub(super) async fn send_wait(&self, event: Event) -> Result<EventId, SendError> {
         let mut deadline = None;
         loop {
@@ -190,7 +185,6 @@ impl Shared {
         }
     }
 
-    /// Adds the next event of the log.
     pub(in crate::sse) fn deliver(&self, id: &str, event: &Event) -> Result<(), SendError> {
         event.check_name()?;
         check_id(id).map_err(SendError::InvalidId)?;
@@ -208,7 +202,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Sets the event after which the log begins.
     pub(in crate::sse) fn start(&self, after: Option<&str>) {
         {
             let mut state = self.state();
@@ -220,7 +213,6 @@ impl Shared {
         self.wake();
     }
 
-    /// Records that the log has lost events.
     pub(in crate::sse) fn gap(&self, missed: Option<u64>) {
         {
             let mut state = self.state();
@@ -230,7 +222,6 @@ impl Shared {
         self.wake();
     }
 
-    /// Admits a subscriber.
     pub(super) fn enter(self: &Arc<Self>) -> Result<Permit, SubscribeError> {
         if self.is_closed() {
             return Err(SubscribeError::Closed);
@@ -245,7 +236,6 @@ impl Shared {
         }
     }
 
-    /// Returns the start of a reader that has received `last`, if any.
     pub(super) fn begin(&self, last: Option<&str>) -> Begin {
         let mut state = self.state();
         let Some(last) = last else {
@@ -289,7 +279,6 @@ impl Shared {
         Cursor { next, catch_up: state.ring.head(), forgets: state.ring.forgets() }
     }
 
-    /// Returns the next frame for a reader.
     pub(super) fn read(&self, cursor: &mut Cursor) -> Read {
         let waits = self.waits_for_readers();
         let (read, delivered, dropped) = {
@@ -313,7 +302,6 @@ impl Shared {
         read
     }
 
-    /// Removes a reader from the ring.
     pub(super) fn leave(&self, cursor: &Cursor) {
         if self.waits_for_readers() {
             let mut state = self.state();
@@ -326,25 +314,21 @@ impl Shared {
         }
     }
 
-    /// Counts events that the log has sent to a reader.
     pub(super) fn replayed(&self, events: u64) {
         self.state().stats.delivered += events;
         count(Counter::EventsDelivered, events);
     }
 
-    /// Counts a gap reported by the log.
     pub(super) fn told_gap(&self) {
         self.state().stats.gaps += 1;
         count(Counter::EventGaps, 1);
     }
 
-    /// Counts an invalid id.
     pub(super) fn bad_id(&self) {
         self.state().stats.bad_ids += 1;
         count(Counter::EventIdsRefused, 1);
     }
 
-    /// Joins the waiting readers.
     pub(super) fn join(&self) -> Member {
         let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
         Group::join(&mut groups, self.config.keep_alive)
@@ -365,7 +349,6 @@ impl Shared {
     }
 }
 
-/// The admission of a subscriber.
 #[derive(Debug)]
 pub(super) struct Permit(pub(super) Arc<Shared>);
 

@@ -17,10 +17,8 @@ pub(super) struct State {
     pub(super) last_gap: Option<u64>,
 }
 
-/// Position of a reader.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    /// Number of the entry it reads next.
     pub(super) next: u64,
     /// Entry up to which a reconnected reader may lag.
     pub(super) catch_up: u64,
@@ -28,7 +26,6 @@ pub(super) struct Cursor {
     pub(super) forgets: u64,
 }
 
-/// Result of a read.
 #[derive(Debug)]
 pub(super) enum Read {
     Frame(Bytes),

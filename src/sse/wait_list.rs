@@ -46,19 +46,15 @@ pub(super) struct WaitList {
     spare: Vec<(usize, u64, Waker)>,
     /// Last index in `waiting` of each place, which may be stale.
     at: Vec<usize>,
-    /// Unused places.
     free: Vec<usize>,
     tick: u64,
     /// Whether the wake task serves this group.
     pub(super) wake_task: bool,
 }
 
-/// Result of [`Member::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// The waker is registered.
     Waits,
-    /// There is news.
     News,
     /// The reader was idle for so long that it should get a comment.
     Silent,
@@ -172,7 +168,6 @@ impl WaitList {
         self.free.len() == self.at.len()
     }
 
-    /// Returns the index of a place in `waiting`.
     fn position(&self, place: usize) -> Option<usize> {
         let at = self.at[place];
         self.waiting.get(at).is_some_and(|waiting| waiting.0 == place).then_some(at)
@@ -242,7 +237,6 @@ impl Member {
         Wait::Waits
     }
 
-    /// Records that a frame was sent.
     pub(super) fn had_frame(&mut self) {
         self.since = None;
     }

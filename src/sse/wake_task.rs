@@ -34,11 +34,9 @@ pub(super) struct WakeTask {
     rounds: Mutex<Rounds>,
 }
 
-/// State of the task.
 #[derive(Debug, Default)]
 struct Rounds {
     runs: bool,
-    /// Groups with readers, by their addresses.
     groups: HashMap<usize, Arc<Group>>,
     /// Groups to wake; empty while no task runs.
     rung: Vec<Arc<Group>>,
@@ -49,7 +47,6 @@ fn address(group: &Arc<Group>) -> usize {
 }
 
 impl WakeTask {
-    /// Returns the wake task of a runtime.
     pub(super) fn of(runtime: Id, keep_alive: Option<Duration>) -> Arc<Self> {
         let mut heralds = HERALDS.lock().unwrap_or_else(PoisonError::into_inner);
         heralds.retain(|wake_task| wake_task.strong_count() > 0);

@@ -21,7 +21,6 @@ fn cool(file: &File) {
     rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
-/// Reads `range` and returns the lengths of the frames.
 async fn read(reader: &mut Reader, mut range: Range<u64>, bytes: &[u8]) -> io::Result<Vec<usize>> {
     let mut frames = Vec::new();
     while !range.is_empty() {
@@ -132,7 +131,6 @@ async fn ranges_across_windows_are_whole() {
 #[tokio::test]
 async fn a_file_that_shrank_is_an_error_on_every_path() {
     for (len, maps) in [(20_000, true), (200_000, true), (200_000, false), (9 << 20, true), (9 << 20, false)] {
-        // A few bytes short, within the last page, and an empty file.
         for left in [len - 5, 0] {
             let (std, file, bytes) = file(len);
             let mut reader = Reader::new(file, None);

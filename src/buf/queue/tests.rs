@@ -30,7 +30,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..40)
 }
 
-/// Takes the bytes that `front` offers, like a flush.
 fn take(queue: &mut Queue, slots: usize, limit: usize) -> Vec<u8> {
     let mut out = vec![IoSlice::new(&[]); slots];
     let mut got = match queue.front(&mut out) {

@@ -21,7 +21,6 @@ use crate::sys::call;
 const WINDOW: u64 = 1 << 20;
 
 impl Engine {
-    /// Returns whether a pipe is available.
     pub(super) fn finds_pipe(&mut self) -> bool {
         if self.pipe.is_none() && !self.stats.without.has(Path::Splice) {
             self.pipe = pipes::take();
@@ -50,7 +49,6 @@ impl Engine {
                 self.ended |= n == 0;
                 self.take(n as u64);
                 if n > 0 && !self.pump.is_flooded() {
-                    // Passes a message on at once.
                     self.stats.syscalls += 1;
                     let passed = self.poll_pump(cx, src, dst, 0);
                     return if passed.is_pending() { Poll::Ready(Ok(())) } else { passed };
@@ -109,7 +107,6 @@ impl Engine {
         Poll::Ready(Ok(()))
     }
 
-    /// Moves bytes from the source into the empty pipe.
     pub(super) fn poll_fill<S: 'static>(&mut self, cx: &mut Context<'_>, src: &S, room: u64) -> Polled {
         let Some(len) = self.warm(room)? else { return Poll::Ready(Ok(())) };
         let Some(pipe) = &mut self.pipe else { return unfit() };
@@ -142,7 +139,6 @@ impl Engine {
         Poll::Ready(Ok(()))
     }
 
-    /// Moves bytes from the pipe to the target.
     pub(super) fn poll_empty<D: 'static>(&mut self, cx: &mut Context<'_>, dst: &mut D) -> Polled {
         let can_splice = !self.stats.without.has(Path::Splice);
         if can_splice && Handle::of(dst).is_some() {
@@ -175,7 +171,6 @@ impl Engine {
         Poll::Ready(Ok(()))
     }
 
-    /// Applies the result of a job.
     pub(super) fn apply(&mut self, done: Done) -> Result<(), Failure> {
         match done {
             Done::Warmed(up_to) => self.warm = up_to.map_err(at_source(Step::Read))?,

@@ -7,7 +7,6 @@ use crate::copy::ends::{Handle, Open, Settling, Stream};
 use crate::copy::error::Step;
 use crate::copy::plan::Kind;
 
-/// Known facts about an end.
 #[derive(Debug)]
 pub(super) enum Side {
     Unknown(Settling),
@@ -24,14 +23,12 @@ impl Default for Side {
 impl Side {
     pub(super) fn kind(&self) -> Kind {
         match self {
-            // Until the end is examined.
             Self::Unknown(_) => Kind::Other,
             Self::File(_) => Kind::File,
             Self::Plain(kind) => *kind,
         }
     }
 
-    /// Returns the file, if it has positions that the kernel can use.
     pub(super) fn file(&self) -> Option<&Open> {
         match self {
             Self::File(open) => Some(open),

@@ -36,12 +36,10 @@ impl Allowance {
         Self(Arc::new(Inner { bytes: AtomicUsize::new(PLAIN), exceeded: AtomicBool::new(false) }))
     }
 
-    /// Sets the maximum length of the replies to the next requests.
     pub(super) fn set(&self, bytes: usize) {
         self.0.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns whether the connection was dropped because a reply exceeded the limit.
     pub(super) fn was_exceeded(&self) -> bool {
         self.0.exceeded.load(Ordering::Relaxed)
     }
@@ -54,8 +52,8 @@ impl Allowance {
     fn refusal(&self) -> io::Error {
         let (bytes, most) = (self.0.bytes.load(Ordering::Relaxed), EVENT_MAX >> 20);
         let message = format!(
-            "a reply of more than {bytes} bytes was refused: no event of the log may be larger than {most} MiB; remove the \
-             entries of other programs"
+            "a reply of more than {bytes} bytes was refused: no event of the log may be larger than {most} MiB; remove \
+             the entries of other programs"
         );
         io::Error::new(io::ErrorKind::InvalidData, message)
     }
@@ -66,7 +64,6 @@ impl Allowance {
 pub(super) struct Metered<S> {
     stream: S,
     allowance: Allowance,
-    /// Number of bytes received since the last write.
     received: usize,
 }
 

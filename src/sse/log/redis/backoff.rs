@@ -3,9 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Delay after the first failure.
 const FIRST: Duration = Duration::from_millis(20);
-/// Maximum delay.
 const CAP: Duration = Duration::from_secs(2);
 
 /// Exponential backoff up to a cap, with a random reduction, so that a fleet that has lost its Redis does not reconnect
@@ -16,12 +14,10 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Resets the delay after a success.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Counts a failure and returns the delay.
     pub(super) fn next(&mut self) -> Duration {
         self.next_with(random())
     }
@@ -29,7 +25,6 @@ impl Backoff {
     fn next_with(&mut self, random: u64) -> Duration {
         let whole = FIRST.saturating_mul(1 << self.failures.min(16)).min(CAP);
         self.failures += 1;
-        // From half of it to all of it.
         let half = whole / 2;
         half + half.mul_f64(random as f64 / u64::MAX as f64)
     }

@@ -17,10 +17,8 @@ use super::id::Id;
 use super::seen::Stamp;
 use crate::sse::Event;
 
-/// Field names and values returned by Redis.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The fields of an event.
 #[derive(Debug)]
 pub(super) struct Fields(Vec<(&'static str, String)>);
 
@@ -38,7 +36,6 @@ impl Fields {
         Self(texts.into_iter().filter_map(|(name, text)| Some((name, text?))).collect())
     }
 
-    /// Returns the approximate size of the fields in memory and on the wire.
     pub(super) fn bytes(&self) -> usize {
         64 + self.0.iter().map(|(name, text)| name.len() + text.len() + 16).sum::<usize>()
     }
@@ -51,7 +48,6 @@ impl Fields {
     }
 }
 
-/// An entry of the log.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: Id,
@@ -62,7 +58,6 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Parses a reply to XRANGE or XREVRANGE.
     pub(super) fn all(reply: Value) -> RedisResult<Vec<Self>> {
         let entries: Vec<(String, Pairs)> = from_redis_value(reply)?;
         entries.into_iter().map(|(id, fields)| Self::read(&id, fields)).collect()
@@ -104,7 +99,6 @@ impl Entry {
 mod tests {
     use super::*;
 
-    /// Returns the reply of Redis for the arguments of an XADD.
     fn reply(id: &str, command: &Cmd) -> Value {
         let text = |text: &[u8]| Value::BulkString(text.to_vec());
         let arguments = command.args_iter().map(|argument| match argument {

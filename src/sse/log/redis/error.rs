@@ -78,16 +78,13 @@ pub(super) fn code(error: &redis::RedisError) -> Option<String> {
     error.code().map(str::to_owned).or_else(of_several)
 }
 
-/// Returns whether only nodes of a Redis Cluster reply with this code.
 fn is_of_cluster(code: &str) -> bool {
     matches!(code, "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT")
 }
 
-/// Remedy for a cluster.
-const CLUSTER: &str = "Redis Cluster is not supported: use a Redis that is not part of one, or a proxy that makes one address \
-                       of the cluster";
+const CLUSTER: &str = "Redis Cluster is not supported: use a Redis that is not part of one, or a proxy in \
+                       front of the cluster";
 
-/// Describes an error of a log in use.
 pub(super) fn describe(error: redis::RedisError) -> String {
     match code(&error) {
         Some(code) if is_of_cluster(&code) => format!("{error}: {CLUSTER}"),
@@ -100,12 +97,13 @@ impl fmt::Display for RedisError {
         match self {
             Self::Url { reason } => write!(
                 f,
-                "{reason}; use redis://user:password@host:port/database or unix:///path; the parts before and after the host \
-                 are optional"
+                "{reason}; use redis://user:password@host:port/database or unix:///path; the parts before and \
+                 after the host are optional"
             ),
-            Self::Unreachable { address, source } => {
-                write!(f, "Redis at {address} is unreachable: {source}; start it (redis-server) or use another address")
-            }
+            Self::Unreachable { address, source } => write!(
+                f,
+                "the Redis at {address} is unreachable: {source}; start it (redis-server) or use the address of a running one"
+            ),
             Self::Credentials { address } => write!(
                 f,
                 "the Redis at {address} rejects the user or the password; put them into the URL: \
@@ -116,9 +114,10 @@ impl fmt::Display for RedisError {
                 "the Redis at {address} denies a permission: {reason}; a log needs ACL SETUSER … +xadd +xrange \
                  +xrevrange +xread +multi +exec +pexpire +info +client|id +client|kill and its key"
             ),
-            Self::Occupied { address, key } => {
-                write!(f, "the key {key:?} of the Redis at {address} is not a stream; use another key")
-            }
+            Self::Occupied { address, key } => write!(
+                f,
+                "the key {key:?} of the Redis at {address} holds a value that is not a stream; choose another key for the log"
+            ),
             Self::Cluster { address, reason } => {
                 write!(f, "the Redis at {address} is a node of a cluster and replies {reason}; {CLUSTER}")
             }

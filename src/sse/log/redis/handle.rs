@@ -25,7 +25,6 @@ use super::writer::Writer;
 use crate::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
 use crate::sse::{Event, SendError};
 
-/// Time for the queued events when the hub is closed.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A log in a [Redis stream](https://redis.io/docs/latest/develop/data-types/streams/): the hubs of all processes with
@@ -99,7 +98,6 @@ pub(super) struct Shared {
     pub(super) key: String,
     pub(super) max_len: usize,
     pub(super) expire_after: Option<Duration>,
-    /// Random id of this log in this process.
     pub(super) writer_id: u64,
     pub(super) queue: Queue,
     pub(super) stats: Stats,
@@ -182,7 +180,6 @@ impl Redis {
     }
 }
 
-/// Runs both until one ends, and drops the other.
 async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     poll_fn(|cx| match one.as_mut().poll(cx).is_ready() || other.as_mut().poll(cx).is_ready() {

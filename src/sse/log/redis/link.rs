@@ -14,12 +14,10 @@ use tokio::time::timeout;
 use super::allowance::{Allowance, Metered};
 use super::error::RedisError;
 
-/// Address and credentials of a Redis.
 pub(super) struct Server {
     client: Client,
     /// Host and port, or a path, without credentials.
     pub(super) address: String,
-    /// Timeout for connecting and for a reply.
     pub(super) timeout: Duration,
 }
 
@@ -118,11 +116,9 @@ pub(super) struct Peer {
     client: i64,
 }
 
-/// A connection.
 pub(super) struct Link {
     pub(super) connection: MultiplexedConnection,
     pub(super) peer: Peer,
-    /// Limit on the length of its replies.
     pub(super) allowance: Allowance,
     _driver: Option<Driver>,
 }

@@ -19,7 +19,6 @@ pub(super) struct Append {
     pub(super) fields: Fields,
 }
 
-/// Reason why an append was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     Full,
@@ -31,7 +30,6 @@ pub(super) enum Refused {
 #[derive(Debug)]
 pub(super) struct Queue {
     inner: Mutex<Inner>,
-    /// Notified when an append is queued.
     changed: Notify,
     /// Number of the last append that was confirmed or given up.
     done: watch::Sender<u64>,
@@ -45,9 +43,7 @@ struct Inner {
     /// Count and size of `waiting` and of taken appends.
     appends: usize,
     bytes: usize,
-    /// Number of the last append.
     last: u64,
-    /// Number of hubs that append queued events.
     hubs: usize,
     /// Whether the last hub has left. Before the first one enters, appends wait for it.
     closed: bool,
@@ -69,7 +65,6 @@ impl Queue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a hub.
     pub(super) fn enter(&self) {
         let mut inner = self.inner();
         inner.hubs += 1;
@@ -133,7 +128,6 @@ impl Queue {
         }
     }
 
-    /// Takes all appends if no hub is left to append them.
     pub(super) fn take_left(&self) -> Option<VecDeque<Append>> {
         let mut inner = self.inner();
         inner.closed.then(|| std::mem::take(&mut inner.waiting))
@@ -159,7 +153,6 @@ impl Queue {
         (inner.appends, inner.bytes)
     }
 
-    /// Waits until all appends queued so far are settled.
     pub(super) async fn flushed(&self) {
         let last = self.inner().last;
         // The sender is in `self`, so this does not fail.

@@ -24,7 +24,6 @@ use crate::sse::log::{Replay, ReplayError};
 /// Maximum number of pages requested at a time, and of connections for them.
 const LINKS: usize = 4;
 
-/// Connections of replays, opened on demand.
 #[derive(Debug)]
 pub(super) struct Shelf {
     /// One permit for each requested page; a large page takes all.
@@ -34,28 +33,21 @@ pub(super) struct Shelf {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Connections without a pending request.
     idle: Vec<Link>,
     backoff: Backoff,
     outage: Option<Outage>,
 }
 
-/// State while Redis is unreachable or does not reply.
 #[derive(Debug)]
 struct Outage {
     since: Instant,
-    /// Start of the latest failed attempt.
     tried: Instant,
-    /// No attempt is made before this time.
     until: Instant,
     error: RedisError,
 }
 
-/// Error of reading a page.
 enum Failure {
-    /// The reply exceeded the limit.
     TooLong(RedisError),
-    /// Redis rejected the request, or sent an unexpected reply.
     Refused(RedisError),
     /// No connection or no reply; another attempt may succeed. Holds the start of this attempt, if it was made.
     Lost(RedisError, Option<Instant>),
@@ -141,7 +133,6 @@ fn is_refusal(error: &RedisError) -> bool {
     code(error).is_some_and(|code| !matches!(&*code, "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN"))
 }
 
-/// Returns the page after `after`, up to and including `upto`, of about `bytes` bytes.
 pub(super) async fn replay(shared: &Shared, after: &str, upto: &str, bytes: usize) -> Result<Replay, ReplayError> {
     let (Some(after), Some(upto)) = (Id::parse(after), Id::parse(upto)) else { return Err(ReplayError::Unknown) };
     let unreachable = |e| ReplayError::Unreachable(describe(e).into());

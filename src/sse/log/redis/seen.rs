@@ -13,7 +13,6 @@ const WRITERS_MAX: usize = 4096;
 /// Number of positions in the log that are remembered. Both kinds are rare.
 const PLACES_MAX: usize = 1024;
 
-/// Writer and number of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) writer: u64,
@@ -22,15 +21,12 @@ pub(super) struct Stamp {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The entry is new.
     Next,
-    /// The entry is a duplicate.
     Double,
     /// This many entries of the same writer are missing before it.
     After(u64),
 }
 
-/// The last append of each writer that was seen.
 #[derive(Debug)]
 pub(super) struct Seen {
     writers: HashMap<u64, (u64, Id)>,
@@ -39,12 +35,10 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Starts after the entry `start`.
     pub(super) fn behind(start: Id) -> Self {
         Self { writers: HashMap::new(), whole: start == Id::ZERO }
     }
 
-    /// Judges the entry `id`, which is the next one of the log.
     pub(super) fn judge(&mut self, id: Id, stamp: Stamp) -> Verdict {
         let Stamp { writer, number } = stamp;
         let Some((last, at)) = self.writers.get_mut(&writer) else {
@@ -83,7 +77,6 @@ impl Places {
         add(&mut self.doubles, id);
     }
 
-    /// Records that entries were lost before the entry `id`.
     pub(super) fn add_hole(&mut self, id: Id) {
         add(&mut self.holes, id);
     }
@@ -151,7 +144,6 @@ mod tests {
         for writer in 0..WRITERS_MAX as u64 {
             seen.judge(id(writer + 1), stamp(writer, 1));
         }
-        // The first writer appends again, so the second is the quietest.
         assert_eq!(seen.judge(id(1 << 20), stamp(0, 2)), Verdict::Next);
         seen.judge(id((1 << 20) + 1), stamp(u64::MAX, 1));
         assert_eq!(seen.writers.len(), WRITERS_MAX);

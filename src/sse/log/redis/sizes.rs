@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::allowance::REPLY_MAX;
 use super::entry::Entry;
 
-/// Maximum number of entries of a page.
 pub(super) const PAGE: usize = 128;
 /// Estimated size of an entry before any was received.
 const FIRST: usize = 4 << 10;
@@ -18,16 +17,13 @@ const TIMES: usize = 4;
 /// plus this many bytes.
 const MORE: usize = 256 << 10;
 
-/// Estimated size of the entries of a log.
 #[derive(Debug)]
 pub(super) struct Sizes(AtomicUsize);
 
-/// Parameters of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Number of entries, at least one, besides the entry before them.
     pub(super) entries: usize,
-    /// Maximum length of the reply.
     pub(super) reply: usize,
     /// Whether `reply` is the maximum of any reply.
     pub(super) is_large: bool,
@@ -38,7 +34,6 @@ impl Sizes {
         Self(AtomicUsize::new(FIRST))
     }
 
-    /// Plans a request for a page of about `bytes` bytes.
     pub(super) fn plan(&self, bytes: usize) -> Plan {
         let entry = self.0.load(Ordering::Relaxed);
         let entries = (bytes / entry).clamp(1, PAGE);
@@ -48,7 +43,6 @@ impl Sizes {
         Plan { entries, reply: if is_large { REPLY_MAX } else { reply }, is_large }
     }
 
-    /// Updates the estimate from the sizes of `entries`.
     pub(super) fn learn(&self, entries: &[Entry]) {
         let Some(mean) = entries.iter().map(|entry| entry.bytes).sum::<usize>().checked_div(entries.len()) else {
             return;

@@ -29,7 +29,6 @@ pub struct RedisState {
     pub error: Option<String>,
 }
 
-/// User of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Reader,
@@ -41,7 +40,6 @@ pub(super) struct Stats(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Last error of each part that is not connected again.
     errors: [Option<String>; 2],
     reconnects: u64,
     appended: u64,
@@ -55,7 +53,6 @@ impl Stats {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that the connection of `part` works.
     pub(super) fn up(&self, part: Part, address: &str) {
         let was_down = {
             let mut inner = self.inner();
@@ -69,7 +66,6 @@ impl Stats {
         }
     }
 
-    /// Records that `part` has lost its connection, or failed to connect.
     pub(super) fn down(&self, part: Part, address: &str, error: &redis::RedisError) {
         let before = self.inner().errors[part as usize].replace(describe(error.clone()));
         if before.is_none() {
@@ -119,7 +115,6 @@ mod tests {
 
     use super::*;
 
-    /// A subscriber that reads the state of the log.
     struct Curious(Arc<Stats>, Mutex<Vec<bool>>);
 
     impl Subscriber for Curious {

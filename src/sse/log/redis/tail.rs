@@ -39,7 +39,6 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Begins after the entry `end`, the last one.
     pub(super) fn new(end: Id) -> Self {
         Self { cursor: end, known: end != Id::ZERO, hole: false, seen: Seen::behind(end) }
     }
@@ -54,7 +53,6 @@ impl Tail {
         }
     }
 
-    /// Delivers new entries over one connection.
     async fn read(&mut self, shared: &Shared, sink: &Sink, backoff: &mut Backoff) -> RedisResult<()> {
         let mut link = shared.server.connect(BLOCK).await?;
         // The first read checks at once that the log is unchanged.

@@ -25,7 +25,6 @@ use super::queue::Append;
 use super::seen::Stamp;
 use super::stats::Part;
 
-/// Number of bytes of entries read at a time by the backward search.
 const SEARCH: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -41,7 +40,6 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Begins at the end of the log.
     pub(super) fn new(end: Id) -> Self {
         let backoff = Backoff::default();
         Self { batch: VecDeque::new(), link: None, sent_by: None, confirmed: end, backoff }
@@ -72,7 +70,6 @@ impl Writer {
         (self.link, self.sent_by) = (None, None);
     }
 
-    /// Appends the batch and removes it.
     async fn append(&mut self, shared: &Shared) -> RedisResult<()> {
         if self.sent_by.is_some() {
             // The outcome on that connection is unknown, so it is not used again.
@@ -121,7 +118,6 @@ impl Writer {
     }
 }
 
-/// Returns the last entry of this writer after `after`.
 async fn last_of(shared: &Shared, link: &mut Link, after: Id) -> RedisResult<Option<(u64, Id)>> {
     let mut end = "+".to_owned();
     loop {
