@@ -180,10 +180,6 @@ pub fn assert_vectored<W: AsyncWrite + Unpin>(wrap: impl FnOnce(Recorder) -> W) 
 }
 
 /// Does the same as [`assert_vectored`], for wrappers of streams with hyper's traits.
-///
-/// # Panics
-///
-/// Panics like [`assert_vectored`].
 #[track_caller]
 pub fn assert_vectored_hyper<W: hyper::rt::Write + Unpin>(wrap: impl FnOnce(Recorder) -> W) {
     let recorder = Recorder::new();

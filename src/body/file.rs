@@ -42,8 +42,7 @@ const COPIED: usize = 2 << 10;
 ///
 /// # Errors
 ///
-/// If the file is shorter than when it was opened, the body returns an error and never the clean end of a shorter
-/// response.
+/// If the file is shorter than when it was opened, the body fails and never ends cleanly.
 ///
 /// Mapped bytes read as zeros after the file was truncated. [`net::TcpStream`](crate::net::TcpStream),
 /// [`TlsStream`](crate::server) and [`codec::Writer`](crate::codec::Writer) recognise such bytes by their address and

@@ -13,8 +13,8 @@
 //! 1. A data frame is one contiguous piece. hyper keeps it by reference and passes its address on, so a stream that
 //!    knows the address can avoid the copy. `chunks_vectored` may reorder a piece made of several slices
 //!    ([hyper#3650](https://github.com/hyperium/hyper/issues/3650)).
-//! 2. A body waits only for its source and returns ready data at once. Only the stream waits for more, because it knows
-//!    what else is written in this turn.
+//! 2. A body returns ready data at once. Only the stream waits for more, because it knows what else is written in this
+//!    turn.
 //! 3. A body that cannot deliver its full length fails. It never ends early, so the peer detects that bytes are
 //!    missing.
 //!

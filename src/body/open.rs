@@ -140,12 +140,8 @@ impl OpenFile {
         self.inner.last_modified
     }
 
-    /// Returns a body with a range of the file: `..` for all of it. A range beyond the end is cut.
-    ///
-    /// # Safety contract
-    ///
-    /// Unless [`mapped`](Self::mapped) is off, nothing may write to the file in place or truncate it while frames of
-    /// the body live: see [`FileBody`](FileBody#safety-contract).
+    /// Returns a body with a range of the file: `..` for all of it. A range beyond the end is cut. Unless
+    /// [`mapped`](Self::mapped) is off, the [safety contract](FileBody#safety-contract) applies.
     pub fn body(&self, range: impl RangeBounds<u64>) -> FileBody {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,

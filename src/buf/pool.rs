@@ -1,8 +1,5 @@
-//! Pool memory: leases of five sizes that become [`Bytes`] without a copy and return to the pool when the last clone
-//! drops.
-//!
-//! A lease that is too large for every class, or whose class has no free block, comes from the heap and counts as a
-//! miss.
+//! Pool memory: leases of five sizes that become [`Bytes`] without a copy and return when the last clone drops. A lease
+//! larger than every class, or whose class has no free block, comes from the heap and counts as a miss.
 //!
 //! Invariants:
 //! 1. A lease owns its memory, exclusively until it is frozen.
@@ -158,11 +155,8 @@ impl Lease {
         Ok(n)
     }
 
-    /// Reads at most `max` bytes from `reader` and appends them, even if `reader` then returns an error.
-    ///
-    /// # Panics
-    ///
-    /// Panics if `max` exceeds the spare memory, or if `reader` replaces its buffer.
+    /// Reads at most `max` bytes from `reader` and appends them, even if `reader` then returns an error. Panics if
+    /// `max` exceeds the spare memory, or if `reader` replaces its buffer.
     pub(crate) fn poll_read<R: AsyncRead + ?Sized>(
         &mut self,
         cx: &mut Context<'_>,

@@ -60,7 +60,6 @@ pin_project! {
     ///
     /// Cancel safe. Dropping this loses messages that were encoded and not written. The stream writes before it waits
     /// and before it ends; close or flush a sink before dropping it.
-    /// before it ends, a sink is closed or flushed.
     pub struct Framed<T, C> {
         #[pin]
         io: T,

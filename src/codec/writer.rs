@@ -158,11 +158,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.shared.with(|state| look(&state.write_buffer.inner))
     }
 
-    /// Waits until there is room below the [limit](Builder::limit).
-    ///
-    /// # Errors
-    ///
-    /// Returns the error that ended the writer.
+    /// Waits until there is room below the [limit](Builder::limit). Fails if the writer has ended.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.shared.with(|state| Self::poll_room(&self.shared, state, cx))
     }
@@ -180,20 +176,12 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     }
 
     /// Queues `bytes` now, without a copy if they are 512 or more. Does not check for room: see
-    /// [`poll_ready`](Self::poll_ready).
-    ///
-    /// # Errors
-    ///
-    /// Returns the error that ended the writer; `bytes` are then not queued.
+    /// [`poll_ready`](Self::poll_ready). Fails, without queueing, if the writer has ended.
     pub fn push(&mut self, bytes: Bytes) -> io::Result<()> {
         self.shared.with(|state| self.take(state, |write_buffer| write_buffer.push_bytes(bytes)))
     }
 
-    /// Waits for room, then queues `bytes`, without a copy if they are 512 or more.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error that ended the writer; `bytes` are then not queued.
+    /// Waits for room, then queues `bytes` like [`push`](Self::push).
     pub async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
         let mut bytes = Some(bytes);
         poll_fn(|cx| {
@@ -205,11 +193,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         .await
     }
 
-    /// Waits until the inner writer has accepted and flushed all bytes.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error that ended the writer.
+    /// Waits until the inner writer has accepted and flushed all bytes. Fails if the writer has ended.
     pub async fn flushed(&mut self) -> io::Result<()> {
         poll_fn(|cx| self.shared.with(|state| self.shared.poll(state, Some(cx), WriteBuffer::poll_drain))).await
     }

@@ -57,7 +57,6 @@ impl Way {
 /// # Cancel safety
 ///
 /// Dropping the future loses bytes that were read and not written. Nothing is shut down or reset.
-/// Dropping the future loses what was read and not written by then. Nothing is shut down or reset.
 pub async fn copy_bidirectional<A, B>(a: &mut A, b: &mut B) -> Result<(Report, Report), Error>
 where
     A: AsyncRead + AsyncWrite + Unpin + 'static,

@@ -110,10 +110,6 @@ impl Copy {
 
     /// Starts or resumes the copy from `src` to `dst`, and flushes `dst` at the end. Does nothing after the end.
     ///
-    /// # Errors
-    ///
-    /// Fails like [`copy`].
-    ///
     /// # Cancel safety
     ///
     /// If the future is dropped, bytes that were read and not written are kept, and the next run with the same ends

@@ -9,18 +9,16 @@
 //!
 //! | from | to | how |
 //! |---|---|---|
-//! | file | file | shared blocks; else copied by the kernel; else read and written. On the blocking pool, 8 MiB at a
-//! time |
+//! | file | file | shared blocks; else copied by the kernel; else read and written; 8 MiB a time on the blocking pool |
 //! | file | socket, pipe | `sendfile`, from 256 KiB on `splice`, once the file is in memory |
 //! | socket, pipe | socket, pipe | few bytes at a time: read and written; many: `splice` through a pipe of 1 MiB |
 //! | socket, pipe | file | the same; disk waits happen on the blocking pool |
 //! | anything else | | read and written concurrently, with 64 KiB each |
 //!
-//! Two kinds of files are read and written although their type is recognised. One is a target that is open for
-//! appending (`O_APPEND`): [copy_file_range(2)](https://man7.org/linux/man-pages/man2/copy_file_range.2.html) and
-//! [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html) refuse it, and it has no write position. Open the
-//! file without `append` and seek to its end to let the kernel copy. The other is anything but a regular file, such as
-//! a device: it may have no positions.
+//! Two kinds of files are read and written although their type is recognised: targets open for appending (`O_APPEND`),
+//! because [copy_file_range(2)](https://man7.org/linux/man-pages/man2/copy_file_range.2.html) and
+//! [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html) refuse them, and files that are not regular, which
+//! may have no positions. To let the kernel copy to the end of a file, open it without `append` and seek.
 //!
 //! An idle relay holds neither memory nor a pipe. A process has at most 64 pipes; without a free one, bytes are read
 //! and written. No thread of the runtime blocks on a disk, and no thread of the blocking pool waits for a socket.

@@ -2,8 +2,7 @@
 //!
 //! | from \ to | file | pipe | socket | other |
 //! |---|---|---|---|---|
-//! | file | clone the whole, else `copy_file_range`, else pump | `sendfile` | `sendfile`; `splice` if much is left |
-//! pump |
+//! | file | clone the whole, else `copy_file_range`, else pump | `sendfile` | `sendfile`; large: `splice` | pump |
 //! | pipe, socket: few bytes at a time | pump | pump | pump | pump |
 //! | pipe, socket: many | `splice` | `splice` | `splice` | pump |
 //! | other | pump | pump | pump | pump |

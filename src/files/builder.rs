@@ -46,11 +46,8 @@ impl FilesBuilder {
     }
 
     /// Sets how long an open file is served without a check that its name still leads to the same file with the same
-    /// contents. One second by default. Zero checks for every request, which costs a `statx(2)` for the file and one
-    /// for each possible variant.
-    ///
-    /// At the same interval, once for all files, the service checks whether the path of the directory still leads to
-    /// the same directory: see [`Files`], "Deployments".
+    /// contents. One second by default. Zero checks for every request, which costs a `statx(2)` for the file and for
+    /// each possible variant. The path of the directory is checked at the same interval: see [`Files`], "Deployments".
     pub fn validate_every(mut self, age: Duration) -> Self {
         self.validate_every = age;
         self
@@ -86,13 +83,11 @@ impl FilesBuilder {
     }
 
     /// Sets whether entity tags include the `ctime`, the time of the last change of the inode. On by default: no
-    /// program can set it, so a file gets another tag even if it is rewritten in place with the same length and its
-    /// `mtime` restored. But it differs between machines, and so do the tags.
+    /// program can set it, so a file rewritten in place gets another tag even if its length and `mtime` stay the same.
     ///
-    /// Turn it off where several machines serve the same files to the same clients, and the deployment keeps the
-    /// `mtime` (`rsync --times`, `tar`, `cp --preserve`). A file then has the same tag on all of them, made of its
-    /// length and `mtime`, and clients revalidate and resume at any of them. The deployment must give each new version
-    /// another length or `mtime`.
+    /// The `ctime` differs between machines. Turn it off if several machines serve the same files to the same clients,
+    /// and the deployment keeps the `mtime` (`rsync --times`, `tar`, `cp --preserve`): clients then revalidate and
+    /// resume at any of them. The deployment must give each new version another length or `mtime`.
     pub fn ctime_in_tags(mut self, on: bool) -> Self {
         self.tag = if on { Tag::Changed } else { Tag::Modified };
         self

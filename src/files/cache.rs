@@ -1,5 +1,4 @@
-//! Cache of open files by name. Each file is loaded once for all waiting requests, and validated after
-//! `validate_every`.
+//! Cache of open files by name, each loaded once for all waiting requests and validated after `validate_every`.
 //!
 //! Invariants:
 //! 1. Keys are names as [`path::name`](super::path::name) returns them. So the undecoded path of a request can be
@@ -146,11 +145,8 @@ impl Store {
         })
     }
 
-    /// Loads a name, or waits for another task that is loading it. Failures are not cached.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future passes the load to the next task that waits for the name.
+    /// Loads a name, or waits for another task that is loading it. Failures are not cached. Dropping the future passes
+    /// the load to the next task that waits for the name.
     pub(super) async fn load(&self, name: &[u8]) -> io::Result<Loaded> {
         loop {
             match self.entries.get_value_or_guard_async(name).await {

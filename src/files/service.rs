@@ -49,8 +49,7 @@ use crate::body::FileBody;
 /// | 416 | no range lies within the file |
 /// | 503, 500 | this process or the machine is out of descriptors; other errors of the file system |
 ///
-/// Empty segments of a path and `.` segments are skipped, as in tower-http's `ServeDir`: `//a`, `/a//b` and `/./a` are
-/// served. A path with `..` gets 404.
+/// Empty segments of a path and `.` segments are skipped, as in tower-http's `ServeDir`. A path with `..` gets 404.
 ///
 /// # Safety contract
 ///
@@ -102,12 +101,7 @@ const _: () = {
 };
 
 impl Files {
-    /// Serves a directory with the default settings of [`FilesBuilder`]. Files are [mapped](FilesBuilder::mapped), with
-    /// the [safety contract](Self#safety-contract).
-    ///
-    /// # Errors
-    ///
-    /// Fails like [`FilesBuilder::build`].
+    /// Serves a directory with the defaults of [`FilesBuilder`], under the [safety contract](Self#safety-contract).
     pub fn new(dir: impl AsRef<Path>) -> io::Result<Self> {
         Self::builder(dir).build()
     }
@@ -133,14 +127,9 @@ impl Files {
         Self(Arc::new(Inner { store, hidden, prefix }))
     }
 
-    /// Answers a request for the path of `uri` beneath the directory. The future borrows nothing. The body may be
-    /// mapped, under the [safety contract](Self#safety-contract).
-    ///
-    /// A cached, valid file is answered by the first poll.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops the request. Other requests for the same file continue.
+    /// Answers a request for the path of `uri` beneath the directory, under the [safety
+    /// contract](Self#safety-contract). The future borrows nothing. The first poll answers for a cached, valid file.
+    /// Dropping the future does not affect other requests for the same file.
     pub fn get(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> FilesFuture {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return FilesFuture::ready(respond::method_not_allowed());

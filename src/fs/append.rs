@@ -28,10 +28,6 @@ use crate::sys::file::Access;
 /// # Ok(())
 /// # }
 /// ```
-///
-/// # Errors
-///
-/// Fails like [`Append::run`].
 pub async fn append(path: impl AsRef<Path>, bytes: impl Into<Bytes>) -> Result<()> {
     Append::new(path).run(bytes).await
 }
@@ -39,8 +35,7 @@ pub async fn append(path: impl AsRef<Path>, bytes: impl Into<Bytes>) -> Result<(
 /// Options for appending to a file.
 ///
 /// Appending is one job on the blocking pool and, unless the disk accepts less, one write with `O_APPEND`: bytes of
-/// other writers that append to the same file come before or after these, not between. Network file systems do not
-/// guarantee that.
+/// other writers come before or after these, not between, except on network file systems.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is done until `run`"]
 pub struct Append {

@@ -77,15 +77,13 @@ pub(super) const OPEN: Alone = Alone::Pool;
 /// # Errors
 ///
 /// Errors are [`Error`]s with the path, the step and the error number; `?` converts them to an [`io::Error`] that
-/// contains it.
-///
-/// Offsets and lengths beyond 2^63 - 1 fail with `EINVAL`. Outside of a tokio runtime operations fail with
+/// contains it. Offsets and lengths beyond 2^63 - 1 fail with `EINVAL`. Outside of a tokio runtime operations fail with
 /// [`Step::Start`].
 ///
 /// # Cancel safety
 ///
 /// Dropping a future asks the kernel to cancel the operation. **That does not undo it:** it may have been done, in part
-/// or in full, or may still be done. Its memory and descriptor are kept until it has ended.
+/// or in full, or may still be done, and its result is lost. Its memory and descriptor are kept until it has ended.
 ///
 /// # Closing
 ///
@@ -111,15 +109,11 @@ impl AsFd for File {
 
 impl File {
     /// Opens a file for reading.
-    ///
-    /// Errors and cancel safety: as [`OpenOptions::open`].
     pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
         OpenOptions::new().read(true).open(path).await
     }
 
     /// Opens a file for writing. Creates it, or truncates an existing one.
-    ///
-    /// Errors and cancel safety: as [`OpenOptions::open`].
     pub async fn create(path: impl AsRef<Path>) -> Result<Self> {
         OpenOptions::new().write(true).create(true).truncate(true).open(path).await
     }
@@ -139,11 +133,7 @@ impl File {
         Self { file: Arc::new(file), path: path.into() }
     }
 
-    /// Returns the std file. A duplicate of the descriptor if the file is still shared.
-    ///
-    /// # Errors
-    ///
-    /// Fails with `EMFILE` if no descriptor is free for the duplicate.
+    /// Returns the std file. A duplicate of the descriptor if the file is still shared, which may fail with `EMFILE`.
     pub fn into_std(self) -> io::Result<std::fs::File> {
         Arc::try_unwrap(self.file).or_else(|shared| shared.try_clone())
     }
@@ -155,10 +145,6 @@ impl File {
     /// # Errors
     ///
     /// Fails like [pread(2)](https://man7.org/linux/man-pages/man2/pread.2.html). Bytes read before the error are lost.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses the bytes that were read.
     pub async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
         self.check(Step::Read, offset, len as u64)?;
         let mut lease = pool::lease(len);
@@ -179,8 +165,6 @@ impl File {
 
     /// Reads several adjacent pieces from `offset`, usually with one call. Returns one piece for each of `lens`; pieces
     /// behind the end of the file are empty.
-    ///
-    /// Errors and cancel safety: as [`read_at`](Self::read_at).
     pub async fn readv(&self, offset: u64, lens: &[usize]) -> Result<Vec<Bytes>> {
         let total = lens.iter().fold(0u64, |total, &len| total.saturating_add(len as u64));
         self.check(Step::Read, offset, total)?;
@@ -199,10 +183,6 @@ impl File {
     ///
     /// Fails like [pwrite(2)](https://man7.org/linux/man-pages/man2/pwrite.2.html). A part may have been written, for
     /// example until the disk was full.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing, a part or all of it may be written, even after the future was dropped.
     pub async fn write_at(&self, offset: u64, bytes: impl Into<Bytes>) -> Result<()> {
         let bytes: Bytes = bytes.into();
         let len = bytes.len() as u64;
@@ -216,8 +196,6 @@ impl File {
 
     /// Does the same as [`write_at`](Self::write_at) for several consecutive pieces, with one call if the kernel
     /// accepts them at once.
-    ///
-    /// Errors and cancel safety: as [`write_at`](Self::write_at).
     pub async fn writev(&self, offset: u64, pieces: impl IntoIterator<Item = Bytes>) -> Result<()> {
         let pieces: Vec<Bytes> = pieces.into_iter().collect();
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -236,17 +214,11 @@ impl File {
     ///
     /// Fails like [fsync(2)](https://man7.org/linux/man-pages/man2/fsync.2.html). **An error is returned once**, and
     /// the pages then count as written: a later successful sync proves nothing.
-    ///
-    /// # Cancel safety
-    ///
-    /// The written bytes reach the disk eventually, and an error may be lost.
     pub async fn sync(&self) -> Result<()> {
         self.perform(Sync::new(self.file.clone().into(), false), CHANGE, Step::Sync).await.map(drop)
     }
 
     /// Does the same as [`sync`](Self::sync), without times and other metadata that is not needed to read the contents.
-    ///
-    /// Errors and cancel safety: as [`sync`](Self::sync).
     pub async fn sync_data(&self) -> Result<()> {
         self.perform(Sync::new(self.file.clone().into(), true), CHANGE, Step::Sync).await.map(drop)
     }
@@ -258,10 +230,6 @@ impl File {
     ///
     /// Fails like [fallocate(2)](https://man7.org/linux/man-pages/man2/fallocate.2.html): `EOPNOTSUPP` on file systems
     /// without support; `EINVAL` if `len` is 0.
-    ///
-    /// # Cancel safety
-    ///
-    /// The space may be allocated, in part or in full.
     pub async fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         self.check(Step::Allocate, offset, len)?;
         let allocate = Allocate::new(self.file.clone().into(), FallocateFlags::empty(), offset, len);
@@ -273,24 +241,13 @@ impl File {
     /// # Errors
     ///
     /// Fails like [ftruncate(2)](https://man7.org/linux/man-pages/man2/ftruncate.2.html).
-    ///
-    /// # Cancel safety
-    ///
-    /// The length may or may not change.
     pub async fn set_len(&self, len: u64) -> Result<()> {
         self.check(Step::SetLength, 0, len)?;
         self.perform(SetLen::new(self.file.clone().into(), len), CHANGE, Step::SetLength).await.map(drop)
     }
 
-    /// Returns the current status of the file.
-    ///
-    /// # Errors
-    ///
-    /// Fails like [statx(2)](https://man7.org/linux/man-pages/man2/statx.2.html).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: nothing is changed.
+    /// Returns the current status of the file. Fails like
+    /// [statx(2)](https://man7.org/linux/man-pages/man2/statx.2.html).
     pub async fn metadata(&self) -> Result<Status> {
         if looks_now() {
             let found = call::status(self.as_fd()).map_err(|e| self.failed(Step::Inspect, e))?;
@@ -306,10 +263,6 @@ impl File {
     /// # Errors
     ///
     /// Fails like [close(2)](https://man7.org/linux/man-pages/man2/close.2.html). The descriptor is closed in any case.
-    ///
-    /// # Cancel safety
-    ///
-    /// The file is closed in any case, and the result is lost.
     pub async fn close(self) -> Result<()> {
         let path = Arc::clone(&self.path);
         let fd = OwnedFd::from(self.into_std().map_err(|e| failed(Step::Close, &path, e))?);

@@ -36,10 +36,6 @@ use crate::sys::file::Access;
 /// # Ok(())
 /// # }
 /// ```
-///
-/// # Errors
-///
-/// Fails like [`Prepend::run`].
 pub async fn prepend(path: impl AsRef<Path>, header: impl Into<Bytes>) -> Result<Prepended> {
     Prepend::new(path).run(header).await
 }
@@ -177,11 +173,10 @@ impl Prepend {
     ///
     /// # Errors
     ///
-    /// The error names the [step](Step). With [`Strategy::Atomic`] the old file is unchanged and no other file remains,
-    /// as with [`Replace::run`](super::Replace::run). `ErrorKind::InvalidInput` if the strategy does not accept the
-    /// length of the header; the message has the accepted length. `ErrorKind::Unsupported`, with the error number, if
-    /// the file system does not support [`Strategy::InsertRange`]. If writing the header fails after blocks were moved,
-    /// they are moved back.
+    /// The error names the [step](Step). With [`Strategy::Atomic`] the old file is unchanged and no other file remains.
+    /// `ErrorKind::InvalidInput` if the strategy does not accept the length of the header; the message has the accepted
+    /// length. `ErrorKind::Unsupported`, with the error number, if the file system does not support
+    /// [`Strategy::InsertRange`]. If writing the header fails after blocks were moved, they are moved back.
     ///
     /// # Cancel safety
     ///

@@ -35,10 +35,6 @@ use crate::sys::file::Access;
 /// # Ok(())
 /// # }
 /// ```
-///
-/// # Errors
-///
-/// Fails like [`Replace::run`].
 pub async fn replace(path: impl AsRef<Path>, contents: impl Into<Bytes>) -> Result<()> {
     Replace::new(path).run(contents).await
 }
@@ -154,10 +150,6 @@ impl Replace {
     ///
     /// Fails like [`run`](Self::run), and with [`Step::Receive`] and the error of the stream; its bytes are then
     /// removed.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`run`](Self::run). The new file is removed on the blocking pool.
     pub async fn run_stream<S, B, E>(self, stream: S) -> Result<u64>
     where
         S: Stream<Item = std::result::Result<B, E>>,

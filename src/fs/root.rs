@@ -92,10 +92,6 @@ impl Root {
     }
 
     /// Opens the directory that `path` leads to now, with the same rule for links. **May block on the disk.**
-    ///
-    /// # Errors
-    ///
-    /// Fails like [`open_dir`](Self::open_dir).
     pub(crate) fn reopen(&self, path: &Path) -> io::Result<Self> {
         Ok(Self { links: self.links, ..Self::open_dir(path)? })
     }
@@ -129,15 +125,8 @@ impl Root {
         BlockingTask::start(move || root.open_blocking(&path))?.await
     }
 
-    /// Does the same as [`open`](Self::open), and returns a regular file as a [`File`](super::File).
-    ///
-    /// # Errors
-    ///
-    /// Fails like [`open`](Self::open); with `EISDIR` for a directory.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`open`](Self::open).
+    /// Opens a regular file like [`open`](Self::open) and returns it as a [`File`](super::File). Fails with `EISDIR`
+    /// for a directory.
     pub async fn open_file(&self, path: &Path) -> Result<super::File, Error> {
         let failed = |e: io::Error| Error::new(Step::Open, path, e);
         match self.open(path).await.map_err(failed)? {

@@ -5,14 +5,12 @@
 //! ```
 //!
 //! Until it is linked the file has no name, and the kernel removes it with the process. Between `link` and `rename`, or
-//! from the start without `O_TMPFILE` or `/proc`, its name is `.NAME.millstream-N`, and a killed process leaves it
-//! behind.
+//! from the start without `O_TMPFILE` or `/proc`, its name is `.NAME.millstream-N`, and a killed process leaves it.
 //!
 //! **Leftovers.** N is a slot, 0 to 7, so the next change of the same file finds leftovers without listing the
-//! directory, which may be large. The [lock](file::try_lock) distinguishes a leftover from the file of a living writer:
-//! a writer holds it from before the file has a name until the name is gone, and the kernel releases it when the writer
-//! dies. If all slots are taken the name ends in 16 random digits, so a user with write access to the directory cannot
-//! block a replace by occupying names; such a file is not swept.
+//! directory. The [lock](file::try_lock) marks the file of a living writer: a writer holds it from before the file has
+//! a name until the name is gone, and the kernel releases it when the writer dies. If all slots are taken the name ends
+//! in 16 random digits, so occupied names cannot block a replace; such a file is not swept.
 //!
 //! Invariants:
 //! 1. A call gives a name to a temporary file only if the name is unused, even by a symbolic link.

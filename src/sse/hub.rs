@@ -74,8 +74,7 @@ use crate::sse::log::{Log, Sink};
 /// | | |
 /// |---|---|
 /// | `slow` | the reader was too slow, see [`LagPolicy`](super::LagPolicy) |
-/// | `expired` | it reconnected when the event after its id was gone, or its id is unknown; the available events follow
-/// |
+/// | `expired` | it reconnected after the event behind its id was gone, or its id is unknown; later events follow |
 /// | `lost` | the log has lost events |
 /// | `unreachable` | the log is unreachable for earlier events; the events of this hub follow |
 ///

@@ -44,11 +44,7 @@ impl Sink {
         }
     }
 
-    /// Waits until the hub is closed or dropped.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: dropping the future loses nothing.
+    /// Waits until the hub is closed or dropped. Cancel safe.
     pub async fn closed(&self) {
         // An error means that the hub was dropped.
         let _ = self.closed.clone().wait_for(|closed| *closed).await;

@@ -147,12 +147,7 @@ impl Redis {
         self.0.stats.state(self.0.queue.len())
     }
 
-    /// Waits, without a limit, until Redis has confirmed everything that was sent so far. Given-up events are not
-    /// waited for.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future has no effect.
+    /// Waits, without a limit, until Redis has confirmed or the log has given up everything sent so far. Cancel safe.
     pub async fn flush(&self) {
         self.0.queue.flushed().await;
     }
