@@ -64,7 +64,6 @@ pin_project! {
         #[pin]
         inner: B,
         limit: usize,
-        // Frame that exceeded the limit.
         held: Option<Bytes>,
         // Trailers or error that stopped the merging, returned after the data.
         after: Option<Result<Frame<Bytes>, B::Error>>,
@@ -124,8 +123,7 @@ where
         let mut frames = 1;
         while total < *this.limit && frames < FRAMES_PER_CALL && !this.inner.is_end_stream() {
             frames += 1;
-            // `Pending` has left the waker with the inner body; the task that takes this frame polls again for the next
-            // one.
+            // `Pending` has left the waker with the inner body; the task polls again after taking this frame.
             let Poll::Ready(next) = this.inner.as_mut().poll_frame(cx) else { break };
             match next.map(|next| next.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) if data.len() <= *this.limit - total => {

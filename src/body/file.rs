@@ -61,14 +61,12 @@ enum Inner {
     /// The frame of a kept file was returned; the mapping may still be torn.
     Sent(Arc<Whole>),
     Ready(Bytes),
-    /// One frame of a file that is kept for many responses.
     Kept(Bytes, Arc<Whole>),
     Stream(Box<Stream>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Bytes between ranges.
     Text(Bytes),
     File(Range<u64>),
 }
@@ -101,8 +99,7 @@ impl FileBody {
         Self { left: 0, inner: Inner::Done }
     }
 
-    /// Returns a body with a range of a kept file as one frame. The range must lie within the file. `..` only copies a
-    /// reference.
+    /// Returns a body with a range of a kept file as one frame. The range must lie within the file.
     pub(crate) fn kept(whole: &Arc<Whole>, range: impl RangeBounds<usize>) -> Self {
         let bytes = whole.bytes.slice(range);
         if bytes.is_empty() {
@@ -111,7 +108,6 @@ impl FileBody {
         Self { left: bytes.len() as u64, inner: Inner::Kept(bytes, Arc::clone(whole)) }
     }
 
-    /// Returns a body with a range of `file`, which must not reach beyond its length.
     pub(super) fn range(reader: Reader, range: Range<u64>) -> Self {
         if range.is_empty() {
             return Self::empty();

@@ -183,7 +183,6 @@ impl OpenFile {
 /// The inputs of entity tags. The inode number is not among them, because it does not depend on the contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tag {
-    /// The length, `mtime` and `ctime`.
     #[default]
     Changed,
     /// The length and `mtime`, which are equal on machines with the same files.
@@ -205,7 +204,6 @@ impl Tag {
 }
 
 fn last_modified(status: &Status) -> Option<SystemTime> {
-    /// The first second of the year 10000.
     const TOO_LATE: Duration = Duration::from_secs(253_402_300_800);
     let now = SystemTime::now();
     let since = status.modified()?.min(now).duration_since(SystemTime::UNIX_EPOCH).ok()?;

@@ -146,7 +146,6 @@ impl Reader {
         let small = is_small(range);
         let file = self.file.clone();
         let window = self.window_at(range.start).filter(|_| !small);
-        // A frame lies within one window.
         let end = window.map_or(range.end, |window| range.end.min(window.end()));
         let start = range.start;
         if by_ring {

@@ -33,8 +33,7 @@ pub(crate) const WINDOW: usize = GRANULE - (64 << 10);
 /// Minimum length of a file slice that is sent by `sendfile`. Compared with `sendmsg` from the mapping it cost 8 % more
 /// at 10 KiB, 10 % less at 16 KiB and 13 % less at 64 KiB (loopback, Linux 6.18).
 const SENDFILE_MIN: usize = 16 << 10;
-/// Mappings longer than this are never read for sending, not even for a few bytes: reading maps pages, which then count
-/// as memory of this process.
+/// Mappings longer than this are never read for sending: reading maps pages, which count as memory of this process.
 const READ_MAX: usize = 256 << 10;
 
 static FILES: [AtomicPtr<Mapping>; GRANULES] = [const { AtomicPtr::new(ptr::null_mut()) }; GRANULES];
@@ -46,7 +45,6 @@ static FILES: [AtomicPtr<Mapping>; GRANULES] = [const { AtomicPtr::new(ptr::null
 #[derive(Debug)]
 pub(crate) struct Mapping {
     granule: Granule,
-    /// Start of the range in the granule. The file offset need not be page-aligned.
     skip: usize,
     len: usize,
     file: Arc<File>,
@@ -123,8 +121,7 @@ pub(crate) fn is_known(bytes: &[u8]) -> bool {
     granule_of(bytes).is_some_and(|granule| pointer_in(granule).is_some() || Block::of(bytes, granule).is_some())
 }
 
-/// Returns whether a slice should be sent by `sendfile`: it is long enough that this costs less than copying from the
-/// mapping, or the mapping must not be read.
+/// Returns whether a slice should be sent by `sendfile`: because it is long, or its mapping must not be read.
 #[inline]
 pub(crate) fn is_sent_from_file(bytes: &[u8]) -> bool {
     granule_of(bytes).is_some()
@@ -150,8 +147,7 @@ pub(crate) fn is_torn(bytes: &[u8]) -> bool {
     map::range().is_ok_and(|range| range.is_torn_at(bytes.as_ptr().addr()))
 }
 
-/// Returns the granule that contains `bytes`; `None` if `bytes` is empty, because its address does not identify an
-/// owner.
+/// Returns the granule that contains `bytes`; `None` if `bytes` is empty, because its address has no owner.
 #[inline]
 fn granule_of(bytes: &[u8]) -> Option<usize> {
     if bytes.is_empty() {
@@ -226,7 +222,6 @@ impl Kept {
         }
     }
 
-    /// Also keeps `next` if it directly follows in the same mapped file. Returns whether it does.
     pub(crate) fn extend(&mut self, next: &[u8]) -> bool {
         let fits = matches!(self.owner, Owner::File(_)) && follows(self.as_ref(), next);
         if fits {

@@ -17,13 +17,10 @@ use crate::counters::QUEUED as ALL;
 
 /// Size of the first chunk of copied bytes: enough for most events and response heads.
 const FIRST_CHUNK: usize = 4 << 10;
-/// Size of later chunks: a stream that fills the first chunk writes in bulk.
 const NEXT_CHUNK: usize = 16 << 10;
-/// Size of a chunk for one event, or after bytes that are not copied, such as a frame head: the next segment is
-/// unlikely to be copied either.
+/// Size of a chunk for one event, or after bytes that are not copied: the next segment is unlikely to be copied.
 const SMALL_CHUNK: usize = 512;
 
-/// Minimum length of a slice of known origin that is kept by reference.
 const KEEP_MIN: usize = 2 << 10;
 /// Minimum length of [`Bytes`] that are kept by reference: this needs no look-up and no new reference.
 const GIVEN_MIN: usize = 512;
@@ -65,7 +62,6 @@ pub struct Queue {
     segments: VecDeque<Segment>,
     len: usize,
     pinned: usize,
-    /// Number of bytes that this queue has added to `ALL`.
     accounted: usize,
     /// Number of bytes copied since the queue was last empty, and the approximate number of each time before.
     copied: usize,
@@ -75,10 +71,11 @@ pub struct Queue {
 #[derive(Debug)]
 enum Segment {
     /// Bytes in memory of this queue; the bytes before `from` are sent.
-    Copied { lease: Lease, from: usize },
-    /// Bytes shared with their owner.
+    Copied {
+        lease: Lease,
+        from: usize,
+    },
     Held(Kept, Pin),
-    /// Bytes owned by the queue.
     Given(Bytes, Pin),
     /// Same as `Held`, but long enough to be sent from the file.
     File(Kept),
@@ -87,8 +84,7 @@ enum Segment {
 #[derive(Debug, Default)]
 struct Pin {
     block: Option<Block>,
-    /// Number of bytes added to `Queue::pinned`: the size of the block, or 0 if the previous segment keeps the same
-    /// block.
+    /// Number of bytes added to `Queue::pinned`: the block's size, or 0 if the previous segment keeps the same block.
     counted: usize,
 }
 
@@ -202,8 +198,7 @@ impl Queue {
         given
     }
 
-    /// Returns the pool memory that the queue keeps if it keeps `bytes` by reference; `None` if it exceeds the limit of
-    /// the queue.
+    /// Returns the pool memory kept by keeping `bytes` by reference; `None` if it exceeds the limit of the queue.
     fn pin(&mut self, bytes: &[u8]) -> Option<Pin> {
         let block = block_of(bytes);
         let last = self.segments.back_mut().and_then(Segment::pin).and_then(|pin| pin.block);
@@ -322,7 +317,6 @@ impl Queue {
         self.settle();
     }
 
-    /// Returns whether memory among the first `limit` pieces may hold zeros that the file never contained.
     pub(crate) fn is_torn(&self, limit: usize) -> bool {
         let mut front = self.segments.iter().take(limit);
         front.any(|segment| matches!(segment, Segment::Held(..) | Segment::Given(..)) && is_torn(segment.bytes()))
@@ -345,8 +339,8 @@ impl Queue {
         self.accounted += std::mem::take(&mut other.accounted);
     }
 
-    /// Returns the first run of shared memory of at least `min` bytes among the first `limit` pieces: the number of
-    /// pieces before it, and references to its pieces.
+    /// Returns the first run of shared memory of at least `min` bytes among the first `limit` pieces, and the number of
+    /// pieces before it.
     pub(crate) fn kept_run(&self, min: usize, limit: usize) -> Option<(usize, Shares)> {
         let pieces = self.segments.len().min(limit);
         let is_kept = |n: &usize| matches!(self.segments[*n], Segment::Held(..));

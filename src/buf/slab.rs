@@ -42,7 +42,6 @@ const FROZEN: u32 = 1 << 31;
 pub(crate) struct Slab {
     class: usize,
     start: NonNull<u8>,
-    /// Owner of the pages, which live as long as the slab.
     _granule: Option<Granule>,
     /// Reference counts, and [`FROZEN`].
     refs: Box<[AtomicU32]>,
@@ -187,7 +186,6 @@ fn give_back(slab: &'static Slab, index: u32) {
     }
 }
 
-/// Returns the slabs with blocks of at least `block_min` bytes, smallest blocks first.
 pub(crate) fn slabs(block_min: usize) -> impl Iterator<Item = (NonNull<u8>, usize)> {
     (0..SIZES.len()).filter(move |&class| SIZES[class] >= block_min).map(|class| (Slab::of(class).start, SLAB))
 }

@@ -4,12 +4,10 @@ use std::cell::RefCell;
 
 use bytes::BytesMut;
 
-/// Minimum capacity of a cached buffer.
 pub(super) const BUFFER_MIN: usize = 8 << 10;
 /// Maximum capacity of a cached buffer, so that one long message does not pin its memory.
 pub(super) const BUFFER_MAX: usize = 128 << 10;
-/// Number of buffers that a thread caches. An active connection uses two, and usually one connection is active at a
-/// time.
+/// Number of buffers that a thread caches. An active connection uses two, and usually one is active at a time.
 const KEPT: usize = 8;
 
 thread_local! {

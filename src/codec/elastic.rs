@@ -51,7 +51,6 @@ impl Elastic {
         }
     }
 
-    /// Records that input waits for room.
     pub(crate) fn is_full(&mut self, now: Instant) {
         self.full.get_or_insert((now, 0));
     }

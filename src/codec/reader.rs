@@ -17,7 +17,6 @@ use crate::codec::elastic::Elastic;
 
 const LEASE_MIN: usize = 4 << 10;
 const LEASE_MAX: usize = 64 << 10;
-/// Maximum number of leases that one `readv` fills.
 const LEASES: usize = 4;
 
 /// Source of [`Reader::vectored`]: waits for input without a buffer, then reads into several buffers. Implemented for
@@ -57,7 +56,6 @@ read_vectored! {
     unix::OwnedReadHalf, AsRef::<UnixStream>::as_ref;
 }
 
-/// Result of one read, in up to [`LEASES`] pieces.
 type Filled = [Option<Lease>; LEASES];
 
 /// Function that reads once into leases, the first of a given size.

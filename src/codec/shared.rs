@@ -32,7 +32,6 @@ pub(super) struct Shared<W> {
 
 pub(super) struct State<W> {
     pub(super) write_buffer: WriteBuffer<W>,
-    /// Waker of the owner, which waits for room or for the end of a flush.
     waiter: Option<Waker>,
 }
 
@@ -42,8 +41,7 @@ pub(super) struct Ends {
     waker: Waker,
 }
 
-/// Target of the waker of the inner writer. It takes no lock, because an inner writer may call its waker while it is
-/// polled.
+/// Target of the inner writer's waker. It takes no lock, because the waker may be called during a poll.
 struct Bell {
     turn: Arc<Turn>,
     limit: Duration,
@@ -149,7 +147,6 @@ impl<W: AsyncWrite + Unpin> Shared<W> {
         self.writes.store(self.writes.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Polls `work`, which writes, for a waiting task, or without a task as far as it goes now.
     pub(super) fn poll(
         &self,
         state: &mut State<W>,
@@ -166,7 +163,6 @@ impl<W: AsyncWrite + Unpin> Shared<W> {
                 done
             }
             (None, Some(cx)) => work(&mut state.write_buffer, cx),
-            // A task that waits later polls again with its own waker.
             (None, None) => work(&mut state.write_buffer, &mut Context::from_waker(Waker::noop())),
         }
     }

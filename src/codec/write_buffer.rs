@@ -20,7 +20,6 @@ use crate::sys::vectored::PIECES_MAX;
 
 /// Plaintext of one TLS record, RFC 8446 §5.1: the minimum size of a flat buffer.
 const RECORD: usize = 16 << 10;
-/// Maximum size of a flat buffer, in whole records.
 const FLAT_MAX: usize = 64 << 10;
 /// Number of consecutive writes cut at a boundary after which an inner writer is treated as not accepting pieces.
 const CUTS: u32 = 3;
@@ -43,7 +42,6 @@ pub enum Shape {
 pub(super) struct WriteBuffer<W> {
     pub(super) inner: W,
     queue: Queue,
-    /// Number of bytes beyond which writers wait.
     room: Elastic,
     /// Writers wait until half of `room` is free.
     full: bool,
@@ -51,14 +49,12 @@ pub(super) struct WriteBuffer<W> {
     /// Maximum number of bytes offered in one piece, if the inner writer does not accept pieces.
     flat: Option<usize>,
     cuts: Cuts,
-    /// The inner writer has been written to and not flushed.
     unflushed: bool,
     failure: Option<Failure>,
     /// Totals since the last write: calls, bytes copied, bytes kept.
     tally: (u64, usize, usize),
 }
 
-/// Evidence that the inner writer takes one piece or one record at a time.
 #[derive(Debug, Default)]
 struct Cuts {
     in_a_row: u32,

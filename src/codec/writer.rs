@@ -15,7 +15,6 @@ use super::shared::{Ends, Shared, State};
 use super::write_buffer::{Shape, WriteBuffer};
 use crate::runtime::{Flush, Turn};
 
-/// Default number of bytes at which writers wait.
 const LIMIT: usize = 256 << 10;
 
 /// Gathers pieces and passes many of them to an inner writer in one write.

@@ -30,7 +30,6 @@ pub(super) enum Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// Returns the stream that `end` is, or is a half of.
     pub(super) fn of<T: 'static>(end: &'a T) -> Option<Self> {
         let end: &dyn Any = end;
         // The compiler keeps one of these lines for each type of end.
@@ -46,8 +45,7 @@ impl<'a> Stream<'a> {
         found.or_else(|| end.downcast_ref().map(Self::OursUnix))
     }
 
-    /// Does the same as [`of`](Self::of), but returns `None` if the kernel receives ahead, because bytes cannot be
-    /// taken then.
+    /// Does the same as [`of`](Self::of); `None` if the kernel receives ahead, because bytes cannot be taken then.
     pub(super) fn source_of<T: 'static>(end: &'a T) -> Option<Self> {
         Self::of(end).filter(|stream| match stream {
             Self::Ours(stream) => !stream.receives_ahead(),
@@ -74,8 +72,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Returns whether there may be bytes to take; if not, wakes the task when there are. Always true for streams of
-    /// this crate.
+    /// Returns whether there may be bytes to take; if not, wakes the task later. Always true for streams of this crate.
     pub(super) fn may_have(&self, cx: &mut Context<'_>) -> bool {
         match self {
             Self::Tcp(stream) => stream.poll_read_ready(cx).is_ready(),
@@ -137,7 +134,6 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Calls `work`. If it would block, clears the readiness in the runtime.
     fn attempt(
         &self,
         interest: Interest,
@@ -165,9 +161,7 @@ pub(super) enum Handle<'a> {
 pub(super) struct Open {
     pub(super) file: Arc<std::fs::File>,
     pub(super) position: u64,
-    /// Length in bytes when the file was opened for the copy.
     pub(super) len: u64,
-    /// Whether the handle is at the position.
     pub(super) told: bool,
 }
 
@@ -207,7 +201,6 @@ impl<'a> Handle<'a> {
             Self::Tokio(file) => {
                 let mut file = Pin::new(&mut **file);
                 if let Settling::Flush = at {
-                    // After the flush no operation is pending.
                     ready!(file.as_mut().poll_flush(cx)).map_err(flush)?;
                     // Seeking to the current position discards the bytes read ahead.
                     file.as_mut().start_seek(SeekFrom::Current(0)).map_err(open)?;

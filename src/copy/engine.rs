@@ -38,7 +38,6 @@ use crate::counters::token_bucket::TokenBucket;
 use crate::runtime::blocking::BlockingTask;
 use crate::sys::caps::Capabilities;
 
-/// Number of bytes after which the task yields.
 const BURST: u64 = 2 << 20;
 /// Callback with the number of bytes written to the target, and the expected total if known.
 pub(super) type OnProgress = Box<dyn FnMut(u64, Option<u64>) + Send>;
@@ -113,8 +112,7 @@ impl Engine {
         self.stats.report()
     }
 
-    /// Returns the number of bytes taken from the source and not written to the target. A running job does not count
-    /// yet.
+    /// Returns the number of bytes taken and not written. A running job does not count yet.
     pub(super) fn pending(&self) -> u64 {
         self.taken - self.stats.bytes()
     }
@@ -167,7 +165,6 @@ impl Engine {
         }
     }
 
-    /// Runs the next step. If an end is not ready, the task is woken when it is.
     fn poll_step<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Polled
     where
         S: AsyncRead + Unpin + 'static,
@@ -254,7 +251,6 @@ impl Engine {
         if let Side::Plain(Kind::Other) = self.from
             && Stream::source_of(src).is_some()
         {
-            // Bytes that were returned to it have been read by now.
             self.from = Side::default();
         }
         let from = self.from.poll_open(cx, src, false);

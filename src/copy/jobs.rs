@@ -23,7 +23,6 @@ pub(super) enum Done {
     /// The source is in the page cache up to this offset.
     Warmed(io::Result<u64>),
     Moved(Moved),
-    /// The pipe, the number of bytes moved from it to the file, and the outcome.
     Emptied(Pipe, u64, io::Result<()>),
 }
 
@@ -69,7 +68,6 @@ pub(super) fn empty(mut pipe: Pipe, to: &File, at: u64) -> Done {
 }
 
 impl Between {
-    /// Moves up to `len` bytes. If a path is refused, tries the next.
     pub(super) fn run(mut self) -> Done {
         let mut moved = Moved { bytes: Vec::new(), calls: 0, ended: false, refused: Vec::new(), result: Ok(()) };
         while self.len > 0 && !moved.ended && moved.result.is_ok() {

@@ -80,7 +80,6 @@ pub(super) struct Facts {
     pub(super) left: u64,
     /// Whether all of a file is copied into an empty one, without limit and rate.
     pub(super) whole: bool,
-    /// Whether the last read from a pipe or socket filled its buffer.
     pub(super) flood: bool,
     pub(super) without: Paths,
 }

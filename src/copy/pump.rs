@@ -13,17 +13,14 @@ use crate::buf::{Lease, lease};
 
 /// Length of the first read. From this size on, moving pages costs less than copying bytes.
 pub(super) const SMALL: usize = 16 << 10;
-/// Length of a read after a full one.
 const LARGE: usize = 64 << 10;
 
 /// Bytes that were read and not yet written. An empty pump holds no memory.
 #[derive(Debug, Default)]
 pub(super) struct Pump {
-    /// Unwritten rest of the piece that is being written. It is frozen, so that a stream of this crate can keep it by
-    /// reference.
+    /// Unwritten rest of the current piece, frozen so that a stream of this crate can keep it by reference.
     front: Bytes,
     back: Option<Lease>,
-    /// Whether the last read filled its buffer.
     filled: bool,
 }
 
@@ -73,7 +70,6 @@ impl Pump {
         Poll::Ready(read.map(Stroke::Read).map_err(|e| (Step::Read, e)))
     }
 
-    /// Writes pending bytes. Also returns `Pending` if there are none.
     fn poll_write<D: AsyncWrite>(&mut self, cx: &mut Context<'_>, dst: Pin<&mut D>) -> Poll<io::Result<usize>> {
         if self.front.is_empty() {
             let Some(back) = self.back.take() else { return Poll::Pending };

@@ -32,7 +32,6 @@ const LENGTH: u64 = 1_000_000;
 pub(super) struct Store {
     entries: Cache<Vec<u8>, Arc<Entry>, Files>,
     dir: PathBuf,
-    /// Loader of the current directory, replaced when the path leads to another directory.
     loader: RwLock<Arc<Loader>>,
     /// Generation of the current loader. Written under the loader's lock.
     generation: AtomicU64,
@@ -64,7 +63,6 @@ impl Store {
         }
     }
 
-    /// Checks where the path of the directory leads, unless that was done less than `validate_every` before `now`.
     pub(super) fn follow(&self, now: u64) {
         if now.saturating_sub(self.followed.load(Ordering::Relaxed)) < self.validate_every {
             return;
@@ -151,7 +149,6 @@ impl Store {
         loop {
             match self.entries.get_value_or_guard_async(name).await {
                 Ok(entry) if self.is_of_this_directory(&entry) => return Ok(Loaded::Entry(entry)),
-                // The directory was switched while the entry was loaded.
                 Ok(entry) => self.forget(name, &entry),
                 Err(turn) => {
                     let loaded = self.open(name).await?;

@@ -8,7 +8,6 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validators<'a> {
     pub(super) etag: &'a HeaderValue,
-    /// Time of the last change, in whole seconds.
     pub(super) last_modified: Option<SystemTime>,
 }
 
@@ -21,8 +20,7 @@ pub(super) enum Verdict {
     Failed,
 }
 
-/// Returns whether the request has a header that this module or `range` reads. One pass over the names is cheaper than
-/// six look-ups, and most requests have none of them.
+/// Returns whether the request has a header that this module or `range` reads. One pass is cheaper than six look-ups.
 pub(super) fn any(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with("if-") || name.as_str() == "range")
 }
@@ -61,7 +59,6 @@ pub(super) fn range_counts(headers: &HeaderMap, of: Validators<'_>, now: SystemT
     date(headers, IF_RANGE).is_some_and(|date| of.last_modified.is_some_and(|m| m == date && settled(m)))
 }
 
-/// Parses a date. A malformed date counts as absent.
 fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
     httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok()
 }

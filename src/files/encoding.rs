@@ -40,7 +40,6 @@ impl Encoding {
     }
 }
 
-/// Returns the best available encoding that the client accepts; `None` selects the file itself.
 pub(super) fn choose(headers: &HeaderMap, available: impl Fn(Encoding) -> bool) -> Option<Encoding> {
     let mut listed: [Option<u16>; 3] = [None; 3];
     let (mut identity, mut any) = (None, None);

@@ -40,18 +40,15 @@ pub(super) struct Entry {
     variants: Vec<Variant>,
     /// Time when the entry was last found valid, in nanoseconds on the cache's clock.
     pub(super) checked: AtomicU64,
-    /// Time when its kept bytes were last found in memory.
     pub(super) warmed: AtomicU64,
     /// Time when its files were last found to have their original length.
     pub(super) measured: AtomicU64,
 }
 
-/// A precompressed sibling, or the place where one may appear.
 #[derive(Debug)]
 struct Variant {
     encoding: Encoding,
     path: PathBuf,
-    /// Status of the sibling when it was looked for.
     seen: Option<Status>,
     document: Option<Document>,
 }
@@ -61,14 +58,12 @@ struct Variant {
 pub(super) struct Document {
     file: OpenFile,
     etag: HeaderValue,
-    /// The header fields of a 200.
     pub(super) head: HeaderMap,
     /// The header fields of responses that do not carry the representation.
     pub(super) validators: HeaderMap,
     kept: Kept,
 }
 
-/// Memory of a file that is kept besides its descriptor.
 #[derive(Debug)]
 enum Kept {
     Nothing,
@@ -88,7 +83,6 @@ pub(super) enum Loaded {
 #[derive(Clone, Debug)]
 pub(super) struct Loader {
     pub(super) root: Root,
-    /// Number of times the directory was switched.
     pub(super) generation: u64,
     pub(super) index: String,
     pub(super) mapped: bool,
@@ -229,7 +223,6 @@ impl Entry {
             && self.variants.iter().all(|variant| seen(&variant.path) == variant.seen)
     }
 
-    /// Returns whether a mapped file was truncated while it was read.
     pub(super) fn is_torn(&self) -> bool {
         self.documents().any(|document| match &document.kept {
             Kept::Nothing => false,
@@ -239,8 +232,7 @@ impl Entry {
     }
 
     /// Returns whether the open files still have their original length. A file that shrank by less than a page shows
-    /// zeros in its mapping without a fault. A file that shrank by more would fail every response until the next
-    /// validation.
+    /// zeros in its mapping without a fault; one that shrank by more would fail every response until validation.
     pub(super) fn is_as_long(&self) -> bool {
         self.documents().all(|document| document.file.reaches(document.len()).is_ok())
     }

@@ -11,7 +11,6 @@ use std::path::Path;
 use http::{HeaderValue, Uri};
 use percent_encoding::percent_decode;
 
-/// Maximum length of a name on Linux.
 const PATH_MAX: usize = 4096;
 
 /// Returns the decoded name beneath the directory: no leading slash, no empty segment and no `.`; empty or ending with

@@ -14,10 +14,8 @@ const MOST: usize = 16;
 pub(super) enum Selected {
     /// Everything: there is no range, or it is ignored.
     Whole,
-    /// One range, not empty, within the representation.
     One(Range<u64>),
     Many(Vec<Range<u64>>),
-    /// No range lies within the representation.
     Unsatisfiable,
 }
 
@@ -59,8 +57,7 @@ pub(super) fn select(headers: &HeaderMap, len: u64) -> Selected {
     }
 }
 
-/// Returns the value with its case-insensitive unit (§14.1) in lower case, as the crate expects; `None` for other
-/// units.
+/// Returns the value with its case-insensitive unit (§14.1) in lower case; `None` for other units.
 fn bytes_unit(text: &str) -> Option<Cow<'_, str>> {
     const UNIT: &str = "bytes";
     let (unit, set) = text.split_once('=')?;

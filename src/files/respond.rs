@@ -37,7 +37,6 @@ pub(super) fn from_entry(entry: &Entry, method: &Method, headers: &HeaderMap) ->
     response
 }
 
-/// Returns a 206 or 416, or `None` if the whole representation is sent.
 fn ranges(document: &Document, selected: Selected) -> Option<Response<FileBody>> {
     let len = document.len();
     let mut head = document.head.clone();
@@ -107,8 +106,7 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
         Some(errno) => matches!(
             errno,
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::NAMETOOLONG
-                // Not a file: a socket, or a device that does not exist. Also names that the file system does not
-                // support.
+                // Not a file: a socket, a missing device, or a name that the file system does not support.
                 | Errno::NXIO | Errno::NODEV | Errno::INVAL | Errno::ILSEQ
         ),
         None => matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied),

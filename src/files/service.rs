@@ -138,7 +138,6 @@ impl Files {
             return FilesFuture::ready(respond::plain(StatusCode::NOT_FOUND));
         };
         if path.is_empty() {
-            // The directory itself, without its slash.
             return FilesFuture::ready(respond::to_directory(uri));
         }
         let store = &self.0.store;
@@ -154,7 +153,6 @@ impl Files {
         let Some(name) = path::name(path, self.0.hidden) else {
             return FilesFuture::ready(respond::plain(StatusCode::NOT_FOUND));
         };
-        // The path is spelled differently from the name.
         if let Cow::Owned(name) = &name
             && let Some(entry) = store.fresh(name, now)
         {

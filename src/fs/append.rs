@@ -98,8 +98,7 @@ impl Append {
         .await
     }
 
-    /// Opens the file. Also returns whether the name may not be on the disk yet, because the file was created here or
-    /// by another process that may not have synced the directory. Calls `looked` after each look-up.
+    /// Opens the file. Also returns whether its new name may not be on the disk yet. Calls `looked` after each look-up.
     fn open(&self, looked: impl Fn()) -> Result<(Target, OwnedFd, bool)> {
         let mut races = 0;
         let mut is_new = false;

@@ -10,21 +10,19 @@ use crate::buf::{Lease, lease};
 use crate::sys::call::IOV_LIMIT;
 
 const FULL: usize = 1 << 20;
-/// Items shorter than this are copied together: each kept item costs an entry in the system call, and may be a small
-/// part of a large buffer that it keeps alive.
+/// Items shorter than this are copied together: a kept item costs an entry in the system call, and may pin a large
+/// buffer.
 const COPY_MAX: usize = 16 << 10;
 const TOGETHER: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct ChunkBatch {
     pieces: Vec<Bytes>,
-    /// Copies of small items; follows `pieces`.
     small: Option<Lease>,
     len: usize,
 }
 
 impl ChunkBatch {
-    /// Takes items until the batch is full. Returns whether the stream has ended.
     pub(super) async fn fill<S, B, E>(&mut self, mut stream: Pin<&mut S>) -> Result<bool, E>
     where
         S: Stream<Item = Result<B, E>>,

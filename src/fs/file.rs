@@ -43,7 +43,6 @@ const READ: Alone = Alone::Ring;
 /// Reads of a [`Reader`] and of file bodies, two at a time.
 pub(super) const AHEAD: Alone = Alone::Ring;
 const WRITE: Alone = Alone::Pool;
-/// Sync, allocate, set the length, close.
 const CHANGE: Alone = Alone::Pool;
 pub(super) const OPEN: Alone = Alone::Pool;
 
@@ -308,7 +307,6 @@ impl File {
     }
 }
 
-/// Performs one operation. Returns it with the number of bytes moved.
 pub(super) async fn perform<T: Operation>(op: T, alone: Alone, step: Step, path: &Path) -> Result<(T, u64)> {
     let program = run(Box::new(Program::of(op)), alone).await.map_err(|e| failed(Step::Start, path, e))?;
     let (op, moved) = program.into_single();

@@ -77,8 +77,7 @@ fn open_cached(path: &CStr, how: &How) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Returns the file if it has offsets. io_uring would ignore the offsets of other files, and a read would wait for a
-/// peer.
+/// Checks that the file has offsets: io_uring would ignore them on other files, and a read would wait for a peer.
 fn seekable(fd: OwnedFd, path: &Path) -> io::Result<File> {
     match call::known(fd.as_fd())? {
         (FileType::RegularFile | FileType::Directory, _) => {}

@@ -12,7 +12,6 @@ pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 #[derive(Default)]
 pub(super) struct PendingSeek {
     to: Option<SeekFrom>,
-    /// Pending status query, for a seek from the end.
     look: Option<Under<Status>>,
 }
 

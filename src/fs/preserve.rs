@@ -25,9 +25,7 @@ pub enum Preserve {
     Nothing,
 }
 
-/// Permission bits of a new file by default, less the umask.
 const MODE_NEW: u32 = 0o666;
-/// Permission bits of a new file until its final ones are set.
 const MODE_DRAFT: u32 = 0o600;
 
 /// Attributes that describe the contents; the kernel creates them for the new file.
@@ -49,8 +47,7 @@ pub(super) struct Metadata {
 }
 
 impl Metadata {
-    /// Returns the mode to create the temporary file with. Other users cannot open it as long as its final mode may
-    /// deny them.
+    /// Returns the mode to create the temporary file with: private, as long as the final mode may deny other users.
     pub(super) fn draft_mode(&self, replaces: bool) -> u32 {
         let as_new = self.mode.is_none() && (!replaces || self.keep == Preserve::Nothing);
         if as_new { MODE_NEW } else { MODE_DRAFT }
@@ -77,8 +74,7 @@ impl Metadata {
     }
 }
 
-/// Sets the owner and the group of the old file on the new one and returns whether both are set. A refusal is an error
-/// if `must`.
+/// Sets owner and group of the old file on the new one. Returns whether both are set; a refusal is an error if `must`.
 fn keep_owner(old: &Statx, new: BorrowedFd<'_>, must: bool) -> io::Result<bool> {
     let now = call::status(new)?;
     let user = Some(old.stx_uid).filter(|&user| user != now.stx_uid);
@@ -115,7 +111,6 @@ fn keep_attributes(old: BorrowedFd<'_>, new: BorrowedFd<'_>, must: bool) -> io::
 }
 
 fn keep_attribute(old: BorrowedFd<'_>, new: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
-    // Removed since the names were listed.
     let Some(value) = file::attribute(old, name)? else { return Ok(()) };
     // Few processes may set labels that the kernel assigns; equal values need not be set.
     if file::attribute(new, name).ok().flatten().as_deref() == Some(&value) {

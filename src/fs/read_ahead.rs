@@ -21,15 +21,13 @@ pub(crate) const DEPTH: usize = 2;
 
 pub(super) type Under<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + Sync>>;
 
-/// Reads in flight, in the order of the file. Dropping it cancels them; their memory is kept until the kernel has
-/// released it.
+/// Reads in flight, in file order. Dropping it cancels them; their memory is kept until the kernel has released it.
 #[derive(Default)]
 pub(crate) struct ReadAhead(VecDeque<Piece>);
 
 struct Piece {
     range: Range<u64>,
     read: Under<Bytes>,
-    /// Result of a read that completed when it was started.
     done: Option<io::Result<Bytes>>,
 }
 
@@ -48,8 +46,8 @@ impl ReadAhead {
         self.0.back().map(|last| last.range.end)
     }
 
-    /// Starts reads until `depth` of them are in flight, from the start of `range` or behind the last one.
-    /// [`poll_next`](Self::poll_next) returns their results. Returns the number of reads started.
+    /// Starts reads from `range`, or behind the last one, until `depth` are in flight. Returns the number of reads
+    /// started.
     pub(crate) fn begin(
         &mut self,
         cx: &mut Context<'_>,
@@ -72,9 +70,8 @@ impl ReadAhead {
         begun
     }
 
-    /// Returns the bytes of the first read, once it has ended: fewer than requested at the end of the file. Drops the
-    /// reads behind one that failed or was short, because the file may have grown since. Must not be called if [no
-    /// read](Self::is_empty) is in flight.
+    /// Returns the bytes of the first read: fewer than requested at the end of the file. Drops the reads behind a
+    /// failed or short one, because the file may have grown since. At least one read must be in flight.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         let first = self.0.front_mut().expect("internal: no read is in flight");
         let done = match first.done.take() {

@@ -55,7 +55,6 @@ pub struct Reader {
     position: u64,
     chunk: Bytes,
     read_ahead: ReadAhead,
-    /// Whether a chunk was used up since the last seek.
     in_a_row: bool,
     pending_seek: PendingSeek,
 }

@@ -198,7 +198,6 @@ struct Writer {
     temp_file: TempFile,
     metadata: Metadata,
     durability: Durability,
-    /// Replaced file: its status, and its descriptor if it could be opened.
     old: Option<(Statx, Option<OwnedFd>)>,
     written: u64,
 }

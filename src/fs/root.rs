@@ -83,7 +83,7 @@ impl Root {
         }
     }
 
-    /// Returns whether `path` leads to this directory now. **May block on the disk**, unless the path was looked up
+    /// Returns whether `path` leads to this directory now. **May block on the disk**, unless `path` was looked up
     /// before.
     pub(crate) fn is_at(&self, path: &Path) -> io::Result<bool> {
         // The open directory keeps its inode number in use.
@@ -143,8 +143,7 @@ impl Root {
         match call::open_beneath(self.dir.as_fd(), path, self.links, true) {
             Ok(fd) => look(fd, path),
             Err(e) => match Errno::from_io_error(&e) {
-                // Linux before 5.12 does not know the flag. A path that leads to another mount, of any kind, cannot be
-                // distinguished from one that leads out.
+                // Linux before 5.12 does not know the flag. `XDEV` may mean another mount, or a path that leads out.
                 Some(Errno::INVAL | Errno::XDEV) => Err(io::ErrorKind::WouldBlock.into()),
                 _ => Err(e),
             },
@@ -164,15 +163,15 @@ impl Root {
         }
     }
 
-    /// Does the same as [`status_blocking`](Self::status_blocking), on runtime threads: an open file pins the directory
-    /// entries of its path in memory, so a repeated query of the path does not block on the disk. Fails with
-    /// `WouldBlock` where a server or another process may be asked.
+    /// Does the same as [`status_blocking`](Self::status_blocking), on runtime threads: an open file pins its directory
+    /// entries in memory, so this does not block on the disk. Fails with `WouldBlock` if a server or another process
+    /// may be asked.
     pub(crate) fn status_now(&self, path: &Path) -> io::Result<Status> {
         if self.may_wait { Err(io::ErrorKind::WouldBlock.into()) } else { self.status_blocking(path) }
     }
 
-    /// Returns the status of the file that [`open`](Self::open) would open, without keeping it open. Only for paths
-    /// that were opened before: without following links, the text of the path is not checked.
+    /// Returns the status of the file that [`open`](Self::open) would open. Only for paths that were opened before:
+    /// without following links, the text of the path is not checked.
     pub(crate) fn status_blocking(&self, path: &Path) -> io::Result<Status> {
         let statx = match self.links {
             Links::Refuse => call::status_at(self.dir.as_fd(), path)?,

@@ -25,8 +25,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Opens the directory of `path` and checks that the name is a regular file or unused (`None`). A symbolic link is
-    /// refused, or followed if `follow_link`.
+    /// Opens the directory of `path` and checks that the name is a regular file or unused (`None`). Follows a symbolic
+    /// link if `follow_link`, otherwise refuses it.
     pub(super) fn open(path: &Path, follow_link: bool) -> Result<(Self, Option<Statx>)> {
         let mut target = Self::open_name(path, path)?;
         let mut found = target.look()?;

@@ -84,7 +84,6 @@ impl TempFile {
         for pieces in pieces.chunks(IOV_LIMIT) {
             let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece.as_ref())).collect();
             let mut rest = &mut slices[..];
-            // Skips empty pieces.
             IoSlice::advance_slices(&mut rest, 0);
             while let [first, ..] = rest {
                 caller.waits(&self.target)?;
@@ -161,14 +160,12 @@ fn create_named(target: &Target, mode: u32) -> Result<(OwnedFd, OsString)> {
     Err(target.at(Step::Create)(taken()))
 }
 
-/// Returns whether a file that was created with a name is still there and locked by this writer. A sweeper may have
-/// found it unlocked.
+/// Returns whether a created file is still there and locked by this writer. A sweeper may have found it unlocked.
 fn is_ours(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(file::try_lock(fd).unwrap_or(true) && call::status(fd)?.stx_nlink > 0)
 }
 
-/// Removes the temporary files of dead writers for this target. Never fails: a file that cannot be removed keeps its
-/// slot.
+/// Removes temporary files of dead writers. Never fails: a file that cannot be removed keeps its slot.
 fn sweep(target: &Target) {
     for slot in 0..SLOTS {
         let _ = sweep_slot(target, &slot_name(target.name(), slot));

@@ -13,7 +13,6 @@ use crate::runtime::blocking::BlockingTask;
 pub(super) struct Caller(Arc<AtomicBool>);
 
 impl Caller {
-    /// Returns an error if the caller has dropped the future.
     pub(super) fn waits(&self, target: &Target) -> Result<()> {
         // Relaxed: the flag orders no memory.
         if self.0.load(Ordering::Relaxed) {
@@ -31,8 +30,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Runs `work` as one job. Dropping the future sets the flag of the [`Caller`]; values owned by `work` are dropped on
-/// the pool's thread.
+/// Runs `work` as one job. Dropping the future sets the flag of the [`Caller`]; the pool's thread drops `work`.
 pub(super) async fn run<T, W>(path: &Path, work: W) -> Result<T>
 where
     T: Send + 'static,

@@ -95,7 +95,6 @@ impl Writer {
         Poll::Ready(written)
     }
 
-    /// Starts to write the gathered bytes, if no write is in flight, and returns the result if it is known at once.
     fn begin(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(lease) = self.lease.take() else { return Ok(()) };
         let (file, position, len) = (self.file.clone(), self.position, lease.len());

@@ -19,7 +19,6 @@ use super::state::{Cursor, Read};
 use super::wait_list::{Member, Wait};
 use crate::body::GracefulClose;
 
-/// A comment line, which readers ignore.
 static COMMENT: &[u8] = b":\n\n";
 
 /// The events of a [`Hub`](super::Hub) for one reader, from [`Hub::subscribe`](super::Hub::subscribe). Frames are
@@ -34,7 +33,6 @@ struct Seat {
     permit: Permit,
     source: Source,
     gap: Option<Bytes>,
-    /// Set by [`GracefulClose`].
     ending: Arc<AtomicBool>,
     /// Position at which the ending stream ends.
     end: Option<u64>,

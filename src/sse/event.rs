@@ -130,13 +130,11 @@ impl Event {
     }
 }
 
-/// Completes the output of [`Event::encode`].
 pub(super) fn finish(text: &mut Vec<u8>, id: &dyn fmt::Display) {
     // Writing to a `Vec` does not fail.
     let _ = write!(text, "id: {id}\n\n");
 }
 
-/// Checks an id; the error says why it is invalid.
 pub(super) fn check_id(id: &str) -> Result<(), &'static str> {
     match id.len() {
         0 => Err("is empty, which would reset the position of readers"),

@@ -9,12 +9,10 @@ pub(super) struct Gap {
 }
 
 impl Gap {
-    /// The reader was too slow for its queue or for the ring.
     pub(super) fn slow(missed: Option<u64>) -> Self {
         Self { reason: "slow", missed }
     }
 
-    /// The reader reconnected too late, or with an unknown id.
     pub(super) fn expired(missed: Option<u64>) -> Self {
         Self { reason: "expired", missed }
     }
@@ -27,8 +25,7 @@ impl Gap {
         Self { reason: "unreachable", missed: None }
     }
 
-    /// Encodes the event without an id, so that a reader that is disconnected after it reconnects with the id of the
-    /// last real event.
+    /// Encodes the event without an id, so that a reader reconnects with the id of the last real event.
     pub(super) fn encode(self) -> Bytes {
         let missed = self.missed.map_or("null".to_owned(), |missed| missed.to_string());
         format!("event: gap\ndata: {{\"reason\":\"{}\",\"missed\":{missed}}}\n\n", self.reason).into()

@@ -117,7 +117,6 @@ impl Hub {
         let shared = Arc::new(Shared::new(config, log));
         if let Some(log) = &shared.log {
             let sink = Sink::new(&shared, shared.closing());
-            // The task ends when the hub is closed.
             drop(tokio::spawn(Arc::clone(log).run(sink)));
         }
         Self(Arc::new(Alive(shared)))
@@ -178,7 +177,6 @@ impl Hub {
         Ok(EventBody::new(permit, last))
     }
 
-    /// Returns the number of seconds after which a rejected reader should retry.
     pub(super) fn retry_after(&self) -> u64 {
         self.shared().config.retry.as_secs_f64().ceil().max(1.0) as u64
     }

@@ -34,7 +34,6 @@ enum State {
 
 pub(super) enum Step {
     Frame(Bytes),
-    /// The ring has the rest.
     Ring(Cursor, Option<Gap>),
 }
 

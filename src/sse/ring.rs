@@ -20,8 +20,7 @@ use super::event_id::EventId;
 use crate::buf::pool;
 use crate::sse::log::Log;
 
-/// Maximum number of bytes merged into one frame: with its head one HTTP/2 DATA frame for every peer, and one TLS
-/// record.
+/// Maximum number of bytes merged into one frame, which with its head fits one HTTP/2 DATA frame and one TLS record.
 const MERGE_MAX: usize = (16 << 10) - 9;
 
 /// Limits of the ring. It always has room for the newest event.
@@ -78,7 +77,7 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct Ring {
     limits: Limits,
-    /// Prefix of the ids that the hub assigns, so that ids of another hub or an earlier process are recognised as
+    /// Prefix of the ids that the hub assigns, so that ids of other hubs or earlier processes are recognised as
     /// foreign.
     epoch: u32,
     entries: VecDeque<Entry>,
@@ -86,7 +85,6 @@ pub(super) struct Ring {
     bytes: usize,
     index: HashMap<Arc<str>, u64>,
     floor: Option<Arc<str>>,
-    /// Whether the log has lost events between `floor` and `base`.
     lost: bool,
     /// The last merged events: most lagging readers are at the same position.
     merged: Option<(u64, u64, Bytes)>,
@@ -198,7 +196,6 @@ impl Ring {
         }
     }
 
-    /// Does the same as [`place`](Self::place), for ids in the order of `log`.
     pub(super) fn place_by(&self, log: &dyn Log, id: &str) -> Place {
         let oldest = if self.lost { Place::Lost } else { Place::At(self.base) };
         match self.floor.as_ref().map(|floor| (log.order(id, floor), floor)) {
@@ -264,8 +261,7 @@ impl Ring {
         (merged, to)
     }
 
-    /// If senders wait for readers: moves a reader from entry `from` to `to`; `None` means before it joined, or after
-    /// it left.
+    /// If senders wait for readers: moves a reader to another entry; `None` is before it joined, or after it left.
     pub(super) fn moves(&mut self, from: Option<u64>, to: Option<u64>) {
         if let Some(readers) = from.and_then(|from| self.readers(from)) {
             *readers = readers.saturating_sub(1);
@@ -278,7 +274,6 @@ impl Ring {
         }
     }
 
-    /// Returns the oldest entry that a reader has still to read.
     pub(super) fn unread(&mut self) -> u64 {
         self.unread = self.unread.max(self.base);
         while self.unread < self.head() && self.readers(self.unread) == Some(&mut 0) {
@@ -287,7 +282,6 @@ impl Ring {
         self.unread
     }
 
-    /// Returns whether an entry of `len` bytes fits after dropping the entries before `keep`.
     pub(super) fn fits(&self, len: usize, keep: u64) -> bool {
         let kept = self.entries.range((keep.max(self.base) - self.base) as usize..);
         kept.len() == 0 || kept.map(|entry| entry.bytes.len()).sum::<usize>() + len <= self.limits.bytes
@@ -306,8 +300,7 @@ impl Ring {
         self.forgets
     }
 
-    /// Returns whether `forget` dropped a reader that reads `next` next and joined after `forgets` such calls. Readers
-    /// whose entry is gone cannot be distinguished.
+    /// Returns whether `forget` dropped a reader that reads `next` next and joined after `forgets` such calls.
     pub(super) fn has_forgotten(&self, next: u64, forgets: u64) -> bool {
         let at = next.checked_sub(self.base).and_then(|at| usize::try_from(at).ok());
         at.and_then(|at| self.entries.get(at)).is_some_and(|entry| entry.forgotten > forgets)

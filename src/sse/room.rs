@@ -53,7 +53,6 @@ impl Drop for Room {
 mod tests {
     use super::*;
 
-    // No other test of this process holds pages.
     #[test]
     fn pages_get_smaller_and_never_more_than_all_of_them() {
         let mut rooms: Vec<Room> = (0..10_000).map(|_| Room::for_page()).collect();

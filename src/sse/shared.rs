@@ -305,7 +305,6 @@ impl Shared {
     pub(super) fn leave(&self, cursor: &Cursor) {
         if self.waits_for_readers() {
             let mut state = self.state();
-            // Readers that were given up are no longer counted.
             if !state.has_given_up(cursor) {
                 state.ring.moves(Some(cursor.next), None);
             }

@@ -31,7 +31,6 @@ pub(super) enum Read {
     Frame(Bytes),
     /// Some events are gone; more follow.
     Gap(Gap),
-    /// The reader was too slow, and its stream ends.
     TooSlow,
     Nothing,
 }

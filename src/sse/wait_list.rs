@@ -32,8 +32,7 @@ pub(super) struct Group {
     wake_task: Option<Arc<WakeTask>>,
     /// Whether the wake task was notified and has not woken the group yet.
     pub(super) rung: AtomicBool,
-    /// Whether senders wake the readers, because no wake task can: there is no runtime, it is ending, or it has no
-    /// timers.
+    /// Whether senders wake the readers, because there is no runtime, it is ending, or it has no timers.
     direct: AtomicBool,
     wait_list: Mutex<WaitList>,
 }
@@ -44,7 +43,6 @@ pub(super) struct WaitList {
     waiting: Vec<(usize, u64, Waker)>,
     /// Empty list, kept for its allocation.
     spare: Vec<(usize, u64, Waker)>,
-    /// Last index in `waiting` of each place, which may be stale.
     at: Vec<usize>,
     free: Vec<usize>,
     tick: u64,
@@ -72,7 +70,6 @@ pub(super) struct Member {
 }
 
 impl Group {
-    /// Joins the group of the current runtime, creating it if needed.
     pub(super) fn join(groups: &mut Arc<Vec<Arc<Self>>>, keep_alive: Option<Duration>) -> Member {
         let runtime = Handle::try_current().ok().map(|handle| handle.id());
         let found = groups.iter().find(|group| group.runtime == runtime).map(Arc::clone);
@@ -126,7 +123,6 @@ impl Group {
         self.wait_list().spare = waiting;
     }
 
-    /// Counts a tick, and wakes idle readers.
     pub(super) fn tick(&self) {
         let silent: Vec<Waker> = {
             let mut wait_list = self.wait_list();
@@ -173,7 +169,6 @@ impl WaitList {
         self.waiting.get(at).is_some_and(|waiting| waiting.0 == place).then_some(at)
     }
 
-    /// Registers a waker; returns a replaced one.
     fn wait(&mut self, place: usize, since: u64, waker: &Waker) -> Option<Waker> {
         match self.position(place) {
             Some(at) => {
@@ -189,7 +184,6 @@ impl WaitList {
         }
     }
 
-    /// Releases a place, and returns its waker if it has one.
     fn leave(&mut self, place: usize) -> Option<Waker> {
         let left = self.position(place).map(|at| {
             let (_, _, waker) = self.waiting.swap_remove(at);
@@ -200,7 +194,6 @@ impl WaitList {
         });
         self.free.push(place);
         if self.is_empty() {
-            // Frees the memory of earlier readers.
             (self.at, self.free, self.waiting, self.spare) = Default::default();
         }
         left
@@ -218,7 +211,6 @@ impl Member {
             }
             wait_list = self.group.wait_list();
             if !wait_list.wake_task {
-                // The runtime is ending.
                 self.group.set_direct();
             }
         }

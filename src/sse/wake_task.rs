@@ -38,7 +38,6 @@ pub(super) struct WakeTask {
 struct Rounds {
     runs: bool,
     groups: HashMap<usize, Arc<Group>>,
-    /// Groups to wake; empty while no task runs.
     rung: Vec<Arc<Group>>,
 }
 
@@ -63,7 +62,6 @@ impl WakeTask {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes a group.
     pub(super) fn ring(&self, group: &Arc<Group>) {
         if group.rung.swap(true, Ordering::AcqRel) {
             return;
@@ -101,7 +99,6 @@ struct Round {
 }
 
 impl Round {
-    /// Runs until no group has readers.
     async fn run(&mut self) {
         let wake_task = Arc::clone(&self.wake_task);
         let mut ticks = wake_task.keep_alive.map(|keep_alive| {

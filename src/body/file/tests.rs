@@ -56,7 +56,6 @@ async fn a_torn_mapping_fails_the_body_that_was_made_before() {
     assert!(FileBody::kept(&whole, 5..5).is_end_stream());
     let body = FileBody::kept(&whole, ..);
     std_file.set_len(10).unwrap();
-    // The first read tears the mapping.
     assert_eq!(mapping.bytes()[99_999], 0);
     let error = collect(body).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);

@@ -65,8 +65,7 @@ impl Engine {
         Poll::Ready(Ok(()))
     }
 
-    /// Returns the number of source bytes that can be taken without blocking on the disk; `None` if a job loads some
-    /// first.
+    /// Returns how many bytes can be taken without blocking on the disk; `None` if a job loads some first.
     fn warm(&mut self, room: u64) -> Result<Option<u64>, Failure> {
         let Some(open) = self.from.file() else { return Ok(Some(room)) };
         let (at, len) = (open.position, open.left().min(room).min(WINDOW));

@@ -6,8 +6,7 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(20);
 const CAP: Duration = Duration::from_secs(2);
 
-/// Exponential backoff up to a cap, with a random reduction, so that a fleet that has lost its Redis does not reconnect
-/// at the same time.
+/// Exponential backoff up to a cap, with a random reduction, so that a fleet does not reconnect at the same time.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
@@ -30,8 +29,7 @@ impl Backoff {
     }
 }
 
-/// Returns a number that differs between threads, processes and calls. The standard library seeds its hashers from the
-/// operating system; the number is not cryptographically secure.
+/// Returns a number that differs between threads, processes and calls, from the random keys of the standard hasher.
 pub(super) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }

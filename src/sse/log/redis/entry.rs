@@ -53,7 +53,6 @@ pub(super) struct Entry {
     pub(super) id: Id,
     pub(super) stamp: Option<Stamp>,
     pub(super) event: Event,
-    /// Approximate size of the entry on the wire.
     pub(super) bytes: usize,
 }
 

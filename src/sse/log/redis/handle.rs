@@ -104,7 +104,6 @@ pub(super) struct Shared {
     pub(super) shelf: Shelf,
     pub(super) sizes: Sizes,
     places: Mutex<Places>,
-    /// End of the stream when the log was connected.
     end: Id,
     writer: AsyncMutex<Writer>,
 }
@@ -170,7 +169,6 @@ impl Redis {
                 }
             }
         };
-        // The last hub gives up the remaining events.
         let _ = timeout(FAREWELL, rest).await;
     }
 }

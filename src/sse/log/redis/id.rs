@@ -20,7 +20,6 @@ impl Id {
         Some(Self { ms: number(ms)?, seq: number(seq)? })
     }
 
-    /// Returns the greatest id below this one; `None` for [`ZERO`](Self::ZERO).
     pub(super) fn before(self) -> Option<Self> {
         match self {
             Self { ms: 0, seq: 0 } => None,

@@ -31,7 +31,6 @@ pub(super) enum Refused {
 pub(super) struct Queue {
     inner: Mutex<Inner>,
     changed: Notify,
-    /// Number of the last append that was confirmed or given up.
     done: watch::Sender<u64>,
     appends_max: usize,
     bytes_max: usize,
@@ -81,7 +80,6 @@ impl Queue {
         done
     }
 
-    /// Unregisters a hub in any case. Returns whether it was the last.
     pub(super) fn leave(&self) -> bool {
         let mut inner = self.inner();
         inner.leave();
@@ -147,7 +145,6 @@ impl Queue {
         self.done.send_if_modified(|done| std::mem::replace(done, last.max(*done)) < last);
     }
 
-    /// Returns the number of unconfirmed appends, and their size in bytes.
     pub(super) fn len(&self) -> (usize, usize) {
         let inner = self.inner();
         (inner.appends, inner.bytes)

@@ -128,7 +128,6 @@ impl Shelf {
     }
 }
 
-/// Returns whether Redis replied with a permanent error.
 fn is_refusal(error: &RedisError) -> bool {
     code(error).is_some_and(|code| !matches!(&*code, "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN"))
 }
@@ -187,7 +186,6 @@ fn answer(events: Vec<(String, crate::sse::Event)>, gap: Option<Option<u64>>) ->
     }
 }
 
-/// Returns the entries from `from` to `upto`, both included, and whether there are more.
 async fn page(shared: &Shared, from: Id, upto: Id, bytes: usize) -> RedisResult<(Vec<Entry>, bool)> {
     let came = Instant::now();
     loop {

@@ -23,7 +23,6 @@ pub(super) struct Stamp {
 pub(super) enum Verdict {
     Next,
     Double,
-    /// This many entries of the same writer are missing before it.
     After(u64),
 }
 
@@ -56,7 +55,6 @@ impl Seen {
 
     fn remember(&mut self, id: Id, Stamp { writer, number }: Stamp) {
         if self.writers.len() >= WRITERS_MAX {
-            // The writer that has been quiet for the longest time.
             let quiet = self.writers.iter().min_by_key(|(_, (_, at))| *at).map(|(&writer, _)| writer);
             quiet.and_then(|writer| self.writers.remove(&writer));
             self.whole = false;

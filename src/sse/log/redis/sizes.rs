@@ -10,11 +10,9 @@ use super::allowance::REPLY_MAX;
 use super::entry::Entry;
 
 pub(super) const PAGE: usize = 128;
-/// Estimated size of an entry before any was received.
 const FIRST: usize = 4 << 10;
-/// Factor of the requested bytes that a reply may have,
+/// A reply may have the requested bytes times `TIMES`, plus `MORE`.
 const TIMES: usize = 4;
-/// plus this many bytes.
 const MORE: usize = 256 << 10;
 
 #[derive(Debug)]

@@ -24,12 +24,10 @@ use crate::sse::log::Sink;
 /// Maximum time that Redis blocks for one read. A peer that vanished is detected after this plus the timeout; so is a
 /// log that was emptied while no entry arrives.
 const BLOCK: Duration = Duration::from_secs(2);
-/// Approximate number of bytes of one read.
 const LOOK: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Tail {
-    /// The last entry that was delivered or skipped.
     cursor: Id,
     /// Whether that entry was in the log, and so must still be.
     known: bool,
@@ -93,7 +91,6 @@ impl Tail {
         }
     }
 
-    /// Reads the entries from the cursor on. If `wait`, waits first for one after it.
     async fn look(&self, shared: &Shared, link: &mut Link, plan: Plan, wait: bool) -> RedisResult<Vec<Entry>> {
         link.allowance.set(plan.reply);
         let mut look = pipe();
@@ -155,7 +152,6 @@ impl Tail {
     }
 }
 
-/// Returns the id of the last entry; [`Id::ZERO`] if there is none.
 pub(super) async fn end(key: &str, link: &mut Link) -> RedisResult<Id> {
     link.allowance.set(REPLY_MAX);
     let last =

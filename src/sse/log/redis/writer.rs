@@ -29,7 +29,6 @@ const SEARCH: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// Appends taken from the queue and not confirmed, oldest first.
     batch: VecDeque<Append>,
     link: Option<Link>,
     /// Connection that sent the batch, if its outcome is unknown.
@@ -62,7 +61,6 @@ impl Writer {
         }
     }
 
-    /// Gives up remaining appends, unless another hub can append them.
     pub(super) fn give_up(&mut self, shared: &Shared) {
         let Some(waiting) = shared.queue.take_left() else { return };
         shared.stats.given_up(self.batch.len() + waiting.len());
