@@ -43,7 +43,7 @@ use hyper::rt::ReadBufCursor;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
-const BODY: &[u8] = b"a body that nobody should copy";
+const BODY: &[u8] = b"a body that must not be copied";
 
 /// A stream that accepts every write whole, supports vectored writes, and records the calls.
 ///

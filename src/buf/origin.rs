@@ -1,7 +1,7 @@
 //! Origins: maps an address to the file or pool block that its bytes belong to.
 //!
 //! hyper passes the addresses of a body to the stream and does not read the bytes. If a body is a slice of a
-//! [`Mapping`], the stream finds the file behind the address and sends from it. If it lies in pool memory, the stream
+//! [`Mapping`], the stream finds the file behind the address and sends from it. If it is in pool memory, the stream
 //! keeps a reference to the block instead of a copy. Other consumers read the bytes as usual.
 //!
 //! Invariants:

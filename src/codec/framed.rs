@@ -19,6 +19,7 @@ use super::buffer_cache::{self, BUFFER_MAX, BUFFER_MIN};
 use crate::codec::elastic::Elastic;
 use crate::counters::{Counter, count};
 
+/// Number of encoded bytes at which senders wait.
 const FULL: usize = 64 << 10;
 
 pin_project! {

@@ -197,7 +197,7 @@ impl<W> fmt::Debug for Shared<W> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         f.debug_struct("Shared")
             .field("end_of_turn", &self.ends.as_ref().map(|ends| ends.bell.limit))
-            .field("outlet", &state.write_buffer)
+            .field("write_buffer", &state.write_buffer)
             .finish()
     }
 }

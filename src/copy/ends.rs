@@ -162,6 +162,7 @@ pub(super) struct Open {
     pub(super) file: Arc<std::fs::File>,
     pub(super) position: u64,
     pub(super) len: u64,
+    /// Whether the handle is at the position.
     pub(super) told: bool,
 }
 

@@ -23,6 +23,7 @@ pub(super) enum Done {
     /// The source is in the page cache up to this offset.
     Warmed(io::Result<u64>),
     Moved(Moved),
+    /// The pipe, the number of bytes moved from it to the file, and the outcome.
     Emptied(Pipe, u64, io::Result<()>),
 }
 

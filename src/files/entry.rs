@@ -49,6 +49,7 @@ pub(super) struct Entry {
 struct Variant {
     encoding: Encoding,
     path: PathBuf,
+    /// Status of the sibling when it was looked for.
     seen: Option<Status>,
     document: Option<Document>,
 }

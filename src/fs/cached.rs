@@ -9,6 +9,7 @@ use crate::sys::call;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
     Whole,
+    /// The file ends before the last requested byte. The lease has all bytes up to the end.
     End,
     Part,
 }

@@ -159,7 +159,7 @@ impl fmt::Debug for EventBody {
         let mut body = f.debug_struct("EventBody");
         match &seat.source {
             Source::Ring(cursor) => body.field("behind", &seat.permit.0.head().saturating_sub(cursor.next)),
-            Source::ReplayCursor(replay_cursor) => body.field("past", replay_cursor),
+            Source::ReplayCursor(replay_cursor) => body.field("replay_cursor", replay_cursor),
         };
         body.field("ending", &seat.ending).finish_non_exhaustive()
     }

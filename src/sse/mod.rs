@@ -2,8 +2,7 @@
 //!
 //! ```text
 //!  Hub::send ─▶ event ─bytes─▶ ring ◀─cursor─ body ─frames─▶ hyper
-//!      │                        ▲              │ waits
-//!      └──▶ wait_list: one wake_task per runtime ┘ wakes
+//!      └─▶ wait_list ─▶ one wake_task per runtime ┘ wakes
 //!  log ─Sink─▶ ring    log ─replay─▶ replay_cursor ─▶ body
 //! ```
 //!

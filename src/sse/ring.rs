@@ -34,7 +34,6 @@ pub(super) struct Limits {
 #[derive(Debug)]
 pub(super) enum Name {
     Given(Arc<str>),
-    /// An id made of the entry's number.
     Numbered,
     /// None: the entry is not an event, but reports that a log has lost some.
     Gap,
@@ -85,6 +84,7 @@ pub(super) struct Ring {
     bytes: usize,
     index: HashMap<Arc<str>, u64>,
     floor: Option<Arc<str>>,
+    /// Whether the log has lost events between `floor` and `base`.
     lost: bool,
     /// The last merged events: most lagging readers are at the same position.
     merged: Option<(u64, u64, Bytes)>,

@@ -86,7 +86,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock leaves the state consistent.
+        // Code under the lock panics only on a bug of this crate.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

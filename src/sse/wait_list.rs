@@ -41,8 +41,8 @@ pub(super) struct Group {
 pub(super) struct WaitList {
     /// Waiting readers: place, tick of the last frame, waker.
     waiting: Vec<(usize, u64, Waker)>,
-    /// Empty list, kept for its allocation.
     spare: Vec<(usize, u64, Waker)>,
+    /// Last index in `waiting` of each place, which may be stale.
     at: Vec<usize>,
     free: Vec<usize>,
     tick: u64,

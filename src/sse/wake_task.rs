@@ -38,6 +38,7 @@ pub(super) struct WakeTask {
 struct Rounds {
     runs: bool,
     groups: HashMap<usize, Arc<Group>>,
+    /// Empty while no task runs.
     rung: Vec<Arc<Group>>,
 }
 
@@ -94,7 +95,6 @@ impl WakeTask {
 struct Round {
     wake_task: Arc<WakeTask>,
     nobody: bool,
-    /// Empty list, kept for its allocation.
     spare: Vec<Arc<Group>>,
 }
 

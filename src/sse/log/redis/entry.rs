@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  writer 9f0c…  number 17  event token  data Hello  retry 2000  comment …
-//!  └─ of every entry of a hub ─┘  └─── the fields that the event has ────┘
+//!  └── entries of hubs ──┘  └─ the fields that the event has ────────────┘
 //! ```
 //!
 //! Redis compresses entries with the same fields in the same order, so the fields are always written in this order. An

@@ -72,8 +72,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// that size and requested again event by event. A reply has at most 64 MiB, and an appended event at most 16 MiB; if
 /// other programs append larger ones and a reply would be longer, it is rejected and [`state`](Self::state) reports it.
 /// A reply is held up to three times for a moment: as bytes, as parsed values, and as events. The total size of the
-/// pages that readers have not taken yet is bounded for the process, see [`Log::replay`]. Replies over TLS are limited
-/// only after they are parsed.
+/// pages that readers have not taken yet is bounded for the process, see [`Log::replay`]. Replies over TLS are not
+/// metered.
 ///
 /// # Limits
 ///

@@ -1,9 +1,9 @@
 //! A log in a Redis stream, shared by the hubs of several processes (feature `redis`).
 //!
 //! ```text
-//!  Hub::send ─▶ queue ─▶ writer ─XADD─▶ ┌────────────────┐ ─XREAD─▶ tail ─▶ Sink ─▶ readers of this hub
+//!  Hub::send ─▶ queue ─▶ writer ─XADD─▶ ┌─────────────────┐ ─XREAD─▶ tail ─▶ Sink ─▶ readers of this hub
 //!                                       │ stream in Redis │ ─XREAD─▶ tail of another process ─▶ its readers
-//!  a reader that reconnects ─▶ replay ◀─XRANGE─ └────────────────┘
+//!  reader ◀─ replay ◀──────XRANGE────── └─────────────────┘
 //! ```
 //!
 //! Contract:

@@ -182,7 +182,7 @@ mod tests {
         let queue = Queue::new(2, 1 << 20);
         assert_eq!((queue.push(fields(1)), queue.push(fields(2))), (Ok(()), Ok(())));
         assert_eq!(queue.push(fields(1)), Err(Refused::Full));
-        let Poll::Ready(appends) = taken(&queue) else { panic!("two appends are queued") };
+        let Poll::Ready(appends) = taken(&queue) else { panic!("two appends must be queued") };
         assert_eq!(queue.push(fields(1)), Err(Refused::Full));
         assert_eq!(queue.len(), (2, fields(1).bytes() + fields(2).bytes()));
         queue.settle(appends.into_iter());
@@ -223,7 +223,7 @@ mod tests {
         assert!(queue.take_left().is_none());
         assert!(queue.leave_done(), "the other hub appends it");
         assert!(!queue.leave_done() && queue.take_left().is_none(), "no other hub would append it");
-        let Poll::Ready(appends) = taken(&queue) else { panic!("the append is queued") };
+        let Poll::Ready(appends) = taken(&queue) else { panic!("the append must be queued") };
         assert!(!queue.leave_done(), "the append is not confirmed");
         queue.settle(appends.into_iter());
         assert!(queue.leave_done());

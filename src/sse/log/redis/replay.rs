@@ -186,6 +186,7 @@ fn answer(events: Vec<(String, crate::sse::Event)>, gap: Option<Option<u64>>) ->
     }
 }
 
+/// Returns the entries from `from` to `upto`, both included, and whether there are more.
 async fn page(shared: &Shared, from: Id, upto: Id, bytes: usize) -> RedisResult<(Vec<Entry>, bool)> {
     let came = Instant::now();
     loop {

@@ -23,6 +23,7 @@ pub(super) struct Stamp {
 pub(super) enum Verdict {
     Next,
     Double,
+    /// This many entries of the same writer are missing before it.
     After(u64),
 }
 

@@ -10,6 +10,7 @@ use super::allowance::REPLY_MAX;
 use super::entry::Entry;
 
 pub(super) const PAGE: usize = 128;
+/// Estimated size of an entry before any was received.
 const FIRST: usize = 4 << 10;
 /// A reply may have the requested bytes times `TIMES`, plus `MORE`.
 const TIMES: usize = 4;
