@@ -15,8 +15,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Path {
-    /// The file system shares the blocks between both files,
-    /// [ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html): btrfs, xfs, and others.
+    /// The file system (btrfs, xfs, and others) shares the blocks between both files,
+    /// [ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html).
     Clone,
     /// The kernel copies from one file to the other,
     /// [copy_file_range(2)](https://man7.org/linux/man-pages/man2/copy_file_range.2.html).

@@ -1,7 +1,7 @@
 //! A temporary file: the new version of a file before it has the name.
 //!
 //! ```text
-//!  O_TMPFILE ─▶ write ─▶ owner, attributes, mode ─▶ fsync ─▶ link beside the old file ─▶ rename over it ─▶ fsync directory
+//!  O_TMPFILE ─▶ write ─▶ owner, attributes, mode ─▶ fsync ─▶ link beside the old file ─▶ rename ─▶ fsync directory
 //! ```
 //!
 //! Until it is linked the file has no name, and the kernel removes it with the process. Between `link` and `rename`, or

@@ -8,13 +8,13 @@
 //!
 //! Contract:
 //!
-//! 1. Each entry has the id of its writer and the number of its append ([`seen`]): duplicates are dropped, and missing
+//! 1. Each entry has the id of its writer and the number of its append (`seen`): duplicates are dropped, and missing
 //!    events are reported.
-//! 2. Reads begin with the last known entry ([`tail`], [`replay`]). If it no longer exists, events are missing, which
+//! 2. Reads begin with the last known entry (`tail`, `replay`). If it no longer exists, events are missing, which
 //!    is reported.
-//! 3. Before an append is sent again, its first connection is closed at the server ([`link`], [`writer`]).
-//! 4. Queues are bounded. Replies are read in pages with a limit in bytes ([`sizes`]), and longer replies are rejected
-//!    ([`allowance`]).
+//! 3. Before an append is sent again, its first connection is closed at the server (`link`, `writer`).
+//! 4. Queues are bounded. Replies are read in pages with a limit in bytes (`sizes`), and longer replies are rejected
+//!    (`allowance`).
 
 mod allowance;
 mod backoff;
