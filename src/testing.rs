@@ -1,12 +1,12 @@
-//! Checks for code that stands between hyper and a stream.
+//! Test helpers for wrappers between hyper and a stream.
 //!
-//! hyper asks a connection once, when it is set up, whether it writes several pieces at a time. If the answer is no, it
-//! copies the body of every response, byte by byte, into one buffer; and a stream that is handed such a buffer can no
-//! longer tell that the bytes are a file it could have sent without reading them. Nothing fails and nothing is logged.
+//! hyper checks once, when it sets up a connection, whether the stream supports vectored writes. If not, it copies the
+//! body of every response into one buffer, and the stream can no longer recognise bytes of a file that it could have
+//! sent without reading them. Nothing fails and nothing is logged.
 //!
-//! A wrapper (a byte counter, a rate limit, a timeout) gives that answer by accident: `is_write_vectored` and
-//! `poll_write_vectored` have default implementations, so a wrapper without them compiles. One line in the wrapper's own
-//! tests finds it:
+//! A wrapper (a byte counter, a rate limit, a timeout) disables vectored writes by accident: `is_write_vectored` and
+//! `poll_write_vectored` have default implementations, so a wrapper without them compiles. One line in the tests of the
+//! wrapper detects it:
 //!
 //! ```
 //! # use std::{io, pin::Pin, task::{Context, Poll}};
@@ -43,11 +43,11 @@ use hyper::rt::ReadBufCursor;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
-const BODY: &[u8] = b"a body that nobody should copy";
+const BODY: &[u8] = b"a body that must not be copied";
 
-/// A stream that takes every write whole, writes several pieces at a time, and remembers what was asked of it.
+/// A stream that accepts every write whole, supports vectored writes, and records the calls.
 ///
-/// Reading from it gives the end of the stream. Clones share what is remembered.
+/// Reading returns the end of the stream. Clones share the record.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     calls: Arc<Mutex<Vec<Call>>>,
@@ -57,23 +57,23 @@ pub struct Recorder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Call {
-    /// One piece was written.
+    /// A write of one piece.
     Write(Vec<u8>),
-    /// Several pieces were written at once.
+    /// A write of several pieces.
     WriteVectored(Vec<Vec<u8>>),
-    /// `poll_flush`.
+    /// A call of `poll_flush`.
     Flush,
-    /// `poll_shutdown`.
+    /// A call of `poll_shutdown`.
     Shutdown,
 }
 
 impl Recorder {
-    /// A recorder nothing was asked of yet.
+    /// Creates a recorder without calls.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What was asked so far, in order.
+    /// Returns the calls so far, in order.
     pub fn calls(&self) -> Vec<Call> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -162,14 +162,14 @@ impl hyper::rt::Write for Recorder {
     }
 }
 
-/// Asserts that a wrapper for tokio streams hands several pieces on as several pieces.
+/// Asserts that a wrapper of tokio streams passes several pieces on as several pieces.
 ///
 /// `wrap` puts the wrapper around a recording stream. The wrapper must be ready to write at once, without a runtime.
 ///
 /// # Panics
 ///
-/// If the wrapper forgets `is_write_vectored` or `poll_write_vectored`, or changes what is written. The message says
-/// what to add.
+/// Panics if the wrapper does not implement `is_write_vectored` or `poll_write_vectored`, or changes the bytes. The
+/// message says what to add.
 #[track_caller]
 pub fn assert_vectored<W: AsyncWrite + Unpin>(wrap: impl FnOnce(Recorder) -> W) {
     let recorder = Recorder::new();
@@ -179,11 +179,7 @@ pub fn assert_vectored<W: AsyncWrite + Unpin>(wrap: impl FnOnce(Recorder) -> W) 
     check("tokio::io::AsyncWrite", claims, written, &recorder);
 }
 
-/// As [`assert_vectored`], for a wrapper of streams with hyper's own traits.
-///
-/// # Panics
-///
-/// As [`assert_vectored`].
+/// Does the same as [`assert_vectored`], for wrappers of streams with hyper's traits.
 #[track_caller]
 pub fn assert_vectored_hyper<W: hyper::rt::Write + Unpin>(wrap: impl FnOnce(Recorder) -> W) {
     let recorder = Recorder::new();
@@ -205,7 +201,7 @@ fn check(name: &str, claims: bool, written: Poll<io::Result<usize>>, recorder: &
          fn is_write_vectored(&self) -> bool {{ self.inner.is_write_vectored() }}\nto its `impl {name}`"
     );
     let Poll::Ready(Ok(written)) = written else {
-        panic!("the stream was ready, but the wrapper answered {written:?} to `poll_write_vectored`");
+        panic!("the stream was ready, but `poll_write_vectored` of the wrapper returned {written:?}");
     };
     let calls = recorder.calls();
     let whole = Call::WriteVectored(vec![HEAD.to_vec(), BODY.to_vec()]);
@@ -223,7 +219,7 @@ fn check(name: &str, claims: bool, written: Poll<io::Result<usize>>, recorder: &
 mod tests {
     use super::*;
 
-    /// Forwards everything, but the two methods only if told to.
+    /// Wrapper that implements the two methods only if configured to.
     struct Wrapper<const CLAIM: bool, const FORWARD: bool>(Recorder);
 
     impl<const CLAIM: bool, const FORWARD: bool> AsyncWrite for Wrapper<CLAIM, FORWARD> {
@@ -238,7 +234,7 @@ mod tests {
         ) -> Poll<io::Result<usize>> {
             match FORWARD {
                 true => AsyncWrite::poll_write_vectored(Pin::new(&mut self.0), cx, pieces),
-                // What the trait does by default: the first piece that is not empty.
+                // Default implementation of the trait: writes the first piece that is not empty.
                 false => self.poll_write(cx, pieces.iter().find(|piece| !piece.is_empty()).map_or(&[], |piece| piece)),
             }
         }
@@ -287,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "answered Pending")]
+    #[should_panic(expected = "returned Pending")]
     fn a_wrapper_that_is_not_ready_is_told() {
         struct Never;
         impl hyper::rt::Write for Never {

@@ -1,12 +1,12 @@
-//! Merges data frames that are ready into one, and never waits for more.
+//! Merges ready data frames into one, without waiting for more.
 //!
-//! hyper hands each frame to the connection by itself, and over HTTP/2 each frame of 256 bytes or more costs a write of
-//! its own. A body that makes many small frames (tokens, events, log lines) is faster behind a [`Batch`].
+//! hyper passes each frame to the connection separately, and over HTTP/2 each frame of 256 bytes or more costs its own
+//! write. A [`Batch`] makes bodies with many small frames (tokens, events, log lines) faster.
 //!
 //! Invariants:
-//! 1. What comes out is what came in: the same bytes in the same order, then the same trailers or error.
-//! 2. The inner body is not polled while something that came out of it is held back, nor after its end.
-//! 3. `Pending` is returned only when the inner body has just returned `Pending` and nothing is held back.
+//! 1. The output equals the input: the same bytes in the same order, then the same trailers or error.
+//! 2. The inner body is not polled while output is held back, nor after its end.
+//! 3. `Pending` is returned only if the inner body has just returned `Pending` and no output is held back.
 
 use std::fmt;
 use std::pin::Pin;
@@ -22,28 +22,27 @@ use crate::buf::pool;
 /// peer (RFC 9113 §4.2) and one TLS record.
 const DEFAULT_LIMIT: usize = (16 << 10) - 9;
 
-/// Largest limit in bytes.
 const MAX_LIMIT: usize = 1 << 20;
 
-/// Frames taken from the inner body in one call, empty ones included, so that a body that is always ready gives the
-/// thread back. 256 frames of 64 bytes fill the default limit.
+/// Maximum number of frames, including empty ones, taken from the inner body in one call, so that a body that is always
+/// ready yields the thread. 256 frames of 64 bytes fill the default limit.
 const FRAMES_PER_CALL: usize = 256;
 
 pin_project! {
-    /// A body whose data frames are those of `B`, merged while they are ready.
+    /// A body that merges the ready data frames of `B`.
     ///
-    /// Each poll takes frames from the inner body until it has none ready, ends, fails, gives trailers, or the limit is
-    /// reached, and returns them as one frame. No delay is added: with one frame ready, that frame is returned.
+    /// Each poll takes frames from the inner body until none is ready, it ends, fails or returns trailers, or the limit
+    /// is reached, and returns them as one frame. This adds no delay: if one frame is ready, that frame is returned.
     ///
     /// | ready in the inner body | returned |
     /// |---|---|
     /// | one frame | that frame, not copied |
     /// | several frames within the limit | one frame, copied once |
     /// | a frame at or above the limit | that frame, not copied |
-    /// | a frame that does not fit any more | what came before it; the frame itself at the next poll |
+    /// | a frame that exceeds the remaining limit | the frames before it; the frame itself at the next poll |
     /// | trailers, an error or the end, after data | the data; the rest at the next poll |
     ///
-    /// Dropping a `Batch` drops the frames it holds back; there are some only between two polls.
+    /// Dropping a `Batch` drops the frames held back between two polls.
     ///
     /// ```
     /// use bytes::Bytes;
@@ -65,31 +64,29 @@ pin_project! {
         #[pin]
         inner: B,
         limit: usize,
-        // A frame that did not fit.
         held: Option<Bytes>,
-        // What stopped the merging, to be told after the data.
+        // Trailers or error that stopped the merging, returned after the data.
         after: Option<Result<Frame<Bytes>, B::Error>>,
         ended: bool,
-        // Frames being merged; empty between polls, kept for its memory.
+        // Frames being merged. Empty between polls; reused for its allocation.
         parts: Vec<Bytes>,
     }
 }
 
 impl<B: Body<Data = Bytes>> Batch<B> {
-    /// Merges ready frames of `body` up to 16 375 bytes: 16 KiB with the head of an HTTP/2 DATA frame, which is one frame
-    /// for every peer ([RFC 9113 §4.2](https://www.rfc-editor.org/rfc/rfc9113#section-4.2)) and one TLS record.
+    /// Merges ready frames of `body` up to 16 375 bytes: 16 KiB with the head of an HTTP/2 DATA frame, which is one
+    /// frame for every peer ([RFC 9113 §4.2](https://www.rfc-editor.org/rfc/rfc9113#section-4.2)) and one TLS record.
     pub fn new(body: B) -> Self {
         Self::with_limit(body, DEFAULT_LIMIT)
     }
 
-    /// Merges ready frames of `body` up to `bytes` bytes, at most 1 MiB. With 0 nothing is merged.
+    /// Merges ready frames of `body` up to `bytes` bytes, at most 1 MiB. 0 disables merging.
     pub fn with_limit(body: B, bytes: usize) -> Self {
         let limit = bytes.min(MAX_LIMIT);
         Self { inner: body, limit, held: None, after: None, ended: false, parts: Vec::new() }
     }
 
-    /// The inner body. What was taken out of it and is still held back is lost, so call this before the first poll or
-    /// after the end.
+    /// Returns the inner body. Output that is held back is lost, so call this before the first poll or after the end.
     pub fn into_inner(self) -> B {
         self.inner
     }
@@ -126,7 +123,7 @@ where
         let mut frames = 1;
         while total < *this.limit && frames < FRAMES_PER_CALL && !this.inner.is_end_stream() {
             frames += 1;
-            // `Pending` has left our waker with the inner body; whoever takes this frame comes back for the next one.
+            // `Pending` has left the waker with the inner body; the task polls again after taking this frame.
             let Poll::Ready(next) = this.inner.as_mut().poll_frame(cx) else { break };
             match next.map(|next| next.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) if data.len() <= *this.limit - total => {
@@ -165,14 +162,14 @@ where
     }
 }
 
-/// One frame of `total` bytes out of `parts`, which it empties. A part that is alone stays as it is.
+/// Merges `parts` into one frame of `total` bytes and empties them. A single part is not copied.
 fn merge(parts: &mut Vec<Bytes>, total: usize) -> Bytes {
     if let Some(whole) = parts.iter().position(|part| part.len() == total) {
         let whole = parts.swap_remove(whole);
         parts.clear();
         return whole;
     }
-    // Leased at the size that is needed: with a slow reader many merged frames can be waiting at the same time.
+    // Leased at the needed size: with a slow reader many merged frames can wait at the same time.
     let mut merged = pool::lease(total);
     for part in parts.drain(..) {
         merged.extend_from_slice(&part);
@@ -180,7 +177,7 @@ fn merge(parts: &mut Vec<Bytes>, total: usize) -> Bytes {
     merged.freeze()
 }
 
-// By hand, because a body's error need not be `Debug`.
+// Written by hand, because the error of a body need not be `Debug`.
 impl<B: Body + fmt::Debug> fmt::Debug for Batch<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")

@@ -1,11 +1,11 @@
-//! A file, a range of it, or several, as a response body.
+//! Response body from a file, a range of it, or several ranges.
 //!
 //! Invariants:
-//! 1. `left` is exactly what the body will still deliver, and `size_hint` says so.
-//! 2. A body ends cleanly only at `left == 0`. When the file has less to give, the last thing it yields is an error, at
-//!    which hyper aborts the connection, so that no client takes a part for the whole.
-//! 3. After mapped frames the end is told by a poll of its own. A layer that copies each frame as it comes has met by then
-//!    what was torn, and is told so: a stream does not recognise the copy.
+//! 1. `left` is the exact number of bytes that the body will still deliver, and `size_hint` returns it.
+//! 2. A body ends cleanly only at `left == 0`. If the file has fewer bytes, the last item is an error, and hyper aborts
+//!    the connection, so that no client takes a part for the whole.
+//! 3. After mapped frames, the end takes a separate poll. A layer that copies each frame has read it by then, so this
+//!    poll reports a torn mapping, which a stream cannot recognise in the copy.
 
 use std::io;
 use std::ops::{Range, RangeBounds};
@@ -23,33 +23,32 @@ use crate::buf::origin::Mapping;
 use crate::counters::log;
 use crate::counters::{Counter, count};
 
-/// Ranges of a kept file up to this many bytes are copied. A stream would copy them, too.
+/// Maximum length of a range of a kept file that is copied. A stream would also copy it.
 const COPIED: usize = 2 << 10;
 
-/// The body of a response that comes from a file: all of it, a range, or several ranges with headers between them.
+/// The body of a response from a file: all of it, a range, or several ranges with headers between them.
 ///
-/// Frames are slices of the mapped file wherever that is possible. A [`net::TcpStream`](crate::net::TcpStream) that
-/// hyper hands them to sends them from the file; to every other stream, layer or test they are plain bytes. A frame is
-/// handed out only when its bytes are in memory, so a cold file never blocks a runtime thread.
+/// Frames are slices of the mapped file wherever possible. A [`net::TcpStream`](crate::net::TcpStream) sends them from
+/// the file; other streams, layers and tests see plain bytes. A frame is returned only when its bytes are in memory, so
+/// a cold file never blocks a runtime thread.
 ///
 /// # Safety contract
 ///
-/// While a mapped frame or a slice of it lives, nothing may write to that range of the file in place, and the file must not
-/// be truncated. Otherwise the bytes change while safe code borrows them as `&[u8]` or `&str`, which is undefined behaviour
-/// of the code that does. Replace files by renaming. Where that cannot be ensured, turn mapping off by
-/// [`OpenFile::mapped`] or [`FilesBuilder::mapped`](crate::files::FilesBuilder::mapped): all frames are then read into memory
-/// of their own, which nothing changes.
+/// While a mapped frame or a slice of it lives, nothing may write to that range of the file in place, and the file must
+/// not be truncated. Otherwise the bytes change while safe code borrows them as `&[u8]` or `&str`, which is undefined
+/// behaviour in that code. Replace files by renaming. Where that cannot be ensured, turn mapping off with
+/// [`OpenFile::mapped`] or [`FilesBuilder::mapped`](crate::files::FilesBuilder::mapped): all frames are then read into
+/// separate memory that does not change.
 ///
 /// # Errors
 ///
-/// If the file turns out to be shorter than it was when it was opened, the body yields an error and never the clean end
-/// of a shorter response.
+/// If the file is shorter than when it was opened, the body fails and never ends cleanly.
 ///
-/// Bytes of a mapped frame read as zeros once the file has lost them. [`net::TcpStream`](crate::net::TcpStream),
-/// [`http::TlsStream`](crate::http) and [`vectored::Writer`](crate::codec::Writer) recognise such bytes by their address
-/// and fail, each only what it was sending. A layer that copies or transforms frames is told by an error of the body when it
-/// asks for the next frame or for the end. hyper does not ask for the end of a body of known length: under such a layer, and
-/// under an encrypting stream that is not this crate's, turn mapping off if files may be truncated in place.
+/// Mapped bytes read as zeros after the file was truncated. [`net::TcpStream`](crate::net::TcpStream),
+/// [`TlsStream`](crate::server) and [`codec::Writer`](crate::codec::Writer) recognise such bytes by their address and
+/// fail only what they were sending. A layer that copies or transforms frames gets an error from the body at the next
+/// frame or at the end. hyper does not poll for the end of a body of known length: under such a layer, and under a TLS
+/// stream of another crate, turn mapping off if files may be truncated in place.
 #[derive(Debug)]
 pub struct FileBody {
     left: u64,
@@ -58,28 +57,21 @@ pub struct FileBody {
 
 #[derive(Debug)]
 enum Inner {
-    /// Nothing to come, or failed.
     Done,
-    /// The frame of a kept file was handed out; it may yet be torn.
+    /// The frame of a kept file was returned; the mapping may still be torn.
     Sent(Arc<Whole>),
-    /// One frame, ready.
     Ready(Bytes),
-    /// One frame of a file that is kept for many responses.
     Kept(Bytes, Arc<Whole>),
-    /// Frames as the file gives them.
     Stream(Box<Stream>),
 }
 
-/// A piece of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Bytes between ranges.
     Text(Bytes),
-    /// A range of the file, not empty.
     File(Range<u64>),
 }
 
-/// A file all of which is mapped and in memory, kept for many responses.
+/// A fully mapped file in memory, kept for many responses.
 #[derive(Debug)]
 pub(crate) struct Whole {
     file: OpenFile,
@@ -91,23 +83,23 @@ pub(crate) struct Whole {
 struct Stream {
     reader: Reader,
     range: Range<u64>,
-    /// What comes when `range` is through. Never filled for a single range, so that costs no allocation.
+    /// Parts after `range`. Empty for a single range, which then needs no allocation.
     rest: vec::IntoIter<Part>,
 }
 
-// What hyper and axum ask of a body; the compiler says here, not at the user, when it is lost.
+// Compile-time check of the bounds that hyper and axum require of a body.
 const _: () = {
     const fn body<B: Body + Send + Unpin + 'static>() {}
     body::<FileBody>();
 };
 
 impl FileBody {
-    /// A body without bytes.
+    /// Returns a body without bytes.
     pub const fn empty() -> Self {
         Self { left: 0, inner: Inner::Done }
     }
 
-    /// A range of a kept file, which must lie within it, as one frame. `..` costs no more than a share.
+    /// Returns a body with a range of a kept file as one frame. The range must lie within the file.
     pub(crate) fn kept(whole: &Arc<Whole>, range: impl RangeBounds<usize>) -> Self {
         let bytes = whole.bytes.slice(range);
         if bytes.is_empty() {
@@ -116,7 +108,6 @@ impl FileBody {
         Self { left: bytes.len() as u64, inner: Inner::Kept(bytes, Arc::clone(whole)) }
     }
 
-    /// A range of `file`, which must not reach beyond its length.
     pub(super) fn range(reader: Reader, range: Range<u64>) -> Self {
         if range.is_empty() {
             return Self::empty();
@@ -125,7 +116,6 @@ impl FileBody {
         Self { left: range.end - range.start, inner: Inner::Stream(Box::new(stream)) }
     }
 
-    /// Several parts, in order. Their ranges must not reach beyond the file's length.
     pub(crate) fn parts(file: &OpenFile, window: Option<Arc<Mapping>>, parts: Vec<Part>) -> Self {
         let left = parts.iter().map(Part::len).sum();
         let reader = Reader::new(file.clone(), window);
@@ -151,7 +141,7 @@ impl FileBody {
 }
 
 impl Whole {
-    /// `mapping` must be of all of `file`.
+    /// Creates the kept file. `mapping` must cover all of `file`.
     pub(crate) fn new(file: OpenFile, mapping: Arc<Mapping>) -> Self {
         Self { bytes: mapping.bytes(), file, mapping }
     }
@@ -160,7 +150,6 @@ impl Whole {
         &self.mapping
     }
 
-    /// A private copy of bytes of the mapping, if they are there.
     fn copy(&self, bytes: &[u8]) -> io::Result<Bytes> {
         let copy = Bytes::copy_from_slice(bytes);
         if self.mapping.is_torn() { Err(self.file.short()) } else { Ok(copy) }
@@ -237,7 +226,6 @@ impl Body for FileBody {
 }
 
 impl From<Bytes> for FileBody {
-    /// A body that is one ready frame.
     fn from(bytes: Bytes) -> Self {
         if bytes.is_empty() {
             return Self::empty();

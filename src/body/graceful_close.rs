@@ -1,27 +1,27 @@
-//! Bodies that have no end of their own, and the server that has to end.
+//! Graceful end of bodies that have no end of their own, at shutdown.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// How a response whose body may go on forever is told to end: put it into the response's
-/// [extensions](http::Response::extensions_mut), where [`serve`](crate::server::serve()) looks for it. When the server drains it
-/// calls [`end`](Self::end), once at least, and the body should end in its own words soon: with a last event, for example.
-/// Bodies without one are served until the drain's deadline.
+/// Ends a body that would otherwise not end. Put it into the [extensions](http::Response::extensions_mut) of the
+/// response, where [`serve`](crate::server::serve()) looks for it. When the server drains, it calls [`end`](Self::end)
+/// at least once, and the body should then end soon, for example with a last event. Bodies without one are served until
+/// the drain deadline.
 #[derive(Clone)]
 pub struct GracefulClose(Arc<dyn Fn() + Send + Sync>);
 
 impl GracefulClose {
-    /// `end` is called on any thread, more than once perhaps, and after the body has been dropped perhaps; it must not block.
+    /// Creates the value. `end` runs on any thread, may be called several times and after the body was dropped, and
+    /// must not block.
     pub fn new(end: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Arc::new(end))
     }
 
-    /// Tells the body to end.
+    /// Asks the body to end.
     pub fn end(&self) {
         (self.0)();
     }
 
-    /// Whether this is a clone of `other`.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -1,4 +1,4 @@
-//! A regular file that is open for serving, and the header values that responses derive from it.
+//! A regular file that is open for serving, and the header values of responses with it.
 
 use std::fmt::Write;
 use std::fs::{File, OpenOptions};
@@ -44,8 +44,8 @@ use crate::sys::call;
 ///
 /// # Safety contract
 ///
-/// Frames of its [bodies](Self::body) may be slices of the mapped file: while one lives, the file must not be written in
-/// place or truncated. See [`FileBody`](FileBody#safety-contract), and [`mapped`](Self::mapped) to turn it off.
+/// Frames of its [bodies](Self::body) may be slices of the mapped file: while one lives, the file must not be written
+/// in place or truncated. See [`FileBody`](FileBody#safety-contract), and [`mapped`](Self::mapped) to turn mapping off.
 #[derive(Clone, Debug)]
 pub struct OpenFile {
     inner: Arc<Inner>,
@@ -62,14 +62,14 @@ struct Inner {
 }
 
 impl OpenFile {
-    /// Opens a file on the blocking pool. Follows symbolic links. For paths that come from requests use
+    /// Opens a file on the blocking pool. Follows symbolic links. For paths from requests use
     /// [`Files`](crate::files::Files) or [`fs::Root`](crate::fs::Root).
     ///
     /// # Errors
     ///
-    /// As [`File::open`]; `ErrorKind::PermissionDenied` if the path is not a regular file.
+    /// Fails like [`File::open`], and with `ErrorKind::PermissionDenied` if the path is not a regular file.
     ///
-    /// # Cancellation
+    /// # Cancel safety
     ///
     /// If the future is dropped, a file that is opened afterwards is closed.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
@@ -83,11 +83,11 @@ impl OpenFile {
         .await
     }
 
-    /// Serves a file that is already open for reading. The file position is neither used nor moved.
+    /// Creates an `OpenFile` from a file that is open for reading. The file position is neither used nor moved.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::PermissionDenied` if `file` is not a regular file.
+    /// Fails with `ErrorKind::PermissionDenied` if `file` is not a regular file.
     pub fn from_std(file: File) -> io::Result<Self> {
         Self::check(file, None)
     }
@@ -100,7 +100,6 @@ impl OpenFile {
         Ok(Self::new(file, status, path))
     }
 
-    /// Creates an open file from a regular file whose status is known.
     pub(crate) fn new(file: File, status: Status, path: Option<Box<Path>>) -> Self {
         let etag = Tag::default().of(&status, "");
         let last_modified = last_modified(&status);
@@ -108,7 +107,7 @@ impl OpenFile {
         Self { inner: Arc::new(inner), mapped: true }
     }
 
-    /// Whether bodies may hand out slices of the mapped file, under the [contract](FileBody#safety-contract) that
+    /// Sets whether bodies may return slices of the mapped file, under the [contract](FileBody#safety-contract) that
     /// nothing writes to it in place. On by default. If off, bodies made by this handle and its later clones read the
     /// file into their own memory, which copies each byte, and do not use `sendfile`.
     pub fn mapped(mut self, on: bool) -> Self {
@@ -120,32 +119,29 @@ impl OpenFile {
         self.mapped
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a file is not a collection")]
     pub fn len(&self) -> u64 {
         self.inner.status.len()
     }
 
-    /// A strong entity tag ([RFC 9110 §8.8.3](https://www.rfc-editor.org/rfc/rfc9110#section-8.8.3)), quotes included,
-    /// made of the length and, in nanoseconds, the times of the last change of the contents (`mtime`) and of the inode
-    /// (`ctime`). No program can set the `ctime`: a file that is rewritten in place gets another tag even if its length
-    /// stays the same and its `mtime` is restored.
+    /// Returns a strong entity tag ([RFC 9110 §8.8.3](https://www.rfc-editor.org/rfc/rfc9110#section-8.8.3)), including
+    /// quotes, made of the length and, in nanoseconds, the times of the last change of the contents (`mtime`) and of
+    /// the inode (`ctime`). No program can set the `ctime`, so a file that is rewritten in place gets another tag even
+    /// if its length stays the same and its `mtime` is restored.
     pub fn etag(&self) -> &HeaderValue {
         &self.inner.etag
     }
 
-    /// Time of the last change of the contents, in whole seconds and never in the future, as `Last-Modified` requires.
-    /// `None` if the file system reports a time before 1970 or after 9999, which HTTP cannot represent.
+    /// Returns the time of the last change of the contents, in whole seconds and never in the future, as
+    /// `Last-Modified` requires. `None` if the file system reports a time before 1970 or after 9999, which HTTP cannot
+    /// represent.
     pub fn last_modified(&self) -> Option<SystemTime> {
         self.inner.last_modified
     }
 
-    /// Returns a body with a range of the file: `..` for all of it. The part of the range beyond the end is left out.
-    ///
-    /// # Safety contract
-    ///
-    /// Unless [`mapped`](Self::mapped) is off, nothing may write to the file in place or truncate it while frames of the body
-    /// live: see [`FileBody`](FileBody#safety-contract).
+    /// Returns a body with a range of the file: `..` for all of it. A range beyond the end is cut. Unless
+    /// [`mapped`](Self::mapped) is off, the [safety contract](FileBody#safety-contract) applies.
     pub fn body(&self, range: impl RangeBounds<u64>) -> FileBody {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
@@ -160,7 +156,7 @@ impl OpenFile {
         FileBody::range(Reader::new(self.clone(), None), start..end.min(self.len()))
     }
 
-    /// As [`body`](Self::body), from a mapping of the whole file that many bodies share.
+    /// Does the same as [`body`](Self::body), from a mapping of the whole file that many bodies share.
     pub(crate) fn body_of(&self, window: Arc<Mapping>, range: std::ops::Range<u64>) -> FileBody {
         FileBody::range(Reader::new(self.clone(), Some(window)), range)
     }
@@ -173,12 +169,10 @@ impl OpenFile {
         &self.inner.status
     }
 
-    /// Fails if the file no longer reaches `end`.
     pub(crate) fn reaches(&self, end: u64) -> io::Result<()> {
         if call::status(self.inner.file.as_fd())?.stx_size >= end { Ok(()) } else { Err(self.short()) }
     }
 
-    /// The error for a file that has become shorter since it was opened.
     pub(super) fn short(&self) -> io::Error {
         let name = self.inner.path.as_deref().map_or_else(|| "the file".into(), |path| path.display().to_string());
         let message = format!("{name} is shorter than the {} bytes it had when it was opened", self.len());
@@ -189,7 +183,6 @@ impl OpenFile {
 /// The inputs of entity tags. The inode number is not among them, because it does not depend on the contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tag {
-    /// The length, `mtime` and `ctime`.
     #[default]
     Changed,
     /// The length and `mtime`, which are equal on machines with the same files.
@@ -211,7 +204,6 @@ impl Tag {
 }
 
 fn last_modified(status: &Status) -> Option<SystemTime> {
-    /// The first second of the year 10000.
     const TOO_LATE: Duration = Duration::from_secs(253_402_300_800);
     let now = SystemTime::now();
     let since = status.modified()?.min(now).duration_since(SystemTime::UNIX_EPOCH).ok()?;

@@ -1,11 +1,11 @@
-//! Reads the frames of a file without waiting for a disk on a runtime thread.
+//! Reads the frames of a file without blocking a runtime thread on the disk.
 //!
 //! ```text
-//!  at most 32 KiB   one read of what the page cache holds, into a lease
-//!  more             a slice of a window of the mapped file, once all its pages are in memory; where files are not mapped,
+//!  at most 32 KiB   one read of the cached bytes into a lease
+//!  more             a slice of a window of the mapped file, once all its pages are in memory; without mapping,
 //!                   as above, 256 KiB at a time
-//!  not in memory    by ring, two reads of 256 KiB ahead of the frame; where there is a window they only warm its pages.
-//!                   Without a ring a job on the blocking pool warms the next step, or reads the next chunk
+//!  not in memory    by io_uring, two reads of 256 KiB ahead of the frame; with a window they only warm its pages.
+//!                   Without io_uring a job on the blocking pool warms the next step, or reads the next chunk
 //! ```
 //!
 //! Invariant: a body has at most two reads or one job in progress, for the bytes at the front of its range.
@@ -29,16 +29,15 @@ use crate::runtime::blocking::BlockingTask;
 use crate::runtime::programs;
 use crate::sys::call;
 
-/// Ranges up to this many bytes are read, not mapped: a copy of so few bytes costs less than a mapping.
+/// Maximum length of a range that is read, not mapped: copying so few bytes costs less than a mapping.
 const SMALL: u64 = 32 << 10;
-/// Longest frame in bytes. hyper asks for the next one only when it has written most of this one.
+/// Maximum length of a frame in bytes. hyper asks for the next one only after writing most of this one.
 const FRAME: u64 = 4 << 20;
-/// Bytes that one job warms: a few milliseconds of disk time.
+/// Number of bytes that one job warms: a few milliseconds of disk time.
 const STEP: u64 = 1 << 20;
-/// Bytes that are read at once where files are not mapped.
+/// Length of one read if files are not mapped.
 const CHUNK: u64 = 256 << 10;
 
-/// Reads ranges of one file, front to back.
 #[derive(Debug)]
 pub(super) struct Reader {
     file: OpenFile,
@@ -49,7 +48,6 @@ pub(super) struct Reader {
     read_ahead: ReadAhead,
 }
 
-/// A mapped part of the file.
 #[derive(Debug)]
 struct Window {
     mapping: Arc<Mapping>,
@@ -66,25 +64,21 @@ impl Window {
         self.start + self.bytes.len() as u64
     }
 
-    /// Returns the bytes of a range of the file that lies in the window.
     fn slice(&self, range: Range<u64>) -> Bytes {
         self.bytes.slice((range.start - self.start) as usize..(range.end - self.start) as usize)
     }
 }
 
 impl Reader {
-    /// `whole` is a mapping of the whole file, if one exists already.
     pub(super) fn new(file: OpenFile, whole: Option<Arc<Mapping>>) -> Self {
         let window = whole.map(|mapping| Window::new(mapping, 0));
         Self { maps: file.is_mapped(), file, window, job: None, read_ahead: ReadAhead::default() }
     }
 
-    /// Whether the latest frames lie in a mapping.
     pub(super) fn is_mapped(&self) -> bool {
         self.window.is_some()
     }
 
-    /// Returns the error of a body whose frames lie in a torn mapping.
     pub(super) fn torn(&self) -> Option<io::Error> {
         self.window.as_ref().filter(|window| window.mapping.is_torn()).map(|_| self.file.short())
     }
@@ -106,7 +100,7 @@ impl Reader {
                 None => self.fetch(cx, range)?,
             }
         };
-        // Checked after a job too: another body of the same mapping may have met the end.
+        // Checked after a job too: another body of the same mapping may have found it torn.
         if let Some(torn) = self.torn() {
             return Poll::Ready(Err(torn));
         }
@@ -115,7 +109,6 @@ impl Reader {
         Poll::Ready(Ok(bytes))
     }
 
-    /// Returns the next frame, if its bytes are in memory.
     fn ready(&mut self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
         if is_small(range) {
             return self.read_cached(range);
@@ -126,7 +119,7 @@ impl Reader {
         let whole = range.start..range.end.min(window.end()).min(range.start + FRAME);
         for end in [whole.end, whole.end.min(range.start + STEP)] {
             if self.is_warm(range.start..end) {
-                // All pages may be in memory although the last of them has become shorter.
+                // All pages may be in memory although the last of them became shorter.
                 self.file.reaches(end)?;
                 return Ok(self.window.as_ref().map(|window| window.slice(range.start..end)));
             }
@@ -134,8 +127,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Returns the frame for bytes read at the front of `range`: the bytes themselves, or a slice of the window they
-    /// warmed.
+    /// Returns the frame for bytes read at the front of `range`: the bytes themselves, or a slice of the warmed window.
     fn frame_of(&mut self, read: Bytes, range: &Range<u64>) -> io::Result<Bytes> {
         if read.is_empty() {
             return Err(self.file.short());
@@ -147,14 +139,13 @@ impl Reader {
         }
     }
 
-    /// Starts to load the bytes at the front of `range`; by ring, also the bytes behind them.
+    /// Starts to load the bytes at the front of `range`; with io_uring, also the bytes behind them.
     fn fetch(&mut self, cx: &mut Context<'_>, range: &Range<u64>) -> io::Result<()> {
-        // Reads that were started by ring continue by ring, even if the task has moved to a thread without one.
+        // Reads started by io_uring continue by io_uring, even if the task has moved to a thread without a ring.
         let by_ring = !self.read_ahead.is_empty() || programs::has_ring();
         let small = is_small(range);
         let file = self.file.clone();
         let window = self.window_at(range.start).filter(|_| !small);
-        // A frame lies within one window.
         let end = window.map_or(range.end, |window| range.end.min(window.end()));
         let start = range.start;
         if by_ring {
@@ -179,7 +170,6 @@ impl Reader {
         Ok(())
     }
 
-    /// Starts to load the next bytes while the frame before them is sent, if they will be needed.
     fn look_ahead(&mut self, cx: &mut Context<'_>, range: &Range<u64>) -> io::Result<()> {
         if range.is_empty() || is_small(range) {
             return Ok(());
@@ -202,7 +192,6 @@ impl Reader {
         call::is_resident(self.file.file().as_fd(), range.start, range.end - range.start)
     }
 
-    /// Returns the window that contains `at`; `None` if the file cannot be mapped.
     fn window_at(&mut self, at: u64) -> Option<&Window> {
         let fits = self.window.as_ref().is_some_and(|window| (window.start..window.end()).contains(&at));
         if !fits && self.maps {
@@ -215,7 +204,6 @@ impl Reader {
         self.window.as_ref().filter(|window| (window.start..window.end()).contains(&at))
     }
 
-    /// Reads the cached bytes of a range that fits one lease: usually all of it.
     fn read_cached(&self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
         let len = (range.end - range.start) as usize;
         let mut lease = pool::lease(len);
@@ -226,12 +214,10 @@ impl Reader {
     }
 }
 
-/// Whether the range is read into a lease: a whole body, or the end of a longer one.
 pub(super) fn is_small(range: &Range<u64>) -> bool {
     range.end - range.start <= SMALL
 }
 
-/// Reads exactly `len` bytes, waiting for the disk.
 fn read_whole(file: &OpenFile, start: u64, len: usize) -> io::Result<Bytes> {
     let mut lease = pool::lease(len);
     while lease.len() < len {

@@ -1,10 +1,10 @@
-//! Memory: leases from a pool, and what the streams know about addresses.
+//! Memory: pool leases, queues of bytes to send, and the origin of addresses.
 //!
 //! ```text
 //!  pool     leases of pool memory, frozen into Bytes without a copy
-//!  slab     the blocks that leases are made of, and which of them are frozen
-//!  origin   address → where its bytes came from: a mapped file, a block of the pool
-//!  queue    what waits to be sent: copied bytes, kept bytes, pieces of files
+//!  slab     blocks behind the leases, and which of them are frozen
+//!  origin   address → origin of its bytes: a mapped file or a pool block
+//!  queue    bytes to send: copied bytes, shared bytes, pieces of files
 //! ```
 
 pub(crate) mod origin;

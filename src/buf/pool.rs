@@ -1,11 +1,10 @@
-//! Pool memory: leases of five sizes that become [`Bytes`] without a copy and return when the last clone drops.
-//!
-//! A lease too large for every class, or asked for while its class is empty, comes from the heap and counts as a miss.
+//! Pool memory: leases of five sizes that become [`Bytes`] without a copy and return when the last clone drops. A lease
+//! larger than every class, or whose class has no free block, comes from the heap and counts as a miss.
 //!
 //! Invariants:
 //! 1. A lease owns its memory, exclusively until it is frozen.
-//! 2. A lease shows only bytes that were written through it, and lends user code only zeroed memory: what an earlier lease
-//!    left in the block stays hidden.
+//! 2. A lease exposes only bytes that were written through it, and lends user code only zeroed memory: contents of
+//!    earlier leases stay hidden.
 //! 3. All memory of a lease is initialised.
 
 #![allow(unsafe_code)]
@@ -32,13 +31,13 @@ enum Memory {
     Heap { layout: Layout },
 }
 
-/// Memory with room for a known number of bytes, written front to back, then frozen into [`Bytes`].
+/// A fixed amount of memory that is written front to back, then frozen into [`Bytes`].
 ///
-/// Comes from [`lease`]. The streams of this crate recognise frozen leases and queue them by reference.
+/// Created by [`lease`]. The streams of this crate recognise frozen leases and queue them by reference.
 pub struct Lease {
     start: NonNull<u8>,
     capacity: usize,
-    /// Start of the contents. The bytes before it are headroom.
+    /// Start of the contents; the bytes before it are headroom.
     from: usize,
     /// End of the contents. `from <= to <= capacity`.
     to: usize,
@@ -47,9 +46,9 @@ pub struct Lease {
     memory: Memory,
 }
 
-// SAFETY: a lease owns its memory as a `Box<[u8]>` would; giving a block back goes through locks and atomics.
+// SAFETY: a lease owns its memory like a `Box<[u8]>`; returning a block uses locks and atomics.
 unsafe impl Send for Lease {}
-// SAFETY: through a shared lease the memory can only be read.
+// SAFETY: a shared lease only gives read access to the memory.
 unsafe impl Sync for Lease {}
 
 impl fmt::Debug for Lease {
@@ -63,8 +62,8 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// Leases at least `capacity` bytes: from the pool up to 256 KiB while it has free blocks, else from the heap. Fails
-/// only if memory is exhausted, which aborts the process as for any allocation.
+/// Leases at least `capacity` bytes: from the pool up to 256 KiB while it has free blocks, otherwise from the heap.
+/// Aborts the process if memory is exhausted, like any allocation.
 ///
 /// ```
 /// let mut lease = millstream::buf::lease_with_headroom(100, 5);
@@ -80,8 +79,8 @@ pub fn lease(capacity: usize) -> Lease {
     lease_with_headroom(capacity, 0)
 }
 
-/// As [`lease`], with `headroom` bytes in front of the contents, so that a header can be put before a body by
-/// [`Lease::prepend`] without moving the body.
+/// Does the same as [`lease`], with `headroom` bytes before the contents, so that [`Lease::prepend`] can add a header
+/// without moving the body.
 pub fn lease_with_headroom(capacity: usize, headroom: usize) -> Lease {
     let need = capacity.checked_add(headroom).expect("capacity overflow");
     if let Some(class) = SIZES.iter().position(|&size| size >= need)
@@ -107,17 +106,17 @@ pub fn lease_with_headroom(capacity: usize, headroom: usize) -> Lease {
 }
 
 impl Lease {
-    /// Bytes written.
+    /// Returns the number of bytes written.
     pub fn len(&self) -> usize {
         self.to - self.from
     }
 
-    /// Whether nothing was written yet.
+    /// Returns whether no bytes were written yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that can still be appended.
+    /// Returns the number of bytes that can still be appended.
     pub fn spare_len(&self) -> usize {
         self.capacity - self.to
     }
@@ -125,13 +124,13 @@ impl Lease {
     fn spare(&mut self) -> &mut [u8] {
         // SAFETY: `to..capacity` lies inside the memory of this lease.
         let start = unsafe { self.start.add(self.to) };
-        // SAFETY: all memory of a lease is initialised, and `&mut self` makes this the only
-        // reference to it (invariant 1).
+        // SAFETY: all memory of a lease is initialised, and `&mut self` makes this the only reference to it (invariant
+        // 1).
         unsafe { slice::from_raw_parts_mut(start.as_ptr(), self.capacity - self.to) }
     }
 
-    /// Appends the bytes that `fill` writes to the front of the spare memory; `fill` returns their number. Spare memory
-    /// that was not yet written is zeroed first.
+    /// Appends the bytes that `fill` writes to the front of the spare memory; `fill` returns their number. Unwritten
+    /// spare memory is zeroed first.
     ///
     /// # Errors
     ///
@@ -139,7 +138,7 @@ impl Lease {
     ///
     /// # Panics
     ///
-    /// If `fill` reports more than it was offered.
+    /// Panics if `fill` returns more than the length of its buffer.
     pub fn read_with(&mut self, fill: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
         let dirty = self.clean.max(self.to) - self.to;
         self.spare()[dirty..].fill(0);
@@ -147,8 +146,8 @@ impl Lease {
         self.read_exactly_with(fill)
     }
 
-    /// As [`read_with`](Self::read_with), for a `fill` that is trusted to report only bytes it has written, as the
-    /// kernel does. The memory passed to `fill` is not zeroed and may hold old contents.
+    /// Does the same as [`read_with`](Self::read_with) for a `fill` that is trusted to return only the number of bytes
+    /// it has written, as the kernel does. Its buffer is not zeroed and may hold old contents.
     pub(crate) fn read_exactly_with(&mut self, fill: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
         let n = fill(self.spare())?;
         assert!(n <= self.spare_len(), "{n} bytes do not fit the {} that were offered", self.spare_len());
@@ -156,11 +155,8 @@ impl Lease {
         Ok(n)
     }
 
-    /// Reads at most `max` bytes from `reader` and appends them. Filled bytes are appended whatever `reader` returns.
-    ///
-    /// # Panics
-    ///
-    /// If `max` exceeds the spare room, or `reader` replaces the buffer that it is given.
+    /// Reads at most `max` bytes from `reader` and appends them, even if `reader` then returns an error. Panics if
+    /// `max` exceeds the spare memory, or if `reader` replaces its buffer.
     pub(crate) fn poll_read<R: AsyncRead + ?Sized>(
         &mut self,
         cx: &mut Context<'_>,
@@ -170,31 +166,28 @@ impl Lease {
         let clean = self.clean.max(self.to) - self.to;
         let spare = &mut self.spare()[..max];
         let start = spare.as_ptr();
-        // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the slice is borrowed for as long as the spare memory is.
+        // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the slice borrows the spare memory.
         let spare = unsafe { slice::from_raw_parts_mut(spare.as_mut_ptr().cast::<MaybeUninit<u8>>(), max) };
         let mut buf = ReadBuf::uninit(spare);
         // SAFETY: all pool memory is initialised (invariant 3). The reader sees only the clean part as initialised.
         unsafe { buf.assume_init(clean.min(max)) };
         let read = reader.poll_read(cx, &mut buf);
-        assert_eq!(buf.filled().as_ptr(), start, "the reader has replaced the buffer that it was given");
+        assert_eq!(buf.filled().as_ptr(), start, "the reader replaced the buffer of `poll_read`");
         let (filled, initialised) = (buf.filled().len(), buf.initialized().len());
         self.clean = self.clean.max(self.to + initialised);
         self.advance(filled);
         read
     }
 
-    /// Start of the spare memory, for the kernel to write to. Call [`advance`](Self::advance) to append the bytes that
-    /// it has written.
+    /// Returns the start of the spare memory for the kernel to write to. [`advance`](Self::advance) appends the bytes.
     pub(crate) fn spare_ptr(&mut self) -> *mut u8 {
         self.spare().as_mut_ptr()
     }
 
-    /// The first `len` bytes of the spare memory.
     pub(crate) fn spare_first(&mut self, len: usize) -> &mut [u8] {
         &mut self.spare()[..len]
     }
 
-    /// Appends `n` bytes that were written to the front of the spare memory.
     pub(crate) fn advance(&mut self, n: usize) {
         assert!(n <= self.spare_len(), "internal: {n} bytes were written where {} fit", self.spare_len());
         self.to += n;
@@ -204,17 +197,17 @@ impl Lease {
     ///
     /// # Panics
     ///
-    /// If there is less [spare room](Self::spare_len) than that.
+    /// Panics if `bytes` is longer than the [spare memory](Self::spare_len).
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.spare()[..bytes.len()].copy_from_slice(bytes);
         self.to += bytes.len();
     }
 
-    /// Puts `head` in front of the contents, which do not move.
+    /// Puts `head` in front of the contents without moving them.
     ///
     /// # Panics
     ///
-    /// If there is less headroom than that.
+    /// Panics if `head` is longer than the headroom.
     pub fn prepend(&mut self, head: &[u8]) {
         assert!(head.len() <= self.from, "{} bytes do not fit {} of headroom", head.len(), self.from);
         let at = self.from - head.len();
@@ -225,7 +218,7 @@ impl Lease {
         self.from = at;
     }
 
-    /// The contents as [`Bytes`], without a copy. The memory returns to the pool when the last clone drops.
+    /// Returns the contents as [`Bytes`], without a copy. The memory returns to the pool when the last clone drops.
     ///
     /// The memory is not written to afterwards, and the streams and queues of this crate keep slices of it by
     /// reference. They copy slices of a lease that is not frozen.
@@ -253,7 +246,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         match self.memory {
             Memory::Block { slab, index } => slab.release(index),
-            // SAFETY: made by `alloc_zeroed` with this layout, and freed only here.
+            // SAFETY: allocated by `alloc_zeroed` with this layout, and freed only here.
             Memory::Heap { layout } => unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) },
         }
     }

@@ -1,7 +1,7 @@
-//! Bytes that wait to be sent on one stream, in order.
+//! Queue of the bytes to send on one stream, in order.
 //!
-//! A [`Queue`] is a list of segments: *copied* bytes in pool memory, *kept* bytes shared with their owner, *given*
-//! bytes, and pieces of *files* for `sendfile`. It fills slices without allocating and advances by any count.
+//! A [`Queue`] is a list of segments: *copied* bytes in pool memory, *held* bytes shared with their owner, *given*
+//! bytes, and pieces of *files* for `sendfile`. It fills slices without allocating and advances by any number of bytes.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -15,37 +15,34 @@ use super::pool::{self, Lease};
 use super::slab::Block;
 use crate::counters::QUEUED as ALL;
 
-/// First chunk of copied bytes: enough for most events and heads.
+/// Size of the first chunk of copied bytes: enough for most events and response heads.
 const FIRST_CHUNK: usize = 4 << 10;
-/// Later chunks: a stream that fills the first chunk writes in bulk.
 const NEXT_CHUNK: usize = 16 << 10;
-/// A chunk for one event, or behind bytes that are not copied, such as a frame's head: the next segment is unlikely to
-/// be copied either.
+/// Size of a chunk for one event, or after bytes that are not copied: the next segment is unlikely to be copied.
 const SMALL_CHUNK: usize = 512;
 
-/// Slices of known origin at least this long are kept rather than copied.
 const KEEP_MIN: usize = 2 << 10;
-/// Bytes given to the queue are kept from this length on: keeping them takes no look-up and no new share.
+/// Minimum length of [`Bytes`] that are kept by reference: this needs no look-up and no new reference.
 const GIVEN_MIN: usize = 512;
 
-/// Pool memory that a queue may keep by reference regardless of its length: one block of the largest class.
+/// Pool memory that a queue may keep by reference at any length: one block of the largest class.
 const PINNED_FREE: usize = 256 << 10;
 
-/// Slices of files at least this long are sent from the file. Many HTTP/2 frames, of 16 KiB each, fit one call.
+/// Minimum length of a slice that is sent from its file. Many HTTP/2 frames, of 16 KiB each, fit one call.
 const FILE_MIN: usize = 32 << 10;
 
-/// Bytes that a queue does not account for: most queues never hold more.
+/// Number of bytes that a queue does not account for: most queues never hold more.
 const FREE: usize = 4 << 10;
-/// Step in which a queue accounts for its bytes, so that few pushes touch the counter that all threads share.
+/// Step in which a queue accounts for its bytes, so that few pushes update the counter shared by all threads.
 const STEP: usize = 16 << 10;
 
-/// Segments in the order in which they are to be sent.
+/// Segments in the order in which they are sent.
 ///
 /// # Memory
 ///
 /// A slice that is kept by reference keeps its whole pool block, up to 256 KiB. A queue keeps at most 256 KiB of blocks
-/// plus twice as many bytes as wait in it; slices beyond that are copied. Successive slices of one block count once.
-/// [`Bytes`] whose memory is not the pool's are kept without this limit: their memory use is not known here.
+/// plus twice the bytes waiting in it; it copies slices beyond that. Consecutive slices of one block count once.
+/// [`Bytes`] outside the pool are kept without this limit, because their memory use is unknown.
 ///
 /// ```
 /// use millstream::buf::{Front, Queue};
@@ -63,34 +60,31 @@ const STEP: usize = 16 << 10;
 #[derive(Debug, Default)]
 pub struct Queue {
     segments: VecDeque<Segment>,
-    /// Sum of the segments' lengths.
     len: usize,
-    /// Bytes of the blocks that segments keep by reference.
     pinned: usize,
-    /// Bytes that this queue has added to `ALL`.
     accounted: usize,
-    /// Bytes copied since the queue was last empty, and the approximate number copied each time before.
+    /// Number of bytes copied since the queue was last empty, and the approximate number of each time before.
     copied: usize,
     usual: usize,
 }
 
 #[derive(Debug)]
 enum Segment {
-    /// Bytes in memory of this queue; those before `from` are sent.
-    Copied { lease: Lease, from: usize },
-    /// Bytes shared with their owner.
+    /// Bytes in memory of this queue; the bytes before `from` are sent.
+    Copied {
+        lease: Lease,
+        from: usize,
+    },
     Held(Kept, Pin),
-    /// Bytes that were given away to the queue.
     Given(Bytes, Pin),
-    /// As `Held`, but long enough to be sent from the file itself.
+    /// Same as `Held`, but long enough to be sent from the file.
     File(Kept),
 }
 
-/// Pool memory that a segment keeps.
 #[derive(Debug, Default)]
 struct Pin {
     block: Option<Block>,
-    /// Bytes added to `Queue::pinned`: the block's size, or 0 if the segment before it keeps the same block.
+    /// Number of bytes added to `Queue::pinned`: the block's size, or 0 if the previous segment keeps the same block.
     counted: usize,
 }
 
@@ -115,60 +109,60 @@ impl Segment {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Front<'a> {
-    /// Nothing waits.
+    /// The queue is empty.
     Empty,
     /// Memory.
     #[non_exhaustive]
     Memory {
-        /// Slices that were filled.
+        /// Number of slices filled.
         slices: usize,
-        /// Whether anything follows them.
+        /// Whether more bytes follow the slices.
         more: bool,
     },
-    /// A piece of a file, to be sent by `sendfile`.
+    /// A piece of a file, sent by `sendfile`.
     #[non_exhaustive]
     File {
-        /// The file.
+        /// File to send from.
         file: BorrowedFd<'a>,
-        /// Start of the piece, in bytes.
+        /// Start of the piece in bytes.
         offset: u64,
-        /// Its length in bytes.
+        /// Length of the piece in bytes.
         len: usize,
     },
 }
 
 impl Queue {
-    /// Bytes of all queues together beyond which they are full.
+    /// Number of bytes in all queues of the process at which they count as full.
     pub(crate) const ALL_MAX: usize = 256 << 20;
 
-    /// Bytes that wait.
+    /// Returns the number of bytes in the queue.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing waits.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether the queues of the process together hold so many bytes, 256 MiB, that bytes which can wait elsewhere
-    /// should not be added.
+    /// Returns whether the queues of the process together hold 256 MiB or more. Callers should then not add bytes that
+    /// can wait elsewhere.
     pub fn all_are_full() -> bool {
         ALL.load(Ordering::Relaxed) >= Self::ALL_MAX
     }
 
-    /// Bytes that the queues of the process hold together, without the first 4 KiB of each.
+    /// Returns the number of bytes in the queues of the process, without the first 4 KiB of each.
     pub(crate) fn all() -> usize {
         ALL.load(Ordering::Relaxed)
     }
 
-    /// Whether all waiting bytes are memory and leave room in a call of `limit` slices.
+    /// Returns whether all bytes are memory and leave room in a call of `limit` slices.
     pub(crate) fn fits_one_call(&self, limit: usize) -> bool {
         self.segments.len() < limit && !self.segments.iter().any(|s| matches!(s, Segment::File(_)))
     }
 
-    /// Appends `bytes`: by a share if they are long and lie in a mapped file or in a [frozen](Lease::freeze) lease that
-    /// is not [too large](Self#memory) for them, else by a copy. Returns whether no copy was made.
+    /// Appends `bytes`. Long bytes in a mapped file or in a [frozen](Lease::freeze) lease that is not [too
+    /// large](Self#memory) are kept by reference, other bytes are copied. Returns whether no copy was made.
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         if let Some(Segment::File(kept)) = self.segments.back_mut()
             && kept.extend(bytes)
@@ -192,7 +186,7 @@ impl Queue {
     }
 
     /// Appends `bytes` without a copy, unless they are short or keep [too much](Self#memory) pool memory. Returns
-    /// whether they were kept without a copy.
+    /// whether no copy was made.
     pub fn push_bytes(&mut self, bytes: Bytes) -> bool {
         let pin = if bytes.len() >= GIVEN_MIN { self.pin(&bytes) } else { None };
         let given = pin.is_some();
@@ -204,7 +198,7 @@ impl Queue {
         given
     }
 
-    /// Pool memory that the queue keeps if it keeps `bytes` by reference; `None` if it exceeds the queue's limit.
+    /// Returns the pool memory kept by keeping `bytes` by reference; `None` if it exceeds the limit of the queue.
     fn pin(&mut self, bytes: &[u8]) -> Option<Pin> {
         let block = block_of(bytes);
         let last = self.segments.back_mut().and_then(Segment::pin).and_then(|pin| pin.block);
@@ -213,7 +207,6 @@ impl Queue {
         fits.then_some(Pin { block, counted })
     }
 
-    /// Adds new bytes to `ALL`.
     fn account(&mut self) {
         if self.len > self.accounted + FREE {
             let more = (self.len - FREE - self.accounted).next_multiple_of(STEP);
@@ -222,7 +215,6 @@ impl Queue {
         }
     }
 
-    /// Takes an empty queue's share out of `ALL`.
     fn settle(&mut self) {
         if self.len == 0 && self.accounted > 0 {
             ALL.fetch_sub(std::mem::take(&mut self.accounted), Ordering::Relaxed);
@@ -235,7 +227,7 @@ impl Queue {
         self.segments.push_back(segment);
     }
 
-    /// Drops the first segment. If the next segment keeps the same block, the block is counted there from now on.
+    /// Drops the first segment. If the next segment keeps the same block, it takes over the block's count.
     fn pop_segment(&mut self) {
         let mut first = self.segments.pop_front();
         let Some(pin) = first.as_mut().and_then(Segment::pin) else { return };
@@ -255,7 +247,7 @@ impl Queue {
         }
         if !bytes.is_empty() {
             let chunk = match self.segments.back() {
-                // A stream that writes one small event writes more: small chunks lie close together.
+                // A stream that writes one small event writes more: small chunks are close together in memory.
                 None => {
                     self.usual = (self.usual / 2).max(std::mem::take(&mut self.copied));
                     if (1..=SMALL_CHUNK).contains(&self.usual) { SMALL_CHUNK } else { FIRST_CHUNK }
@@ -270,10 +262,10 @@ impl Queue {
         self.copied += len;
     }
 
-    /// Fills `out` with the memory up to the first piece of a file, or returns that piece. Allocates nothing.
+    /// Fills `out` with the memory before the first piece of a file, or returns that piece. Allocates nothing.
     pub fn front<'a>(&'a self, out: &mut [IoSlice<'a>]) -> Front<'a> {
         if let Some(Segment::File(kept)) = self.segments.front() {
-            let (file, offset) = kept.file().expect("internal: pushed as a piece of a file");
+            let (file, offset) = kept.file().expect("internal: the segment is a piece of a file");
             return Front::File { file, offset, len: kept.as_ref().len() };
         }
         let mut slices = 0;
@@ -289,27 +281,26 @@ impl Queue {
         if slices == 0 { Front::Empty } else { Front::Memory { slices, more: bytes < self.len } }
     }
 
-    /// As [`front`](Self::front), but pieces of files are given as memory, too.
+    /// Does the same as [`front`](Self::front), but returns pieces of files as memory.
     pub(crate) fn front_memory<'a>(&'a self, out: &mut [IoSlice<'a>]) -> Front<'a> {
         let slices = self.pieces().zip(&mut *out).map(|(piece, slot)| *slot = IoSlice::new(piece)).count();
         if slices == 0 { Front::Empty } else { Front::Memory { slices, more: slices < self.segments.len() } }
     }
 
-    /// All waiting bytes, in order and as memory: for writers that cannot send files.
     pub(crate) fn pieces(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.segments.iter().map(Segment::bytes)
     }
 
-    /// Drops the first `n` bytes, which were sent.
+    /// Drops the first `n` bytes after they were sent.
     ///
     /// # Panics
     ///
-    /// If fewer than `n` bytes wait.
+    /// Panics if the queue holds fewer than `n` bytes.
     pub fn advance(&mut self, mut n: usize) {
         assert!(n <= self.len, "advancing {n} bytes of {}", self.len);
         self.len -= n;
         while n > 0 {
-            let front = self.segments.front_mut().expect("internal: the lengths add up");
+            let front = self.segments.front_mut().expect("internal: `len` is the sum of the segment lengths");
             let len = front.bytes().len();
             if n >= len {
                 n -= len;
@@ -326,24 +317,21 @@ impl Queue {
         self.settle();
     }
 
-    /// Whether memory among the first `limit` pieces may hold zeros that are not contents of the file.
     pub(crate) fn is_torn(&self, limit: usize) -> bool {
         let mut front = self.segments.iter().take(limit);
         front.any(|segment| matches!(segment, Segment::Held(..) | Segment::Given(..)) && is_torn(segment.bytes()))
     }
 
-    /// Passes at most `limit` pieces of memory at the front to `piece`. Returns whether anything follows them.
+    /// Passes at most `limit` pieces of memory at the front to `piece`. Returns whether more bytes follow.
     pub(crate) fn for_front(&self, limit: usize, mut piece: impl FnMut(&[u8])) -> bool {
         let memory = self.segments.iter().take_while(|segment| !matches!(segment, Segment::File(_)));
         memory.take(limit).map(|segment| piece(segment.bytes())).count() < self.segments.len()
     }
 
-    /// Whether a piece of a file is next.
     pub(crate) fn is_file_next(&self) -> bool {
         matches!(self.segments.front(), Some(Segment::File(_)))
     }
 
-    /// Appends `other`.
     pub(crate) fn append(&mut self, mut other: Self) {
         self.segments.append(&mut other.segments);
         self.len += std::mem::take(&mut other.len);
@@ -351,8 +339,8 @@ impl Queue {
         self.accounted += std::mem::take(&mut other.accounted);
     }
 
-    /// The first run of kept memory of at least `min` bytes among the first `limit` pieces: the number of pieces before
-    /// it, and shares in its pieces.
+    /// Returns the first run of shared memory of at least `min` bytes among the first `limit` pieces, and the number of
+    /// pieces before it.
     pub(crate) fn kept_run(&self, min: usize, limit: usize) -> Option<(usize, Shares)> {
         let pieces = self.segments.len().min(limit);
         let is_kept = |n: &usize| matches!(self.segments[*n], Segment::Held(..));
@@ -369,7 +357,7 @@ impl Queue {
         None
     }
 
-    /// Drops everything, and returns the number of bytes dropped.
+    /// Drops all bytes and returns their number.
     pub fn clear(&mut self) -> usize {
         self.segments.clear();
         self.pinned = 0;
@@ -379,12 +367,11 @@ impl Queue {
     }
 }
 
-/// Shares in pieces of a queue, which keep their memory as it is.
+/// References to pieces of a queue, which keep their memory unchanged.
 #[derive(Debug)]
 pub(crate) struct Shares(Vec<Kept>);
 
 impl Shares {
-    /// Number of pieces.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

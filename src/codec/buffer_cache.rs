@@ -1,31 +1,28 @@
-//! Buffers of codecs that are not in use: lent to whoever is about to read or write, so that connections that wait hold
-//! none, and none is allocated for a message.
+//! Per-thread cache of unused codec buffers: idle connections hold none, and messages need no allocation.
 
 use std::cell::RefCell;
 
 use bytes::BytesMut;
 
-/// Smallest buffer worth keeping.
 pub(super) const BUFFER_MIN: usize = 8 << 10;
-/// Largest buffer that is kept: a long message is no reason to hold on to its memory.
+/// Maximum capacity of a cached buffer, so that one long message does not pin its memory.
 pub(super) const BUFFER_MAX: usize = 128 << 10;
-/// Buffers that a thread keeps. A connection has two while it works, and mostly one connection works at a time.
+/// Number of buffers that a thread caches. An active connection uses two, and usually one is active at a time.
 const KEPT: usize = 8;
 
 thread_local! {
     static STASH: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An empty buffer.
 pub(super) fn take() -> BytesMut {
-    // A thread that is ending has no stash any more.
+    // A thread that is ending has no cache.
     let kept = STASH.try_with(|buffer_cache| buffer_cache.borrow_mut().pop()).ok().flatten();
     kept.unwrap_or_else(|| BytesMut::with_capacity(BUFFER_MIN))
 }
 
-/// Gives a buffer back. It is let go if it is not empty, too small, too large, or if others still hold parts of it.
+/// Returns a buffer to the cache. Drops it if it is not empty, too small, too large, or partly shared.
 pub(super) fn give(mut buffer: BytesMut) {
-    // Each reclaims what was taken from the front, if nobody holds it; else how long the buffer is does not show.
+    // Each call reclaims bytes taken from the front, if they are not shared; otherwise the capacity is unknown.
     let too_large = buffer.try_reclaim(BUFFER_MAX + 1);
     if buffer.is_empty() && !too_large && buffer.try_reclaim(BUFFER_MIN) {
         let _ = STASH.try_with(|buffer_cache| {
@@ -53,7 +50,7 @@ mod tests {
         drop(buffer.split_to(8000));
         give(buffer);
         assert_eq!(kept(), 1);
-        assert_eq!(take().as_ptr(), address, "the whole of it");
+        assert_eq!(take().as_ptr(), address, "all of the buffer is reused");
         assert_eq!(kept(), 0);
     }
 
@@ -63,7 +60,7 @@ mod tests {
         buffer.extend_from_slice(&[1; 8000]);
         let part = buffer.split();
         give(buffer);
-        assert_eq!(kept(), 0, "a part is held, and the rest is too small");
+        assert_eq!(kept(), 0, "a part is shared, and the rest is too small");
         drop(part);
         give(BytesMut::from(&b"not empty"[..]));
         give(BytesMut::with_capacity(2 * BUFFER_MAX));

@@ -1,37 +1,33 @@
-//! The size of a buffer that one side fills and another empties, between two bounds.
+//! Adaptive size of a buffer between two bounds.
 //!
-//! It doubles when it was full and what it held went away fast: then more would have come, and a larger one saves calls.
-//! It halves when it was full and took long to empty: a larger one only keeps bytes waiting. And it halves when for a
-//! while no more came at once than a quarter of it.
+//! The size doubles when the buffer was full and drained fast: more input was available, and a larger buffer saves
+//! calls. It halves when the buffer was full and drained slowly, because a larger one only makes bytes wait, and when
+//! no single input in a window exceeded a quarter of it.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// A full buffer that empties within this time grows; one that holds little for as long shrinks.
+/// A full buffer that drains within this time grows. A buffer with small inputs for this time shrinks.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// The size of one buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Elastic {
     bounds: RangeInclusive<usize>,
     size: usize,
-    /// When it was found full, and how much has left since.
+    /// Time when the buffer became full, and the number of bytes drained since.
     full: Option<(Instant, usize)>,
-    /// Since when `peak` is watched.
     since: Option<Instant>,
-    /// Most that came at once since then.
     peak: usize,
 }
 
 impl Elastic {
-    /// A buffer of `start` bytes; its size stays in `bounds`, which do not start at 0.
+    /// Creates a buffer of `start` bytes whose size stays within `bounds`, which must not start at 0.
     pub(crate) fn new(bounds: RangeInclusive<usize>, start: usize) -> Self {
         assert!(*bounds.start() > 0 && !bounds.is_empty(), "internal: a buffer of {bounds:?} bytes");
         let size = start.clamp(*bounds.start(), *bounds.end());
         Self { bounds, size, full: None, since: None, peak: 0 }
     }
 
-    /// What its size should be now, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
@@ -40,7 +36,6 @@ impl Elastic {
         self.size = size.clamp(*self.bounds.start(), *self.bounds.end());
     }
 
-    /// Notes that `n` bytes came at once.
     pub(crate) fn came(&mut self, n: usize, now: Instant) {
         self.peak = self.peak.max(n);
         let since = *self.since.get_or_insert(now);
@@ -56,12 +51,10 @@ impl Elastic {
         }
     }
 
-    /// Notes that more would come if there were room.
     pub(crate) fn is_full(&mut self, now: Instant) {
         self.full.get_or_insert((now, 0));
     }
 
-    /// Notes that `n` bytes left.
     pub(crate) fn left(&mut self, n: usize, now: Instant) {
         let Some((since, left)) = &mut self.full else { return };
         *left += n;
@@ -114,7 +107,6 @@ mod tests {
         let mut buffer = Elastic::new(MIN..=MAX, MAX);
         let mut sizes = Vec::new();
         for ms in (0..10_000).step_by(20) {
-            // 100 KiB a second, and always more to come.
             buffer.is_full(at(ms));
             buffer.left(2 << 10, at(ms));
             sizes.push(buffer.size());
@@ -130,7 +122,7 @@ mod tests {
         for ms in (1..=100).step_by(9) {
             buffer.came(50, at(ms));
         }
-        assert_eq!(buffer.size(), MAX, "the flood is not long ago");
+        assert_eq!(buffer.size(), MAX, "the window has not ended");
         for ms in (100..1000).step_by(10) {
             buffer.came(50, at(ms));
             buffer.left(50, at(ms));
@@ -178,7 +170,7 @@ mod tests {
                 prop_assert!((min..=min + more).contains(&size));
                 prop_assert!(size <= before.saturating_mul(2) && size >= before / 2, "{before} to {size} in one step");
                 if size > before {
-                    prop_assert!(matches!(step, Step::Left(_)), "grows only when something left");
+                    prop_assert!(matches!(step, Step::Left(_)), "grows only when bytes were drained");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Messages: all that one read has brought, answered by one write.
+//! Framed messages: all requests of one read are answered by one write.
 
 use std::fmt;
 use std::io;
@@ -19,15 +19,15 @@ use super::buffer_cache::{self, BUFFER_MAX, BUFFER_MIN};
 use crate::codec::elastic::Elastic;
 use crate::counters::{Counter, count};
 
-/// Encoded bytes beyond which whoever sends waits.
+/// Number of encoded bytes at which senders wait.
 const FULL: usize = 64 << 10;
 
 pin_project! {
-    /// A stream of decoded messages and a sink of messages to encode, over anything that reads and writes.
+    /// A stream of decoded messages and a sink of messages to encode, over any reader and writer.
     ///
-    /// Takes the place of `tokio_util::codec::Framed`, with the same [`Decoder`]s and [`Encoder`]s, for protocols whose
-    /// peers send messages without waiting for each answer. Messages are decoded one by one out of what one read has
-    /// brought; answers that were *fed* leave in one write when the next message would have to be read.
+    /// Replaces `tokio_util::codec::Framed`, with the same [`Decoder`]s and [`Encoder`]s, for protocols whose peers
+    /// send messages without waiting for each answer. One read may yield many messages; answers that were *fed* are
+    /// written in one write before the next read.
     ///
     /// ```
     /// use futures_util::{SinkExt, StreamExt};
@@ -45,30 +45,30 @@ pin_project! {
     ///
     /// # Memory
     ///
-    /// Nothing is allocated for a message, once the buffers have their size and as long as messages are dropped before the
-    /// next read: a buffer can be used again when no message lies in it any more. Reads ask for 8 KiB to 64 KiB, following
-    /// what comes. A connection that waits holds no buffer unless a message is incomplete; buffers lie in a stash of the
-    /// thread. 64 KiB of encoded messages make [`Sink::poll_ready`] write and wait; one message may go beyond. How long a
-    /// message may be is for the codec to say.
+    /// Messages need no allocation once the buffers have their size, provided that messages are dropped before the next
+    /// read: a buffer is reused when no message refers to it. Reads ask for 8 KiB to 64 KiB, depending on the input. An
+    /// idle connection holds no buffer unless a message is incomplete; unused buffers are cached for each thread. At 64
+    /// KiB of encoded messages [`Sink::poll_ready`] writes and waits; one message may exceed that. The codec limits the
+    /// length of a message.
     ///
     /// # Errors
     ///
-    /// Those of the codec and of reading end the stream: `None` follows, for good. Those of writing are returned by the
-    /// sink, and by the stream if it was the one to write.
+    /// Errors of the codec and of reading end the stream: `None` follows, permanently. Write errors are returned by the
+    /// sink, and by the stream if it was writing.
     ///
-    /// # Cancellation and drop
+    /// # Cancel safety
     ///
-    /// Cancel safe. What was encoded and not written when this is dropped is lost: the stream writes before it waits and
-    /// before it ends, a sink is closed or flushed.
+    /// Cancel safe. Dropping this loses messages that were encoded and not written. The stream writes before it waits
+    /// and before it ends; close or flush a sink before dropping it.
     pub struct Framed<T, C> {
         #[pin]
         io: T,
         codec: C,
         read: BytesMut,
-        // What the last read brought, and how much the next asks for.
+        // Number of bytes of the last read, and the size of the next.
         brought: usize,
         size: Elastic,
-        // There may be a message in `read`.
+        // Whether `read` may contain a complete message.
         readable: bool,
         ended: bool,
         failed: bool,
@@ -78,7 +78,7 @@ pin_project! {
 }
 
 impl<T, C> Framed<T, C> {
-    /// Messages of `codec` over `io`.
+    /// Creates a stream and sink of messages of `codec` over `io`.
     pub fn new(io: T, codec: C) -> Self {
         Self {
             io,
@@ -94,40 +94,42 @@ impl<T, C> Framed<T, C> {
         }
     }
 
-    /// What the messages go over.
+    /// Returns the inner reader and writer.
     pub fn get_ref(&self) -> &T {
         &self.io
     }
 
-    /// What the messages go over. Bytes that are read or written directly are missing here.
+    /// Returns the inner reader and writer mutably. Bytes read or written directly bypass the messages.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.io
     }
 
-    /// The codec.
+    /// Returns the codec.
     pub fn codec(&self) -> &C {
         &self.codec
     }
 
-    /// The codec, to be changed.
+    /// Returns the codec mutably.
     pub fn codec_mut(&mut self) -> &mut C {
         &mut self.codec
     }
 
-    /// Bytes that were encoded and not written yet.
+    /// Returns the number of encoded bytes that are not written yet.
     pub fn queued(&self) -> usize {
         self.write.len()
     }
 }
 
 impl<T: AsyncWrite, C> Framed<T, C> {
-    /// Writes what was encoded.
     fn poll_write_out(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut me = self.project();
         while !me.write.is_empty() {
             let n = ready!(me.io.as_mut().poll_write(cx, me.write))?;
             if n == 0 {
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::WriteZero, "nothing of a message was taken")));
+                return Poll::Ready(Err(io::Error::new(
+                    io::ErrorKind::WriteZero,
+                    "the inner writer accepted 0 bytes of a message",
+                )));
             }
             count(Counter::InnerWrites, 1);
             me.write.advance(n);
@@ -143,7 +145,6 @@ impl<T: AsyncWrite, C> Framed<T, C> {
 }
 
 impl<T: AsyncRead, C> Framed<T, C> {
-    /// Reads what there is, as far as there is room; says how much that is.
     fn poll_read_in(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let me = self.project();
         let want = me.size.size();
@@ -152,7 +153,7 @@ impl<T: AsyncRead, C> Framed<T, C> {
         }
         let room = me.read.capacity() - me.read.len();
         if room < want / 2 {
-            // Room is made by moving what is left of a message to the front, if `want` is enough for both.
+            // Moves an incomplete message to the front if `want` is enough for both.
             me.read.reserve(if me.read.len() < want / 2 { want - me.read.len() } else { want });
         }
         let room = me.read.capacity() - me.read.len();
@@ -195,7 +196,7 @@ where
                     }
                 }
             }
-            // Nothing more can be answered before something is read. A peer that takes no answers may still send.
+            // No more messages can be answered before the next read. A peer that accepts no answers may still send.
             let written = self.as_mut().poll_write_out(cx);
             if let Poll::Ready(Err(e)) = written {
                 *self.project().failed = true;

@@ -1,28 +1,27 @@
-//! Gathering for what is not a stream of ours: tokio's sockets, TLS, pipes, whatever reads and writes asynchronously.
+//! Gathered I/O for any asynchronous reader and writer: tokio's sockets, TLS, pipes.
 //!
 //! ```text
 //!  your pieces ──▶ Writer ──▶ one write of up to 1024 pieces   (or one flat buffer, for TLS)      ──▶ inner writer
 //!                  bounded; flushed by you, by size, or at the end of the turn
 //!
-//!  inner reader ──▶ pool memory, read at once as much as there is ──▶ Reader ──▶ Bytes without a copy
+//!  inner reader ──▶ pool memory, as much as one read returns ──▶ Reader ──▶ Bytes without a copy
 //!
 //!  messages in ──▶ Framed: all of a read, then one write ──▶ messages out
 //! ```
 //!
-//! Sockets that [`net`](crate::net) has do this by themselves: wrap them in a [`Framed`] at most.
+//! Sockets of [`net`](crate::net) gather by themselves; they need at most a [`Framed`].
 //!
-//! # Where it loses
+//! # Where it is slower
 //!
-//! * A single piece for each flush gains nothing, and pays for a lock and, if it is a slice, for a copy.
-//! * Many tiny pieces gain as much by tokio's `BufWriter`, which takes them in a few nanoseconds each where this takes some
-//!   tens: it has no lock, no pool and no end of the turn.
-//! * Long pieces, 16 KiB and more, gain little: the call is small beside them. As slices they are copied on top of that.
-//! * Whoever has all slices at hand at once and calls `write_vectored` by hand has less to do than any adapter.
-//! * Over TLS the bytes are copied into records anyway; what gathers is the record, as in any buffered writer.
-//! * Leaving at the end of the turn costs a pass through the runtime, and a second one to see that nothing follows: for a
-//!   caller that waits after each burst this takes longer than a flush.
-//! * A reader that is given little at a time reads a little into a lease of at least 4 KiB, and copies nothing: keep the
-//!   bytes for long, and you keep the lease.
+//! * A single piece for each flush gains nothing, and costs a lock and, for a slice, a copy.
+//! * For many tiny pieces tokio's `BufWriter` gains as much and costs a few nanoseconds for each; this costs some tens,
+//!   because it has a lock, a pool and the end of the turn.
+//! * Pieces of 16 KiB and more gain little, because the call costs little beside them. As slices they are also copied.
+//! * A caller that has all slices at once and calls `write_vectored` needs no adapter.
+//! * Over TLS the bytes are copied into records, so the record gathers them, as with any buffered writer.
+//! * Flushing at the end of the turn costs one pass through the runtime, and a second one to see that no write follows:
+//!   a caller that waits after each burst waits longer than with a flush.
+//! * A reader copies nothing, so a small read occupies a lease of at least 4 KiB for as long as its bytes live.
 
 mod buffer_cache;
 mod elastic;

@@ -1,4 +1,4 @@
-//! The reader: into pool memory, out as `Bytes`.
+//! Reader: reads into pool memory and returns `Bytes`.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,25 +15,23 @@ use tokio::net::{TcpStream, UnixStream, tcp, unix};
 use crate::buf::{Lease, lease};
 use crate::codec::elastic::Elastic;
 
-/// Smallest and largest lease.
 const LEASE_MIN: usize = 4 << 10;
 const LEASE_MAX: usize = 64 << 10;
-/// Most leases that one `readv` fills.
 const LEASES: usize = 4;
 
-/// What [`Reader::vectored`] reads from: something that can be waited for without memory, and then read into several
-/// pieces of it. tokio's sockets are.
+/// Source of [`Reader::vectored`]: waits for input without a buffer, then reads into several buffers. Implemented for
+/// tokio's sockets.
 pub trait ReadVectored {
-    /// Ready when there may be something to read, as tokio's `poll_read_ready`.
+    /// Waits until there may be input, like tokio's `poll_read_ready`.
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Reads into `bufs` in order, as [`readv(2)`](https://man7.org/linux/man-pages/man2/readv.2.html), and returns how many
-    /// bytes were written to them. The memory is not zeroed: an implementation that returns more than it has written
-    /// reveals what an earlier use has left there.
+    /// Reads into `bufs` in order, like [`readv(2)`](https://man7.org/linux/man-pages/man2/readv.2.html), and returns
+    /// the number of bytes written to them. The buffers are not zeroed: an implementation that returns more than it has
+    /// written exposes old contents.
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) says that there is nothing, and that `poll_read_ready` waits again.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no input; `poll_read_ready` then waits again.
     fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 }
 
@@ -58,13 +56,12 @@ read_vectored! {
     unix::OwnedReadHalf, AsRef::<UnixStream>::as_ref;
 }
 
-/// What one read has brought, in up to [`LEASES`] pieces.
 type Filled = [Option<Lease>; LEASES];
 
-/// Reads at once what there is, into leases that begin with one of a given size.
+/// Function that reads once into leases, the first of a given size.
 type Fill<R> = fn(&mut R, &mut Context<'_>, usize) -> Poll<io::Result<Filled>>;
 
-/// Reads into memory of the [pool](crate::buf) and hands it out as [`Bytes`], without a copy.
+/// Reads into memory of the [pool](crate::buf) and returns it as [`Bytes`], without a copy.
 ///
 /// ```
 /// use millstream::codec::Reader;
@@ -82,28 +79,28 @@ type Fill<R> = fn(&mut R, &mut Context<'_>, usize) -> Poll<io::Result<Filled>>;
 /// # }
 /// ```
 ///
-/// A read asks for as much as the reads before have brought, 4 KiB to 64 KiB; with [`vectored`](Self::vectored) for up
-/// to 256 KiB, in several leases, of which those that stay empty are given back at once. While nothing comes the reader
-/// holds no memory. Bytes that are handed out keep the lease they lie in.
+/// A read asks for 4 KiB to 64 KiB, depending on earlier reads, or with [`vectored`](Self::vectored) for up to 256 KiB
+/// in several leases; leases that stay empty are freed at once. A reader that waits for input holds no memory. Returned
+/// bytes keep their lease alive.
 ///
 /// # Errors
 ///
-/// Those of the inner reader, which may be read from again.
+/// Returns the errors of the inner reader. Reading may continue after an error.
 ///
-/// # Cancellation
+/// # Cancel safety
 ///
-/// All methods are cancel safe: what was read is kept until it is asked for.
+/// All methods are cancel safe: bytes that were read stay in the reader until they are taken.
 pub struct Reader<R> {
     inner: R,
     fill: Fill<R>,
-    /// Read and not taken: the front, and what follows it.
+    /// Bytes that were read and not taken: the front, and the following pieces.
     front: Bytes,
     rest: VecDeque<Bytes>,
     size: Elastic,
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    /// A reader of anything: one lease for each read.
+    /// Creates a reader with one lease for each read.
     pub fn new(inner: R) -> Self {
         Self::by(inner, |inner, cx, size| {
             let mut lease = lease(size);
@@ -112,7 +109,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         })
     }
 
-    /// A reader of a socket: several leases for each read, and none before there is something to read.
+    /// Creates a reader of a socket, with several leases for each read, allocated only when input is available.
     pub fn vectored(inner: R) -> Self
     where
         R: ReadVectored,
@@ -120,7 +117,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Self::by(inner, |inner, cx, size| {
             loop {
                 ready!(inner.poll_read_ready(cx))?;
-                // More than one from the start: what does not fit the first comes by the same call.
+                // At least two leases: input that exceeds the first is read by the same call.
                 let used = if size < LEASE_MAX { 2 } else { LEASES };
                 let mut leases: Filled = std::array::from_fn(|i| match i {
                     0 => Some(lease(size)),
@@ -149,7 +146,6 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Self { inner, fill, front: Bytes::new(), rest: VecDeque::new(), size }
     }
 
-    /// Waits until something is there; not so at the end.
     fn poll_some(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.front.is_empty() {
             let leases = ready!((self.fill)(&mut self.inner, cx, self.size.size()))?;
@@ -162,7 +158,6 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Poll::Ready(Ok(()))
     }
 
-    /// Notes that `n` bytes of the front were taken.
     fn taken(&mut self, n: usize) {
         self.size.left(n, Instant::now());
         if self.front.is_empty() {
@@ -170,39 +165,39 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// What is there, up to the end of a lease; waits if that is nothing. No bytes are the end.
+    /// Returns the available bytes, up to the end of a lease; waits if there are none. Returns no bytes at the end.
     pub async fn chunk(&mut self) -> io::Result<Bytes> {
         poll_fn(|cx| self.poll_chunk(cx)).await
     }
 
-    /// As [`chunk`](Self::chunk).
+    /// Poll version of [`chunk`](Self::chunk).
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         ready!(self.poll_some(cx))?;
         Poll::Ready(Ok(self.split_to(self.front.len())))
     }
 
-    /// What was read and not taken, up to the end of a lease.
+    /// Returns bytes that were read and not taken, up to the end of a lease.
     pub fn buffer(&self) -> &[u8] {
         &self.front
     }
 
-    /// The first `n` bytes of [`buffer`](Self::buffer), or of what `fill_buf` gave, without a copy.
+    /// Takes the first `n` bytes of [`buffer`](Self::buffer) or `fill_buf`, without a copy.
     ///
     /// # Panics
     ///
-    /// If there are fewer.
+    /// Panics if there are fewer than `n` bytes.
     pub fn split_to(&mut self, n: usize) -> Bytes {
         let bytes = self.front.split_to(n);
         self.taken(n);
         bytes
     }
 
-    /// The inner reader. What is read from it directly is missing here.
+    /// Returns the inner reader. Bytes read from it directly are missing here.
     pub fn get_ref(&self) -> &R {
         &self.inner
     }
 
-    /// The inner reader, to be changed.
+    /// Returns the inner reader mutably.
     pub fn get_mut(&mut self) -> &mut R {
         &mut self.inner
     }
@@ -224,7 +219,7 @@ impl<R: AsyncRead + Unpin> AsyncBufRead for Reader<R> {
 impl<R: AsyncRead + Unpin> AsyncRead for Reader<R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.front.is_empty() && buf.remaining() >= self.size.size() {
-            // Memory of the caller's that is as long as ours saves a copy.
+            // Reads directly into a large buffer of the caller, which saves a copy.
             return Pin::new(&mut self.inner).poll_read(cx, buf);
         }
         let there = ready!(self.as_mut().poll_fill_buf(cx))?;

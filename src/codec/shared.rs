@@ -1,12 +1,13 @@
-//! A writer shared with the turn: who writes when, and who is woken.
+//! State of a writer, shared between its owner and the flush at the end of the turn.
 //!
-//! Without the turn this is an outlet behind a lock that only its owner takes. With it the flusher writes too, and what
-//! the inner writer wakes is a bell of ours, which has the turn look again.
+//! Without a flush at the end of the turn only the owner takes the lock. With it, the runtime flushes too, and the
+//! inner writer gets the waker of a [`Bell`], which schedules the next flush.
 //!
-//! Invariants, where there is a turn:
-//! 1. The inner writer is polled under the lock and with the bell only, so that no task that gives up takes its waker along.
-//! 2. While the bell is armed, the inner writer has promised to ring it; nobody polls it before.
-//! 3. An outlet that is not idle is armed or scheduled, or its owner is in a call and will see to it.
+//! Invariants with a flush at the end of the turn:
+//! 1. The inner writer is polled only under the lock and with the bell's waker, so a task that gives up does not take
+//!    the registered waker with it.
+//! 2. While the bell is armed, the inner writer will wake it and is not polled before.
+//! 3. A write buffer that is not idle is armed or scheduled, or its owner is in a call that schedules it.
 
 use std::fmt;
 use std::io;
@@ -22,40 +23,34 @@ use super::write_buffer::WriteBuffer;
 use crate::counters::{Counter, count};
 use crate::runtime::{Flush, Held, Turn};
 
-/// A writer and, if it leaves at the end of the turn, what has it written there.
 pub(super) struct Shared<W> {
     ends: Option<Ends>,
-    /// Counts what was queued, for the turn to look at without the lock.
+    /// Number of writes, read by the turn without the lock.
     writes: AtomicUsize,
     state: Mutex<State<W>>,
 }
 
 pub(super) struct State<W> {
     pub(super) write_buffer: WriteBuffer<W>,
-    /// The owner, who waits for room or for everything to be written.
     waiter: Option<Waker>,
 }
 
-/// How a writer leaves at the end of the turn.
 #[derive(Clone)]
 pub(super) struct Ends {
     bell: Arc<Bell>,
-    /// The bell's.
     waker: Waker,
 }
 
-/// What the waker of the inner writer leads to. Rings without the lock, because an inner writer may call its waker while
-/// it is being polled.
+/// Target of the inner writer's waker. It takes no lock, because the waker may be called during a poll.
 struct Bell {
     turn: Arc<Turn>,
     limit: Duration,
-    /// The writer.
     of: Weak<dyn Flush>,
     armed: AtomicBool,
-    /// The inner writer is being polled: whoever does so looks at `armed` afterwards.
+    /// Whether the inner writer is being polled. The polling code checks `armed` afterwards.
     polling: AtomicBool,
     scheduled: AtomicBool,
-    /// The runtime has ended: there are no turns any more.
+    /// Whether the runtime has ended, after which there are no turns.
     gone: AtomicBool,
 }
 
@@ -67,8 +62,8 @@ impl Ends {
         Self { waker: Waker::from(Arc::clone(&bell)), bell }
     }
 
-    /// Polls `work` with the bell, unless that is armed. A panic of the inner writer becomes an error: it must not end
-    /// the flusher, which works for others too.
+    /// Polls `work` with the bell's waker, unless the bell is armed. A panic of the inner writer becomes an error: it
+    /// must not end the flusher, which serves other writers too.
     fn poll<W: AsyncWrite + Unpin>(
         &self,
         write_buffer: &mut WriteBuffer<W>,
@@ -86,14 +81,14 @@ impl Ends {
         if done.is_ready() {
             self.bell.armed.store(false, SeqCst);
         }
-        // From here on the bell schedules by itself; if it rang before, it is not armed any more.
+        // From here on the bell schedules a flush itself. If it rang earlier, it is no longer armed.
         self.bell.polling.store(false, SeqCst);
         done
     }
 }
 
 impl Bell {
-    /// Has the writer flushed at the end of the turn, or now, once, if the runtime is gone. Called without the lock.
+    /// Schedules a flush at the end of the turn, or flushes once now if the runtime has ended. Called without the lock.
     fn schedule(&self) {
         if self.scheduled.swap(true, SeqCst) {
             return;
@@ -132,7 +127,7 @@ impl<W: AsyncWrite + Unpin> Shared<W> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works on the state, and afterwards sees to what waits (invariant 3).
+    /// Runs `work` on the state, then schedules a flush if one is needed (invariant 3).
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut State<W>) -> T) -> T {
         let mut state = self.lock();
         let done = work(&mut state);
@@ -147,13 +142,11 @@ impl<W: AsyncWrite + Unpin> Shared<W> {
         done
     }
 
-    /// Notes that something was queued.
     pub(super) fn note_write(&self) {
-        // Under the lock only, so no read-modify-write.
+        // Written only under the lock, so no atomic read-modify-write is needed.
         self.writes.store(self.writes.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Polls `work`, which writes, for a task that waits for it or, without one, as far as it goes now.
     pub(super) fn poll(
         &self,
         state: &mut State<W>,
@@ -170,7 +163,6 @@ impl<W: AsyncWrite + Unpin> Shared<W> {
                 done
             }
             (None, Some(cx)) => work(&mut state.write_buffer, cx),
-            // Whoever waits later polls again, with a waker.
             (None, None) => work(&mut state.write_buffer, &mut Context::from_waker(Waker::noop())),
         }
     }
@@ -186,7 +178,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Flush for Shared<W> {
         bell.scheduled.store(false, SeqCst);
         count(Counter::TurnFlushes, 1);
         let mut state = self.lock();
-        // The error, if there is one, is kept for the owner.
+        // An error is kept for the owner.
         let done = self.poll(&mut state, None, WriteBuffer::poll_drain);
         let waiter = if done.is_ready() || state.write_buffer.has_room() { state.waiter.take() } else { None };
         let again = done.is_pending() && !bell.armed.load(SeqCst) && !bell.gone.load(SeqCst);
@@ -205,7 +197,7 @@ impl<W> fmt::Debug for Shared<W> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         f.debug_struct("Shared")
             .field("end_of_turn", &self.ends.as_ref().map(|ends| ends.bell.limit))
-            .field("outlet", &state.write_buffer)
+            .field("write_buffer", &state.write_buffer)
             .finish()
     }
 }

@@ -20,7 +20,6 @@ use crate::sys::vectored::PIECES_MAX;
 
 /// Plaintext of one TLS record, RFC 8446 §5.1: the minimum size of a flat buffer.
 const RECORD: usize = 16 << 10;
-/// Maximum size of a flat buffer, in whole records.
 const FLAT_MAX: usize = 64 << 10;
 /// Number of consecutive writes cut at a boundary after which an inner writer is treated as not accepting pieces.
 const CUTS: u32 = 3;
@@ -40,11 +39,9 @@ pub enum Shape {
     Flat,
 }
 
-/// An inner writer and the bytes that wait for it.
 pub(super) struct WriteBuffer<W> {
     pub(super) inner: W,
     queue: Queue,
-    /// Number of bytes beyond which writers wait.
     room: Elastic,
     /// Writers wait until half of `room` is free.
     full: bool,
@@ -52,14 +49,12 @@ pub(super) struct WriteBuffer<W> {
     /// Maximum number of bytes offered in one piece, if the inner writer does not accept pieces.
     flat: Option<usize>,
     cuts: Cuts,
-    /// The inner writer has been written to and not flushed.
     unflushed: bool,
     failure: Option<Failure>,
     /// Totals since the last write: calls, bytes copied, bytes kept.
     tally: (u64, usize, usize),
 }
 
-/// Evidence that the inner writer takes one piece or one record at a time.
 #[derive(Debug, Default)]
 struct Cuts {
     in_a_row: u32,
@@ -86,7 +81,6 @@ impl Failure {
     }
 }
 
-/// One offer, and the number of bytes accepted.
 struct Offer {
     offered: usize,
     first: usize,
@@ -123,7 +117,6 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
         write_buffer
     }
 
-    /// Returns the error that ended the writer, if any.
     pub(super) fn check(&self) -> io::Result<()> {
         self.failure.as_ref().map_or(Ok(()), |failure| Err(failure.error()))
     }
@@ -136,12 +129,10 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
         self.flat.is_some()
     }
 
-    /// Returns whether no work is left.
     pub(super) fn is_idle(&self) -> bool {
         (self.queue.is_empty() && !self.unflushed) || self.failure.is_some()
     }
 
-    /// Number of bytes that writers may add now.
     pub(super) fn room(&self) -> usize {
         self.room.size().saturating_sub(self.queue.len())
     }
@@ -154,20 +145,17 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
         !self.full && self.room() > 0 && (self.queue.is_empty() || !Queue::all_are_full())
     }
 
-    /// Records that a writer waits for room.
     pub(super) fn wait_for_room(&mut self) {
         if !replace(&mut self.full, true) {
             self.room.is_full(Instant::now());
         }
     }
 
-    /// Takes `slice`, by copying it unless its origin is known.
     pub(super) fn push(&mut self, slice: &[u8]) -> io::Result<()> {
         let held = self.queue.push(slice);
         self.taken(slice.len(), held, origin::is_torn(slice))
     }
 
-    /// Takes `bytes`, without a copy unless they are few.
     pub(super) fn push_bytes(&mut self, bytes: Bytes) -> io::Result<()> {
         // Short bytes are copied, and the copy may read past the end of a truncated mapped file.
         let mapped = origin::file_of(&bytes).is_some().then(|| bytes.clone());
@@ -182,7 +170,6 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
         if is_torn { Err(self.fail(torn())) } else { Ok(()) }
     }
 
-    /// Adds the totals to the counters.
     fn settle(&mut self) {
         let (calls, copied, held) = take(&mut self.tally);
         if calls > 0 {
@@ -192,7 +179,6 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
         }
     }
 
-    /// Ends the writer, drops the waiting bytes, and returns the error.
     pub(super) fn fail(&mut self, error: io::Error) -> io::Error {
         self.failure.get_or_insert_with(|| Failure::of(&error));
         self.lose();
@@ -211,14 +197,12 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
         }
     }
 
-    /// Writes all waiting bytes and flushes the inner writer.
     pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check()?;
         self.settle();
         self.poll_all(cx).map_err(|e| self.fail(e))
     }
 
-    /// Does the same as [`poll_drain`](Self::poll_drain), then shuts down the inner writer.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_drain(cx))?;
         Pin::new(&mut self.inner).poll_shutdown(cx).map_err(|e| self.fail(e))
@@ -240,10 +224,13 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
             let offer = ready!(offered)?;
             match offer.taken {
                 0 => {
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::WriteZero, "the inner writer took nothing")));
+                    return Poll::Ready(Err(io::Error::new(
+                        io::ErrorKind::WriteZero,
+                        "the inner writer accepted 0 bytes",
+                    )));
                 }
                 n if n > offer.offered => {
-                    let text = format!("the inner writer says it took {n} bytes of {}", offer.offered);
+                    let text = format!("the inner writer reported {n} bytes written of {}", offer.offered);
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, text)));
                 }
                 n => self.queue.advance(n),
@@ -260,7 +247,6 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
         Poll::Ready(Ok(()))
     }
 
-    /// Offers up to `N` pieces as they are.
     fn poll_pieces<const N: usize>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Offer>> {
         let mut slices = [IoSlice::new(&[]); N];
         let (mut pieces, mut offered) = (0, 0);
@@ -319,7 +305,6 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
         Poll::Ready(Ok(Offer { offered: len, first: len, pieces: 1, taken: ready!(written)? }))
     }
 
-    /// Learns from an accepted offer whether the inner writer accepts pieces.
     fn learn(&mut self, offer: &Offer) {
         let &Offer { offered, first, pieces, taken } = offer;
         if taken < offered {

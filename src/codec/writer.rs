@@ -1,4 +1,4 @@
-//! The writer: what its owner calls.
+//! Writer: the API of gathered writing.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -15,13 +15,12 @@ use super::shared::{Ends, Shared, State};
 use super::write_buffer::{Shape, WriteBuffer};
 use crate::runtime::{Flush, Turn};
 
-/// Bytes beyond which writers wait, unless the builder says otherwise.
 const LIMIT: usize = 256 << 10;
 
-/// Gathers pieces for an inner writer, and hands many of them over in one write.
+/// Gathers pieces and passes many of them to an inner writer in one write.
 ///
-/// [`Bytes`] are kept as they are, slices are copied into pool memory, and their order stays. A flush offers up to 1024
-/// pieces, `IOV_MAX`, in one `poll_write_vectored`; if the inner writer takes a part, the next call goes on behind it.
+/// [`Bytes`] are kept by reference, slices are copied into pool memory, and the order is preserved. A flush offers up
+/// to 1024 pieces (`IOV_MAX`) in one `poll_write_vectored`; after a partial write the next call continues behind it.
 ///
 /// ```
 /// use millstream::codec::Writer;
@@ -40,31 +39,32 @@ const LIMIT: usize = 256 << 10;
 ///
 /// # When it writes
 ///
-/// * When it is told to: `flush`, [`flushed`](Self::flushed), `shutdown`.
-/// * When [so many bytes](Builder::flush_at) wait, as far as the inner writer takes them at that moment.
-/// * When the [limit](Builder::limit) is reached. Then writers wait, until half of it is free.
-/// * At the [end of the turn](Builder::end_of_turn), if it was built so, whether or not its task is polled again. Then
-///   `flush` returns at once, as it does for [`net::TcpStream`](crate::net::TcpStream), and `flushed` waits.
+/// * On `flush`, [`flushed`](Self::flushed) and `shutdown`.
+/// * When [enough bytes](Builder::flush_at) are queued, as far as the inner writer accepts them then.
+/// * When the [limit](Builder::limit) is reached. Writers then wait until half of it is free.
+/// * At the [end of the turn](Builder::end_of_turn), if so configured, even if its task is not polled again. `flush`
+///   then returns at once, as for [`net::TcpStream`](crate::net::TcpStream), and `flushed` waits.
 ///
 /// # Flat
 ///
-/// An inner writer that does not write pieces gets them copied into one: [`is_flat`](Self::is_flat). That is so from the
-/// start if it says so itself ([`AsyncWrite::is_write_vectored`]), and from the third time in a row that it takes just
-/// the first piece of several, or whole TLS records of 16 KiB but not all that was offered, and then at once takes more.
-/// The flat buffer is as long as what it took then, 16 KiB to 64 KiB. [`Builder::shape`] settles it beforehand.
+/// An inner writer that does not support vectored writes gets the pieces copied into one: [`is_flat`](Self::is_flat).
+/// This applies from the start if [`AsyncWrite::is_write_vectored`] is false. It also applies once three consecutive
+/// writes were cut: each accepted only the first of several pieces, or whole TLS records of 16 KiB but not everything,
+/// and the next write was accepted at once. The flat buffer is as long as the last cut write, 16 KiB to 64 KiB.
+/// [`Builder::shape`] sets the mode explicitly.
 ///
 /// # Errors
 ///
-/// An error of the inner writer ends the writer: what waits is lost (and counted in
-/// [`bytes_lost`](crate::counters::Snapshot::bytes_lost)), and every later call returns an error of the same kind. So does
-/// a mapped file that shrinks while it waits, with [`UnexpectedEof`](io::ErrorKind::UnexpectedEof): some of its bytes may
-/// have left as zeros, so do not end the stream as if it were whole.
+/// An error of the inner writer ends the writer: queued bytes are lost (and counted in
+/// [`bytes_lost`](crate::counters::Snapshot::bytes_lost)), and every later call returns an error of the same kind. A
+/// mapped file that shrinks while it is queued does the same, with [`UnexpectedEof`](io::ErrorKind::UnexpectedEof):
+/// some of its bytes may have been sent as zeros, so do not end the stream as if it were complete.
 ///
-/// # Cancellation and drop
+/// # Cancel safety
 ///
-/// All methods are cancel safe: a future that is dropped has lost no bytes that were taken, and will not write any twice.
-/// A dropped writer loses what waits, as tokio's `BufWriter` does; one that leaves at the end of the turn still writes
-/// what the inner writer takes there. `shutdown` loses nothing. A forgotten writer keeps its memory, and nothing else.
+/// All methods are cancel safe: dropping a future loses no accepted bytes, and none is written twice. Dropping the
+/// writer loses queued bytes, as with tokio's `BufWriter`; with `end_of_turn` it still writes as much as the inner
+/// writer accepts at the end of the turn. `shutdown` loses nothing. A forgotten writer leaks only its memory.
 pub struct Writer<W> {
     shared: Arc<Shared<W>>,
     flush_at: usize,
@@ -80,27 +80,26 @@ pub struct Builder<W> {
     ends: Option<(Arc<Turn>, Duration, AsFlush<W>)>,
 }
 
-/// Forgets the type of the inner writer, where that can be done.
 type AsFlush<W> = fn(Weak<Shared<W>>) -> Weak<dyn Flush>;
 
 impl<W: AsyncWrite + Unpin> Builder<W> {
-    /// Whether the inner writer gets pieces or one flat buffer.
+    /// Sets whether the inner writer gets pieces or one flat buffer.
     pub fn shape(mut self, shape: Shape) -> Self {
         self.shape = shape;
         self
     }
 
-    /// Most bytes that may wait; 256 KiB by default, at least 1. The bound is lowered, down to an eighth, while the inner
-    /// writer takes longer than 100 ms for what fills it, and raised again when it is faster.
+    /// Sets the maximum number of queued bytes; 256 KiB by default, at least 1. The limit shrinks, down to an eighth,
+    /// while the inner writer takes longer than 100 ms to write that much, and grows again when it is faster.
     ///
-    /// [`Bytes`] are taken whole, so the last of them may go beyond. Of the pool a writer keeps by reference at most twice as
-    /// much and [256 KiB](crate::buf::Queue#memory).
+    /// [`Bytes`] are accepted whole, so the last ones may exceed the limit. A writer keeps at most twice the limit and
+    /// [256 KiB](crate::buf::Queue#memory) of the pool by reference.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = bytes.max(1);
         self
     }
 
-    /// Writes whenever as many bytes wait, without waiting for it. Not so by default.
+    /// Writes, without waiting, whenever `bytes` bytes are queued. Off by default.
     pub fn flush_at(mut self, bytes: usize) -> Self {
         self.flush_at = bytes;
         self
@@ -119,12 +118,12 @@ impl<W: AsyncWrite + Unpin> Builder<W> {
 }
 
 impl<W: AsyncWrite + Unpin + Send + 'static> Builder<W> {
-    /// Has the writer leave at the end of the runtime's turn, or after `limit` while more writes keep coming; 1 ms is
-    /// what [`net::TcpStream`](crate::net::TcpStream) waits at most. No timer is armed.
+    /// Flushes at the end of the runtime's turn, or after `limit` while writes continue;
+    /// [`net::TcpStream`](crate::net::TcpStream) uses 1 ms. No timer is armed.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     #[track_caller]
     pub fn end_of_turn(mut self, limit: Duration) -> Self {
         self.ends = Some((Turn::current(), limit, |me| me));
@@ -133,36 +132,32 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Builder<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
-    /// A writer that writes when it is told to.
+    /// Creates a writer that writes on `flush`, `flushed` and `shutdown`.
     pub fn new(inner: W) -> Self {
         Self::builder(inner).build()
     }
 
-    /// A writer to be.
+    /// Returns a builder with default options.
     pub fn builder(inner: W) -> Builder<W> {
         Builder { inner, shape: Shape::Auto, limit: LIMIT, flush_at: usize::MAX, ends: None }
     }
 
-    /// Bytes that wait to be written.
+    /// Returns the number of queued bytes.
     pub fn queued(&self) -> usize {
         self.shared.with(|state| state.write_buffer.queued())
     }
 
-    /// Whether the inner writer gets everything in one piece.
+    /// Returns whether the inner writer gets everything in one piece.
     pub fn is_flat(&self) -> bool {
         self.shared.with(|state| state.write_buffer.is_flat())
     }
 
-    /// Looks at the inner writer. `look` must not use this writer, which waits for it.
+    /// Calls `look` with the inner writer. `look` must not use this writer, which is locked.
     pub fn with_inner<T>(&self, look: impl FnOnce(&W) -> T) -> T {
         self.shared.with(|state| look(&state.write_buffer.inner))
     }
 
-    /// Ready once there is room for more, below the [limit](Builder::limit).
-    ///
-    /// # Errors
-    ///
-    /// That which ended the writer.
+    /// Waits until there is room below the [limit](Builder::limit). Fails if the writer has ended.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.shared.with(|state| Self::poll_room(&self.shared, state, cx))
     }
@@ -179,20 +174,13 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         }
     }
 
-    /// Takes `bytes` now, without a copy if they are 512 or more. Does not ask for room: see [`poll_ready`](Self::poll_ready).
-    ///
-    /// # Errors
-    ///
-    /// That which ended the writer; `bytes` were not taken then.
+    /// Queues `bytes` now, without a copy if they are 512 or more. Does not check for room: see
+    /// [`poll_ready`](Self::poll_ready). Fails, without queueing, if the writer has ended.
     pub fn push(&mut self, bytes: Bytes) -> io::Result<()> {
         self.shared.with(|state| self.take(state, |write_buffer| write_buffer.push_bytes(bytes)))
     }
 
-    /// Waits for room, then takes `bytes`, without a copy if they are 512 or more.
-    ///
-    /// # Errors
-    ///
-    /// That which ended the writer; `bytes` were not taken then.
+    /// Waits for room, then queues `bytes` like [`push`](Self::push).
     pub async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
         let mut bytes = Some(bytes);
         poll_fn(|cx| {
@@ -204,11 +192,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         .await
     }
 
-    /// Waits until the inner writer has taken everything and was flushed.
-    ///
-    /// # Errors
-    ///
-    /// That which ended the writer.
+    /// Waits until the inner writer has accepted and flushed all bytes. Fails if the writer has ended.
     pub async fn flushed(&mut self) -> io::Result<()> {
         poll_fn(|cx| self.shared.with(|state| self.shared.poll(state, Some(cx), WriteBuffer::poll_drain))).await
     }
@@ -218,7 +202,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         push(&mut state.write_buffer)?;
         self.shared.note_write();
         if state.write_buffer.queued() >= self.flush_at {
-            // They were taken, whatever comes of it: an error is told by the next call.
+            // The bytes are queued in any case; the next call returns an error.
             let _told_later = self.shared.poll(state, None, WriteBuffer::poll_drain);
         }
         Ok(())

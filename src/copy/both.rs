@@ -1,4 +1,4 @@
-//! Two copies in opposite directions.
+//! Bidirectional copy.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -11,7 +11,6 @@ use super::ends;
 use super::engine::Engine;
 use super::error::{Direction, Error, Step};
 
-/// One direction, and whether its target was told that it has ended.
 #[derive(Debug)]
 struct Way {
     engine: Engine,
@@ -38,9 +37,9 @@ impl Way {
     }
 }
 
-/// Copies everything from `a` to `b` and from `b` to `a`, until both have ended. Gives the reports in this order.
+/// Copies everything from `a` to `b` and from `b` to `a`, until both have ended. Returns the reports in this order.
 ///
-/// An end that has no more to give ends the sending side of the other, and only that: the other direction goes on.
+/// The end of one side shuts down the sending side of the other; the other direction continues.
 ///
 /// ```no_run
 /// # async fn relay(mut client: tokio::net::TcpStream, mut server: tokio::net::TcpStream) -> std::io::Result<()> {
@@ -49,16 +48,15 @@ impl Way {
 /// # Ok(())
 /// # }
 /// ```
-///
 /// # Errors
 ///
-/// An error in one direction ends both, and says which. **Ends that are TCP connections are reset then:** when one has died
-/// in the middle of a message, the other's peer must not take what it has got for the whole, as it would after an orderly
-/// end. Ends of other kinds know no such thing; they are neither flushed nor shut down, and dropped by whoever owns them.
+/// An error in one direction ends both; the error names the direction. **TCP connections are then reset:** if one side
+/// fails in the middle of a message, the peer of the other must not take what it received for the whole message, as it
+/// would after an orderly end. Other streams are neither flushed nor shut down.
 ///
-/// # Cancellation
+/// # Cancel safety
 ///
-/// Dropping the future loses what was read and not written by then. Nothing is shut down or reset.
+/// Dropping the future loses bytes that were read and not written. Nothing is shut down or reset.
 pub async fn copy_bidirectional<A, B>(a: &mut A, b: &mut B) -> Result<(Report, Report), Error>
 where
     A: AsyncRead + AsyncWrite + Unpin + 'static,

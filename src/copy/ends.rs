@@ -1,4 +1,4 @@
-//! The two ends of a copy: what the kernel can work on by itself is recognised by its type, here and nowhere else.
+//! The two ends of a copy. This module recognises by type the ends that the kernel can copy between.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -18,7 +18,7 @@ use crate::fs::{Reader, Status, Writer};
 use crate::net;
 use crate::sys::{call, socket, transfer};
 
-/// A pipe or socket that a runtime watches. Who polls one side of it uses the waker that its own reads, or writes, use.
+/// A pipe or socket registered with a runtime. Polling one direction uses the waker of its own reads or writes.
 #[derive(Debug)]
 pub(super) enum Stream<'a> {
     Tcp(&'a tokio::net::TcpStream),
@@ -30,10 +30,9 @@ pub(super) enum Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// The stream that `end` is or is a half of.
     pub(super) fn of<T: 'static>(end: &'a T) -> Option<Self> {
         let end: &dyn Any = end;
-        // For each type of an end the compiler is left with one line of these.
+        // The compiler keeps one of these lines for each type of end.
         let found = end.downcast_ref().map(Self::Tcp);
         let found = found.or_else(|| end.downcast_ref::<tcp::OwnedReadHalf>().map(|half| Self::Tcp(half.as_ref())));
         let found = found.or_else(|| end.downcast_ref::<tcp::OwnedWriteHalf>().map(|half| Self::Tcp(half.as_ref())));
@@ -46,7 +45,7 @@ impl<'a> Stream<'a> {
         found.or_else(|| end.downcast_ref().map(Self::OursUnix))
     }
 
-    /// As [`of`](Self::of), if bytes can be taken from it: not where the kernel receives ahead.
+    /// Does the same as [`of`](Self::of); `None` if the kernel receives ahead, because bytes cannot be taken then.
     pub(super) fn source_of<T: 'static>(end: &'a T) -> Option<Self> {
         Self::of(end).filter(|stream| match stream {
             Self::Ours(stream) => !stream.receives_ahead(),
@@ -73,7 +72,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Whether there may be something to take; if not, the task is woken when there is. Streams of ours are not asked.
+    /// Returns whether there may be bytes to take; if not, wakes the task later. Always true for streams of this crate.
     pub(super) fn may_have(&self, cx: &mut Context<'_>) -> bool {
         match self {
             Self::Tcp(stream) => stream.poll_read_ready(cx).is_ready(),
@@ -83,7 +82,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Has `take` take bytes out, once there may be some. It must not block: `WouldBlock` makes the task wait.
+    /// Calls `take` once there may be bytes to take. It must not block: `WouldBlock` makes the task wait.
     pub(super) fn poll_take(
         &self,
         cx: &mut Context<'_>,
@@ -95,7 +94,7 @@ impl<'a> Stream<'a> {
             ready!(match self {
                 Self::Ours(stream) => stream.poll_receive_with(cx, 1, take),
                 Self::OursUnix(stream) => stream.poll_receive_with(cx, 1, take),
-                _ => unreachable!("internal: not ours"),
+                _ => unreachable!("internal: not a stream of this crate"),
             })?;
             return Poll::Ready(Ok(taken));
         }
@@ -113,7 +112,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Has `give` put bytes in, once there may be room. It must not block: `WouldBlock` makes the task wait.
+    /// Calls `give` once there may be room. It must not block: `WouldBlock` makes the task wait.
     pub(super) fn poll_give(
         &self,
         cx: &mut Context<'_>,
@@ -135,7 +134,6 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Calls `work`; if that would block, the runtime takes note.
     fn attempt(
         &self,
         interest: Interest,
@@ -147,12 +145,11 @@ impl<'a> Stream<'a> {
             Self::Unix(stream) => stream.try_io(interest, work),
             Self::Receiver(pipe) => pipe.try_io(work),
             Self::Sender(pipe) => pipe.try_io(work),
-            Self::Ours(_) | Self::OursUnix(_) => unreachable!("internal: our streams wait by themselves"),
+            Self::Ours(_) | Self::OursUnix(_) => unreachable!("internal: streams of this crate do not use `try_io`"),
         }
     }
 }
 
-/// Something that reads or writes a file at a position of its own.
 #[derive(Debug)]
 pub(super) enum Handle<'a> {
     Tokio(&'a mut tokio::fs::File),
@@ -160,18 +157,15 @@ pub(super) enum Handle<'a> {
     Writer(&'a mut Writer),
 }
 
-/// An open file, and where in it a copy is.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) file: Arc<std::fs::File>,
     pub(super) position: u64,
-    /// In bytes, when it was looked at.
     pub(super) len: u64,
-    /// The handle is at the position.
+    /// Whether the handle is at the position.
     pub(super) told: bool,
 }
 
-/// How far a handle is with what it had under way.
 #[derive(Debug, Default)]
 pub(super) enum Settling {
     #[default]
@@ -180,7 +174,6 @@ pub(super) enum Settling {
 }
 
 impl<'a> Handle<'a> {
-    /// The handle that `end` is.
     pub(super) fn of<T: 'static>(end: &'a mut T) -> Option<Self> {
         let end: &mut dyn Any = end;
         if end.is::<tokio::fs::File>() {
@@ -192,8 +185,8 @@ impl<'a> Handle<'a> {
         end.downcast_mut().map(Self::Writer)
     }
 
-    /// Ends what is under way in the handle and gives the file at its position; `None` if the position is not where bytes
-    /// are read or written: no regular file, or one that is appended to.
+    /// Finishes pending operations of the handle and returns the file at its position. `None` if the position does not
+    /// apply: not a regular file, or open for appending.
     pub(super) fn poll_open(
         &mut self,
         cx: &mut Context<'_>,
@@ -209,9 +202,8 @@ impl<'a> Handle<'a> {
             Self::Tokio(file) => {
                 let mut file = Pin::new(&mut **file);
                 if let Settling::Flush = at {
-                    // Nothing is under way then, be it a write or not.
                     ready!(file.as_mut().poll_flush(cx)).map_err(flush)?;
-                    // Where it is counts what was read ahead, which is forgotten.
+                    // Seeking to the current position discards the bytes read ahead.
                     file.as_mut().start_seek(SeekFrom::Current(0)).map_err(open)?;
                     *at = Settling::Seek;
                 }
@@ -244,11 +236,10 @@ impl<'a> Handle<'a> {
         Ok(Status::new(&call::status(file)?).is_file() && !(writes && transfer::appends(file)?))
     }
 
-    /// Puts the handle where the copy is.
     pub(super) fn tell(&mut self, open: &mut Open) -> io::Result<()> {
         if !open.told {
             match self {
-                // It asks the descriptor where it is.
+                // tokio's file uses the position of the descriptor.
                 Self::Tokio(file) => transfer::set_position(file.as_fd(), open.position)?,
                 Self::Reader(reader) => reader.move_to(open.position),
                 Self::Writer(writer) => writer.move_to(open.position),
@@ -259,14 +250,12 @@ impl<'a> Handle<'a> {
     }
 }
 
-/// Whether `end` is something that the kernel may be able to work on.
 pub(super) fn is_known<T: 'static>(end: &T) -> bool {
     let any: &dyn Any = end;
     Stream::of(end).is_some() || any.is::<tokio::fs::File>() || any.is::<Reader>() || any.is::<Writer>()
 }
 
 impl Open {
-    /// Bytes from the position to the end, when it was looked at.
     pub(super) fn left(&self) -> u64 {
         self.len.saturating_sub(self.position)
     }
@@ -277,7 +266,6 @@ impl Open {
     }
 }
 
-/// Who or what is at the end, for messages.
 pub(super) fn name<T: 'static>(end: &mut T) -> Option<String> {
     if let Some(Handle::Reader(&mut ref reader)) = Handle::of(end) {
         return Some(path(reader.file()));
@@ -297,7 +285,7 @@ fn text(value: impl Display) -> String {
     value.to_string()
 }
 
-/// Resets the connection if the end is one of TCP, so that the peer does not take what it has for the whole.
+/// Resets the connection if the end is a TCP stream, so that the peer does not take what it received for the whole.
 pub(super) fn reset<T: 'static>(end: &T) {
     if let Some(stream) = Stream::of(end) {
         socket::reset_tcp(stream.fd());

@@ -1,16 +1,17 @@
-//! One direction of a copy: what is done next, and what is kept while it waits.
+//! One direction of a copy: selects the next step and keeps the state between polls.
 //!
 //! ```text
-//!  source ──▶ pump: leases ─────────────▶ target      every byte that has left the source
-//!         ──▶ pipe ─────────────────────▶             and has not reached the target is
+//!  source ──▶ pump: leases ─────────────▶ target      every byte taken from the source
+//!         ──▶ pipe ─────────────────────▶             and not written to the target is
 //!         ──▶ job on the blocking pool ─▶             in one of these three
 //! ```
 //!
 //! Invariants:
-//! 1. Bytes are in one of the three at a time, so that they stay in order: a way is changed when nothing is in hand.
-//! 2. Whatever is in hand is in the engine, not in a future: dropping a future loses none of it.
-//! 3. An engine that waits for its source holds neither memory nor pipe.
-//! 4. When a poll returns, the positions of files are where the bytes are.
+//! 1. Bytes are in only one of the three at a time, so they stay in order: the path changes only when no bytes are
+//!    pending.
+//! 2. Pending bytes are in the engine, not in a future: dropping a future loses none of them.
+//! 3. An engine that waits for its source holds neither memory nor a pipe.
+//! 4. When a poll returns, the positions of files match the bytes copied.
 
 mod moves;
 mod side;
@@ -37,24 +38,19 @@ use crate::counters::token_bucket::TokenBucket;
 use crate::runtime::blocking::BlockingTask;
 use crate::sys::caps::Capabilities;
 
-/// Bytes after which other tasks get a chance to run.
 const BURST: u64 = 2 << 20;
-/// Told how many bytes the target has taken, and how many it will, if that is known.
+/// Callback with the number of bytes written to the target, and the expected total if known.
 pub(super) type OnProgress = Box<dyn FnMut(u64, Option<u64>) + Send>;
 
 #[derive(Default)]
 pub(super) struct Engine {
-    /// Most bytes that are taken from the source.
     limit: Option<u64>,
     pace: Option<TokenBucket>,
     on_progress: Option<OnProgress>,
     since: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Bytes that have left the source.
     taken: u64,
-    /// How many there are, if the source is a file.
     total: Option<u64>,
-    /// The source has no more to give, or no more is wanted.
     ended: bool,
     done: bool,
     pump: Pump,
@@ -62,17 +58,14 @@ pub(super) struct Engine {
     job: Option<BlockingTask<Done>>,
     from: Side,
     to: Side,
-    /// The ends may be others than before.
     renewed: bool,
-    /// The source is in the page cache up to here.
+    /// Offset up to which the source is in the page cache.
     warm: u64,
-    /// Something was written since the target was flushed.
     unflushed: bool,
     burst: u64,
     stats: Stats,
 }
 
-/// What failed, and at which end.
 struct Failure {
     step: Step,
     at_source: bool,
@@ -119,17 +112,16 @@ impl Engine {
         self.stats.report()
     }
 
-    /// Bytes that have left the source and not reached the target. What a job does counts when it has ended.
+    /// Returns the number of bytes taken and not written. A running job does not count yet.
     pub(super) fn pending(&self) -> u64 {
         self.taken - self.stats.bytes()
     }
 
-    /// The ends may be others from now on.
     pub(super) fn renew(&mut self) {
         self.renewed = true;
     }
 
-    /// Copies on. Once it has ended, it says so again.
+    /// Continues the copy. Returns `Ready` again after the end.
     pub(super) fn poll<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Poll<Result<(), Error>>
     where
         S: AsyncRead + Unpin + 'static,
@@ -173,7 +165,6 @@ impl Engine {
         }
     }
 
-    /// Does the next thing. An end that is asked for more than it has now wakes the task when that has changed.
     fn poll_step<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Polled
     where
         S: AsyncRead + Unpin + 'static,
@@ -194,7 +185,7 @@ impl Engine {
         }
         let room = self.poll_room(cx);
         self.ended |= room == Poll::Ready(0);
-        // What was read goes out before another way is taken, and while nothing more is to come.
+        // Writes pending bytes before the path changes, and while no more bytes will be read.
         let in_hand = self.pump.pending() > 0;
         if self.ended || room.is_pending() || (in_hand && self.changes(src, dst)) {
             return if self.ended && self.pending() == 0 {
@@ -218,7 +209,7 @@ impl Engine {
             Path::Sendfile => self.poll_sendfile(cx, dst, room),
             Path::Splice => self.poll_fill(cx, src, room),
             _ => {
-                // The ends go on by themselves, from where the copy is.
+                // The ends continue on their own from the position of the copy.
                 self.tell(src, dst)?;
                 if let Side::File(_) = self.from {
                     self.from = Side::Plain(Kind::Other);
@@ -231,12 +222,11 @@ impl Engine {
         }
     }
 
-    /// Whether what is pumped now is to be spliced next.
     fn changes<S: 'static, D: 'static>(&mut self, src: &S, dst: &D) -> bool {
         self.pump.is_flooded() && Stream::source_of(src).is_some() && is_known(dst) && self.finds_pipe()
     }
 
-    /// How many bytes may be taken now. None: that was all.
+    /// Returns the number of bytes that may be taken now. 0 means that the limit is reached.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<u64> {
         let left = self.limit.map_or(u64::MAX, |limit| limit - self.taken);
         let Some(pace) = self.pace.as_mut().filter(|_| left > 0 && !self.ended) else { return Poll::Ready(left) };
@@ -253,7 +243,6 @@ impl Engine {
         }
     }
 
-    /// Finds out about the ends what the next plan has to know.
     fn poll_ends<S: 'static, D: 'static>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Polled {
         if !is_known(dst) {
             (self.from, self.to) = (Side::Plain(Kind::Other), Side::Plain(Kind::Other));
@@ -262,11 +251,10 @@ impl Engine {
         if let Side::Plain(Kind::Other) = self.from
             && Stream::source_of(src).is_some()
         {
-            // What was given back to it has been read by now.
             self.from = Side::default();
         }
         let from = self.from.poll_open(cx, src, false);
-        // To know its position, a file has to be flushed: that waits until its position matters.
+        // The position of a file needs a flush, so it is determined only when it matters.
         let is_file = Handle::of(src).is_some() && !matches!(self.from, Side::Plain(_));
         let wants_target = Stream::of(dst).is_some() || is_file || self.changes(src, dst);
         let to = if wants_target { self.to.poll_open(cx, dst, true) } else { Poll::Ready(Ok(())) };
@@ -286,7 +274,7 @@ impl Engine {
         Facts {
             from: self.from.kind(),
             to: self.to.kind(),
-            // Only the kernel knows whether it has become longer.
+            // Only the kernel knows whether the file has grown.
             left: from.filter(|from| from.len > 0).map_or(0, |from| from.left().max(1)),
             whole: is_free && starts(from) && starts(to) && to.is_some_and(|to| to.len == 0),
             flood: self.pump.is_flooded(),
@@ -299,7 +287,6 @@ impl Engine {
         Ok(())
     }
 
-    /// So many bytes have left the source.
     fn take(&mut self, n: u64) {
         self.taken += n;
         if let Some(pace) = &mut self.pace {
@@ -307,7 +294,6 @@ impl Engine {
         }
     }
 
-    /// So many bytes have reached the target.
     fn give(&mut self, path: Path, n: u64) {
         self.burst += n;
         self.stats.moved(path, n);

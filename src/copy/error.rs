@@ -1,14 +1,14 @@
-//! What went wrong with a copy: the step, whose fault it is, how far the copy is.
+//! Error of a copy: the failed step, the end, and the progress.
 
 use std::fmt;
 use std::io;
 
 use super::Report;
 
-/// What failed in a copy: the step, the path or peer if it is known, and how far the copy was.
+/// Error of a copy: the failed step, the path or peer if known, and the progress.
 ///
-/// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error and keeps the
-/// number of the error and the reports.
+/// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error, with the
+/// error number and the reports.
 #[derive(Debug)]
 pub struct Error(Box<Inner>);
 
@@ -22,27 +22,27 @@ struct Inner {
     source: io::Error,
 }
 
-/// What was being done when it failed. Displayed as a verb.
+/// The step that failed. Displayed as a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Step {
-    /// Finding out where in a file the copy starts, and ending what was under way there.
+    /// Determining the start position in a file, and finishing its pending operations.
     Open,
-    /// Taking bytes from the source.
+    /// Reading from the source.
     Read,
-    /// Giving bytes to the target.
+    /// Writing to the target.
     Write,
-    /// Moving bytes from one file to another, which does not tell which of them failed.
+    /// Copying from file to file; the failed side is unknown.
     Move,
     /// Flushing the target.
     Flush,
-    /// Ending the target, after the end of the source was met.
+    /// Shutting down the target after the end of the source.
     Shutdown,
-    /// Handing work to the runtime. There is none, or it shuts down.
+    /// Starting work on the runtime, which does not exist or is shutting down.
     Start,
 }
 
-/// One of the two ways of [`copy_bidirectional`](super::copy_bidirectional).
+/// A direction of [`copy_bidirectional`](super::copy_bidirectional).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Direction {
@@ -63,37 +63,37 @@ impl Error {
         self
     }
 
-    /// What was being done.
+    /// Returns the failed step.
     pub fn step(&self) -> Step {
         self.0.step
     }
 
-    /// The path of the file or the address of the peer that failed, if it is known.
+    /// Returns the path of the file or the address of the peer that failed, if known.
     pub fn end(&self) -> Option<&str> {
         self.0.end.as_deref()
     }
 
-    /// Which of two directions failed; `None` for a copy that has one.
+    /// Returns the failed direction; `None` for a copy in one direction.
     pub fn direction(&self) -> Option<Direction> {
         self.0.direction
     }
 
-    /// What the direction that failed had done by then. Bytes that were read and not written are not counted.
+    /// Returns the report of the failed direction. Bytes that were read and not written are not counted.
     pub fn report(&self) -> Report {
         self.0.report
     }
 
-    /// What the other direction had done by then; `None` for a copy that has one.
+    /// Returns the report of the other direction; `None` for a copy in one direction.
     pub fn other_report(&self) -> Option<Report> {
         self.0.other
     }
 
-    /// The kind of the error beneath.
+    /// Returns the kind of the underlying error.
     pub fn kind(&self) -> io::ErrorKind {
         self.0.source.kind()
     }
 
-    /// The number of the error, if the kernel gave one.
+    /// Returns the error number, if the kernel returned one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.0.source.raw_os_error()
     }
@@ -135,7 +135,7 @@ impl fmt::Display for Step {
             Self::Move => "move bytes to",
             Self::Flush => "flush",
             Self::Shutdown => "shut down",
-            Self::Start => "start the work",
+            Self::Start => "start the operation",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! A copy in one direction, as a value that can be interrupted.
+//! A copy in one direction that can be interrupted and resumed.
 
 use std::future::poll_fn;
 use std::num::NonZeroU64;
@@ -10,7 +10,7 @@ use super::engine::{Engine, OnProgress};
 use super::error::Error;
 use crate::counters::token_bucket::TokenBucket;
 
-/// Copies everything from `src` to `dst`, and flushes `dst`. The positions of files count, and have moved afterwards.
+/// Copies everything from `src` to `dst`, and flushes `dst`. Starts at the positions of files and moves them.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -30,12 +30,14 @@ use crate::counters::token_bucket::TokenBucket;
 ///
 /// # Errors
 ///
-/// The first of the source or the target, as an [`Error`]. The target is neither flushed nor shut down then: **what it has
-/// is a part**, and if it is a connection whose peer would take its end for that of the whole, do not shut it down.
+/// Returns the first error of the source or the target, as an [`Error`]. The target is then neither flushed nor shut
+/// down: **it has received only a part**. If it is a connection whose peer would take its end for the end of the data,
+/// do not shut it down.
 ///
-/// # Cancellation
+/// # Cancel safety
 ///
-/// Dropping the future loses what was read and not written by then, as with tokio's copy. A [`Copy`](struct@Copy) loses nothing.
+/// Dropping the future loses bytes that were read and not written, as with tokio's copy. A [`Copy`](struct@Copy) loses
+/// none.
 pub async fn copy<S, D>(src: &mut S, dst: &mut D) -> Result<Report, Error>
 where
     S: AsyncRead + Unpin + 'static,
@@ -44,7 +46,7 @@ where
     Copy::new().run(src, dst).await
 }
 
-/// A copy with a limit, a rate, or somebody who watches, which can be interrupted and resumed.
+/// A copy with a limit, a rate, or a progress callback, which can be interrupted and resumed.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -59,7 +61,7 @@ where
 #[derive(Debug, Default)]
 pub struct Copy {
     options: Options,
-    /// Since it first ran.
+    /// Engine, created by the first run.
     engine: Option<Engine>,
 }
 
@@ -77,19 +79,19 @@ impl std::fmt::Debug for Options {
 }
 
 impl Copy {
-    /// A copy of everything, as fast as it goes.
+    /// Creates a copy of everything, without limit or rate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Copies `bytes` at most; the source keeps the rest.
+    /// Copies at most `bytes`; the rest stays in the source.
     #[must_use]
     pub fn limit(mut self, bytes: u64) -> Self {
         self.options.limit = Some(bytes);
         self
     }
 
-    /// Takes at most `bytes_per_second` from the source, of which those of a tenth of a second may come at once.
+    /// Takes at most `bytes_per_second` from the source, in bursts of up to a tenth of a second.
     ///
     /// Running it then panics on a tokio runtime without timers.
     #[must_use]
@@ -98,26 +100,22 @@ impl Copy {
         self
     }
 
-    /// Calls `tell` after each step with the bytes the target has taken so far, and how many there are if the source is a
-    /// file with a length.
+    /// Calls `tell` after each step with the number of bytes written to the target so far, and the expected total if
+    /// the source is a file with a length.
     #[must_use]
     pub fn on_progress(mut self, tell: impl FnMut(u64, Option<u64>) + Send + 'static) -> Self {
         self.options.on_progress = Some(Box::new(tell));
         self
     }
 
-    /// Copies, or goes on to copy, from `src` to `dst`, and flushes `dst` at the end. Once it has ended it does nothing.
+    /// Starts or resumes the copy from `src` to `dst`, and flushes `dst` at the end. Does nothing after the end.
     ///
-    /// # Errors
+    /// # Cancel safety
     ///
-    /// As [`copy`].
-    ///
-    /// # Cancellation
-    ///
-    /// What was read and not written when the future is dropped is kept, and the next run with the same ends begins with
-    /// it: no byte is lost or written twice. A step from file to file, of up to 8 MiB, or from a pipe into a file ends by
-    /// itself and is counted by the next run; until then the positions of files are those before it. Dropping the `Copy`
-    /// loses what is [pending](Self::pending).
+    /// If the future is dropped, bytes that were read and not written are kept, and the next run with the same ends
+    /// begins with them: no byte is lost or written twice. A step from file to file, of up to 8 MiB, or from a pipe
+    /// into a file completes in the background and is counted by the next run; until then the files keep their previous
+    /// positions. Dropping the `Copy` loses [pending](Self::pending) bytes.
     pub async fn run<S, D>(&mut self, src: &mut S, dst: &mut D) -> Result<Report, Error>
     where
         S: AsyncRead + Unpin + 'static,
@@ -132,12 +130,12 @@ impl Copy {
         Ok(engine.report())
     }
 
-    /// Bytes that were taken from the source and that the target has not got yet.
+    /// Returns the number of bytes taken from the source and not yet written to the target.
     pub fn pending(&self) -> u64 {
         self.engine.as_ref().map_or(0, Engine::pending)
     }
 
-    /// What was done so far.
+    /// Returns the report of the copy so far.
     pub fn report(&self) -> Report {
         self.engine.as_ref().map(Engine::report).unwrap_or_default()
     }

@@ -1,6 +1,6 @@
-//! What waits for a disk, as jobs for the blocking pool: steps of a copy, each short enough that nobody misses its end.
+//! Blocking steps of a copy, as short jobs for the blocking pool.
 //!
-//! A job owns what it works on, and what it has done is told by its result, which the copy keeps until it asks again.
+//! A job owns its files and pipe. The copy keeps the job until it has polled the result.
 
 use std::fs::File;
 use std::io;
@@ -14,58 +14,48 @@ use super::plan::{Facts, Path, plan};
 use crate::buf::lease;
 use crate::sys::{call, file};
 
-/// Most bytes that one job moves from a file to another.
+/// Maximum number of bytes that one job moves between files.
 pub(super) const STEP: u64 = 8 << 20;
-/// Bytes that are read and written at a time.
 const PIECE: usize = 256 << 10;
 
-/// What a job has done.
 #[derive(Debug)]
 pub(super) enum Done {
-    /// The file is in the page cache up to here.
+    /// The source is in the page cache up to this offset.
     Warmed(io::Result<u64>),
-    /// A step from file to file.
     Moved(Moved),
-    /// What was in the pipe is in the file, all but what is left; how many bytes that are.
+    /// The pipe, the number of bytes moved from it to the file, and the outcome.
     Emptied(Pipe, u64, io::Result<()>),
 }
 
-/// A step from file to file.
 #[derive(Debug)]
 pub(super) struct Between {
     pub(super) from: (Arc<File>, u64),
     pub(super) to: (Arc<File>, u64),
-    /// Most bytes to move, not zero.
+    /// Maximum number of bytes to move, not zero.
     pub(super) len: u64,
     pub(super) facts: Facts,
 }
 
-/// What came of it.
 #[derive(Debug)]
 pub(super) struct Moved {
-    /// Bytes by each way.
     pub(super) bytes: Vec<(Path, u64)>,
     pub(super) calls: u64,
-    /// The source has no more.
     pub(super) ended: bool,
-    /// Ways that were refused.
     pub(super) refused: Vec<Path>,
-    /// Why the source or the target failed.
     pub(super) result: io::Result<()>,
 }
 
-/// Whether an error says that this way cannot be taken, where another may.
+/// Returns whether an error means that this path is not supported, while another may be.
 pub(super) fn is_refusal(error: &io::Error) -> bool {
     let refusals = [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP, Errno::PERM, Errno::XDEV, Errno::BADF];
     Errno::from_io_error(error).is_some_and(|errno| refusals.contains(&errno))
 }
 
-/// Brings a range of a file into the page cache.
 pub(super) fn warm(file: &File, at: u64, len: u64) -> Done {
     Done::Warmed(call::warm_blocking(file.as_fd(), at, len).map(|()| at + len))
 }
 
-/// Moves what is in the pipe to a position in a file. The page cache takes it, or waits for the disk to make room.
+/// Moves the bytes in the pipe to a position in a file. May block on the disk if the page cache is full.
 pub(super) fn empty(mut pipe: Pipe, to: &File, at: u64) -> Done {
     let mut moved = 0;
     while pipe.pending() > 0 {
@@ -79,7 +69,6 @@ pub(super) fn empty(mut pipe: Pipe, to: &File, at: u64) -> Done {
 }
 
 impl Between {
-    /// Moves up to `len` bytes, by the next way where one is refused.
     pub(super) fn run(mut self) -> Done {
         let mut moved = Moved { bytes: Vec::new(), calls: 0, ended: false, refused: Vec::new(), result: Ok(()) };
         while self.len > 0 && !moved.ended && moved.result.is_ok() {
@@ -111,7 +100,7 @@ impl Between {
                 Ok(call::status(to)?.stx_size)
             }
             Path::CopyFileRange => match file::copy_range((from, at), (to, to_at), self.len as usize)? {
-                // The end, or a file whose bytes are made when they are read: only reading can tell.
+                // Either the end, or a file whose contents are generated when read. Only a read can distinguish them.
                 0 => match call::read_blocking(from, &mut [0], at)? {
                     0 => {
                         moved.calls += 1;

@@ -1,10 +1,10 @@
-//! Pipes that bytes are spliced through, kept for the next copy.
+//! Pool of pipes for `splice`.
 //!
 //! Invariants:
-//! 1. A pipe is used by one copy at a time, which owns it.
-//! 2. It returns to the others only if it is empty, so that no byte of one copy ever comes out in another; else it is
-//!    closed, with what is in it.
-//! 3. There are never more than [`MOST`].
+//! 1. A pipe is owned by one copy at a time.
+//! 2. Only an empty pipe returns to the pool, so no byte of one copy appears in another; otherwise it is closed with
+//!    its contents.
+//! 3. There are never more than [`MOST`] pipes.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,20 +15,19 @@ use crate::buf::Lease;
 use crate::counters::{Counter, count};
 use crate::sys::transfer;
 
-/// Pipes of the process, in use or idle: 64 MiB at most, which is what `pipe-user-pages-soft` leaves to a user by default.
+/// Maximum number of pipes of the process: 64 MiB in total, the default `pipe-user-pages-soft` of a user.
 const MOST: usize = 64;
-/// Of these, idle.
 const IDLE: usize = 16;
-/// What a pipe is to hold, in bytes, the best first: the first is `pipe-max-size` by default. The last is what pipes have.
+/// Pipe sizes to try, in bytes; the first is the default `pipe-max-size`. If both fail the pipe keeps its default size.
 const SIZES: [usize; 2] = [1 << 20, 256 << 10];
 
 static POOL: Mutex<Vec<Pipe>> = Mutex::new(Vec::new());
 static MADE: AtomicUsize = AtomicUsize::new(0);
 
-/// Both ends of a pipe, and how much is in it. Dropping it gives it back.
+/// Both ends of a pipe, and the number of bytes in it. Dropping it returns it to the pool.
 #[derive(Debug)]
 pub(super) struct Pipe {
-    // Taken when it is dropped.
+    // `None` only during drop.
     ends: Option<Ends>,
     pending: usize,
 }
@@ -44,13 +43,13 @@ fn pool() -> MutexGuard<'static, Vec<Pipe>> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An empty pipe. `None`: there is none to be had, because too many copies have one or because of the error that making
-/// one has met, such as `EMFILE`; those who keep theirs wait for somebody, so there is no use in waiting for them.
+/// Takes an empty pipe. `None` if all are in use or a new one fails, for example with `EMFILE`. Copies that hold a pipe
+/// wait for peers, so waiting for a pipe is no option.
 pub(super) fn take() -> Option<Pipe> {
     if let Some(pipe) = pool().pop() {
         return Some(pipe);
     }
-    // Relaxed: the count guards no memory.
+    // Relaxed: the count protects no memory.
     let counted = MADE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| (made < MOST).then_some(made + 1));
     counted.ok()?;
     match Ends::new() {
@@ -76,34 +75,30 @@ impl Ends {
 
 impl Pipe {
     fn ends(&self) -> &Ends {
-        self.ends.as_ref().expect("internal: a pipe that was dropped")
+        self.ends.as_ref().expect("internal: the pipe was dropped")
     }
 
-    /// Bytes it holds if they come in whole pages.
+    /// Returns the number of bytes it holds if they come in whole pages.
     pub(super) fn capacity(&self) -> usize {
         self.ends().capacity
     }
 
-    /// Bytes in it.
     pub(super) fn pending(&self) -> usize {
         self.pending
     }
 
-    /// Moves up to `len` bytes into the pipe, from a position if `from` is a file.
     pub(super) fn fill(&mut self, from: BorrowedFd<'_>, at: Option<u64>, len: usize) -> io::Result<usize> {
         let n = transfer::splice((from, at), (self.ends().write.as_fd(), None), len)?;
         self.pending += n;
         Ok(n)
     }
 
-    /// Moves what is in it on, to a position if `to` is a file.
     pub(super) fn empty(&mut self, to: BorrowedFd<'_>, at: Option<u64>) -> io::Result<usize> {
         let n = transfer::splice((self.ends().read.as_fd(), None), (to, at), self.pending)?;
         self.pending -= n;
         Ok(n)
     }
 
-    /// Reads the first bytes in it, at most `len` and what fits.
     pub(super) fn read(&mut self, lease: &mut Lease, len: usize) -> io::Result<usize> {
         let len = len.min(lease.spare_len());
         let n = lease
@@ -124,7 +119,7 @@ impl Drop for Pipe {
             }
         }
         count(Counter::PipesClosed, 1);
-        // Closed before it is counted out, so that there are never more than `MOST`.
+        // Closed before the count is decremented, so that there are never more than `MOST`.
         drop(ends);
         MADE.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,22 +1,22 @@
-//! Which way bytes go next, from what is known about both sides. Pure: a table.
+//! Selection of the path of the next bytes from the facts about both sides. A pure table.
 //!
 //! | from \ to | file | pipe | socket | other |
 //! |---|---|---|---|---|
-//! | file | clone the whole, else `copy_file_range`, else pump | `sendfile` | `sendfile`; `splice` if much is left | pump |
+//! | file | clone the whole, else `copy_file_range`, else pump | `sendfile` | `sendfile`; large: `splice` | pump |
 //! | pipe, socket: few bytes at a time | pump | pump | pump | pump |
 //! | pipe, socket: many | `splice` | `splice` | `splice` | pump |
 //! | other | pump | pump | pump | pump |
 //!
-//! A way that was refused leaves its place to the next; reading and writing is never refused.
+//! A refused path is replaced by the next one; reading and writing is never refused.
 
 use std::fmt;
 
-/// How bytes get from one side to the other.
+/// The path that bytes take from one side to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Path {
-    /// The file system shares the blocks between both files,
-    /// [ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html): btrfs, xfs, and others.
+    /// The file system (btrfs, xfs, and others) shares the blocks between both files,
+    /// [ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html).
     Clone,
     /// The kernel copies from one file to the other,
     /// [copy_file_range(2)](https://man7.org/linux/man-pages/man2/copy_file_range.2.html).
@@ -25,8 +25,8 @@ pub enum Path {
     Sendfile,
     /// The kernel moves pages through a pipe, [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html).
     Splice,
-    /// They are read into memory of this process and written from there: for streams that are not recognised, for files
-    /// that are no regular ones, for targets that are open for appending, and where the kernel has refused the other ways.
+    /// The process reads the bytes and writes them: for unrecognised streams, for files that are not regular files, for
+    /// targets that are open for appending, and where the kernel refused the other paths.
     Pump,
 }
 
@@ -46,7 +46,6 @@ impl fmt::Display for Path {
     }
 }
 
-/// A set of ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Paths(u8);
 
@@ -60,37 +59,31 @@ impl Paths {
     }
 }
 
-/// What a side is to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A regular file, read and written at positions.
     File,
     Pipe,
     Socket,
-    /// Only known to its own code, such as a TLS stream; or a file that is no regular one; or a target that is open for
-    /// appending, which `copy_file_range` and `splice` refuse.
+    /// Known only to its own code, such as a TLS stream; or not a regular file; or a target that is open for appending,
+    /// which `copy_file_range` and `splice` refuse.
     Other,
 }
 
-/// Bytes left of a file from which on a pipe of our own is better than the one `sendfile` uses, which holds 64 KiB.
+/// Remaining bytes of a file at which an own pipe beats the pipe of `sendfile`, which holds 64 KiB.
 const SPLICE_MIN: u64 = 256 << 10;
 
-/// What is known about a copy at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) from: Kind,
     pub(super) to: Kind,
-    /// Bytes left of a file that is copied from, as far as its length is known: 0 is also what files of `/proc` say.
+    /// Remaining bytes of the source file. 0 if the length is unknown, as for files of `/proc`.
     pub(super) left: u64,
-    /// All of a file is wanted, as fast as possible, in an empty one.
+    /// Whether all of a file is copied into an empty one, without limit and rate.
     pub(super) whole: bool,
-    /// The last read from a pipe or socket filled all of its buffer.
     pub(super) flood: bool,
-    /// Ways that cannot be taken.
     pub(super) without: Paths,
 }
 
-/// The best way to move the next bytes.
 pub(super) fn plan(facts: &Facts) -> Path {
     let first = |ways: &[Path]| ways.iter().copied().find(|&way| !facts.without.has(way)).unwrap_or(Path::Pump);
     match (facts.from, facts.to) {
@@ -113,7 +106,6 @@ mod tests {
     const KINDS: [Kind; 4] = [File, Pipe, Socket, Other];
     const BOTH: [bool; 2] = [false, true];
 
-    /// All that can be known.
     fn all() -> impl Iterator<Item = Facts> {
         let lefts = [0, 1, SPLICE_MIN - 1, SPLICE_MIN, u64::MAX];
         let pairs = KINDS.into_iter().flat_map(|from| KINDS.map(|to| (from, to)));

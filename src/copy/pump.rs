@@ -1,4 +1,4 @@
-//! Reading into memory of the pool and writing from there: one piece is written while the next is read.
+//! Reads into pool memory and writes from it: one piece is written while the next is read.
 
 use std::io;
 use std::pin::Pin;
@@ -11,52 +11,44 @@ use super::error::Step;
 use super::pipes::Pipe;
 use crate::buf::{Lease, lease};
 
-/// Bytes of the first read. From this size on, moving pages costs less than copying bytes.
+/// Length of the first read. From this size on, moving pages costs less than copying bytes.
 pub(super) const SMALL: usize = 16 << 10;
-/// Bytes of a read that follows a full one.
 const LARGE: usize = 64 << 10;
 
 /// Bytes that were read and not yet written. An empty pump holds no memory.
 #[derive(Debug, Default)]
 pub(super) struct Pump {
-    /// Unwritten rest of the piece that is being written. It is frozen, so that a stream of this crate can keep it by
-    /// reference.
+    /// Unwritten rest of the current piece, frozen so that a stream of this crate can keep it by reference.
     front: Bytes,
-    /// Bytes that were read meanwhile.
     back: Option<Lease>,
-    /// Whether the last read filled its buffer.
     filled: bool,
 }
 
-/// One move of a pump.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stroke {
-    /// This many bytes were read; 0 means the end.
+    /// Number of bytes read; 0 means the end.
     Read(usize),
-    /// This many bytes were written.
     Wrote(usize),
 }
 
 type Result<T> = std::result::Result<T, (Step, io::Error)>;
 
 impl Pump {
-    /// Bytes that were read and not yet written.
     pub(super) fn pending(&self) -> usize {
         self.front.len() + self.back.as_ref().map_or(0, Lease::len)
     }
 
-    /// Whether the last read filled its buffer, so that there may be much more.
+    /// Returns whether the last read filled its buffer, so that more bytes may be available.
     pub(super) fn is_flooded(&self) -> bool {
         self.filled
     }
 
-    /// Records that the source has less to read than it seemed.
     pub(super) fn calm(&mut self) {
         self.filled = false;
     }
 
-    /// Writes, and reads up to `room` bytes if the target is not ready or there is nothing to write. `Pending` means
-    /// that neither was possible; the task is woken when one is.
+    /// Writes, or reads up to `room` bytes if the target is not ready or there is nothing to write. Returns `Pending`
+    /// if neither is possible; the task is woken when one is.
     pub(super) fn poll<S, D>(
         &mut self,
         cx: &mut Context<'_>,
@@ -78,7 +70,6 @@ impl Pump {
         Poll::Ready(read.map(Stroke::Read).map_err(|e| (Step::Read, e)))
     }
 
-    /// Also `Pending` if there is nothing to write.
     fn poll_write<D: AsyncWrite>(&mut self, cx: &mut Context<'_>, dst: Pin<&mut D>) -> Poll<io::Result<usize>> {
         if self.front.is_empty() {
             let Some(back) = self.back.take() else { return Poll::Pending };
@@ -120,7 +111,7 @@ impl Pump {
         Poll::Ready(Ok(n))
     }
 
-    /// Takes bytes out of a pipe, for a target that a pipe cannot be emptied into. The pump must be empty.
+    /// Reads bytes out of a pipe, for a target that cannot be spliced to. The pump must be empty.
     pub(super) fn take(&mut self, pipe: &mut Pipe) -> io::Result<()> {
         let mut piece = lease(LARGE);
         pipe.read(&mut piece, LARGE)?;

@@ -1,23 +1,22 @@
-//! What a copy has done.
+//! Statistics of a copy.
 
 use super::plan::{Path, Paths};
 use crate::counters::{Counter, count};
 
-/// What a copy has done so far.
+/// Report of a copy so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Bytes the target has taken.
+    /// Number of bytes written to the target.
     pub bytes: u64,
-    /// The way most of them went; the last of several that carried as many.
+    /// Path of most of the bytes. The last one, if several moved equally many.
     pub path: Path,
-    /// Calls that moved bytes or tried to. Of ends that are no plain files, pipes or sockets: how often they were asked to
-    /// read or write.
+    /// Number of calls that moved bytes or tried to. For other ends than files, pipes and sockets: number of polls.
     pub syscalls: u64,
-    /// Times the task had to wait: for an end to be ready, for a job on the blocking pool, for the rate.
+    /// Number of times the task waited: for an end to be ready, for a job on the blocking pool, or for the rate.
     pub waits: u64,
-    /// The first way that the kernel refused, so that another took its place. [`Path::Clone`] is not among them: few file
-    /// systems know it, and it is tried where it may be possible.
+    /// The first path that the kernel refused. Never [`Path::Clone`]: it is tried wherever it may work, and few file
+    /// systems support it.
     pub refused: Option<Path>,
 }
 
@@ -27,19 +26,16 @@ impl Default for Report {
     }
 }
 
-/// The report while it is made.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
     by: [u64; Path::ALL.len()],
     pub(super) syscalls: u64,
     pub(super) waits: u64,
     refused: Option<Path>,
-    /// Ways that are not to be tried again.
     pub(super) without: Paths,
 }
 
 impl Stats {
-    /// Counts bytes that the target has taken.
     pub(super) fn moved(&mut self, path: Path, bytes: u64) {
         self.by[path as usize] += bytes;
         let counter = match path {
@@ -52,7 +48,6 @@ impl Stats {
         count(counter, bytes);
     }
 
-    /// Takes note that the kernel refuses a way.
     pub(super) fn refuse(&mut self, path: Path) {
         if path != Path::Clone {
             count(Counter::CopyDemotions, 1);
@@ -61,7 +56,6 @@ impl Stats {
         self.without = self.without.with(path);
     }
 
-    /// Bytes the target has taken.
     pub(super) fn bytes(&self) -> u64 {
         self.by.iter().sum()
     }
@@ -91,7 +85,7 @@ mod tests {
     fn the_first_refusal_is_reported_and_all_are_kept() {
         let mut stats = Stats::default();
         stats.refuse(Path::Clone);
-        assert_eq!(stats.report().refused, None, "which says nothing about the machine");
+        assert_eq!(stats.report().refused, None, "a refused clone is not reported");
         stats.refuse(Path::CopyFileRange);
         stats.refuse(Path::Splice);
         assert_eq!(stats.report().refused, Some(Path::CopyFileRange));

@@ -1,4 +1,4 @@
-//! How a directory is to be served.
+//! Builder of the file service.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::entry::{Budget, Loader};
 use crate::body::Tag;
 use crate::fs::Root;
 
-/// Settings of [`Files`]; made by [`Files::builder`].
+/// Builder of [`Files`], returned by [`Files::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened before build"]
 pub struct FilesBuilder {
@@ -45,97 +45,93 @@ impl FilesBuilder {
         }
     }
 
-    /// How old the knowledge about an open file may be: after this time the next request looks whether its name still
-    /// leads to the same file with the same contents. One second unless set; zero looks at every request, which costs a
-    /// `statx(2)` for the file and one for each variant that it could have.
-    ///
-    /// As often, and not once for each file, it is looked whether the path of the directory still leads to the same
-    /// directory: see [`Files`], "Deployments".
+    /// Sets how long an open file is served without a check that its name still leads to the same file with the same
+    /// contents. One second by default. Zero checks for every request, which costs a `statx(2)` for the file and for
+    /// each possible variant. The path of the directory is checked at the same interval: see [`Files`], "Deployments".
     pub fn validate_every(mut self, age: Duration) -> Self {
         self.validate_every = age;
         self
     }
 
-    /// Most files that are kept open, each variant counting as one. 1000 unless set; they count against `RLIMIT_NOFILE`.
+    /// Sets the maximum number of open files; each variant counts as one. 1000 by default. They count against
+    /// `RLIMIT_NOFILE`.
     pub fn capacity(mut self, files: usize) -> Self {
         self.capacity = files;
         self
     }
 
-    /// Most bytes of small files, up to 256 KiB each, that are kept mapped and looked after so that they stay in memory.
-    /// 64 MiB unless set. Other files are sent from the page cache just the same, with a few system calls more.
+    /// Sets the maximum number of bytes of small files, up to 256 KiB each, that are kept mapped and in memory. 64 MiB
+    /// by default. Other files are sent from the page cache with a few more system calls.
     pub fn kept_bytes(mut self, bytes: u64) -> Self {
         self.kept_bytes = bytes;
         self
     }
 
-    /// Whether files may be mapped, under the [contract](crate::body::FileBody#safety-contract) that nothing writes to them
-    /// in place. On unless turned off: then every body is read into memory of its own, a copy of each byte, `sendfile` is not
-    /// used, and nothing is [kept](Self::kept_bytes).
+    /// Sets whether files may be mapped, under the [contract](crate::body::FileBody#safety-contract) that nothing
+    /// writes to them in place. On by default. If off, every body is read into its own memory, which copies each byte,
+    /// `sendfile` is not used, and nothing is [kept](Self::kept_bytes).
     pub fn mapped(mut self, on: bool) -> Self {
         self.mapped = on;
         self
     }
 
-    /// Whether `name.br`, `name.zst` and `name.gz` are sent instead of `name` to clients that accept them. On unless
-    /// turned off. Keeping them up to date is left to whoever writes the files.
+    /// Sets whether `name.br`, `name.zst` and `name.gz` are sent instead of `name` to clients that accept them. On by
+    /// default. The writer of the files must keep them up to date.
     pub fn precompressed(mut self, on: bool) -> Self {
         self.precompressed = on;
         self
     }
 
-    /// Whether entity tags include the `ctime`, the time when the inode last changed. On unless turned off: no program can
-    /// set it, so that a file has another tag even if it is rewritten in place with the same length and its `mtime`
-    /// restored. But it differs from machine to machine, and so do the tags.
+    /// Sets whether entity tags include the `ctime`, the time of the last change of the inode. On by default: no
+    /// program can set it, so a file rewritten in place gets another tag even if its length and `mtime` stay the same.
     ///
-    /// Turn it off where several machines serve the same files to the same clients, and the deployment keeps the `mtime`
-    /// (`rsync --times`, `tar`, `cp --preserve`): then a file has the same tag on all of them, made of its length and
-    /// `mtime`, and clients revalidate and resume at any of them. The deployment must then give each new version another
-    /// length or `mtime`.
+    /// The `ctime` differs between machines. Turn it off if several machines serve the same files to the same clients,
+    /// and the deployment keeps the `mtime` (`rsync --times`, `tar`, `cp --preserve`): clients then revalidate and
+    /// resume at any of them. The deployment must give each new version another length or `mtime`.
     pub fn ctime_in_tags(mut self, on: bool) -> Self {
         self.tag = if on { Tag::Changed } else { Tag::Modified };
         self
     }
 
-    /// Whether symbolic links that stay beneath the directory are followed. Off unless turned on; links that lead out
+    /// Sets whether symbolic links that stay beneath the directory are followed. Off by default. Links that lead out
     /// are never followed.
     pub fn follow_links_beneath(mut self, on: bool) -> Self {
         self.follow_links_beneath = on;
         self
     }
 
-    /// Whether names that start with a dot are served. Off unless turned on: `.git` and `.env` lie in many a directory.
+    /// Sets whether names that start with a dot are served. Off by default: many directories contain `.git` or `.env`.
     pub fn hidden(mut self, on: bool) -> Self {
         self.hidden = on;
         self
     }
 
-    /// The name of the file that is sent for a directory. `index.html` unless set.
+    /// Sets the name of the file that is sent for a directory. `index.html` by default.
     pub fn index(mut self, name: impl Into<String>) -> Self {
         self.index = name.into();
         self
     }
 
-    /// Where the directory is mounted, such as `/static`: taken off the front of every path; paths that do not begin
-    /// with it lead nowhere. For services without a router; axum's `nest_service` takes the prefix off itself.
+    /// Sets the path where the directory is mounted, such as `/static`. It is removed from the front of every path;
+    /// other paths get 404. For services without a router; axum's `nest_service` removes the prefix itself.
     pub fn mounted_at(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Opens the directory. This waits for the disk: call it while the service starts. A relative path is taken from the
-    /// working directory of this moment.
+    /// Opens the directory. This blocks on the disk: call it during start-up. A relative path is resolved against the
+    /// current working directory.
     ///
     /// # Safety contract
     ///
-    /// Unless [`mapped`](Self::mapped) is off, nothing may write to the files in place or truncate them while they are served:
-    /// see [`FileBody`](crate::body::FileBody#safety-contract).
+    /// Unless [`mapped`](Self::mapped) is off, nothing may write to the files in place or truncate them while they are
+    /// served: see [`FileBody`](crate::body::FileBody#safety-contract).
     ///
     /// # Errors
     ///
-    /// The path is not a directory that this process may search, the index is not a plain file name, the place it is
-    /// mounted at does not start with a slash or ends with one, or the kernel
-    /// cannot keep paths beneath the directory (`ErrorKind::Unsupported`, see [`Root::open_dir`]).
+    /// Fails if the path is not a directory that this process may search, the index is not a plain file name, the mount
+    /// path does not start with a slash or ends with one, or the kernel cannot confine paths to the directory
+    /// (`ErrorKind::Unsupported`, see [`Root::open_dir`]).
     pub fn build(self) -> io::Result<Files> {
         if self.index.is_empty() || self.index.contains(['/', '\0']) || matches!(&self.index[..], "." | "..") {
             let message = format!("index {:?}: not a file name", self.index);

@@ -1,10 +1,10 @@
-//! Open files by name: each is loaded once for all waiting requests, and checked again once it is older than the limit.
+//! Cache of open files by name, each loaded once for all waiting requests and validated after `validate_every`.
 //!
 //! Invariants:
 //! 1. Keys are names as [`path::name`](super::path::name) returns them. So the undecoded path of a request can be
 //!    looked up unchanged: it is found only if it is such a name.
 //! 2. The task that loads a name holds its placeholder. Dropping the load, finished or not, passes it to the next task.
-//! 3. An entry that is stale, torn or cold is removed and loaded anew, again once for all waiting requests.
+//! 3. An entry that is stale, torn or cold is removed and loaded again, once for all waiting requests.
 //! 4. An entry belongs to the directory it was loaded from. Its generation shows whether that directory is still
 //!    served; an entry of an earlier generation is never returned.
 
@@ -21,24 +21,20 @@ use super::entry::{Entry, Loaded, Loader, Wait};
 use crate::fs::Root;
 use crate::runtime::blocking::BlockingTask;
 
-/// Shortest time between two checks whether kept bytes are still in memory, in nanoseconds.
+/// Minimum time between two checks whether kept bytes are still in memory, in nanoseconds.
 const WARM: u64 = 1_000_000_000;
 
-/// Shortest time between two checks of the lengths of open files, in nanoseconds. A busy file is checked for a small
+/// Minimum time between two checks of the lengths of open files, in nanoseconds. A busy file is checked for a small
 /// part of its requests, and a file truncated in place is noticed long before the next validation.
 const LENGTH: u64 = 1_000_000;
 
-/// The cache and its loader.
 #[derive(Debug)]
 pub(super) struct Store {
     entries: Cache<Vec<u8>, Arc<Entry>, Files>,
-    /// The path of the directory; absolute.
     dir: PathBuf,
-    /// Replaced as a whole when the path leads to another directory.
     loader: RwLock<Arc<Loader>>,
     /// Generation of the current loader. Written under the loader's lock.
     generation: AtomicU64,
-    /// Time of the last check where the path leads.
     followed: AtomicU64,
     validate_every: u64,
     clock: Instant,
@@ -67,7 +63,6 @@ impl Store {
         }
     }
 
-    /// Checks where the path of the directory leads, unless that was done less than `validate_every` before `now`.
     pub(super) fn follow(&self, now: u64) {
         if now.saturating_sub(self.followed.load(Ordering::Relaxed)) < self.validate_every {
             return;
@@ -87,7 +82,6 @@ impl Store {
         }
     }
 
-    /// Opens the directory that the path leads to, and removes all entries.
     pub(super) fn reopen(&self) -> io::Result<()> {
         let current = self.loader.write().unwrap_or_else(PoisonError::into_inner);
         let root = current.root.reopen(&self.dir)?;
@@ -149,16 +143,12 @@ impl Store {
         })
     }
 
-    /// Loads a name, or waits for another task that is loading it. Failures are not cached.
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the future passes the load to the next task that waits for the name.
+    /// Loads a name, or waits for another task that is loading it. Failures are not cached. Dropping the future passes
+    /// the load to the next task that waits for the name.
     pub(super) async fn load(&self, name: &[u8]) -> io::Result<Loaded> {
         loop {
             match self.entries.get_value_or_guard_async(name).await {
                 Ok(entry) if self.is_of_this_directory(&entry) => return Ok(Loaded::Entry(entry)),
-                // The directory was switched while the entry was loaded.
                 Ok(entry) => self.forget(name, &entry),
                 Err(turn) => {
                     let loaded = self.open(name).await?;
@@ -182,7 +172,6 @@ impl Store {
         BlockingTask::start(move || loader.load(&name, now, Wait::ForDisk))?.await
     }
 
-    /// Nanoseconds on the cache's clock.
     pub(super) fn now(&self) -> u64 {
         u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }

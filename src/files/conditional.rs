@@ -5,28 +5,22 @@ use std::time::{Duration, SystemTime};
 use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// What identifies the version of a representation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validators<'a> {
-    /// A strong entity tag.
     pub(super) etag: &'a HeaderValue,
-    /// In whole seconds.
     pub(super) last_modified: Option<SystemTime>,
 }
 
-/// What the preconditions of a request come to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Do what was asked.
     Proceed,
-    /// 304: the client has it already.
+    /// 304: the client has this version.
     NotModified,
-    /// 412: it is not what the client thought.
+    /// 412: a precondition is false.
     Failed,
 }
 
-/// Whether any header is there that this file or `range` would read. One pass over the names is cheaper than six
-/// look-ups, and most requests have none of them.
+/// Returns whether the request has a header that this module or `range` reads. One pass is cheaper than six look-ups.
 pub(super) fn any(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with("if-") || name.as_str() == "range")
 }
@@ -54,7 +48,7 @@ pub(super) fn evaluate(headers: &HeaderMap, of: Validators<'_>) -> Verdict {
     Verdict::Proceed
 }
 
-/// Whether `If-Range` lets the `Range` header count, §13.1.5. Without it, it does.
+/// Returns whether the `Range` header applies under `If-Range`, §13.1.5. Without `If-Range` it does.
 pub(super) fn range_counts(headers: &HeaderMap, of: Validators<'_>, now: SystemTime) -> bool {
     let Some(value) = headers.get(IF_RANGE) else { return true };
     if value.as_bytes().starts_with(b"\"") || value.as_bytes().starts_with(b"W/") {
@@ -65,12 +59,10 @@ pub(super) fn range_counts(headers: &HeaderMap, of: Validators<'_>, now: SystemT
     date(headers, IF_RANGE).is_some_and(|date| of.last_modified.is_some_and(|m| m == date && settled(m)))
 }
 
-/// A date; one that is malformed counts as absent.
 fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
     httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok()
 }
 
-/// A member of a list of entity tags.
 #[derive(Debug, PartialEq, Eq)]
 enum Tag<'a> {
     Any,
@@ -88,7 +80,7 @@ impl Tag<'_> {
     }
 }
 
-/// The entity tags of all lines of a header, quotes included. What follows a malformed one in its line is left out.
+/// Returns the entity tags of all lines of a header, including quotes. Skips the rest of a line after a malformed tag.
 fn tags(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = Tag<'_>> {
     headers.get_all(name).iter().flat_map(|value| {
         let mut rest = value.as_bytes();
@@ -109,7 +101,7 @@ fn next_tag(list: &[u8]) -> Option<(Tag<'_>, &[u8])> {
         Some(quoted) => (true, quoted),
         None => (false, list),
     };
-    // A tag may hold commas, so the list cannot be split at them.
+    // A tag may contain commas, so the list cannot be split at them.
     let end = quoted.strip_prefix(b"\"")?.iter().position(|&b| b == b'"')? + 2;
     let (tag, after) = quoted.split_at(end);
     Some((if weak { Tag::Weak(tag) } else { Tag::Strong(tag) }, after))

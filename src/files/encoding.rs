@@ -1,9 +1,9 @@
-//! Which precompressed variant a request gets, [RFC 9110 §12.5.3](https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3).
+//! Selection of the precompressed variant, [RFC 9110 §12.5.3](https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3).
 
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, HeaderValue};
 
-/// A content coding that files are kept in, the smallest first: among equals the first is sent.
+/// Content codings of precompressed files, smallest first. The first wins among equal weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     Brotli,
@@ -14,7 +14,6 @@ pub(super) enum Encoding {
 impl Encoding {
     pub(super) const ALL: [Self; 3] = [Self::Brotli, Self::Zstd, Self::Gzip];
 
-    /// What the variant's name has behind that of the file.
     pub(super) const fn suffix(self) -> &'static str {
         match self {
             Self::Brotli => ".br",
@@ -23,7 +22,6 @@ impl Encoding {
         }
     }
 
-    /// The value of `Content-Encoding`.
     pub(super) const fn value(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Brotli => "br",
@@ -42,7 +40,6 @@ impl Encoding {
     }
 }
 
-/// The best of the available encodings that the client accepts; `None` to send the file as it is.
 pub(super) fn choose(headers: &HeaderMap, available: impl Fn(Encoding) -> bool) -> Option<Encoding> {
     let mut listed: [Option<u16>; 3] = [None; 3];
     let (mut identity, mut any) = (None, None);
@@ -58,7 +55,7 @@ pub(super) fn choose(headers: &HeaderMap, available: impl Fn(Encoding) -> bool) 
         }
     }
     let mut best = None;
-    // Unless the client prefers the file as it is by name, any encoding that it takes is better.
+    // Any accepted encoding is better than `identity`, unless the client names `identity` with a higher weight.
     let mut beat = identity.unwrap_or(0);
     for (encoding, quality) in Encoding::ALL.into_iter().zip(listed) {
         let quality = quality.or(any).unwrap_or(0);
@@ -71,7 +68,7 @@ pub(super) fn choose(headers: &HeaderMap, available: impl Fn(Encoding) -> bool) 
     best
 }
 
-/// A coding and its weight in thousandths; `None` if it is malformed.
+/// Parses a coding and its weight in thousandths; `None` if malformed.
 fn member(text: &str) -> Option<(&str, u16)> {
     let (name, weight) = match text.split_once(';') {
         Some((name, weight)) => (name, Some(weight.trim())),
@@ -85,7 +82,6 @@ fn member(text: &str) -> Option<(&str, u16)> {
     (!name.is_empty()).then_some((name, quality))
 }
 
-/// `0`, `1`, and up to three digits behind the point.
 fn thousandths(text: &str) -> Option<u16> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     if !matches!(whole, "0" | "1") || fraction.len() > 3 || !fraction.bytes().all(|b| b.is_ascii_digit()) {

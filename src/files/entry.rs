@@ -1,4 +1,4 @@
-//! An open file, the header fields of all responses about it, and its precompressed variants.
+//! An open file, the header fields of its responses, and its precompressed variants.
 //!
 //! Invariant: the status, the tag and the bytes of a [`Document`] come from one open. So the tag of a file that is
 //! replaced by a rename is never sent with the bytes of another file.
@@ -24,32 +24,27 @@ use crate::buf::origin::{self, Mapping};
 use crate::fs::{Opened, Root, Status};
 use crate::sys::{call, map};
 
-/// Files up to this many bytes are kept mapped and sent as one frame, warmed beforehand.
+/// Maximum length of a file that is kept mapped, warmed and sent as one frame.
 const WHOLE: u64 = 256 << 10;
-/// Files up to this many bytes are read for each request if no mapping of them is kept.
+/// Maximum length of a file that is read for each request if no mapping of it is kept.
 const SMALL: u64 = 32 << 10;
-/// Granules of the address range that kept mappings leave free for other mappings.
+/// Number of granules of the address range that kept mappings leave free for other mappings.
 const SPARE: usize = 1024;
 
-/// The files that are served under one name.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Directory beneath which the files were opened.
     root: Root,
-    /// Generation of the loader that opened the files.
     pub(super) generation: u64,
     path: PathBuf,
     plain: Document,
     variants: Vec<Variant>,
     /// Time when the entry was last found valid, in nanoseconds on the cache's clock.
     pub(super) checked: AtomicU64,
-    /// Time when its kept bytes were last found in memory.
     pub(super) warmed: AtomicU64,
     /// Time when its files were last found to have their original length.
     pub(super) measured: AtomicU64,
 }
 
-/// A precompressed sibling, or the place where one may appear.
 #[derive(Debug)]
 struct Variant {
     encoding: Encoding,
@@ -64,24 +59,21 @@ struct Variant {
 pub(super) struct Document {
     file: OpenFile,
     etag: HeaderValue,
-    /// The header fields of a 200.
     pub(super) head: HeaderMap,
     /// The header fields of responses that do not carry the representation.
     pub(super) validators: HeaderMap,
     kept: Kept,
 }
 
-/// The part of a file that is kept besides its descriptor.
 #[derive(Debug)]
 enum Kept {
     Nothing,
     /// The whole file, in memory, as one frame.
-    Whole(Arc<Whole>, #[expect(dead_code, reason = "held for its share of the bound")] Share),
+    Whole(Arc<Whole>, #[expect(dead_code, reason = "returns its bytes to the budget when dropped")] Share),
     /// A mapping of the whole file, which is checked frame by frame.
     Window(Arc<Mapping>),
 }
 
-/// Result of loading a name.
 #[derive(Debug)]
 pub(super) enum Loaded {
     Entry(Arc<Entry>),
@@ -89,11 +81,9 @@ pub(super) enum Loaded {
     Directory,
 }
 
-/// Loads files.
 #[derive(Clone, Debug)]
 pub(super) struct Loader {
     pub(super) root: Root,
-    /// Number of times the directory was switched.
     pub(super) generation: u64,
     pub(super) index: String,
     pub(super) mapped: bool,
@@ -102,7 +92,7 @@ pub(super) struct Loader {
     pub(super) budget: Arc<Budget>,
 }
 
-/// Whether loading may wait for the disk or fails with `WouldBlock` instead.
+/// Whether loading may block on the disk or fails with `WouldBlock` instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Never,
@@ -110,7 +100,6 @@ pub(super) enum Wait {
 }
 
 impl Loader {
-    /// Opens the file that a name leads to. `now` is the cache's clock before the call.
     pub(super) fn load(&self, name: &[u8], now: u64, wait: Wait) -> io::Result<Loaded> {
         let mut path = path::as_path(name).to_owned();
         let directory = path::is_directory(name);
@@ -225,19 +214,16 @@ impl Loader {
 }
 
 impl Entry {
-    /// Number of open files, which the cache's capacity counts.
     pub(super) fn files(&self) -> u64 {
         self.documents().count() as u64
     }
 
-    /// Whether the names still lead to the same files with the same contents.
     pub(super) fn is_current(&self) -> bool {
         let seen = |path: &Path| self.root.status_now(path).ok();
         seen(&self.path).as_ref() == Some(self.plain.file.status())
             && self.variants.iter().all(|variant| seen(&variant.path) == variant.seen)
     }
 
-    /// Whether a mapped file was truncated while it was read.
     pub(super) fn is_torn(&self) -> bool {
         self.documents().any(|document| match &document.kept {
             Kept::Nothing => false,
@@ -246,13 +232,12 @@ impl Entry {
         })
     }
 
-    /// Whether the open files still have their original length. A file that shrank by less than a page shows zeros in
-    /// its mapping without a fault, and a file that shrank by more would fail every response until the next validation.
+    /// Returns whether the open files still have their original length. A file that shrank by less than a page shows
+    /// zeros in its mapping without a fault; one that shrank by more would fail every response until validation.
     pub(super) fn is_as_long(&self) -> bool {
         self.documents().all(|document| document.file.reaches(document.len()).is_ok())
     }
 
-    /// Whether all bytes that are sent as one frame are in memory.
     pub(super) fn is_warm(&self) -> bool {
         self.documents().all(|document| match document.kept {
             Kept::Whole(..) => call::is_resident(document.file.file().as_fd(), 0, document.len()),
@@ -260,7 +245,6 @@ impl Entry {
         })
     }
 
-    /// Selects the representation for a request.
     pub(super) fn negotiate(&self, headers: &HeaderMap) -> &Document {
         let of = |encoding| self.variants.iter().find(|v| v.encoding == encoding).and_then(|v| v.document.as_ref());
         // Without variants the headers need not be read.
@@ -285,7 +269,6 @@ impl Document {
         Validators { etag: &self.etag, last_modified: self.file.last_modified() }
     }
 
-    /// Returns a body with the whole representation.
     pub(super) fn whole(&self) -> FileBody {
         match &self.kept {
             Kept::Whole(whole, _) => FileBody::kept(whole, ..),
@@ -294,7 +277,6 @@ impl Document {
         }
     }
 
-    /// Returns a body with a range, which must lie within the representation.
     pub(super) fn range(&self, range: std::ops::Range<u64>) -> FileBody {
         match &self.kept {
             Kept::Whole(whole, _) => FileBody::kept(whole, range.start as usize..range.end as usize),
@@ -303,7 +285,6 @@ impl Document {
         }
     }
 
-    /// Returns a body with several ranges and the bytes between them.
     pub(super) fn parts(&self, parts: Vec<Part>) -> FileBody {
         let window = match &self.kept {
             Kept::Whole(whole, _) => Some(Arc::clone(whole.mapping())),
@@ -314,11 +295,9 @@ impl Document {
     }
 }
 
-/// Number of bytes that may still be kept mapped.
 #[derive(Debug)]
 pub(super) struct Budget(AtomicU64);
 
-/// A share of a [`Budget`], returned when it is dropped.
 #[derive(Debug)]
 struct Share(Arc<Budget>, u64);
 
@@ -339,7 +318,7 @@ impl Drop for Share {
     }
 }
 
-/// Returns the media type for the file name extension; text is assumed to be UTF-8.
+/// Returns the media type for a file name extension. Text is assumed to be UTF-8.
 fn content_type(path: &Path) -> HeaderValue {
     match mime_guess::from_path(path).first_raw() {
         Some(text) if text.starts_with("text/") => {

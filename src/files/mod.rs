@@ -1,4 +1,4 @@
-//! A directory as a service.
+//! A service for the files of a directory.
 //!
 //! ```text
 //!  request ─▶ path ─▶ cache ─▶ entry ─▶ encoding ─▶ conditional ─▶ range ─▶ respond ─▶ response
@@ -6,8 +6,8 @@
 //!                     validate) heads)   variant)                   416)     beforehand)
 //! ```
 //!
-//! A cached, valid entry is answered without waiting, without a system call and nearly without allocating. What is not
-//! cached is opened once for all who wait for it.
+//! A cached, valid entry is answered without waiting, without a system call and nearly without allocating. An uncached
+//! file is opened once for all waiting requests.
 
 mod builder;
 mod cache;

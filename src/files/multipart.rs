@@ -10,7 +10,6 @@ use http::HeaderValue;
 
 use crate::body::file::Part;
 
-/// The parts of a body with several ranges of a representation of `len` bytes.
 pub(super) fn layout(ranges: &[Range<u64>], len: u64, content_type: &HeaderValue, boundary: &str) -> Vec<Part> {
     let mut parts = Vec::with_capacity(ranges.len() * 2 + 1);
     for (i, range) in ranges.iter().enumerate() {
@@ -32,12 +31,11 @@ pub(super) fn layout(ranges: &[Range<u64>], len: u64, content_type: &HeaderValue
     parts
 }
 
-/// The value of `Content-Range` for a range that is not empty.
 pub(super) fn content_range(range: &Range<u64>, len: u64) -> String {
     format!("bytes {}-{}/{len}", range.start, range.end - 1)
 }
 
-/// A separator that no file can foresee: whoever could put it into a file could forge parts.
+/// Returns an unpredictable separator: a predictable one could be placed in a file to forge parts.
 pub(super) fn boundary() -> String {
     static KEY: OnceLock<RandomState> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -84,7 +82,7 @@ mod tests {
             let ranges: Vec<_> = cuts.iter().map(|&(from, len)| from..from + len).collect();
             let boundary = boundary();
             let all = render(&layout(&ranges, 2000, &HeaderValue::from_static("a/b"), &boundary), &file);
-            // As a client would: each part starts after a blank line and is as long as its header says.
+            // Parses like a client: each part starts after a blank line and has the length in its header.
             let mut rest = &all[..];
             for range in &ranges {
                 let head_end = rest.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;

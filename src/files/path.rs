@@ -1,7 +1,7 @@
-//! From the path of a request to a name beneath the directory.
+//! Conversion of the path of a request to a name beneath the directory.
 //!
-//! The kernel's `RESOLVE_BENEATH` is the guard. What is refused here is refused so that hidden files stay hidden, and all
-//! spellings of a path come to one name, so that a file is cached once.
+//! The kernel's `RESOLVE_BENEATH` confines the name to the directory. The checks here keep hidden files hidden, and map
+//! all spellings of a path to one name, so that a file is cached once.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -11,12 +11,11 @@ use std::path::Path;
 use http::{HeaderValue, Uri};
 use percent_encoding::percent_decode;
 
-/// Longest name that Linux resolves.
 const PATH_MAX: usize = 4096;
 
-/// The decoded name beneath the directory: no leading slash, no empty segment and no `.`; empty or ending with a slash for
-/// a directory. Borrowed if the path is the name already. `None` is a path that leads nowhere: a segment that is `..` or,
-/// unless `hidden`, starts with a dot; a slash or a zero byte that was encoded; an encoding that is none.
+/// Returns the decoded name beneath the directory: no leading slash, no empty segment and no `.`; empty or ending with
+/// a slash for a directory. Borrowed if the path equals the name. `None` if the path has a segment that is `..` or,
+/// unless `hidden`, starts with a dot; an encoded slash or zero byte; or an invalid encoding.
 pub(super) fn name(path: &str, hidden: bool) -> Option<Cow<'_, [u8]>> {
     let path = path.strip_prefix('/')?;
     if path.len() > PATH_MAX {
@@ -52,19 +51,17 @@ fn decode(segment: &str) -> Option<Cow<'_, [u8]>> {
     Some(percent_decode(segment.as_bytes()).into())
 }
 
-/// Whether a name asks for a directory.
 pub(super) fn is_directory(name: &[u8]) -> bool {
     name.last().is_none_or(|&b| b == b'/')
 }
 
-/// A name as a path.
 pub(super) fn as_path(name: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(name))
 }
 
-/// Where a directory is that was asked for without its slash, relative to the request
-/// ([RFC 3986 §5.2](https://www.rfc-editor.org/rfc/rfc3986#section-5.2)). A relative reference that starts with a dot
-/// cannot lead to another host, and holds wherever the service is mounted.
+/// Returns the location, relative to the request, of a directory that was requested without its slash ([RFC 3986
+/// §5.2](https://www.rfc-editor.org/rfc/rfc3986#section-5.2)). A relative reference that starts with a dot cannot lead
+/// to another host, and is valid wherever the service is mounted.
 pub(super) fn slashed(uri: &Uri) -> Option<HeaderValue> {
     let (_, last) = uri.path().rsplit_once('/')?;
     let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));

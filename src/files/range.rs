@@ -1,4 +1,4 @@
-//! What a `Range` header asks of a representation, [RFC 9110 §14](https://www.rfc-editor.org/rfc/rfc9110#section-14).
+//! Selection by the `Range` header, [RFC 9110 §14](https://www.rfc-editor.org/rfc/rfc9110#section-14).
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,26 +7,22 @@ use http::HeaderMap;
 use http::header::RANGE;
 use http_range_header::{EndPosition, StartPosition, SyntacticallyCorrectRange, parse_range_header};
 
-/// Most ranges one request may ask for. More is no download that was broken off, and every range costs a part.
+/// Maximum number of ranges in a request. Resumed downloads need fewer, and every range costs a part.
 const MOST: usize = 16;
 
-/// What to send.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Selected {
-    /// Everything: there is no range, or one that is to be ignored.
+    /// Everything: there is no range, or it is ignored.
     Whole,
-    /// One range, not empty, within the representation.
     One(Range<u64>),
-    /// Several of them, in the order they were asked for.
     Many(Vec<Range<u64>>),
-    /// No range lies within the representation.
     Unsatisfiable,
 }
 
 /// Reads the `Range` header of a `GET` for a representation of `len` bytes.
 ///
-/// The header is ignored, as §14.2 allows, where it is malformed, appears twice, asks for more than 16 ranges, or for
-/// more bytes in sum than the whole has.
+/// The header is ignored, as §14.2 allows, if it is malformed, appears twice, or asks for more than 16 ranges or more
+/// bytes in total than the representation has.
 pub(super) fn select(headers: &HeaderMap, len: u64) -> Selected {
     let mut values = headers.get_all(RANGE).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return Selected::Whole };
@@ -34,7 +30,7 @@ pub(super) fn select(headers: &HeaderMap, len: u64) -> Selected {
     if text.bytes().filter(|&b| b == b',').count() >= MOST {
         return Selected::Whole;
     }
-    // Only the syntax is left to the crate: its validation refuses suffixes longer than the file, which §14.1.2 allows.
+    // The crate only parses the syntax: its validation refuses suffixes longer than the file, which §14.1.2 allows.
     let Ok(parsed) = parse_range_header(&text) else { return Selected::Whole };
     let mut ranges = Vec::new();
     for range in &parsed.ranges {
@@ -44,7 +40,7 @@ pub(super) fn select(headers: &HeaderMap, len: u64) -> Selected {
             Resolved::Invalid => return Selected::Whole,
         }
     }
-    // A suffix of nothing can be satisfied, but no `Content-Range` can say so.
+    // A suffix of an empty representation is satisfiable, but `Content-Range` cannot express it.
     if len == 0 && parsed.ranges.iter().any(|range| matches!(range.start, StartPosition::FromLast(_))) {
         return Selected::Whole;
     }
@@ -61,7 +57,7 @@ pub(super) fn select(headers: &HeaderMap, len: u64) -> Selected {
     }
 }
 
-/// The value with its unit, which is case-insensitive (§14.1), in the case that the crate knows; `None` for other units.
+/// Returns the value with its case-insensitive unit (§14.1) in lower case; `None` for other units.
 fn bytes_unit(text: &str) -> Option<Cow<'_, str>> {
     const UNIT: &str = "bytes";
     let (unit, set) = text.split_once('=')?;

@@ -1,4 +1,4 @@
-//! Responses.
+//! Construction of responses.
 
 use std::io;
 use std::time::SystemTime;
@@ -14,7 +14,6 @@ use super::path;
 use super::range::{self, Selected};
 use crate::body::FileBody;
 
-/// Answers a `GET` or `HEAD` from a valid entry.
 pub(super) fn from_entry(entry: &Entry, method: &Method, headers: &HeaderMap) -> Response<FileBody> {
     let document = entry.negotiate(headers);
     let get = *method == Method::GET;
@@ -24,7 +23,7 @@ pub(super) fn from_entry(entry: &Entry, method: &Method, headers: &HeaderMap) ->
             Verdict::NotModified => return without(document, StatusCode::NOT_MODIFIED),
             Verdict::Failed => return without(document, StatusCode::PRECONDITION_FAILED),
         }
-        // §14.2: a Range header on any other method is to be ignored.
+        // §14.2: a Range header is ignored for any other method.
         if get
             && headers.contains_key(RANGE)
             && conditional::range_counts(headers, document.version(), SystemTime::now())
@@ -38,7 +37,6 @@ pub(super) fn from_entry(entry: &Entry, method: &Method, headers: &HeaderMap) ->
     response
 }
 
-/// A 206 or 416, or `None` where the whole is to be sent.
 fn ranges(document: &Document, selected: Selected) -> Option<Response<FileBody>> {
     let len = document.len();
     let mut head = document.head.clone();
@@ -68,28 +66,25 @@ fn ranges(document: &Document, selected: Selected) -> Option<Response<FileBody>>
     Some(response)
 }
 
-/// An answer about a document that does not carry it.
 fn without(document: &Document, status: StatusCode) -> Response<FileBody> {
     let mut response = plain(status);
     *response.headers_mut() = document.validators.clone();
     response
 }
 
-/// A status and nothing else.
 pub(super) fn plain(status: StatusCode) -> Response<FileBody> {
     let mut response = Response::new(FileBody::empty());
     *response.status_mut() = status;
     response
 }
 
-/// 405, with what is allowed.
 pub(super) fn method_not_allowed() -> Response<FileBody> {
     let mut response = plain(StatusCode::METHOD_NOT_ALLOWED);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     response
 }
 
-/// Sends the client to the same directory with a slash, so that the relative links of its index work.
+/// Redirects to the same directory with a slash, so that the relative links of its index work.
 pub(super) fn to_directory(uri: &Uri) -> Response<FileBody> {
     let Some(location) = path::slashed(uri) else { return plain(StatusCode::NOT_FOUND) };
     let mut response = plain(StatusCode::TEMPORARY_REDIRECT);
@@ -97,7 +92,6 @@ pub(super) fn to_directory(uri: &Uri) -> Response<FileBody> {
     response
 }
 
-/// What went wrong, as far as it is the client's business.
 pub(super) fn from_error(error: &io::Error) -> Response<FileBody> {
     plain(match errno(error) {
         _ if is_absent(error) => StatusCode::NOT_FOUND,
@@ -106,13 +100,13 @@ pub(super) fn from_error(error: &io::Error) -> Response<FileBody> {
     })
 }
 
-/// Whether an error says that there is nothing to serve. One that says why would tell a stranger what lies there.
+/// Returns whether an error means that there is nothing to serve. The client does not learn why.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     match errno(error) {
         Some(errno) => matches!(
             errno,
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::NAMETOOLONG
-                // A socket, a device that is not there: no files. A name that the file system cannot have.
+                // Not a file: a socket, a missing device, or a name that the file system does not support.
                 | Errno::NXIO | Errno::NODEV | Errno::INVAL | Errno::ILSEQ
         ),
         None => matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied),
@@ -123,7 +117,6 @@ fn errno(error: &io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw_os_error)
 }
 
-/// A header value of digits and plain words.
 fn value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("internal: plain text is a header value")
 }

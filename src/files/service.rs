@@ -1,4 +1,4 @@
-//! The service: requests in, responses out.
+//! The file service.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -18,10 +18,11 @@ use super::entry::Loaded;
 use super::{FilesBuilder, path, respond};
 use crate::body::FileBody;
 
-/// A directory as a service: ranges, conditional requests, precompressed variants, and nothing outside of it.
+/// A service for the files of a directory, with ranges, conditional requests and precompressed variants. It serves
+/// nothing outside of the directory.
 ///
-/// Use it wherever a [`tower_service::Service`] is taken (axum's `nest_service` and `fallback_service`), or call
-/// [`get`](Self::get) from a handler. Cloning is cheap and shares the cache of open files.
+/// Use it as a [`tower_service::Service`] (axum's `nest_service` and `fallback_service`), or call [`get`](Self::get)
+/// from a handler. Clones are cheap and share the cache of open files.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -36,52 +37,52 @@ use crate::body::FileBody;
 /// # }
 /// ```
 ///
-/// What clients get, by [RFC 9110](https://www.rfc-editor.org/rfc/rfc9110):
+/// Responses follow [RFC 9110](https://www.rfc-editor.org/rfc/rfc9110):
 ///
 /// | status | when |
 /// |---|---|
 /// | 200, 206 | the file, with a strong `ETag`; one range or, up to 16, several |
 /// | 304, 412 | by `If-None-Match`, `If-Modified-Since`, `If-Match`, `If-Unmodified-Since` |
-/// | 307 | a directory without its slash, to the same place with one; the reference is relative |
-/// | 404 | nothing there, or nothing that may be served: links, hidden names, ways out, FIFOs, devices |
+/// | 307 | a directory without its slash, to the same path with one; the reference is relative |
+/// | 404 | no file, or one that is not served: links, hidden names, paths that lead out, FIFOs, devices |
 /// | 405 | methods other than `GET` and `HEAD` |
 /// | 416 | no range lies within the file |
 /// | 503, 500 | this process or the machine is out of descriptors; other errors of the file system |
 ///
-/// Empty segments of a path and segments that are `.` are passed over, as tower-http's `ServeDir` does: `//a`, `/a//b` and
-/// `/./a` are served. A path with `..` leads nowhere.
+/// Empty segments of a path and `.` segments are skipped, as in tower-http's `ServeDir`. A path with `..` gets 404.
 ///
 /// # Safety contract
 ///
-/// Bodies may be slices of mapped files. Unless [`FilesBuilder::mapped`] is off, nothing may write to the files in place or
-/// truncate them while they are served: see [`FileBody`](FileBody#safety-contract).
+/// Bodies may be slices of mapped files. Unless [`FilesBuilder::mapped`] is off, nothing may write to the files in
+/// place or truncate them while they are served: see [`FileBody`](FileBody#safety-contract).
 ///
 /// # Changes
 ///
-/// Files are kept open and believed for as long as [`FilesBuilder::validate_every`] says. Replace them by renaming: then
-/// each response is all of the old file or all of the new one. A file that is truncated in place fails the responses
-/// that are under way, and one that is written to in place is sent as it is at that moment.
+/// Files are kept open and validated after [`FilesBuilder::validate_every`]. Replace them by renaming: each response is
+/// then all of the old file or all of the new one. Truncating a file in place fails the responses in progress, and a
+/// file that is written in place is sent as it is at that moment.
 ///
 /// # Deployments
 ///
-/// The path of the directory is followed. When it leads to another directory, because a symbolic link was switched
-/// (`ln -s release-2 new && mv -T new current`) or the directory was replaced, requests get the files of the new one from
-/// the next validation on, and no request gets a file of the old one after that. Responses that have begun end with the
-/// old files. [`reopen`](Self::reopen) does it at once. While the path leads nowhere or to something that is not a
-/// directory, the last directory is served on.
+/// When the path leads to another directory, because a symbolic link was switched (`ln -s release-2 new && mv -T new
+/// current`) or the directory was replaced, requests get the files of the new directory from the next validation on,
+/// and no later request gets a file of the old one. Responses in progress end with the old files.
+/// [`reopen`](Self::reopen) switches at once. While the path leads to no directory, the last directory is served.
 ///
 /// # Entity tags
 ///
-/// A tag is made of the length of a file, its `mtime` and its `ctime`, and of the name of the content coding where the
-/// file is precompressed. Two machines never have the same `ctime`: see [`FilesBuilder::ctime_in_tags`] for a fleet.
+/// A tag is made of the length of a file, its `mtime` and `ctime`, and the content coding if the file is precompressed.
+/// The `ctime` differs between machines: see [`FilesBuilder::ctime_in_tags`] for a fleet.
 ///
-/// A layer that changes the bytes has to change the tag. tower-http's `CompressionLayer` compresses bodies and keeps the
-/// strong tag of the file, which then stands for two different representations: a client that resumes a download by
-/// `If-Range`, or a cache, may put parts of both together. Serve precompressed files instead of compressing `Files`, keep
-/// the layer off these routes, or make the tag weak (`W/`) wherever the layer has added `Content-Encoding`.
+/// A layer that changes the bytes must change the tag. tower-http's `CompressionLayer` compresses bodies and keeps the
+/// strong tag of the file, which then identifies two different representations: a client that resumes a download by
+/// `If-Range`, or a cache, may combine parts of both. Serve precompressed files instead of compressing `Files`, keep
+/// the layer off these routes, or make the tag weak (`W/`) wherever the layer adds `Content-Encoding`.
 ///
-/// On network file systems, looking at a file or at the path of the directory again (once per `validate_every`) may wait
-/// for the server on a runtime thread; on local ones nothing does.
+/// # Blocking
+///
+/// On network file systems the validation of a file or of the directory's path (once per `validate_every`) may block a
+/// runtime thread on the server. On local file systems nothing blocks.
 #[derive(Clone)]
 pub struct Files(Arc<Inner>);
 
@@ -91,7 +92,7 @@ struct Inner {
     prefix: String,
 }
 
-// What axum and hyper ask of a service; the compiler says here, not at the user, when it is lost.
+// Compile-time check of the bounds that axum and hyper require of a service.
 const _: () = {
     const fn service<S: Service<Request<()>> + Clone + Send + Sync + 'static>() {}
     service::<Files>();
@@ -100,28 +101,24 @@ const _: () = {
 };
 
 impl Files {
-    /// Serves a directory with the settings of [`FilesBuilder`] as they are, among them that files are
-    /// [mapped](FilesBuilder::mapped), with its [contract](Self#safety-contract).
-    ///
-    /// # Errors
-    ///
-    /// As [`FilesBuilder::build`].
+    /// Serves a directory with the defaults of [`FilesBuilder`], under the [safety contract](Self#safety-contract).
     pub fn new(dir: impl AsRef<Path>) -> io::Result<Self> {
         Self::builder(dir).build()
     }
 
-    /// Serves a directory with other settings.
+    /// Returns a builder for a directory.
     pub fn builder(dir: impl AsRef<Path>) -> FilesBuilder {
         FilesBuilder::new(dir.as_ref())
     }
 
-    /// Opens what the path of the directory leads to now, and looks at every file anew: for a deployment that does not want
-    /// to wait for [`FilesBuilder::validate_every`]. All clones follow. Responses that have begun end with the files they
-    /// began with. This waits for the disk, shortly: on a network file system, call it on the blocking pool.
+    /// Opens the directory at the path now, and validates every file again, without waiting for
+    /// [`FilesBuilder::validate_every`]. This applies to all clones. Responses in progress end with the old files.
+    /// Blocks shortly on the disk: on a network file system, call it on the blocking pool.
     ///
     /// # Errors
     ///
-    /// The path does not lead to a directory that this process may search. What was served before is served on.
+    /// Fails if the path does not lead to a directory that this process may search. The previous directory is then
+    /// still served.
     pub fn reopen(&self) -> io::Result<()> {
         self.0.store.reopen()
     }
@@ -130,14 +127,9 @@ impl Files {
         Self(Arc::new(Inner { store, hidden, prefix }))
     }
 
-    /// Answers a request. The path of `uri` is taken beneath the directory; the future borrows nothing. The body may be
-    /// mapped, with its [contract](Self#safety-contract).
-    ///
-    /// What is cached and valid is answered by the first poll.
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the future drops the request; others that wait for the same file carry on.
+    /// Answers a request for the path of `uri` beneath the directory, under the [safety
+    /// contract](Self#safety-contract). The future borrows nothing. The first poll answers for a cached, valid file.
+    /// Dropping the future does not affect other requests for the same file.
     pub fn get(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> FilesFuture {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return FilesFuture::ready(respond::method_not_allowed());
@@ -146,13 +138,12 @@ impl Files {
             return FilesFuture::ready(respond::plain(StatusCode::NOT_FOUND));
         };
         if path.is_empty() {
-            // The directory itself, without its slash.
             return FilesFuture::ready(respond::to_directory(uri));
         }
         let store = &self.0.store;
         let now = store.now();
         store.follow(now);
-        // A name is decoded: what is encoded could be the name of another file.
+        // Names are decoded, so an encoded path could be the name of another file.
         if !path.as_bytes().contains(&b'%')
             && let Some(name) = path.strip_prefix('/')
             && let Some(entry) = store.fresh(name.as_bytes(), now)
@@ -162,7 +153,6 @@ impl Files {
         let Some(name) = path::name(path, self.0.hidden) else {
             return FilesFuture::ready(respond::plain(StatusCode::NOT_FOUND));
         };
-        // Spelled in another way than the name is.
         if let Cow::Owned(name) = &name
             && let Some(entry) = store.fresh(name, now)
         {
@@ -204,7 +194,7 @@ impl<B> Service<Request<B>> for Files {
     }
 }
 
-/// The future of a response from [`Files`]; it never fails.
+/// The future of a response from [`Files`]. It never fails.
 #[must_use = "futures do nothing unless polled"]
 pub struct FilesFuture(Answer);
 
@@ -229,7 +219,7 @@ impl Future for FilesFuture {
         }
         match std::mem::replace(&mut self.0, Answer::Taken) {
             Answer::Ready(response) => Poll::Ready(Ok(response)),
-            Answer::Later(_) | Answer::Taken => panic!("polled after it was ready"),
+            Answer::Later(_) | Answer::Taken => panic!("`FilesFuture` polled after completion"),
         }
     }
 }

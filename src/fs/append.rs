@@ -1,4 +1,4 @@
-//! Bytes at the end of a file.
+//! Appends bytes to a file.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,9 +13,9 @@ use super::work;
 use crate::sys::file;
 use crate::sys::file::Access;
 
-/// Writes `bytes` at the end of a file, or makes it: [`Append`] with its defaults.
+/// Appends `bytes` to a file, or creates it: [`Append`] with its defaults.
 ///
-/// After `Ok` they survive a power cut.
+/// After `Ok` the bytes survive a power cut.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -28,18 +28,14 @@ use crate::sys::file::Access;
 /// # Ok(())
 /// # }
 /// ```
-///
-/// # Errors
-///
-/// As [`Append::run`].
 pub async fn append(path: impl AsRef<Path>, bytes: impl Into<Bytes>) -> Result<()> {
     Append::new(path).run(bytes).await
 }
 
-/// How to write at the end of a file.
+/// Options for appending to a file.
 ///
-/// It is one job on the blocking pool and, unless the disk takes less, one write with `O_APPEND`: bytes of others who
-/// append to the same file come before or after these, not between. Network file systems do not promise that.
+/// Appending is one job on the blocking pool and, unless the disk accepts less, one write with `O_APPEND`: bytes of
+/// other writers come before or after these, not between, except on network file systems.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is done until `run`"]
 pub struct Append {
@@ -48,22 +44,21 @@ pub struct Append {
     follow_link: bool,
 }
 
-/// How often a file is looked for again that others make and remove at the same time.
 const RACES: usize = 16;
 
 impl Append {
-    /// To the file at `path`. If there is none it is made, with the permissions `0o666` less the umask.
+    /// Appends to the file at `path`. Creates it if needed, with the permissions `0o666` less the umask.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self { path: path.as_ref().to_owned(), durability: Durability::default(), follow_link: false }
     }
 
-    /// What is promised about a power cut. [`Durability::Full`] by default.
+    /// Sets the guarantee about power cuts. [`Durability::Full`] by default.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Whether a symbolic link at the path leads to the file that is meant. Refused by default.
+    /// Sets whether a symbolic link at the path is followed. Refused by default.
     pub fn follow_link(mut self, follow: bool) -> Self {
         self.follow_link = follow;
         self
@@ -73,13 +68,13 @@ impl Append {
     ///
     /// # Errors
     ///
-    /// The error names the [step](Step). [`Error::written`](super::Error::written) says how many bytes are in the file
-    /// all the same, be it that the disk is full or that it failed to sync. They are **not** taken back: somebody else may
-    /// have appended since, and would lose bytes.
+    /// The error names the [step](Step). [`Error::written`](super::Error::written) returns the number of bytes that
+    /// were appended before it, for example before the disk was full or the sync failed. They are **not** removed,
+    /// because that could remove bytes appended by another process since.
     ///
-    /// # Cancellation
+    /// # Cancel safety
     ///
-    /// Dropping the future before the work has started takes it back; later it is done to its end.
+    /// Dropping the future before the work has started cancels it; later the work completes.
     pub async fn run(self, bytes: impl Into<Bytes>) -> Result<()> {
         let bytes = bytes.into();
         work::run(&self.path.clone(), move |_| {
@@ -103,8 +98,7 @@ impl Append {
         .await
     }
 
-    /// Opens the file, and says whether its name may not be on the disk yet: it was made, here or by somebody else at the
-    /// same time, who may not have synced the directory yet. `looked` is called after each look for it.
+    /// Opens the file. Also returns whether its new name may not be on the disk yet. Calls `looked` after each look-up.
     fn open(&self, looked: impl Fn()) -> Result<(Target, OwnedFd, bool)> {
         let mut races = 0;
         let mut is_new = false;
@@ -120,7 +114,7 @@ impl Append {
             };
             match opened {
                 Ok(fd) => return Ok((target, fd, is_new)),
-                // Somebody else made it, or removed it, just now.
+                // Another process has just created or removed it.
                 Err(e)
                     if matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) && races < RACES =>
                 {
@@ -143,7 +137,7 @@ mod tests {
         let append = Append::new(&path);
         let by_another = || drop(std::fs::File::options().append(true).create(true).open(&path).unwrap());
         let (_, _, is_new) = append.open(by_another).unwrap();
-        assert!(is_new, "its directory is synced");
+        assert!(is_new, "its directory must be synced");
         let (_, _, is_new) = append.open(|| {}).unwrap();
         assert!(!is_new);
     }

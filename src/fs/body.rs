@@ -1,7 +1,7 @@
-//! The contents of one file, moved into another.
+//! Moves the contents of one file into another.
 //!
-//! Each way goes on where the one before it stopped, whatever the reason was: if it concerns the disk, the last way meets
-//! it again and reports it.
+//! Each method continues where the previous one stopped, for any reason: the last method meets an error of the disk
+//! again and reports it.
 
 use std::fmt;
 use std::io;
@@ -13,17 +13,17 @@ use super::work::Caller;
 use crate::buf::lease;
 use crate::sys::{call, file};
 
-/// How the contents of a file got to where they are.
+/// How the contents of a file were moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Moved {
-    /// Not at all: they stayed where they were, or there were none.
+    /// They stayed in place, or there were none.
     Stayed,
-    /// The file system shares their blocks between the old file and the new one.
+    /// The file system shares the blocks between the old file and the new one.
     Cloned,
     /// The kernel copied them, without bringing them into this process.
     Copied,
-    /// They were read and written, all or the last part.
+    /// All or the last part was read and written.
     Pumped,
 }
 
@@ -38,24 +38,20 @@ impl fmt::Display for Moved {
     }
 }
 
-/// Told how many bytes were moved, and of how many.
 pub(super) type OnProgress = Box<dyn FnMut(u64, u64) + Send>;
 
-/// Bytes the kernel copies in one call, between looks at whether somebody waits.
+/// Number of bytes the kernel copies in one call, between checks for cancellation.
 const COPY_PIECE: usize = 8 << 20;
-/// Bytes read and written at a time.
 const PUMP_PIECE: usize = 256 << 10;
 
-/// A file to move from.
 #[derive(Debug)]
 pub(super) struct Body<'a> {
     pub(super) from: BorrowedFd<'a>,
-    /// Its length in bytes.
     pub(super) len: u64,
 }
 
 impl Body<'_> {
-    /// Moves the whole body to `at` in the draft, where nothing is yet.
+    /// Moves the whole body to offset `at` of the temporary file, which has no bytes there yet.
     pub(super) fn move_to(
         &self,
         temp_file: &TempFile,
@@ -115,7 +111,9 @@ impl Body<'_> {
     }
 }
 
-/// The error for a file that became another one while it was being read.
 pub(super) fn changed() -> io::Error {
-    io::Error::new(io::ErrorKind::ResourceBusy, "it changed meanwhile and was left as it is; try again")
+    io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        "the file changed during the operation and was left unchanged; try again",
+    )
 }

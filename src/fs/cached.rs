@@ -6,18 +6,15 @@ use std::os::fd::BorrowedFd;
 use crate::buf::pool::Lease;
 use crate::sys::call;
 
-/// How far [`fill`] came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// All bytes that were asked for are in the lease.
     Whole,
-    /// The file ends before the last byte that was asked for. The lease has all that comes before its end.
+    /// The file ends before the last requested byte. The lease has all bytes up to the end.
     End,
-    /// The page cache does not have the next byte.
     Part,
 }
 
-/// Reads up to `len` bytes of `file` from `offset` into the empty `lease`, as far as the page cache has them.
+/// Reads up to `len` bytes of `file` from `offset` into the empty `lease`, as far as they are in the page cache.
 pub(crate) fn fill(lease: &mut Lease, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Filled> {
     while lease.len() < len {
         let (at, want) = (offset + lease.len() as u64, len - lease.len());

@@ -1,4 +1,4 @@
-//! A stream, gathered into pieces that are worth a trip to the disk.
+//! Gathers the items of a stream into batches for the disk.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,25 +9,20 @@ use futures_core::Stream;
 use crate::buf::{Lease, lease};
 use crate::sys::call::IOV_LIMIT;
 
-/// Bytes after which no more are taken.
 const FULL: usize = 1 << 20;
-/// Items below this are copied together: each piece kept costs an entry in the system call, and may be a small part of a
-/// large buffer that it keeps alive.
+/// Items shorter than this are copied together: a kept item costs an entry in the system call, and may pin a large
+/// buffer.
 const COPY_MAX: usize = 16 << 10;
-/// Room for such items.
 const TOGETHER: usize = 64 << 10;
 
-/// What a stream has brought so far.
 #[derive(Debug, Default)]
 pub(super) struct ChunkBatch {
     pieces: Vec<Bytes>,
-    /// Copies of small items; what comes after the pieces.
     small: Option<Lease>,
     len: usize,
 }
 
 impl ChunkBatch {
-    /// Takes items until it is full, and says whether the stream has ended.
     pub(super) async fn fill<S, B, E>(&mut self, mut stream: Pin<&mut S>) -> Result<bool, E>
     where
         S: Stream<Item = Result<B, E>>,
@@ -59,7 +54,6 @@ impl ChunkBatch {
         self.pieces.extend(self.small.take().map(Lease::freeze));
     }
 
-    /// What has come, in order.
     pub(super) fn into_pieces(mut self) -> Vec<Bytes> {
         self.close_small();
         self.pieces
@@ -72,7 +66,6 @@ mod tests {
     use futures_util::stream;
     use std::io;
 
-    /// How much is taken at a time of items of these lengths, and in how many pieces.
     async fn taken(lens: &[usize]) -> Vec<(usize, usize)> {
         let bytes = |(n, &len): (usize, &usize)| vec![n as u8; len];
         let items: Vec<_> = lens.iter().enumerate().map(bytes).collect();

@@ -1,14 +1,14 @@
-//! What went wrong with a file: the step, the path, the number of the error.
+//! Error of a file operation: the step, the path, the error number.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What failed with a file: the step, the path, and the number of the error.
+/// Error of a file operation: the step, the path, and the error number.
 ///
-/// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error and keeps the
-/// number of the error and the step. The [`io::Error`]s of a file's [`Reader`](super::Reader) and
-/// [`Writer`](super::Writer) hold one, too.
+/// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error, with the
+/// error number and the step. The [`io::Error`]s of [`Reader`](super::Reader) and [`Writer`](super::Writer) also
+/// contain one.
 #[derive(Debug)]
 pub struct Error {
     step: Step,
@@ -17,52 +17,52 @@ pub struct Error {
     source: io::Error,
 }
 
-/// What was being done when it failed. Displayed as a verb: `sync the directory`.
+/// The step that failed. Displayed as a verb: `sync the directory`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Step {
-    /// Handing the work to the runtime. There is none, or it shuts down.
+    /// Starting work on the runtime, which does not exist or is shutting down.
     Start,
-    /// Opening the directory the file is in, which needs permission to read it.
+    /// Opening the directory of the file, which needs permission to read it.
     OpenDirectory,
-    /// Looking at what has the name now, or finding that it is no file to be changed.
+    /// Inspecting the file at the path, which may have the wrong type for the change.
     Inspect,
     /// Opening the file.
     Open,
     /// Reading.
     Read,
-    /// Making the new file.
+    /// Creating the new file.
     Create,
-    /// Waiting for the contents: the stream failed.
+    /// Receiving the contents from a stream, which failed.
     Receive,
     /// Writing the contents.
     Write,
-    /// Giving the file room.
+    /// Allocating space.
     Allocate,
-    /// Cutting the file, or making it longer.
+    /// Truncating or extending the file.
     SetLength,
-    /// Closing the file: writing what a network file system had put off, as a rule.
+    /// Closing the file, usually because a network file system failed to write earlier bytes.
     Close,
-    /// Moving the contents the file had.
+    /// Moving the old contents.
     Move,
-    /// Giving the new file the owner and group of the old one.
+    /// Setting the owner and group of the old file on the new one.
     KeepOwner,
-    /// Giving the new file its permission bits.
+    /// Setting the permission bits of the new file.
     SetMode,
-    /// Giving the new file the extended attributes of the old one; access control lists are among them.
+    /// Copying the extended attributes of the old file, including access control lists, to the new one.
     KeepAttributes,
     /// Syncing the contents to the disk.
     Sync,
-    /// Finding the file unchanged since it was read.
+    /// Checking that the file is unchanged since it was read.
     Recheck,
-    /// Giving the new file a name beside the old one's.
+    /// Linking the new file to a name beside the old one.
     Link,
-    /// Putting the new file in the place of the old one.
+    /// Renaming the new file over the old one.
     Rename,
-    /// Syncing the directory to the disk. **The new file is in its place**, and other processes see it; what is not
-    /// known is whether it will be there after a power cut.
+    /// Syncing the directory to the disk. **The new file is in place**, and other processes see it, but it may be lost
+    /// after a power cut.
     SyncDirectory,
-    /// The future was dropped before the new file was in its place.
+    /// The future was dropped before the new file was in place.
     Abandon,
 }
 
@@ -78,27 +78,27 @@ impl Error {
         self
     }
 
-    /// What was being done.
+    /// Returns the failed step.
     pub fn step(&self) -> Step {
         self.step
     }
 
-    /// The file, as the caller named it.
+    /// Returns the path of the file as given by the caller.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes at the end of the file that were appended all the same. Always 0 but for [`Append`](super::Append).
+    /// Returns the number of bytes that were appended before the error. 0 except for [`Append`](super::Append).
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// The kind of the error beneath.
+    /// Returns the kind of the underlying error.
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }
 
-    /// The number of the error, if the kernel gave one.
+    /// Returns the error number, if the kernel returned one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.source.raw_os_error()
     }
@@ -129,15 +129,15 @@ impl From<Error> for io::Error {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Start => "start the work",
+            Self::Start => "start the operation",
             Self::OpenDirectory => "open the directory",
             Self::Inspect => "look at the file",
             Self::Open => "open the file",
             Self::Read => "read",
-            Self::Create => "make the new file",
+            Self::Create => "create the new file",
             Self::Receive => "receive the contents",
             Self::Write => "write",
-            Self::Allocate => "give the file room",
+            Self::Allocate => "allocate space",
             Self::SetLength => "set the length",
             Self::Close => "close",
             Self::Move => "move the contents",
@@ -145,11 +145,11 @@ impl fmt::Display for Step {
             Self::SetMode => "set the mode",
             Self::KeepAttributes => "keep the attributes",
             Self::Sync => "sync the file",
-            Self::Recheck => "look at the file again",
-            Self::Link => "name the new file",
+            Self::Recheck => "check the file again",
+            Self::Link => "link the new file",
             Self::Rename => "rename the new file",
             Self::SyncDirectory => "sync the directory",
-            Self::Abandon => "go on without a caller",
+            Self::Abandon => "continue after the caller was dropped",
         })
     }
 }

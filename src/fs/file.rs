@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  in the page cache, at most 64 KiB   read at once on the runtime's thread, preadv2(2) with RWF_NOWAIT
-//!  else                                a program of one operation: by ring with those of other tasks, or on the pool
+//!  otherwise                           a program of one operation: by io_uring with those of other tasks, or on the
+//!                                      blocking pool
 //! ```
 
 use std::fmt;
@@ -32,21 +33,20 @@ use crate::uring::op::sync::{Allocate, SetLen, Sync};
 use crate::uring::op::vectored::{ReadVectored, WriteVectored};
 use crate::uring::program::Program;
 
-/// Most bytes of a read that is tried at once, so that it holds up nobody: about 10 us of copying.
+/// Maximum length of a read that is tried at once, so that it delays no other task: about 10 us of copying.
 pub(super) const NOW_MAX: usize = 64 << 10;
 
-// Which way an operation goes that comes alone, in the mode auto. By ring it is worked on as soon as it is handed over
-// if the kernel can do it without waiting, and else wakes nobody until it is done. What the kernel does by a thread in
-// any case is no better off there than on the pool: buffered writes on most file systems, syncs, changes of length.
+// Path of a single operation in the mode `Auto`. With io_uring an operation starts when it is submitted if the kernel
+// can complete it without blocking; otherwise no thread runs until it completes. Operations for which the kernel always
+// uses a thread gain nothing over the pool: buffered writes on most file systems, syncs, changes of length.
 const READ: Alone = Alone::Ring;
 /// Reads of a [`Reader`] and of file bodies, two at a time.
 pub(super) const AHEAD: Alone = Alone::Ring;
 const WRITE: Alone = Alone::Pool;
-/// Sync, allocate, set the length, close.
 const CHANGE: Alone = Alone::Pool;
 pub(super) const OPEN: Alone = Alone::Pool;
 
-/// An open file. It has no position: every read and write names its offset. Cloning shares it.
+/// An open file without a position: every read and write has an offset. Clones share the file.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -66,33 +66,31 @@ pub(super) const OPEN: Alone = Alone::Pool;
 /// # }
 /// ```
 ///
-/// # Which way
+/// # I/O path
 ///
-/// What the page cache holds is read at once, up to 64 KiB, without leaving the thread. Everything else is done by
-/// io_uring together with what other tasks ask for in the same turn, or on the blocking pool; see
-/// [`runtime::Io`](crate::runtime::Io). A runtime thread never waits for the disk. The status of an open file is taken at
-/// once, too: file systems of this machine have it in memory, one of the network may ask its server.
+/// Bytes in the page cache are read at once, up to 64 KiB, on the same thread. Everything else uses io_uring, together
+/// with operations of other tasks in the same turn, or the blocking pool; see [`runtime::Io`](crate::runtime::Io). A
+/// runtime thread never blocks on the disk. The status of an open file is also read at once: local file systems have it
+/// in memory, a network file system may ask its server.
 ///
 /// # Errors
 ///
-/// Each is an [`Error`], which names the path and the step and has the number of the error; `?` makes an [`io::Error`] of
-/// it that holds it.
+/// Errors are [`Error`]s with the path, the step and the error number; `?` converts them to an [`io::Error`] that
+/// contains it. Offsets and lengths beyond 2^63 - 1 fail with `EINVAL`. Outside of a tokio runtime operations fail with
+/// [`Step::Start`].
 ///
-/// Offsets and lengths that reach beyond 2^63 - 1 are `EINVAL`. Outside of a tokio runtime the step is [`Step::Start`].
+/// # Cancel safety
 ///
-/// # Cancellation
-///
-/// Dropping a future asks the kernel to leave the operation undone. **That does not undo it:** it may have been done, in
-/// part or in full, or may still be done. The memory and the descriptor that it uses are kept until it has ended.
+/// Dropping a future asks the kernel to cancel the operation. **That does not undo it:** it may have been done, in part
+/// or in full, or may still be done, and its result is lost. Its memory and descriptor are kept until it has ended.
 ///
 /// # Closing
 ///
-/// When the last clone has been dropped, and the last operation in flight has ended, the descriptor is closed by whoever
-/// came last, and nobody learns what that says: use [`close`](Self::close).
+/// The descriptor is closed when the last clone was dropped and the last operation in flight has ended. Errors of that
+/// close are lost: use [`close`](Self::close).
 #[derive(Clone)]
 pub struct File {
     file: Arc<std::fs::File>,
-    /// As the caller named it, for messages.
     path: Arc<Path>,
 }
 
@@ -110,30 +108,22 @@ impl AsFd for File {
 
 impl File {
     /// Opens a file for reading.
-    ///
-    /// # Errors and cancellation
-    ///
-    /// As [`OpenOptions::open`].
     pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
         OpenOptions::new().read(true).open(path).await
     }
 
-    /// Opens a file for writing, made if there is none and cut to nothing if there is one.
-    ///
-    /// # Errors and cancellation
-    ///
-    /// As [`OpenOptions::open`].
+    /// Opens a file for writing. Creates it, or truncates an existing one.
     pub async fn create(path: impl AsRef<Path>) -> Result<Self> {
         OpenOptions::new().write(true).create(true).truncate(true).open(path).await
     }
 
-    /// [`OpenOptions::new`].
+    /// Does the same as [`OpenOptions::new`].
     pub fn options() -> OpenOptions {
         OpenOptions::new()
     }
 
-    /// Takes over a file, which must have offsets: what they mean to a pipe or a terminal depends on the way. Its position
-    /// is neither used nor moved. Errors call it "the open file".
+    /// Wraps a file that must have offsets: a pipe or a terminal behaves differently on each path. Its position is
+    /// neither used nor moved. Errors name it "the open file".
     pub fn from_std(file: std::fs::File) -> Self {
         Self::new(file, Path::new("the open file"))
     }
@@ -142,26 +132,18 @@ impl File {
         Self { file: Arc::new(file), path: path.into() }
     }
 
-    /// The file of std. A duplicate of the descriptor if the file is still shared.
-    ///
-    /// # Errors
-    ///
-    /// `EMFILE` if there is no room for the duplicate.
+    /// Returns the std file. A duplicate of the descriptor if the file is still shared, which may fail with `EMFILE`.
     pub fn into_std(self) -> io::Result<std::fs::File> {
         Arc::try_unwrap(self.file).or_else(|shared| shared.try_clone())
     }
 
-    /// Reads `len` bytes from `offset` into memory of the pool; fewer only if the file ends before.
+    /// Reads `len` bytes from `offset` into pool memory; fewer only if the file ends before.
     ///
-    /// The memory is there from the start: ask for what there is, not for all there may be.
+    /// All memory is leased first, so pass the actual length and not an upper bound.
     ///
     /// # Errors
     ///
-    /// As [pread(2)](https://man7.org/linux/man-pages/man2/pread.2.html). What was read before it is not given.
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the future loses what was read.
+    /// Fails like [pread(2)](https://man7.org/linux/man-pages/man2/pread.2.html). Bytes read before the error are lost.
     pub async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
         self.check(Step::Read, offset, len as u64)?;
         let mut lease = pool::lease(len);
@@ -180,12 +162,8 @@ impl File {
         Ok(self.perform(read, READ, Step::Read).await?.0.into_bytes())
     }
 
-    /// Reads several pieces that lie side by side from `offset` on, with one call as a rule. Gives one for each of `lens`;
-    /// those that lie behind the end of the file are empty.
-    ///
-    /// # Errors and cancellation
-    ///
-    /// As [`read_at`](Self::read_at).
+    /// Reads several adjacent pieces from `offset`, usually with one call. Returns one piece for each of `lens`; pieces
+    /// behind the end of the file are empty.
     pub async fn readv(&self, offset: u64, lens: &[usize]) -> Result<Vec<Bytes>> {
         let total = lens.iter().fold(0u64, |total, &len| total.saturating_add(len as u64));
         self.check(Step::Read, offset, total)?;
@@ -197,17 +175,13 @@ impl File {
         Ok(self.perform(read, READ, Step::Read).await?.0.into_pieces())
     }
 
-    /// Writes all of `bytes` at `offset`, without a copy on the way to the kernel. They are in the page cache then, not on
-    /// the disk: see [`sync_data`](Self::sync_data).
+    /// Writes all of `bytes` at `offset`, passing them to the kernel without a copy. After `Ok` they are in the page
+    /// cache, not on the disk: see [`sync_data`](Self::sync_data).
     ///
     /// # Errors
     ///
-    /// As [pwrite(2)](https://man7.org/linux/man-pages/man2/pwrite.2.html). A part may have been written, such as what
-    /// the disk still had room for.
-    ///
-    /// # Cancellation
-    ///
-    /// Nothing, a part or all of it may be written, also after the future was dropped.
+    /// Fails like [pwrite(2)](https://man7.org/linux/man-pages/man2/pwrite.2.html). A part may have been written, for
+    /// example until the disk was full.
     pub async fn write_at(&self, offset: u64, bytes: impl Into<Bytes>) -> Result<()> {
         let bytes: Bytes = bytes.into();
         let len = bytes.len() as u64;
@@ -219,12 +193,8 @@ impl File {
         self.all(n, len)
     }
 
-    /// As [`write_at`](Self::write_at), for several pieces that go one behind the other, with one call if the kernel
-    /// takes them at once.
-    ///
-    /// # Errors and cancellation
-    ///
-    /// As [`write_at`](Self::write_at).
+    /// Does the same as [`write_at`](Self::write_at) for several consecutive pieces, with one call if the kernel
+    /// accepts them at once.
     pub async fn writev(&self, offset: u64, pieces: impl IntoIterator<Item = Bytes>) -> Result<()> {
         let pieces: Vec<Bytes> = pieces.into_iter().collect();
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -237,101 +207,73 @@ impl File {
         self.all(n, len)
     }
 
-    /// Waits until what was written is on the disk, with everything that is said about the file. A name that is new is
-    /// not: for that its directory must be synced, as [`replace`](super::replace()) does.
+    /// Syncs data and metadata. A new name also needs a sync of its directory, as in [`replace`](super::replace()).
     ///
     /// # Errors
     ///
-    /// As [fsync(2)](https://man7.org/linux/man-pages/man2/fsync.2.html). **An error is told once** and the pages then
-    /// count as written: syncing again proves nothing.
-    ///
-    /// # Cancellation
-    ///
-    /// What was written reaches the disk sooner or later, and an error of it may be told to nobody.
+    /// Fails like [fsync(2)](https://man7.org/linux/man-pages/man2/fsync.2.html). **An error is returned once**, and
+    /// the pages then count as written: a later successful sync proves nothing.
     pub async fn sync(&self) -> Result<()> {
         self.perform(Sync::new(self.file.clone().into(), false), CHANGE, Step::Sync).await.map(drop)
     }
 
-    /// As [`sync`](Self::sync), leaving out times and whatever else is not needed to read the contents.
-    ///
-    /// # Errors and cancellation
-    ///
-    /// As [`sync`](Self::sync).
+    /// Does the same as [`sync`](Self::sync), without times and other metadata that is not needed to read the contents.
     pub async fn sync_data(&self) -> Result<()> {
         self.perform(Sync::new(self.file.clone().into(), true), CHANGE, Step::Sync).await.map(drop)
     }
 
-    /// Makes sure that the disk has room for the range, and that the file reaches its end: writes there fail no more for
-    /// want of room. What was not written reads as zeros.
+    /// Allocates disk space for the range and extends the file to its end if needed: later writes to it do not fail
+    /// with a full disk. Unwritten bytes read as zeros.
     ///
     /// # Errors
     ///
-    /// As [fallocate(2)](https://man7.org/linux/man-pages/man2/fallocate.2.html): `EOPNOTSUPP` on file systems that
-    /// cannot; `EINVAL` for no length.
-    ///
-    /// # Cancellation
-    ///
-    /// It may be done, in part or in full.
+    /// Fails like [fallocate(2)](https://man7.org/linux/man-pages/man2/fallocate.2.html): `EOPNOTSUPP` on file systems
+    /// without support; `EINVAL` if `len` is 0.
     pub async fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         self.check(Step::Allocate, offset, len)?;
         let allocate = Allocate::new(self.file.clone().into(), FallocateFlags::empty(), offset, len);
         self.perform(allocate, CHANGE, Step::Allocate).await.map(drop)
     }
 
-    /// Cuts the file to `len` bytes, or makes it that long with zeros.
+    /// Truncates the file to `len` bytes, or extends it with zeros.
     ///
     /// # Errors
     ///
-    /// As [ftruncate(2)](https://man7.org/linux/man-pages/man2/ftruncate.2.html).
-    ///
-    /// # Cancellation
-    ///
-    /// It may be done or not.
+    /// Fails like [ftruncate(2)](https://man7.org/linux/man-pages/man2/ftruncate.2.html).
     pub async fn set_len(&self, len: u64) -> Result<()> {
         self.check(Step::SetLength, 0, len)?;
         self.perform(SetLen::new(self.file.clone().into(), len), CHANGE, Step::SetLength).await.map(drop)
     }
 
-    /// What the file is at this moment.
-    ///
-    /// # Errors
-    ///
-    /// As [statx(2)](https://man7.org/linux/man-pages/man2/statx.2.html).
-    ///
-    /// # Cancellation
-    ///
-    /// Nothing is changed in any case.
+    /// Returns the current status of the file. Fails like
+    /// [statx(2)](https://man7.org/linux/man-pages/man2/statx.2.html).
     pub async fn metadata(&self) -> Result<Status> {
         if looks_now() {
             let found = call::status(self.as_fd()).map_err(|e| self.failed(Step::Inspect, e))?;
             return Ok(Status::new(&found));
         }
         let (stat, _) = self.perform(Stat::new(self.file.clone().into()), CHANGE, Step::Inspect).await?;
-        Ok(Status::new(stat.found().expect("internal: a look that was done")))
+        Ok(Status::new(stat.found().expect("internal: a completed statx has a result")))
     }
 
-    /// Closes the file and tells what that says: on a network file system, whether what was written before has reached
-    /// the server. If clones share the file, the same is asked of a duplicate of the descriptor, and theirs stays open.
+    /// Closes the file and returns the result: on a network file system, whether earlier writes have reached the
+    /// server. If clones share the file, closes a duplicate of the descriptor, and theirs stays open.
     ///
     /// # Errors
     ///
-    /// As [close(2)](https://man7.org/linux/man-pages/man2/close.2.html). The descriptor is closed all the same.
-    ///
-    /// # Cancellation
-    ///
-    /// It is closed all the same, and nobody learns the outcome.
+    /// Fails like [close(2)](https://man7.org/linux/man-pages/man2/close.2.html). The descriptor is closed in any case.
     pub async fn close(self) -> Result<()> {
         let path = Arc::clone(&self.path);
         let fd = OwnedFd::from(self.into_std().map_err(|e| failed(Step::Close, &path, e))?);
         perform(Close::fd(fd), CHANGE, Step::Close, &path).await.map(drop)
     }
 
-    /// Reads the file front to back, from its start; see [`Reader`].
+    /// Returns a [`Reader`] that reads the file from its start.
     pub fn reader(&self) -> Reader {
         Reader::new(self.clone())
     }
 
-    /// Writes the file front to back, from its start; see [`Writer`].
+    /// Returns a [`Writer`] that writes the file from its start.
     pub fn writer(&self) -> Writer {
         Writer::new(self.clone())
     }
@@ -340,7 +282,6 @@ impl File {
         &self.file
     }
 
-    /// As the caller named it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -349,16 +290,14 @@ impl File {
         failed(step, &self.path, error)
     }
 
-    /// That the kernel can name every byte of the range.
     fn check(&self, step: Step, offset: u64, len: u64) -> Result<()> {
-        // An offset of -1 is the position of the file to a ring.
+        // With io_uring an offset of -1 means the position of the file.
         match offset.checked_add(len).is_some_and(|end| i64::try_from(end).is_ok()) {
             true => Ok(()),
             false => Err(self.failed(step, Errno::INVAL.into())),
         }
     }
 
-    /// That all was written.
     fn all(&self, written: u64, len: u64) -> Result<()> {
         if written == len { Ok(()) } else { Err(self.failed(Step::Write, io::ErrorKind::WriteZero.into())) }
     }
@@ -368,7 +307,6 @@ impl File {
     }
 }
 
-/// Performs one operation; gives it back and the bytes it has moved.
 pub(super) async fn perform<T: Operation>(op: T, alone: Alone, step: Step, path: &Path) -> Result<(T, u64)> {
     let program = run(Box::new(Program::of(op)), alone).await.map_err(|e| failed(Step::Start, path, e))?;
     let (op, moved) = program.into_single();

@@ -1,26 +1,25 @@
 //! Files.
 //!
 //! ```text
-//!  root        a directory beneath which paths are opened, and nothing outside of it
-//!  status      which file this is and which version of it
+//!  root         a directory beneath which paths are opened, and nothing outside of it
+//!  status       identity and version of a file
 //!
-//!  file        an open file, read and written at offsets
-//!  open        how it is opened, at once where that is possible
-//!  reader      front to back: bytes ahead of their use   ┐ what these are made of:
-//!  writer      front to back: pieces behind their use    ┘ ahead, reads under way; jump, a seek;
-//!                                                          cached, reads from the page cache
+//!  file         an open file, read and written at offsets
+//!  open         opens a file, at once if possible
+//!  reader       sequential reads with read-ahead         ┐ built on read_ahead, pending_seek
+//!  writer       sequential writes, gathered into pieces  ┘ and cached (reads from the page cache)
 //!
-//!  replace     new contents in one step: bytes or a stream
-//!  prepend     a header before the contents: by a new file, in place, or by moving blocks
-//!  append      bytes at the end
-//!  target      the name in its directory, and what has it   ┐
-//!  draft       a new file until it has its name             │
-//!  keep        what it takes over from the old one          │ what these
-//!  body        the old contents, moved into it              │ are made of
-//!  intake      a stream, in pieces worth a trip to the disk │
-//!  work        all the steps as one job                     │
-//!  durability  what is promised about a power cut           │
-//!  error       which step failed, for which path, and why   ┘
+//!  replace      new contents in one step: bytes or a stream
+//!  prepend      a header before the contents: by a new file, in place, or by moving blocks
+//!  append       bytes at the end
+//!  target       a name in its directory, and the file there     ┐
+//!  temp_file    a new file until it has its name                │
+//!  preserve     metadata taken over from the old file           │ internal
+//!  body         moves the old contents into the new file        │
+//!  chunk_batch  gathers a stream into pieces for the disk       │
+//!  work         all steps as one job                            │
+//!  durability   guarantees about power cuts                     │
+//!  error        the failed step, the path, and the cause        ┘
 //! ```
 
 mod append;
@@ -59,7 +58,7 @@ pub use writer::Writer;
 
 pub use crate::uring::chain::OpenOptions;
 
-/// Several operations on files as one piece of work.
+/// Several file operations as one unit of work.
 pub mod chain {
     pub use crate::uring::Outcome;
     pub use crate::uring::chain::{Chain, Error, Report, Way};

@@ -1,4 +1,4 @@
-//! Opening a file, at once where the kernel has all it takes in memory and the file system asks nobody.
+//! Opens a file, at once if the kernel can do so from memory on a local file system.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -23,23 +23,23 @@ use crate::uring::chain::OpenOptions;
 use crate::uring::op::open::{Dir, Open};
 
 impl OpenOptions {
-    /// Opens a file. Links are followed. For paths that come from outside use [`Root`](super::Root).
+    /// Opens a file. Follows symbolic links. For untrusted paths use [`Root`](super::Root).
     ///
     /// # Errors
     ///
-    /// As [open(2)](https://man7.org/linux/man-pages/man2/open.2.html); `ErrorKind::InvalidInput` for options that
-    /// contradict each other, `ESPIPE` for a FIFO, a terminal or another device that has no offsets.
+    /// Fails like [open(2)](https://man7.org/linux/man-pages/man2/open.2.html); with `ErrorKind::InvalidInput` for
+    /// contradictory options, and with `ESPIPE` for a FIFO, a terminal or another device without offsets.
     ///
-    /// # Cancellation
+    /// # Cancel safety
     ///
-    /// Dropping the future closes what the open may still bring; a file may have been made or cut all the same.
+    /// Dropping the future closes a file that is opened afterwards. The file may have been created or truncated.
     pub async fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let failed = |e: io::Error| Error::new(Step::Open, path, e);
-        // The error of std says where the zero byte is.
+        // The error of std contains the position of the zero byte.
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| failed(e.into()))?;
         let how = self.how().map_err(|what| failed(io::Error::new(io::ErrorKind::InvalidInput, what)))?;
-        // Without waiting, because opening a FIFO would wait for its other end.
+        // `NONBLOCK`, because opening a FIFO would wait for its other end.
         let how = how.and(OFlags::NONBLOCK | OFlags::NOCTTY, ResolveFlags::empty());
         if looks_now()
             && let Some(fd) = open_now(&name, how).map_err(failed)?
@@ -47,16 +47,16 @@ impl OpenOptions {
             return seekable(fd, path).map_err(failed);
         }
         let (open, _) = perform(Open::new(Dir::default(), name, how), OPEN, Step::Open, path).await?;
-        seekable(open.into_fd().expect("internal: an open that was done"), path).map_err(failed)
+        seekable(open.into_fd().expect("internal: a completed open has a descriptor"), path).map_err(failed)
     }
 }
 
-/// Opens what the kernel has in memory; `None` if the disk, a server or another process may have to be asked.
+/// Opens a file from memory; `None` if this might need the disk, a server or another process.
 fn open_now(path: &CStr, how: How) -> io::Result<Option<OwnedFd>> {
     if how.may_wait() || !Capabilities::get().openat2().is_yes() {
         return Ok(None);
     }
-    // Its place first: that asks nobody, and tells the file system.
+    // `O_PATH` first: it never blocks, and identifies the file system.
     let place = How::new(OFlags::PATH, Mode::empty(), ResolveFlags::CACHED);
     match open_cached(path, &place)? {
         Some(place) if !mounts::may_wait(place.as_fd()) => {
@@ -66,7 +66,6 @@ fn open_now(path: &CStr, how: How) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// `None` if the path cannot be resolved from memory.
 fn open_cached(path: &CStr, how: &How) -> io::Result<Option<OwnedFd>> {
     match path::open_blocking(CWD, path, how) {
         Ok(fd) => Ok(Some(fd)),
@@ -78,7 +77,7 @@ fn open_cached(path: &CStr, how: &How) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// The file, if it has offsets: by ring, they would be ignored where it has none, and a read would wait for a peer.
+/// Checks that the file has offsets: io_uring would ignore them on other files, and a read would wait for a peer.
 fn seekable(fd: OwnedFd, path: &Path) -> io::Result<File> {
     match call::known(fd.as_fd())? {
         (FileType::RegularFile | FileType::Directory, _) => {}

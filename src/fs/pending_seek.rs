@@ -1,4 +1,4 @@
-//! A seek that was asked for.
+//! A pending seek.
 
 use std::fmt;
 use std::io::{self, SeekFrom};
@@ -7,14 +7,11 @@ use std::task::{Context, Poll, ready};
 use super::read_ahead::Under;
 use super::{File, Status};
 
-/// The last offset a file can have.
 pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// A seek that was asked for and not done.
 #[derive(Default)]
 pub(super) struct PendingSeek {
     to: Option<SeekFrom>,
-    /// A look at the end of the file, for a seek from there.
     look: Option<Under<Status>>,
 }
 
@@ -25,17 +22,15 @@ impl fmt::Debug for PendingSeek {
 }
 
 impl PendingSeek {
-    /// Asks for a seek, instead of the one that was asked for before.
     pub(super) fn start(&mut self, to: SeekFrom) {
         *self = Self { to: Some(to), look: None };
     }
 
-    /// Whether one was asked for.
     pub(super) fn is_asked_for(&self) -> bool {
         self.to.is_some()
     }
 
-    /// Where it leads from `position`, which is where it stays if none was asked for. An error ends the seek.
+    /// Returns the target of the seek from `position`, or `position` if none was requested. An error ends the seek.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, file: &File, position: u64) -> Poll<io::Result<u64>> {
         let to = match self.to {
             None => return Poll::Ready(Ok(position)),
@@ -52,7 +47,8 @@ impl PendingSeek {
             }
         };
         *self = Self::default();
-        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "a seek to before the start or beyond 2^63 - 1");
+        let outside =
+            || io::Error::new(io::ErrorKind::InvalidInput, "the seek target is before the start or beyond 2^63 - 1");
         Poll::Ready(to.filter(|&to| to <= OFFSET_MAX).ok_or_else(outside))
     }
 }

@@ -1,4 +1,4 @@
-//! A header before the contents of a file.
+//! Inserts a header before the contents of a file.
 
 use std::fmt;
 use std::io;
@@ -22,8 +22,8 @@ use crate::sys::file::Access;
 
 /// Puts `header` before the contents of a file of any size: [`Prepend`] with its defaults.
 ///
-/// After `Ok` the new file survives a power cut. Whoever reads meanwhile, and whoever comes after a crash at any moment,
-/// finds the file with the header or without it, whole.
+/// After `Ok` the new file survives a power cut. Readers, also after a crash at any moment, find the file either with
+/// the header or without it, complete.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -36,56 +36,53 @@ use crate::sys::file::Access;
 /// # Ok(())
 /// # }
 /// ```
-///
-/// # Errors
-///
-/// As [`Prepend::run`].
 pub async fn prepend(path: impl AsRef<Path>, header: impl Into<Bytes>) -> Result<Prepended> {
     Prepend::new(path).run(header).await
 }
 
-/// Where the header comes from, and where the contents go. What each way leaves after a crash differs.
+/// How the header is added. The strategies differ in their result after a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// Makes a new file of the header and the old contents, and renames it over the old one, as
-    /// [`Replace`](super::Replace) does. **After a crash** at any moment the file is the old one or the new one, whole.
+    /// Creates a new file from the header and the old contents, and renames it over the old one, as
+    /// [`Replace`](super::Replace) does. **After a crash** at any moment the file is completely the old or completely
+    /// the new one.
     ///
-    /// The contents are moved by the kernel: shared with the old file where the file system can and the header is a
-    /// multiple of its block size ([ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html);
-    /// xfs, btrfs), else copied by
-    /// [copy_file_range(2)](https://man7.org/linux/man-pages/man2/copy_file_range.2.html), else read and written 256 KiB at
-    /// a time. Unless they are shared this needs room on the disk for a second file, and holes become zeros.
+    /// The kernel moves the contents: shared with the old file if the file system supports it and the header is a
+    /// multiple of its block size
+    /// ([ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html); xfs, btrfs), else
+    /// copied by [copy_file_range(2)](https://man7.org/linux/man-pages/man2/copy_file_range.2.html), else read and
+    /// written 256 KiB at a time. Unless they are shared this needs disk space for a second file, and holes become
+    /// zeros.
     ///
-    /// Whoever has the file open keeps the old one: what a logger appends to it from then on is lost with it. A change
-    /// before the rename is an error ([`Step::Recheck`]) as far as the clock of the file system can tell, some
-    /// milliseconds on older kernels; nothing finds one between that look and the rename.
+    /// Processes that have the file open keep the old one: later appends to it are lost. A change before the rename is
+    /// an error ([`Step::Recheck`]), within the resolution of the file system clock, some milliseconds on older
+    /// kernels. A change between that check and the rename is not detected.
     #[default]
     Atomic,
-    /// Overwrites the first `reserved` bytes, an area that whoever made the file has left for the header. The header must
-    /// have exactly that length, in bytes. It is one write.
+    /// Overwrites the first `reserved` bytes, an area that the creator of the file has reserved for the header. The
+    /// header must have exactly that length, in bytes. This is one write.
     ///
-    /// **After a crash** before `Ok` the area may be old, new, or part of each. The rest of the file is not touched.
+    /// **After a crash** before `Ok` the area may be old, new, or part of each. The rest of the file is unchanged.
     InPlace {
         /// Length of the area in bytes.
         reserved: u64,
     },
-    /// Has the file system move all blocks of the file back by the length of the header, which must be a multiple of its
-    /// block size: `FALLOC_FL_INSERT_RANGE` of [fallocate(2)](https://man7.org/linux/man-pages/man2/fallocate.2.html), ext4
-    /// since Linux 4.2 and xfs since 4.1. The contents are not copied; it takes as long as the file has fragments, and
-    /// pages in the page cache that are not on the disk yet are written first. Those who have the file open have the new
-    /// one, and appending goes on undisturbed.
+    /// Moves all blocks of the file back by the length of the header, which must be a multiple of the block size:
+    /// `FALLOC_FL_INSERT_RANGE` of [fallocate(2)](https://man7.org/linux/man-pages/man2/fallocate.2.html), ext4 since
+    /// Linux 4.2 and xfs since 4.1. The contents are not copied; the time depends on the number of fragments, and dirty
+    /// pages are written first. Processes that have the file open see the new one, and appending continues.
     ///
-    /// **After a crash** before `Ok` there may be zeros in the place of the header, or part of it; readers may see the
-    /// same for a moment. A power cut while the blocks are moved can leave a file of many fragments with only the later
-    /// ones moved: nothing is overwritten, but the zeros then lie between the contents instead of before them.
+    /// **After a crash** before `Ok` the place of the header may contain zeros or part of the header; readers may see
+    /// the same for a moment. A power cut during the move can leave a fragmented file with only its later blocks moved:
+    /// nothing is overwritten, but the zeros then lie between the contents instead of before them.
     InsertRange,
 }
 
-/// How to put a header before the contents of a file.
+/// Options for putting a header before the contents of a file.
 ///
-/// All of it is one job on the blocking pool. What [`Replace`](super::Replace) says about symbolic links, hard links and
-/// leftovers holds for [`Strategy::Atomic`] too; the others change the file itself, and so under all its names.
+/// The work is one job on the blocking pool. The rules of [`Replace`](super::Replace) about symbolic links, hard links
+/// and leftover files also apply to [`Strategy::Atomic`]; the others change the file itself, under all its names.
 #[must_use = "nothing is done until `run`"]
 pub struct Prepend {
     path: PathBuf,
@@ -96,7 +93,7 @@ pub struct Prepend {
     on_progress: Option<OnProgress>,
 }
 
-/// What [`Prepend::run`] has done.
+/// Result of [`Prepend::run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepended {
     body: u64,
@@ -104,12 +101,12 @@ pub struct Prepended {
 }
 
 impl Prepended {
-    /// Length of the contents behind the header, in bytes.
+    /// Returns the length of the contents after the header, in bytes.
     pub fn body_len(&self) -> u64 {
         self.body
     }
 
-    /// How they got there.
+    /// Returns how the contents were moved.
     pub fn moved(&self) -> Moved {
         self.moved
     }
@@ -128,7 +125,7 @@ impl fmt::Debug for Prepend {
 }
 
 impl Prepend {
-    /// To the file at `path`, which must exist.
+    /// Prepends to the file at `path`, which must exist.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self {
             path: path.as_ref().to_owned(),
@@ -140,56 +137,55 @@ impl Prepend {
         }
     }
 
-    /// Which way to go. [`Strategy::Atomic`] by default.
+    /// Sets the strategy. [`Strategy::Atomic`] by default.
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = strategy;
         self
     }
 
-    /// What is promised about a power cut. [`Durability::Full`] by default.
+    /// Sets the guarantee about power cuts. [`Durability::Full`] by default.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Whether a symbolic link at the path leads to the file that is meant. Refused by default.
+    /// Sets whether a symbolic link at the path is followed. Refused by default.
     pub fn follow_link(mut self, follow: bool) -> Self {
         self.follow_link = follow;
         self
     }
 
-    /// What the new file of [`Strategy::Atomic`] takes over from the old one. [`Preserve::All`] by default.
+    /// Sets the metadata that the new file of [`Strategy::Atomic`] takes over from the old one. [`Preserve::All`] by
+    /// default.
     pub fn keep(mut self, keep: Preserve) -> Self {
         self.keep = keep;
         self
     }
 
-    /// Calls `tell` on the thread that works, with the bytes of the contents that were moved and their whole number:
-    /// after every 8 MiB, or less where the kernel does less at a time. Contents that stay where they are take no time,
-    /// and nothing is told.
+    /// Calls `tell` on the worker thread with the number of content bytes moved and the total, at least every 8 MiB.
+    /// Not called for contents that stay in place.
     pub fn on_progress(mut self, tell: impl FnMut(u64, u64) + Send + 'static) -> Self {
         self.on_progress = Some(Box::new(tell));
         self
     }
 
-    /// Puts `header` there. An empty one changes nothing, but the file is looked at.
+    /// Inserts `header`. An empty header changes nothing, but the file is checked.
     ///
     /// # Errors
     ///
-    /// The error names the [step](Step). With [`Strategy::Atomic`] the old file is left as it was and no other beside it,
-    /// as with [`Replace::run`](super::Replace::run). `ErrorKind::InvalidInput` for a header of a length that the strategy
-    /// does not take, with the length that it would; `ErrorKind::Unsupported`, with the number of the error kept, for a
-    /// file system without [`Strategy::InsertRange`]. Where writing the header fails after blocks were moved they are
-    /// moved back.
+    /// The error names the [step](Step). With [`Strategy::Atomic`] the old file is unchanged and no other file remains.
+    /// `ErrorKind::InvalidInput` if the strategy does not accept the length of the header; the message has the accepted
+    /// length. `ErrorKind::Unsupported`, with the error number, if the file system does not support
+    /// [`Strategy::InsertRange`]. If writing the header fails after blocks were moved, they are moved back.
     ///
-    /// # Cancellation
+    /// # Cancel safety
     ///
     /// With [`Strategy::Atomic`], dropping the future before the rename leaves the old file; the work ends after the
-    /// piece it is at. The others are done once they have started.
+    /// current piece. The other strategies complete once they have started.
     ///
     /// # Panics
     ///
-    /// If what was given to [`on_progress`](Self::on_progress) does; the old file is left then as well.
+    /// Panics if the [`on_progress`](Self::on_progress) callback panics; the old file is then unchanged.
     pub async fn run(mut self, header: impl Into<Bytes>) -> Result<Prepended> {
         let header = header.into();
         work::run(&self.path.clone(), move |caller| {
@@ -224,26 +220,24 @@ impl Prepend {
     }
 }
 
-/// [`Strategy::InPlace`].
 fn overwrite(target: &Target, header: &[u8], reserved: u64, durability: Durability) -> Result<Prepended> {
     let invalid = |message: String| Err(target.at(Step::Inspect)(refused(&message)));
     let (fd, statx) = target.open_old(Access::Change)?;
     if header.len() as u64 != reserved {
-        return invalid(format!("the header has {} bytes, the area reserved for it {reserved}", header.len()));
+        return invalid(format!("the header has {} bytes, the reserved area {reserved}", header.len()));
     }
     let Some(body) = statx.stx_size.checked_sub(reserved) else {
-        return invalid(format!("it has {} bytes and no area of {reserved}", statx.stx_size));
+        return invalid(format!("the file has {} bytes and no reserved area of {reserved}", statx.stx_size));
     };
     write_header(&fd, header).map_err(target.at(Step::Write))?;
     durability.sync_in_place(fd.as_fd()).map_err(target.at(Step::Sync))?;
     Ok(Prepended { body, moved: Moved::Stayed })
 }
 
-/// [`Strategy::InsertRange`].
 fn insert(target: &Target, header: &[u8], durability: Durability) -> Result<Prepended> {
     let (fd, statx) = target.open_old(Access::Change)?;
     let len = header.len() as u64;
-    // An empty file has nothing to move, and the kernel refuses to.
+    // An empty file has nothing to move, and the kernel refuses it.
     if statx.stx_size > 0 {
         let block = file::block_size(fd.as_fd()).map_err(target.at(Step::Inspect))?;
         if !len.is_multiple_of(block) {

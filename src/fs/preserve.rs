@@ -1,4 +1,4 @@
-//! What a new file takes over from the one it replaces.
+//! Metadata that a new file takes over from the replaced one.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,55 +10,51 @@ use super::error::{Result, Step};
 use super::target::Target;
 use crate::sys::{call, file};
 
-/// What a new file takes over from the one it replaces besides the name. Where nothing is replaced, it has no effect.
+/// Metadata that a new file takes over from the replaced one. No effect if no file is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Preserve {
-    /// Permission bits, owner, group and extended attributes, access control lists and security labels among them. What
-    /// this process may not set, or not read, is an error, and the old file stays.
+    /// Permission bits, owner, group and extended attributes, including access control lists and security labels. If
+    /// this process may not set or read one of them, the operation fails and the old file stays.
     #[default]
     All,
-    /// As `All`, but what is refused is left out. Without the owner or the group, the setuid and setgid bits are left
-    /// out too.
+    /// Same as `All`, but refused metadata is skipped. Without the owner or the group, the setuid and setgid bits are
+    /// skipped too.
     Possible,
-    /// Nothing: the file is made as if there had been none.
+    /// Nothing: the file is created as if there had been none.
     Nothing,
 }
 
-/// The permission bits a file has that is made without being asked for others; the umask is taken from them.
 const MODE_NEW: u32 = 0o666;
-/// Until it has those it is to have.
 const MODE_DRAFT: u32 = 0o600;
 
-/// Attributes that describe the contents: the kernel makes those of the new file itself.
+/// Attributes that describe the contents; the kernel creates them for the new file.
 const OF_CONTENTS: [&[u8]; 2] = [b"security.ima", b"security.evm"];
-/// A directory's default access control list puts one on each new file.
+/// A default access control list of the directory sets this attribute on each new file.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
-/// A file that is replaced: its status, and itself if it could be opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Old<'a> {
     pub(super) statx: &'a Statx,
     pub(super) fd: Option<BorrowedFd<'a>>,
 }
 
-/// What the metadata of a draft are to be.
 #[derive(Debug)]
 pub(super) struct Metadata {
     pub(super) keep: Preserve,
-    /// Exactly these permission bits, whatever the old file had.
+    /// Exact permission bits, instead of those of the old file.
     pub(super) mode: Option<u32>,
 }
 
 impl Metadata {
-    /// The mode to make the draft with. Nobody else can open it as long as others might be denied in the end.
+    /// Returns the mode to create the temporary file with: private, as long as the final mode may deny other users.
     pub(super) fn draft_mode(&self, replaces: bool) -> u32 {
         let as_new = self.mode.is_none() && (!replaces || self.keep == Preserve::Nothing);
         if as_new { MODE_NEW } else { MODE_DRAFT }
     }
 
-    /// Sets those of `new`. The order matters: a change of owner clears the setuid bits and file capabilities, and the
-    /// permissions go last so that none are granted to the wrong owner.
+    /// Sets the metadata of `new`. The order matters: a change of owner clears the setuid bits and file capabilities,
+    /// and the permissions are set last so that none are granted to the wrong owner.
     pub(super) fn apply(&self, target: &Target, old: Option<Old<'_>>, new: BorrowedFd<'_>) -> Result<()> {
         let old = old.filter(|_| self.keep != Preserve::Nothing);
         let must = self.keep == Preserve::All;
@@ -78,7 +74,7 @@ impl Metadata {
     }
 }
 
-/// Whether the new file has the owner and the group of the old one. Refusals are errors if it `must`.
+/// Sets owner and group of the old file on the new one. Returns whether both are set; a refusal is an error if `must`.
 fn keep_owner(old: &Statx, new: BorrowedFd<'_>, must: bool) -> io::Result<bool> {
     let now = call::status(new)?;
     let user = Some(old.stx_uid).filter(|&user| user != now.stx_uid);
@@ -90,7 +86,7 @@ fn keep_owner(old: &Statx, new: BorrowedFd<'_>, must: bool) -> io::Result<bool> 
         Ok(()) => Ok(true),
         Err(e) if must => Err(e),
         Err(_) => {
-            // The group alone is allowed to its members.
+            // Members of a group may set it without the owner.
             let _ = file::set_owner(new, None, group);
             Ok(false)
         }
@@ -115,9 +111,8 @@ fn keep_attributes(old: BorrowedFd<'_>, new: BorrowedFd<'_>, must: bool) -> io::
 }
 
 fn keep_attribute(old: BorrowedFd<'_>, new: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
-    // Removed since the names were listed.
     let Some(value) = file::attribute(old, name)? else { return Ok(()) };
-    // Labels the kernel has given to both may be set by few, and need not be.
+    // Few processes may set labels that the kernel assigns; equal values need not be set.
     if file::attribute(new, name).ok().flatten().as_deref() == Some(&value) {
         return Ok(());
     }

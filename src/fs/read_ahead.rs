@@ -1,4 +1,4 @@
-//! Reads of one file that are under way, one behind the other.
+//! Consecutive reads of one file that are in flight.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,23 +16,18 @@ use crate::runtime::programs::run;
 use crate::uring::op::rw::Read;
 use crate::uring::program::Program;
 
-/// Bytes of one read.
 pub(crate) const PIECE: u64 = 256 << 10;
-/// Reads that are under way at a time.
 pub(crate) const DEPTH: usize = 2;
 
-/// A future of something of the kernel's, to be kept in a field.
 pub(super) type Under<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + Sync>>;
 
-/// Reads that are under way, in the order of the file. Dropping it cancels them; their memory is kept until the kernel has
-/// let go of it.
+/// Reads in flight, in file order. Dropping it cancels them; their memory is kept until the kernel has released it.
 #[derive(Default)]
 pub(crate) struct ReadAhead(VecDeque<Piece>);
 
 struct Piece {
     range: Range<u64>,
     read: Under<Bytes>,
-    /// What it gave, if it had ended by the time it was begun.
     done: Option<io::Result<Bytes>>,
 }
 
@@ -43,18 +38,16 @@ impl fmt::Debug for ReadAhead {
 }
 
 impl ReadAhead {
-    /// Whether nothing is under way.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Where the reads that are under way end.
     pub(crate) fn end(&self) -> Option<u64> {
         self.0.back().map(|last| last.range.end)
     }
 
-    /// Begins reads until `depth` of them are under way, from the start of `range` or behind the last one. What they
-    /// bring, and when, is told by [`poll_next`](Self::poll_next). Returns how many were begun.
+    /// Starts reads from `range`, or behind the last one, until `depth` are in flight. Returns the number of reads
+    /// started.
     pub(crate) fn begin(
         &mut self,
         cx: &mut Context<'_>,
@@ -77,11 +70,10 @@ impl ReadAhead {
         begun
     }
 
-    /// The bytes of the first read, once it has ended: fewer than asked for at the end of the file. The reads behind one
-    /// that failed or came short are dropped, for the file may have grown since. Must not be called if
-    /// [nothing](Self::is_empty) is under way.
+    /// Returns the bytes of the first read: fewer than requested at the end of the file. Drops the reads behind a
+    /// failed or short one, because the file may have grown since. At least one read must be in flight.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-        let first = self.0.front_mut().expect("internal: no read is under way");
+        let first = self.0.front_mut().expect("internal: no read is in flight");
         let done = match first.done.take() {
             Some(done) => done,
             None => ready!(first.read.as_mut().poll(cx)),

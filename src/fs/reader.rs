@@ -1,4 +1,4 @@
-//! A file read front to back, with the next reads under way while the last one is used.
+//! Sequential reader with read-ahead.
 
 use std::io::{self, SeekFrom};
 use std::os::fd::AsFd;
@@ -21,9 +21,9 @@ use crate::sys::call;
 
 /// A position in a [`File`] to read from: [`AsyncRead`], [`AsyncBufRead`] and [`AsyncSeek`].
 ///
-/// What the page cache holds is read at once, 64 KiB at a time. When the disk has to be asked, 64 KiB are read, and from
-/// the second time in a row on two reads of 256 KiB are under way. What they bring is what the file had then: writes behind
-/// the position may be seen or not. At the end it can be read again, and gives what the file has got since.
+/// Bytes in the page cache are read at once, 64 KiB at a time. The first disk read has 64 KiB; from the second
+/// consecutive one on, two reads of 256 KiB are in flight. They return the bytes of that moment: later writes behind
+/// the position may be seen or not. Reading can continue at the end and returns bytes added since.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -43,22 +43,18 @@ use crate::sys::call;
 ///
 /// # Errors
 ///
-/// Those of [`File::read_at`]. The position stays where it was, and reading tries again.
+/// Returns the errors of [`File::read_at`]. The position stays, and the next read tries again.
 ///
-/// # Cancellation
+/// # Cancel safety
 ///
-/// Nothing is lost by dropping a future that reads or seeks, but for what that future has read itself, such as
-/// `read_exact`. Dropping the reader, and jumping, cancel what is under way.
+/// Dropping a future that reads or seeks loses nothing but the bytes read by that future itself, such as `read_exact`.
+/// Seeking, and dropping the reader, cancel the reads in flight.
 #[derive(Debug)]
 pub struct Reader {
     file: File,
-    /// Of the next byte.
     position: u64,
-    /// The bytes at the position, as far as they have come.
     chunk: Bytes,
-    /// Reads of what is behind the chunk.
     read_ahead: ReadAhead,
-    /// Bytes were read and used up since the last jump.
     in_a_row: bool,
     pending_seek: PendingSeek,
 }
@@ -75,18 +71,17 @@ impl Reader {
         }
     }
 
-    /// The rest of the file in pieces of up to 256 KiB, as they come, without a copy.
+    /// Returns the rest of the file as a stream of pieces of up to 256 KiB, without a copy.
     pub fn into_chunks(self) -> Chunks {
         Chunks(self)
     }
 
-    /// Makes sure that the chunk has bytes, unless the file has none.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.chunk.is_empty() || self.position == OFFSET_MAX {
             return Poll::Ready(Ok(()));
         }
         if self.read_ahead.is_empty() && looks_now() {
-            // So that a file in memory cannot keep the thread for itself.
+            // A file in memory must not monopolise the thread.
             ready!(pin!(consume_budget()).poll(cx));
             let mut lease = pool::lease(NOW_MAX);
             match lease
@@ -113,12 +108,10 @@ impl Reader {
         Poll::Ready(Ok(()))
     }
 
-    /// The file that is read.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Goes on at another position.
     pub(crate) fn move_to(&mut self, to: u64) {
         match to.checked_sub(self.position) {
             Some(n) if n <= self.chunk.len() as u64 => self.chunk.advance(n as usize),
@@ -179,8 +172,8 @@ impl AsyncSeek for Reader {
     }
 }
 
-/// The rest of a file as a [`Stream`] of pool memory: what [`Reader::into_chunks`] gives. It ends with the file, and goes
-/// on if polled again after an error.
+/// The rest of a file as a [`Stream`] of pool memory, returned by [`Reader::into_chunks`]. It ends with the file, and
+/// continues if polled again after an error.
 #[derive(Debug)]
 pub struct Chunks(Reader);
 

@@ -1,4 +1,4 @@
-//! Replacing a file: old or new, never anything between.
+//! Atomic replacement of a file.
 
 use std::error::Error as StdError;
 use std::io;
@@ -20,10 +20,10 @@ use super::work::{self, Caller};
 use crate::runtime::blocking;
 use crate::sys::file::Access;
 
-/// Replaces the contents of a file, or makes it: [`Replace`] with its defaults.
+/// Replaces the contents of a file, or creates it: [`Replace`] with its defaults.
 ///
-/// After `Ok` the new file survives a power cut. Whoever reads meanwhile, and whoever comes after a crash at any moment,
-/// finds the old file or the new one, whole.
+/// After `Ok` the new file survives a power cut. Readers, also after a crash at any moment, find either the old file or
+/// the new one, complete.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -35,30 +35,26 @@ use crate::sys::file::Access;
 /// # Ok(())
 /// # }
 /// ```
-///
-/// # Errors
-///
-/// As [`Replace::run`].
 pub async fn replace(path: impl AsRef<Path>, contents: impl Into<Bytes>) -> Result<()> {
     Replace::new(path).run(contents).await
 }
 
-/// How to replace a file.
+/// Options for replacing a file.
 ///
-/// The new contents go to a file without a name in the same directory, which gets the metadata of the old file, is
-/// synced, is given a name and renamed over the old one; then the directory is synced. All of it is one job on the
-/// blocking pool; for a stream it is one for every 1 MiB.
+/// The new contents are written to an unnamed file in the same directory, which gets the metadata of the old file, is
+/// synced, linked to a name and renamed over the old one; then the directory is synced. This is one job on the blocking
+/// pool; for a stream one for every 1 MiB.
 ///
-/// * **Readers** see the old file or the new one. Those that have the old one open keep it.
+/// * **Readers** see the old file or the new one. Processes that have the old one open keep it.
 /// * **Hard links**: the other names of the old file keep the old contents.
-/// * **A symbolic link** is refused unless [`follow_link`](Self::follow_link) says otherwise. What is no regular file is
+/// * **A symbolic link** is refused unless [`follow_link`](Self::follow_link) is set. Anything but a regular file is
 ///   always refused.
-/// * **Two at once**: each is whole, and the one that renames last is what is left.
+/// * **Two at once**: each file is complete, and the last rename wins.
 /// * **A killed process** may leave `.NAME.millstream-N` beside the file. The next change of the same file by
-///   [`Replace`] or [`Prepend`](super::Prepend) removes what no living process holds, on file systems with
-///   [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html). On a network file system mounted with local locks
-///   the writers of different machines cannot see each other's: the later one may remove the earlier one's new file,
-///   which then fails and leaves the old file as it was.
+///   [`Replace`] or [`Prepend`](super::Prepend) removes such files that no living process has locked, on file systems
+///   with [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html). On a network file system mounted with local
+///   locks, writers on different machines do not see each other's locks: the later one may remove the new file of the
+///   earlier one, which then fails and leaves the old file unchanged.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is done until `run`"]
 pub struct Replace {
@@ -70,8 +66,8 @@ pub struct Replace {
 }
 
 impl Replace {
-    /// Of the file at `path`, which need not exist; its directory must, and this process must be allowed to read and to
-    /// write that.
+    /// Replaces the file at `path`, which need not exist. Its directory must exist, and this process must be allowed to
+    /// read and write it.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self {
             path: path.as_ref().to_owned(),
@@ -82,27 +78,27 @@ impl Replace {
         }
     }
 
-    /// What is promised about a power cut. [`Durability::Full`] by default.
+    /// Sets the guarantee about power cuts. [`Durability::Full`] by default.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Whether a symbolic link at the path leads to the file to replace, which then keeps its place and the link stays.
-    /// By default a link is refused: who may make one could choose what is overwritten.
+    /// Sets whether a symbolic link at the path is followed: its target is replaced in place, and the link stays.
+    /// Refused by default, because a user who may create a link could choose which file is overwritten.
     pub fn follow_link(mut self, follow: bool) -> Self {
         self.follow_link = follow;
         self
     }
 
-    /// What the new file takes over from the old one. [`Preserve::All`] by default.
+    /// Sets the metadata that the new file takes over from the old one. [`Preserve::All`] by default.
     pub fn keep(mut self, keep: Preserve) -> Self {
         self.keep = keep;
         self
     }
 
-    /// Gives the new file exactly these permission bits, such as `0o640`, whatever the umask and the old file say. By
-    /// default it has those of the old file, and where there was none, `0o666` less the umask.
+    /// Sets the exact permission bits of the new file, such as `0o640`, regardless of the umask and the old file. By
+    /// default it gets those of the old file, or without one `0o666` less the umask.
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = Some(mode);
         self
@@ -112,14 +108,14 @@ impl Replace {
     ///
     /// # Errors
     ///
-    /// The error names the [step](Step). Whatever fails before the rename leaves the old file as it was and no other
-    /// file beside it. After it there is only [`Step::SyncDirectory`]: the new file is in its place. A failed sync is
-    /// told once and never tried again, for the kernel would report success without having written.
+    /// The error names the [step](Step). An error before the rename leaves the old file unchanged and no other file
+    /// beside it. After the rename only [`Step::SyncDirectory`] can fail: the new file is in place. A failed sync is
+    /// returned once and never retried, because the kernel would report success without having written.
     ///
-    /// # Cancellation
+    /// # Cancel safety
     ///
-    /// Dropping the future before the rename leaves the old file; later than that the new one is in its place. It does
-    /// not wait for the one or the other, and nothing is left behind.
+    /// Dropping the future before the rename leaves the old file, after it the new one. The drop waits for neither, and
+    /// no other file remains.
     pub async fn run(self, contents: impl Into<Bytes>) -> Result<()> {
         let contents = contents.into();
         work::run(&self.path.clone(), move |caller| {
@@ -130,10 +126,10 @@ impl Replace {
         .await
     }
 
-    /// Replaces the file with what a stream brings: the body of a request, for example. Returns how many bytes that was.
+    /// Replaces the file with the items of a stream, for example the body of a request. Returns the number of bytes.
     ///
     /// At most 1 MiB and one item of the stream are in memory. The stream is not polled while the disk is busy, and a
-    /// stream that is slow keeps no thread of the blocking pool.
+    /// slow stream occupies no thread of the blocking pool.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -152,11 +148,8 @@ impl Replace {
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run), and [`Step::Receive`] with the error of the stream; nothing of what it brought is left then.
-    ///
-    /// # Cancellation
-    ///
-    /// As [`run`](Self::run). The new file is removed on the blocking pool.
+    /// Fails like [`run`](Self::run), and with [`Step::Receive`] and the error of the stream; its bytes are then
+    /// removed.
     pub async fn run_stream<S, B, E>(self, stream: S) -> Result<u64>
     where
         S: Stream<Item = std::result::Result<B, E>>,
@@ -200,13 +193,11 @@ impl Replace {
     }
 }
 
-/// A draft that is being written.
 #[derive(Debug)]
 struct Writer {
     temp_file: TempFile,
     metadata: Metadata,
     durability: Durability,
-    /// The file that is replaced: its status, and itself if it could be opened.
     old: Option<(Statx, Option<OwnedFd>)>,
     written: u64,
 }
@@ -218,7 +209,7 @@ impl Writer {
             None => None,
             Some(found) => match target.open_old(Access::Read) {
                 Ok((fd, statx)) => Some((statx, Some(fd))),
-                // What may not be read has attributes that may not be read.
+                // If the file is unreadable, so are its attributes.
                 Err(_) if plan.keep == Preserve::Possible => Some((found, None)),
                 Err(e) => return Err(e),
             },
@@ -240,7 +231,7 @@ impl Writer {
     }
 }
 
-/// A writer between two jobs. Removing a large file takes the disk its time, so that is never done where it is dropped.
+/// A writer between two jobs. Removing a large file blocks on the disk, so it is not removed on the dropping thread.
 struct Parked(Option<Writer>);
 
 impl Drop for Parked {

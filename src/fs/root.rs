@@ -1,8 +1,8 @@
 //! A directory beneath which paths are opened, and nothing outside of it.
 //!
-//! The kernel does the resolving ([openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html)), so no link, `..`
-//! or rename in between can lead out. Where the kernel cannot, there is no [`Root`]: a check of the path's text followed
-//! by a plain open can be raced, so it is never done instead.
+//! The kernel resolves the paths ([openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html)), so no link, `..`
+//! or concurrent rename can lead out. Without openat2 there is no [`Root`]: a check of the path's text followed by a
+//! plain open can be raced, so it is not used as a fallback.
 
 use std::fs::File;
 use std::io;
@@ -20,12 +20,11 @@ use crate::sys::call::Links;
 use crate::sys::caps::{Capabilities, Support};
 use crate::sys::mounts;
 
-/// How often an open that raced with a rename is tried again.
 const RACES: usize = 16;
 
-/// A directory beneath which regular files are opened for reading. Cloning shares the directory.
+/// A directory beneath which regular files are opened for reading. Clones share the directory.
 ///
-/// Symbolic links are refused unless [`follow_links_beneath`](Self::follow_links_beneath) was asked for.
+/// Symbolic links are refused unless [`follow_links_beneath`](Self::follow_links_beneath) is set.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -48,27 +47,27 @@ const RACES: usize = 16;
 pub struct Root {
     dir: Arc<OwnedFd>,
     links: Links,
-    /// Opens may ask a server or another process, and a status may, too.
+    /// Whether an open or a status may wait for a server or another process.
     may_wait: bool,
 }
 
-/// What a path beneath a [`Root`] led to.
+/// Result of opening a path beneath a [`Root`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Opened {
     /// A regular file, open for reading, and its status.
     File(File, Status),
-    /// A directory. It is not kept open.
+    /// A directory, which is not kept open.
     Directory,
 }
 
 impl Root {
-    /// Opens a directory. This waits for the disk: call it while the service starts.
+    /// Opens a directory. This blocks on the disk: call it during start-up.
     ///
     /// # Errors
     ///
-    /// The path does not lead to a directory that this process may search, or `openat2` is missing or blocked
-    /// (`ErrorKind::Unsupported`; see [`Capabilities::openat2`]).
+    /// Fails if the path does not lead to a directory that this process may search, or if `openat2` is missing or
+    /// blocked (`ErrorKind::Unsupported`; see [`Capabilities::openat2`]).
     pub fn open_dir(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         if let Support::No(reason) = Capabilities::get().openat2() {
@@ -84,41 +83,39 @@ impl Root {
         }
     }
 
-    /// Whether `path` leads to this directory now. **May wait for the disk**, unless the path was looked at before.
+    /// Returns whether `path` leads to this directory now. **May block on the disk**, unless `path` was looked up
+    /// before.
     pub(crate) fn is_at(&self, path: &Path) -> io::Result<bool> {
-        // The open directory keeps its inode number, so that no other directory can have it.
+        // The open directory keeps its inode number in use.
         let this = Status::new(&call::status(self.dir.as_fd())?);
         Ok(Status::new(&call::status_of(path)?).is_same_file(&this))
     }
 
-    /// The directory that `path` leads to now, with the same rule for links. **May wait for the disk.**
-    ///
-    /// # Errors
-    ///
-    /// As [`open_dir`](Self::open_dir).
+    /// Opens the directory that `path` leads to now, with the same rule for links. **May block on the disk.**
     pub(crate) fn reopen(&self, path: &Path) -> io::Result<Self> {
         Ok(Self { links: self.links, ..Self::open_dir(path)? })
     }
 
-    /// Follows symbolic links whose target also lies beneath the directory. Those that lead out stay refused.
+    /// Sets whether symbolic links whose target also lies beneath the directory are followed. Links that lead out stay
+    /// refused.
     #[must_use]
     pub fn follow_links_beneath(mut self, follow: bool) -> Self {
         self.links = if follow { Links::Beneath } else { Links::Refuse };
         self
     }
 
-    /// Opens a path relative to the directory. What the kernel has in memory is opened at once, if the directory is on a
-    /// file system of this machine and the path does not lead to another mount. Otherwise the open runs on the blocking
-    /// pool: on a network file system, or one in user space (FUSE), an open asks the server.
+    /// Opens a path relative to the directory. Paths in the kernel's memory are opened at once, if the directory is on
+    /// a local file system and the path does not lead to another mount. Otherwise the open runs on the blocking pool,
+    /// because on a network file system or in user space (FUSE) it asks the server.
     ///
     /// # Errors
     ///
-    /// As openat2(2), with the number of the error kept: `EXDEV` for a path that leads out, `ELOOP` for a link.
-    /// `ErrorKind::PermissionDenied` without a number for what is neither a regular file nor a directory.
+    /// Fails like openat2(2), with the error number: `EXDEV` for a path that leads out, `ELOOP` for a link. Fails with
+    /// `ErrorKind::PermissionDenied` without a number for anything but a regular file or a directory.
     ///
-    /// # Cancellation
+    /// # Cancel safety
     ///
-    /// Dropping the future closes what the open may still bring.
+    /// Dropping the future closes a file that is opened afterwards.
     pub async fn open(&self, path: &Path) -> io::Result<Opened> {
         match self.open_now(path) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -128,15 +125,8 @@ impl Root {
         BlockingTask::start(move || root.open_blocking(&path))?.await
     }
 
-    /// As [`open`](Self::open), for a regular file that is read by [`File`](super::File)'s operations.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open); `EISDIR` for a directory.
-    ///
-    /// # Cancellation
-    ///
-    /// As [`open`](Self::open).
+    /// Opens a regular file like [`open`](Self::open) and returns it as a [`File`](super::File). Fails with `EISDIR`
+    /// for a directory.
     pub async fn open_file(&self, path: &Path) -> Result<super::File, Error> {
         let failed = |e: io::Error| Error::new(Step::Open, path, e);
         match self.open(path).await.map_err(failed)? {
@@ -145,7 +135,7 @@ impl Root {
         }
     }
 
-    /// As [`open`](Self::open), but fails with `WouldBlock` instead of waiting for the disk.
+    /// Does the same as [`open`](Self::open), but fails with `WouldBlock` instead of blocking on the disk.
     pub(crate) fn open_now(&self, path: &Path) -> io::Result<Opened> {
         if self.may_wait {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -153,36 +143,35 @@ impl Root {
         match call::open_beneath(self.dir.as_fd(), path, self.links, true) {
             Ok(fd) => look(fd, path),
             Err(e) => match Errno::from_io_error(&e) {
-                // Linux before 5.12 does not know the flag. A path that leads to another mount, which may be of any kind,
-                // cannot be told from one that leads out.
+                // Linux before 5.12 does not know the flag. `XDEV` may mean another mount, or a path that leads out.
                 Some(Errno::INVAL | Errno::XDEV) => Err(io::ErrorKind::WouldBlock.into()),
                 _ => Err(e),
             },
         }
     }
 
-    /// As [`open`](Self::open), **waiting for the disk**.
+    /// Does the same as [`open`](Self::open), **blocking on the disk**.
     pub(crate) fn open_blocking(&self, path: &Path) -> io::Result<Opened> {
         let mut races = 0;
         loop {
             match call::open_beneath(self.dir.as_fd(), path, self.links, false) {
                 Ok(fd) => return look(fd, path),
-                // A rename somewhere made `..` of a followed link uncertain; the manual page says to try again.
+                // A rename made `..` of a followed link uncertain; the manual page says to try again.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && races < RACES => races += 1,
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// As [`status_blocking`](Self::status_blocking), on runtime threads: an open file pins the directory entries of its
-    /// path in memory, so asking for the same path again does not wait for the disk. Fails with `WouldBlock` where a
-    /// server or another process may be asked.
+    /// Does the same as [`status_blocking`](Self::status_blocking), on runtime threads: an open file pins its directory
+    /// entries in memory, so this does not block on the disk. Fails with `WouldBlock` if a server or another process
+    /// may be asked.
     pub(crate) fn status_now(&self, path: &Path) -> io::Result<Status> {
         if self.may_wait { Err(io::ErrorKind::WouldBlock.into()) } else { self.status_blocking(path) }
     }
 
-    /// The status of what [`open`](Self::open) would open, without keeping it open. Only for paths that were opened
-    /// before: without links to follow, the text of the path is not checked.
+    /// Returns the status of the file that [`open`](Self::open) would open. Only for paths that were opened before:
+    /// without following links, the text of the path is not checked.
     pub(crate) fn status_blocking(&self, path: &Path) -> io::Result<Status> {
         let statx = match self.links {
             Links::Refuse => call::status_at(self.dir.as_fd(), path)?,
@@ -194,7 +183,6 @@ impl Root {
     }
 }
 
-/// Looks at what was opened: only regular files are handed out.
 fn look(fd: OwnedFd, path: &Path) -> io::Result<Opened> {
     let status = Status::new(&call::status(fd.as_fd())?);
     if status.is_file() {
@@ -206,7 +194,6 @@ fn look(fd: OwnedFd, path: &Path) -> io::Result<Opened> {
     }
 }
 
-/// The error for something that is no regular file.
 pub(crate) fn refused(path: &Path, status: &Status) -> io::Error {
     let message = format!("{}: {}, not a regular file", path.display(), status.what());
     io::Error::new(io::ErrorKind::PermissionDenied, message)
@@ -284,7 +271,7 @@ mod tests {
             assert!(error.to_string().contains("openat2"), "{error}");
             return;
         }
-        // What the machine can do is found out once per process, so this needs one of its own.
+        // Capabilities are probed once per process, so this test needs its own process.
         let child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "fs::root::tests::without_openat2_there_is_no_root"])
             .env(CHILD, "1")

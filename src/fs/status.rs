@@ -1,11 +1,11 @@
-//! Which file this is and which version of it.
+//! Identity and version of a file.
 
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FileType, Statx, StatxTimestamp};
 
-/// What a file was at one moment. Two equal values mean the same file with the same contents, as far as the file
-/// system's clock can tell.
+/// Status of a file at one moment. Two equal values mean the same file with the same contents, within the resolution of
+/// the file system clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     device: (u32, u32),
@@ -32,55 +32,52 @@ impl Status {
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a status is not a collection")]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Number of the file in its file system.
+    /// Returns the inode number in the file system.
     pub fn inode(&self) -> u64 {
         self.inode
     }
 
-    /// When the contents last changed; `None` if the file system says that was before 1970.
+    /// Returns the time of the last change of the contents; `None` if it is before 1970.
     pub fn modified(&self) -> Option<SystemTime> {
         let (seconds, nanos) = self.modified;
         let since = Duration::new(u64::try_from(seconds).ok()?, nanos);
         SystemTime::UNIX_EPOCH.checked_add(since)
     }
 
-    /// Nanoseconds since 1970 of the last change of the contents (`mtime`), which programs can set to any time.
+    /// Returns the nanoseconds since 1970 of the last change of the contents (`mtime`), which programs can set.
     pub(crate) fn modified_nanos(&self) -> i128 {
         nanos(self.modified)
     }
 
-    /// Nanoseconds since 1970 of the last change of the inode (`ctime`), which only the kernel sets.
+    /// Returns the nanoseconds since 1970 of the last change of the inode (`ctime`), which only the kernel sets.
     pub(crate) fn changed_nanos(&self) -> i128 {
         nanos(self.changed)
     }
 
-    /// Whether this is a regular file.
+    /// Returns whether this is a regular file.
     pub fn is_file(&self) -> bool {
         self.kind() == FileType::RegularFile
     }
 
-    /// Whether this is a directory.
+    /// Returns whether this is a directory.
     pub fn is_dir(&self) -> bool {
         self.kind() == FileType::Directory
     }
 
-    /// Whether this is a symbolic link itself.
     pub(crate) fn is_link(&self) -> bool {
         self.kind() == FileType::Symlink
     }
 
-    /// Whether both are of one file, whatever has happened to it in between.
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// In words, for messages.
     pub(crate) fn what(&self) -> &'static str {
         match self.kind() {
             FileType::RegularFile => "a regular file",

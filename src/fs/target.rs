@@ -1,6 +1,6 @@
-//! A name in an open directory: the file that is to be changed.
+//! The file to change: a name in an open directory.
 //!
-//! The directory is opened once and every step is relative to it, so that renames of its parents in between mix nothing.
+//! The directory is opened once and every step is relative to it, so renames of its parents in between have no effect.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,23 +17,21 @@ use crate::sys::call;
 use crate::sys::file;
 use crate::sys::file::Access;
 
-/// What is done to the name, or to the file that has it.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// As the caller named it, for messages.
     path: PathBuf,
     dir: OwnedFd,
     name: OsString,
 }
 
 impl Target {
-    /// Opens the directory of `path` and looks at what has the name: a regular file, or nothing (`None`). A symbolic link
-    /// is refused, or followed if that is asked for.
+    /// Opens the directory of `path` and checks that the name is a regular file or unused (`None`). Follows a symbolic
+    /// link if `follow_link`, otherwise refuses it.
     pub(super) fn open(path: &Path, follow_link: bool) -> Result<(Self, Option<Statx>)> {
         let mut target = Self::open_name(path, path)?;
         let mut found = target.look()?;
         if follow_link && found.as_ref().is_some_and(|found| Status::new(found).is_link()) {
-            // The name of what it leads to at this moment; if that has become a link by now, it is refused.
+            // The current target of the link; if that has become a link meanwhile, it is refused.
             let place = std::fs::canonicalize(path).map_err(target.at(Step::Inspect))?;
             target = Self::open_name(path, &place)?;
             found = target.look()?;
@@ -53,7 +51,6 @@ impl Target {
         Ok(Self { path: path.to_owned(), dir, name })
     }
 
-    /// What has the name at this moment.
     pub(super) fn look(&self) -> Result<Option<Statx>> {
         match call::status_at(self.dir(), Path::new(&self.name)) {
             Ok(found) => Ok(Some(found)),
@@ -72,16 +69,14 @@ impl Target {
         Err(self.at(Step::Inspect)(refused(&message)))
     }
 
-    /// Opens the file that has the name.
     pub(super) fn open_old(&self, access: Access) -> Result<(OwnedFd, Statx)> {
         let fd = file::open_at(self.dir(), &self.name, access).map_err(self.at(Step::Open))?;
         let statx = call::status(fd.as_fd()).map_err(self.at(Step::Open))?;
-        // It may have become something else since it was looked at.
+        // The file may have been replaced since the check.
         self.must_be_file(&statx)?;
         Ok((fd, statx))
     }
 
-    /// The error of a step, about this file.
     pub(super) fn at(&self, step: Step) -> impl Fn(io::Error) -> Error {
         move |source| Error::new(step, &self.path, source)
     }
@@ -99,12 +94,11 @@ impl Target {
     }
 }
 
-/// The error for what cannot be done as asked.
 pub(super) fn refused(message: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
-/// The directory and the last name of a path. `None` if the last part is no name: empty, `.` or `..`.
+/// Splits a path into the directory and the last name. `None` if the last part is not a name: empty, `.` or `..`.
 fn split(path: &Path) -> Option<(&Path, OsString)> {
     let bytes = path.as_os_str().as_bytes();
     let (dir, name) = match bytes.iter().rposition(|&b| b == b'/') {

@@ -1,24 +1,23 @@
-//! A new version of a file, whole before it has the name.
+//! A temporary file: the new version of a file before it has the name.
 //!
 //! ```text
-//!  O_TMPFILE ─▶ write ─▶ owner, attributes, mode ─▶ fsync ─▶ link beside the old file ─▶ rename over it ─▶ fsync directory
+//!  O_TMPFILE ─▶ write ─▶ owner, attributes, mode ─▶ fsync ─▶ link beside the old file ─▶ rename ─▶ fsync directory
 //! ```
 //!
-//! Until it is linked the draft has no name, and the kernel removes it with the process. Between `link` and `rename`, or
-//! from the start where there is no `O_TMPFILE` or no `/proc`, it is called `.NAME.millstream-N`, and a process that is
-//! killed leaves it there.
+//! Until it is linked the file has no name, and the kernel removes it with the process. Between `link` and `rename`, or
+//! from the start without `O_TMPFILE` or `/proc`, its name is `.NAME.millstream-N`, and a killed process leaves it.
 //!
-//! **Leftovers.** N is a slot, 0 to 7, so the next change of the same file finds what is left without listing the
-//! directory, which may be large. What tells a leftover from the draft of a living writer is its
-//! [lock](file::try_lock): a writer holds it from before the draft has a name until the name is gone, and the kernel
-//! gives it back when the writer dies. With all slots taken the name ends in 16 random digits, so nobody who may write
-//! to the directory can stop a replace by occupying names; such a draft is not swept.
+//! **Leftovers.** N is a slot, 0 to 7, so the next change of the same file finds leftovers without listing the
+//! directory. The [lock](file::try_lock) marks the file of a living writer: a writer holds it from before the file has
+//! a name until the name is gone, and the kernel releases it when the writer dies. If all slots are taken the name ends
+//! in 16 random digits, so occupied names cannot block a replace; such a file is not swept.
 //!
 //! Invariants:
-//! 1. A name is only ever given to a draft by a call that fails if anything has it, be it a symbolic link.
-//! 2. A slot is emptied only by its writer, or by somebody who holds the lock of what is in it and has looked, after
-//!    taking the lock, that it still is. So the name cannot have been given to another draft in between.
-//! 3. A writer that meets the lock of a sweeper, or finds its name gone, takes another.
+//! 1. A call gives a name to a temporary file only if the name is unused, even by a symbolic link.
+//! 2. A slot is emptied only by its writer, or by a sweeper that holds the lock of the file in it and has checked,
+//!    after taking the lock, that the file is still there. So the name cannot have been given to another file in
+//!    between.
+//! 3. A writer that finds its file locked by a sweeper, or its name gone, uses another name.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};
@@ -40,34 +39,34 @@ use crate::sys::file;
 use crate::sys::file::Access;
 
 const SLOTS: usize = 8;
-/// Random names tried after the slots. Meeting a second one that exists takes luck, or a file system that is broken.
+/// Number of random names tried after the slots. A second collision means a broken file system.
 const RANDOM: usize = 8;
-/// Of the target's name in the draft's: with what is around it, at most the 255 bytes that Linux allows.
+/// Maximum length of the target's name in the temporary name, which stays within the 255 bytes that Linux allows.
 const STEM_MAX: usize = 200;
-/// Bytes of one write, between looks at whether somebody waits.
+/// Maximum length of one write, between checks for cancellation.
 const PIECE: usize = 8 << 20;
 
-/// A file that is about to take the place of its target. Dropping it removes it.
+/// A file that will replace its target. Dropping it removes it.
 #[derive(Debug)]
 pub(super) struct TempFile {
     target: Target,
     fd: OwnedFd,
-    /// `None` while it has no name, and again when it has its target's.
+    /// `None` while it has no name, and again after the rename.
     name: Option<OsString>,
 }
 
 impl TempFile {
-    /// Sweeps what dead writers left and makes a file with the permissions `mode` less the umask.
+    /// Sweeps leftovers of dead writers and creates a file with the permissions `mode` less the umask.
     pub(super) fn new(target: Target, mode: u32) -> Result<Self> {
         sweep(&target);
         if let Ok(fd) = file::create_unnamed(target.dir(), mode)
             && file::is_linkable(fd.as_fd())
         {
-            // Where there are no locks, sweepers get none either and leave everything alone.
+            // Without lock support sweepers get no lock either and remove nothing.
             let _ = file::try_lock(fd.as_fd());
             return Ok(Self { target, fd, name: None });
         }
-        // Whatever it was: if it concerns named files too, they say so.
+        // Any error: if it also applies to named files, creating one returns it.
         let (fd, name) = create_named(&target, mode)?;
         Ok(Self { target, fd, name: Some(name) })
     }
@@ -80,13 +79,11 @@ impl TempFile {
         &self.target
     }
 
-    /// Writes all of `pieces` one after the other from `offset` on. Returns how many bytes that was.
     pub(super) fn write(&self, pieces: &[impl AsRef<[u8]>], offset: u64, caller: &Caller) -> Result<u64> {
         let mut written = 0;
         for pieces in pieces.chunks(IOV_LIMIT) {
             let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece.as_ref())).collect();
             let mut rest = &mut slices[..];
-            // Pieces without bytes are no call.
             IoSlice::advance_slices(&mut rest, 0);
             while let [first, ..] = rest {
                 caller.waits(&self.target)?;
@@ -100,8 +97,8 @@ impl TempFile {
         Ok(written)
     }
 
-    /// Puts it in the place of its target, with what `durability` promises, if `still` has nothing against it in the last
-    /// moment. On an error before that the target is as it was and the draft is gone; the directory is synced last.
+    /// Renames it over its target, with the guarantee of `durability`, if `still` succeeds just before. An error before
+    /// the rename leaves the target unchanged and removes the temporary file. Syncs the directory last.
     pub(super) fn publish(
         mut self,
         durability: Durability,
@@ -125,7 +122,7 @@ impl TempFile {
         let name = self.name.insert(name);
         file::rename_at(self.target.dir(), name, self.target.name()).map_err(self.target.at(Step::Rename))?;
         self.name = None;
-        // Whoever locks the file from now on is not to meet ours. Its only error is a descriptor that is not open.
+        // Later users of the file must not find it locked. The only error is a closed descriptor.
         let _ = file::unlock(self.fd());
         Ok(())
     }
@@ -144,7 +141,7 @@ impl TempFile {
 impl Drop for TempFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // If this fails there is no more to be done here, and the next change of the file tries again.
+            // An error is ignored: the next change of the file tries again.
             let _ = file::unlink_at(self.target.dir(), name);
         }
     }
@@ -163,12 +160,12 @@ fn create_named(target: &Target, mode: u32) -> Result<(OwnedFd, OsString)> {
     Err(target.at(Step::Create)(taken()))
 }
 
-/// Whether a file that was made with a name is still there and locked by us. A sweeper may have found it unlocked.
+/// Returns whether a created file is still there and locked by this writer. A sweeper may have found it unlocked.
 fn is_ours(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(file::try_lock(fd).unwrap_or(true) && call::status(fd)?.stx_nlink > 0)
 }
 
-/// Removes what writers that died have left of drafts for this target. Never fails: what cannot be removed takes a slot.
+/// Removes temporary files of dead writers. Never fails: a file that cannot be removed keeps its slot.
 fn sweep(target: &Target) {
     for slot in 0..SLOTS {
         let _ = sweep_slot(target, &slot_name(target.name(), slot));
@@ -179,7 +176,6 @@ fn sweep_slot(target: &Target, name: &OsStr) -> io::Result<()> {
     sweep_opened(target, name, file::open_at(target.dir(), name, Access::Read)?)
 }
 
-/// As [`sweep_slot`], with what was in the slot a moment ago.
 fn sweep_opened(target: &Target, name: &OsStr, fd: OwnedFd) -> io::Result<()> {
     let found = Status::new(&call::status(fd.as_fd())?);
     if found.is_file() && file::try_lock(fd.as_fd())? {
@@ -191,7 +187,6 @@ fn sweep_opened(target: &Target, name: &OsStr, fd: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Names for a draft of `target`, in the order in which they are tried.
 fn names(target: &OsStr) -> impl Iterator<Item = OsString> {
     let random = || RandomState::new().hash_one(SLOTS);
     let slots = (0..SLOTS).map(move |slot| slot_name(target, slot));
@@ -212,7 +207,7 @@ fn exists(error: &io::Error) -> bool {
 }
 
 fn taken() -> io::Error {
-    io::Error::new(io::ErrorKind::AlreadyExists, "every name beside it is taken; remove the files .NAME.millstream-*")
+    io::Error::new(io::ErrorKind::AlreadyExists, "all temporary names are in use; remove the files .NAME.millstream-*")
 }
 
 #[cfg(test)]
@@ -234,7 +229,7 @@ mod tests {
         File::create(&path).unwrap();
         let dead = open();
         std::fs::remove_file(&path).unwrap();
-        // Not locked yet, so that only the look at the name can tell.
+        // Not locked yet, so that only the check of the name detects it.
         File::create(&path).unwrap();
         sweep_opened(&target, &name, dead).unwrap();
         assert!(path.exists());
@@ -249,7 +244,7 @@ mod tests {
         let create = || file::create_at(target.dir(), OsStr::new("draft"), Access::Change, 0o600).unwrap();
         let (ours, sweeper) = (create(), File::open(&path).unwrap());
         sweeper.lock().unwrap();
-        assert!(!is_ours(ours.as_fd()).unwrap(), "somebody else has the lock");
+        assert!(!is_ours(ours.as_fd()).unwrap(), "another descriptor holds the lock");
         drop(sweeper);
         assert!(is_ours(ours.as_fd()).unwrap());
         std::fs::remove_file(&path).unwrap();

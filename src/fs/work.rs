@@ -1,4 +1,4 @@
-//! A sequence of steps as one job on the blocking pool, which notices when nobody waits for it any more.
+//! A sequence of steps as one job on the blocking pool, with cancellation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,14 +8,13 @@ use super::error::{Error, Result, Step};
 use super::target::Target;
 use crate::runtime::blocking::BlockingTask;
 
-/// Asked between the pieces of long work: whether somebody still waits for it.
+/// Cancellation flag that long work checks between pieces.
 #[derive(Debug)]
 pub(super) struct Caller(Arc<AtomicBool>);
 
 impl Caller {
-    /// An error if the caller has left.
     pub(super) fn waits(&self, target: &Target) -> Result<()> {
-        // Relaxed: it only says that there is no hurry to go on.
+        // Relaxed: the flag orders no memory.
         if self.0.load(Ordering::Relaxed) {
             return Err(target.at(Step::Abandon)(std::io::ErrorKind::Interrupted.into()));
         }
@@ -23,7 +22,6 @@ impl Caller {
     }
 }
 
-/// Says so when it is dropped.
 struct Waiting(Arc<AtomicBool>);
 
 impl Drop for Waiting {
@@ -32,7 +30,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Runs `work` as one job. Dropping the future tells the [`Caller`]; what `work` owns is dropped on the pool's thread.
+/// Runs `work` as one job. Dropping the future sets the flag of the [`Caller`]; the pool's thread drops `work`.
 pub(super) async fn run<T, W>(path: &Path, work: W) -> Result<T>
 where
     T: Send + 'static,

@@ -1,4 +1,4 @@
-//! A file written front to back, with one write under way while the next is gathered.
+//! Sequential writer: one write is in flight while the next is gathered.
 
 use std::fmt;
 use std::io::{self, SeekFrom};
@@ -13,17 +13,16 @@ use super::read_ahead::Under;
 use crate::buf::pool::{self, Lease};
 use crate::counters::{Counter, count};
 
-/// Bytes that are gathered for one write.
 const PIECE: usize = 256 << 10;
 
 /// A position in a [`File`] to write to: [`AsyncWrite`] and [`AsyncSeek`].
 ///
-/// What is written is gathered into pieces of 256 KiB. A piece that is full is written while the next is gathered; at
-/// most one write is under way, so that bytes reach the file in order also where it appends.
+/// Bytes are gathered into pieces of 256 KiB. A full piece is written while the next is gathered; at most one write is
+/// in flight, so bytes stay in order even if the file is appended to.
 ///
-/// **Flush it, or shut it down, before it is dropped:** what was accepted and not written by then may be lost. It is
-/// counted in [`bytes_lost`](crate::counters::Snapshot::bytes_lost). Either brings everything to the page cache; for the
-/// disk there is [`File::sync_data`].
+/// **Flush it, or shut it down, before dropping it:** accepted bytes that are not written yet may be lost, and are
+/// counted in [`bytes_lost`](crate::counters::Snapshot::bytes_lost). Both write everything to the page cache;
+/// [`File::sync_data`] writes to the disk.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -44,20 +43,17 @@ const PIECE: usize = 256 << 10;
 ///
 /// # Errors
 ///
-/// Those of [`File::write_at`]. A piece that could not be written is told by the next write, flush, shut-down or seek,
-/// once, and is not tried again; the position stays behind it. What that call was given is not accepted.
+/// Returns the errors of [`File::write_at`]. An error of a piece is returned once, by the next write, flush, shutdown
+/// or seek, which accepts nothing. The piece is not retried; the position stays behind it.
 ///
-/// # Cancellation
+/// # Cancel safety
 ///
-/// Nothing is lost by dropping a future that writes, flushes or seeks, but for how far that future has come itself, such as
+/// Dropping a future that writes, flushes or seeks loses nothing but the progress of that future itself, such as
 /// `write_all`.
 pub struct Writer {
     file: File,
-    /// Of the first byte that is gathered.
     position: u64,
-    /// What is gathered.
     lease: Option<Lease>,
-    /// A piece that is being written, and its length.
     under: Option<(Under<()>, usize)>,
     pending_seek: PendingSeek,
 }
@@ -78,12 +74,11 @@ impl Writer {
         Self { file, position: 0, lease: None, under: None, pending_seek: PendingSeek::default() }
     }
 
-    /// The file that is written.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Goes on at another position. All that was written must have been flushed.
+    /// Continues at another position. All bytes must have been flushed.
     pub(crate) fn move_to(&mut self, to: u64) {
         debug_assert!(self.gathered() == 0 && self.under.is_none(), "internal: not flushed");
         self.position = to;
@@ -93,7 +88,6 @@ impl Writer {
         self.lease.as_ref().map_or(0, Lease::len)
     }
 
-    /// Waits for the write that is under way, and tells its outcome.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some((write, _)) = &mut self.under else { return Poll::Ready(Ok(())) };
         let written = ready!(write.as_mut().poll(cx));
@@ -101,7 +95,6 @@ impl Writer {
         Poll::Ready(written)
     }
 
-    /// Begins to write what is gathered, if nothing is under way, and tells the outcome if that is known at once.
     fn begin(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(lease) = self.lease.take() else { return Ok(()) };
         let (file, position, len) = (self.file.clone(), self.position, lease.len());
@@ -118,7 +111,7 @@ impl Writer {
 impl AsyncWrite for Writer {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        // Also where there is room: an error is to be told before more is accepted.
+        // Checked even if there is room: an error is returned before more bytes are accepted.
         let under_way = this.poll_written(cx)?.is_pending();
         if this.gathered() == PIECE {
             if under_way {
@@ -154,7 +147,7 @@ impl AsyncSeek for Writer {
         if !self.pending_seek.is_asked_for() {
             return Poll::Ready(Ok(self.position + self.gathered() as u64));
         }
-        // What comes behind the jump may be for the same place, and the end may be where this leads.
+        // Flushes first: later bytes may overlap the pending ones, and the pending ones may move the end.
         ready!(self.as_mut().poll_flush(cx))?;
         let this = self.get_mut();
         this.position = ready!(this.pending_seek.poll(cx, &this.file, this.position))?;

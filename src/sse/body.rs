@@ -1,7 +1,7 @@
-//! The stream of one reader.
+//! Event stream of one reader.
 //!
-//! Invariant: `Pending` is returned only after the reader's waker was left with its group, so that every event, the
-//! keep-alive and every ending wakes it.
+//! Invariant: `Pending` is returned only after the waker of the reader was registered with its group, so every event,
+//! keep-alive and end wakes it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -19,31 +19,26 @@ use super::state::{Cursor, Read};
 use super::wait_list::{Member, Wait};
 use crate::body::GracefulClose;
 
-/// A line that readers pass over.
 static COMMENT: &[u8] = b":\n\n";
 
-/// The events of a [`Hub`](super::Hub) for one reader, from [`Hub::subscribe`](super::Hub::subscribe). Its frames are
-/// shared with other readers'; events that wait are merged into one, up to 16 KiB.
+/// The events of a [`Hub`](super::Hub) for one reader, from [`Hub::subscribe`](super::Hub::subscribe). Frames are
+/// shared with other readers; waiting events are merged into one frame of up to 16 KiB.
 ///
-/// Polled inside a tokio runtime it gets comments to [keep the connection alive](super::HubBuilder::keep_alive).
+/// Inside a tokio runtime it sends comments to [keep the connection alive](super::HubBuilder::keep_alive).
 ///
-/// Dropping it, polled or not, makes room for another subscriber.
+/// Dropping it, polled or not, frees its place for another subscriber.
 pub struct EventBody(Option<Box<Seat>>);
 
 struct Seat {
     permit: Permit,
     source: Source,
-    /// To be told before anything else.
     gap: Option<Bytes>,
-    /// Told by [`GracefulClose`].
     ending: Arc<AtomicBool>,
-    /// What is to be read before the end.
+    /// Position at which the ending stream ends.
     end: Option<u64>,
-    /// From when it has waited first.
     member: Option<Member>,
 }
 
-/// Where the next event comes from.
 enum Source {
     Ring(Cursor),
     ReplayCursor(Box<ReplayCursor>),
@@ -60,12 +55,11 @@ impl EventBody {
         Self(Some(Box::new(Seat { permit, source, gap, ending: Arc::default(), end: None, member: None })))
     }
 
-    /// A body without events.
     pub(super) fn none() -> Self {
         Self(None)
     }
 
-    /// How this one is told to end; `None` if it has ended.
+    /// Returns a handle that ends this body; `None` if it has ended.
     pub fn ending(&self) -> Option<GracefulClose> {
         let seat = self.0.as_ref()?;
         let (ending, hub) = (Arc::clone(&seat.ending), Arc::downgrade(&seat.permit.0));
@@ -80,7 +74,6 @@ impl EventBody {
 }
 
 impl Seat {
-    /// The next frame, or `None` at the end.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Self { permit: Permit(shared), source, gap, ending, end, member } = self;
         loop {
@@ -104,7 +97,7 @@ impl Seat {
                         }
                     }
                 }
-                // It comes back, and goes on where it was.
+                // The reader reconnects and continues where it was.
                 Source::ReplayCursor(_) if ends => return Poll::Ready(None),
                 Source::ReplayCursor(replay_cursor) => match replay_cursor.poll(shared, cx) {
                     Poll::Ready(Step::Frame(frame)) => return Poll::Ready(Some(frame)),
@@ -166,7 +159,7 @@ impl fmt::Debug for EventBody {
         let mut body = f.debug_struct("EventBody");
         match &seat.source {
             Source::Ring(cursor) => body.field("behind", &seat.permit.0.head().saturating_sub(cursor.next)),
-            Source::ReplayCursor(replay_cursor) => body.field("past", replay_cursor),
+            Source::ReplayCursor(replay_cursor) => body.field("replay_cursor", replay_cursor),
         };
         body.field("ending", &seat.ending).finish_non_exhaustive()
     }

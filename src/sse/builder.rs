@@ -1,4 +1,4 @@
-//! How a hub is to be.
+//! Builder of a hub.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,29 +8,31 @@ use super::ring::Limits;
 use super::shared::Config;
 use crate::sse::log::Log;
 
-/// Longest times: what is longer is meant as never.
+/// Maximum duration of settings; anything longer means never.
 const LONG: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What happens to a reader that is further behind than [`HubBuilder::queue`] allows, or behind what the ring has.
+/// Policy for a reader that is further behind than [`HubBuilder::queue`] allows, or behind the oldest event of the
+/// ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LagPolicy {
-    /// It goes on with the newest events that the queue allows, after a [gap](Hub#gaps) that counts what is missing.
+    /// Continues with the newest events that the queue allows, after a [gap](Hub#gaps) with the number of missed
+    /// events.
     #[default]
     DropOldest,
-    /// It goes on with the newest event, after a gap that counts what is missing. With a queue of 1 it never gets
-    /// another: for readers that want the state, not the steps to it.
+    /// Continues with the newest event, after a gap with the number of missed events. A queue of 1 never holds more
+    /// than one event: for readers that need the state, not the steps to it.
     Latest,
-    /// Its stream ends when it reads again. It will connect again, and go on behind the last event it had.
+    /// Ends the stream at the next read. The reader reconnects and continues after the last event it received.
     Disconnect,
-    /// Nobody misses anything: [`Hub::send`] fails with [`SendError::Full`](super::SendError::Full), and
-    /// [`Hub::send_wait`] waits for the slowest reader. One that
-    /// holds it up for longer than [`HubBuilder::patience`] is disconnected. With a [log](HubBuilder::log) nobody can be
-    /// made to wait, and this is [`LagPolicy::Disconnect`].
+    /// No reader misses an event: [`Hub::send`] fails with [`SendError::Full`](super::SendError::Full), and
+    /// [`Hub::send_wait`] waits for the slowest reader. A reader that blocks it for longer than
+    /// [`HubBuilder::patience`] is disconnected. With a [log](HubBuilder::log) senders cannot wait, and this is
+    /// [`LagPolicy::Disconnect`].
     Block,
 }
 
-/// Settings of a [`Hub`]; made by [`Hub::builder`].
+/// Builder of a [`Hub`], returned by [`Hub::builder`].
 #[derive(Debug)]
 #[must_use = "there is no hub before build"]
 pub struct HubBuilder {
@@ -53,77 +55,78 @@ impl HubBuilder {
         Self { config, log: None }
     }
 
-    /// How many events the ring keeps for readers that come back; 1000 unless set. It has room for
+    /// Sets the number of events that the ring keeps for reconnecting readers; 1000 by default. It has room for
     /// [`queue`](Self::queue) events in any case.
     pub fn replay(mut self, events: usize) -> Self {
         self.config.limits.count = events;
         self
     }
 
-    /// Most bytes of events in the ring, as they are sent; 16 MiB unless set. The newest event is kept whatever its size.
+    /// Sets the maximum encoded size of the events in the ring; 16 MiB by default. The newest event is kept at any
+    /// size.
     pub fn replay_bytes(mut self, bytes: usize) -> Self {
         self.config.limits.bytes = bytes;
         self
     }
 
-    /// How long an event stays in the ring, which is looked at when the next is sent and when a reader comes back. For as
-    /// long as there is room, unless set.
+    /// Sets how long an event stays in the ring, checked at each send and when a reader reconnects. Unlimited by
+    /// default.
     pub fn replay_age(mut self, age: Duration) -> Self {
         self.config.limits.age = Some(age.min(LONG));
         self
     }
 
-    /// After what time without an event a reader gets a comment, so that it and what is between can tell that the
-    /// connection lives: between half of this time and all of it. 15 s unless set; zero turns it off. In each
-    /// runtime there is one task with one timer for all readers of all hubs with the same period, while there are any.
+    /// Sets the period after which an idle reader gets a comment, so that the reader and proxies detect a dead
+    /// connection. The comment is sent after half to all of the period. 15 s by default; zero disables it. Each runtime
+    /// has one task with one timer for all readers of all hubs with the same period, while there are any.
     pub fn keep_alive(mut self, period: Duration) -> Self {
         self.config.keep_alive = Some(period.min(LONG)).filter(|period| !period.is_zero());
         self
     }
 
-    /// What happens to slow readers; [`LagPolicy::DropOldest`] unless set.
+    /// Sets the policy for slow readers; [`LagPolicy::DropOldest`] by default.
     pub fn slow(mut self, slow: LagPolicy) -> Self {
         self.config.slow = slow;
         self
     }
 
-    /// How many events a reader may be behind before it is slow, at least 1; 1000 unless set. What is queued is in the ring,
-    /// once for all. A reader that comes back may be behind by all that the ring has.
+    /// Sets how many events a reader may be behind before it is slow, at least 1; 1000 by default. Queued events are in
+    /// the ring, once for all readers. A reconnecting reader may be behind by the whole ring.
     pub fn queue(mut self, events: usize) -> Self {
         self.config.queue = events.max(1) as u64;
         self
     }
 
-    /// With [`LagPolicy::Block`]: for how long [`Hub::send_wait`] waits for readers before it gives up the slowest; 10 s
-    /// unless set.
+    /// Sets for how long [`Hub::send_wait`] waits for readers with [`LagPolicy::Block`] before it disconnects the
+    /// slowest; 10 s by default.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.config.patience = patience.min(LONG);
         self
     }
 
-    /// Most subscribers at a time; no limit unless set.
+    /// Sets the maximum number of concurrent subscribers; unlimited by default.
     pub fn subscribers(mut self, max: usize) -> Self {
         self.config.subscribers = max;
         self
     }
 
-    /// How long readers whose stream ends are told to wait before they connect again; 1 s unless set.
+    /// Sets the delay after which readers reconnect when their stream ends; 1 s by default.
     pub fn retry(mut self, retry: Duration) -> Self {
         self.config.retry = retry;
         self
     }
 
-    /// Has the events go through a log that other hubs may share. The ring stays, for those that are not far behind.
+    /// Sends the events through a log that other hubs may share. The ring still serves readers that are not far behind.
     pub fn log(mut self, log: impl Log) -> Self {
         self.log = Some(Arc::new(log));
         self
     }
 
-    /// Makes the hub.
+    /// Builds the hub.
     ///
     /// # Panics
     ///
-    /// With a [log](Self::log), outside a tokio runtime: that is where it runs.
+    /// Panics with a [log](Self::log) outside of a tokio runtime, which runs the log.
     #[track_caller]
     pub fn build(self) -> Hub {
         let Self { mut config, log } = self;

@@ -1,26 +1,26 @@
-//! Why an event was not sent, and why nobody was let in.
+//! Errors of sending and subscribing.
 
 use std::error::Error;
 use std::fmt;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Why an event was not sent. Nobody has received any of it.
+/// Error of sending an event. No reader has received any of it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SendError {
-    /// Its id cannot be sent: empty, too long, or with a line break or NUL in it.
+    /// The id is invalid: empty, too long, or with a line break or NUL.
     InvalidId(&'static str),
-    /// Its name cannot be sent: with a line break or NUL in it.
+    /// The name is invalid: with a line break or NUL.
     InvalidName(&'static str),
-    /// It has an id of its own, but the ids of this hub are given by its log.
+    /// The event has an id, but the log of this hub assigns the ids.
     IdNotOurs,
-    /// With [`LagPolicy::Block`](super::LagPolicy::Block): the slowest reader has its queue full. Wait with
-    /// [`Hub::send_wait`](super::Hub::send_wait). A log may say so too.
+    /// With [`LagPolicy::Block`](super::LagPolicy::Block): the queue of the slowest reader is full. Wait with
+    /// [`Hub::send_wait`](super::Hub::send_wait). A log may also return this.
     Full,
     /// The hub is closed.
     Closed,
-    /// The log did not take it.
+    /// The log rejected the event.
     Log(BoxError),
 }
 
@@ -29,10 +29,10 @@ impl fmt::Display for SendError {
         match self {
             Self::InvalidId(why) => write!(f, "the event's id {why}"),
             Self::InvalidName(why) => write!(f, "the event's name {why}"),
-            Self::IdNotOurs => f.write_str("the event has an id, but the hub's log gives the ids: send it without"),
-            Self::Full => f.write_str("full: the slowest reader is behind by all that may be queued; wait or drop it"),
+            Self::IdNotOurs => f.write_str("the event has an id, but the log assigns the ids; send it without one"),
+            Self::Full => f.write_str("the queue of the slowest reader is full; wait or drop the event"),
             Self::Closed => f.write_str("the hub is closed"),
-            Self::Log(e) => write!(f, "the log did not take the event: {e}"),
+            Self::Log(e) => write!(f, "the log rejected the event: {e}"),
         }
     }
 }
@@ -46,11 +46,11 @@ impl Error for SendError {
     }
 }
 
-/// Why there is no stream of events.
+/// Error of subscribing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SubscribeError {
-    /// There are as many subscribers as there may be.
+    /// The maximum number of subscribers is reached.
     Full,
     /// The hub is closed.
     Closed,
@@ -59,7 +59,7 @@ pub enum SubscribeError {
 impl fmt::Display for SubscribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Full => "the hub has as many subscribers as HubBuilder::subscribers allows",
+            Self::Full => "the hub has the maximum number of subscribers set by HubBuilder::subscribers",
             Self::Closed => "the hub is closed",
         })
     }

@@ -1,6 +1,6 @@
-//! One event, and how it is written: the [event stream] of the HTML standard.
+//! Event and its encoding in the [event stream] format of the HTML standard.
 //!
-//! The id is written last, so that everything else is encoded before the place in the order is known.
+//! The id is written last, so that everything else is encoded before the number of the event is known.
 //!
 //! [event stream]: https://html.spec.whatwg.org/multipage/server-sent-events.html
 
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use super::error::SendError;
 
-/// Longest id in bytes, of an event and of a reader that comes back: readers send it in a header.
+/// Maximum length in bytes of an id, which reconnecting readers send in a header.
 pub(super) const ID_MAX: usize = 1024;
 
-/// An event of a [`Hub`](super::Hub). Setting a part again replaces it.
+/// An event of a [`Hub`](super::Hub). Setting a field again replaces it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,61 +32,61 @@ pub struct Event {
     comment: Option<String>,
 }
 
-/// What an [`Event`] is made of, for a [`Log`](crate::sse::log::Log) that has to write it down.
+/// The fields of an [`Event`], for a [`Log`](crate::sse::log::Log) that stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventParts<'a> {
-    /// The id it was given; the hub's own are not known before it is sent.
+    /// Id set on the event. Ids assigned by the hub are not known before it is sent.
     pub id: Option<&'a str>,
-    /// Its name.
+    /// Name of the event.
     pub event: Option<&'a str>,
-    /// Its data, as they were given.
+    /// Data as set on the event.
     pub data: Option<&'a str>,
-    /// How long the reader waits before it comes back.
+    /// Delay before the reader reconnects.
     pub retry: Option<Duration>,
-    /// What readers do not look at.
+    /// Comment, which readers ignore.
     pub comment: Option<&'a str>,
 }
 
 impl Event {
-    /// An event without anything in it. Without [`data`](Self::data) browsers take note of its id and dispatch nothing.
+    /// Creates an empty event. Without [`data`](Self::data) browsers remember its id and dispatch nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The id a reader comes back with, at most 1024 bytes, without line breaks and NUL. By default the hub gives
-    /// ids. Of several events with the same id in the ring, the last counts.
+    /// Sets the id that a reader reconnects with, at most 1024 bytes, without line breaks and NUL. By default the hub
+    /// assigns ids. If several events in the ring have the same id, the last one counts.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// Its name, without line breaks and NUL; to readers an event without a name is a `message`. `gap` is the name of
-    /// the hub's own events, see [`Hub`](super::Hub#gaps).
+    /// Sets the name, without line breaks and NUL; readers treat an event without a name as a `message`. The hub uses
+    /// the name `gap` for its own events, see [`Hub`](super::Hub#gaps).
     pub fn event(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Its data. LF, CR and CRLF all are line breaks, and arrive as LF.
+    /// Sets the data. LF, CR and CRLF are line breaks, and arrive as LF.
     pub fn data(mut self, data: impl Into<String>) -> Self {
         self.data = Some(data.into());
         self
     }
 
-    /// How long the reader is to wait before it connects again, in whole milliseconds.
+    /// Sets the delay before the reader reconnects, in whole milliseconds.
     pub fn retry(mut self, retry: Duration) -> Self {
         self.retry = Some(retry);
         self
     }
 
-    /// Lines that readers pass over.
+    /// Sets comment lines, which readers ignore.
     pub fn comment(mut self, comment: impl Into<String>) -> Self {
         self.comment = Some(comment.into());
         self
     }
 
-    /// What it is made of.
+    /// Returns the fields.
     pub fn parts(&self) -> EventParts<'_> {
         EventParts {
             id: self.id.as_deref(),
@@ -97,7 +97,6 @@ impl Event {
         }
     }
 
-    /// Whether it can be sent.
     pub(super) fn check(&self) -> Result<(), SendError> {
         if let Some(id) = &self.id {
             check_id(id).map_err(SendError::InvalidId)?;
@@ -109,7 +108,7 @@ impl Event {
         self.name.as_deref().map_or(Ok(()), one_line).map_err(SendError::InvalidName)
     }
 
-    /// All of it but the id and the line that ends it, with room for those in the capacity: `id` is the length of the id.
+    /// Encodes everything but the id and the final line, with spare capacity for both: `id` is the length of the id.
     pub(super) fn encode(&self, id: usize) -> Vec<u8> {
         let lens = [&self.name, &self.data, &self.comment].map(|part| part.as_ref().map_or(0, |part| part.len() + 16));
         let mut text = String::with_capacity(lens.iter().sum::<usize>() + id + 32);
@@ -131,16 +130,14 @@ impl Event {
     }
 }
 
-/// Ends what [`Event::encode`] has begun.
 pub(super) fn finish(text: &mut Vec<u8>, id: &dyn fmt::Display) {
-    // Vectors take everything.
+    // Writing to a `Vec` does not fail.
     let _ = write!(text, "id: {id}\n\n");
 }
 
-/// Why an id cannot be sent, nor have been.
 pub(super) fn check_id(id: &str) -> Result<(), &'static str> {
     match id.len() {
-        0 => Err("is empty, which would have readers forget where they were"),
+        0 => Err("is empty, which would reset the position of readers"),
         1..=ID_MAX => one_line(id),
         _ => Err("is longer than 1024 bytes"),
     }
@@ -149,12 +146,12 @@ pub(super) fn check_id(id: &str) -> Result<(), &'static str> {
 fn one_line(field: &str) -> Result<(), &'static str> {
     match field.bytes().find(|b| matches!(b, b'\r' | b'\n' | 0)) {
         None => Ok(()),
-        Some(0) => Err("has a NUL in it"),
-        Some(_) => Err("has a line break in it, which would end the field"),
+        Some(0) => Err("contains a NUL"),
+        Some(_) => Err("contains a line break, which would end the field"),
     }
 }
 
-/// Writes each line of `value` behind `field`. One space behind the colon is not part of the value.
+/// Writes each line of `value` after `field`. One space after the colon is not part of the value.
 fn lines(text: &mut String, field: &str, value: &str) {
     let mut rest = value;
     loop {
@@ -178,7 +175,7 @@ mod tests {
         let capacity = text.capacity();
         finish(&mut text, &"7");
         if !event.parts().data.is_some_and(|data| data.contains(['\n', '\r'])) {
-            assert_eq!(text.capacity(), capacity, "no room was left for the id");
+            assert_eq!(text.capacity(), capacity, "the capacity has no room for the id");
         }
         String::from_utf8(text).unwrap()
     }

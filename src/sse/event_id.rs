@@ -1,9 +1,9 @@
-//! What a sender gets back.
+//! Id of a sent event.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// An event that was sent. It shows as its id.
+/// The id of a sent event. `Display` writes it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EventId(Id);
 
@@ -27,7 +27,7 @@ impl EventId {
         Self(Id::ByLog)
     }
 
-    /// The id that readers see. `None` where the hub's log gives the ids, which it does later.
+    /// Returns the id that readers see. `None` if the log of the hub assigns the ids, which happens later.
     pub fn id(&self) -> Option<String> {
         (self.0 != Id::ByLog).then(|| self.to_string())
     }
@@ -38,7 +38,7 @@ impl fmt::Display for EventId {
         match &self.0 {
             Id::Numbered { epoch, number } => write!(f, "{epoch:08x}-{number}"),
             Id::Given(id) => f.write_str(id),
-            Id::ByLog => f.write_str("given by the log"),
+            Id::ByLog => f.write_str("assigned by the log"),
         }
     }
 }

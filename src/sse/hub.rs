@@ -1,4 +1,4 @@
-//! The hub itself: what sends, lets in, and closes.
+//! The hub: sends events, admits subscribers, and closes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::shared::{Config, Shared};
 use super::stats::Stats;
 use crate::sse::log::{Log, Sink};
 
-/// One event, many readers: [server-sent events](https://html.spec.whatwg.org/multipage/server-sent-events.html), with
-/// ids, replay after a lost connection, keep-alive, and a policy for readers that are slow.
+/// Sends events to many readers: [server-sent events](https://html.spec.whatwg.org/multipage/server-sent-events.html)
+/// with ids, replay after a lost connection, keep-alive, and a policy for slow readers.
 ///
 /// Clones are handles to the same hub. [`send`](Self::send) encodes an event once, into a ring that all readers share;
-/// a reader is a place in that ring, without a queue, a task or a timer of its own.
+/// a reader is a position in that ring, without its own queue, task or timer.
 ///
 /// ```no_run
 /// use std::convert::Infallible;
@@ -53,45 +53,45 @@ use crate::sse::log::{Log, Sink};
 /// }
 /// ```
 ///
-/// # Coming back
+/// # Reconnecting
 ///
-/// Each event has an id: its own, or one made of a number and what tells this hub from every other. A reader that was
-/// cut off sends the last one it had, as browsers do, and goes on with the event behind it: nothing is lost and
-/// nothing comes twice for as long as the [ring](HubBuilder::replay) or the [log](HubBuilder::log) has those events.
+/// Each event has an id: a given one, or one made of a number and a prefix that is unique to this hub. A disconnected
+/// reader sends the last id it received, as browsers do, and continues with the next event: no event is lost or
+/// repeated as long as the [ring](HubBuilder::replay) or the [log](HubBuilder::log) holds those events.
 ///
 /// # Gaps
 ///
-/// What a reader cannot get any more it is told, by an event named `gap` without an id, before the events that follow:
+/// A reader learns about events that it can no longer get from an event named `gap` without an id, before the events
+/// that follow:
 ///
 /// ```text
 /// event: gap
 /// data: {"reason":"slow","missed":12}
 /// ```
 ///
-/// `missed` is how many, or `null` if nobody knows. The reason is
+/// `missed` is their number, or `null` if it is unknown. The reason is
 ///
 /// | | |
 /// |---|---|
 /// | `slow` | the reader was too slow, see [`LagPolicy`](super::LagPolicy) |
-/// | `expired` | it came back when the event behind its id was gone, or its id is not known; what there is follows |
-/// | `lost` | the log has lost some |
-/// | `unreachable` | the log cannot be asked for what was before; what this hub has follows |
+/// | `expired` | it reconnected after the event behind its id was gone, or its id is unknown; later events follow |
+/// | `lost` | the log has lost events |
+/// | `unreachable` | the log is unreachable for earlier events; the events of this hub follow |
 ///
-/// # LagPolicy readers
+/// # Slow readers
 ///
-/// hyper asks a body for more when the connection has room. So a reader that does not read at all keeps what its
-/// socket and hyper hold, and its place; its policy takes effect when it reads again, and the server's limits end
-/// its connection if it never does.
+/// hyper polls a body only while the connection has room. A reader that does not read at all occupies its buffers in
+/// the socket and in hyper, and its place; the policy takes effect when it reads again, and the limits of the server
+/// close its connection if it never does.
 ///
-/// # GracefulClose
+/// # End of streams
 ///
-/// A stream ends with its reader's connection, by [`close`](Self::close), or when the last handle is dropped; each
-/// response has an [`GracefulClose`](crate::body::GracefulClose) for the server to end it by. Its last words are the `retry:` of
-/// [`HubBuilder::retry`].
+/// A stream ends with the connection of its reader, by [`close`](Self::close), or when the last handle is dropped; each
+/// response has a [`GracefulClose`](crate::body::GracefulClose) for the server to end it. The stream then ends with the
+/// `retry:` of [`HubBuilder::retry`].
 #[derive(Clone)]
 pub struct Hub(Arc<Alive>);
 
-/// Dropped with the last handle.
 struct Alive(Arc<Shared>);
 
 impl Drop for Alive {
@@ -101,13 +101,13 @@ impl Drop for Alive {
 }
 
 impl Hub {
-    /// A hub with what [`builder`](Self::builder) begins with.
+    /// Creates a hub with the default options.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// Settings other than the defaults.
+    /// Returns a builder with default options.
     pub fn builder() -> HubBuilder {
         HubBuilder::new()
     }
@@ -117,7 +117,6 @@ impl Hub {
         let shared = Arc::new(Shared::new(config, log));
         if let Some(log) = &shared.log {
             let sink = Sink::new(&shared, shared.closing());
-            // It ends when the hub is closed.
             drop(tokio::spawn(Arc::clone(log).run(sink)));
         }
         Self(Arc::new(Alive(shared)))
@@ -127,58 +126,57 @@ impl Hub {
         &self.0.0
     }
 
-    /// Sends an event to all readers; to those that come later it is replayed. From any thread, inside a runtime or not;
-    /// it never waits. What it costs grows with the runtimes that readers are in, not with the readers.
+    /// Sends an event to all readers, and replays it to later ones. Works on any thread, inside a runtime or not, and
+    /// never waits. Its cost grows with the number of runtimes of the readers, not with the number of readers.
     ///
     /// # Errors
     ///
-    /// See [`SendError`]; nothing was sent then.
+    /// See [`SendError`]; nothing is then sent.
     pub fn send(&self, event: Event) -> Result<EventId, SendError> {
         self.shared().send(event)
     }
 
-    /// As [`send`](Self::send), but with [`LagPolicy::Block`](super::LagPolicy::Block) it waits until the slowest reader has room, or
-    /// was waited for for [`HubBuilder::patience`]. Senders that wait at the same time go on in any order.
+    /// Does the same as [`send`](Self::send), but with [`LagPolicy::Block`](super::LagPolicy::Block) waits until the
+    /// slowest reader has room, or for [`HubBuilder::patience`]. Concurrent senders continue in any order.
     ///
     /// # Errors
     ///
-    /// As for `send`. [`SendError::Full`] comes only from a log.
+    /// Fails like `send`. [`SendError::Full`] is returned only by a log.
     ///
     /// # Panics
     ///
-    /// If it has to wait outside a tokio runtime with timers.
+    /// Panics if it has to wait outside of a tokio runtime with timers.
     ///
-    /// # Cancellation
+    /// # Cancel safety
     ///
     /// Dropping the future before it is ready sends nothing.
     pub async fn send_wait(&self, event: Event) -> Result<EventId, SendError> {
         self.shared().send_wait(event).await
     }
 
-    /// Answers a request for the events. A `HEAD` request gets the head alone.
+    /// Answers a request for the events. A `HEAD` request gets only the head.
     ///
-    /// The id to go on behind is that of the field `Last-Event-ID` or else `lastEventId` of the query, with `%` and `+`
-    /// decoded; without one the reader begins with the next event. Ids that cannot be are ignored, and counted.
+    /// The stream continues after the id in the header `Last-Event-ID`, or else in `lastEventId` of the query, with `%`
+    /// and `+` decoded; without one it starts with the next event. Invalid ids are ignored and counted.
     ///
-    /// The answer is `503 Service Unavailable` with `Retry-After` where there are as many
-    /// [subscribers](HubBuilder::subscribers) as there may be, or the hub is closed.
+    /// The response is `503 Service Unavailable` with `Retry-After` if the maximum number of
+    /// [subscribers](HubBuilder::subscribers) is reached, or the hub is closed.
     pub fn subscribe<B>(&self, request: &Request<B>) -> Response<EventBody> {
         request::answer(self, request.method(), request.uri(), request.headers())
     }
 
-    /// A body that goes on behind the event with the id `last`, or begins with the next event. For answers of another kind than
-    /// those of [`subscribe`](Self::subscribe): set the content type to `text/event-stream`.
+    /// Returns a body that continues after the event with the id `last`, or starts with the next event. For responses
+    /// other than those of [`subscribe`](Self::subscribe): set the content type to `text/event-stream`.
     ///
     /// # Errors
     ///
-    /// There are as many subscribers as there may be, or the hub is closed.
+    /// Fails if the maximum number of subscribers is reached, or the hub is closed.
     pub fn subscribe_from(&self, last: Option<&str>) -> Result<EventBody, SubscribeError> {
         let permit = self.shared().enter()?;
         let last = last.filter(|id| request::is_id(self.shared(), id));
         Ok(EventBody::new(permit, last))
     }
 
-    /// How long the reader should wait that is not let in, in seconds.
     pub(super) fn retry_after(&self) -> u64 {
         self.shared().config.retry.as_secs_f64().ceil().max(1.0) as u64
     }
@@ -187,12 +185,12 @@ impl Hub {
         self.shared().bad_id();
     }
 
-    /// Ends all streams, after the events sent before; nothing can be sent any more.
+    /// Ends all streams after the events sent before; later sends fail.
     pub fn close(&self) {
         self.shared().close();
     }
 
-    /// What it has done so far.
+    /// Returns the statistics so far.
     pub fn stats(&self) -> Stats {
         self.shared().stats()
     }

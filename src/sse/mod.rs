@@ -1,14 +1,13 @@
-//! Events for many readers: one ring that all read, and who is told when.
+//! Server-sent events for many readers, which share one ring of events.
 //!
 //! ```text
-//!  Hub::send ─▶ event ─bytes─▶ ring ◀─place─ body ─frames─▶ hyper
-//!      │                        ▲             │ waits
-//!      └───▶ waiters: a herald per runtime ───┘ wakes
-//!  log ─Sink─▶ ring    log ─replay─▶ past ─▶ body
+//!  Hub::send ─▶ event ─bytes─▶ ring ◀─cursor─ body ─frames─▶ hyper
+//!      └─▶ wait_list ─▶ one wake_task per runtime ┘ wakes
+//!  log ─Sink─▶ ring    log ─replay─▶ replay_cursor ─▶ body
 //! ```
 //!
-//! An event is encoded once. A reader keeps the number of the event it reads next, so that what is queued for it is in the
-//! ring, whatever the number of readers.
+//! An event is encoded once. A reader keeps the number of the event it reads next, so queued events are in the ring,
+//! once for all readers.
 
 mod body;
 mod builder;

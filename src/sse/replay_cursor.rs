@@ -1,7 +1,7 @@
-//! What a reader needs from the log before the ring has the rest.
+//! Replay from the log for a reader that is behind the ring.
 //!
-//! The log is asked for what is behind the reader's id, up to the id before the ring's oldest entry. When that was read the
-//! ring may have dropped more, so it is looked at again: the seam is where the ring knows the id that was read last.
+//! The log is read from the id of the reader up to the id before the oldest entry of the ring. The ring may have
+//! dropped more entries meanwhile, so it is checked again, until it knows the last id that was read.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,28 +17,23 @@ use super::shared::{Begin, Shared};
 use super::state::Cursor;
 use crate::sse::log::{Log, LogFuture, Replay, ReplayError};
 
-/// A reader that is behind what the ring has.
 pub(super) struct ReplayCursor {
-    /// The id it has seen last.
     after: Arc<str>,
     state: State,
-    /// The ring's head when it first had to wait for what it has seen.
+    /// Head of the ring when the reader first waited for its id to arrive.
     ahead: Option<u64>,
 }
 
 enum State {
-    /// The ring or the log is to be asked.
     Next,
-    /// The log was asked for what there is up to this id.
+    /// The log was asked for the events up to this id.
     Asked(LogFuture<'static, Result<Replay, ReplayError>>, Arc<str>, Room),
-    /// It has answered; the id to go on behind when that was read.
+    /// A page of the log, and the id after which to continue.
     Page(VecDeque<Bytes>, Arc<str>, Room),
 }
 
-/// What comes next.
 pub(super) enum Step {
     Frame(Bytes),
-    /// The ring has the rest.
     Ring(Cursor, Option<Gap>),
 }
 
@@ -47,14 +42,14 @@ impl ReplayCursor {
         Self { after: after.into(), state: State::Next, ahead: None }
     }
 
-    /// `Pending` is returned also where the log has not started or not come so far, of which the waker is not told here.
+    /// Also returns `Pending` if the log has not started or is not far enough; the caller registers the waker for that.
     pub(super) fn poll(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Poll<Step> {
         loop {
             match &mut self.state {
                 State::Next => match shared.begin(Some(&self.after)) {
                     Begin::Ring(cursor, gap) => return Poll::Ready(Step::Ring(cursor, gap)),
                     Begin::Later => {
-                        // Hubs are apart by what is on its way. What does not come by then is from nowhere.
+                        // Hubs differ only by events in flight. An id that does not arrive within the queue is unknown.
                         let head = shared.head();
                         if head - *self.ahead.get_or_insert(head) <= shared.config.queue {
                             return Poll::Pending;
@@ -105,7 +100,6 @@ fn ask(
     Box::pin(async move { log.replay(&after, &upto, bytes).await })
 }
 
-/// Encodes a page that was asked for up to `upto`.
 fn page(shared: &Shared, replay: Replay, upto: Arc<str>, mut room: Room) -> State {
     let Replay { events, more, gap } = replay;
     let mut frames = VecDeque::with_capacity(events.len() + 1);

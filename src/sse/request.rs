@@ -1,4 +1,4 @@
-//! What a request asks for, and the head of the answer.
+//! Request for events, and the head of its response.
 
 use std::str;
 
@@ -12,7 +12,7 @@ use super::hub::Hub;
 use super::shared::Shared;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// Has nginx, and what understands it as well, pass the events on one by one.
+/// Disables response buffering in nginx and compatible proxies.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 pub(super) fn answer(hub: &Hub, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<EventBody> {
@@ -34,7 +34,7 @@ pub(super) fn answer(hub: &Hub, method: &Method, uri: &Uri, headers: &HeaderMap)
     let mut answer = Response::new(body);
     let fields = answer.headers_mut();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // A proxy that compresses would hold events back.
+    // A proxy that compresses would delay events.
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     fields.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     if let Some(ending) = ending {
@@ -51,7 +51,7 @@ fn refusal(hub: &Hub) -> Response<EventBody> {
     answer
 }
 
-/// Whether an id can be one; counted if not. An empty one is that of a reader that has had none.
+/// Returns whether an id is valid, and counts it otherwise. An empty id means that the reader has received none.
 pub(super) fn is_id(shared: &Shared, id: &str) -> bool {
     let is_id = check_id(id).is_ok();
     if !is_id && !id.is_empty() {
@@ -63,12 +63,11 @@ pub(super) fn is_id(shared: &Shared, id: &str) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 enum Last {
     None,
-    /// Not UTF-8. What else an id cannot be is found where ids are taken.
+    /// Not UTF-8. Other invalid ids are detected by `is_id`.
     Bad,
     Id(String),
 }
 
-/// The id that a request asks to go on behind.
 fn last_id(headers: &HeaderMap, query: Option<&str>) -> Last {
     let bytes = match headers.get(LAST_EVENT_ID) {
         Some(value) => value.as_bytes().to_vec(),

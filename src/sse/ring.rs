@@ -1,11 +1,11 @@
-//! The last events of a hub, encoded, in order; the one copy that all readers share.
+//! Ring of the last encoded events of a hub, shared by all readers.
 //!
-//! Each entry has a number, counted from 0 by the hub. Readers keep the number of the one they read next.
+//! Each entry has a number, counted from 0 by the hub. Readers keep the number of the entry they read next.
 //!
 //! Invariants:
-//! 1. `entries` are those numbered `base..head()`, without a hole.
-//! 2. `index` has the number of the last entry with each id that was given; ids made of numbers need no index.
-//! 3. `floor` is the id of the entry before `base`, gaps not counted, if it had one that was given.
+//! 1. `entries` are the entries numbered `base..head()`, without a hole.
+//! 2. `index` maps each given id to the number of the last entry with it; ids made of numbers need no index.
+//! 3. `floor` is the id of the entry before `base`, not counting gaps, if it had a given one.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
@@ -20,11 +20,10 @@ use super::event_id::EventId;
 use crate::buf::pool;
 use crate::sse::log::Log;
 
-/// Most bytes of events that are merged into one frame: with its head one HTTP/2 DATA frame for every peer, and one TLS
-/// record.
+/// Maximum number of bytes merged into one frame, which with its head fits one HTTP/2 DATA frame and one TLS record.
 const MERGE_MAX: usize = (16 << 10) - 9;
 
-/// What bounds the ring. It always has room for the newest event.
+/// Limits of the ring. It always has room for the newest event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) count: usize,
@@ -32,14 +31,11 @@ pub(super) struct Limits {
     pub(super) age: Option<Duration>,
 }
 
-/// What an entry is known by.
 #[derive(Debug)]
 pub(super) enum Name {
-    /// An id that was given.
     Given(Arc<str>),
-    /// An id made of its number.
     Numbered,
-    /// Nothing: it is no event, but says that a log has lost some.
+    /// None: the entry is not an event, but reports that a log has lost some.
     Gap,
 }
 
@@ -54,50 +50,48 @@ struct Entry {
     bytes: Bytes,
     name: Name,
     at: Instant,
-    /// How many readers read this one next; counted only where senders wait for them.
+    /// Number of readers that read this entry next; counted only if senders wait for readers.
     readers: usize,
-    /// The number of the last [`Ring::forget`] of those; 0 if there was none.
+    /// Number of the last [`Ring::forget`] of those readers; 0 if there was none.
     forgotten: u64,
 }
 
-/// Where a reader goes on that comes back with an id.
+/// Position of a reader that reconnects with an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// With the entry of this number.
     At(u64),
-    /// With the oldest; this many are missing before it.
+    /// The oldest entry; this many are missing before it.
     Behind(u64),
-    /// With the oldest; the log has lost some before it.
+    /// The oldest entry; the log has lost some before it.
     Lost,
-    /// It is not known here.
     Unknown,
-    /// With a log: it is before this one, which is the last before the oldest entry.
+    /// With a log: before this id, which is the last before the oldest entry.
     Before(Arc<str>),
-    /// With a log: it has not come yet.
+    /// With a log: the id has not arrived yet.
     Ahead,
-    /// With a log: it never came, but the entry of this number did, which is behind it.
+    /// With a log: the id never arrived, but a later entry, which has this number.
     Gone(u64),
 }
 
 #[derive(Debug)]
 pub(super) struct Ring {
     limits: Limits,
-    /// Leads the ids that the hub gives, so that those of another hub or an earlier process are known to be foreign.
+    /// Prefix of the ids that the hub assigns, so that ids of other hubs or earlier processes are recognised as
+    /// foreign.
     epoch: u32,
     entries: VecDeque<Entry>,
     base: u64,
     bytes: usize,
     index: HashMap<Arc<str>, u64>,
     floor: Option<Arc<str>>,
-    /// Whether the log has lost some between `floor` and `base`.
+    /// Whether the log has lost events between `floor` and `base`.
     lost: bool,
-    /// The events that were merged last: most readers that are behind are behind alike.
+    /// The last merged events: most lagging readers are at the same position.
     merged: Option<(u64, u64, Bytes)>,
-    /// Where senders wait for readers: how many have read everything.
+    /// If senders wait for readers: number of readers that have read everything.
     at_head: usize,
-    /// Entries before this one have no readers; moves up only when it is asked for.
+    /// Entries before this one have no readers. Updated by [`unread`](Self::unread).
     unread: u64,
-    /// How often readers were forgotten.
     forgets: u64,
 }
 
@@ -119,12 +113,10 @@ impl Ring {
         }
     }
 
-    /// The number of the oldest entry.
     pub(super) fn base(&self) -> u64 {
         self.base
     }
 
-    /// The number that the next entry gets.
     pub(super) fn head(&self) -> u64 {
         self.base + self.entries.len() as u64
     }
@@ -133,17 +125,15 @@ impl Ring {
         self.bytes
     }
 
-    /// Says what is before the first entry.
     pub(super) fn set_floor(&mut self, id: Option<Arc<str>>) {
         self.floor = id;
     }
 
-    /// The next entry, if it is given no id.
     pub(super) fn sent(&self) -> EventId {
         EventId::numbered(self.epoch, self.head())
     }
 
-    /// Adds an entry, and drops as many as the limits ask for, but none from `keep` on.
+    /// Adds an entry, and drops entries beyond the limits, but none from `keep` on.
     pub(super) fn push(&mut self, bytes: Bytes, name: Name, at: Instant, keep: u64) {
         if let Name::Given(id) = &name {
             self.index.insert(Arc::clone(id), self.head());
@@ -154,7 +144,7 @@ impl Ring {
         self.evict(at, keep);
     }
 
-    /// Drops what the limits ask for, but nothing from `keep` on and not the newest.
+    /// Drops entries beyond the limits, but none from `keep` on and not the newest.
     pub(super) fn evict(&mut self, now: Instant, keep: u64) {
         while self.base < keep
             && let Some(oldest) = self.entries.front()
@@ -184,7 +174,6 @@ impl Ring {
         }
     }
 
-    /// Where a reader goes on that has seen `id`.
     pub(super) fn place(&self, id: &str) -> Place {
         if let Some(number) = self.index.get(id) {
             return Place::At(number + 1);
@@ -193,7 +182,7 @@ impl Ring {
             return Place::At(self.base);
         }
         let number = id.split_once('-').and_then(|(epoch, number)| {
-            // As they are written: neither `+1` nor `01` is one of ours.
+            // Only the exact text is valid: neither `+1` nor `01`.
             let number: u64 = number.parse().ok()?;
             (u32::from_str_radix(epoch, 16).ok()? == self.epoch
                 && EventId::numbered(self.epoch, number).to_string() == id)
@@ -207,7 +196,6 @@ impl Ring {
         }
     }
 
-    /// As [`place`](Self::place), where ids come in the order that `log` knows.
     pub(super) fn place_by(&self, log: &dyn Log, id: &str) -> Place {
         let oldest = if self.lost { Place::Lost } else { Place::At(self.base) };
         match self.floor.as_ref().map(|floor| (log.order(id, floor), floor)) {
@@ -216,7 +204,7 @@ impl Ring {
             Some((Some(Ordering::Equal), _)) => return oldest,
             Some((Some(Ordering::Greater), _)) | None => {}
         }
-        // Gaps belong to what is before them.
+        // A gap belongs to the entry before it.
         let order = |entries: Range<usize>| {
             let mut ids = self.entries.range(entries).rev().filter_map(|entry| entry.name.given());
             ids.next().map(|other| log.order(id, other))
@@ -229,12 +217,12 @@ impl Ring {
                 _ => from = middle + 1,
             }
         }
-        // All before `from` are older than `id`, or have it.
+        // All entries before `from` are older than `id`, or have it.
         let here = match order(0..from) {
             Some(None) => return Place::Unknown,
             Some(Some(Ordering::Equal)) => true,
             _ if from == self.entries.len() => return Place::Ahead,
-            // Nothing was before the first, so whatever this is, it is gone.
+            // Nothing was before the first entry, so the id is gone.
             None if self.floor.is_none() => return Place::Unknown,
             _ => false,
         };
@@ -242,13 +230,13 @@ impl Ring {
         let next = self.base + (from - gaps) as u64;
         match oldest {
             Place::Lost if from == gaps => Place::Lost,
-            // Another hub had it, and this one has lost it, which has to be told if nothing is there that tells it.
+            // Another hub had the id and this one has lost it, which is reported unless a gap entry does so.
             _ if !here && gaps == 0 => Place::Gone(next),
             _ => Place::At(next),
         }
     }
 
-    /// The events from `from` on, as one frame, and the number behind it. `from` is an entry.
+    /// Returns the events from the entry `from` on as one frame, and the number after them.
     pub(super) fn frame(&mut self, from: u64) -> (Bytes, u64) {
         let first = (from - self.base) as usize;
         let mut total = 0;
@@ -273,7 +261,7 @@ impl Ring {
         (merged, to)
     }
 
-    /// Where senders wait for readers: one reads `to` next instead of `from`; `None` is before it came, or after it left.
+    /// If senders wait for readers: moves a reader to another entry; `None` is before it joined, or after it left.
     pub(super) fn moves(&mut self, from: Option<u64>, to: Option<u64>) {
         if let Some(readers) = from.and_then(|from| self.readers(from)) {
             *readers = readers.saturating_sub(1);
@@ -286,7 +274,6 @@ impl Ring {
         }
     }
 
-    /// The oldest entry that somebody has still to read.
     pub(super) fn unread(&mut self) -> u64 {
         self.unread = self.unread.max(self.base);
         while self.unread < self.head() && self.readers(self.unread) == Some(&mut 0) {
@@ -295,13 +282,12 @@ impl Ring {
         self.unread
     }
 
-    /// Whether an entry of `len` bytes fits after dropping what is not in `keep..`.
     pub(super) fn fits(&self, len: usize, keep: u64) -> bool {
         let kept = self.entries.range((keep.max(self.base) - self.base) as usize..);
         kept.len() == 0 || kept.map(|entry| entry.bytes.len()).sum::<usize>() + len <= self.limits.bytes
     }
 
-    /// Has the readers of the oldest unread entry count no more. Those that have read everything always count.
+    /// Stops counting the readers of the oldest unread entry. Readers that have read everything always count.
     pub(super) fn forget(&mut self) {
         let at = (self.unread() - self.base) as usize;
         self.forgets += 1;
@@ -310,19 +296,16 @@ impl Ring {
         }
     }
 
-    /// How often readers were forgotten so far.
     pub(super) fn forgets(&self) -> u64 {
         self.forgets
     }
 
-    /// Whether a reader was forgotten that reads `next` next, and came after so many were. Those whose entry is gone are not
-    /// told apart.
+    /// Returns whether `forget` dropped a reader that reads `next` next and joined after `forgets` such calls.
     pub(super) fn has_forgotten(&self, next: u64, forgets: u64) -> bool {
         let at = next.checked_sub(self.base).and_then(|at| usize::try_from(at).ok());
         at.and_then(|at| self.entries.get(at)).is_some_and(|entry| entry.forgotten > forgets)
     }
 
-    /// How many read the entry of this number next.
     fn readers(&mut self, number: u64) -> Option<&mut usize> {
         if number == self.head() {
             return Some(&mut self.at_head);

@@ -1,27 +1,25 @@
-//! Accounting of the log pages that the readers of the process hold.
+//! Accounting of the log pages held by the readers of the process.
 //!
-//! A page is held until its reader has taken it, which takes a slow reader long. So the more bytes are held already,
-//! the smaller a new page is. No reader waits for another: when all room is taken, pages have one event.
+//! A page is held until its reader has taken it, which may take long. So the more bytes are held, the smaller a new
+//! page is. Readers do not wait for each other: when all room is taken, pages have one event.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::buf::Queue;
 use crate::counters::QUEUED;
 
-/// Upper bound that all pages together should not exceed, in bytes.
+/// Maximum size of all pages together, in bytes.
 pub(super) const ALL_MAX: usize = Queue::ALL_MAX / 8;
-/// A page requests one part in this many of the remaining room.
+/// A page may use one part in this many of the remaining room.
 const PART: usize = 128;
 
-/// Bytes of all pages.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes that one reader holds or has requested. They are also counted with the bytes that wait to be sent.
+/// Number of bytes that one reader holds or has requested. They also count as bytes to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Room(usize);
 
 impl Room {
-    /// Reserves room for a page.
     pub(super) fn for_page() -> Self {
         let pages = ALL_MAX.saturating_sub(HELD.load(Ordering::Relaxed));
         let queues = Queue::ALL_MAX.saturating_sub(Queue::all());
@@ -30,12 +28,10 @@ impl Room {
         room
     }
 
-    /// Number of bytes counted.
     pub(super) fn bytes(&self) -> usize {
         self.0
     }
 
-    /// Sets the number of bytes held.
     pub(super) fn set(&mut self, bytes: usize) {
         for all in [&HELD, &QUEUED] {
             match bytes.checked_sub(self.0) {
@@ -57,7 +53,6 @@ impl Drop for Room {
 mod tests {
     use super::*;
 
-    // No other test of this process holds pages.
     #[test]
     fn pages_get_smaller_and_never_more_than_all_of_them() {
         let mut rooms: Vec<Room> = (0..10_000).map(|_| Room::for_page()).collect();

@@ -1,9 +1,10 @@
-//! What the handles of a hub, its readers and its log share.
+//! State shared by the handles of a hub, its readers and its log.
 //!
 //! Invariants:
-//! 1. The ring changes under `state`'s lock only; `head` follows it before the lock is released, and readers are woken after.
-//! 2. No waker is called under a lock, and nothing of a log but its order of ids.
-//! 3. A subscriber counts in `seats` from when it is let in until its [`Permit`] drops.
+//! 1. The ring changes only under the lock of `state`; `head` is updated before the lock is released, and readers are
+//!    woken after.
+//! 2. Under a lock no waker is called, and of a log only `order`.
+//! 3. A subscriber counts in `seats` from its admission until its [`Permit`] drops.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -26,7 +27,6 @@ use super::wait_list::{Group, Member};
 use crate::counters::{Counter, count};
 use crate::sse::log::Log;
 
-/// How a hub was built.
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) limits: Limits,
@@ -44,31 +44,29 @@ pub(in crate::sse) struct Shared {
     pub(super) log: Option<Arc<dyn Log>>,
     state: Mutex<State>,
     head: AtomicU64,
-    /// Whether it is known what is before the ring: with a log, from when that has started. Changes under the lock.
+    /// Whether the floor of the ring is known: with a log, after it has started. Changes under the lock.
     started: AtomicBool,
     closed: AtomicBool,
-    /// Tells the log.
     closing: watch::Sender<bool>,
-    /// Those that are woken are looked at without the lock: a waker may poll a reader that joins.
+    /// Groups to wake. They are woken without the lock, because a waker may poll a reader that joins.
     groups: RwLock<Arc<Vec<Arc<Group>>>>,
     seats: AtomicUsize,
-    /// Where senders wait for readers: one may have moved on.
+    /// Notified, if senders wait for readers, when a reader may have advanced.
     room: Notify,
 }
 
-/// Where a reader begins.
 #[derive(Debug)]
 pub(super) enum Begin {
     Ring(Cursor, Option<Gap>),
-    /// With what only the log has, up to and with this id.
+    /// With the events that only the log has, up to and including this id.
     Log(Arc<str>),
-    /// When the log has started, or has brought what the reader has seen elsewhere.
+    /// When the log has started, or has delivered the id that the reader received elsewhere.
     Later,
 }
 
 impl Shared {
     pub(super) fn new(config: Config, log: Option<Arc<dyn Log>>) -> Self {
-        // Keys that are random for each process and differ from call to call.
+        // The hasher keys are random for each process and differ between calls.
         let epoch = RandomState::new().hash_one(0) as u32;
         let ring = Ring::new(config.limits, epoch);
         let started = AtomicBool::new(log.is_none());
@@ -88,7 +86,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in it panics but where the crate is wrong.
+        // Code under the lock panics only on a bug of this crate.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,13 +110,12 @@ impl Shared {
         self.config.slow == LagPolicy::Block
     }
 
-    /// Has every reader that waits look for news.
+    /// Wakes all waiting readers.
     pub(super) fn wake(&self) {
         let groups = Arc::clone(&self.groups.read().unwrap_or_else(PoisonError::into_inner));
         groups.iter().for_each(|group| group.wake());
     }
 
-    /// Sends an event, or gives it to the log.
     pub(super) fn send(&self, event: Event) -> Result<EventId, SendError> {
         event.check()?;
         if self.is_closed() {
@@ -154,7 +151,7 @@ impl Shared {
         Ok(sent)
     }
 
-    /// The first entry that the ring has to keep, whatever its limits.
+    /// Returns the first entry that the ring has to keep beyond its limits.
     fn keep(&self, state: &mut State) -> u64 {
         if self.waits_for_readers() { state.ring.unread() } else { u64::MAX }
     }
@@ -165,12 +162,11 @@ impl Shared {
         self.head.store(state.ring.head(), Ordering::Release);
     }
 
-    /// Waits until there is room for an event, and sends it.
     pub(super) async fn send_wait(&self, event: Event) -> Result<EventId, SendError> {
         let mut deadline = None;
         loop {
             let mut room = std::pin::pin!(self.room.notified());
-            // From here on nothing is missed.
+            // Registered before the check, so that no notification is missed.
             room.as_mut().enable();
             match self.send(event.clone()) {
                 Err(SendError::Full) if self.log.is_none() => {}
@@ -181,15 +177,14 @@ impl Shared {
                 let len = event.encode(0).len();
                 self.state().give_up(&self.config, len);
                 self.wake();
-                // There may be room for others too.
+                // There may be room for other senders too.
                 self.room.notify_waiters();
-                // If another sender takes the room, those that are left have not been waited for.
+                // If another sender takes the room, the wait for the remaining readers starts again.
                 deadline = None;
             }
         }
     }
 
-    /// What the log has next.
     pub(in crate::sse) fn deliver(&self, id: &str, event: &Event) -> Result<(), SendError> {
         event.check_name()?;
         check_id(id).map_err(SendError::InvalidId)?;
@@ -207,7 +202,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Behind what the log begins.
     pub(in crate::sse) fn start(&self, after: Option<&str>) {
         {
             let mut state = self.state();
@@ -219,7 +213,6 @@ impl Shared {
         self.wake();
     }
 
-    /// The log has lost some.
     pub(in crate::sse) fn gap(&self, missed: Option<u64>) {
         {
             let mut state = self.state();
@@ -229,7 +222,6 @@ impl Shared {
         self.wake();
     }
 
-    /// Lets a subscriber in.
     pub(super) fn enter(self: &Arc<Self>) -> Result<Permit, SubscribeError> {
         if self.is_closed() {
             return Err(SubscribeError::Closed);
@@ -244,7 +236,6 @@ impl Shared {
         }
     }
 
-    /// Where a reader begins that has seen `last`, if anything.
     pub(super) fn begin(&self, last: Option<&str>) -> Begin {
         let mut state = self.state();
         let Some(last) = last else {
@@ -272,7 +263,7 @@ impl Shared {
         Begin::Ring(self.at(&mut state, next), gap)
     }
 
-    /// Where a reader begins that is to have what the ring has; it is told of a gap.
+    /// Returns the start of a reader at the oldest entry of the ring, after a gap.
     pub(super) fn begin_here(&self) -> Cursor {
         let mut state = self.state();
         state.stats.gaps += 1;
@@ -288,7 +279,6 @@ impl Shared {
         Cursor { next, catch_up: state.ring.head(), forgets: state.ring.forgets() }
     }
 
-    /// The next frame for a reader.
     pub(super) fn read(&self, cursor: &mut Cursor) -> Read {
         let waits = self.waits_for_readers();
         let (read, delivered, dropped) = {
@@ -312,11 +302,9 @@ impl Shared {
         read
     }
 
-    /// A reader leaves the ring.
     pub(super) fn leave(&self, cursor: &Cursor) {
         if self.waits_for_readers() {
             let mut state = self.state();
-            // Those that were given up are not counted any more.
             if !state.has_given_up(cursor) {
                 state.ring.moves(Some(cursor.next), None);
             }
@@ -325,25 +313,21 @@ impl Shared {
         }
     }
 
-    /// Counts what the log has sent to a reader.
     pub(super) fn replayed(&self, events: u64) {
         self.state().stats.delivered += events;
         count(Counter::EventsDelivered, events);
     }
 
-    /// Counts a gap that the log has told.
     pub(super) fn told_gap(&self) {
         self.state().stats.gaps += 1;
         count(Counter::EventGaps, 1);
     }
 
-    /// Counts an id that is none.
     pub(super) fn bad_id(&self) {
         self.state().stats.bad_ids += 1;
         count(Counter::EventIdsRefused, 1);
     }
 
-    /// Takes a place among those that wait.
     pub(super) fn join(&self) -> Member {
         let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
         Group::join(&mut groups, self.config.keep_alive)
@@ -364,7 +348,6 @@ impl Shared {
     }
 }
 
-/// The right to subscribe.
 #[derive(Debug)]
 pub(super) struct Permit(pub(super) Arc<Shared>);
 

@@ -1,4 +1,4 @@
-//! What a hub keeps under its lock: the ring, the numbers, and what is to be done about readers that are slow.
+//! State under the lock of a hub: the ring, the statistics, and the policy for slow readers.
 
 use bytes::Bytes;
 
@@ -13,28 +13,24 @@ use crate::counters::{Counter, count};
 pub(super) struct State {
     pub(super) ring: Ring,
     pub(super) stats: Stats,
-    /// The number of the last entry that is a gap, and so not an event.
+    /// Number of the last entry that is a gap and not an event.
     pub(super) last_gap: Option<u64>,
 }
 
-/// Where a reader is.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    /// The entry it reads next.
     pub(super) next: u64,
-    /// It was behind when it came, and may be until here.
+    /// Entry up to which a reconnected reader may lag.
     pub(super) catch_up: u64,
-    /// [`Ring::forgets`] when it came.
+    /// [`Ring::forgets`] when it joined.
     pub(super) forgets: u64,
 }
 
-/// What there is for a reader.
 #[derive(Debug)]
 pub(super) enum Read {
     Frame(Bytes),
-    /// Some of it is gone; then there is more.
+    /// Some events are gone; more follow.
     Gap(Gap),
-    /// It was too slow, and its stream ends.
     TooSlow,
     Nothing,
 }
@@ -55,7 +51,7 @@ impl State {
             };
             let to = base.max(head.saturating_sub(queued));
             let missed = to - cursor.next;
-            // One of those may have been a gap, and then nobody knows.
+            // A gap among the missed entries makes the number unknown.
             let known = self.last_gap.is_none_or(|gap| gap < cursor.next);
             cursor.next = to;
             self.stats.gaps += 1;
@@ -70,20 +66,20 @@ impl State {
         (Read::Frame(frame), delivered, 0)
     }
 
-    /// Whether it was given up, if the entry it reads next is still there.
+    /// Returns whether the reader was given up, if the entry it reads next still exists.
     pub(super) fn has_given_up(&self, cursor: &Cursor) -> bool {
         self.ring.has_forgotten(cursor.next, cursor.forgets)
     }
 
-    /// Where senders wait for readers: whether the slowest of them leaves room for `len` bytes.
+    /// If senders wait for readers: returns whether the slowest leaves room for `len` bytes.
     pub(super) fn has_room(&mut self, config: &Config, len: usize) -> bool {
         let unread = self.ring.unread();
         self.ring.head() - unread < config.queue && self.ring.fits(len, unread)
     }
 
-    /// Gives up the slowest readers until there is room for `len` bytes; nobody if they have read meanwhile.
+    /// Gives up the slowest readers until there is room for `len` bytes; none if they have read meanwhile.
     pub(super) fn give_up(&mut self, config: &Config, len: usize) {
-        // Where everything was read there is room, so that this ends.
+        // Terminates, because there is room once everything was read.
         while !self.has_room(config, len) {
             self.ring.forget();
         }
@@ -120,13 +116,13 @@ mod tests {
         let mut cursor = Cursor { next: 0, catch_up: 0, forgets: 0 };
         (0..2).for_each(|_| push(&mut state));
         assert!(!state.has_room(&config, 1));
-        // It reads when the sender's time is up, and before the sender does what it does then.
+        // It reads between the timeout of the sender and the sender's next step.
         assert!(matches!(state.read(&config, &mut cursor), (Read::Frame(_), 2, 0)));
         state.ring.moves(Some(0), Some(2));
         state.give_up(&config, 1);
         (0..2).for_each(|_| push(&mut state));
-        assert_eq!(state.ring.unread(), 2, "it still counts");
-        assert!(!state.has_room(&config, 1), "and senders wait for it");
+        assert_eq!(state.ring.unread(), 2, "the reader still counts");
+        assert!(!state.has_room(&config, 1), "senders still wait for the reader");
         assert!(matches!(state.read(&config, &mut cursor), (Read::Frame(_), 2, 0)));
     }
 }

@@ -1,25 +1,25 @@
-//! What a hub has done, in numbers.
+//! Statistics of a hub.
 
-/// The numbers of a [`Hub`](super::Hub) at one moment.
+/// Statistics of a [`Hub`](super::Hub) at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Bodies that are there, polled or not.
+    /// Number of bodies that exist, polled or not.
     pub subscribers: usize,
-    /// Subscribers that were refused because there were as many as there may be.
+    /// Number of subscribers rejected at the maximum.
     pub refused: u64,
-    /// Events sent by this hub; with a log, those that the log has taken.
+    /// Number of events sent by this hub; with a log, accepted by the log.
     pub sent: u64,
-    /// Events handed to connections, counted for each reader.
+    /// Number of events passed to connections, counted for each reader.
     pub delivered: u64,
-    /// Events that readers have missed because they were slow, counted for each reader.
+    /// Number of events that readers missed because they were slow, counted for each reader.
     pub dropped: u64,
-    /// Gaps that readers were told.
+    /// Number of gaps sent to readers.
     pub gaps: u64,
-    /// Ids of readers that were ignored: not UTF-8, too long, or with a NUL or line break in them.
+    /// Number of ids of readers that were ignored: not UTF-8, too long, or with a NUL or line break.
     pub bad_ids: u64,
-    /// Events in the ring.
+    /// Number of events in the ring.
     pub ring_events: usize,
-    /// Their bytes, as they are sent.
+    /// Encoded size of the events in the ring in bytes.
     pub ring_bytes: usize,
 }

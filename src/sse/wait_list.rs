@@ -1,14 +1,14 @@
-//! Readers that wait, and how they are woken.
+//! Groups of waiting readers, and how they are woken.
 //!
-//! A sender wakes one task in each runtime, the [herald](super::herald), and that wakes the readers there. So what a send
-//! costs does not grow with the readers, a burst of sends wakes them once, and they are woken on their own thread, which
-//! costs a tenth of waking them from another. The herald has the one timer for keep-alive, and ends with the last reader.
-//! Readers polled outside of tokio are woken by the sender, and have no keep-alive.
+//! A sender wakes one task in each runtime, the [wake task](super::wake_task), which wakes the readers there. So the
+//! cost of a send does not grow with the readers, a burst of sends wakes them once, and they are woken on their own
+//! thread, which costs a tenth of waking them from another. The wake task has the only timer for keep-alive, and ends
+//! with the last reader. Readers polled outside of tokio are woken by the sender, and have no keep-alive.
 //!
 //! Invariants:
-//! 1. Who waits has looked for news while it held the lock, and whoever brings news wakes after bringing them. So either
-//!    the reader sees them or it is woken.
-//! 2. A group with readers that wait has a herald, or is woken by senders.
+//! 1. A waiting reader has checked for news under the lock, and senders wake after publishing. So either the reader
+//!    sees the news or it is woken.
+//! 2. A group with waiting readers has a running wake task, or is woken by senders.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,67 +21,61 @@ use tokio::runtime::{Handle, Id};
 
 use super::wake_task::WakeTask;
 
-/// Ticks in the time after which a silent reader gets a comment.
+/// Number of ticks after which an idle reader gets a comment.
 pub(super) const TICKS: u64 = 2;
 
-/// The readers that a hub has in one runtime.
+/// The readers of a hub in one runtime.
 #[derive(Debug)]
 pub(super) struct Group {
     /// `None` outside of all runtimes.
     runtime: Option<Id>,
     wake_task: Option<Arc<WakeTask>>,
-    /// The herald was asked to come, and has not yet.
+    /// Whether the wake task was notified and has not woken the group yet.
     pub(super) rung: AtomicBool,
-    /// Whether senders wake the readers, because no herald can: there is no runtime, or it ends, or it has no timers.
+    /// Whether senders wake the readers, because there is no runtime, it is ending, or it has no timers.
     direct: AtomicBool,
     wait_list: Mutex<WaitList>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct WaitList {
-    /// Those that wait, each with its place and the tick of its last frame.
+    /// Waiting readers: place, tick of the last frame, waker.
     waiting: Vec<(usize, u64, Waker)>,
-    /// Empty, kept for its memory.
     spare: Vec<(usize, u64, Waker)>,
-    /// By place: where in `waiting` it was put last, be it still there or not.
+    /// Last index in `waiting` of each place, which may be stale.
     at: Vec<usize>,
-    /// Places that nobody has.
     free: Vec<usize>,
     tick: u64,
-    /// Whether the herald comes.
+    /// Whether the wake task serves this group.
     pub(super) wake_task: bool,
 }
 
-/// What came of a wish to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// The waker is kept.
     Waits,
-    /// There is news.
     News,
-    /// It has had nothing for so long that it should get a comment.
+    /// The reader was idle for so long that it should get a comment.
     Silent,
-    /// It is polled by another runtime than its group's, and should join there.
+    /// The reader is polled by a runtime other than its group's, and should join there.
     Elsewhere,
 }
 
-/// A reader's place in its group, which it leaves when it drops.
+/// Place of a reader in its group, released on drop.
 #[derive(Debug)]
 pub(super) struct Member {
     group: Arc<Group>,
     place: usize,
-    /// The tick of the last frame; `None` if there was one since it waited last.
+    /// Tick of the last frame; `None` if a frame was sent since the last wait.
     since: Option<u64>,
 }
 
 impl Group {
-    /// Takes a place in the group of the runtime that this is called in, making the group if need be.
     pub(super) fn join(groups: &mut Arc<Vec<Arc<Self>>>, keep_alive: Option<Duration>) -> Member {
         let runtime = Handle::try_current().ok().map(|handle| handle.id());
         let found = groups.iter().find(|group| group.runtime == runtime).map(Arc::clone);
         let group = found.unwrap_or_else(|| {
             let groups = Arc::make_mut(groups);
-            // Those of runtimes that are gone, among others.
+            // Removes, among others, groups of runtimes that have ended.
             groups.retain(|group| !group.wait_list().is_empty());
             let wake_task = runtime.map(|runtime| WakeTask::of(runtime, keep_alive));
             let (rung, direct) = (AtomicBool::new(false), AtomicBool::new(runtime.is_none()));
@@ -94,18 +88,18 @@ impl Group {
     }
 
     pub(super) fn wait_list(&self) -> MutexGuard<'_, WaitList> {
-        // What is done under the lock leaves nothing half done.
+        // A panic under the lock leaves the list consistent.
         self.wait_list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has senders wake the readers. Afterwards the readers have to look for news once more.
+    /// Makes senders wake the readers. The readers must check for news once more afterwards.
     pub(super) fn set_direct(&self) {
         self.direct.store(true, Ordering::Relaxed);
-        // With that in `wake`: the sender sees this, or the reader sees the news.
+        // Pairs with the fence in `wake`: the sender sees the flag, or the reader sees the news.
         fence(Ordering::SeqCst);
     }
 
-    /// Has all that wait look for news.
+    /// Wakes all waiting readers.
     pub(super) fn wake(self: &Arc<Self>) {
         fence(Ordering::SeqCst);
         match &self.wake_task {
@@ -124,12 +118,11 @@ impl Group {
             let spare = mem::take(&mut wait_list.spare);
             mem::replace(&mut wait_list.waiting, spare)
         };
-        // Without the lock: nobody knows what a waker does.
+        // Called without the lock, because a waker may run any code.
         waiting.drain(..).for_each(|(_, _, waker)| wake(waker));
         self.wait_list().spare = waiting;
     }
 
-    /// Counts a tick, and wakes those that are silent.
     pub(super) fn tick(&self) {
         let silent: Vec<Waker> = {
             let mut wait_list = self.wait_list();
@@ -141,7 +134,7 @@ impl Group {
         silent.into_iter().for_each(wake);
     }
 
-    /// Has the herald come; `false` in another runtime than the group's.
+    /// Adds the group to the wake task; returns `false` in another runtime than the group's.
     fn call_herald(self: &Arc<Self>) -> bool {
         let runtime = Handle::try_current().ok();
         if runtime.as_ref().map(Handle::id) != self.runtime {
@@ -154,7 +147,7 @@ impl Group {
     }
 }
 
-/// One that panics, which has been told then, holds up none of those behind it.
+/// Calls a waker. A panic, which was already reported, must not affect the other readers.
 fn wake(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
@@ -171,13 +164,11 @@ impl WaitList {
         self.free.len() == self.at.len()
     }
 
-    /// Where in `waiting` a place is.
     fn position(&self, place: usize) -> Option<usize> {
         let at = self.at[place];
         self.waiting.get(at).is_some_and(|waiting| waiting.0 == place).then_some(at)
     }
 
-    /// Keeps a waker; gives one that is not needed any more.
     fn wait(&mut self, place: usize, since: u64, waker: &Waker) -> Option<Waker> {
         match self.position(place) {
             Some(at) => {
@@ -193,7 +184,6 @@ impl WaitList {
         }
     }
 
-    /// Gives a place back, and its waker if it has one.
     fn leave(&mut self, place: usize) -> Option<Waker> {
         let left = self.position(place).map(|at| {
             let (_, _, waker) = self.waiting.swap_remove(at);
@@ -204,7 +194,6 @@ impl WaitList {
         });
         self.free.push(place);
         if self.is_empty() {
-            // Nothing is kept for those that have been.
             (self.at, self.free, self.waiting, self.spare) = Default::default();
         }
         left
@@ -222,7 +211,6 @@ impl Member {
             }
             wait_list = self.group.wait_list();
             if !wait_list.wake_task {
-                // The runtime ends.
                 self.group.set_direct();
             }
         }
@@ -241,7 +229,6 @@ impl Member {
         Wait::Waits
     }
 
-    /// It has had a frame.
     pub(super) fn had_frame(&mut self) {
         self.since = None;
     }
@@ -255,7 +242,7 @@ impl Drop for Member {
         };
         drop(old);
         if last {
-            // The herald does not come any more.
+            // Lets the wake task remove the empty group.
             self.group.wake();
         }
     }
@@ -272,7 +259,10 @@ mod tests {
         assert_eq!(member.wait(Waker::noop(), || true), Wait::News);
         assert_eq!(
             member.wait(Waker::noop(), || {
-                assert!(groups[0].wait_list.try_lock().is_err(), "a sender could wake in between");
+                assert!(
+                    groups[0].wait_list.try_lock().is_err(),
+                    "the lock is not held, so a sender could wake in between"
+                );
                 false
             }),
             Wait::Waits
@@ -290,7 +280,7 @@ mod tests {
         for round in 0..2 {
             for member in &mut members {
                 assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits);
-                assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits, "once is enough");
+                assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits, "the reader was already woken");
             }
             assert_eq!(waiting().len(), 10 - 3 * round);
             for at in [1, 3, 0] {
@@ -299,7 +289,7 @@ mod tests {
                 assert!(!waiting().contains(&place), "{:?}", waiting());
             }
             for member in &mut members {
-                assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits, "those that were moved as well");
+                assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits, "moved readers stay registered");
             }
             assert_eq!(waiting().len(), members.len());
             group.wake_all();

@@ -1,13 +1,13 @@
-//! The task of a runtime that wakes the readers there, those of all hubs with the same keep-alive.
+//! The task of a runtime that wakes the readers there, for all hubs with the same keep-alive.
 //!
-//! So a hub for each answer costs neither a task nor a timer. Senders *ring* for a group, and the herald wakes it; of
-//! senders that ring before it has, all but the first do nothing.
+//! A hub for each response thus costs neither a task nor a timer. Senders *ring* for a group, and the wake task wakes
+//! it; further rings before that have no effect.
 //!
 //! Invariants:
-//! 1. `waiters.herald` of a group is set while, and only while, it is in `groups` of a herald that runs; it changes under both
-//!    locks, that of the herald first.
-//! 2. Whoever rings has brought the news before, and a reader waits after its group was added. So where nobody runs yet, the
-//!    reader sees the news.
+//! 1. `wait_list.wake_task` of a group is set if and only if the group is in `groups` of a running wake task; it
+//!    changes under both locks, that of the wake task first.
+//! 2. Senders publish before they ring, and readers wait after their group was added. So if no task runs, the reader
+//!    sees the news.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,7 +24,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::wait_list::{Group, TICKS};
 
-/// Of all runtimes. Asked when the first reader of a hub comes in a runtime.
+/// Wake tasks of all runtimes. Searched when the first reader of a hub joins in a runtime.
 static HERALDS: Mutex<Vec<Weak<WakeTask>>> = Mutex::new(Vec::new());
 
 pub(super) struct WakeTask {
@@ -34,13 +34,11 @@ pub(super) struct WakeTask {
     rounds: Mutex<Rounds>,
 }
 
-/// Where it goes.
 #[derive(Debug, Default)]
 struct Rounds {
     runs: bool,
-    /// Those with readers, by their addresses.
     groups: HashMap<usize, Arc<Group>>,
-    /// Those that were rung for; empty while nobody runs.
+    /// Empty while no task runs.
     rung: Vec<Arc<Group>>,
 }
 
@@ -49,7 +47,6 @@ fn address(group: &Arc<Group>) -> usize {
 }
 
 impl WakeTask {
-    /// That of a runtime.
     pub(super) fn of(runtime: Id, keep_alive: Option<Duration>) -> Arc<Self> {
         let mut heralds = HERALDS.lock().unwrap_or_else(PoisonError::into_inner);
         heralds.retain(|wake_task| wake_task.strong_count() > 0);
@@ -62,11 +59,10 @@ impl WakeTask {
     }
 
     fn rounds(&self) -> MutexGuard<'_, Rounds> {
-        // What is done under the lock leaves nothing half done.
+        // A panic under the lock leaves the state consistent.
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a group woken.
     pub(super) fn ring(&self, group: &Arc<Group>) {
         if group.rung.swap(true, Ordering::AcqRel) {
             return;
@@ -77,12 +73,12 @@ impl WakeTask {
             drop(rounds);
             self.bell.notify_one();
         } else {
-            // Nobody waits. Reading it has the news of those who relied on us seen by who waits next.
+            // No reader waits. The swap makes the news of skipped senders visible to the next waiting reader.
             group.rung.swap(false, Ordering::AcqRel);
         }
     }
 
-    /// Goes to a group from now on; called in its runtime.
+    /// Serves a group from now on; called in its runtime.
     pub(super) fn add(self: &Arc<Self>, group: &Arc<Group>, runtime: &Handle) {
         let mut rounds = self.rounds();
         rounds.groups.insert(address(group), Arc::clone(group));
@@ -95,16 +91,14 @@ impl WakeTask {
     }
 }
 
-/// A herald that runs. Dropped with the task, be it because the runtime ends, and before it has begun.
+/// A running wake task. Dropped with the task, also if the runtime ends or before the first poll.
 struct Round {
     wake_task: Arc<WakeTask>,
     nobody: bool,
-    /// Empty, kept for its memory.
     spare: Vec<Arc<Group>>,
 }
 
 impl Round {
-    /// Until no group has readers.
     async fn run(&mut self) {
         let wake_task = Arc::clone(&self.wake_task);
         let mut ticks = wake_task.keep_alive.map(|keep_alive| {
@@ -176,17 +170,17 @@ impl Drop for Round {
             groups.inspect(left).collect()
         };
         for group in groups {
-            // It would panic again: the runtime has no timers.
+            // Spawning again would panic again: the runtime has no timers.
             if std::thread::panicking() {
                 group.set_direct();
             }
-            // Those polled by another runtime go on there.
+            // Readers polled by another runtime join there.
             group.wake_all();
         }
     }
 }
 
-/// Not its groups, of which it is a part.
+/// Omits the groups, which contain this task.
 impl fmt::Debug for WakeTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { runtime, keep_alive, .. } = self;

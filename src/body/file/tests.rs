@@ -1,4 +1,4 @@
-//! Bodies are exact or fail, even if the file changes meanwhile.
+//! Tests that bodies deliver exactly their length or fail, even if the file changes meanwhile.
 
 use super::*;
 use http_body_util::BodyExt;
@@ -23,7 +23,7 @@ async fn collect(mut body: FileBody) -> io::Result<Vec<u8>> {
         assert!(!body.is_end_stream() || all.len() as u64 == promised);
     }
     assert!(body.is_end_stream());
-    assert_eq!(all.len() as u64, promised, "a clean end before the promised length");
+    assert_eq!(all.len() as u64, promised, "the body ended cleanly before its length");
     Ok(all)
 }
 
@@ -56,7 +56,6 @@ async fn a_torn_mapping_fails_the_body_that_was_made_before() {
     assert!(FileBody::kept(&whole, 5..5).is_end_stream());
     let body = FileBody::kept(&whole, ..);
     std_file.set_len(10).unwrap();
-    // The first read tears the mapping.
     assert_eq!(mapping.bytes()[99_999], 0);
     let error = collect(body).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);

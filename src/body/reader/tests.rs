@@ -1,4 +1,4 @@
-//! What a reader brings, and when: from memory, from the disk, from files that change meanwhile.
+//! Tests of the reader: cached files, cold files, and files that change meanwhile.
 
 use super::*;
 use crate::runtime::{DriverBuilder, Io};
@@ -21,7 +21,6 @@ fn cool(file: &File) {
     rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
-/// Reads `range` with a reader, giving the lengths of the frames.
 async fn read(reader: &mut Reader, mut range: Range<u64>, bytes: &[u8]) -> io::Result<Vec<usize>> {
     let mut frames = Vec::new();
     while !range.is_empty() {
@@ -33,7 +32,7 @@ async fn read(reader: &mut Reader, mut range: Range<u64>, bytes: &[u8]) -> io::R
         assert!(read_ahead <= 2 * CHUNK && (read_ahead == 0 || reader.job.is_none()), "{read_ahead} bytes ahead");
         frames.push(frame.len());
     }
-    assert!(reader.job.is_none() && reader.read_ahead.is_empty(), "something was brought that nobody asked for");
+    assert!(reader.job.is_none() && reader.read_ahead.is_empty(), "bytes were read beyond the range");
     Ok(frames)
 }
 
@@ -63,7 +62,7 @@ async fn a_cold_file_is_warmed_step_by_step_with_the_same_bytes() {
     cool(&std);
     let mut reader = Reader::new(file.clone(), None);
     if call::is_resident(std.as_fd(), 0, 3 << 20) {
-        return crate::skips::tell("a cold file: this file system keeps pages that it was told to drop");
+        return crate::skips::tell("a cold file: this file system ignores POSIX_FADV_DONTNEED");
     }
     let mut range = 0..3u64 << 20;
     let first = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
@@ -72,7 +71,7 @@ async fn a_cold_file_is_warmed_step_by_step_with_the_same_bytes() {
     let read_ahead = call::is_resident(std.as_fd(), step as u64, step as u64);
     assert!(
         read_ahead || reader.job.is_some() || !reader.read_ahead.is_empty(),
-        "the next step comes while this one is sent"
+        "the next step was not loaded while this one is sent"
     );
     assert!(first[..] == bytes[..step]);
     read(&mut reader, range, &bytes).await.unwrap();
@@ -132,7 +131,6 @@ async fn ranges_across_windows_are_whole() {
 #[tokio::test]
 async fn a_file_that_shrank_is_an_error_on_every_path() {
     for (len, maps) in [(20_000, true), (200_000, true), (200_000, false), (9 << 20, true), (9 << 20, false)] {
-        // A few bytes short, within the last page, and nothing left at all.
         for left in [len - 5, 0] {
             let (std, file, bytes) = file(len);
             let mut reader = Reader::new(file, None);

@@ -1,4 +1,4 @@
-//! What goes in comes out, whatever the pieces and the calls.
+//! Bytes leave the queue in order and unchanged, for all kinds of pieces and sequences of calls.
 
 use super::*;
 use crate::buf::origin::Mapping;
@@ -30,7 +30,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..40)
 }
 
-/// What `front` offers, read the way a flush would.
 fn take(queue: &mut Queue, slots: usize, limit: usize) -> Vec<u8> {
     let mut out = vec![IoSlice::new(&[]); slots];
     let mut got = match queue.front(&mut out) {
@@ -56,7 +55,7 @@ fn take(queue: &mut Queue, slots: usize, limit: usize) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    // miri is given the test below: making random steps takes it minutes.
+    // miri runs the test below instead: generating random steps takes it minutes.
     #[test]
     #[cfg(not(miri))]
     fn bytes_come_out_as_they_went_in(steps in steps(), slots in 1usize..8) {
@@ -123,7 +122,7 @@ fn comes_out(steps: Vec<Step>, slots: usize) {
     }
     while !queue.is_empty() {
         let got = take(&mut queue, slots, usize::MAX);
-        assert!(!got.is_empty(), "something waits but nothing is offered");
+        assert!(!got.is_empty(), "the queue is not empty but offers nothing");
         let expected: Vec<u8> = model.drain(..got.len()).collect();
         assert_eq!(got, expected);
     }

@@ -1,4 +1,4 @@
-//! The moves themselves: each moves something, or waits, or starts a job and leaves it to the engine to wait for it.
+//! Steps of the engine. Each moves bytes, waits, or starts a job for which the engine waits.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,11 +17,10 @@ use crate::copy::plan::Path;
 use crate::copy::pump::{SMALL, Stroke};
 use crate::sys::call;
 
-/// Bytes of a file that one call sends, and that are looked for in the page cache before.
+/// Number of bytes of a file that one call sends after checking that they are in the page cache.
 const WINDOW: u64 = 1 << 20;
 
 impl Engine {
-    /// Whether there is a pipe to be used.
     pub(super) fn finds_pipe(&mut self) -> bool {
         if self.pipe.is_none() && !self.stats.without.has(Path::Splice) {
             self.pipe = pipes::take();
@@ -34,13 +33,13 @@ impl Engine {
         S: AsyncRead + Unpin + 'static,
         D: AsyncWrite + Unpin,
     {
-        // Most polls of a relay find nothing: that is to cost no lease.
+        // Most polls of a relay find no bytes and should not lease memory.
         let idle = self.pump.pending() == 0 && Stream::of(src).is_some_and(|stream| !stream.may_have(cx));
         let stroke = if idle { Poll::Pending } else { self.pump.poll(cx, Pin::new(src), Pin::new(dst), room) };
         match stroke {
             Poll::Pending => {
                 if self.unflushed && self.pump.pending() == 0 {
-                    // Somebody may wait for what the target has gathered.
+                    // The peer may wait for bytes that the target has buffered.
                     let flushed = Pin::new(dst).poll_flush(cx).map_err(at_target(Step::Flush))?;
                     self.unflushed = flushed.is_pending();
                 }
@@ -50,7 +49,6 @@ impl Engine {
                 self.ended |= n == 0;
                 self.take(n as u64);
                 if n > 0 && !self.pump.is_flooded() {
-                    // A message is passed on at once.
                     self.stats.syscalls += 1;
                     let passed = self.poll_pump(cx, src, dst, 0);
                     return if passed.is_pending() { Poll::Ready(Ok(())) } else { passed };
@@ -67,12 +65,12 @@ impl Engine {
         Poll::Ready(Ok(()))
     }
 
-    /// How many bytes of the source can be taken without waiting for a disk; `None`: a job sees to it that some can.
+    /// Returns how many bytes can be taken without blocking on the disk; `None` if a job loads some first.
     fn warm(&mut self, room: u64) -> Result<Option<u64>, Failure> {
         let Some(open) = self.from.file() else { return Ok(Some(room)) };
         let (at, len) = (open.position, open.left().min(room).min(WINDOW));
         if len == 0 {
-            // Either there is no more, or it was written just now.
+            // Either the file has ended, or it was extended just now.
             return Ok(Some(room.min(WINDOW)));
         }
         if at >= self.warm {
@@ -108,7 +106,6 @@ impl Engine {
         Poll::Ready(Ok(()))
     }
 
-    /// Moves bytes from the source into the pipe, which is empty.
     pub(super) fn poll_fill<S: 'static>(&mut self, cx: &mut Context<'_>, src: &S, room: u64) -> Polled {
         let Some(len) = self.warm(room)? else { return Poll::Ready(Ok(())) };
         let Some(pipe) = &mut self.pipe else { return unfit() };
@@ -141,7 +138,6 @@ impl Engine {
         Poll::Ready(Ok(()))
     }
 
-    /// Moves what is in the pipe on.
     pub(super) fn poll_empty<D: 'static>(&mut self, cx: &mut Context<'_>, dst: &mut D) -> Polled {
         let can_splice = !self.stats.without.has(Path::Splice);
         if can_splice && Handle::of(dst).is_some() {
@@ -174,7 +170,6 @@ impl Engine {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes note of what a job has done.
     pub(super) fn apply(&mut self, done: Done) -> Result<(), Failure> {
         match done {
             Done::Warmed(up_to) => self.warm = up_to.map_err(at_source(Step::Read))?,
@@ -205,7 +200,7 @@ impl Engine {
     }
 }
 
-/// What a plan never asks for.
+/// Panics: a plan never selects a path that does not fit the ends.
 fn unfit() -> Polled {
-    unreachable!("internal: a way that does not fit the ends")
+    unreachable!("internal: the path does not fit the ends")
 }

@@ -1,4 +1,4 @@
-//! What the engine knows about an end.
+//! State of one end in the engine.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -7,7 +7,6 @@ use crate::copy::ends::{Handle, Open, Settling, Stream};
 use crate::copy::error::Step;
 use crate::copy::plan::Kind;
 
-/// What is known about an end.
 #[derive(Debug)]
 pub(super) enum Side {
     Unknown(Settling),
@@ -24,14 +23,12 @@ impl Default for Side {
 impl Side {
     pub(super) fn kind(&self) -> Kind {
         match self {
-            // Until something is to be known about it.
             Self::Unknown(_) => Kind::Other,
             Self::File(_) => Kind::File,
             Self::Plain(kind) => *kind,
         }
     }
 
-    /// The file, if it has positions that the kernel can work at.
     pub(super) fn file(&self) -> Option<&Open> {
         match self {
             Self::File(open) => Some(open),

@@ -1,12 +1,12 @@
-//! Where the events of a hub are kept, if not in its own ring alone: the contract for a log that several processes share.
+//! External storage of the events of a hub: the contract for a log that several processes share.
 //!
 //! ```text
 //!  Hub::send ─append─▶ Log (somewhere else) ─run─▶ Sink ─▶ the ring of each hub ─▶ its readers
-//!                       ▲ replay: what no ring holds any more
+//!                       ▲ replay: events that are no longer in a ring
 //! ```
 //!
-//! A hub with a log sends nothing to its readers itself: what it sends comes back by the log, in the log's order and with
-//! the log's ids, as does what other hubs on the same log send.
+//! A hub with a log does not send its events to its readers directly: they return from the log, in the log's order and
+//! with the log's ids, together with the events of other hubs on the same log.
 
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -24,62 +24,63 @@ use crate::sse::{Event, SendError};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// What the methods of a [`Log`] return.
+/// Future returned by the methods of a [`Log`].
 pub type LogFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// An ordered log of events in another place, that hubs of several processes read and write. The hub's own memory is the
-/// default and needs none.
+/// An ordered external log of events that hubs of several processes read and write. By default a hub keeps its events
+/// in its own memory and needs no log.
 ///
-/// Ids are the log's: unique, at most 1024 bytes, without line breaks and NUL, and [ordered](Self::order) as the events are.
+/// Ids are assigned by the log: unique, at most 1024 bytes, without line breaks and NUL, and [ordered](Self::order)
+/// like the events.
 pub trait Log: Send + Sync + fmt::Debug + 'static {
-    /// Takes an event into the log, in the order of the calls on this thread. The hub has checked it: it has no id, and a
-    /// name that can be sent. Called on any thread, inside a runtime or not; it must not block, so that it hands
-    /// the event to [`run`](Self::run), by a bounded queue.
+    /// Adds an event to the log, in the order of the calls on this thread. The hub has checked it: it has no id, and a
+    /// valid name. Called on any thread, inside a runtime or not. It must not block, so it passes the event to
+    /// [`run`](Self::run) through a bounded queue.
     ///
     /// # Errors
     ///
-    /// [`SendError::Full`] if that queue is full, [`SendError::Closed`] if `run` has ended, [`SendError::Log`] if it
-    /// cannot be taken for another reason.
+    /// [`SendError::Full`] if that queue is full, [`SendError::Closed`] if `run` has ended, [`SendError::Log`] for
+    /// other reasons.
     fn append(&self, event: Event) -> Result<(), SendError>;
 
-    /// How `id` lies to `other`, which is one of the log's: an id that is `Less` was given before. `None` if `id` cannot
-    /// be one of the log's; it is whatever a reader has sent, checked for its length, line breaks and NUL only.
+    /// Compares `id` with `other`, which is an id of the log: `Less` means that `id` was assigned earlier. `None` if
+    /// `id` is not an id of the log. A reader may have sent any text as `id`; only its length, line breaks and NUL were
+    /// checked.
     ///
-    /// A reader may come with an id that another hub has delivered and this one has not yet, or not any more. Pure and
-    /// quick: it is called under a lock.
+    /// A reader may have an id that another hub has delivered and this one has not yet, or that this hub no longer
+    /// holds. The method must be pure and fast: it is called under a lock.
     fn order(&self, id: &str, other: &str) -> Option<Ordering>;
 
-    /// Hands what comes into the log to `sink`, from now on, each event once and in the log's order. First of all it
-    /// says by [`Sink::start`] behind which event it begins; a log that cannot be reached is tried again until it
-    /// can. After a connection was lost it goes on behind the last event it delivered or, where the log does not have
-    /// those any more, says so by [`Sink::gap`].
+    /// Delivers new events of the log to `sink`, each event once and in the log's order. First calls [`Sink::start`]
+    /// with the event after which it begins, and retries until the log is reachable. After a lost connection it
+    /// continues after the last delivered event, or calls [`Sink::gap`] if the log no longer has the following events.
     ///
-    /// The hub spawns it when it is built. It returns when [`Sink::closed`] does, after what it has taken by
-    /// [`append`](Self::append) is in the log or is given up. Nothing is delivered after it has returned.
+    /// The hub spawns it when it is built. It returns after [`Sink::closed`] has returned and all events of
+    /// [`append`](Self::append) are in the log or given up. Nothing is delivered after it has returned.
     fn run(self: Arc<Self>, sink: Sink) -> LogFuture<'static, ()>;
 
-    /// A page of the events behind `after` up to and with `upto`, oldest first. `upto` is an id that was started from or
-    /// delivered, and `after` is [`Less`](Ordering::Less). Called for a reader that was behind when it came, page by page,
-    /// each behind the last event of the page before.
+    /// Returns a page of the events after `after` up to and including `upto`, oldest first. `upto` is an id that was
+    /// passed to `start` or `deliver`, and `after` is [`Less`](Ordering::Less). Called for a reader that was behind
+    /// when it connected, page by page, each after the last event of the previous page.
     ///
-    /// `bytes` is how large the page should be, about: it is held until the reader has taken it. A page of one event may be
-    /// of any size. The pages that the readers of the process hold are counted with what waits to be sent
-    /// ([`Limits::budget`](crate::server::Limits::budget)), and the more they hold, the less is asked for: together they come to
-    /// no more than 32 MiB and one event for each reader, if the log keeps to `bytes`.
+    /// `bytes` is the approximate size of the page, which is held until the reader has taken it. A page of one event
+    /// may have any size. The pages held by the readers of the process count as bytes to be sent
+    /// ([`Limits::budget`](crate::server::Limits::budget)), and the more they hold, the smaller `bytes` is: in total at
+    /// most 32 MiB and one event for each reader, if the log respects `bytes`.
     ///
-    /// It is called for every reader that needs it, at the same time: bound what is done at a time, and begin a time-out
-    /// when a request is sent, not when it is queued. Try again before saying that the log is unreachable: the reader
-    /// loses the events then.
+    /// Called concurrently for every reader that needs it: limit the number of concurrent requests, and start a timeout
+    /// when a request is sent, not when it is queued. Retry before returning that the log is unreachable, because the
+    /// reader then loses the events.
     ///
-    /// Dropped when the reader leaves.
+    /// The future is dropped when the reader leaves.
     ///
     /// # Errors
     ///
-    /// The reader is told by an event `gap`, and goes on with what the hub has: see [`ReplayError`].
+    /// The reader gets an event `gap`, and continues with the events of the hub: see [`ReplayError`].
     fn replay<'a>(&'a self, after: &'a str, upto: &'a str, bytes: usize) -> LogFuture<'a, Result<Replay, ReplayError>>;
 }
 
-/// A page of what a [`Log`] has.
+/// A page of events of a [`Log`].
 #[derive(Clone, Debug, Default)]
 #[must_use = "a page is the answer of Log::replay"]
 pub struct Replay {
@@ -89,41 +90,41 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Events with their ids, oldest first, and with them all there are up to the end that was asked for. All are in memory
-    /// for as long as the reader needs them: a page should have no more bytes than it was asked for.
+    /// Creates a page of events with their ids, oldest first, which ends the requested range. All are in memory until
+    /// the reader has taken them: a page should not exceed the requested size.
     pub fn new(events: Vec<(String, Event)>) -> Self {
         Self { events, more: false, gap: None }
     }
 
-    /// Whether there are more up to the end that was asked for. A page without events is the last.
+    /// Sets whether the requested range has more events. A page without events is the last.
     pub fn more(mut self, more: bool) -> Self {
         self.more = more;
         self
     }
 
-    /// Says that events are missing between `after` and the first of this page, because the log does not have
-    /// them any more; how many up to the end that was asked for, if that is known.
+    /// Records that events between `after` and the first of this page are missing, because the log no longer has them;
+    /// `missed` is their number up to the end of the requested range, if known.
     pub fn gap(mut self, missed: Option<u64>) -> Self {
         self.gap = Some(missed);
         self
     }
 }
 
-/// Why a [`Log`] has no page for a reader.
+/// Error of a [`Log`] that has no page for a reader.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// Nothing is known of the id any more. The reader gets what the hub's ring holds.
+    /// The id is no longer known. The reader gets the events of the hub's ring.
     Unknown,
-    /// The log cannot be reached now. The reader's stream stays open and goes on with what the hub's ring holds.
+    /// The log is unreachable now. The reader's stream stays open and continues with the events of the hub's ring.
     Unreachable(BoxError),
 }
 
 impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown => f.write_str("nothing is known of the id"),
-            Self::Unreachable(e) => write!(f, "the log cannot be reached: {e}"),
+            Self::Unknown => f.write_str("the id is unknown"),
+            Self::Unreachable(e) => write!(f, "the log is unreachable: {e}"),
         }
     }
 }

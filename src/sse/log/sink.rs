@@ -1,4 +1,4 @@
-//! The way of events from a log into a hub.
+//! Delivery of events from a log to a hub.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::sse::{Event, SendError, Shared};
 
-/// Where a [`Log`](super::Log) delivers to: the hub it was given to. It does not keep the hub alive.
+/// Delivery target of a [`Log`](super::Log): its hub. It does not keep the hub alive.
 #[derive(Clone)]
 pub struct Sink {
     hub: Weak<Shared>,
@@ -19,38 +19,34 @@ impl Sink {
         Self { hub: Arc::downgrade(hub), closed }
     }
 
-    /// Says behind which event the log begins to deliver: its last at that moment, or `None` if it was empty. Readers that
-    /// come with the id of an older event wait for this. Only the first call counts.
+    /// Sets the event after which the log begins to deliver: its last one at that moment, or `None` if it was empty.
+    /// Readers with the id of an older event wait for this. Only the first call has an effect.
     pub fn start(&self, after: Option<&str>) {
         if let Some(hub) = self.hub.upgrade() {
             hub.start(after);
         }
     }
 
-    /// Gives the next event of the log to the hub's readers. The event's own id, if it has one, is not looked at.
+    /// Delivers the next event of the log to the readers of the hub. Ignores the id set on the event.
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] when the hub is; [`SendError::InvalidId`] and [`SendError::InvalidName`] for what cannot be
-    /// sent, which is then left out: say [`gap`](Self::gap).
+    /// [`SendError::Closed`] if the hub is closed; [`SendError::InvalidId`] and [`SendError::InvalidName`] for an
+    /// invalid event, which is skipped: call [`gap`](Self::gap) then.
     pub fn deliver(&self, id: &str, event: &Event) -> Result<(), SendError> {
         self.hub.upgrade().ok_or(SendError::Closed)?.deliver(id, event)
     }
 
-    /// Says that the log has lost events behind the one delivered last, and how many if that is known.
+    /// Reports that the log has lost events after the last delivered one, and their number if known.
     pub fn gap(&self, missed: Option<u64>) {
         if let Some(hub) = self.hub.upgrade() {
             hub.gap(missed);
         }
     }
 
-    /// Waits until the hub is closed, or gone.
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the future loses nothing.
+    /// Waits until the hub is closed or dropped. Cancel safe.
     pub async fn closed(&self) {
-        // An error says that the hub is gone.
+        // An error means that the hub was dropped.
         let _ = self.closed.clone().wait_for(|closed| *closed).await;
     }
 }

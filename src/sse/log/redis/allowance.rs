@@ -1,7 +1,7 @@
-//! Bound on the bytes that a Redis may send in one reply: longer replies are refused, not held.
+//! Limit on the bytes of one Redis reply: longer replies are rejected, not buffered.
 //!
-//! The parser of the redis crate holds a reply until it is complete, whatever its length. So the bytes are counted
-//! where they are received, from one request to the next.
+//! The parser of the redis crate buffers a reply until it is complete, at any length. So the bytes are counted on
+//! receipt, from one request to the next.
 
 use std::io;
 use std::pin::Pin;
@@ -12,10 +12,10 @@ use std::task::{Context, Poll, ready};
 use redis::RedisError;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Largest event. Redis would accept up to 512 MiB, but much smaller events would hold it up.
+/// Maximum size of an event. Redis would accept up to 512 MiB, but much smaller events would block it.
 pub(super) const EVENT_MAX: usize = 16 << 20;
 
-/// Longest reply: room for the three largest entries that one read of the log may return.
+/// Maximum length of a reply: room for the three largest entries that one read of the log may return.
 pub(super) const REPLY_MAX: usize = 4 * EVENT_MAX;
 
 /// Limit for replies without entries: ids, and the output of INFO.
@@ -36,17 +36,15 @@ impl Allowance {
         Self(Arc::new(Inner { bytes: AtomicUsize::new(PLAIN), exceeded: AtomicBool::new(false) }))
     }
 
-    /// Sets how long each of the replies to the next requests may be.
     pub(super) fn set(&self, bytes: usize) {
         self.0.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether the connection was given up because a reply exceeded the limit.
     pub(super) fn was_exceeded(&self) -> bool {
         self.0.exceeded.load(Ordering::Relaxed)
     }
 
-    /// Explains why a request has failed: the redis crate does not always pass on the error of the stream.
+    /// Returns the cause of a failed request: the redis crate does not always return the error of the stream.
     pub(super) fn explain(&self, error: RedisError) -> RedisError {
         if self.was_exceeded() { self.refusal().into() } else { error }
     }
@@ -54,8 +52,8 @@ impl Allowance {
     fn refusal(&self) -> io::Error {
         let (bytes, most) = (self.0.bytes.load(Ordering::Relaxed), EVENT_MAX >> 20);
         let message = format!(
-            "a reply of more than {bytes} bytes was refused: no event of the log may be larger than {most} MiB; remove what \
-             another program has appended"
+            "a reply of more than {bytes} bytes was refused: no event of the log may be larger than {most} MiB; remove \
+             the entries of other programs"
         );
         io::Error::new(io::ErrorKind::InvalidData, message)
     }
@@ -66,7 +64,6 @@ impl Allowance {
 pub(super) struct Metered<S> {
     stream: S,
     allowance: Allowance,
-    /// Bytes received since the last write.
     received: usize,
 }
 

@@ -1,27 +1,22 @@
-//! How long to wait before trying to connect again.
+//! Delay between attempts to reconnect.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// After the first failure.
 const FIRST: Duration = Duration::from_millis(20);
-/// Never longer than this.
 const CAP: Duration = Duration::from_secs(2);
 
-/// Twice as long after each failure up to a cap, each time a random part of it shorter, so that a fleet that has lost its
-/// Redis does not come back in step.
+/// Exponential backoff up to a cap, with a random reduction, so that a fleet does not reconnect at the same time.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// It works again: the next failure is a first one.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Counts a failure and says how long to wait now.
     pub(super) fn next(&mut self) -> Duration {
         self.next_with(random())
     }
@@ -29,14 +24,12 @@ impl Backoff {
     fn next_with(&mut self, random: u64) -> Duration {
         let whole = FIRST.saturating_mul(1 << self.failures.min(16)).min(CAP);
         self.failures += 1;
-        // From a half of it to all of it.
         let half = whole / 2;
         half + half.mul_f64(random as f64 / u64::MAX as f64)
     }
 }
 
-/// A number that differs from thread to thread, from process to process and from call to call. The standard library
-/// seeds its hashers from the operating system; this is no key for secrets.
+/// Returns a number that differs between threads, processes and calls, from the random keys of the standard hasher.
 pub(super) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }

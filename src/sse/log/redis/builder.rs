@@ -1,4 +1,4 @@
-//! The options of a log in Redis, and the first connection.
+//! Options of a log in Redis, and the first connection.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use super::handle::Redis;
 use super::link::Server;
 use super::tail;
 
-/// Redis counts in signed numbers of 64 bits,
+/// Redis uses signed 64-bit numbers.
 const MAX_LEN: usize = i64::MAX as usize;
-/// and adds the time of day to an expiry: half of them is never.
+/// Redis adds the time of day to an expiry, so half the range means never.
 const EXPIRE_MAX: Duration = Duration::from_millis(i64::MAX as u64 / 2);
 
 /// Options of a [`Redis`], from [`Redis::builder`].
@@ -27,7 +27,7 @@ pub struct RedisBuilder {
     timeout: Duration,
 }
 
-/// No password.
+/// Omits the URL, which may contain a password.
 impl std::fmt::Debug for RedisBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { url: _, key, max_len, queue, queue_bytes, expire_after, timeout } = self;
@@ -50,67 +50,69 @@ impl RedisBuilder {
         }
     }
 
-    /// The key of the stream; `millstream:events` by default. Hubs that share it are one.
+    /// Sets the key of the stream; `millstream:events` by default. Hubs with the same key share their events.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = key.into();
         self
     }
 
-    /// How many events the stream keeps at least, for readers that come back; at least 1, by default 10 000. Redis keeps some
-    /// more, because it [drops whole nodes](https://redis.io/docs/latest/commands/xadd/#capped-streams).
+    /// Sets the minimum number of events that the stream keeps for reconnecting readers; at least 1, by default 10 000.
+    /// Redis keeps some more, because it [removes whole
+    /// nodes](https://redis.io/docs/latest/commands/xadd/#capped-streams).
     pub fn max_len(mut self, events: usize) -> Self {
         self.max_len = events.clamp(1, MAX_LEN);
         self
     }
 
-    /// How many events wait while Redis is away or slow, at least 1; by default 4096. Beyond that
-    /// [`Hub::send`](crate::sse::Hub::send) says [`SendError::Full`](crate::sse::SendError::Full).
+    /// Sets the maximum number of events that wait while Redis is unreachable or slow, at least 1; by default 4096.
+    /// Beyond that [`Hub::send`](crate::sse::Hub::send) returns [`SendError::Full`](crate::sse::SendError::Full).
     pub fn queue(mut self, events: usize) -> Self {
         self.queue = events.max(1);
         self
     }
 
-    /// How many bytes of events wait, by default 16 MiB. An empty queue takes an event of any size up to 16 MiB.
+    /// Sets the maximum size of the waiting events in bytes, by default 16 MiB. An empty queue accepts an event of any
+    /// size up to 16 MiB.
     pub fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue_bytes = bytes;
         self
     }
 
-    /// Has Redis remove the stream when nothing was appended for so long, in whole milliseconds: for keys of one answer or
-    /// one conversation. By default it stays.
+    /// Sets the time without appends after which Redis removes the stream, in whole milliseconds: for keys of one
+    /// response or one conversation. By default it stays.
     pub fn expire_after(mut self, idle: Duration) -> Self {
         self.expire_after = Some(idle.clamp(Duration::from_millis(1), EXPIRE_MAX));
         self
     }
 
-    /// How long connecting and an answer may take, from when the request is sent; by default 5 s. What takes longer is a
-    /// connection that is lost. For as long, too, a reader that needs the log is held while Redis is away.
+    /// Sets the timeout for connecting and for a reply, from when the request is sent; by default 5 s. A connection
+    /// that exceeds it counts as lost. A reader that needs the log also waits for this time while Redis is unreachable.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Connects, looks whether everything a log needs is allowed, and where the stream ends: from there on the hub gets
-    /// everything.
+    /// Connects, checks that all needed commands are allowed, and determines the end of the stream: the hub gets all
+    /// later events.
     ///
     /// # Errors
     ///
-    /// See [`RedisError`]: a service that is started without its Redis should say so and end. What happens to Redis later is
-    /// not an error, see [`Redis`].
+    /// See [`RedisError`]: a service that starts without its Redis should report it and exit. Later failures of Redis
+    /// are not errors, see [`Redis`].
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub async fn connect(self) -> Result<Redis, RedisError> {
         let server = Server::new(&self.url, self.timeout)?;
         let failed = |e| RedisError::new(&server.address, &self.key, e);
         let mut link = server.connect(Duration::ZERO).await.map_err(failed)?;
         let end = tail::end(&self.key, &mut link).await.map_err(failed)?;
         link.may_fence().await.map_err(failed)?;
-        // A replica would answer all that up to here.
+        // A replica would accept all commands above.
         let role = cmd("INFO").arg("replication").query_async::<String>(&mut link.connection).await.map_err(failed)?;
         if role.lines().any(|line| line == "role:slave") {
-            let reason = "it is a replica, which takes no appends".to_owned();
+            let reason = "it is a replica, which accepts no appends".to_owned();
             return Err(RedisError::Refused { address: server.address, reason });
         }
         Ok(Redis::new(self, server, link, end))

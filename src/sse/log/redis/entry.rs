@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!  writer 9f0c…  number 17  event token  data Hello  retry 2000  comment …
-//!  └── of every entry of ours ──┘  └── as far as the event has them ──────┘
+//!  └── entries of hubs ──┘  └─ the fields that the event has ────────────┘
 //! ```
 //!
-//! Redis packs entries that have the same fields in the same order, so the fields are always written in this order. An
-//! entry of another program, without the first two fields, is an event like others, but doubles of it are not detected.
+//! Redis compresses entries with the same fields in the same order, so the fields are always written in this order. An
+//! entry of another program, without the first two fields, is an event like others, but duplicates of it are not
+//! detected.
 
 use std::time::Duration;
 
@@ -16,17 +17,15 @@ use super::id::Id;
 use super::seen::Stamp;
 use crate::sse::Event;
 
-/// Names and texts, as Redis returns them.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The fields of an event.
 #[derive(Debug)]
 pub(super) struct Fields(Vec<(&'static str, String)>);
 
 impl Fields {
     pub(super) fn new(event: &Event) -> Self {
         let parts = event.parts();
-        // Limited to the milliseconds that can be read back.
+        // Limited to the number of milliseconds that can be parsed.
         let retry = parts.retry.map(|retry| u64::try_from(retry.as_millis()).unwrap_or(u64::MAX).to_string());
         let texts = [
             ("event", parts.event.map(str::to_owned)),
@@ -37,7 +36,6 @@ impl Fields {
         Self(texts.into_iter().filter_map(|(name, text)| Some((name, text?))).collect())
     }
 
-    /// Approximate bytes that the fields take in memory and on the wire.
     pub(super) fn bytes(&self) -> usize {
         64 + self.0.iter().map(|(name, text)| name.len() + text.len() + 16).sum::<usize>()
     }
@@ -50,18 +48,15 @@ impl Fields {
     }
 }
 
-/// An entry of the log.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: Id,
     pub(super) stamp: Option<Stamp>,
     pub(super) event: Event,
-    /// Approximate bytes of the entry on the wire.
     pub(super) bytes: usize,
 }
 
 impl Entry {
-    /// Parses a reply to XRANGE or XREVRANGE.
     pub(super) fn all(reply: Value) -> RedisResult<Vec<Self>> {
         let entries: Vec<(String, Pairs)> = from_redis_value(reply)?;
         entries.into_iter().map(|(id, fields)| Self::read(&id, fields)).collect()
@@ -103,12 +98,11 @@ impl Entry {
 mod tests {
     use super::*;
 
-    /// The reply that Redis would return for the arguments of an XADD.
     fn reply(id: &str, command: &Cmd) -> Value {
         let text = |text: &[u8]| Value::BulkString(text.to_vec());
         let arguments = command.args_iter().map(|argument| match argument {
             redis::Arg::Simple(bytes) => text(bytes),
-            _ => panic!("no such argument was given"),
+            _ => panic!("the argument is missing"),
         });
         Value::Array(vec![Value::Array(vec![text(id.as_bytes()), Value::Array(arguments.collect())])])
     }

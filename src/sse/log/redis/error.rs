@@ -1,12 +1,12 @@
-//! Errors of a Redis that are found when a service starts.
+//! Errors of opening a log in Redis.
 
 use std::error::Error;
 use std::fmt;
 
 use redis::ErrorKind;
 
-/// Why a log could not be opened, from [`RedisBuilder::connect`](super::RedisBuilder::connect). The message names the
-/// address and a remedy, and never a password.
+/// Error of [`RedisBuilder::connect`](super::RedisBuilder::connect). The message names the address and a remedy, and
+/// never a password.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RedisError {
@@ -15,7 +15,7 @@ pub enum RedisError {
         /// The reason.
         reason: &'static str,
     },
-    /// No Redis answers, or not in time.
+    /// Redis is unreachable, or did not reply in time.
     Unreachable {
         /// Host and port, or a path.
         address: String,
@@ -48,7 +48,7 @@ pub enum RedisError {
         /// The message of Redis.
         reason: String,
     },
-    /// Redis replies with an error, for instance because it is still loading.
+    /// Redis replied with an error, for example because it is still loading.
     Refused {
         /// Host and port, or a path.
         address: String,
@@ -72,22 +72,19 @@ impl RedisError {
     }
 }
 
-/// Code of a server error; of several commands, that of the first error.
+/// Returns the code of a server error; for a pipeline that of the first error.
 pub(super) fn code(error: &redis::RedisError) -> Option<String> {
     let of_several = || Some(error.clone().into_server_errors()?.first()?.1.code().to_owned());
     error.code().map(str::to_owned).or_else(of_several)
 }
 
-/// Whether only nodes of a Redis Cluster reply with this code.
 fn is_of_cluster(code: &str) -> bool {
     matches!(code, "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT")
 }
 
-/// Remedy for a cluster.
-const CLUSTER: &str = "Redis Cluster is not supported: use a Redis that is not part of one, or a proxy that makes one address \
-                       of the cluster";
+const CLUSTER: &str = "Redis Cluster is not supported: use a Redis that is not part of one, or a proxy in \
+                       front of the cluster";
 
-/// Describes an error that occurred while the log was used.
 pub(super) fn describe(error: redis::RedisError) -> String {
     match code(&error) {
         Some(code) if is_of_cluster(&code) => format!("{error}: {CLUSTER}"),
@@ -100,32 +97,32 @@ impl fmt::Display for RedisError {
         match self {
             Self::Url { reason } => write!(
                 f,
-                "{reason}; the URL of a Redis is redis://user:password@host:port/database or unix:///path, the parts \
-                 behind the host and before it being optional"
+                "{reason}; use redis://user:password@host:port/database or unix:///path; the parts before and \
+                 after the host are optional"
             ),
             Self::Unreachable { address, source } => write!(
                 f,
-                "no Redis answers at {address}: {source}; start it (redis-server) or give the address of one that runs"
+                "the Redis at {address} is unreachable: {source}; start it (redis-server) or use the address of a running one"
             ),
             Self::Credentials { address } => write!(
                 f,
-                "the Redis at {address} refuses the user or the password; put them into the URL: \
+                "the Redis at {address} rejects the user or the password; put them into the URL: \
                  redis://user:password@host"
             ),
             Self::Forbidden { address, reason } => write!(
                 f,
-                "the Redis at {address} lets this user do too little: {reason}; a log needs ACL SETUSER … +xadd +xrange \
+                "the Redis at {address} denies a permission: {reason}; a log needs ACL SETUSER … +xadd +xrange \
                  +xrevrange +xread +multi +exec +pexpire +info +client|id +client|kill and its key"
             ),
             Self::Occupied { address, key } => write!(
                 f,
-                "the key {key:?} of the Redis at {address} holds something that is not a stream; choose another key"
+                "the key {key:?} of the Redis at {address} holds a value that is not a stream; choose another key for the log"
             ),
             Self::Cluster { address, reason } => {
-                write!(f, "the Redis at {address} is a node of a cluster and answers {reason}; {CLUSTER}")
+                write!(f, "the Redis at {address} is a node of a cluster and replies {reason}; {CLUSTER}")
             }
             Self::Refused { address, reason } => {
-                write!(f, "the Redis at {address} answers with an error: {reason}; try again when that has passed")
+                write!(f, "the Redis at {address} replies with an error: {reason}; try again later")
             }
         }
     }

@@ -1,9 +1,9 @@
-//! The ids of a stream's entries, which are the ids of events on the wire.
+//! Ids of stream entries, which are the ids of events on the wire.
 
 use std::fmt;
 
-/// `milliseconds-sequence`: [the id of an entry](https://redis.io/docs/latest/develop/data-types/streams/#entry-ids). The
-/// order of the ids is the order of the log.
+/// `milliseconds-sequence`: [the id of an entry](https://redis.io/docs/latest/develop/data-types/streams/#entry-ids).
+/// The order of the ids is the order of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Id {
     ms: u64,
@@ -11,16 +11,15 @@ pub(super) struct Id {
 }
 
 impl Id {
-    /// Before every entry: no entry has it.
+    /// Id before every entry; no entry has it.
     pub(super) const ZERO: Self = Self { ms: 0, seq: 0 };
 
-    /// `None` unless it is exactly as Redis writes it.
+    /// Parses an id. Returns `None` unless it is exactly in the format of Redis.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (ms, seq) = text.split_once('-')?;
         Some(Self { ms: number(ms)?, seq: number(seq)? })
     }
 
-    /// The greatest id below this one; `None` for [`ZERO`](Self::ZERO).
     pub(super) fn before(self) -> Option<Self> {
         match self {
             Self { ms: 0, seq: 0 } => None,
@@ -30,7 +29,7 @@ impl Id {
     }
 }
 
-/// A decimal without sign and leading zeros, so that one id has one text.
+/// Parses a decimal without sign and leading zeros, so that each id has one text.
 fn number(digits: &str) -> Option<u64> {
     let plain = digits.bytes().all(|b| b.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
     digits.parse().ok().filter(|_| plain)

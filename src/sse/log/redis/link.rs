@@ -1,4 +1,4 @@
-//! Connections to Redis, and how one that broke is kept from doing anything more.
+//! Connections to Redis, and fencing of broken ones.
 
 use std::fmt;
 use std::io;
@@ -14,16 +14,14 @@ use tokio::time::timeout;
 use super::allowance::{Allowance, Metered};
 use super::error::RedisError;
 
-/// Where Redis is and how to get in.
 pub(super) struct Server {
     client: Client,
-    /// Host and port, or a path: what may be printed.
+    /// Host and port, or a path, without credentials.
     pub(super) address: String,
-    /// For connecting, and for an answer.
     pub(super) timeout: Duration,
 }
 
-/// No password.
+/// Omits the client, which may contain a password.
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").field("address", &self.address).field("timeout", &self.timeout).finish_non_exhaustive()
@@ -33,14 +31,14 @@ impl fmt::Debug for Server {
 impl Server {
     pub(super) fn new(url: &str, timeout: Duration) -> Result<Self, RedisError> {
         let tls = url.starts_with("rediss://") || url.starts_with("valkeys://");
-        // The crate's own words may quote the URL.
+        // Errors of the crate may quote the URL.
         let reason = match tls {
             true => {
-                "TLS (rediss://) needs a feature of the redis crate that the service itself has to turn on: \
+                "TLS (rediss://) needs a feature of the redis crate that the service must enable: \
                  redis = { version = \"1\", default-features = false, features = [\"tokio-rustls-comp\"] }, and a crypto \
                  provider of rustls"
             }
-            false => "this is not the URL of a Redis",
+            false => "the URL is not a Redis URL",
         };
         let info = url.into_connection_info().map_err(|_| RedisError::Url { reason })?;
         if !info.addr().is_supported() {
@@ -50,13 +48,13 @@ impl Server {
             ConnectionAddr::Unix(path) => path.display().to_string(),
             addr => addr.to_string(),
         };
-        // A batch goes out in one write; the next one waits for its answer, not for Nagle's algorithm.
+        // A batch is sent by one write; Nagle's algorithm would only delay it.
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let client = Client::open(info.set_tcp_settings(tcp)).map_err(|_| RedisError::Url { reason })?;
         Ok(Self { client, address, timeout })
     }
 
-    /// A connection whose answers take at most `blocking` longer than the time-out.
+    /// Connects. Replies of this connection may take up to `blocking` longer than the timeout.
     pub(super) async fn connect(&self, blocking: Duration) -> RedisResult<Link> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeout))
@@ -84,7 +82,7 @@ impl Server {
                 let stream = UnixStream::connect(path).await?;
                 self.drive(Metered::new(stream, allowance.clone()), config).await
             }
-            // The crate keeps its TLS to itself: these replies cannot be metered.
+            // The TLS stream of the crate is private, so its replies cannot be metered.
             _ => Ok((self.client.get_multiplexed_async_connection_with_config(&config).await?, None)),
         }
     }
@@ -101,7 +99,7 @@ impl Server {
 
 type Opened = (MultiplexedConnection, Option<Driver>);
 
-/// The task that reads and writes for a connection, and ends with it.
+/// The task that reads and writes for a connection. It ends with the connection.
 #[derive(Debug)]
 struct Driver(AbortHandle);
 
@@ -111,18 +109,16 @@ impl Drop for Driver {
     }
 }
 
-/// How Redis calls a connection: its number in one run of the server.
+/// Identity of a connection at the server: its number in one run of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     run: String,
     client: i64,
 }
 
-/// A connection.
 pub(super) struct Link {
     pub(super) connection: MultiplexedConnection,
     pub(super) peer: Peer,
-    /// How long its replies may be.
     pub(super) allowance: Allowance,
     _driver: Option<Driver>,
 }
@@ -134,19 +130,19 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// After this Redis does nothing more of what was sent by the connection `old`, though it may have it in a buffer.
+    /// Ensures that Redis executes no more commands of the connection `old`, even buffered ones.
     ///
-    /// Redis reads a connection after its peer has closed it, so an append that nobody waits for any more may happen
-    /// later. GracefulClose the connection there throws away what was not read.
+    /// Redis reads a connection after its peer has closed it, so an abandoned append may be executed later. Closing the
+    /// connection at the server discards the unread bytes.
     pub(super) async fn fence(&mut self, old: &Peer) -> RedisResult<()> {
-        // Another run of the server has none of its connections, and uses their numbers for others.
+        // Another run of the server has no connections of the earlier run, and reuses their numbers.
         if old.run != self.peer.run {
             return Ok(());
         }
         cmd("CLIENT").arg("KILL").arg("ID").arg(old.client).query_async::<i64>(&mut self.connection).await.map(drop)
     }
 
-    /// Whether this user may [`fence`](Self::fence): asked before it matters.
+    /// Checks that this user may [`fence`](Self::fence), before it is needed.
     pub(super) async fn may_fence(&mut self) -> RedisResult<()> {
         cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX).query_async::<i64>(&mut self.connection).await.map(drop)
     }

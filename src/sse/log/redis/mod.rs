@@ -1,19 +1,20 @@
-//! A log in a Redis stream, that the hubs of several processes share (feature `redis`).
+//! A log in a Redis stream, shared by the hubs of several processes (feature `redis`).
 //!
 //! ```text
-//!  Hub::send ─▶ queue ─▶ writer ─XADD─▶ ┌────────────────┐ ─XREAD─▶ tail ─▶ Sink ─▶ readers of this hub
+//!  Hub::send ─▶ queue ─▶ writer ─XADD─▶ ┌─────────────────┐ ─XREAD─▶ tail ─▶ Sink ─▶ readers of this hub
 //!                                       │ stream in Redis │ ─XREAD─▶ tail of another process ─▶ its readers
-//!  a reader that comes back ─▶ replay ◀─XRANGE─ └────────────────┘
+//!  reader ◀─ replay ◀──────XRANGE────── └─────────────────┘
 //! ```
 //!
-//! The contract:
+//! Contract:
 //!
-//! 1. Each entry tells who has appended it and as which of his appends ([`seen`]): doubles are dropped, holes are told.
-//! 2. Whoever reads begins with the last entry that it has ([`tail`], [`replay`]). If that is not there, events are
-//!    missing, and it says so.
-//! 3. Before anything is sent again, the connection it was sent by is ended at the other side ([`link`], [`writer`]).
-//! 4. What waits is bounded. What Redis answers is read page by page, by bytes ([`sizes`]), and a reply that is longer than
-//!    it was meant to be is refused ([`allowance`]).
+//! 1. Each entry has the id of its writer and the number of its append (`seen`): duplicates are dropped, and missing
+//!    events are reported.
+//! 2. Reads begin with the last known entry (`tail`, `replay`). If it no longer exists, events are missing, which
+//!    is reported.
+//! 3. Before an append is sent again, its first connection is closed at the server (`link`, `writer`).
+//! 4. Queues are bounded. Replies are read in pages with a limit in bytes (`sizes`), and longer replies are rejected
+//!    (`allowance`).
 
 mod allowance;
 mod backoff;

@@ -7,33 +7,30 @@ use tokio::sync::{Notify, watch};
 
 use super::entry::Fields;
 
-/// What leaves at a time, at most; a single append may be larger.
+/// Maximum size of a batch; a single append may be larger.
 const BATCH: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
 
 /// An append that Redis has not confirmed yet.
 #[derive(Debug)]
 pub(super) struct Append {
-    /// Which of this writer's appends it is, from 1 on.
+    /// Number of this append by its writer, from 1 on.
     pub(super) number: u64,
     pub(super) fields: Fields,
 }
 
-/// Why nothing was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     Full,
-    /// The last hub has left, and nobody would append it.
+    /// The last hub has left, so the event would not be appended.
     Closed,
 }
 
-/// Bounded by appends and by bytes; what is being sent counts until it is confirmed.
+/// A queue bounded by appends and by bytes. Sent appends count until they are confirmed.
 #[derive(Debug)]
 pub(super) struct Queue {
     inner: Mutex<Inner>,
-    /// Something was queued.
     changed: Notify,
-    /// The number of the last append that was confirmed or given up.
     done: watch::Sender<u64>,
     appends_max: usize,
     bytes_max: usize,
@@ -42,14 +39,12 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Inner {
     waiting: VecDeque<Append>,
-    /// Of `waiting` and of what was taken.
+    /// Count and size of `waiting` and of taken appends.
     appends: usize,
     bytes: usize,
-    /// The number of the last append.
     last: u64,
-    /// Hubs that append what is queued.
     hubs: usize,
-    /// The last of them has left. Before the first one has come, appends wait for it.
+    /// Whether the last hub has left. Before the first one enters, appends wait for it.
     closed: bool,
 }
 
@@ -69,14 +64,13 @@ impl Queue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A hub has come.
     pub(super) fn enter(&self) {
         let mut inner = self.inner();
         inner.hubs += 1;
         inner.closed = false;
     }
 
-    /// A hub leaves, unless it is the last and something is queued.
+    /// Unregisters a hub, unless it is the last and appends are queued. Returns whether it did.
     pub(super) fn leave_done(&self) -> bool {
         let mut inner = self.inner();
         let done = inner.hubs > 1 || inner.appends == 0;
@@ -86,14 +80,13 @@ impl Queue {
         done
     }
 
-    /// A hub leaves, whatever is queued; says whether it was the last.
     pub(super) fn leave(&self) -> bool {
         let mut inner = self.inner();
         inner.leave();
         inner.closed
     }
 
-    /// Queues an append behind all others. A queue that is empty takes one of any size.
+    /// Queues an append. An empty queue accepts one of any size.
     pub(super) fn push(&self, fields: Fields) -> Result<(), Refused> {
         let mut inner = self.inner();
         if inner.closed {
@@ -113,9 +106,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes the oldest appends, as many as leave together; waits for one.
-    ///
-    /// Cancelled, it has taken nothing.
+    /// Waits for an append, and takes the oldest ones, up to a batch. Cancel safe: a dropped future has taken nothing.
     pub(super) async fn take(&self) -> VecDeque<Append> {
         loop {
             let changed = self.changed.notified();
@@ -135,13 +126,12 @@ impl Queue {
         }
     }
 
-    /// Takes all there are, if nobody is there who would append them.
     pub(super) fn take_left(&self) -> Option<VecDeque<Append>> {
         let mut inner = self.inner();
         inner.closed.then(|| std::mem::take(&mut inner.waiting))
     }
 
-    /// Forgets appends that were taken: they are in the log, or never will be.
+    /// Removes taken appends from the count: they are in the log, or given up.
     pub(super) fn settle(&self, appends: impl Iterator<Item = Append>) {
         let mut last = 0;
         {
@@ -155,16 +145,14 @@ impl Queue {
         self.done.send_if_modified(|done| std::mem::replace(done, last.max(*done)) < last);
     }
 
-    /// How many appends are not confirmed, and their bytes.
     pub(super) fn len(&self) -> (usize, usize) {
         let inner = self.inner();
         (inner.appends, inner.bytes)
     }
 
-    /// Waits until all that are queued by now are settled.
     pub(super) async fn flushed(&self) {
         let last = self.inner().last;
-        // The sender is in self.
+        // The sender is in `self`, so this does not fail.
         let _ = self.done.subscribe().wait_for(|&done| done >= last).await;
     }
 }
@@ -194,12 +182,12 @@ mod tests {
         let queue = Queue::new(2, 1 << 20);
         assert_eq!((queue.push(fields(1)), queue.push(fields(2))), (Ok(()), Ok(())));
         assert_eq!(queue.push(fields(1)), Err(Refused::Full));
-        let Poll::Ready(appends) = taken(&queue) else { panic!("two are there") };
+        let Poll::Ready(appends) = taken(&queue) else { panic!("two appends must be queued") };
         assert_eq!(queue.push(fields(1)), Err(Refused::Full));
         assert_eq!(queue.len(), (2, fields(1).bytes() + fields(2).bytes()));
         queue.settle(appends.into_iter());
         assert_eq!((queue.len(), queue.push(fields(1))), ((0, 0), Ok(())));
-        assert_eq!(take(&queue), Poll::Ready(vec![3]), "a number that was refused is not used up");
+        assert_eq!(take(&queue), Poll::Ready(vec![3]), "a refused append uses no number");
     }
 
     #[test]
@@ -221,8 +209,8 @@ mod tests {
         }
         let last = BATCH as u64 + 1;
         assert_eq!(take(&queue), Poll::Ready((1..last).collect()));
-        assert_eq!(take(&queue), Poll::Ready(vec![last]), "what follows is too large to go along");
-        assert_eq!(take(&queue), Poll::Ready(vec![last + 1]), "but goes alone");
+        assert_eq!(take(&queue), Poll::Ready(vec![last]), "the next append is too large for this batch");
+        assert_eq!(take(&queue), Poll::Ready(vec![last + 1]), "the large append is a batch of its own");
         assert_eq!(take(&queue), Poll::Ready(vec![last + 2, last + 3]));
         assert_eq!(take(&queue), Poll::Pending);
     }
@@ -230,20 +218,20 @@ mod tests {
     #[test]
     fn the_last_who_leaves_closes_and_the_next_who_comes_opens() {
         let queue = Queue::new(10, 1 << 20);
-        assert_eq!(queue.push(fields(1)), Ok(()), "it waits for the first hub");
+        assert_eq!(queue.push(fields(1)), Ok(()), "the append waits for the first hub");
         (0..2).for_each(|_| queue.enter());
         assert!(queue.take_left().is_none());
-        assert!(queue.leave_done(), "the other one appends it");
-        assert!(!queue.leave_done() && queue.take_left().is_none(), "nobody else would");
-        let Poll::Ready(appends) = taken(&queue) else { panic!("it is there") };
-        assert!(!queue.leave_done(), "it is not confirmed");
+        assert!(queue.leave_done(), "the other hub appends it");
+        assert!(!queue.leave_done() && queue.take_left().is_none(), "no other hub would append it");
+        let Poll::Ready(appends) = taken(&queue) else { panic!("the append must be queued") };
+        assert!(!queue.leave_done(), "the append is not confirmed");
         queue.settle(appends.into_iter());
         assert!(queue.leave_done());
         assert_eq!(queue.push(fields(1)), Err(Refused::Closed));
         queue.enter();
         assert_eq!(queue.push(fields(1)), Ok(()));
         queue.enter();
-        assert_eq!((queue.leave(), queue.leave()), (false, true), "one of them is the last");
+        assert_eq!((queue.leave(), queue.leave()), (false, true), "the second hub is the last");
         assert_eq!(queue.take_left().map(|left| left.len()), Some(1));
     }
 }

@@ -1,8 +1,8 @@
 //! Pages of the log for readers that reconnect.
 //!
-//! However many readers connect at once, few pages are requested at a time, each by a connection of its own. No page
-//! waits behind another on the wire, so the time-out of a request begins when it is sent. Requests that wait for their
-//! turn have no time-out.
+//! Only a few pages are requested at a time, each by its own connection, regardless of the number of readers. No page
+//! waits behind another on the wire, so the timeout of a request begins when it is sent. Requests that wait for their
+//! turn have no timeout.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +24,6 @@ use crate::sse::log::{Replay, ReplayError};
 /// Maximum number of pages requested at a time, and of connections for them.
 const LINKS: usize = 4;
 
-/// The connections of replays, opened on demand.
 #[derive(Debug)]
 pub(super) struct Shelf {
     /// One permit for each requested page; a large page takes all.
@@ -34,28 +33,21 @@ pub(super) struct Shelf {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Connections without a pending request.
     idle: Vec<Link>,
     backoff: Backoff,
     outage: Option<Outage>,
 }
 
-/// Redis is unreachable, or does not reply.
 #[derive(Debug)]
 struct Outage {
     since: Instant,
-    /// Start of the latest failed attempt.
     tried: Instant,
-    /// No attempt is made before this time.
     until: Instant,
     error: RedisError,
 }
 
-/// Why a page could not be read.
 enum Failure {
-    /// The reply exceeded the limit.
     TooLong(RedisError),
-    /// Redis has refused the request, or has sent an unexpected reply.
     Refused(RedisError),
     /// No connection or no reply; another attempt may succeed. Holds the start of this attempt, if it was made.
     Lost(RedisError, Option<Instant>),
@@ -102,13 +94,13 @@ impl Shelf {
             }
             Err(e) if link.allowance.was_exceeded() => Err(Failure::TooLong(e)),
             Err(e) if is_refusal(&e) => Err(Failure::Refused(e)),
-            // The connection may have been lost long ago, while it was idle.
+            // The connection may have been lost earlier, while it was idle.
             Err(e) => Err(Failure::Lost(e, Some(began))),
         }
     }
 
-    /// How long a reader that came at `came` waits before another attempt; `None` if Redis has been unreachable for
-    /// longer than `patience`, and an attempt that began after the reader came has failed.
+    /// Returns how long a reader that came at `came` waits before another attempt; `None` if Redis has been unreachable
+    /// for longer than `patience`, and an attempt that began after the reader came has failed.
     fn lost(&self, error: &RedisError, began: Option<Instant>, came: Instant, patience: Duration) -> Option<Duration> {
         let now = Instant::now();
         let mut kept = self.kept();
@@ -136,18 +128,16 @@ impl Shelf {
     }
 }
 
-/// Whether Redis has replied, and would reply the same again.
 fn is_refusal(error: &RedisError) -> bool {
     code(error).is_some_and(|code| !matches!(&*code, "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN"))
 }
 
-/// Returns the page after `after`, up to and including `upto`, of about `bytes` bytes.
 pub(super) async fn replay(shared: &Shared, after: &str, upto: &str, bytes: usize) -> Result<Replay, ReplayError> {
     let (Some(after), Some(upto)) = (Id::parse(after), Id::parse(upto)) else { return Err(ReplayError::Unknown) };
     let unreachable = |e| ReplayError::Unreachable(describe(e).into());
     let mut events = Vec::new();
     let (mut from, mut gap) = (after, None);
-    // One iteration, unless all entries of a page were doubles.
+    // One iteration, unless all entries of a page were duplicates.
     loop {
         let (entries, more) = page(shared, from, upto, bytes).await.map_err(unreachable)?;
         if from != Id::ZERO && entries.first().is_none_or(|first| first.id != from) {

@@ -1,19 +1,18 @@
-//! What readers know of each writer: which of its appends came last, so that doubles and holes are found.
+//! Detection of duplicate and missing entries by the last append of each writer.
 //!
-//! A writer numbers its appends from 1 on and puts its own random number and that of the append into each entry. So an
-//! entry whose number is not above the last one of its writer is a double, and one that leaves out numbers says that
-//! entries before it were lost, wherever Redis has lost them.
+//! A writer numbers its appends from 1 on and puts its random id and the number into each entry. So an entry whose
+//! number is not above the last one of its writer is a duplicate, and skipped numbers mean that earlier entries were
+//! lost.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::id::Id;
 
-/// Writers that are remembered: each restart of an instance makes a new one.
+/// Number of writers that are remembered: each restart of an instance adds one.
 const WRITERS_MAX: usize = 4096;
-/// Places in the log that are remembered. Both are rare.
+/// Number of positions in the log that are remembered. Both kinds are rare.
 const PLACES_MAX: usize = 1024;
 
-/// Who has appended an entry, and as which of its appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) writer: u64,
@@ -22,29 +21,24 @@ pub(super) struct Stamp {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing is known against it.
     Next,
-    /// It has been there before.
     Double,
-    /// So many entries of the same writer are missing before it.
+    /// This many entries of the same writer are missing before it.
     After(u64),
 }
 
-/// The last append of each writer that was seen.
 #[derive(Debug)]
 pub(super) struct Seen {
     writers: HashMap<u64, (u64, Id)>,
-    /// Every entry that there ever was should have been seen: a writer that is not known has none before.
+    /// Whether all entries since the start of the log were seen, so that a new writer has no earlier ones.
     whole: bool,
 }
 
 impl Seen {
-    /// Of the entries behind `start`.
     pub(super) fn behind(start: Id) -> Self {
         Self { writers: HashMap::new(), whole: start == Id::ZERO }
     }
 
-    /// Judges the entry `id`, which is the next one of the log.
     pub(super) fn judge(&mut self, id: Id, stamp: Stamp) -> Verdict {
         let Stamp { writer, number } = stamp;
         let Some((last, at)) = self.writers.get_mut(&writer) else {
@@ -62,7 +56,6 @@ impl Seen {
 
     fn remember(&mut self, id: Id, Stamp { writer, number }: Stamp) {
         if self.writers.len() >= WRITERS_MAX {
-            // The one that has been quiet for longest.
             let quiet = self.writers.iter().min_by_key(|(_, (_, at))| *at).map(|(&writer, _)| writer);
             quiet.and_then(|writer| self.writers.remove(&writer));
             self.whole = false;
@@ -71,7 +64,7 @@ impl Seen {
     }
 }
 
-/// What the reader of the live end has found out about entries, for replays that come past them later.
+/// Duplicates and gaps found by the reader of the live end, for later replays of the same entries.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     doubles: BTreeSet<Id>,
@@ -83,7 +76,6 @@ impl Places {
         add(&mut self.doubles, id);
     }
 
-    /// Something was lost before the entry `id`.
     pub(super) fn add_hole(&mut self, id: Id) {
         add(&mut self.holes, id);
     }
@@ -151,13 +143,12 @@ mod tests {
         for writer in 0..WRITERS_MAX as u64 {
             seen.judge(id(writer + 1), stamp(writer, 1));
         }
-        // The first one speaks again, so the second is the quietest.
         assert_eq!(seen.judge(id(1 << 20), stamp(0, 2)), Verdict::Next);
         seen.judge(id((1 << 20) + 1), stamp(u64::MAX, 1));
         assert_eq!(seen.writers.len(), WRITERS_MAX);
         assert_eq!(seen.judge(id((1 << 20) + 2), stamp(0, 2)), Verdict::Double);
         assert!(!seen.writers.contains_key(&1));
-        assert_eq!(seen.judge(id((1 << 20) + 3), stamp(1, 2)), Verdict::Next, "it is not known what it had before");
+        assert_eq!(seen.judge(id((1 << 20) + 3), stamp(1, 2)), Verdict::Next, "its earlier appends are unknown");
     }
 
     #[test]
@@ -167,7 +158,7 @@ mod tests {
             places.add_double(id(ms));
             places.add_hole(id(ms));
         }
-        assert!(!places.is_double(id(0)) && !places.has_hole(id(0)), "the oldest makes room");
+        assert!(!places.is_double(id(0)) && !places.has_hole(id(0)), "the oldest is removed");
         assert!(places.is_double(id(1)) && places.has_hole(id(PLACES_MAX as u64)));
     }
 }

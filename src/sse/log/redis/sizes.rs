@@ -1,8 +1,7 @@
-//! How many entries are requested at a time: as many as fit into a number of bytes, estimated by the sizes of previous
-//! entries.
+//! Number of entries to request at a time, estimated from the sizes of earlier entries and a limit in bytes.
 //!
 //! Redis counts entries, not bytes, so their size is estimated. The estimate rises at once when entries are larger, and
-//! falls gradually when they are smaller. If it was much too low, the reply is refused while it is received, and the
+//! falls gradually when they are smaller. If it was much too low, the reply is rejected while it is received, and the
 //! entries are requested one by one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,27 +9,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::allowance::REPLY_MAX;
 use super::entry::Entry;
 
-/// Most entries of one page.
 pub(super) const PAGE: usize = 128;
-/// Estimated bytes of an entry, before any was received.
+/// Estimated size of an entry before any was received.
 const FIRST: usize = 4 << 10;
-/// A reply may have this many times the requested bytes,
+/// A reply may have the requested bytes times `TIMES`, plus `MORE`.
 const TIMES: usize = 4;
-/// plus this many bytes.
 const MORE: usize = 256 << 10;
 
-/// Estimated size of the entries of a log.
 #[derive(Debug)]
 pub(super) struct Sizes(AtomicUsize);
 
-/// Parameters of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Number of entries, at least one, besides the entry before them.
     pub(super) entries: usize,
-    /// Maximum length of the reply.
     pub(super) reply: usize,
-    /// Whether `reply` is the longest that any reply may be.
+    /// Whether `reply` is the maximum of any reply.
     pub(super) is_large: bool,
 }
 
@@ -39,7 +33,6 @@ impl Sizes {
         Self(AtomicUsize::new(FIRST))
     }
 
-    /// Plans a request for a page of about `bytes` bytes.
     pub(super) fn plan(&self, bytes: usize) -> Plan {
         let entry = self.0.load(Ordering::Relaxed);
         let entries = (bytes / entry).clamp(1, PAGE);
@@ -49,7 +42,6 @@ impl Sizes {
         Plan { entries, reply: if is_large { REPLY_MAX } else { reply }, is_large }
     }
 
-    /// Updates the estimate from the sizes of `entries`.
     pub(super) fn learn(&self, entries: &[Entry]) {
         let Some(mean) = entries.iter().map(|entry| entry.bytes).sum::<usize>().checked_div(entries.len()) else {
             return;
@@ -80,9 +72,9 @@ mod tests {
         let sizes = Sizes::new();
         assert_eq!(sizes.plan(1 << 20), Plan { entries: PAGE, reply: (4 << 20) + MORE, is_large: false });
         sizes.learn(&entries(&[50_000, 50_000]));
-        assert_eq!(sizes.plan(1 << 20).entries, 20, "larger ones count at once");
+        assert_eq!(sizes.plan(1 << 20).entries, 20, "larger entries count at once");
         sizes.learn(&entries(&[100; 20]));
-        assert_eq!(sizes.plan(1 << 20).entries, 27, "smaller ones little by little");
+        assert_eq!(sizes.plan(1 << 20).entries, 27, "smaller entries count gradually");
         (0..50).for_each(|_| sizes.learn(&entries(&[100; 20])));
         assert_eq!(sizes.plan(1 << 20).entries, PAGE);
         sizes.learn(&[]);

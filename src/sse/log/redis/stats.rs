@@ -1,35 +1,34 @@
-//! What can be seen of a log from outside.
+//! Statistics and connection state of a log.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::describe;
 use crate::counters::log;
 
-/// How a [`Redis`](super::Redis) is, from [`Redis::state`](super::Redis::state).
+/// State of a [`Redis`](super::Redis), from [`Redis::state`](super::Redis::state).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RedisState {
-    /// Whether the last attempt of the reader, and of the writer if there was one, went well.
+    /// Whether the last attempt of the reader, and of the writer if there was one, succeeded.
     pub connected: bool,
-    /// How often a connection was made anew after one was lost.
+    /// Number of reconnections after a lost connection.
     pub reconnects: u64,
-    /// Appends that Redis has not confirmed.
+    /// Number of appends that Redis has not confirmed.
     pub queued: usize,
-    /// Their bytes, roughly.
+    /// Approximate size of the unconfirmed appends in bytes.
     pub queued_bytes: usize,
-    /// Appends that Redis has confirmed.
+    /// Number of appends that Redis has confirmed.
     pub appended: u64,
-    /// Appends that were given up because the hub was closed while Redis was away.
+    /// Number of appends given up because the hub was closed while Redis was unreachable.
     pub given_up: u64,
-    /// How often events were found to be missing from the log, and readers told.
+    /// Number of times that missing events were found in the log and reported to readers.
     pub gaps: u64,
-    /// Entries that were in the log twice, and delivered once.
+    /// Number of duplicate entries in the log that were delivered once.
     pub doubles: u64,
-    /// What went wrong last; `None` once connected again.
+    /// The last error; `None` once connected again.
     pub error: Option<String>,
 }
 
-/// Who has a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Reader,
@@ -41,7 +40,6 @@ pub(super) struct Stats(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// What went wrong last with each part, while it is not connected again.
     errors: [Option<String>; 2],
     reconnects: u64,
     appended: u64,
@@ -55,7 +53,6 @@ impl Stats {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection of `part` works.
     pub(super) fn up(&self, part: Part, address: &str) {
         let was_down = {
             let mut inner = self.inner();
@@ -63,13 +60,12 @@ impl Stats {
             inner.reconnects += u64::from(was_down);
             was_down
         };
-        // Without the lock: nobody knows what a subscriber does.
+        // Without the lock, because a tracing subscriber may call back.
         if was_down {
             log::redis_back(address);
         }
     }
 
-    /// `part` has lost its connection, or could not make one.
     pub(super) fn down(&self, part: Part, address: &str, error: &redis::RedisError) {
         let before = self.inner().errors[part as usize].replace(describe(error.clone()));
         if before.is_none() {
@@ -119,7 +115,6 @@ mod tests {
 
     use super::*;
 
-    /// Looks at the log that it is told of.
     struct Curious(Arc<Stats>, Mutex<Vec<bool>>);
 
     impl Subscriber for Curious {
@@ -132,7 +127,7 @@ mod tests {
         fn record(&self, _: &Id, _: &Record<'_>) {}
         fn record_follows_from(&self, _: &Id, _: &Id) {}
         fn event(&self, _: &Event<'_>) {
-            assert!(self.0.0.try_lock().is_ok(), "told under the lock");
+            assert!(self.0.0.try_lock().is_ok(), "logged under the lock");
             self.1.lock().unwrap().push(self.0.state((0, 0)).connected);
         }
         fn enter(&self, _: &Id) {}

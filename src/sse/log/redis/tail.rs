@@ -1,8 +1,8 @@
-//! The one who reads what comes into the log, and hands it to the hub.
+//! Reader of the live end of the log.
 //!
-//! Each look is one round trip: wait until there is something behind the last entry that was delivered, then read from
-//! that entry on, **with it**. If it is not the first of what comes, the log does not have it any more, and so nobody knows
-//! what came behind it: a gap. Reading only what is behind it would never tell.
+//! Each read is one round trip: it waits for an entry after the last delivered one, then reads from the delivered entry
+//! on, **including it**. If that entry is not the first of the reply, the log no longer has it, so following entries
+//! may be missing: a gap. Reading only later entries would not detect this.
 
 use std::time::Duration;
 
@@ -21,30 +21,27 @@ use super::stats::Part;
 use crate::sse::SendError;
 use crate::sse::log::Sink;
 
-/// How long Redis lets one look wait. A peer that has vanished without a word is found out this much and the time-out later;
-/// so is a log that was emptied while nothing comes.
+/// Maximum time that Redis blocks for one read. A peer that vanished is detected after this plus the timeout; so is a
+/// log that was emptied while no entry arrives.
 const BLOCK: Duration = Duration::from_secs(2);
-/// Bytes read by one look, about.
 const LOOK: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Tail {
-    /// The last entry that was delivered or passed over.
     cursor: Id,
-    /// Whether that entry was in the log: then it must still be.
+    /// Whether that entry was in the log, and so must still be.
     known: bool,
-    /// Something was lost behind the cursor, which was told; replays are to know before which entry.
+    /// Whether entries were lost after the cursor and reported; replays need the entry after the loss.
     hole: bool,
     seen: Seen,
 }
 
 impl Tail {
-    /// Begins behind the entry `end`, the last one.
     pub(super) fn new(end: Id) -> Self {
         Self { cursor: end, known: end != Id::ZERO, hole: false, seen: Seen::behind(end) }
     }
 
-    /// Delivers what comes, until the hub is closed. To be dropped, not to be waited for, when it is closed otherwise.
+    /// Delivers new entries until the hub is closed. Otherwise it does not return and must be dropped.
     pub(super) async fn run(&mut self, shared: &Shared, sink: &Sink) {
         let mut backoff = Backoff::default();
         loop {
@@ -54,10 +51,9 @@ impl Tail {
         }
     }
 
-    /// Delivers what comes by one connection.
     async fn read(&mut self, shared: &Shared, sink: &Sink, backoff: &mut Backoff) -> RedisResult<()> {
         let mut link = shared.server.connect(BLOCK).await?;
-        // Whether the log is as it was is to be known at once.
+        // The first read checks at once that the log is unchanged.
         let mut wait = false;
         loop {
             let plan = shared.sizes.plan(LOOK);
@@ -95,7 +91,6 @@ impl Tail {
         }
     }
 
-    /// The entries from the cursor on; if asked to, waits for one behind it.
     async fn look(&self, shared: &Shared, link: &mut Link, plan: Plan, wait: bool) -> RedisResult<Vec<Entry>> {
         link.allowance.set(plan.reply);
         let mut look = pipe();
@@ -110,7 +105,7 @@ impl Tail {
         Entry::all(entries)
     }
 
-    /// Goes back to the end of a log that has become shorter: after a fail-over, say, or because it was removed.
+    /// Goes back to the end of a log that became shorter, for example after a fail-over or because it was removed.
     async fn step_back(&mut self, shared: &Shared, link: &mut Link) -> RedisResult<()> {
         let end = end(&shared.key, link).await?;
         if end < self.cursor {
@@ -142,7 +137,7 @@ impl Tail {
         }
         match sink.deliver(&entry.id.to_string(), &entry.event) {
             Err(SendError::Closed) => Err(SendError::Closed),
-            // Appended by a program that does not know what can be sent.
+            // Appended by another program, with an invalid name.
             Err(_) => {
                 self.gap(shared, sink, Some(1));
                 Ok(())
@@ -157,7 +152,6 @@ impl Tail {
     }
 }
 
-/// The id of the last entry; [`Id::ZERO`] if there is none.
 pub(super) async fn end(key: &str, link: &mut Link) -> RedisResult<Id> {
     link.allowance.set(REPLY_MAX);
     let last =

@@ -1,15 +1,15 @@
-//! The one who appends: in order, and each event once.
+//! Writer: appends in order, and each event once.
 //!
 //! ```text
-//!  queue ─▶ batch ─MULTI … EXEC─▶ confirmed: forgotten
-//!             ▲                └─▶ no answer: was it done?
-//!             └── what is not there ── fence the old connection, look for our last entry ◀┘
+//!  queue ─▶ batch ─MULTI … EXEC─▶ confirmed: removed
+//!             ▲                └─▶ no reply: outcome unknown
+//!             └── missing appends ── fence the old connection, find our last entry ◀┘
 //! ```
 //!
-//! A batch is done whole or not at all, and the next one goes out when its outcome is known. If the connection breaks
-//! before, Redis may have done it, may still have it in a buffer and do it later, or may never have seen it. So first the
-//! old connection is ended at the other side, by which the buffer is thrown away; then the log is searched backwards for
-//! the last entry of this writer; then what is not there is sent again.
+//! A batch is executed completely or not at all, and the next one is sent when its outcome is known. If the connection
+//! breaks before, Redis may have executed it, may still have it in a buffer and execute it later, or may never have
+//! received it. So the old connection is first closed at the server, which discards the buffer; then the log is
+//! searched backwards for the last entry of this writer; then the missing appends are sent again.
 
 use std::collections::VecDeque;
 
@@ -25,29 +25,26 @@ use super::queue::Append;
 use super::seen::Stamp;
 use super::stats::Part;
 
-/// Bytes of entries that are looked at together, searching backwards.
 const SEARCH: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// Taken from the queue, oldest first, and not confirmed.
     batch: VecDeque<Append>,
     link: Option<Link>,
-    /// The connection by which the batch was sent, if its outcome is not known.
+    /// Connection that sent the batch, if its outcome is unknown.
     sent_by: Option<Peer>,
-    /// What is known to be in the log, whoever has appended it: our next entry lies behind it.
+    /// An entry known to be in the log, by any writer: the next entry of this writer is after it.
     confirmed: Id,
     backoff: Backoff,
 }
 
 impl Writer {
-    /// Begins where the log ends at `end`.
     pub(super) fn new(end: Id) -> Self {
         let backoff = Backoff::default();
         Self { batch: VecDeque::new(), link: None, sent_by: None, confirmed: end, backoff }
     }
 
-    /// Appends what comes into the queue, for good. It may be dropped at any time and called again.
+    /// Appends queued events forever. The future may be dropped at any time, and `run` called again.
     pub(super) async fn run(&mut self, shared: &Shared) {
         loop {
             if self.batch.is_empty() {
@@ -64,7 +61,6 @@ impl Writer {
         }
     }
 
-    /// Forgets what could not be appended, unless a hub is there that does it.
     pub(super) fn give_up(&mut self, shared: &Shared) {
         let Some(waiting) = shared.queue.take_left() else { return };
         shared.stats.given_up(self.batch.len() + waiting.len());
@@ -72,10 +68,9 @@ impl Writer {
         (self.link, self.sent_by) = (None, None);
     }
 
-    /// Has the batch in the log, and forgets it then.
     async fn append(&mut self, shared: &Shared) -> RedisResult<()> {
         if self.sent_by.is_some() {
-            // Whatever that connection does now, it does without being asked.
+            // The outcome on that connection is unknown, so it is not used again.
             self.link = None;
         }
         let link = match &mut self.link {
@@ -121,7 +116,6 @@ impl Writer {
     }
 }
 
-/// The last entry of this writer behind `after`.
 async fn last_of(shared: &Shared, link: &mut Link, after: Id) -> RedisResult<Option<(u64, Id)>> {
     let mut end = "+".to_owned();
     loop {
@@ -131,7 +125,7 @@ async fn last_of(shared: &Shared, link: &mut Link, after: Id) -> RedisResult<Opt
         link.allowance.set(plan.reply);
         let found = search.query_async(&mut link.connection).await;
         if link.allowance.was_exceeded() {
-            // The search begins anew, by a new connection.
+            // The search starts again on a new connection.
             shared.sizes.refused(plan);
         }
         let entries = Entry::all(found?)?;
