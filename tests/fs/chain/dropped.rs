@@ -12,6 +12,8 @@ use rustix::io::Errno;
 
 use super::both::{PATIENCE, both, failed, new_file, open_files, reading};
 
+use crate::support::alone;
+
 /// Polls a future at most `polls` times, each time it is woken, then drops it. Says whether it ended.
 async fn polled(future: impl Future, polls: usize) -> bool {
     let mut future = pin!(future);
@@ -32,6 +34,9 @@ async fn polled(future: impl Future, polls: usize) -> bool {
 
 #[test]
 fn a_chain_dropped_after_any_number_of_polls_leaves_nothing_open() {
+    if alone::ran_in_child() {
+        return;
+    }
     both(async |place| {
         fs::write(place.path("a"), "a").unwrap();
         let two = || Chain::new().open(place.path("a"), reading()).open(place.path("a"), reading()).read(1);
@@ -48,6 +53,9 @@ fn a_chain_dropped_after_any_number_of_polls_leaves_nothing_open() {
 
 #[test]
 fn a_chain_dropped_anywhere_on_its_way_to_a_step_that_waits_for_ever_leaves_nothing_open() {
+    if alone::ran_in_child() {
+        return;
+    }
     both(async |place| {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let reader = Arc::new(reader);
@@ -75,6 +83,9 @@ fn a_chain_dropped_anywhere_on_its_way_to_a_step_that_waits_for_ever_leaves_noth
 
 #[test]
 fn a_chain_dropped_while_it_waits_leaves_nothing_open_and_the_runtime_ends() {
+    if alone::ran_in_child() {
+        return;
+    }
     both(async |place| {
         fs::write(place.path("a"), "a").unwrap();
         place.run(Chain::new().open(place.path("a"), reading()).read(1)).await;
@@ -96,6 +107,9 @@ fn a_chain_dropped_while_it_waits_leaves_nothing_open_and_the_runtime_ends() {
 
 #[test]
 fn what_was_open_when_a_chain_failed_is_closed() {
+    if alone::ran_in_child() {
+        return;
+    }
     let outcomes = both(async |place| {
         fs::write(place.path("a"), "a").unwrap();
         place.run(Chain::new().open(place.path("a"), reading()).read(1)).await;
@@ -114,6 +128,9 @@ fn what_was_open_when_a_chain_failed_is_closed() {
 
 #[test]
 fn no_place_in_the_table_of_the_ring_is_lost() {
+    if alone::ran_in_child() {
+        return;
+    }
     both(async |place| {
         fs::write(place.path("a"), "a").unwrap();
         let open = || Chain::new().open(place.path("a"), reading());
@@ -133,6 +150,9 @@ fn no_place_in_the_table_of_the_ring_is_lost() {
 
 #[test]
 fn a_runtime_ends_though_chains_wait() {
+    if alone::ran_in_child() {
+        return;
+    }
     both(async |place| {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let (reader, writer) = (Arc::new(reader), Arc::new(writer));

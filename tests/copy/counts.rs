@@ -2,34 +2,23 @@
 //! time and nothing else runs in this program.
 
 #[allow(dead_code, reason = "a part is used")]
-#[path = "copy/ends.rs"]
-mod ends;
-mod support;
-
 use std::io::{Read, Write};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ends::{Source, Target, feed, tcp};
+use super::ends::{Source, Target, feed, tcp};
+use crate::support::http::{Flavour, watched};
+use crate::support::{alone, child, lacks, noise, strace};
 use millstream::copy::{Copy, copy, copy_bidirectional};
 use millstream::observe::Snapshot;
 use socket2::SockRef;
-use support::http::{Flavour, watched};
-use support::{child, lacks, noise, strace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::yield_now;
 
 /// What must happen soon happens within this time.
 const SOON: Duration = Duration::from_secs(5);
-
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    pipes();
-    alone
-}
 
 /// What the descriptors of this process lead to, but for the pipes of the pool, which come two by two.
 fn fds() -> Vec<String> {
@@ -65,10 +54,11 @@ async fn soon(what: &str, fine: impl Fn() -> bool) {
     }
 }
 
-/// Runs `test` alone, on a runtime of each kind.
+/// Runs `test` on a runtime of each kind.
 fn on_both(test: impl AsyncFn() + Send + Sync + 'static) {
     watched(move || {
-        let _alone = alone();
+        // Those that are there now are none of ours.
+        pipes();
         for flavour in Flavour::BOTH {
             println!("on {flavour:?}");
             flavour.runtime().block_on(test());
@@ -119,11 +109,10 @@ fn ping_pong(millstream: bool) {
 
 #[test]
 fn small_messages_take_no_more_calls_than_with_tokio() {
-    const TEST: &str = "small_messages_take_no_more_calls_than_with_tokio";
+    const TEST: &str = "counts::small_messages_take_no_more_calls_than_with_tokio";
     if let Some(told) = child::told() {
         return ping_pong(told == "millstream");
     }
-    let _alone = alone();
     // What any way of moving bytes is called, and what waits for it.
     let calls =
         "trace=read,write,readv,writev,recvfrom,sendto,recvmsg,sendmsg,splice,poll,ppoll,epoll_wait,epoll_pwait";
@@ -151,6 +140,9 @@ async fn flood(len: usize) {
 
 #[test]
 fn pipes_are_used_again() {
+    if alone::ran_in_child() {
+        return;
+    }
     on_both(async || {
         if lacks("splice") {
             return;
@@ -170,6 +162,9 @@ fn pipes_are_used_again() {
 /// Many connections that have carried a flood and now carry nothing hold no pipe each.
 #[test]
 fn a_relay_that_waits_holds_no_pipe() {
+    if alone::ran_in_child() {
+        return;
+    }
     on_both(async || {
         const RELAYS: usize = 200;
         let mut relays = Vec::new();
@@ -198,6 +193,9 @@ fn a_relay_that_waits_holds_no_pipe() {
 /// 400 readers that have stopped reading: no thread of the kernel waits for them, and not all of them have a pipe.
 #[test]
 fn stalled_readers_hold_no_threads_and_few_pipes() {
+    if alone::ran_in_child() {
+        return;
+    }
     on_both(async || {
         const READERS: usize = 400;
         let before = (threads(), fds().len());
@@ -238,6 +236,9 @@ fn stalled_readers_hold_no_threads_and_few_pipes() {
 /// A copy that is dropped with bytes in its pipe: the pipe is closed, and nobody ever sees these bytes.
 #[test]
 fn a_pipe_that_is_not_empty_is_never_used_again() {
+    if alone::ran_in_child() {
+        return;
+    }
     on_both(async || {
         if lacks("splice") {
             return;
@@ -289,6 +290,9 @@ async fn copy_all(from: &mut TcpStream, to: &mut TcpStream) {
 /// the middle.
 #[test]
 fn no_byte_is_ever_on_the_wrong_connection() {
+    if alone::ran_in_child() {
+        return;
+    }
     on_both(async || {
         const TASKS: usize = 16;
         const ROUNDS: usize = 12;
@@ -332,6 +336,9 @@ fn no_byte_is_ever_on_the_wrong_connection() {
 /// Resets in the middle of everything: an error soon, and everything is back.
 #[test]
 fn a_reset_leaves_nothing_behind() {
+    if alone::ran_in_child() {
+        return;
+    }
     on_both(async || {
         flood(1 << 20).await;
         soon("at first", || pipes() <= 2 * 16).await;

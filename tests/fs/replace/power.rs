@@ -5,8 +5,8 @@ use std::path::Path;
 use millstream::fs::{Append, Durability, Prepend, Replace, Strategy, append};
 
 use super::child::{self, BLOCK, Proc, Work, name};
-use super::mounts::{Cut, Mount};
 use super::{HEADER, NEW, OLD, block_on, holds, listing, with_header};
+use crate::support::mounts::{Cut, Mount};
 
 const CUTS: [Cut; 2] = [Cut::LogFlushed, Cut::LogLost];
 

@@ -1,4 +1,5 @@
 //! Chains on real files, by ring and by the blocking pool: the same outcomes, the same bytes, nothing left open.
+//! Descriptors belong to the process, so each test has one of its own.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,20 +12,20 @@ use millstream::chain::Chain;
 use millstream::fs::OpenOptions;
 use rustix::io::Errno;
 
-#[path = "chain/both.rs"]
 mod both;
-#[path = "chain/dropped.rs"]
 mod dropped;
-#[path = "chain/many.rs"]
 mod many;
-#[path = "chain/streams.rs"]
 mod streams;
-mod support;
 
 use both::{both, failed, new_file, reading};
 
+use crate::support::alone;
+
 #[test]
 fn a_file_is_replaced_whole_and_is_on_the_disk() {
+    if alone::ran_in_child() {
+        return;
+    }
     let (outcomes, files) = both(async |place| {
         fs::write(place.path("state"), "old").unwrap();
         let (temp, path) = (place.path("temp"), place.path("state"));
@@ -38,6 +39,9 @@ fn a_file_is_replaced_whole_and_is_on_the_disk() {
 
 #[test]
 fn nothing_is_done_behind_a_missing_file() {
+    if alone::ran_in_child() {
+        return;
+    }
     let (outcomes, message, files) = both(async |place| {
         let chain = || Chain::new().open(place.path("missing"), reading()).read(10).unlink(place.path("other"));
         fs::write(place.path("other"), "stays").unwrap();
@@ -53,6 +57,9 @@ fn nothing_is_done_behind_a_missing_file() {
 
 #[test]
 fn a_read_ends_at_the_end_of_its_file() {
+    if alone::ran_in_child() {
+        return;
+    }
     let (alone, followed) = both(async |place| {
         fs::write(place.path("file"), "0123456789").unwrap();
         let open = || Chain::new().open(place.path("file"), reading());
@@ -67,6 +74,9 @@ fn a_read_ends_at_the_end_of_its_file() {
 
 #[test]
 fn reads_and_writes_go_on_where_the_last_one_ended() {
+    if alone::ran_in_child() {
+        return;
+    }
     let (ended, files) = both(async |place| {
         let chain = Chain::new().open(place.path("file"), new_file()).write("abcdef").write_at(1, "BC").write("gh");
         let chain =
@@ -81,6 +91,9 @@ fn reads_and_writes_go_on_where_the_last_one_ended() {
 
 #[test]
 fn a_full_disk_in_the_middle_stops_the_chain() {
+    if alone::ran_in_child() {
+        return;
+    }
     let (ended, files) = both(async |place| {
         let full = Arc::new(fs::File::options().write(true).open("/dev/full").unwrap());
         let chain = Chain::new().open(place.path("temp"), new_file()).write("written").on(full).write("not written");
@@ -92,6 +105,9 @@ fn a_full_disk_in_the_middle_stops_the_chain() {
 
 #[test]
 fn a_step_may_fail_where_the_chain_says_so() {
+    if alone::ran_in_child() {
+        return;
+    }
     let (outcomes, step) = both(async |place| {
         let chain = || {
             let chain = Chain::new().unlink(place.path("old")).hardlink().open(place.path("a"), new_file()).hardlink();
@@ -107,6 +123,9 @@ fn a_step_may_fail_where_the_chain_says_so() {
 
 #[test]
 fn names_are_given_taken_and_swapped() {
+    if alone::ran_in_child() {
+        return;
+    }
     let (ended, taken, files) = both(async |place| {
         let dir = Arc::new(fs::File::open(place.dir()).unwrap());
         let chain = Chain::new().at(dir.clone()).open("a", new_file()).write("A").open("b", new_file()).write("B");
@@ -122,6 +141,9 @@ fn names_are_given_taken_and_swapped() {
 
 #[test]
 fn a_path_stays_beneath_its_directory_if_it_must() {
+    if alone::ran_in_child() {
+        return;
+    }
     let outcomes = both(async |place| {
         fs::create_dir(place.path("sub")).unwrap();
         fs::write(place.path("secret"), "secret").unwrap();
@@ -144,6 +166,9 @@ const fn failed_const(errno: Errno) -> millstream::Outcome {
 
 #[test]
 fn room_is_set_aside_and_the_length_stays() {
+    if alone::ran_in_child() {
+        return;
+    }
     let (outcomes, len) = both(async |place| {
         let chain = Chain::new().open(place.path("file"), new_file()).allocate(1 << 20).write("x").sync_data();
         let outcomes = place.outcomes(chain).await;
@@ -156,7 +181,10 @@ fn room_is_set_aside_and_the_length_stays() {
 
 #[test]
 fn bytes_are_spliced_from_file_to_file_through_a_pipe() {
-    let bytes = support::noise(50_000);
+    if alone::ran_in_child() {
+        return;
+    }
+    let bytes = crate::support::noise(50_000);
     let (ended, short, copied) = both(async |place| {
         fs::write(place.path("from"), &bytes).unwrap();
         let (reader, writer) = rustix::pipe::pipe().unwrap();
@@ -176,6 +204,9 @@ fn bytes_are_spliced_from_file_to_file_through_a_pipe() {
 
 #[test]
 fn a_limit_that_is_not_reached_changes_nothing() {
+    if alone::ran_in_child() {
+        return;
+    }
     let ended = both(async |place| {
         let limit = Duration::from_secs(60);
         let chain =
@@ -188,6 +219,9 @@ fn a_limit_that_is_not_reached_changes_nothing() {
 
 #[test]
 fn an_empty_chain_and_a_mistaken_one_touch_nothing() {
+    if alone::ran_in_child() {
+        return;
+    }
     both(async |place| {
         assert!(Chain::new().run().await.unwrap().outcomes().is_empty());
         let chain = Chain::new().open(place.path("file"), new_file()).write("x").unlink("\0");

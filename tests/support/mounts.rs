@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::support;
+use super::skip;
 
 /// A mounted file system.
 #[derive(Debug)]
-pub(crate) struct Mount {
+pub struct Mount {
     /// What is mounted, and with which options, for mounting it again.
     arguments: Vec<String>,
     // Dropped after the mount was undone.
@@ -17,7 +17,7 @@ pub(crate) struct Mount {
 
 /// Whether the journal is written to the disk before the power is cut.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Cut {
+pub enum Cut {
     /// What the file system had told the disk in its own time happens to be there.
     LogFlushed,
     /// Only what was asked for is there.
@@ -26,18 +26,18 @@ pub(crate) enum Cut {
 
 impl Mount {
     /// A file system in memory, or `None` where this process may not mount one.
-    pub(crate) fn tmpfs(what: &str, size: &str) -> Option<Self> {
+    pub fn tmpfs(what: &str, size: &str) -> Option<Self> {
         Self::new(what, tempfile::tempdir().unwrap(), vec!["-ttmpfs".into(), format!("-osize={size}"), "none".into()])
     }
 
     /// A new file system of `megabytes` in a file, made by `mkfs` and mounted with `options`.
-    pub(crate) fn image(what: &str, mkfs: &str, megabytes: u64, options: &str) -> Option<Self> {
+    pub fn image(what: &str, mkfs: &str, megabytes: u64, options: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("image");
         std::fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
         let mut words = mkfs.split(' ');
         if let Err(why) = run(words.next().unwrap(), words.map(OsStr::new).chain([image.as_os_str()])) {
-            support::skip(what, why);
+            skip(what, why);
             return None;
         }
         Self::new(what, dir, vec![format!("-oloop,{options}"), image.display().to_string()])
@@ -49,14 +49,14 @@ impl Mount {
         match mount.mount() {
             Ok(()) => Some(mount),
             Err(why) => {
-                support::skip(what, why);
+                skip(what, why);
                 None
             }
         }
     }
 
     /// Its root.
-    pub(crate) fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.dir.path().join("mnt")
     }
 
@@ -66,7 +66,7 @@ impl Mount {
 
     /// Cuts the power of a file system on a disk: from now on nothing is written to it, and every call fails. Then mounts
     /// it again, as after a reboot.
-    pub(crate) fn cut_power(&self, cut: Cut) {
+    pub fn cut_power(&self, cut: Cut) {
         // EXT4_IOC_SHUTDOWN, which xfs has too, and its flags. Perl is on every machine that has mkfs, more or less.
         let program = "open(F, '<', $ARGV[0]) && ioctl(F, 0x8004587d, pack('L', $ARGV[1])) || die \"$!\\n\"";
         let flag = match cut {

@@ -11,9 +11,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
-mod support;
-use support::ways::{cool, on_every_way};
-use support::{lacks, noise, skip};
+use crate::support::ways::{cool, on_every_way};
+use crate::support::{lacks, noise, skip};
 
 /// What was done, to what, and the number of the error.
 fn told(error: &Error) -> (Step, &Path, Option<Errno>) {

@@ -7,8 +7,9 @@ use millstream::chain::{Chain, OpenOptions, Way};
 use millstream::observe::Snapshot;
 use millstream::runtime::{DriverBuilder, Io};
 
-use super::both::{PATIENCE, Place, alone, both, new_file, on, reading};
-use super::support;
+use super::both::{PATIENCE, Place, both, new_file, on, reading};
+
+use crate::support::alone;
 
 fn replace(place: &Place, n: usize) -> Chain {
     let (temp, path) = (place.path(&format!("{n}.tmp")), place.path(&n.to_string()));
@@ -17,8 +18,10 @@ fn replace(place: &Place, n: usize) -> Chain {
 
 #[test]
 fn chains_that_come_together_are_handed_over_together() {
-    let _alone = alone();
-    if support::lacks("io_uring") {
+    if alone::ran_in_child() {
+        return;
+    }
+    if crate::support::lacks("io_uring") {
         return;
     }
     on(Io::Uring, async |place| {
@@ -36,6 +39,9 @@ fn chains_that_come_together_are_handed_over_together() {
 
 #[test]
 fn more_chains_than_entries_and_places_are_all_done() {
+    if alone::ran_in_child() {
+        return;
+    }
     both(async |place| {
         let all: Vec<_> = (0..1000).map(|n| tokio::spawn(replace(place, n).run())).collect();
         for one in all {
@@ -50,7 +56,9 @@ fn more_chains_than_entries_and_places_are_all_done() {
 
 #[test]
 fn many_threads_share_the_work() {
-    let _alone = alone();
+    if alone::ran_in_child() {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -73,8 +81,10 @@ fn many_threads_share_the_work() {
 
 #[test]
 fn a_chain_too_long_for_the_ring_goes_to_the_pool() {
-    let _alone = alone();
-    if support::lacks("io_uring") {
+    if alone::ran_in_child() {
+        return;
+    }
+    if crate::support::lacks("io_uring") {
         return;
     }
     on(Io::Uring, async |place| {
@@ -92,7 +102,9 @@ fn a_chain_too_long_for_the_ring_goes_to_the_pool() {
 
 #[test]
 fn without_an_io_driver_the_pool_takes_over() {
-    let _alone = alone();
+    if alone::ran_in_child() {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
@@ -103,7 +115,9 @@ fn without_an_io_driver_the_pool_takes_over() {
 
 #[test]
 fn without_a_runtime_there_is_an_error() {
-    let _alone = alone();
+    if alone::ran_in_child() {
+        return;
+    }
     let mut running = std::pin::pin!(Chain::new().unlink("/no/such/file").run());
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let std::task::Poll::Ready(Err(error)) = running.as_mut().poll(&mut cx) else { panic!("no error") };
@@ -113,13 +127,15 @@ fn without_a_runtime_there_is_an_error() {
 
 #[test]
 fn by_itself_it_goes_the_way_that_is_asked_for() {
-    let _alone = alone();
+    if alone::ran_in_child() {
+        return;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         DriverBuilder::new().io(Io::Auto).install().unwrap();
         let read = OpenOptions::new().read(true);
         let report = Chain::new().open("/proc/self/status", read).read(10).run().await.unwrap();
-        let expected = if support::lacks("io_uring") { Way::Pool } else { Way::Ring };
+        let expected = if crate::support::lacks("io_uring") { Way::Pool } else { Way::Ring };
         assert_eq!(report.way(), expected);
     });
 }

@@ -13,10 +13,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 
-mod support;
-use support::http::{Flavour, watched};
-use support::ways::{cool, on_every_way, on_way};
-use support::{child, noise, seccomp};
+use crate::support::http::{Flavour, watched};
+use crate::support::ways::{cool, on_every_way, on_way};
+use crate::support::{child, noise, seccomp};
 
 /// A file that can be read and written, and the same for std.
 fn file(contents: &[u8]) -> (File, std::fs::File) {
@@ -313,7 +312,7 @@ fn what_appends_appends_in_order() {
 
 #[test]
 fn a_nowait_read_of_nothing_in_the_middle_of_a_file_is_not_its_end() {
-    const NAME: &str = "a_nowait_read_of_nothing_in_the_middle_of_a_file_is_not_its_end";
+    const NAME: &str = "stream::a_nowait_read_of_nothing_in_the_middle_of_a_file_is_not_its_end";
     if child::told().is_none() {
         for without in ["", "sendfile,mapping"] {
             child::run(child::command(NAME, "").env("MILLSTREAM_DISABLE", without));

@@ -10,7 +10,7 @@ use futures_util::stream::{self, Stream, StreamExt};
 use millstream::fs::{Prepend, Replace, Strategy, append};
 use tokio::sync::mpsc::{Receiver, channel};
 
-use super::{HEADER, NEW, support};
+use super::{HEADER, NEW};
 
 const WORK: &str = "MILLSTREAM_TEST_WORK";
 
@@ -102,7 +102,7 @@ pub(crate) enum Proc {
 /// those of the one thread that works. `None` says that this machine cannot.
 pub(crate) fn run(what: &str, work: Work, path: &Path, inject: &[String], proc: Proc) -> Option<Ended> {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child::child", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", "replace::child::child", "--nocapture", "--test-threads=1"]);
     command.env(WORK, format!("{work:?} {}", path.display()));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = Reaped(command.spawn().unwrap());
@@ -120,7 +120,7 @@ pub(crate) fn run(what: &str, work: Work, path: &Path, inject: &[String], proc: 
     let log = std::fs::read_to_string(log.path()).unwrap();
     let (calls, threads, hops) = read(&log);
     if work == Work::Insert && said.starts_with("Move 95 ") {
-        support::skip(what, &said);
+        crate::support::skip(what, &said);
         return None;
     }
     Some(Ended { status, said, calls, threads, hops })
@@ -147,7 +147,7 @@ fn attach(what: &str, pid: u32, inject: &[&String], log: &Path) -> Option<Reaped
     let mut strace = match command.spawn() {
         Ok(strace) => Reaped(strace),
         Err(e) => {
-            support::skip(what, format_args!("strace: {e}"));
+            crate::support::skip(what, format_args!("strace: {e}"));
             return None;
         }
     };
@@ -155,7 +155,7 @@ fn attach(what: &str, pid: u32, inject: &[&String], log: &Path) -> Option<Reaped
     let mut stderr = BufReader::new(strace.0.stderr.take().unwrap());
     stderr.read_line(&mut line).unwrap();
     if !line.contains("attached") {
-        support::skip(what, line.trim());
+        crate::support::skip(what, line.trim());
         return None;
     }
     // Nobody reads on, and there is little more to be said than a pipe holds.

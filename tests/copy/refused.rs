@@ -1,24 +1,16 @@
 //! Copies whose way is refused by the kernel go on by another, from the right byte; and where the file system can share
 //! blocks, that is the way.
 
-#[allow(dead_code, reason = "a part is used")]
-#[path = "copy/ends.rs"]
-mod ends;
-#[allow(dead_code, reason = "a part is used")]
-#[path = "faults_replace/mounts.rs"]
-mod mounts;
-mod support;
-
 use std::path::Path as FilePath;
 
-use ends::{Got, Source, Target, tcp};
+use super::ends::{self, Got, Source, Target, tcp};
+use crate::support::http::{Flavour, sha256};
+use crate::support::mounts::Mount;
+use crate::support::{child, lacks, noise, seccomp};
 use millstream::Capabilities;
 use millstream::copy::{Copy, Path, Report, copy};
-use mounts::Mount;
 use rustix::io::Errno;
 use socket2::SockRef;
-use support::http::{Flavour, sha256};
-use support::{child, lacks, noise, seccomp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -71,7 +63,7 @@ fn found_out() -> bool {
 
 #[test]
 fn a_call_that_moves_nothing_is_not_used_and_the_probe_ends() {
-    const NAME: &str = "a_call_that_moves_nothing_is_not_used_and_the_probe_ends";
+    const NAME: &str = "refused::a_call_that_moves_nothing_is_not_used_and_the_probe_ends";
     let calls = [
         ("sendfile", libc::SYS_sendfile),
         ("splice", libc::SYS_splice),
@@ -88,7 +80,7 @@ fn a_call_that_moves_nothing_is_not_used_and_the_probe_ends() {
 
 #[test]
 fn splice_is_refused() {
-    let Some(told) = child::told() else { return for_each_errno("splice_is_refused") };
+    let Some(told) = child::told() else { return for_each_errno("refused::splice_is_refused") };
     if !found_out() {
         return;
     }
@@ -128,7 +120,7 @@ fn splice_is_refused() {
 
 #[test]
 fn sendfile_is_refused() {
-    let Some(told) = child::told() else { return for_each_errno("sendfile_is_refused") };
+    let Some(told) = child::told() else { return for_each_errno("refused::sendfile_is_refused") };
     if !found_out() {
         return;
     }
@@ -141,7 +133,7 @@ fn sendfile_is_refused() {
 
 #[test]
 fn copies_of_files_are_refused() {
-    let Some(told) = child::told() else { return for_each_errno("copies_of_files_are_refused") };
+    let Some(told) = child::told() else { return for_each_errno("refused::copies_of_files_are_refused") };
     if !found_out() {
         return;
     }
@@ -162,7 +154,7 @@ fn copies_of_files_are_refused() {
 /// What is known not to be there is not tried.
 #[test]
 fn what_the_machine_lacks_is_no_refusal() {
-    let Some(told) = child::told() else { return for_each_errno("what_the_machine_lacks_is_no_refusal") };
+    let Some(told) = child::told() else { return for_each_errno("refused::what_the_machine_lacks_is_no_refusal") };
     for call in [libc::SYS_splice, libc::SYS_sendfile, libc::SYS_copy_file_range] {
         seccomp::deny(call, errno(&told));
     }

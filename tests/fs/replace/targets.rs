@@ -9,8 +9,8 @@ use millstream::fs::{Append, Durability, Error, Keep, Prepend, Replace, Step, ap
 use rustix::fs::{CWD, Mode, XattrFlags, chownat, mkfifoat};
 
 use super::child::{self, Proc, Work};
-use super::support::skip;
 use super::{HEADER, NEW, OLD, block_on, holds, listing, only, with_header};
+use crate::support::skip;
 
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().mode() & 0o7777
@@ -305,7 +305,7 @@ fn the_owner_is_kept_or_the_file_is() {
     let told = std::process::Command::new("setpriv")
         .args(["--reuid=23456", "--regid=23456", "--clear-groups"])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "targets::unprivileged", "--nocapture"])
+        .args(["--exact", "replace::targets::unprivileged", "--nocapture"])
         .env(UNPRIVILEGED, &path)
         .output();
     match told {

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use millstream::fs::{Durability, Moved, Prepend, Step, Strategy, append, prepend};
 
-use super::mounts::{Cut, Mount};
-use super::support::noise;
 use super::{HEADER, OLD, block_on, holds, only, with_header};
+use crate::support::mounts::{Cut, Mount};
+use crate::support::noise;
 
 #[test]
 fn headers_and_bodies_of_any_size_are_whole() {

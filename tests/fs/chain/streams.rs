@@ -12,7 +12,8 @@ use millstream::chain::Chain;
 use rustix::io::Errno;
 
 use super::both::{both, failed, new_file, reading};
-use super::support;
+
+use crate::support::alone;
 
 /// Long enough for a kernel to be sure that nothing comes.
 const LIMIT: Duration = Duration::from_millis(30);
@@ -59,7 +60,10 @@ fn pause(time: Duration) {
 
 #[test]
 fn a_write_that_the_pipe_takes_in_parts_is_finished_before_the_next() {
-    let bytes = support::noise(LEN);
+    if alone::ran_in_child() {
+        return;
+    }
+    let bytes = crate::support::noise(LEN);
     for nonblocking in [false, true] {
         let (outcomes, arrived) = both(async |place| {
             let (reader, writer) = pipe(false);
@@ -76,7 +80,10 @@ fn a_write_that_the_pipe_takes_in_parts_is_finished_before_the_next() {
 
 #[test]
 fn a_read_goes_on_until_it_is_full_or_the_pipe_ends() {
-    let bytes = support::noise(LEN);
+    if alone::ran_in_child() {
+        return;
+    }
+    let bytes = crate::support::noise(LEN);
     for nonblocking in [false, true] {
         let (outcomes, arrived) = both(async |place| {
             let (reader, writer) = pipe(false);
@@ -101,7 +108,10 @@ fn a_read_goes_on_until_it_is_full_or_the_pipe_ends() {
 
 #[test]
 fn a_splice_waits_for_either_side() {
-    let bytes = support::noise(LEN);
+    if alone::ran_in_child() {
+        return;
+    }
+    let bytes = crate::support::noise(LEN);
     for nonblocking in [false, true] {
         let (outcomes, arrived) = both(async |place| {
             std::fs::write(place.path("file"), &bytes).unwrap();
@@ -127,6 +137,9 @@ fn a_splice_waits_for_either_side() {
 
 #[test]
 fn who_waits_too_long_fails_and_the_rest_is_skipped() {
+    if alone::ran_in_child() {
+        return;
+    }
     for nonblocking in [false, true] {
         let ended = both(async |place| {
             let (reader, writer) = pipe(nonblocking);
@@ -148,6 +161,9 @@ fn who_waits_too_long_fails_and_the_rest_is_skipped() {
 
 #[test]
 fn what_must_run_after_a_limit_does() {
+    if alone::ran_in_child() {
+        return;
+    }
     let ended = both(async |place| {
         let (reader, _writer) = pipe(false);
         let chain = Chain::new().on(reader).read(10).timeout(LIMIT).hardlink().open(place.path("after"), new_file());
@@ -159,6 +175,9 @@ fn what_must_run_after_a_limit_does() {
 
 #[test]
 fn a_slow_drip_does_not_extend_a_limit_for_ever() {
+    if alone::ran_in_child() {
+        return;
+    }
     let ended = both(async |place| {
         let (reader, writer) = pipe(false);
         let mut writer = std::fs::File::from(Arc::into_inner(writer).unwrap());
@@ -177,7 +196,10 @@ fn a_slow_drip_does_not_extend_a_limit_for_ever() {
 
 #[test]
 fn all_is_sent_whatever_the_socket_takes_at_once() {
-    let bytes = support::noise(LEN);
+    if alone::ran_in_child() {
+        return;
+    }
+    let bytes = crate::support::noise(LEN);
     for nonblocking in [false, true] {
         let (outcomes, arrived) = both(async |place| {
             let (ours, theirs) = connection(nonblocking);
@@ -192,6 +214,9 @@ fn all_is_sent_whatever_the_socket_takes_at_once() {
 
 #[test]
 fn a_peer_that_resets_in_the_middle_stops_the_chain() {
+    if alone::ran_in_child() {
+        return;
+    }
     let ended = both(async |place| {
         let (ours, mut theirs) = connection(true);
         let peer = thread::spawn(move || {
@@ -211,6 +236,9 @@ fn a_peer_that_resets_in_the_middle_stops_the_chain() {
 
 #[test]
 fn a_reader_that_stalls_is_given_up() {
+    if alone::ran_in_child() {
+        return;
+    }
     for nonblocking in [false, true] {
         let ended = both(async |place| {
             let (ours, theirs) = connection(nonblocking);

@@ -4,18 +4,14 @@ mod child;
 mod errors;
 mod futures;
 mod kills;
-mod mounts;
 mod power;
 mod prepends;
 mod targets;
 
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::path::Path;
 use std::sync::LazyLock;
 
-use support::noise;
+use crate::support::noise;
 
 /// What a file held before, unlike anything else here.
 static OLD: LazyLock<Vec<u8>> = LazyLock::new(|| noise(200_000));

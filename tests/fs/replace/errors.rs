@@ -9,8 +9,8 @@ use millstream::fs::{Append, Error, Prepend, Replace, Step};
 use rustix::io::Errno;
 
 use super::child::{self, Ended, Proc, Work, name};
-use super::mounts::Mount;
 use super::{HEADER, NEW, OLD, block_on, holds, only, with_header};
+use crate::support::mounts::Mount;
 
 fn free(dir: &Path) -> u64 {
     rustix::fs::statvfs(dir).unwrap().f_bfree

@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,17 +13,6 @@ use rustix::io::Errno;
 
 /// How long something may take that takes no time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Descriptors and counters are those of the process: one test at a time.
-pub(crate) fn alone() -> MutexGuard<'static, bool> {
-    static ALONE: Mutex<bool> = Mutex::new(false);
-    let mut is_warm = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if !std::mem::replace(&mut *is_warm, true) {
-        // tokio keeps the descriptors of its signal handler for good.
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    }
-    is_warm
-}
 
 /// What a scenario runs on: a driver and an empty directory.
 pub(crate) struct Place {
@@ -98,7 +86,6 @@ impl Place {
 
 /// Runs a scenario both ways, checks that it left nothing open, and that it ended alike. Gives how.
 pub(crate) fn both<T: Debug + PartialEq>(scenario: impl AsyncFn(&Place) -> T) -> T {
-    let _alone = alone();
     let mut ended: Vec<T> = ways().into_iter().map(|io| on(io, &scenario)).collect();
     let last = ended.pop().unwrap();
     assert!(ended.iter().all(|other| *other == last), "by ring {ended:?}, by the blocking pool {last:?}");
@@ -107,10 +94,12 @@ pub(crate) fn both<T: Debug + PartialEq>(scenario: impl AsyncFn(&Place) -> T) ->
 
 /// The ways this machine has.
 pub(crate) fn ways() -> Vec<Io> {
-    if super::support::lacks("io_uring") { vec![Io::Epoll] } else { vec![Io::Uring, Io::Epoll] }
+    if crate::support::lacks("io_uring") { vec![Io::Epoll] } else { vec![Io::Uring, Io::Epoll] }
 }
 
 pub(crate) fn on<T>(io: Io, scenario: impl AsyncFn(&Place) -> T) -> T {
+    // tokio keeps the descriptors of its signal handler for good.
+    drop(tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
     let before = list();
     let place = Place { io, dir: tempfile::tempdir().unwrap() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
