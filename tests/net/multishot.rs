@@ -15,19 +15,14 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
-mod support;
-use support::http::{Flavour, watched};
-use support::{child, noise, seccomp};
-
-/// Counters and descriptors are those of the process: one test at a time.
-static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+use crate::support::http::{Flavour, watched};
+use crate::support::{alone, noise, seccomp};
 
 const ENTER: libc::c_long = 426;
 
 /// Runs `test` on both kinds of runtime, with so many buffers of so many bytes.
 fn with_buffers<R: Future<Output = ()>>(count: u16, bytes: u32, test: impl Fn() -> R + Send + 'static) {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    if support::lacks("io_uring") {
+    if crate::support::lacks("io_uring") {
         return;
     }
     watched(move || {
@@ -112,21 +107,33 @@ async fn all_arrives(connections: usize, len: usize, bite: usize) {
 
 #[test]
 fn four_buffers_serve_sixty_four_readers() {
+    if alone::ran_in_child() {
+        return;
+    }
     with_buffers(4, 512, || all_arrives(64, 40_000, 300));
 }
 
 #[test]
 fn one_buffer_of_64_bytes_serves_too() {
+    if alone::ran_in_child() {
+        return;
+    }
     with_buffers(1, 64, || all_arrives(8, 5000, 4096));
 }
 
 #[test]
 fn plenty_of_buffers_take_bulk() {
+    if alone::ran_in_child() {
+        return;
+    }
     with_buffers(512, 4096, || all_arrives(8, 3 << 20, 16 << 10));
 }
 
 #[test]
 fn what_has_no_room_in_the_completion_queue_is_not_lost() {
+    if alone::ran_in_child() {
+        return;
+    }
     // 128 completions fit.
     with_buffers(4096, 64, || async {
         let (listener, addr) = listen().await;
@@ -162,6 +169,9 @@ fn what_has_no_room_in_the_completion_queue_is_not_lost() {
 
 #[test]
 fn an_owner_that_does_not_read_is_stopped_and_the_others_go_on() {
+    if alone::ran_in_child() {
+        return;
+    }
     with_buffers(64, 4096, || async {
         const LEN: usize = 8 << 20;
         // Much less than is sent, whatever the defaults of this machine are.
@@ -199,6 +209,9 @@ fn an_owner_that_does_not_read_is_stopped_and_the_others_go_on() {
 
 #[test]
 fn a_stream_that_is_dropped_is_closed_though_its_peer_says_nothing() {
+    if alone::ran_in_child() {
+        return;
+    }
     with_buffers(16, 1024, || async {
         let (listener, addr) = listen().await;
         let (mut stream, mut client) = connect(&listener, addr).await;
@@ -211,6 +224,9 @@ fn a_stream_that_is_dropped_is_closed_though_its_peer_says_nothing() {
 
 #[test]
 fn idle_connections_hold_no_buffer() {
+    if alone::ran_in_child() {
+        return;
+    }
     with_buffers(16, 1024, || async {
         let (listener, addr) = listen().await;
         let mut pairs = Vec::new();
@@ -235,6 +251,9 @@ fn idle_connections_hold_no_buffer() {
 
 #[test]
 fn no_byte_is_ever_on_the_wrong_connection() {
+    if alone::ran_in_child() {
+        return;
+    }
     // Descriptors and places are used again at once: connections are dropped in the middle of everything.
     with_buffers(32, 256, || async {
         let (listener, addr) = listen().await;
@@ -276,6 +295,9 @@ fn no_byte_is_ever_on_the_wrong_connection() {
 
 #[test]
 fn half_closed_and_reset_connections_say_so() {
+    if alone::ran_in_child() {
+        return;
+    }
     with_buffers(16, 1024, || async {
         let (listener, addr) = listen().await;
         let (mut stream, mut client) = connect(&listener, addr).await;
@@ -304,6 +326,9 @@ fn half_closed_and_reset_connections_say_so() {
 
 #[test]
 fn a_runtime_ends_with_a_thousand_receives_in_flight() {
+    if alone::ran_in_child() {
+        return;
+    }
     with_buffers(64, 1024, || async {
         let (listener, addr) = listen().await;
         let mut pairs = Vec::new();
@@ -324,12 +349,10 @@ fn a_runtime_ends_with_a_thousand_receives_in_flight() {
 /// A filter that comes when connections are open, as when a service gives up privileges after it has started.
 #[test]
 fn connections_outlive_a_ring_that_is_taken_away() {
-    if support::lacks("io_uring") {
+    if alone::ran_in_child() {
         return;
     }
-    let name = "connections_outlive_a_ring_that_is_taken_away";
-    if child::told().is_none() {
-        child::run(&mut child::command(name, ""));
+    if crate::support::lacks("io_uring") {
         return;
     }
     watched(|| {
@@ -359,8 +382,10 @@ fn connections_outlive_a_ring_that_is_taken_away() {
 
 #[test]
 fn answers_of_many_connections_leave_by_few_calls() {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    if support::lacks("io_uring") {
+    if alone::ran_in_child() {
+        return;
+    }
+    if crate::support::lacks("io_uring") {
         return;
     }
     watched(|| {

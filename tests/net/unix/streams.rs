@@ -2,6 +2,8 @@
 
 use super::*;
 
+use crate::support::alone;
+
 #[tokio::test]
 async fn a_peer_of_any_name_is_accepted() {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
@@ -140,9 +142,7 @@ fn a_file_that_shrinks_fails_the_stream_and_ends_it_short() {
 
 #[test]
 fn no_descriptor_is_left_behind() {
-    const NAME: &str = "streams::no_descriptor_is_left_behind";
-    if child::told().is_none() {
-        child::run(&mut child::command(NAME, ""));
+    if alone::ran_in_child() {
         return;
     }
     let links = || std::fs::read_dir("/proc/self/fd").unwrap().flatten();

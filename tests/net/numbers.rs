@@ -10,9 +10,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
-mod support;
-use support::http::{Flavour, on_both, watched};
-use support::{noise, pair, pair_with};
+use crate::support::http::{Flavour, on_both, watched};
+use crate::support::{noise, pair, pair_with};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -132,7 +131,7 @@ fn partial_writes_are_counted_and_ways_told_apart() {
             while numbers(&handle).queued > 0 {
                 yield_now().await;
             }
-            if !support::lacks("io_uring") {
+            if !crate::support::lacks("io_uring") {
                 assert_eq!((numbers(&handle).by_ring, numbers(&handle).path), (7, IoPath::Uring));
             }
             handle.set_path(IoPath::Auto);

@@ -8,9 +8,8 @@ use millstream::net::{Profile, TcpListener, TcpListenerBuilder, TcpStream, UnixS
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-mod support;
-use support::http::on_both;
-use support::noise;
+use crate::support::http::on_both;
+use crate::support::noise;
 
 /// Whether the kernel was told to hold little.
 fn is_small(stream: &TcpStream) -> bool {

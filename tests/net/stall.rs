@@ -8,8 +8,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
-mod support;
-use support::http::on_both;
+use crate::support::http::on_both;
 
 const LIMIT: Duration = Duration::from_secs(1);
 

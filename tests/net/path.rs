@@ -1,5 +1,5 @@
 //! The paths a stream may take: each does what it says, seen in the counters, and a change while bytes are under way loses
-//! none of them. Counters are the process's, so these tests run one at a time and nothing else runs in this program.
+//! none of them. Counters belong to the process, so each test has one of its own.
 
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,17 +15,13 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
-mod support;
-use support::http::{Flavour, watched};
-use support::noise;
-
-static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+use crate::support::http::{Flavour, watched};
+use crate::support::{alone, noise};
 
 const PATHS: [IoPath; 5] = [IoPath::Auto, IoPath::Uring, IoPath::Epoll, IoPath::NoSendfile, IoPath::NoCork];
 
-/// Runs `test` where `io` decides, with nothing beside it.
-fn alone<R: Future<Output = ()>>(io: Io, flavour: Flavour, test: impl FnOnce() -> R + Send + 'static) {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+/// Runs `test` where `io` decides.
+fn with<R: Future<Output = ()>>(io: Io, flavour: Flavour, test: impl FnOnce() -> R + Send + 'static) {
     watched(move || {
         flavour.runtime().block_on(async {
             DriverBuilder::new().io(io).install().unwrap();
@@ -61,9 +57,12 @@ const PIECES: u64 = 20;
 
 #[test]
 fn the_path_decides_whether_writes_gather_and_how_they_leave() {
+    if alone::ran_in_child() {
+        return;
+    }
     for by_builder in [true, false] {
-        alone(Io::Auto, Flavour::CurrentThread, move || async move {
-            let ring = !support::lacks("io_uring");
+        with(Io::Auto, Flavour::CurrentThread, move || async move {
+            let ring = !crate::support::lacks("io_uring");
             for path in PATHS {
                 let at_first = if by_builder { path } else { IoPath::Auto };
                 let (mut ours, mut theirs) = connect(at_first, Receive::Ready).await;
@@ -85,8 +84,11 @@ fn the_path_decides_whether_writes_gather_and_how_they_leave() {
 
 #[test]
 fn where_all_goes_by_ring_one_stream_does_without() {
-    alone(Io::Uring, Flavour::CurrentThread, || async {
-        if support::lacks("io_uring") {
+    if alone::ran_in_child() {
+        return;
+    }
+    with(Io::Uring, Flavour::CurrentThread, || async {
+        if crate::support::lacks("io_uring") {
             return;
         }
         let (mut ours, mut theirs) = connect(IoPath::Auto, Receive::Multishot).await;
@@ -129,8 +131,11 @@ fn where_all_goes_by_ring_one_stream_does_without() {
 
 #[test]
 fn an_armed_receive_ends_while_its_reader_waits_and_nothing_is_lost() {
-    alone(Io::Uring, Flavour::CurrentThread, || async {
-        if support::lacks("io_uring") {
+    if alone::ran_in_child() {
+        return;
+    }
+    with(Io::Uring, Flavour::CurrentThread, || async {
+        if crate::support::lacks("io_uring") {
             return;
         }
         let (mut ours, mut theirs) = connect(IoPath::Auto, Receive::Multishot).await;
@@ -169,8 +174,11 @@ async fn file(len: usize) -> (Vec<u8>, Vec<Bytes>) {
 
 #[test]
 fn without_sendfile_files_leave_from_their_memory() {
-    alone(Io::Auto, Flavour::CurrentThread, || async {
-        if support::lacks("sendfile") || support::lacks("mapping") {
+    if alone::ran_in_child() {
+        return;
+    }
+    with(Io::Auto, Flavour::CurrentThread, || async {
+        if crate::support::lacks("sendfile") || crate::support::lacks("mapping") {
             return;
         }
         let (bytes, pieces) = file(1 << 20).await;
@@ -209,10 +217,13 @@ async fn read_all(mut theirs: tokio::net::TcpStream) -> Vec<u8> {
 
 #[test]
 fn changing_the_path_under_load_keeps_every_byte_in_order() {
+    if alone::ran_in_child() {
+        return;
+    }
     for (io, flavour) in
         [(Io::Auto, Flavour::CurrentThread), (Io::Uring, Flavour::CurrentThread), (Io::Auto, Flavour::TwoWorkers)]
     {
-        alone(io, flavour, || async {
+        with(io, flavour, || async {
             let (bytes, pieces) = file(300_000).await;
             for slow in [false, true] {
                 let (mut ours, mut theirs) = connect(IoPath::Auto, Receive::Ready).await;

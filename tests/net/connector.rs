@@ -18,10 +18,9 @@ use millstream::net::{ConnectError, Connector, TcpListener, TcpStream, UnixListe
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::{Service, ServiceExt};
 
-mod support;
-use support::child;
-use support::http::{Flavour, on_both, start_hyper};
-use support::skip;
+use crate::support::alone;
+use crate::support::http::{Flavour, on_both, start_hyper};
+use crate::support::skip;
 
 /// An address on which nobody listens.
 async fn nobody() -> SocketAddr {
@@ -244,9 +243,7 @@ async fn a_unix_listener_whose_queue_is_full_is_waited_for() {
 
 #[test]
 fn an_attempt_that_is_dropped_leaves_no_descriptor() {
-    const NAME: &str = "an_attempt_that_is_dropped_leaves_no_descriptor";
-    if child::told().is_none() {
-        child::run(&mut child::command(NAME, ""));
+    if alone::ran_in_child() {
         return;
     }
     let fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();

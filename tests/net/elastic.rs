@@ -6,9 +6,8 @@ use millstream::net::{Profile, TcpListener, TcpStream};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-mod support;
-use support::http::{Flavour, on_both, watched};
-use support::noise;
+use crate::support::http::{Flavour, on_both, watched};
+use crate::support::noise;
 
 const MIN: usize = 8 << 10;
 const MAX: usize = 512 << 10;

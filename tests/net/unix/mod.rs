@@ -1,4 +1,4 @@
-//! Unix sockets: their names, and what differs from TCP. What is the same is in tests/stream.rs.
+//! Unix sockets: their names, and what differs from TCP. What is the same is in `net::stream`.
 
 mod names;
 mod streams;
@@ -20,14 +20,11 @@ use socket2::SockRef;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-#[path = "../support/mod.rs"]
-mod support;
-
-use support::family::Family;
-use support::http::{Flavour, Raw, boxed, on_both, pages, sha256, watched};
-use support::limits::drop_capabilities;
-use support::tree::truncate;
-use support::{child, lacks, noise};
+use crate::support::family::Family;
+use crate::support::http::{Flavour, Raw, boxed, on_both, pages, sha256, watched};
+use crate::support::limits::drop_capabilities;
+use crate::support::tree::truncate;
+use crate::support::{lacks, noise};
 
 /// A directory and a name in it.
 fn name() -> (TempDir, PathBuf) {

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use millstream::net::{SharedPace, TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-mod support;
-use support::http::on_both;
-use support::noise;
+use crate::support::http::on_both;
+use crate::support::noise;
 
 fn rate(bytes: u64) -> NonZeroU64 {
     NonZeroU64::new(bytes).unwrap()
