@@ -10,8 +10,8 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::http::{BodyError, Limits, RequestBody};
 
+use super::{length, start, text};
 use crate::support::http::{Raw, boxed, on_both};
-use crate::{length, start, text};
 
 fn with_length(path: &str, len: usize) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: mill\r\nContent-Length: {len}\r\n\r\n{}", "x".repeat(len))

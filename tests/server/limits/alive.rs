@@ -13,9 +13,9 @@ use millstream::runtime::Cores;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Semaphore;
 
-use crate::half::silent;
+use super::half::silent;
+use super::{GRACE, hello, start};
 use crate::support::http::{Raw, on_both, watched};
-use crate::{GRACE, hello, start};
 
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;

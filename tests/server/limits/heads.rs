@@ -2,8 +2,8 @@
 
 use millstream::http::Limits;
 
+use super::{hello, start};
 use crate::support::http::{Raw, on_both};
-use crate::{hello, start};
 
 /// A request whose head has `len` bytes.
 fn head(len: usize) -> String {

@@ -13,9 +13,6 @@ use millstream::net::TcpListener;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tower::Service;
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod alive;
 mod bodies;
 mod connections;
@@ -31,7 +28,7 @@ mod refusals;
 mod slow;
 mod windows;
 
-use support::http::{Answer, BoxError, boxed};
+use crate::support::http::{Answer, BoxError, boxed};
 
 /// After a limit has passed: much more than it takes, because the machine may be busy.
 const GRACE: Duration = Duration::from_secs(10);

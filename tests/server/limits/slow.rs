@@ -17,8 +17,8 @@ use millstream::net::{SharedPace, TcpListener, UnixListener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
+use super::{GRACE, length, many_descriptors, start, text};
 use crate::support::http::{Answer, BoxError, Raw, boxed, h2, narrow, on_both, request, whole};
-use crate::{GRACE, length, many_descriptors, start, text};
 
 const LIMIT: Duration = Duration::from_secs(1);
 

@@ -1,6 +1,6 @@
 //! A process out of descriptors: the listener survives and serves again as soon as one is free.
 //!
-//! The limit is the process's, so this program starts itself anew and has this one test.
+//! The limit belongs to the process, so the test has one of its own.
 
 use std::fs::File;
 use std::future::ready;
@@ -11,29 +11,21 @@ use millstream::observe::Snapshot;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
 
-mod support;
-use support::child;
-use support::http::{Flavour, Raw, boxed, start, watched};
+use crate::support::alone;
+use crate::support::http::{Raw, boxed, on_both, start};
 
 /// From the moment a descriptor is free.
 const SOON: Duration = Duration::from_secs(1);
 
-const NAME: &str = "a_listener_out_of_descriptors_serves_after_one_close";
-
 #[test]
 fn a_listener_out_of_descriptors_serves_after_one_close() {
-    if child::told().is_some() {
-        return watched(|| {
-            for flavour in Flavour::BOTH {
-                println!("on {flavour:?}");
-                flavour.runtime().block_on(starve());
-            }
-        });
+    if alone::ran_in_child() {
+        return;
     }
-    child::run(&mut child::command(NAME, ""));
+    on_both(starve);
 }
 
-fn hello() -> Response<support::http::AnyBody> {
+fn hello() -> Response<crate::support::http::AnyBody> {
     Response::new(boxed(http_body_util::Full::new("hello".into())))
 }
 

@@ -10,9 +10,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::http::Limits;
 use tokio::net::TcpStream;
 
+use super::{length, start};
 use crate::support::far::Far;
 use crate::support::http::{Flavour, watched};
-use crate::{length, start};
 
 const UPLOAD: usize = 4 << 20;
 /// Frame headers, the request's head, and what HTTP/2 says besides.

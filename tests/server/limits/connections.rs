@@ -9,8 +9,8 @@ use millstream::http::{Limits, RequestBody};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::{GRACE, hello, is_reset, start, text};
 use crate::support::http::{Head, Raw, on_both};
-use crate::{GRACE, hello, is_reset, start, text};
 
 /// A connection that is served.
 async fn served(addr: SocketAddr) -> Option<Raw> {

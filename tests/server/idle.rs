@@ -22,12 +22,11 @@ use millstream::net::TcpListener;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 
-mod support;
-use support::http::{Flavour, watched};
-use support::served::{Server, until_ended};
-use support::{child, skip};
+use crate::support::http::{Flavour, watched};
+use crate::support::served::{Server, until_ended};
+use crate::support::{child, skip};
 
-const NAME: &str = "an_idle_connection_costs_little_and_nothing_once_it_has_gone";
+const NAME: &str = "idle::an_idle_connection_costs_little_and_nothing_once_it_has_gone";
 
 const CONNECTIONS: usize = 10_000;
 /// Most that one may cost in resident memory.

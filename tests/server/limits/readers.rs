@@ -17,9 +17,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use crate::slow::{Endless, until};
+use super::slow::{Endless, until};
+use super::{GRACE, many_descriptors, start, text};
 use crate::support::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_both};
-use crate::{GRACE, many_descriptors, start, text};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n";
 

@@ -23,8 +23,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-mod support;
-use support::http::{Answer, Raw, boxed, h2, on_both, request, watched, whole};
+use crate::support::http::{Answer, Raw, boxed, h2, on_both, request, watched, whole};
 
 /// Longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(20);
@@ -506,7 +505,7 @@ fn all_cores_drain_and_their_counts_are_one() {
         let (signal, signalled) = oneshot::channel::<()>();
         let limits = Limits::default().connections(20);
         let server = serve_cores(&cores, listeners, service).limits(limits).drain(signalled, LONG);
-        let clients = support::http::Flavour::CurrentThread.runtime().block_on(async {
+        let clients = crate::support::http::Flavour::CurrentThread.runtime().block_on(async {
             let mut clients = Vec::new();
             for _ in 0..20 {
                 let mut client = Raw::connect(addr).await;

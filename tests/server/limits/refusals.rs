@@ -8,9 +8,9 @@ use millstream::http::Limits;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
+use super::{GRACE, hello, length, start};
 use crate::support::http::{Flavour, Raw, on_both};
 use crate::support::skip;
-use crate::{GRACE, hello, length, start};
 
 /// A request with a body of `len` bytes, in chunks or not.
 fn upload(len: usize, chunked: bool) -> Vec<u8> {
@@ -115,7 +115,8 @@ fn installed_clients_read_413() {
     let count = if std::env::var_os("MILLSTREAM_SLOW").is_some() { 100 } else { 3 };
     let (runtime, dir) = (Flavour::TwoWorkers.runtime(), tempfile::tempdir().unwrap());
     let addr = runtime.block_on(start(Limits::default(), tower::service_fn(length)));
-    let (clients, port) = (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/limits/clients"), addr.port().to_string());
+    let (clients, port) =
+        (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/server/limits/clients"), addr.port().to_string());
     let client = dir.path().join("upload");
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(&client).arg(format!("{clients}/upload.go")).env("GOFLAGS", "-mod=mod");

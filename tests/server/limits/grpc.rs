@@ -16,8 +16,8 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use super::{length, start};
 use crate::support::http::{BoxError, boxed, on_both};
-use crate::{length, start};
 
 const UPLOAD: &str = "/mill.Files/Upload";
 const PIECE: usize = 100_000;

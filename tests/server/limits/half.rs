@@ -12,8 +12,8 @@ use millstream::http::{Limits, RequestBody};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 
+use super::{GRACE, start, text};
 use crate::support::http::{Answer, Raw, boxed, on_both};
-use crate::{GRACE, start, text};
 
 /// Answers `/LENGTH` with so many bytes, a moment later; the number of bytes of the request's body is in a field.
 async fn sized(request: Request<RequestBody>) -> Result<Answer, Infallible> {

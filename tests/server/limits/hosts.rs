@@ -3,8 +3,8 @@
 use hyper::StatusCode;
 use millstream::http::Limits;
 
+use super::{hello, start};
 use crate::support::http::{Raw, h2, on_both, request};
-use crate::{hello, start};
 
 #[test]
 fn a_request_names_its_host_once_and_well() {

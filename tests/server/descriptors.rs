@@ -1,12 +1,12 @@
 //! Connections and runtimes that end in the middle of everything leave no descriptor and no body behind.
 //!
-//! Descriptors are the process's, so these tests run one at a time and nothing else runs in this program.
+//! Descriptors belong to the process, so each test has one of its own.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -20,17 +20,11 @@ use millstream::net::{TcpListener, TcpStream};
 use millstream::observe::Snapshot;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-mod support;
-use support::fds;
-use support::http::{AnyBody, BoxError, Flavour, Raw, boxed, pages, start, watched};
+use crate::support::http::{AnyBody, BoxError, Flavour, Raw, boxed, pages, start, watched};
+use crate::support::{alone, fds};
 
 /// What must happen soon happens within this time.
 const SOON: Duration = Duration::from_secs(1);
-
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Waits for at most [`SOON`].
 async fn soon(what: &str, fine: impl Fn() -> bool) -> Duration {
@@ -119,7 +113,9 @@ fn a_file() -> (tempfile::TempDir, Vec<u8>) {
 
 #[test]
 fn a_reset_ends_what_it_hits_and_nothing_else() {
-    let _alone = alone();
+    if alone::ran_in_child() {
+        return;
+    }
     watched(|| {
         for flavour in Flavour::BOTH {
             println!("on {flavour:?}");
@@ -174,7 +170,9 @@ fn client(addr: SocketAddr, path: &str) -> Socket {
 
 #[test]
 fn a_runtime_dropped_in_the_middle_of_everything_leaves_no_descriptor() {
-    let _alone = alone();
+    if alone::ran_in_child() {
+        return;
+    }
     watched(|| {
         // What is opened once and kept.
         drop(Flavour::TwoWorkers.runtime());

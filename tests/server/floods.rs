@@ -24,12 +24,11 @@ use hyper::{Request, Response};
 use millstream::http::{RequestBody, serve};
 use millstream::net::TcpListener;
 
-mod support;
-use support::child;
-use support::http::{BoxError, Flavour};
-use support::served::{Server, until_ended};
+use crate::support::child;
+use crate::support::http::{BoxError, Flavour};
+use crate::support::served::{Server, until_ended};
 
-const NAME: &str = "floods_cost_no_memory_and_others_are_served";
+const NAME: &str = "floods::floods_cost_no_memory_and_others_are_served";
 
 /// Most that the server may grow by, in KiB.
 const GROWTH: u64 = 32 << 10;
