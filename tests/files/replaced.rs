@@ -9,8 +9,7 @@ use std::time::Duration;
 use hyper::header::ETAG;
 use millstream::http::Files;
 
-mod support;
-use support::http::{ask, h1, h2, on_both, pages, request, sha256, start, whole};
+use crate::support::http::{ask, h1, h2, on_both, pages, request, sha256, start, whole};
 
 /// Sums of all versions, and the sum of each tag that was seen. A rename changes the `ctime`, and so the tag: only answers
 /// tell it.
@@ -95,12 +94,12 @@ fn a_download_that_began_before_a_rename_ends_with_the_old_bytes() {
         let versions = Versions::default();
         replace(&path, 1, &versions);
         let files = Files::builder(dir.path()).validate_every(Duration::ZERO).build().unwrap();
-        let addr = support::http::start_with(Some(32 << 10), move |request| {
+        let addr = crate::support::http::start_with(Some(32 << 10), move |request| {
             let files = files.clone();
             async move { ask(&files, &request, |body| body).await }
         })
         .await;
-        let mut client = support::http::Raw::connect_narrow(addr).await;
+        let mut client = crate::support::http::Raw::connect_narrow(addr).await;
         client.ask("/file").await;
         let head = client.head().await;
         replace(&path, 4, &versions);

@@ -15,8 +15,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-mod support;
-use support::http::{BoxError, Raw, boxed, on_both, pages, sha256, start, start_hyper};
+use crate::support::http::{BoxError, Raw, boxed, on_both, pages, sha256, start, start_hyper};
 
 /// What must happen soon happens within this time.
 const SOON: Duration = Duration::from_secs(10);

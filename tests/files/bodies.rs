@@ -21,9 +21,8 @@ use millstream::net::{TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Mutex, mpsc};
 
-mod support;
-use support::http::{Answer, Raw, boxed, h1, h2, on_both, pages, request, sha256, start, whole};
-use support::noise;
+use crate::support::http::{Answer, Raw, boxed, h1, h2, on_both, pages, request, sha256, start, whole};
+use crate::support::noise;
 
 type Frames = mpsc::Receiver<Bytes>;
 

@@ -14,10 +14,11 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 use tokio::task::coop;
 
-mod support;
-use support::http::{H2, Raw, ask, h1, h2, narrow, on_both, request, start, whole};
-use support::tree::{Handled, KEPT, LARGE, SEND_BUFFER, believed, believing, lives, middleware, serve, tree, truncate};
-use support::{child, lacks};
+use crate::support::http::{H2, Raw, ask, h1, h2, narrow, on_both, request, start, whole};
+use crate::support::tree::{
+    Handled, KEPT, LARGE, SEND_BUFFER, believed, believing, lives, middleware, serve, tree, truncate,
+};
+use crate::support::{alone, lacks};
 
 /// An HTTP/2 client whose windows hold little of a file.
 async fn narrow_h2(addr: SocketAddr) -> H2 {
@@ -274,7 +275,7 @@ fn a_connection_is_not_failed_for_a_file_that_it_does_not_send() {
         let (dir, _) = tree();
         for name in ["kept", "large"] {
             let (files, path) = (believed(&dir), dir.path().join(name));
-            let (mut ours, mut theirs) = support::pair().await;
+            let (mut ours, mut theirs) = crate::support::pair().await;
             let request = request(&format!("/{name}"));
             let Ok(answer) = files.get(request.method(), request.uri(), request.headers()).await;
             let frame = answer.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
@@ -312,13 +313,12 @@ fn send_sigbus() {
 
 #[test]
 fn a_signal_from_outside_does_not_take_the_guard_away() {
+    if alone::ran_in_child() {
+        return;
+    }
     if lacks("mapping") {
         return;
     }
-    let Some(_) = child::told() else {
-        child::run(&mut child::command("a_signal_from_outside_does_not_take_the_guard_away", "yes"));
-        return;
-    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         read_torn().await;

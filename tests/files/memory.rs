@@ -11,13 +11,12 @@ use millstream::http::Files;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpSocket;
 
-mod support;
-use support::http::{Flavour, Raw, ask, pages, start, watched};
-use support::served::{Server, until_ended};
-use support::{child, lacks};
+use crate::support::http::{Flavour, Raw, ask, pages, start, watched};
+use crate::support::served::{Server, until_ended};
+use crate::support::{child, lacks};
 
 const DIR: &str = "MILLSTREAM_TEST_SERVED_DIR";
-const NAME: &str = "a_download_of_100_mib_costs_the_server_less_than_8";
+const NAME: &str = "memory::a_download_of_100_mib_costs_the_server_less_than_8";
 
 const MIB: usize = 1 << 20;
 const FILE: usize = 100 * MIB;
