@@ -5,6 +5,7 @@ mod support;
 
 mod alive;
 mod block;
+mod counts;
 mod ends;
 mod events;
 mod log;
