@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use millstream::http::{Event, EventBody, Hub, Redis, RedisError, SendError};
 
-mod support;
-
-use support::events::Reader;
-use support::http::{Flavour, watched};
-use support::redis::{Mode, Relay, Server};
+use crate::support::events::Reader;
+use crate::support::http::{Flavour, watched};
+use crate::support::redis::{Mode, Relay, Server};
 
 /// Long enough for what would come to have come.
 const QUIET: Duration = Duration::from_millis(300);

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use millstream::http::{Event, EventBody, Hub, Redis};
 
-mod support;
-
-use support::events::{Got, Reader};
-use support::http::{Flavour, watched};
-use support::redis::{Mode, Relay, Server};
+use crate::support::events::{Got, Reader};
+use crate::support::http::{Flavour, watched};
+use crate::support::redis::{Mode, Relay, Server};
 
 /// Long enough for what would come to have come.
 const QUIET: Duration = Duration::from_millis(300);

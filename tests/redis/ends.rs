@@ -6,10 +6,8 @@ use std::time::Duration;
 use millstream::http::{Event, Hub, Log, Redis, SendError};
 use tokio::time::timeout;
 
-mod support;
-
-use support::http::{Flavour, watched};
-use support::redis::Server;
+use crate::support::http::{Flavour, watched};
+use crate::support::redis::Server;
 
 /// More than any of these takes.
 const LONG: Duration = Duration::from_secs(20);

@@ -1,7 +1,7 @@
 //! Many readers that are moved between two instances of a service, over HTTP, while events come: who has lost or doubled any?
 //!
 //! In the suite a hundred readers are moved five times; `MILLSTREAM_RESUME=1000x20 cargo test --release --features redis --test
-//! redis_resume -- --nocapture` moves a thousand twenty times. It prints what it has counted.
+//! redis resume -- --nocapture` moves a thousand twenty times. It prints what it has counted.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -19,11 +19,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-mod support;
-
-use support::events::Reader;
-use support::http::{Flavour, boxed, start};
-use support::redis::Server;
+use crate::support::events::Reader;
+use crate::support::http::{Flavour, boxed, start};
+use crate::support::redis::Server;
 
 /// Few, so that whoever pauses needs the log.
 const RING: usize = 100;
