@@ -4,6 +4,7 @@
 mod support;
 
 mod cancelled;
+mod counts;
 mod fake;
 mod files;
 mod framed;

@@ -2,7 +2,7 @@
 //! tests run one at a time and nothing else runs in this program.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -21,20 +21,14 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::codec::LengthDelimitedCodec;
 
-#[path = "vectored/fake.rs"]
-mod fake;
-mod support;
-
-use fake::{Act, Fake};
-use support::noise;
+use crate::fake::{Act, Fake};
+use crate::support::{alone, noise};
 
 /// Blocks that the pool has of each size that the adapters lease: 32 MiB of each.
 const BLOCKS: [(usize, u64); 5] = [(512, 65_536), (4 << 10, 8192), (16 << 10, 2048), (64 << 10, 512), (256 << 10, 128)];
 
-/// Runs `test` alone, on a thread of its own, gives what it counted, and looks whether every block is back.
+/// Runs `test` on a thread of its own, gives what it counted, and looks whether every block is back.
 fn counted<T: Send, F: Future<Output = T>>(test: impl FnOnce() -> F + Send) -> (T, Snapshot) {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone: MutexGuard<'_, ()> = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let work = || {
         let before = Snapshot::now();
         let done = Builder::new_current_thread().enable_all().build().unwrap().block_on(test());
@@ -53,6 +47,9 @@ fn counted<T: Send, F: Future<Output = T>>(test: impl FnOnce() -> F + Send) -> (
 
 #[test]
 fn pieces_are_kept_or_copied_as_they_are_long_and_written_once() {
+    if alone::ran_in_child() {
+        return;
+    }
     let ((), counted) = counted(|| async {
         let mut writer = Writer::builder(Fake::default()).limit(1 << 20).build();
         for _ in 0..100 {
@@ -68,6 +65,9 @@ fn pieces_are_kept_or_copied_as_they_are_long_and_written_once() {
 
 #[test]
 fn heads_between_long_pieces_take_little_memory() {
+    if alone::ran_in_child() {
+        return;
+    }
     let ((), counted) = counted(|| async {
         let mut writer = Writer::builder(Fake::default()).limit(64 << 20).build();
         for _ in 0..3000 {
@@ -82,6 +82,9 @@ fn heads_between_long_pieces_take_little_memory() {
 
 #[test]
 fn pool_memory_is_kept_and_not_copied() {
+    if alone::ran_in_child() {
+        return;
+    }
     let ((), counted) = counted(|| async {
         let fake = Fake::new([Act::Yield]);
         let mut writer = Writer::new(fake.clone());
@@ -98,6 +101,9 @@ fn pool_memory_is_kept_and_not_copied() {
 
 #[test]
 fn at_the_end_of_the_turn_many_writes_are_one() {
+    if alone::ran_in_child() {
+        return;
+    }
     let ((), counted) = counted(|| async {
         let fake = Fake::default();
         let mut writer = Writer::builder(fake.clone()).end_of_turn(Duration::from_secs(60)).build();
@@ -114,6 +120,9 @@ fn at_the_end_of_the_turn_many_writes_are_one() {
 
 #[test]
 fn what_is_lost_is_counted_and_every_block_comes_back() {
+    if alone::ran_in_child() {
+        return;
+    }
     for act in [Act::Reset, Act::Nothing, Act::Claim, Act::Panic, Act::Block] {
         for by_turn in [false, true] {
             if matches!(act, Act::Panic) && !by_turn {
@@ -142,6 +151,9 @@ fn what_is_lost_is_counted_and_every_block_comes_back() {
 
 #[test]
 fn an_inner_writer_that_takes_no_pieces_is_counted_once() {
+    if alone::ran_in_child() {
+        return;
+    }
     let ((), counted) = counted(|| async {
         for fake in [Fake::flat(), Fake::always(Act::TakeOne)] {
             let mut writer = Writer::new(fake);
@@ -197,6 +209,9 @@ async fn hundreds<W: AsyncWrite + Unpin>(
 
 #[test]
 fn tls_gets_what_its_buffer_takes_in_one_piece() {
+    if alone::ran_in_child() {
+        return;
+    }
     let (writes, counted) = counted(|| async {
         let (ours, theirs) = tls().await;
         let (writer, writes) = hundreds(Writer::new(ours), theirs, 6).await;
@@ -222,6 +237,9 @@ fn tls_gets_what_its_buffer_takes_in_one_piece() {
 
 #[test]
 fn a_reader_that_waits_holds_nothing_and_one_that_reads_gives_back() {
+    if alone::ran_in_child() {
+        return;
+    }
     let ((), counted) = counted(|| async {
         let pairs: Vec<_> = (0..100).map(|_| UnixStream::pair().unwrap()).collect();
         let mut readers = Vec::new();
@@ -297,6 +315,9 @@ async fn allocations<T>(future: impl Future<Output = T>) -> u64 {
 
 #[test]
 fn messages_allocate_nothing_and_share_writes() {
+    if alone::ran_in_child() {
+        return;
+    }
     let ((), _) = counted(|| async {
         let (mut client, ours) = UnixStream::pair().unwrap();
         let mut serve = std::pin::pin!(echo(ours));
@@ -315,6 +336,9 @@ fn messages_allocate_nothing_and_share_writes() {
 
 #[test]
 fn connections_that_wait_hold_no_buffer() {
+    if alone::ran_in_child() {
+        return;
+    }
     let ((), _) = counted(|| async {
         let bytes = pipelined(20);
         let mut got = vec![0; bytes.len()];
