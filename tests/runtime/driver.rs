@@ -15,8 +15,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
-mod support;
-use support::{child, limits, seccomp, strace};
+use crate::support::{alone, child, limits, seccomp, strace};
 
 const SETUP: libc::c_long = 425;
 const ENTER: libc::c_long = 426;
@@ -32,7 +31,7 @@ fn runtime(builder: DriverBuilder) -> Runtime {
 async fn two_hundred_operations() -> DriverInfo {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
-    let bytes = support::noise(100 * 700);
+    let bytes = crate::support::noise(100 * 700);
     let file = File::options().read(true).write(true).create_new(true).open(&path).await.unwrap();
     let writes = bytes.chunks(700).zip(0u64..).map(|(chunk, n)| file.write_at(n * 700, chunk.to_vec()));
     join_all(writes).await.into_iter().for_each(|written| written.unwrap());
@@ -49,7 +48,7 @@ async fn two_hundred_operations() -> DriverInfo {
 fn has_ring() -> bool {
     let support = Capabilities::get().io_uring();
     if !support.is_yes() {
-        support::skip("io_uring that fails", support);
+        crate::support::skip("io_uring that fails", support);
     }
     support.is_yes()
 }
@@ -78,7 +77,7 @@ fn with_each_errno(test: &str) {
 fn without_setup() {
     match child::told() {
         Some(errno) => blocked(SETUP, &errno),
-        None => with_each_errno("without_setup"),
+        None => with_each_errno("driver::without_setup"),
     }
 }
 
@@ -86,7 +85,7 @@ fn without_setup() {
 fn with_setup_and_without_enter() {
     match child::told() {
         Some(errno) => blocked(ENTER, &errno),
-        None if has_ring() => with_each_errno("with_setup_and_without_enter"),
+        None if has_ring() => with_each_errno("driver::with_setup_and_without_enter"),
         None => {}
     }
 }
@@ -95,15 +94,14 @@ fn with_setup_and_without_enter() {
 fn without_register() {
     match child::told() {
         Some(errno) => blocked(REGISTER, &errno),
-        None if has_ring() => with_each_errno("without_register"),
+        None if has_ring() => with_each_errno("driver::without_register"),
         None => {}
     }
 }
 
 #[test]
 fn enter_is_denied_while_the_ring_is_in_use() {
-    if child::told().is_none() {
-        child::run(&mut child::command("enter_is_denied_while_the_ring_is_in_use", ""));
+    if alone::ran_in_child() {
         return;
     }
     if !has_ring() {
@@ -125,7 +123,7 @@ fn enter_is_denied_while_the_ring_is_in_use() {
 fn without_locked_memory() {
     if child::told().is_none() {
         if has_ring() {
-            child::run(&mut child::command("without_locked_memory", ""));
+            child::run(&mut child::command("driver::without_locked_memory", ""));
         }
         return;
     }
@@ -140,7 +138,7 @@ fn without_locked_memory() {
 
 #[test]
 fn a_kernel_that_is_busy_now_and_then() {
-    const TEST: &str = "a_kernel_that_is_busy_now_and_then";
+    const TEST: &str = "driver::a_kernel_that_is_busy_now_and_then";
     if child::told().is_some() {
         let runtime = runtime(DriverBuilder::new().entries(32));
         for _ in 0..5 {
@@ -174,10 +172,10 @@ fn ten_thousand_operations_on_the_smallest_ring() {
     let runtime = runtime(DriverBuilder::new().entries(32));
     runtime.block_on(async {
         let file = tempfile::tempfile().unwrap();
-        file.write_all_at(&support::noise(100_000), 0).unwrap();
+        file.write_all_at(&crate::support::noise(100_000), 0).unwrap();
         let file = File::from_std(file);
         let reads = join_all((0..10_000).map(|n| file.read_at(n, 8))).await;
-        let expected = support::noise(100_000);
+        let expected = crate::support::noise(100_000);
         for (n, read) in reads.into_iter().enumerate() {
             assert_eq!(read.unwrap()[..], expected[n..n + 8]);
         }
@@ -186,8 +184,7 @@ fn ten_thousand_operations_on_the_smallest_ring() {
 
 #[test]
 fn a_process_out_of_descriptors_says_so_and_goes_on() {
-    if child::told().is_none() {
-        child::run(&mut child::command("a_process_out_of_descriptors_says_so_and_goes_on", ""));
+    if alone::ran_in_child() {
         return;
     }
     for io in [Io::Uring, Io::Epoll] {
@@ -229,8 +226,7 @@ fn a_program_that_is_started_gets_no_ring() {
 
 #[test]
 fn operations_that_block_do_not_make_threads_without_bound() {
-    if child::told().is_none() {
-        child::run(&mut child::command("operations_that_block_do_not_make_threads_without_bound", ""));
+    if alone::ran_in_child() {
         return;
     }
     if !has_ring() {

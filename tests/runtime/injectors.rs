@@ -11,8 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::capabilities;
 
-mod support;
-use support::{child, limits, seccomp, skip, strace};
+use crate::support::{child, limits, seccomp, skip, strace};
 
 /// Whether there are rings at all.
 fn rings() -> bool {
@@ -62,7 +61,10 @@ fn a_denied_call_fails_with_that_errno_on_every_thread() {
         for call in 0..CALLS.len() {
             for refusal in 0..ERRNOS.len() {
                 let what = format!("{call} {refusal}");
-                child::run(&mut child::command("a_denied_call_fails_with_that_errno_on_every_thread", &what));
+                child::run(&mut child::command(
+                    "injectors::a_denied_call_fails_with_that_errno_on_every_thread",
+                    &what,
+                ));
             }
         }
     }
@@ -88,14 +90,14 @@ fn without_locked_memory_a_large_ring_is_refused() {
         return;
     }
     match large() {
-        Ok(()) => drop(child::run(&mut child::command("without_locked_memory_a_large_ring_is_refused", ""))),
+        Ok(()) => drop(child::run(&mut child::command("injectors::without_locked_memory_a_large_ring_is_refused", ""))),
         Err(why) => skip("a ring without locked memory", why),
     }
 }
 
 #[test]
 fn a_fault_by_strace_arrives_at_the_call_it_is_for() {
-    const NAME: &str = "a_fault_by_strace_arrives_at_the_call_it_is_for";
+    const NAME: &str = "injectors::a_fault_by_strace_arrives_at_the_call_it_is_for";
     if child::told().is_some() {
         let ring = IoUring::new(8).unwrap();
         let failed: Vec<usize> = (1..10)
@@ -125,7 +127,7 @@ fn verdict(deadline: Duration, command: &mut Command) -> Result<String, String> 
 
 #[test]
 fn a_child_runs_one_test_to_its_end_or_fails() {
-    const NAME: &str = "a_child_runs_one_test_to_its_end_or_fails";
+    const NAME: &str = "injectors::a_child_runs_one_test_to_its_end_or_fails";
     match child::told().as_deref() {
         Some("fail") => panic!("as it was told"),
         Some("hang") => loop {
@@ -154,7 +156,7 @@ fn a_child_runs_one_test_to_its_end_or_fails() {
 
 #[test]
 fn a_skip_is_told_and_fails_where_all_is_required() {
-    const NAME: &str = "a_skip_is_told_and_fails_where_all_is_required";
+    const NAME: &str = "injectors::a_skip_is_told_and_fails_where_all_is_required";
     if child::told().is_some() {
         return skip("a test", "it is about this");
     }
@@ -164,7 +166,7 @@ fn a_skip_is_told_and_fails_where_all_is_required() {
     child.env("MILLSTREAM_SKIPS", counted.path());
     let skipped = child.env_remove("MILLSTREAM_REQUIRE").output().unwrap();
     assert!(skipped.status.success() && said(&skipped), "{skipped:?}");
-    let expected = format!("faults_injectors\t{NAME}\ta test: it is about this\n");
+    let expected = format!("runtime\t{NAME}\ta test: it is about this\n");
     assert_eq!(std::fs::read_to_string(&counted).unwrap(), expected);
     let required = child.env("MILLSTREAM_REQUIRE", "all").output().unwrap();
     assert!(!required.status.success() && said(&required), "{required:?}");

@@ -3,10 +3,10 @@
 
 use std::io::ErrorKind;
 
-use crate::Subject;
-use crate::peer::{Bytes, End};
-use crate::script::Step::*;
-use crate::script::{Log, Outcome, Step, run};
+use super::Subject;
+use super::peer::{Bytes, End};
+use super::script::Step::*;
+use super::script::{Log, Outcome, Step, run};
 use crate::support::http::{Flavour, watched};
 use millstream::net;
 
@@ -242,7 +242,7 @@ fn the_table_is_whole() {
     for kind in [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset] {
         let log = |outcomes: &[Outcome]| Log {
             steps: outcomes.iter().cloned().enumerate().collect(),
-            seen: crate::peer::Seen { len: 0, bytes: Bytes::All, end: End::Open, calls: Vec::new() },
+            seen: super::peer::Seen { len: 0, bytes: Bytes::All, end: End::Open, calls: Vec::new() },
         };
         let failed = || Outcome::Failed(kind);
         let tokio = log(&[Outcome::Wrote, failed(), failed(), failed()]);

@@ -11,7 +11,9 @@ use millstream::net::TcpStream;
 use millstream::vectored::{ReadVectored, Reader};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use super::{LARGE, alone, run, support};
+use super::{LARGE, run};
+
+use crate::support::alone;
 
 const LEN: usize = 4096;
 
@@ -70,7 +72,7 @@ impl ReadVectored for VectoredSender {
 
 /// A stream of ours that gathers, and a task that reads all that its peer gets.
 async fn stream() -> (TcpStream, tokio::task::JoinHandle<Vec<u8>>) {
-    let (mut ours, mut theirs) = support::pair().await;
+    let (mut ours, mut theirs) = crate::support::pair().await;
     // The first write may leave at once.
     ours.write_all(b"x").await.unwrap();
     let got = tokio::spawn(async move {
@@ -83,7 +85,9 @@ async fn stream() -> (TcpStream, tokio::task::JoinHandle<Vec<u8>>) {
 
 #[test]
 fn a_queue_copies_memory_that_a_lease_may_still_write() {
-    let _alone = alone();
+    if alone::ran_in_child() {
+        return;
+    }
     let (mut queue, mut lease) = (Queue::default(), lease(2 * LEN));
     let lent = lease.read_with(|spare| {
         spare[..LEN].fill(b'A');
@@ -99,7 +103,9 @@ fn a_queue_copies_memory_that_a_lease_may_still_write() {
 
 #[test]
 fn a_queue_keeps_only_leases_that_are_frozen() {
-    let _alone = alone();
+    if alone::ran_in_child() {
+        return;
+    }
     let (mut queue, mut lease) = (Queue::default(), lease(LEN));
     lease.extend_from_slice(&[b'A'; LEN]);
     assert!(!queue.push(lease.as_ref()));
@@ -116,6 +122,9 @@ fn a_queue_keeps_only_leases_that_are_frozen() {
 
 #[test]
 fn a_stream_sends_what_was_written_from_lent_memory() {
+    if alone::ran_in_child() {
+        return;
+    }
     run(async {
         let (mut ours, got) = stream().await;
         let mut lease = lease(2 * LEN);
@@ -134,6 +143,9 @@ fn a_stream_sends_what_was_written_from_lent_memory() {
 
 #[test]
 fn a_reader_under_a_copy_cannot_change_what_it_wrote() {
+    if alone::ran_in_child() {
+        return;
+    }
     run(async {
         let (ours, got) = stream().await;
         let mut sender = Sender { stream: ours, reads: 3 };
@@ -147,6 +159,9 @@ fn a_reader_under_a_copy_cannot_change_what_it_wrote() {
 
 #[test]
 fn a_reader_under_our_reader_cannot_change_what_it_wrote() {
+    if alone::ran_in_child() {
+        return;
+    }
     run(async {
         let (ours, got) = stream().await;
         let mut reader = Reader::new(Sender { stream: ours, reads: 1 });
@@ -158,6 +173,9 @@ fn a_reader_under_our_reader_cannot_change_what_it_wrote() {
 
 #[test]
 fn a_vectored_reader_cannot_change_what_it_wrote() {
+    if alone::ran_in_child() {
+        return;
+    }
     run(async {
         let (ours, got) = stream().await;
         let mut reader = Reader::vectored(VectoredSender(Sender { stream: ours, reads: 1 }.into()));
@@ -196,6 +214,9 @@ fn soil() {
 
 #[test]
 fn what_a_reader_only_claims_to_have_written_is_zeros() {
+    if alone::ran_in_child() {
+        return;
+    }
     run(async {
         soil();
         let mut copied = Vec::new();
@@ -224,6 +245,9 @@ impl AsyncRead for Swaps {
 
 #[test]
 fn a_reader_that_swaps_the_memory_it_was_given_is_refused() {
+    if alone::ran_in_child() {
+        return;
+    }
     run(async {
         for ours in [true, false] {
             let reads = tokio::spawn(async move {

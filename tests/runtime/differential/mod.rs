@@ -7,9 +7,6 @@ mod runtimes;
 mod script;
 mod scripts;
 
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::fmt::Debug;
 use std::os::fd::{AsFd, OwnedFd};
 

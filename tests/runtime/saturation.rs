@@ -26,12 +26,10 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-mod support;
-use support::http::{Flavour, Raw, ask, watched};
+use crate::support::alone;
+use crate::support::http::{Flavour, Raw, ask, watched};
 
 /// Counters and descriptors are global to the process, so tests run one at a time.
-static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 /// Timeout for operations that must not hang. It is not used for measurements.
 const HANGS: Duration = Duration::from_secs(30);
 
@@ -44,7 +42,6 @@ fn runtime(flavour: Flavour, io: Io, entries: u32) -> Runtime {
 
 /// Runs `test` on a runtime with rings of this many entries.
 fn on<R: Future<Output = ()> + Send + 'static>(flavour: Flavour, io: Io, entries: u32, test: R) {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let runtime = runtime(flavour, io, entries);
     runtime.block_on(async { tokio::spawn(timeout(HANGS, test)).await.unwrap().expect("it hangs") });
     runtime.shutdown_timeout(HANGS);
@@ -68,13 +65,16 @@ async fn turns(n: usize) {
 
 fn noise_file(len: usize) -> (File, Vec<u8>) {
     let file = tempfile::tempfile().unwrap();
-    let bytes = support::noise(len);
+    let bytes = crate::support::noise(len);
     file.write_all_at(&bytes, 0).unwrap();
     (File::from_std(file), bytes)
 }
 
 #[test]
 fn programs_that_were_given_up_leave_their_room_to_others() {
+    if alone::ran_in_child() {
+        return;
+    }
     watched(|| {
         for (io, entries) in [(Io::Auto, 128), (Io::Uring, 32), (Io::Epoll, 32)] {
             on(Flavour::CurrentThread, io, entries, async {
@@ -92,6 +92,9 @@ fn programs_that_were_given_up_leave_their_room_to_others() {
 
 #[test]
 fn chains_that_hold_files_open_delay_no_other_program() {
+    if alone::ran_in_child() {
+        return;
+    }
     watched(|| {
         for io in [Io::Auto, Io::Uring, Io::Epoll] {
             on(Flavour::CurrentThread, io, 128, async {
@@ -117,6 +120,9 @@ fn chains_that_hold_files_open_delay_no_other_program() {
 
 #[test]
 fn streams_send_while_the_ring_is_full() {
+    if alone::ran_in_child() {
+        return;
+    }
     watched(|| {
         on(Flavour::CurrentThread, Io::Uring, 32, async {
             let (reader, _writer) = pipe();
@@ -142,6 +148,9 @@ fn streams_send_while_the_ring_is_full() {
 
 #[test]
 fn a_fifo_that_has_no_reader_keeps_no_thread_from_others() {
+    if alone::ran_in_child() {
+        return;
+    }
     watched(|| {
         for io in [Io::Uring, Io::Epoll] {
             on(Flavour::CurrentThread, io, 128, async {
@@ -170,6 +179,9 @@ fn a_fifo_that_has_no_reader_keeps_no_thread_from_others() {
 
 #[test]
 fn an_offset_that_no_file_has_is_refused_on_every_way() {
+    if alone::ran_in_child() {
+        return;
+    }
     watched(|| {
         for io in [Io::Uring, Io::Epoll] {
             on(Flavour::CurrentThread, io, 32, async {
@@ -195,10 +207,12 @@ fn an_offset_that_no_file_has_is_refused_on_every_way() {
 /// The end of a stream reaches the peer even if the ring that receives for it is not driven.
 #[test]
 fn a_stream_that_is_dropped_between_two_turns_ends_at_once() {
-    if support::lacks("io_uring") {
+    if alone::ran_in_child() {
         return;
     }
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    if crate::support::lacks("io_uring") {
+        return;
+    }
     watched(|| {
         let runtime = runtime(Flavour::CurrentThread, Io::Auto, 32);
         let (stream, client) = runtime.block_on(async {
@@ -282,13 +296,13 @@ struct World {
 impl World {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let served = support::noise(700_000);
+        let served = crate::support::noise(700_000);
         fs::write(dir.path().join("served"), &served).unwrap();
         fs::write(dir.path().join("file"), &served[..1000]).unwrap();
         let (mode, fifo) = (rustix::fs::Mode::from_raw_mode(0o600), dir.path().join("fifo"));
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         let files = Files::new(dir.path()).unwrap();
-        let addr = support::http::start(move |request| {
+        let addr = crate::support::http::start(move |request| {
             let files = files.clone();
             async move { ask(&files, &request, |body| body).await }
         })
@@ -328,7 +342,7 @@ impl World {
         let read = fresh("a long read", file.read_at(0, 1 << 20)).await.unwrap();
         assert!(read == bytes, "the bytes of a long read");
         let path = self.path("served");
-        support::ways::cool(&fs::File::open(&path).unwrap());
+        crate::support::ways::cool(&fs::File::open(&path).unwrap());
         let mut client = fresh("connecting", Raw::connect(self.addr)).await;
         let (status, body) = fresh("a file over HTTP", client.get("/served")).await;
         assert!(status == 200 && body == self.served, "the bytes of a file over HTTP");
@@ -341,7 +355,7 @@ impl World {
         let chain = Chain::new().open(&new, OpenOptions::new().read(true)).read(5);
         let report = fresh("a chain that reads a file", chain.run()).await.unwrap();
         assert_eq!(report.reads()[0], "fresh");
-        let (mut stream, mut peer) = support::pair().await;
+        let (mut stream, mut peer) = crate::support::pair().await;
         stream.handle().set_path(IoPath::Uring);
         for n in 0..3 {
             stream.write_all(&[n; 1000]).await.unwrap();
@@ -406,7 +420,9 @@ fn descriptors() -> usize {
 
 #[test]
 fn any_number_of_programs_that_never_end_stop_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    if alone::ran_in_child() {
+        return;
+    }
     let ways = [
         (Flavour::CurrentThread, Io::Auto, 32),
         (Flavour::TwoWorkers, Io::Uring, 32),

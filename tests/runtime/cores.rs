@@ -1,6 +1,6 @@
 //! Threads that share nothing: each on its CPU, with its listener and its ring; how they end, and what they say.
 //!
-//! Descriptors are the process's, so these tests run one at a time and nothing else runs in this program.
+//! Descriptors and CPUs belong to the process, so each test has one of its own.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -20,23 +20,11 @@ use millstream::net::TcpListener;
 use millstream::runtime::{Core, Cores, DriverBuilder, Io, Run, driver_info};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-mod support;
-use support::http::{Flavour, Raw, pages, sha256, watched};
-use support::{child, fds, lacks, seccomp};
+use crate::support::http::{Flavour, Raw, pages, sha256, watched};
+use crate::support::{alone, fds, lacks, seccomp};
 
 /// For cores that have nothing to wait for.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Runs `test` when no other runs.
-fn test(test: impl FnOnce() + Send + 'static) {
-    let _alone = alone();
-    watched(test);
-}
 
 /// The CPUs that the calling thread may run on.
 fn allowed() -> Vec<usize> {
@@ -46,7 +34,10 @@ fn allowed() -> Vec<usize> {
 
 #[test]
 fn each_core_stays_on_its_cpu_and_its_blocking_pool_does_not() {
-    test(|| {
+    if alone::ran_in_child() {
+        return;
+    }
+    watched(|| {
         let all = allowed();
         let limited = thread::available_parallelism().unwrap().get() < all.len();
         for (pin, expected) in [(true, !limited), (false, false)] {
@@ -71,9 +62,7 @@ fn each_core_stays_on_its_cpu_and_its_blocking_pool_does_not() {
 
 #[test]
 fn threads_that_cannot_be_pinned_run_all_the_same() {
-    const NAME: &str = "threads_that_cannot_be_pinned_run_all_the_same";
-    if child::told().is_none() {
-        child::run(&mut child::command(NAME, "without sched_setaffinity"));
+    if alone::ran_in_child() {
         return;
     }
     seccomp::deny(libc::SYS_sched_setaffinity, rustix::io::Errno::PERM);
@@ -85,7 +74,10 @@ fn threads_that_cannot_be_pinned_run_all_the_same() {
 
 #[test]
 fn by_default_there_are_as_many_as_cpus() {
-    test(|| {
+    if alone::ran_in_child() {
+        return;
+    }
+    watched(|| {
         let cores = Cores::builder().build().unwrap();
         assert_eq!(cores.count(), thread::available_parallelism().unwrap().get());
         assert_eq!(Cores::new(0).unwrap().count(), 1);
@@ -124,7 +116,10 @@ async fn to_each(addr: SocketAddr, cores: usize) -> Vec<Raw> {
 
 #[test]
 fn connections_are_spread_and_end_with_the_cores_which_leave_no_descriptor() {
-    test(|| {
+    if alone::ran_in_child() {
+        return;
+    }
+    watched(|| {
         // What is opened once and kept.
         drop(Cores::new(1).unwrap());
         let client = Flavour::CurrentThread.runtime();
@@ -152,7 +147,10 @@ fn connections_are_spread_and_end_with_the_cores_which_leave_no_descriptor() {
 
 #[test]
 fn a_server_that_is_dropped_closes_its_listeners_and_finishes_its_connections() {
-    test(|| {
+    if alone::ran_in_child() {
+        return;
+    }
+    watched(|| {
         let client = Flavour::CurrentThread.runtime();
         let cores = Cores::new(2).unwrap();
         let (addr, server) = numbers(&cores);
@@ -169,7 +167,10 @@ fn a_server_that_is_dropped_closes_its_listeners_and_finishes_its_connections() 
 
 #[test]
 fn too_few_listeners_are_an_error_and_so_is_an_address_in_use() {
-    test(|| {
+    if alone::ran_in_child() {
+        return;
+    }
+    watched(|| {
         let cores = Cores::new(2).unwrap();
         let listeners = TcpListener::builder().bind_each("127.0.0.1:0", 1).unwrap();
         let addr = listeners.local_addr();
@@ -203,7 +204,10 @@ impl Drop for Alive {
 
 #[test]
 fn the_first_error_or_panic_is_told_and_drops_the_other_futures() {
-    test(|| {
+    if alone::ran_in_child() {
+        return;
+    }
+    watched(|| {
         let alive = Arc::new(AtomicUsize::new(0));
         for panics in [false, true] {
             let cores = Cores::new(3).unwrap();
@@ -243,7 +247,10 @@ fn the_first_error_or_panic_is_told_and_drops_the_other_futures() {
 
 #[test]
 fn a_task_says_what_became_of_it() {
-    test(|| {
+    if alone::ran_in_child() {
+        return;
+    }
+    watched(|| {
         let cores = Cores::new(2).unwrap();
         let here = Flavour::CurrentThread.runtime();
         let done = cores.spawn_on(1, async |core| {
@@ -277,7 +284,10 @@ fn a_task_says_what_became_of_it() {
 
 #[test]
 fn a_core_that_does_not_come_back_is_named_and_left() {
-    test(|| {
+    if alone::ran_in_child() {
+        return;
+    }
+    watched(|| {
         let cores = Cores::new(2).unwrap();
         let (release, wait) = mpsc::channel::<()>();
         let (tell, told) = mpsc::channel();
@@ -307,10 +317,13 @@ fn a_core_that_does_not_come_back_is_named_and_left() {
 
 #[test]
 fn each_core_has_a_ring_of_its_own_set_up_for_one_thread() {
+    if alone::ran_in_child() {
+        return;
+    }
     if lacks("io_uring") {
         return;
     }
-    test(|| {
+    watched(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_owned();
         let cores = Cores::builder().workers(3).driver(DriverBuilder::new().io(Io::Uring)).build().unwrap();
@@ -334,8 +347,11 @@ fn each_core_has_a_ring_of_its_own_set_up_for_one_thread() {
 
 #[test]
 fn files_are_served_whole_whichever_way_operations_go() {
+    if alone::ran_in_child() {
+        return;
+    }
     const FILES: [(&str, usize); 3] = [("small", 5000), ("kept", 100 << 10), ("large", 3 << 20)];
-    test(|| {
+    watched(|| {
         let dir = tempfile::tempdir().unwrap();
         let expected = FILES.map(|(name, len)| {
             let bytes = pages(len);

@@ -13,10 +13,10 @@ use socket2::{SockRef, Socket};
 use tokio::io::AsyncWriteExt;
 use tokio::runtime::Runtime;
 
-use crate::peer::{Bytes, End, Peer, payload};
+use super::peer::{Bytes, End, Peer, payload};
+use super::{Subject, sockets};
 use crate::support::http::{Flavour, watched};
 use crate::support::limits::drop_capabilities;
-use crate::{Subject, sockets};
 
 /// A working operation never takes this long.
 const HANGS: Duration = Duration::from_secs(30);

@@ -12,8 +12,8 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 
-use crate::Subject;
-use crate::peer::{Bytes, End, Peer, payload};
+use super::Subject;
+use super::peer::{Bytes, End, Peer, payload};
 use crate::support::child;
 use crate::support::http::Flavour;
 use crate::support::limits::drop_capabilities;
@@ -67,7 +67,7 @@ fn loses_nothing(way: &str, stream: &str, tcp: bool, flavour: Flavour, after: bo
         false => dir.path().join("socket").display().to_string(),
     };
     let what = [way, stream, if tcp { "tcp" } else { "unix" }, &format!("{flavour:?}"), &addr].join("|");
-    let mut command = child::command("exits::child", &what);
+    let mut command = child::command("differential::exits::child", &what);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut peer = Peer::new(listener.accept().unwrap().0);
     let said = if after {

@@ -9,8 +9,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;
 
-use crate::Subject;
-use crate::peer::{Peer, Seen, answer, payload};
+use super::Subject;
+use super::peer::{Peer, Seen, answer, payload};
 
 /// A step. `Peer…` steps are done by the other end.
 #[derive(Clone, Copy, Debug)]
