@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::{Layer, Service, service_fn};
 
-use crate::servers::{FRIEND, STRANGER, connect, start};
+use super::servers::{FRIEND, STRANGER, connect, start};
 use crate::support::http::on_both;
 
 const NAMES: [&str; 4] = ["x-request-id", "traceparent", "tracestate", "x-millstream-canary"];

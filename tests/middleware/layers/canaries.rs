@@ -13,7 +13,7 @@ use millstream::observe::Snapshot;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
 use tower::{Layer, service_fn};
 
-use crate::servers::{Accepted, Client, FRIEND, STRANGER, field, start};
+use super::servers::{Accepted, Client, FRIEND, STRANGER, field, start};
 use crate::support::http::on_both;
 
 const TOKEN: &str = "a-token-that-nobody-guesses";

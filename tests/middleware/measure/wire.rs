@@ -77,12 +77,12 @@ async fn a_client_that_leaves_is_no_error() {
 
 #[tokio::test]
 async fn files_still_go_by_sendfile() {
-    if support::lacks("sendfile") || support::lacks("mapping") {
+    if crate::support::lacks("sendfile") || crate::support::lacks("mapping") {
         return;
     }
     const LEN: usize = 3 << 20;
     let directory = tempfile::tempdir().unwrap();
-    let contents = support::noise(LEN);
+    let contents = crate::support::noise(LEN);
     fs::write(directory.path().join("file"), &contents).unwrap();
     let files = Files::new(directory.path()).unwrap();
     let addr = start(tower::service_fn(move |request: Request<RequestBody>| {

@@ -20,7 +20,7 @@ use millstream::observe::Snapshot;
 use tokio::time::{advance, sleep, timeout};
 use tower::{Layer, Service, service_fn};
 
-use crate::servers::{Accepted, Client, FRIEND, STRANGER, field, start};
+use super::servers::{Accepted, Client, FRIEND, STRANGER, field, start};
 use crate::support::http::{AnyBody, BoxError, boxed, on_both, request};
 use crate::support::pair;
 

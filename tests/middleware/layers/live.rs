@@ -14,7 +14,7 @@ use millstream::http::layer::{CanaryLayer, Pin, StampLayer, Thresholds};
 use millstream::net::IoPath;
 use tower::{Layer, service_fn};
 
-use crate::servers::{Client, STRANGER, start};
+use super::servers::{Client, STRANGER, start};
 use crate::support::http::on_both;
 
 const CLIENTS: u64 = 4;

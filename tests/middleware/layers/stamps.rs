@@ -10,7 +10,7 @@ use hyper::{Request, Response};
 use millstream::http::layer::{RequestId, StampLayer, TraceParent, Trusted};
 use tower::{Layer, service_fn};
 
-use crate::servers::{Client, FRIEND, STRANGER, field, start};
+use super::servers::{Client, FRIEND, STRANGER, field, start};
 use crate::support::http::on_both;
 
 const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

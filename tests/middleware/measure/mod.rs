@@ -21,9 +21,6 @@ use millstream::observe::{Requests, Responses};
 use tokio::net::TcpStream;
 use tower::{Layer, ServiceExt};
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod bodies;
 #[cfg(feature = "tracing")]
 mod connections;

@@ -1,0 +1,7 @@
+//! `http::layer`: tower layers over real connections.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod layers;
+mod measure;
