@@ -1,4 +1,5 @@
 //! `http::serve` over TLS, asked by rustls's client.
+#![cfg(feature = "tls")]
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion
 
 mod abuse;
 mod counts;
+mod files;
 mod protocols;
 mod records;
 mod reload;
@@ -29,9 +31,6 @@ mod support;
 
 use support::http::{Answer, Raw, boxed};
 use support::tree::{KEPT, LARGE, believed, tree, truncate};
-
-/// The counters and descriptors are the process's: tests that look at them run alone.
-static ALONE: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
 
 /// A certificate and its key.
 struct Identity {

@@ -19,9 +19,8 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-mod support;
-use support::http::{Raw, narrow, on_both, sha256};
-use support::tree::{KEPT, LARGE, SEND_BUFFER, ask_and_cut, believed, tree, truncate};
+use crate::support::http::{Raw, narrow, on_both, sha256};
+use crate::support::tree::{KEPT, LARGE, SEND_BUFFER, ask_and_cut, believed, tree, truncate};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
