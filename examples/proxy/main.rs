@@ -27,6 +27,11 @@ mod fields;
 mod options;
 mod relay;
 mod reverse;
+#[cfg(test)]
+#[path = "../../tests/support/mod.rs"]
+mod support;
+#[cfg(test)]
+mod tests;
 mod watched;
 
 fn main() -> ExitCode {

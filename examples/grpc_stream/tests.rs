@@ -1,11 +1,11 @@
 //! tonic on our listener: what arrives, and how many calls it takes.
 //!
-//! Counters are the process's, so these tests run one at a time and nothing else runs in this program.
+//! Counters belong to the process, so the test that counts has one of its own.
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use futures_util::{Stream, stream};
 use millstream::net::TcpListener;
@@ -14,19 +14,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::transport::server::Connected;
 use tonic::transport::{Channel, Endpoint, Server};
 
-mod support;
-#[path = "../examples/grpc_stream/ticks.rs"]
-mod ticks;
-
-use support::counted::Counted;
-use support::http::{Flavour, watched};
-use ticks::{Ticks, WatchRequest, watch};
+use crate::support::alone;
+use crate::support::counted::Counted;
+use crate::support::http::{Flavour, watched};
+use crate::ticks::{Ticks, WatchRequest, watch};
 
 const STREAMS: u64 = 100;
 const TICKS: u64 = 20;
-
-/// The tests run one at a time.
-static COUNTING: Mutex<()> = Mutex::new(());
 
 fn serve<IO>(incoming: impl Stream<Item = io::Result<IO>> + Send + 'static)
 where
@@ -83,8 +77,10 @@ async fn tick_together(addr: SocketAddr, payload: u32) {
 
 #[test]
 fn streams_that_tick_together_share_their_calls() {
+    if alone::ran_in_child() {
+        return;
+    }
     watched(|| {
-        let _alone = COUNTING.lock();
         for flavour in Flavour::BOTH {
             for payload in [100, 300] {
                 let before = Snapshot::now();
@@ -110,7 +106,6 @@ fn streams_that_tick_together_share_their_calls() {
 #[test]
 fn messages_of_every_size_arrive_in_order() {
     watched(|| {
-        let _alone = COUNTING.lock();
         for flavour in Flavour::BOTH {
             flavour.runtime().block_on(async {
                 let channel = connect(serve_ours().await).await;

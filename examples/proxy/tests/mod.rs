@@ -1,4 +1,4 @@
-//! The proxy of examples/proxy, between raw clients and upstreams that misbehave.
+//! The proxy between raw clients and upstreams that misbehave.
 
 mod faults;
 mod passing;
@@ -23,21 +23,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-#[path = "../../examples/proxy/fields.rs"]
-mod fields;
-#[path = "../../examples/proxy/relay.rs"]
-mod relay;
-#[path = "../../examples/proxy/reverse.rs"]
-mod reverse;
-#[path = "../support/mod.rs"]
-mod support;
-#[path = "../../examples/proxy/watched.rs"]
-mod watched;
-
-use relay::{Target, relay};
-use reverse::{Plan, Reverse};
-use support::http::{Answer, Raw, boxed, h1, h2, narrow, on_both, request, sha256, start, start_hyper, whole};
-use support::noise;
+use crate::relay::{Target, relay};
+use crate::reverse::{Plan, Reverse};
+use crate::support::http::{Answer, Raw, boxed, h1, h2, narrow, on_both, request, sha256, start, start_hyper, whole};
+use crate::support::noise;
 
 /// What must happen soon happens within this time.
 const SOON: Duration = Duration::from_secs(10);
