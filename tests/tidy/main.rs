@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-#[path = "tidy/lex.rs"]
 mod lex;
 
 use lex::{code, ident, is_unsafe, line_of, words};

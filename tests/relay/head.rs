@@ -18,9 +18,8 @@ use proptest::sample::select;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-mod support;
-use support::http::{boxed, h1, on_both, request, start, whole};
-use support::noise;
+use crate::support::http::{boxed, h1, on_both, request, start, whole};
+use crate::support::noise;
 
 const LINES: &[u8] = b"via: 1.1 mill\r\nx-stamp: a, b\r\n";
 
