@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use millstream::net::{Handle, IoPath, Numbers, TcpListener, TcpStream, UnixStream};
 use millstream::runtime::{DriverBuilder, Io};
+use rustix::event::{PollFd, PollFlags};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
@@ -217,9 +218,15 @@ fn what_a_dead_peer_never_got_is_lost() {
         let closing = handle.closing().unwrap();
         SockRef::from(&theirs).set_linger(Some(Duration::ZERO)).unwrap();
         drop(theirs);
-        // The reset has come.
-        let mut byte = [0];
-        while ours.read(&mut byte).await.is_ok() {}
+        // The reset has arrived, and no call has reported it.
+        loop {
+            let mut fd = [PollFd::new(&ours, PollFlags::RDHUP)];
+            rustix::event::poll(&mut fd, Some(&Default::default())).unwrap();
+            if !fd[0].revents().is_empty() {
+                break;
+            }
+            yield_now().await;
+        }
         ours.write_all(b"too late").await.unwrap();
         assert!(ours.flushed().await.is_err());
         drop(ours);
