@@ -1,4 +1,5 @@
-//! The spans of connections, and of requests in them.
+//! The spans of connections, and of requests in them. Which spans are of interest belongs to the process, so the test has
+//! one of its own.
 
 use super::*;
 
@@ -11,6 +12,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::with_default;
 use tracing::{Event, Metadata, Subscriber};
 
+use crate::support::alone;
 use crate::support::http::{h1, h2, request};
 
 /// A span: where it was made, and what it says.
@@ -72,6 +74,9 @@ impl Subscriber for Watch {
 
 #[test]
 fn requests_are_in_the_span_of_their_connection() {
+    if alone::ran_in_child() {
+        return;
+    }
     let watch = Watch::default();
     let peers = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&peers);
