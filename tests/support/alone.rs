@@ -1,5 +1,5 @@
-//! Tests that need a process of their own: counters, descriptors, threads, limits and budgets belong to the process, and
-//! other tests run beside this one.
+//! Tests that need a process of their own. Counters, descriptors, threads, limits and budgets belong to the process, and
+//! other tests of the same program run at the same time.
 //!
 //! ```text
 //! #[test]
@@ -18,13 +18,14 @@ use super::child;
 
 const ALONE: &str = "MILLSTREAM_TEST_ALONE";
 
-/// Longer than the watchdogs of tests take.
+/// Longer than the watchdog of any test.
 const DEADLINE: Duration = Duration::from_secs(240);
 
 /// Runs the calling test again in a child process, alone, and returns `true` once it has passed. In the child, returns
 /// `false` at once. A child that fails is a panic here; its output is passed on.
 ///
-/// To be called on the thread of the test, whose name is the name of the test.
+/// Call it first, on the thread of the test: the name of that thread is the name of the test. The attribute
+/// `#[should_panic]` does not go with it: a child that panics as expected has passed.
 pub fn ran_in_child() -> bool {
     if env::var_os(ALONE).is_some() || child::told().is_some() {
         return false;
