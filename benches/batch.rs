@@ -16,7 +16,7 @@ use bytes::Bytes;
 use criterion::{Criterion, Throughput};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame};
-use millstream::http::Batch;
+use millstream::body::Batch;
 
 mod common;
 use common::noise;

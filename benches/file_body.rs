@@ -34,8 +34,8 @@ use hyper::service::{HttpService, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use millstream::http::Files;
-use millstream::observe::Snapshot;
+use millstream::files::Files;
+use millstream::metrics::Snapshot;
 use tokio_util::io::ReaderStream;
 use tower_http::services::ServeDir;
 

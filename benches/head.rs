@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
 use hyper::header::{HeaderMap, HeaderValue};
-use millstream::http::head::Injector;
+use millstream::relay::Injector;
 
 mod common;
 use common::{Row, by_turns, cpu_of_this_thread, table};

@@ -29,7 +29,7 @@ use http_body_util::Full;
 use hyper::body::Body;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, Response};
-use millstream::http::layer::{CanaryLayer, StampLayer};
+use millstream::middleware::{CanaryLayer, StampLayer};
 use millstream::net::{Handle, IoPath, TcpListener, TcpStream};
 use tower::{Layer, Service, service_fn};
 

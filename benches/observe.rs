@@ -1,8 +1,8 @@
-//! What measuring costs: `/hello`, 12 bytes, and 100 tokens one by one, with [`Measure`](millstream::http::layer::Measure)
+//! What measuring costs: `/hello`, 12 bytes, and 100 tokens one by one, with [`Measure`](millstream::middleware::Measure)
 //! around the service and without, in one run; and with what it has measured read by the same thread, as text for
 //! Prometheus, 40 times a second, so that each turn has its share of it.
 //!
-//! Each server is [`http::serve`](millstream::http::serve()) on a current-thread runtime, a thread and a CPU of its own; the
+//! Each server is [`http::serve`](millstream::server::serve()) on a current-thread runtime, a thread and a CPU of its own; the
 //! load is this program's main thread. They take turns of a few milliseconds, so that what else the machine does meets
 //! both alike. **Look at** the CPU time of the server's thread for each request, and at the last lines, which say whether
 //! it is what it may be. There is no criterion here: wall time is that of both ends together.
@@ -19,8 +19,8 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
-use millstream::http::RequestBody;
-use millstream::http::layer::Measure;
+use millstream::middleware::Measure;
+use millstream::server::RequestBody;
 use tower::Layer;
 
 #[path = "common/mod.rs"]
@@ -96,9 +96,9 @@ impl Server {
                 ready.send(listener.local_addr().unwrap()).unwrap();
                 let service = tower::service_fn(answer);
                 match way {
-                    Way::Without => drop(tokio::spawn(millstream::http::serve(listener, service).into_future())),
+                    Way::Without => drop(tokio::spawn(millstream::server::serve(listener, service).into_future())),
                     Way::Measured | Way::Read => drop(tokio::spawn(
-                        millstream::http::serve(listener, Measure::new().layer(service)).into_future(),
+                        millstream::server::serve(listener, Measure::new().layer(service)).into_future(),
                     )),
                 }
                 if way == Way::Read {
@@ -106,7 +106,7 @@ impl Server {
                         let mut ticks = tokio::time::interval(Duration::from_millis(25));
                         loop {
                             ticks.tick().await;
-                            std::hint::black_box(millstream::observe::prometheus_text());
+                            std::hint::black_box(millstream::metrics::prometheus_text());
                         }
                     });
                 }

@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 use criterion::Criterion;
 use futures_util::future::join_all;
-use millstream::Chain;
+use millstream::fs::chain::Chain;
 use millstream::fs::{File, OpenOptions};
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
 use millstream::runtime::{DriverBuilder, Io};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use criterion::Criterion;
 use futures_util::{FutureExt, SinkExt, StreamExt};
-use millstream::vectored::{Framed, Writer};
+use millstream::codec::{Framed, Writer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;

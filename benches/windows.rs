@@ -16,8 +16,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::http::{BodyError, Limits, RequestBody, serve};
 use millstream::net::TcpListener;
+use millstream::server::{BodyError, Limits, RequestBody, serve};
 use tokio::net::TcpStream;
 
 #[path = "common/mod.rs"]

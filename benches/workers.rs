@@ -5,7 +5,7 @@
 //! | Cores, one / two | [`Cores`]: a runtime, a listener and a CPU for each thread |
 //! | multi_thread, two | tokio's runtime, whose threads share everything, and one listener |
 //!
-//! HTTP is [`millstream::http::serve`]'s in all of them, over loopback. A response is 64 digests (SHA-256), each of another
+//! HTTP is [`millstream::server::serve`]'s in all of them, over loopback. A response is 64 digests (SHA-256), each of another
 //! MiB, so that the server alone is the bottleneck; the client, one thread with blocking sockets, checks every byte and has
 //! hardly anything to do. What it does take is told. Four responses are asked for at a time, two of each of two cores: to
 //! which of them a connection goes is chance, so connections are made until each has two.
@@ -25,9 +25,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
-use millstream::http::{RequestBody, serve, serve_cores};
 use millstream::net::TcpListener;
 use millstream::runtime::{Core, Cores, Run};
+use millstream::server::{RequestBody, serve, serve_cores};
 use sha2::{Digest, Sha256};
 use tokio::runtime::Runtime;
 

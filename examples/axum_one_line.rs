@@ -20,7 +20,7 @@ async fn main() -> io::Result<()> {
         .route("/hello", get(async || Json(BTreeMap::from([("msg", "ok")]))))
         .route("/events", get(events))
         // A directory is a tower service like any other.
-        .nest_service("/f", millstream::http::Files::new(".")?);
+        .nest_service("/f", millstream::files::Files::new(".")?);
 
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".into());
     // The one line: stock axum takes tokio's listener here.

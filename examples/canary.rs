@@ -26,11 +26,12 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
-use millstream::http::layer::{
-    AllowedHostsLayer, CanaryHandle, CanaryLayer, PathState, Pin, RequestId, StampLayer, Trusted, Unit,
+use millstream::middleware::{
+    AllowedHostsLayer, CanaryHandle, CanaryLayer, PathState, Pin, RequestId, StampLayer, Unit,
 };
-use millstream::http::serve;
 use millstream::net::{IoPath, TcpListener};
+use millstream::server::Trusted;
+use millstream::server::serve;
 use serde_json::{Value, json};
 use tower::{Layer, service_fn};
 

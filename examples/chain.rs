@@ -13,11 +13,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use millstream::chain::Way;
 use millstream::fs::OpenOptions;
-use millstream::observe::Snapshot;
+use millstream::fs::chain::Way;
+use millstream::fs::chain::{Chain, Outcome};
+use millstream::metrics::Snapshot;
 use millstream::runtime::driver_info;
-use millstream::{Chain, Outcome};
 use tokio::io::AsyncWriteExt;
 
 const USAGE: &str = "usage: cargo run --release --example chain -- [--files N] [--size BYTES] [--beside] DIR";

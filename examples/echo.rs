@@ -10,8 +10,8 @@ use std::process::ExitCode;
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
+use millstream::codec::Framed;
 use millstream::net::{TcpListener, TcpStream};
-use millstream::vectored::Framed;
 use tokio::runtime::Builder;
 use tokio_util::codec::{Decoder, Encoder, LengthDelimitedCodec, LinesCodec};
 

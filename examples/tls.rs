@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use millstream::http::{Files, Tls, serve};
+use millstream::files::Files;
 use millstream::net::TcpListener;
+use millstream::server::serve;
+use millstream::server::tls::Tls;
 use tokio::signal::unix::{SignalKind, signal};
 
 const USAGE: &str = "\

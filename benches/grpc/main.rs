@@ -26,7 +26,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tonic::transport::server::TcpIncoming;

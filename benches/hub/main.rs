@@ -2,7 +2,7 @@
 //!
 //! | row | |
 //! |---|---|
-//! | hub | [`Hub`] on [`http::serve`](millstream::http::serve()), sent to from a task of the server |
+//! | hub | [`Hub`] on [`http::serve`](millstream::server::serve()), sent to from a task of the server |
 //! | hub, other thread | the same, sent to from a thread without a runtime |
 //! | axum Sse | `axum::serve` on tokio's listener, each stream with a receiver of one `tokio::sync::broadcast` |
 //! | floor | a bare loop of `send` on blocking sockets, nothing else |
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use axum::response::sse::{self, Sse};
 use futures_util::stream;
-use millstream::http::{Event, Hub};
+use millstream::sse::{Event, Hub};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::net::{RecvFlags, recv};
@@ -71,7 +71,7 @@ async fn serve_hub(listener: TcpListener, hub: Hub) -> io::Result<()> {
         let answer = hub.subscribe(&request);
         async { Ok::<_, Infallible>(answer) }
     });
-    millstream::http::serve(listener, service).await
+    millstream::server::serve(listener, service).await
 }
 
 async fn hub(listener: TcpListener) -> io::Result<()> {

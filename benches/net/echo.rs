@@ -7,8 +7,8 @@ use std::net::TcpListener;
 use std::time::Instant;
 
 use criterion::Criterion;
+use millstream::metrics::Snapshot;
 use millstream::net::{self, Receive};
-use millstream::observe::Snapshot;
 use millstream::runtime::{DriverBuilder, Io};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 

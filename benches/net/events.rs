@@ -10,7 +10,7 @@ use http::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::net::{RecvFlags, recv};
@@ -63,7 +63,7 @@ async fn stock(listener: TcpListener) -> io::Result<()> {
 
 async fn ours(listener: TcpListener) -> io::Result<()> {
     let listener = millstream::net::TcpListener::from_std(listener)?;
-    millstream::http::serve(listener, tower::service_fn(answer)).await
+    millstream::server::serve(listener, tower::service_fn(answer)).await
 }
 
 /// The least that can be done: accepts, and then sends one frame to each connection at each tick, until one is gone.

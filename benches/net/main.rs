@@ -3,7 +3,7 @@
 //! | part | millstream | against |
 //! |---|---|---|
 //! | echo | 64 B back and forth on 1, 8, 64 and 512 connections, [`net::TcpStream`](millstream::net::TcpStream) | tokio's, with room for more in its read buffer |
-//! | events | 1000 streams of 100 events a second by [`http::serve`](millstream::http::serve()) | hyper on tokio's stream (*stock*), and a bare loop of `send` (*floor*) |
+//! | events | 1000 streams of 100 events a second by [`http::serve`](millstream::server::serve()) | hyper on tokio's stream (*stock*), and a bare loop of `send` (*floor*) |
 //! | idle | the memory of 10 000 connections that wait | tokio's stream |
 //! | slow | 100 readers that are too slow beside 10 that are not: memory and latency, a mark that follows the rates | fixed buffers of 1 MiB |
 //!

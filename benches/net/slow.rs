@@ -53,7 +53,7 @@ pub(crate) fn serve(way: &str) {
     let builder = net::TcpListener::builder().congestion("reno");
     let builder = match fixed {
         true => builder.high_mark(1 << 20),
-        false => builder.elastic(16 << 10..=1 << 20).profile(Profile::Auto),
+        false => builder.adaptive_high_mark(16 << 10..=1 << 20).profile(Profile::Auto),
     };
     runtime().block_on(async {
         let listener = builder.bind("127.0.0.1:0").await.unwrap();

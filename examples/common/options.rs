@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use millstream::http::layer::AllowedHostsLayer;
+use millstream::middleware::AllowedHostsLayer;
 use tokio::runtime::{Builder, Runtime};
 
 /// What the command line asked for.

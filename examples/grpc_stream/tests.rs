@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::{Stream, stream};
+use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
-use millstream::observe::Snapshot;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::transport::server::Connected;
 use tonic::transport::{Channel, Endpoint, Server};

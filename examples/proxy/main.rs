@@ -3,7 +3,7 @@
 //! `cargo run --release --features client --example proxy -- --to 127.0.0.1:8080`, then open `http://127.0.0.1:8082/`;
 //! `--help` tells the rest. It ends at Ctrl-C.
 //!
-//! Both sides are millstream's: the listener and `http::serve` in front, `net::Connector` under hyper-util's client behind.
+//! Both sides are millstream's: the listener and `server::serve` in front, `net::Connector` under hyper-util's client behind.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use http::uri::Authority;
 use hyper_util::client::legacy::connect::Connect;
 use millstream::Capabilities;
-use millstream::http::{Limits, serve};
 use millstream::net::{Accept, Connector, TcpListener, UnixListener};
+use millstream::server::{Limits, serve};
 
 use options::{Listen, Options, USAGE};
 use relay::{Target, relay};

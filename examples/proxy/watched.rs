@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
-use millstream::http::{BodyError, RequestBody};
+use millstream::server::{BodyError, RequestBody};
 
 /// Counts the frames of a body as they are taken.
 #[derive(Debug)]

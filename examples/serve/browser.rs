@@ -20,7 +20,7 @@ use super::common::{self, Options};
 use super::{App, Numbers, until_interrupted};
 use chromium::Chromium;
 use millstream::Capabilities;
-use millstream::http::layer::AllowedHostsLayer;
+use millstream::middleware::AllowedHostsLayer;
 use millstream::net::TcpListener;
 
 mod chromium;

@@ -18,10 +18,13 @@ use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use millstream::Capabilities;
-use millstream::http::layer::{AllowedHostsLayer, Measure, Route as Name};
-use millstream::http::{EventBody, FileBody, Files, Hub, RequestBody};
+use millstream::body::FileBody;
+use millstream::files::Files;
+use millstream::middleware::{AllowedHostsLayer, Measure, Route as Name};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
+use millstream::server::RequestBody;
+use millstream::sse::{EventBody, Hub};
 use tower::Layer;
 
 use common::{More, Options, Reply, Route, route};
@@ -94,7 +97,7 @@ fn greet(options: &Options, address: SocketAddr, numbers: &Numbers) {
 
 async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<()> {
     let service = tower::service_fn(move |request| answer(request, app.clone()));
-    let server = millstream::http::serve(listener, Measure::new().layer(service));
+    let server = millstream::server::serve(listener, Measure::new().layer(service));
     server.drain(tokio::signal::ctrl_c(), PATIENCE).await.map(drop)
 }
 

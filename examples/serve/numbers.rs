@@ -10,11 +10,11 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use millstream::http::RequestBody;
-use millstream::http::layer::AllowedHostsLayer;
-use millstream::http::{Event, Hub, Slow};
+use millstream::metrics::{Histogram, Requests, Snapshot, prometheus_text};
+use millstream::middleware::AllowedHostsLayer;
 use millstream::net::TcpListener;
-use millstream::observe::{Histogram, Requests, Snapshot, prometheus_text};
+use millstream::server::RequestBody;
+use millstream::sse::{Event, Hub, LagPolicy};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -52,7 +52,7 @@ impl Numbers {
         let address = listener.local_addr().map_err(|e| format!("{metrics}: {e}"))?;
 
         // A page that is slow gets the newest, and one that was away what it missed.
-        let live = Hub::builder().replay(KEPT).queue(KEPT).slow(Slow::DropOldest).subscribers(VIEWERS).build();
+        let live = Hub::builder().replay(KEPT).queue(KEPT).slow(LagPolicy::DropOldest).subscribers(VIEWERS).build();
         let (end, ended) = oneshot::channel();
         let hub = live.clone();
         let run = move || tell(&runtime, listener, hosts, &hub, ended);
@@ -83,7 +83,7 @@ impl Drop for Numbers {
 fn tell(runtime: &Runtime, listener: TcpListener, hosts: AllowedHostsLayer, live: &Hub, ended: oneshot::Receiver<()>) {
     runtime.block_on(async {
         tokio::select! {
-            served = millstream::http::serve(listener, hosts.layer(tower::service_fn(answer))) => {
+            served = millstream::server::serve(listener, hosts.layer(tower::service_fn(answer))) => {
                 if let Err(e) = served {
                     eprintln!("the numbers are not told any more: {e}");
                 }

@@ -15,8 +15,10 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use millstream::http::{Event, Hub, Redis, serve};
 use millstream::net::TcpListener;
+use millstream::server::serve;
+use millstream::sse::log::redis::Redis;
+use millstream::sse::{Event, Hub};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 

@@ -23,8 +23,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use bytes::Bytes;
 
 use super::slab::{Block, BlockRef};
-use crate::kernel::caps::Capabilities;
-use crate::kernel::map::{self, GRANULE, GRANULES, Granule};
+use crate::sys::caps::Capabilities;
+use crate::sys::map;
+use crate::sys::map::{GRANULE, GRANULES, Granule};
 
 /// Longest mapping in bytes, whatever its offset: a granule less the page that an unaligned start needs.
 pub(crate) const WINDOW: usize = GRANULE - (64 << 10);

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::slab::{self, LINE, SIZES, Slab};
-use crate::observe::counters::{Counter, count};
+use crate::counters::{Counter, count};
 
 pub(crate) use super::slab::{slab_at, slabs};
 

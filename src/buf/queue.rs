@@ -13,7 +13,7 @@ use bytes::{Buf, Bytes};
 use super::origin::{Kept, block_of, is_sent_from_file, is_torn};
 use super::pool::{self, Lease};
 use super::slab::Block;
-use crate::observe::counters::QUEUED as ALL;
+use crate::counters::QUEUED as ALL;
 
 /// First chunk of copied bytes: enough for most events and heads.
 const FIRST_CHUNK: usize = 4 << 10;

@@ -24,8 +24,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::kernel::map::{self, GRANULES, Granule};
-use crate::observe::counters::Gauge;
+use crate::counters::Gauge;
+use crate::sys::map;
+use crate::sys::map::{GRANULES, Granule};
 
 /// Block sizes in bytes.
 pub(super) const SIZES: [usize; 5] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10];

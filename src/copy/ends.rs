@@ -15,8 +15,8 @@ use tokio::net::{tcp, unix};
 use super::error::Step;
 use super::plan::Kind;
 use crate::fs::{Reader, Status, Writer};
-use crate::kernel::{call, socket, transfer};
 use crate::net;
+use crate::sys::{call, socket, transfer};
 
 /// A pipe or socket that a runtime watches. Who polls one side of it uses the waker that its own reads, or writes, use.
 #[derive(Debug)]

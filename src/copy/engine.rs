@@ -32,10 +32,10 @@ use super::jobs::{self, Between, Done};
 use super::pipes::Pipe;
 use super::plan::{Facts, Kind, Path, plan};
 use super::pump::Pump;
-use super::tally::{Report, Tally};
-use crate::flow::pace::Pace;
-use crate::kernel::caps::Capabilities;
-use crate::turn::job::Job;
+use super::stats::{Report, Stats};
+use crate::counters::token_bucket::TokenBucket;
+use crate::runtime::blocking::BlockingTask;
+use crate::sys::caps::Capabilities;
 
 /// Bytes after which other tasks get a chance to run.
 const BURST: u64 = 2 << 20;
@@ -46,7 +46,7 @@ pub(super) type OnProgress = Box<dyn FnMut(u64, Option<u64>) + Send>;
 pub(super) struct Engine {
     /// Most bytes that are taken from the source.
     limit: Option<u64>,
-    pace: Option<Pace>,
+    pace: Option<TokenBucket>,
     on_progress: Option<OnProgress>,
     since: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
@@ -59,7 +59,7 @@ pub(super) struct Engine {
     done: bool,
     pump: Pump,
     pipe: Option<Pipe>,
-    job: Option<Job<Done>>,
+    job: Option<BlockingTask<Done>>,
     from: Side,
     to: Side,
     /// The ends may be others than before.
@@ -69,7 +69,7 @@ pub(super) struct Engine {
     /// Something was written since the target was flushed.
     unflushed: bool,
     burst: u64,
-    tally: Tally,
+    stats: Stats,
 }
 
 /// What failed, and at which end.
@@ -100,7 +100,7 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    pub(super) fn new(limit: Option<u64>, pace: Option<Pace>, on_progress: Option<OnProgress>) -> Self {
+    pub(super) fn new(limit: Option<u64>, pace: Option<TokenBucket>, on_progress: Option<OnProgress>) -> Self {
         let mut engine = Self { limit, pace, on_progress, ..Self::default() };
         let caps = Capabilities::get();
         for (path, support) in [
@@ -109,19 +109,19 @@ impl Engine {
             (Path::CopyFileRange, caps.copy_file_range()),
         ] {
             if !support.is_yes() {
-                engine.tally.without = engine.tally.without.with(path);
+                engine.stats.without = engine.stats.without.with(path);
             }
         }
         engine
     }
 
     pub(super) fn report(&self) -> Report {
-        self.tally.report()
+        self.stats.report()
     }
 
     /// Bytes that have left the source and not reached the target. What a job does counts when it has ended.
     pub(super) fn pending(&self) -> u64 {
-        self.taken - self.tally.bytes()
+        self.taken - self.stats.bytes()
     }
 
     /// The ends may be others from now on.
@@ -164,7 +164,7 @@ impl Engine {
                 return Poll::Pending;
             }
             let step = self.poll_step(cx, src, dst);
-            self.tally.waits += u64::from(step.is_pending());
+            self.stats.waits += u64::from(step.is_pending());
             ready!(step)?;
             if self.ended && self.pending() == 0 {
                 ready!(Pin::new(&mut *dst).poll_flush(cx)).map_err(at_target(Step::Flush))?;
@@ -290,12 +290,12 @@ impl Engine {
             left: from.filter(|from| from.len > 0).map_or(0, |from| from.left().max(1)),
             whole: is_free && starts(from) && starts(to) && to.is_some_and(|to| to.len == 0),
             flood: self.pump.is_flooded(),
-            without: self.tally.without,
+            without: self.stats.without,
         }
     }
 
     fn start(&mut self, work: impl FnOnce() -> Done + Send + 'static) -> Result<(), Failure> {
-        self.job = Some(Job::start(|| Ok(work())).map_err(at_target(Step::Start))?);
+        self.job = Some(BlockingTask::start(|| Ok(work())).map_err(at_target(Step::Start))?);
         Ok(())
     }
 
@@ -310,9 +310,9 @@ impl Engine {
     /// So many bytes have reached the target.
     fn give(&mut self, path: Path, n: u64) {
         self.burst += n;
-        self.tally.moved(path, n);
+        self.stats.moved(path, n);
         if let Some(tell) = &mut self.on_progress {
-            tell(self.tally.bytes(), self.total);
+            tell(self.stats.bytes(), self.total);
         }
     }
 

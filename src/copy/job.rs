@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Report;
 use super::engine::{Engine, OnProgress};
 use super::error::Error;
-use crate::flow::pace::Pace;
+use crate::counters::token_bucket::TokenBucket;
 
 /// Copies everything from `src` to `dst`, and flushes `dst`. The positions of files count, and have moved afterwards.
 ///
@@ -124,8 +124,9 @@ impl Copy {
         D: AsyncWrite + Unpin + 'static,
     {
         let Self { options, engine } = self;
-        let engine = engine
-            .get_or_insert_with(|| Engine::new(options.limit, options.rate.map(Pace::new), options.on_progress.take()));
+        let engine = engine.get_or_insert_with(|| {
+            Engine::new(options.limit, options.rate.map(TokenBucket::new), options.on_progress.take())
+        });
         engine.renew();
         poll_fn(|cx| engine.poll(cx, src, dst)).await?;
         Ok(engine.report())

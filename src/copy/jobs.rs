@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::pipes::Pipe;
 use super::plan::{Facts, Path, plan};
 use crate::buf::lease;
-use crate::kernel::{call, file};
+use crate::sys::{call, file};
 
 /// Most bytes that one job moves from a file to another.
 pub(super) const STEP: u64 = 8 << 20;

@@ -45,10 +45,10 @@ mod jobs;
 mod pipes;
 mod plan;
 mod pump;
-mod tally;
+mod stats;
 
 pub use both::copy_bidirectional;
 pub use error::{Direction, Error, Step};
 pub use job::{Copy, copy};
 pub use plan::Path;
-pub use tally::Report;
+pub use stats::Report;

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::buf::Lease;
-use crate::kernel::transfer;
-use crate::observe::counters::{Counter, count};
+use crate::counters::{Counter, count};
+use crate::sys::transfer;
 
 /// Pipes of the process, in use or idle: 64 MiB at most, which is what `pipe-user-pages-soft` leaves to a user by default.
 const MOST: usize = 64;

@@ -10,7 +10,8 @@ use super::durability::Durability;
 use super::error::{Result, Step};
 use super::target::Target;
 use super::work;
-use crate::kernel::file::{self, Access};
+use crate::sys::file;
+use crate::sys::file::Access;
 
 /// Writes `bytes` at the end of a file, or makes it: [`Append`] with its defaults.
 ///

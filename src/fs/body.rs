@@ -7,11 +7,11 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use super::draft::Draft;
 use super::error::{Result, Step};
+use super::temp_file::TempFile;
 use super::work::Caller;
 use crate::buf::lease;
-use crate::kernel::{call, file};
+use crate::sys::{call, file};
 
 /// How the contents of a file got to where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,7 +58,7 @@ impl Body<'_> {
     /// Moves the whole body to `at` in the draft, where nothing is yet.
     pub(super) fn move_to(
         &self,
-        draft: &Draft,
+        temp_file: &TempFile,
         at: u64,
         caller: &Caller,
         mut on_progress: Option<&mut OnProgress>,
@@ -71,20 +71,20 @@ impl Body<'_> {
         if self.len == 0 {
             return Ok(Moved::Stayed);
         }
-        if self.clone_to(draft, at).is_ok() {
+        if self.clone_to(temp_file, at).is_ok() {
             told(self.len);
             return Ok(Moved::Cloned);
         }
         let (mut moved, mut way) = (0, Moved::Copied);
         while moved < self.len {
-            caller.waits(draft.target())?;
+            caller.waits(temp_file.target())?;
             let n = match way {
-                Moved::Copied => self.copy(draft, at, moved).unwrap_or_default(),
-                _ => self.pump(draft, at, moved, caller)?,
+                Moved::Copied => self.copy(temp_file, at, moved).unwrap_or_default(),
+                _ => self.pump(temp_file, at, moved, caller)?,
             };
             match (n, way) {
                 (0, Moved::Copied) => way = Moved::Pumped,
-                (0, _) => return Err(draft.target().at(Step::Recheck)(changed())),
+                (0, _) => return Err(temp_file.target().at(Step::Recheck)(changed())),
                 _ => {
                     moved += n;
                     told(moved);
@@ -94,24 +94,24 @@ impl Body<'_> {
         Ok(way)
     }
 
-    fn clone_to(&self, draft: &Draft, at: u64) -> io::Result<()> {
+    fn clone_to(&self, temp_file: &TempFile, at: u64) -> io::Result<()> {
         if !at.is_multiple_of(file::block_size(self.from)?) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        file::clone_all(self.from, draft.fd(), at)
+        file::clone_all(self.from, temp_file.fd(), at)
     }
 
-    fn copy(&self, draft: &Draft, at: u64, moved: u64) -> io::Result<u64> {
+    fn copy(&self, temp_file: &TempFile, at: u64, moved: u64) -> io::Result<u64> {
         let len = (self.len - moved).min(COPY_PIECE as u64);
-        file::copy_range((self.from, moved), (draft.fd(), at + moved), len as usize).map(|n| n as u64)
+        file::copy_range((self.from, moved), (temp_file.fd(), at + moved), len as usize).map(|n| n as u64)
     }
 
-    fn pump(&self, draft: &Draft, at: u64, moved: u64, caller: &Caller) -> Result<u64> {
+    fn pump(&self, temp_file: &TempFile, at: u64, moved: u64, caller: &Caller) -> Result<u64> {
         let len = (self.len - moved).min(PUMP_PIECE as u64) as usize;
         let mut piece = lease(len);
         let read = piece.read_exactly_with(|spare| call::read_blocking(self.from, &mut spare[..len], moved));
-        read.map_err(draft.target().at(Step::Move))?;
-        draft.write(&[piece], at + moved, caller)
+        read.map_err(temp_file.target().at(Step::Move))?;
+        temp_file.write(&[piece], at + moved, caller)
     }
 }
 

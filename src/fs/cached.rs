@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::buf::pool::Lease;
-use crate::kernel::call;
+use crate::sys::call;
 
 /// How far [`fill`] came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

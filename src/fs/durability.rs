@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::kernel::file;
+use crate::sys::file;
 
 /// What a change of a file waits for, and so what is left of it after a power cut or a crash of the kernel. The death of
 /// the process alone takes nothing back that another process could already see, whatever is chosen here.

@@ -22,15 +22,15 @@ use super::reader::Reader;
 use super::writer::Writer;
 use super::{OpenOptions, Status};
 use crate::buf::pool;
-use crate::kernel::call;
-use crate::ring::op::Operation;
-use crate::ring::op::open::Close;
-use crate::ring::op::rw::{Read, Write};
-use crate::ring::op::stat::Stat;
-use crate::ring::op::sync::{Allocate, SetLen, Sync};
-use crate::ring::op::vectored::{ReadVectored, WriteVectored};
-use crate::ring::program::Program;
-use crate::turn::run::{Alone, looks_now, run};
+use crate::runtime::programs::{Alone, looks_now, run};
+use crate::sys::call;
+use crate::uring::op::Operation;
+use crate::uring::op::open::Close;
+use crate::uring::op::rw::{Read, Write};
+use crate::uring::op::stat::Stat;
+use crate::uring::op::sync::{Allocate, SetLen, Sync};
+use crate::uring::op::vectored::{ReadVectored, WriteVectored};
+use crate::uring::program::Program;
 
 /// Most bytes of a read that is tried at once, so that it holds up nobody: about 10 us of copying.
 pub(super) const NOW_MAX: usize = 64 << 10;

@@ -23,24 +23,24 @@
 //!  error       which step failed, for which path, and why   ┘
 //! ```
 
-pub(crate) mod ahead;
 mod append;
 mod body;
 pub(crate) mod cached;
-mod draft;
+mod chunk_batch;
 mod durability;
 mod error;
 mod file;
-mod intake;
-mod jump;
-mod keep;
 mod open;
+mod pending_seek;
 mod prepend;
+mod preserve;
+pub(crate) mod read_ahead;
 mod reader;
 mod replace;
 pub(crate) mod root;
 mod status;
 mod target;
+mod temp_file;
 mod work;
 mod writer;
 
@@ -49,12 +49,18 @@ pub use body::Moved;
 pub use durability::Durability;
 pub use error::{Error, Step};
 pub use file::File;
-pub use keep::Keep;
 pub use prepend::{Prepend, Prepended, Strategy, prepend};
+pub use preserve::Preserve;
 pub use reader::{Chunks, Reader};
 pub use replace::{Replace, replace};
 pub use root::{Opened, Root};
 pub use status::Status;
 pub use writer::Writer;
 
-pub use crate::ring::chain::OpenOptions;
+pub use crate::uring::chain::OpenOptions;
+
+/// Several operations on files as one piece of work.
+pub mod chain {
+    pub use crate::uring::Outcome;
+    pub use crate::uring::chain::{Chain, Error, Report, Way};
+}

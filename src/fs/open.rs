@@ -12,14 +12,15 @@ use rustix::io::Errno;
 use super::File;
 use super::error::{Error, Result, Step};
 use super::file::{OPEN, perform};
-use crate::kernel::call;
-use crate::kernel::caps::Capabilities;
-use crate::kernel::mounts;
-use crate::kernel::path::{self, How};
-use crate::kernel::transfer;
-use crate::ring::chain::OpenOptions;
-use crate::ring::op::open::{Dir, Open};
-use crate::turn::run::looks_now;
+use crate::runtime::programs::looks_now;
+use crate::sys::call;
+use crate::sys::caps::Capabilities;
+use crate::sys::mounts;
+use crate::sys::path;
+use crate::sys::path::How;
+use crate::sys::transfer;
+use crate::uring::chain::OpenOptions;
+use crate::uring::op::open::{Dir, Open};
 
 impl OpenOptions {
     /// Opens a file. Links are followed. For paths that come from outside use [`Root`](super::Root).

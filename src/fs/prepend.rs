@@ -11,13 +11,14 @@ use rustix::io::Errno;
 
 use super::Status;
 use super::body::{Body, Moved, OnProgress, changed};
-use super::draft::Draft;
 use super::durability::Durability;
 use super::error::{Result, Step};
-use super::keep::{Keep, Metadata, Old};
+use super::preserve::{Metadata, Old, Preserve};
 use super::target::{Target, refused};
+use super::temp_file::TempFile;
 use super::work::{self, Caller};
-use crate::kernel::file::{self, Access};
+use crate::sys::file;
+use crate::sys::file::Access;
 
 /// Puts `header` before the contents of a file of any size: [`Prepend`] with its defaults.
 ///
@@ -91,7 +92,7 @@ pub struct Prepend {
     strategy: Strategy,
     durability: Durability,
     follow_link: bool,
-    keep: Keep,
+    keep: Preserve,
     on_progress: Option<OnProgress>,
 }
 
@@ -134,7 +135,7 @@ impl Prepend {
             strategy: Strategy::default(),
             durability: Durability::default(),
             follow_link: false,
-            keep: Keep::default(),
+            keep: Preserve::default(),
             on_progress: None,
         }
     }
@@ -157,8 +158,8 @@ impl Prepend {
         self
     }
 
-    /// What the new file of [`Strategy::Atomic`] takes over from the old one. [`Keep::All`] by default.
-    pub fn keep(mut self, keep: Keep) -> Self {
+    /// What the new file of [`Strategy::Atomic`] takes over from the old one. [`Preserve::All`] by default.
+    pub fn keep(mut self, keep: Preserve) -> Self {
         self.keep = keep;
         self
     }
@@ -209,13 +210,13 @@ impl Prepend {
     fn rewrite(&mut self, target: Target, header: Bytes, caller: &Caller) -> Result<Prepended> {
         let (from, statx) = target.open_old(Access::Read)?;
         let metadata = Metadata { keep: self.keep, mode: None };
-        let draft = Draft::new(target, metadata.draft_mode(true))?;
-        let at = draft.write(&[header], 0, caller)?;
+        let temp_file = TempFile::new(target, metadata.draft_mode(true))?;
+        let at = temp_file.write(&[header], 0, caller)?;
         let body = Body { from: from.as_fd(), len: statx.stx_size };
-        let moved = body.move_to(&draft, at, caller, self.on_progress.as_mut())?;
-        metadata.apply(draft.target(), Some(Old { statx: &statx, fd: Some(from.as_fd()) }), draft.fd())?;
+        let moved = body.move_to(&temp_file, at, caller, self.on_progress.as_mut())?;
+        metadata.apply(temp_file.target(), Some(Old { statx: &statx, fd: Some(from.as_fd()) }), temp_file.fd())?;
         let len = body.len;
-        draft.publish(self.durability, caller, |target| {
+        temp_file.publish(self.durability, caller, |target| {
             let found = target.look()?.map(|found| Status::new(&found));
             if found == Some(Status::new(&statx)) { Ok(()) } else { Err(target.at(Step::Recheck)(changed())) }
         })?;

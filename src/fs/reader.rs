@@ -11,13 +11,13 @@ use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, ReadBuf};
 use tokio::task::coop::consume_budget;
 
 use super::File;
-use super::ahead::{Ahead, DEPTH, PIECE};
 use super::error::Step;
 use super::file::NOW_MAX;
-use super::jump::{Jump, OFFSET_MAX};
+use super::pending_seek::{OFFSET_MAX, PendingSeek};
+use super::read_ahead::{DEPTH, PIECE, ReadAhead};
 use crate::buf::pool;
-use crate::kernel::call;
-use crate::turn::run::looks_now;
+use crate::runtime::programs::looks_now;
+use crate::sys::call;
 
 /// A position in a [`File`] to read from: [`AsyncRead`], [`AsyncBufRead`] and [`AsyncSeek`].
 ///
@@ -57,15 +57,22 @@ pub struct Reader {
     /// The bytes at the position, as far as they have come.
     chunk: Bytes,
     /// Reads of what is behind the chunk.
-    ahead: Ahead,
+    read_ahead: ReadAhead,
     /// Bytes were read and used up since the last jump.
     in_a_row: bool,
-    jump: Jump,
+    pending_seek: PendingSeek,
 }
 
 impl Reader {
     pub(super) fn new(file: File) -> Self {
-        Self { file, position: 0, chunk: Bytes::new(), ahead: Ahead::default(), in_a_row: false, jump: Jump::default() }
+        Self {
+            file,
+            position: 0,
+            chunk: Bytes::new(),
+            read_ahead: ReadAhead::default(),
+            in_a_row: false,
+            pending_seek: PendingSeek::default(),
+        }
     }
 
     /// The rest of the file in pieces of up to 256 KiB, as they come, without a copy.
@@ -78,7 +85,7 @@ impl Reader {
         if !self.chunk.is_empty() || self.position == OFFSET_MAX {
             return Poll::Ready(Ok(()));
         }
-        if self.ahead.is_empty() && looks_now() {
+        if self.read_ahead.is_empty() && looks_now() {
             // So that a file in memory cannot keep the thread for itself.
             ready!(pin!(consume_budget()).poll(cx));
             let mut lease = pool::lease(NOW_MAX);
@@ -97,11 +104,11 @@ impl Reader {
             true => (DEPTH, OFFSET_MAX),
             false => (1, OFFSET_MAX.min(self.position + NOW_MAX as u64)),
         };
-        self.ahead.begin(cx, self.file.shared(), self.position..end, depth);
-        let read = ready!(self.ahead.poll_next(cx));
+        self.read_ahead.begin(cx, self.file.shared(), self.position..end, depth);
+        let read = ready!(self.read_ahead.poll_next(cx));
         self.chunk = read.map_err(|e| self.file.failed(Step::Read, e))?;
         if self.in_a_row && self.chunk.len() as u64 == PIECE {
-            self.ahead.begin(cx, self.file.shared(), self.position + PIECE..OFFSET_MAX, DEPTH);
+            self.read_ahead.begin(cx, self.file.shared(), self.position + PIECE..OFFSET_MAX, DEPTH);
         }
         Poll::Ready(Ok(()))
     }
@@ -117,7 +124,7 @@ impl Reader {
             Some(n) if n <= self.chunk.len() as u64 => self.chunk.advance(n as usize),
             _ => {
                 self.chunk.clear();
-                self.ahead = Ahead::default();
+                self.read_ahead = ReadAhead::default();
                 self.in_a_row = false;
             }
         }
@@ -160,13 +167,13 @@ impl AsyncBufRead for Reader {
 
 impl AsyncSeek for Reader {
     fn start_seek(self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
-        self.get_mut().jump.start(to);
+        self.get_mut().pending_seek.start(to);
         Ok(())
     }
 
     fn poll_complete(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
         let this = self.get_mut();
-        let to = ready!(this.jump.poll(cx, &this.file, this.position))?;
+        let to = ready!(this.pending_seek.poll(cx, &this.file, this.position))?;
         this.move_to(to);
         Poll::Ready(Ok(to))
     }

@@ -10,15 +10,15 @@ use bytes::Bytes;
 use futures_core::Stream;
 use rustix::fs::Statx;
 
-use super::draft::Draft;
+use super::chunk_batch::ChunkBatch;
 use super::durability::Durability;
 use super::error::{Error, Result, Step};
-use super::intake::Intake;
-use super::keep::{Keep, Metadata, Old};
+use super::preserve::{Metadata, Old, Preserve};
 use super::target::Target;
+use super::temp_file::TempFile;
 use super::work::{self, Caller};
-use crate::kernel::file::Access;
-use crate::turn::job;
+use crate::runtime::blocking;
+use crate::sys::file::Access;
 
 /// Replaces the contents of a file, or makes it: [`Replace`] with its defaults.
 ///
@@ -65,7 +65,7 @@ pub struct Replace {
     path: PathBuf,
     durability: Durability,
     follow_link: bool,
-    keep: Keep,
+    keep: Preserve,
     mode: Option<u32>,
 }
 
@@ -77,7 +77,7 @@ impl Replace {
             path: path.as_ref().to_owned(),
             durability: Durability::default(),
             follow_link: false,
-            keep: Keep::default(),
+            keep: Preserve::default(),
             mode: None,
         }
     }
@@ -95,8 +95,8 @@ impl Replace {
         self
     }
 
-    /// What the new file takes over from the old one. [`Keep::All`] by default.
-    pub fn keep(mut self, keep: Keep) -> Self {
+    /// What the new file takes over from the old one. [`Preserve::All`] by default.
+    pub fn keep(mut self, keep: Preserve) -> Self {
         self.keep = keep;
         self
     }
@@ -167,8 +167,8 @@ impl Replace {
         let path = self.path.clone();
         let mut parked = Parked(None);
         loop {
-            let mut intake = Intake::default();
-            let ended = match intake.fill(stream.as_mut()).await {
+            let mut chunk_batch = ChunkBatch::default();
+            let ended = match chunk_batch.fill(stream.as_mut()).await {
                 Ok(ended) => ended,
                 Err(e) => {
                     let writer = parked.0.take();
@@ -180,7 +180,7 @@ impl Replace {
                     return Err(Error::new(Step::Receive, &path, io::Error::other(e)));
                 }
             };
-            let (plan, writer, pieces) = (self.clone(), parked.0.take(), intake.into_pieces());
+            let (plan, writer, pieces) = (self.clone(), parked.0.take(), chunk_batch.into_pieces());
             let step = move |caller: &Caller| {
                 let mut writer = writer.map_or_else(|| Writer::open(&plan), Ok)?;
                 writer.write(&pieces, caller)?;
@@ -203,7 +203,7 @@ impl Replace {
 /// A draft that is being written.
 #[derive(Debug)]
 struct Writer {
-    draft: Draft,
+    temp_file: TempFile,
     metadata: Metadata,
     durability: Durability,
     /// The file that is replaced: its status, and itself if it could be opened.
@@ -214,29 +214,29 @@ struct Writer {
 impl Writer {
     fn open(plan: &Replace) -> Result<Self> {
         let (target, found) = Target::open(&plan.path, plan.follow_link)?;
-        let old = match found.filter(|_| plan.keep != Keep::Nothing) {
+        let old = match found.filter(|_| plan.keep != Preserve::Nothing) {
             None => None,
             Some(found) => match target.open_old(Access::Read) {
                 Ok((fd, statx)) => Some((statx, Some(fd))),
                 // What may not be read has attributes that may not be read.
-                Err(_) if plan.keep == Keep::Possible => Some((found, None)),
+                Err(_) if plan.keep == Preserve::Possible => Some((found, None)),
                 Err(e) => return Err(e),
             },
         };
         let metadata = Metadata { keep: plan.keep, mode: plan.mode };
-        let draft = Draft::new(target, metadata.draft_mode(old.is_some()))?;
-        Ok(Self { draft, metadata, durability: plan.durability, old, written: 0 })
+        let temp_file = TempFile::new(target, metadata.draft_mode(old.is_some()))?;
+        Ok(Self { temp_file, metadata, durability: plan.durability, old, written: 0 })
     }
 
     fn write(&mut self, pieces: &[Bytes], caller: &Caller) -> Result<()> {
-        self.written += self.draft.write(pieces, self.written, caller)?;
+        self.written += self.temp_file.write(pieces, self.written, caller)?;
         Ok(())
     }
 
     fn finish(self, caller: &Caller) -> Result<()> {
         let old = self.old.as_ref().map(|(statx, fd)| Old { statx, fd: fd.as_ref().map(AsFd::as_fd) });
-        self.metadata.apply(self.draft.target(), old, self.draft.fd())?;
-        self.draft.publish(self.durability, caller, |_| Ok(()))
+        self.metadata.apply(self.temp_file.target(), old, self.temp_file.fd())?;
+        self.temp_file.publish(self.durability, caller, |_| Ok(()))
     }
 }
 
@@ -246,7 +246,7 @@ struct Parked(Option<Writer>);
 impl Drop for Parked {
     fn drop(&mut self) {
         if let Some(writer) = self.0.take() {
-            job::dispose(writer);
+            blocking::dispose(writer);
         }
     }
 }

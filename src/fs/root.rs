@@ -14,10 +14,11 @@ use rustix::io::Errno;
 
 use super::Status;
 use super::error::{Error, Step};
-use crate::kernel::call::{self, Links};
-use crate::kernel::caps::{Capabilities, Support};
-use crate::kernel::mounts;
-use crate::turn::job::Job;
+use crate::runtime::blocking::BlockingTask;
+use crate::sys::call;
+use crate::sys::call::Links;
+use crate::sys::caps::{Capabilities, Support};
+use crate::sys::mounts;
 
 /// How often an open that raced with a rename is tried again.
 const RACES: usize = 16;
@@ -124,7 +125,7 @@ impl Root {
             done => return done,
         }
         let (root, path) = (self.clone(), path.to_owned());
-        Job::start(move || root.open_blocking(&path))?.await
+        BlockingTask::start(move || root.open_blocking(&path))?.await
     }
 
     /// As [`open`](Self::open), for a regular file that is read by [`File`](super::File)'s operations.

@@ -13,8 +13,9 @@ use rustix::io::Errno;
 
 use super::Status;
 use super::error::{Error, Result, Step};
-use crate::kernel::call;
-use crate::kernel::file::{self, Access};
+use crate::sys::call;
+use crate::sys::file;
+use crate::sys::file::Access;
 
 /// What is done to the name, or to the file that has it.
 #[derive(Debug)]

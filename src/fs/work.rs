@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::{Error, Result, Step};
 use super::target::Target;
-use crate::turn::job::Job;
+use crate::runtime::blocking::BlockingTask;
 
 /// Asked between the pieces of long work: whether somebody still waits for it.
 #[derive(Debug)]
@@ -41,6 +41,6 @@ where
     let left = Arc::new(AtomicBool::new(false));
     let caller = Caller(Arc::clone(&left));
     let _waiting = Waiting(left);
-    let job = Job::start(move || Ok(work(&caller))).map_err(|e| Error::new(Step::Start, path, e))?;
+    let job = BlockingTask::start(move || Ok(work(&caller))).map_err(|e| Error::new(Step::Start, path, e))?;
     job.await.map_err(|e| Error::new(Step::Start, path, e))?
 }

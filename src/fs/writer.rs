@@ -8,10 +8,10 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncSeek, AsyncWrite};
 
 use super::File;
-use super::ahead::Under;
-use super::jump::Jump;
+use super::pending_seek::PendingSeek;
+use super::read_ahead::Under;
 use crate::buf::pool::{self, Lease};
-use crate::observe::counters::{Counter, count};
+use crate::counters::{Counter, count};
 
 /// Bytes that are gathered for one write.
 const PIECE: usize = 256 << 10;
@@ -22,7 +22,7 @@ const PIECE: usize = 256 << 10;
 /// most one write is under way, so that bytes reach the file in order also where it appends.
 ///
 /// **Flush it, or shut it down, before it is dropped:** what was accepted and not written by then may be lost. It is
-/// counted in [`bytes_lost`](crate::observe::Snapshot::bytes_lost). Either brings everything to the page cache; for the
+/// counted in [`bytes_lost`](crate::counters::Snapshot::bytes_lost). Either brings everything to the page cache; for the
 /// disk there is [`File::sync_data`].
 ///
 /// ```
@@ -59,7 +59,7 @@ pub struct Writer {
     lease: Option<Lease>,
     /// A piece that is being written, and its length.
     under: Option<(Under<()>, usize)>,
-    jump: Jump,
+    pending_seek: PendingSeek,
 }
 
 impl fmt::Debug for Writer {
@@ -75,7 +75,7 @@ impl fmt::Debug for Writer {
 
 impl Writer {
     pub(super) fn new(file: File) -> Self {
-        Self { file, position: 0, lease: None, under: None, jump: Jump::default() }
+        Self { file, position: 0, lease: None, under: None, pending_seek: PendingSeek::default() }
     }
 
     /// The file that is written.
@@ -146,18 +146,18 @@ impl AsyncWrite for Writer {
 
 impl AsyncSeek for Writer {
     fn start_seek(self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
-        self.get_mut().jump.start(to);
+        self.get_mut().pending_seek.start(to);
         Ok(())
     }
 
     fn poll_complete(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
-        if !self.jump.is_asked_for() {
+        if !self.pending_seek.is_asked_for() {
             return Poll::Ready(Ok(self.position + self.gathered() as u64));
         }
         // What comes behind the jump may be for the same place, and the end may be where this leads.
         ready!(self.as_mut().poll_flush(cx))?;
         let this = self.get_mut();
-        this.position = ready!(this.jump.poll(cx, &this.file, this.position))?;
+        this.position = ready!(this.pending_seek.poll(cx, &this.file, this.position))?;
         Poll::Ready(Ok(this.position))
     }
 }

@@ -19,7 +19,7 @@ use super::options::Options;
 use super::race::{Tried, in_turns, race};
 use super::tcp::TcpStream;
 use super::unix::UnixStream;
-use crate::kernel::socket;
+use crate::sys::socket;
 
 /// From the name to a connection.
 const TIMEOUT: Duration = Duration::from_secs(5);

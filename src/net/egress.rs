@@ -15,6 +15,7 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
@@ -28,21 +29,22 @@ use tokio::task::coop;
 pub(super) use self::close::HeldOpen;
 use self::flush::Writable;
 use self::state::State;
-use super::numbers::{KernelNumbers, Numbers, Reason, Record};
 use super::options::{Options, Receive};
 use super::path::{IoPath, PathSwitch};
 use super::profile::{Profile, ProfileCell};
-use super::wire::{Failure, Wire};
+use super::socket_writer::{Failure, SocketWriter};
+use super::stats::{KernelStats, Reason, Record, StreamStats};
 use crate::buf::origin;
 use crate::buf::queue::Queue;
-use crate::kernel::socket;
-use crate::ring::net::ZeroCopy;
-use crate::turn::{Flush, Held, Turn};
+use crate::runtime::{Flush, Held, Turn};
+use crate::sys::socket;
+use crate::uring::net::ZeroCopy;
 
 mod close;
 mod exit;
 mod failure;
 mod flush;
+mod high_water;
 mod linger;
 mod raw;
 mod seen;
@@ -56,7 +58,7 @@ const BURST: usize = 2 << 20;
 
 /// A socket, what waits to be sent on it, and who waits for that.
 pub(super) struct Egress {
-    wire: Wire,
+    writer: SocketWriter,
     turn: Arc<Turn>,
     options: Options,
     path: PathSwitch,
@@ -95,14 +97,14 @@ impl Egress {
     pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, options: Options) -> io::Result<Arc<Self>> {
         // The waker needs the stream and the stream the waker: it is told afterwards.
         let writable = Arc::new(Writable::default());
-        let wire = Wire::new(socket, turn.runtime().clone(), Waker::from(Arc::clone(&writable)));
+        let writer = SocketWriter::new(socket, turn.runtime().clone(), Waker::from(Arc::clone(&writable)));
         // A stream that the ring receives for may never have to be waited for.
         if options.receive == Receive::Ready {
-            wire.io()?;
+            writer.io()?;
         }
-        let zero_copy = options.zero_copy && !socket::is_loopback(&wire);
+        let zero_copy = options.zero_copy && !socket::is_loopback(&writer);
         let egress = Arc::new_cyclic(|me| Self {
-            wire,
+            writer,
             turn,
             path: PathSwitch::new(options.path),
             profile: ProfileCell::new(Profile::System),
@@ -127,19 +129,19 @@ impl Egress {
     /// The socket, to wait for what it can be read of.
     #[inline]
     pub(super) fn io(&self) -> io::Result<&AsyncFd<Arc<OwnedFd>>> {
-        if let Some(io) = self.wire.watched() {
+        if let Some(io) = self.writer.watched() {
             return Ok(io);
         }
         // One at a time may be the first to ask for it.
         let _state = self.state();
-        self.wire.io()
+        self.writer.io()
     }
 
     /// Notes that `bytes` were received. One at a time calls this.
     #[inline]
     pub(super) fn received(&self, bytes: usize) {
         self.peer_spoke.store(true, Ordering::Relaxed);
-        self.wire.meter.received(bytes);
+        self.writer.meter.received(bytes);
     }
 
     /// Which ways it may take.
@@ -178,7 +180,7 @@ impl Egress {
         if let Some(limit) = self.gathers(&state, slices, offered) {
             state.enqueue(slices);
             state.moved(offered, 0);
-            self.wire.meter.frame();
+            self.writer.meter.frame();
             // Short slices are copied, and that may be what meets the end of their file.
             if slices.iter().any(|slice| origin::is_torn(slice)) {
                 return Poll::Ready(Err(self.fail_now(&mut state, Failure::Torn)));
@@ -248,14 +250,14 @@ impl Egress {
         if !self.may_send(state, waited + offered) {
             return Ok(None);
         }
-        match self.wire.send_through(&mut state.queue, slices, self.sends_files()) {
+        match self.writer.send_through(&mut state.queue, slices, self.sends_files()) {
             Ok(sent) => {
                 state.blocked = sent.is_none();
                 if let Some(sent) = sent {
                     state.burst += sent;
                     self.moved(state, sent, waited - state.queue.len() + sent);
-                    self.wire.meter.frame();
-                    self.wire.meter.flushes(Reason::Through);
+                    self.writer.meter.frame();
+                    self.writer.meter.flushes(Reason::Through);
                 }
                 state.settle();
                 self.look(state);
@@ -284,8 +286,8 @@ impl Egress {
         if !self.may_send(state, waited) {
             return;
         }
-        self.wire.meter.flushes(reason);
-        match self.wire.send_queue(&mut state.queue, self.sends_files()) {
+        self.writer.meter.flushes(reason);
+        match self.writer.send_queue(&mut state.queue, self.sends_files()) {
             Ok(sent) => {
                 self.moved(state, 0, waited - state.queue.len());
                 state.blocked = sent.is_none();
@@ -349,26 +351,26 @@ impl Egress {
 
 impl AsFd for Egress {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wire.as_fd()
+        self.writer.as_fd()
     }
 }
 
 impl Drop for Egress {
     fn drop(&mut self) {
         exit::unregister(self);
-        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).lose(&self.wire.meter);
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).lose(&self.writer.meter);
         let record = self.record.get().filter(|record| Arc::strong_count(record) > 1);
         if record.is_none() && self.options.on_close.is_none() {
             return;
         }
-        let kernel = Some(KernelNumbers::of(self.as_fd()));
-        let numbers = Numbers { kernel, ..self.wire.meter.numbers(0, false, self.path()) };
+        let kernel = Some(KernelStats::of(self.as_fd()));
+        let numbers = StreamStats { kernel, ..self.writer.meter.numbers(0, false, self.path()) };
         if let Some(record) = record {
             record.set(&numbers);
         }
-        if let Some(on_close) = self.options.on_close {
+        if let Some(on_close) = &self.options.on_close {
             // It may run inside of a flush of many streams, which one bad hook must not end.
-            let _ = std::panic::catch_unwind(|| on_close(&numbers));
+            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| on_close.0(&numbers)));
         }
     }
 }

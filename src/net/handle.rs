@@ -8,10 +8,10 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use super::egress::Egress;
-use super::numbers::{KernelNumbers, Numbers, Pulse, Record};
 use super::path::IoPath;
 use super::profile::Profile;
-use crate::kernel::{socket, tcp};
+use super::stats::{KernelStats, Pulse, Record, StreamStats};
+use crate::sys::{socket, tcp};
 
 /// A stream seen from outside: its numbers, and what can be done to it without owning it. Cheap to clone; holds neither the
 /// stream nor its socket open.
@@ -30,7 +30,7 @@ impl Closing {
     /// long as it has something to send. What [`TcpListenerBuilder::on_close`] is given is the same.
     ///
     /// [`TcpListenerBuilder::on_close`]: super::TcpListenerBuilder::on_close
-    pub fn numbers(&self) -> Option<Numbers> {
+    pub fn numbers(&self) -> Option<StreamStats> {
         self.0.get()
     }
 }
@@ -55,7 +55,7 @@ impl Handle {
     }
 
     /// The numbers of now, without a system call; `None` once the stream is closed.
-    pub fn numbers(&self) -> Option<Numbers> {
+    pub fn numbers(&self) -> Option<StreamStats> {
         self.egress.upgrade().map(|egress| egress.numbers())
     }
 
@@ -74,8 +74,8 @@ impl Handle {
     }
 
     /// What the kernel says of the stream now, by two system calls; `None` once the stream is closed.
-    pub fn kernel(&self) -> Option<KernelNumbers> {
-        self.egress.upgrade().map(|egress| KernelNumbers::of(egress.as_fd()))
+    pub fn kernel(&self) -> Option<KernelStats> {
+        self.egress.upgrade().map(|egress| KernelStats::of(egress.as_fd()))
     }
 
     /// Has the stream keep the numbers with which it will be closed, which costs two system calls then; `None` once it is

@@ -78,7 +78,7 @@ impl Origin for SocketAddr {
             #[cfg(any(feature = "axum", feature = "tonic"))]
             remote: *self,
             #[cfg(feature = "tonic")]
-            local: crate::kernel::socket::local_addr(socket).ok(),
+            local: crate::sys::socket::local_addr(socket).ok(),
         }
     }
 }

@@ -26,14 +26,14 @@ use tokio::task::coop;
 
 use super::egress::{Egress, HeldOpen};
 use super::path::IoPath;
-use super::stream::{Room, poll_plain};
-use crate::kernel::uring::Chunk;
-use crate::ring::driver::Driver;
-use crate::ring::key::Key;
-use crate::ring::net::receive::{Answer, Arrival, Ending, Receiver};
-use crate::turn::Turn;
+use super::stream::{RecvBuf, poll_plain};
+use crate::runtime::Turn;
+use crate::sys::uring::Chunk;
+use crate::uring::driver::Driver;
+use crate::uring::key::Key;
+use crate::uring::net::receive::{Answer, Arrival, Ending, Receiver};
 
-/// Unread bytes of one connection at which its receive is stopped. It goes on when they were read.
+/// Rewind bytes of one connection at which its receive is stopped. It goes on when they were read.
 const CREDIT: usize = 64 << 10;
 /// The kernel lacks multishot receives, or does not do them for this socket.
 const LACKING: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
@@ -83,8 +83,8 @@ impl AsFd for Ingress {
 }
 
 impl Ingress {
-    pub(super) fn new(egress: Arc<Egress>, turn: Arc<Turn>) -> Arc<Self> {
-        Arc::new(Self { egress, turn, state: Mutex::default() })
+    pub(super) fn new(egress: &Arc<Egress>, turn: Arc<Turn>) -> Option<Arc<Self>> {
+        Some(Arc::new(Self { egress: Arc::clone(egress), turn, state: Mutex::default() }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -92,7 +92,7 @@ impl Ingress {
     }
 
     /// Moves what has arrived into `buf`; nothing moved is the end of the stream.
-    pub(super) fn poll_receive(self: &Arc<Self>, cx: &mut Context<'_>, buf: &mut impl Room) -> Poll<io::Result<()>> {
+    pub(super) fn poll_receive(self: &Arc<Self>, cx: &mut Context<'_>, buf: &mut impl RecvBuf) -> Poll<io::Result<()>> {
         let progress = ready!(coop::poll_proceed(cx));
         loop {
             let mut state = self.state();
@@ -176,7 +176,7 @@ impl Ingress {
         state.gone = true;
         let has_unread = std::mem::take(&mut state.unread) > 0;
         let is_held = has_unread || matches!(state.phase, Phase::Armed(_) | Phase::Stopping);
-        let held = is_held.then_some(if has_unread { HeldOpen::Unread } else { HeldOpen::Read });
+        let held = is_held.then_some(if has_unread { HeldOpen::Rewind } else { HeldOpen::Read });
         let chunks = std::mem::take(&mut state.chunks);
         let armed = match &mut state.phase {
             Phase::Armed(armed) => armed.take(),
@@ -193,7 +193,7 @@ impl Ingress {
 
 impl State {
     /// Moves the first bytes into `buf`, as many as it takes. Buffers that are done with go back to the kernel.
-    fn read(&mut self, buf: &mut impl Room) {
+    fn read(&mut self, buf: &mut impl RecvBuf) {
         while let Some(chunk) = self.chunks.front_mut() {
             let n = buf.room().min(chunk.as_ref().len());
             buf.put(&chunk.as_ref()[..n]);

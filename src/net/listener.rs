@@ -14,26 +14,26 @@ use super::identity::Origin;
 use super::options::Options;
 use super::pace::SharedPace;
 use super::profile::ProfileSwitch;
-use super::stream::{Seen, Stream, Unread};
-use crate::kernel::caps::{Capabilities, Support};
-use crate::kernel::socket;
-use crate::observe::counters::{Counter, count};
-use crate::observe::log;
-use crate::turn::Turn;
+use super::stream::{Rewind, Seen, Stream};
+use crate::counters::log;
+use crate::counters::{Counter, count};
+use crate::runtime::Turn;
+use crate::sys::caps::{Capabilities, Support};
+use crate::sys::socket;
 
 /// How long accepting pauses when the process or the machine is out of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Failed connections in a row after which it pauses as well: whatever fails them may fail all.
 const FAILED_MAX: u32 = 16;
 
-/// A listener of this crate: what [`http::serve`](crate::http::serve()) takes. Nothing else can implement it.
+/// A listener of this crate: what [`http::serve`](crate::server::serve()) takes. Nothing else can implement it.
 pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
     /// Its connections.
     type Stream: hyper::rt::Read
         + hyper::rt::Write
         + tokio::io::AsyncRead
         + tokio::io::AsyncWrite
-        + Unread
+        + Rewind
         + Seen
         + AsFd
         + Unpin
@@ -204,12 +204,15 @@ macro_rules! listener {
             type Io = $stream;
             type Addr = $addr;
 
-            /// As the listener's own `accept`; if the listener itself is broken, which nothing can mend, this waits
-            /// forever.
+            /// Accepts as the inherent `accept` does. If that fails, the listener cannot accept any more: the error is
+            /// logged, and the future never completes.
             async fn accept(&mut self) -> (Self::Io, Self::Addr) {
                 match Self::accept(self).await {
                     Ok(connection) => connection,
-                    Err(_) => std::future::pending().await,
+                    Err(e) => {
+                        $crate::counters::log::listener_failed(&e);
+                        std::future::pending().await
+                    }
                 }
             }
 
@@ -253,7 +256,7 @@ macro_rules! stream_options {
             /// If the lower bound is above the upper one.
             #[must_use]
             #[track_caller]
-            pub fn elastic(mut self, bounds: std::ops::RangeInclusive<usize>) -> Self {
+            pub fn adaptive_high_mark(mut self, bounds: std::ops::RangeInclusive<usize>) -> Self {
                 assert!(!bounds.is_empty(), "an elastic mark between {bounds:?}: the lower bound comes first");
                 self.options.elastic = Some((*bounds.start(), *bounds.end()));
                 self
@@ -296,8 +299,8 @@ macro_rules! stream_options {
             /// on whatever thread closes the connection, and must not block; if it panics, nothing else happens. Without a
             /// hook, and without anybody who keeps a [`Closing`](crate::net::Closing), the kernel is not asked.
             #[must_use]
-            pub fn on_close(mut self, hook: fn(&$crate::net::Numbers)) -> Self {
-                self.options.on_close = Some(hook);
+            pub fn on_close(mut self, hook: impl Fn(&$crate::net::StreamStats) + Send + Sync + 'static) -> Self {
+                self.options.on_close = Some($crate::net::options::CloseHook(std::sync::Arc::new(hook)));
                 self
             }
         }

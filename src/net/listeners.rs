@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::tcp::{TcpListener, TcpListenerBuilder};
-use crate::kernel::socket;
+use crate::sys::socket;
 
 /// Listeners that share an address, one for each core or worker, from [`TcpListenerBuilder::bind_each`]. The kernel spreads
 /// connections over them by a hash of their addresses (`SO_REUSEPORT`,
@@ -14,7 +14,7 @@ use crate::kernel::socket;
 /// They listen from the start, whoever takes them and when: connections that come before wait. So take each of them: the
 /// kernel gives its share of connections to one that nobody accepts from, too.
 ///
-/// [`http::serve_cores`](crate::http::serve_cores()) serves them all. By hand, with axum for instance:
+/// [`http::serve_cores`](crate::server::serve_cores()) serves them all. By hand, with axum for instance:
 ///
 /// ```no_run
 /// # #[cfg(feature = "axum")]

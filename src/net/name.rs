@@ -17,8 +17,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::time::Instant;
 
-use crate::kernel::unix;
-use crate::turn::job::Job;
+use crate::runtime::blocking::BlockingTask;
+use crate::sys::unix;
 
 /// How long to wait for the lock on the directory. Servers of ours hold it for some system calls; who holds it for longer
 /// has locked the directory for reasons of its own, and then there is no lock.
@@ -57,7 +57,7 @@ pub(super) async fn bind(path: PathBuf, backlog: u32, mode: Option<u32>) -> io::
     loop {
         let path = path.clone();
         let locks = since.elapsed() < PATIENCE;
-        match Job::start(move || bind_blocking(&path, backlog, mode, locks))?.await {
+        match BlockingTask::start(move || bind_blocking(&path, backlog, mode, locks))?.await {
             Ok(Some(bound)) => return Ok(bound),
             Ok(None) => tokio::time::sleep(PAUSE).await,
             Err(e) => return Err(e),

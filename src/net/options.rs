@@ -1,12 +1,14 @@
 //! What a listener's connections are like.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::numbers::Numbers;
 use super::pace::SharedPace;
 use super::path::IoPath;
 use super::profile::Profile;
-use crate::turn::{Io, Turn};
+use super::stats::StreamStats;
+use crate::runtime::{Io, Turn};
 
 /// How a connection receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +62,17 @@ pub(super) struct Options {
     /// Long pieces of kept memory may be sent without a copy.
     pub(super) zero_copy: bool,
     /// Told the last numbers of each.
-    pub(super) on_close: Option<fn(&Numbers)>,
+    pub(super) on_close: Option<CloseHook>,
+}
+
+/// A function that is called with the last statistics of each stream.
+#[derive(Clone)]
+pub(super) struct CloseHook(pub(super) Arc<dyn Fn(&StreamStats) + Send + Sync>);
+
+impl fmt::Debug for CloseHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CloseHook")
+    }
 }
 
 impl Default for Options {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::egress::Egress;
-use crate::flow::pace::Pace;
+use crate::counters::token_bucket::TokenBucket;
 
 /// What a stream that goes on will take at least, for all that is known.
 const TAKES: u64 = 4 << 10;
@@ -37,7 +37,7 @@ struct Bucket {
 }
 
 struct State {
-    pace: Pace,
+    pace: TokenBucket,
     rate: NonZeroU64,
     /// Sent beyond what the bucket held.
     owed: u64,
@@ -74,7 +74,7 @@ impl SharedPace {
     /// At most so many bytes per second.
     pub fn new(bytes_per_second: NonZeroU64) -> Self {
         let state = State {
-            pace: Pace::new(bytes_per_second),
+            pace: TokenBucket::new(bytes_per_second),
             rate: bytes_per_second,
             owed: 0,
             waiting: VecDeque::new(),
@@ -101,7 +101,7 @@ impl SharedPace {
         let mut state = self.0.state();
         let now = self.0.start.elapsed();
         state.rate = bytes_per_second;
-        state.pace = Pace::new(bytes_per_second);
+        state.pace = TokenBucket::new(bytes_per_second);
         // A new bucket is full; one that is changed again and again would never be empty.
         if let Ok(granted) = state.pace.grant(now) {
             state.pace.spend(granted);

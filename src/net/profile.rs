@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::kernel::tcp;
+use crate::sys::tcp;
 
 /// Round trips from which on a peer counts as far away, and below which one that did no longer does.
 const FAR: Duration = Duration::from_millis(50);

@@ -10,8 +10,8 @@ use super::egress::Egress;
 use super::handle::Handle;
 use super::ingress::Ingress;
 use super::options::{Options, Receive};
-use crate::kernel::call;
-use crate::turn::Turn;
+use crate::runtime::Turn;
+use crate::sys::call;
 
 /// A connected socket of any family: a stream without its name and its addresses.
 pub(super) struct Stream {
@@ -23,7 +23,7 @@ pub(super) struct Stream {
 }
 
 /// A stream to which read bytes can be given back.
-pub trait Unread {
+pub trait Rewind {
     /// Makes the next reads begin with `bytes`. Bytes given back before must have been read again.
     fn unread(&mut self, bytes: &[u8]);
 }
@@ -41,12 +41,12 @@ impl Stream {
         options.receive = options.receive.on(&turn);
         let by_ring = options.receive == Receive::Multishot;
         let egress = Egress::new(socket, Arc::clone(&turn), options)?;
-        let ingress = by_ring.then(|| Ingress::new(Arc::clone(&egress), turn));
+        let ingress = if by_ring { Ingress::new(&egress, turn) } else { None };
         Ok(Self { egress, ingress, unread: Vec::new() })
     }
 
     /// Receives into `buf`, once; 0 bytes mean the end of the stream. All reads go through this function.
-    pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>, buf: &mut impl Room) -> Poll<io::Result<()>> {
+    pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>, buf: &mut impl RecvBuf) -> Poll<io::Result<()>> {
         let again = self.unread.len().min(buf.room());
         if again > 0 {
             buf.put(&self.unread[..again]);
@@ -139,7 +139,7 @@ impl Drop for Stream {
 }
 
 /// Destination of received bytes: tokio's buffer or hyper's.
-pub(super) trait Room {
+pub(super) trait RecvBuf {
     /// Number of bytes that fit.
     fn room(&self) -> usize;
 
@@ -150,7 +150,7 @@ pub(super) trait Room {
     fn put(&mut self, bytes: &[u8]);
 }
 
-impl Room for tokio::io::ReadBuf<'_> {
+impl RecvBuf for tokio::io::ReadBuf<'_> {
     fn room(&self) -> usize {
         self.remaining()
     }
@@ -164,7 +164,7 @@ impl Room for tokio::io::ReadBuf<'_> {
     }
 }
 
-impl Room for hyper::rt::ReadBufCursor<'_> {
+impl RecvBuf for hyper::rt::ReadBufCursor<'_> {
     fn room(&self) -> usize {
         self.remaining()
     }
@@ -199,7 +199,7 @@ macro_rules! stream {
             /// The error that ended the sending side, if one did; the bytes that were queued then are lost.
             pub async fn flushed(&mut self) -> std::io::Result<()> {
                 std::future::poll_fn(|cx| {
-                    self.stream.egress.poll_drained(cx, $crate::net::numbers::Reason::Flushed)
+                    self.stream.egress.poll_drained(cx, $crate::net::stats::Reason::Flushed)
                 })
                 .await
             }
@@ -247,7 +247,7 @@ macro_rules! stream {
             }
         }
 
-        impl $crate::net::stream::Unread for $name {
+        impl $crate::net::stream::Rewind for $name {
             fn unread(&mut self, bytes: &[u8]) {
                 self.stream.unread(bytes);
             }

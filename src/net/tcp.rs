@@ -12,17 +12,17 @@ use super::listener::{Listener, listener, stream_options};
 use super::options::Options;
 use super::profile::{Profile, ProfileSwitch};
 use super::stream::{Stream, stream};
-use crate::kernel::{socket, tcp};
-use crate::turn::Turn;
+use crate::runtime::Turn;
+use crate::sys::{socket, tcp};
 
 /// A TCP listener whose connections are [`TcpStream`]s.
 ///
 /// Stands where `tokio::net::TcpListener` does: in an accept loop, in `axum::serve` (feature `axum`), in
-/// [`http::serve`](crate::http::serve()).
+/// [`http::serve`](crate::server::serve()).
 ///
 /// # Addresses of clients in axum
 ///
-/// Under [`http::serve`](crate::http::serve()) handlers take `ConnectInfo<SocketAddr>` without more. With `axum::serve` the
+/// Under [`http::serve`](crate::server::serve()) handlers take `ConnectInfo<SocketAddr>` without more. With `axum::serve` the
 /// listener needs axum's `tap_io`, because axum implements `Connected` for `SocketAddr` only for its own listeners, of which
 /// that makes one:
 ///
@@ -44,7 +44,7 @@ use crate::turn::Turn;
 /// # fn main() {}
 /// ```
 ///
-/// Half-closed clients, which [`Limits::half_close`](crate::http::Limits::half_close) serves, are cut off by `axum::serve`: it
+/// Half-closed clients, which [`Limits::half_close`](crate::server::Limits::half_close) serves, are cut off by `axum::serve`: it
 /// has no such option, and the stream cannot know whether hyper reads for a next request.
 #[derive(Debug)]
 pub struct TcpListener {
@@ -89,8 +89,8 @@ impl TcpListenerBuilder {
     /// for as long as the peer's machine answers.
     ///
     /// The kernel also counts the time in which the peer's window closes again and again, though the peer reads a little in
-    /// between: choose minutes, not seconds, where readers may be slow. [`http::serve`](crate::http::serve()) needs no such
-    /// option: its [`Limits::write_stall`](crate::http::Limits::write_stall) counts what the peer has taken.
+    /// between: choose minutes, not seconds, where readers may be slow. [`http::serve`](crate::server::serve()) needs no such
+    /// option: its [`Limits::write_stall`](crate::server::Limits::write_stall) counts what the peer has taken.
     #[must_use]
     pub fn send_timeout(mut self, limit: Duration) -> Self {
         self.send_timeout = Some(limit);

@@ -10,13 +10,13 @@ use super::name::{self, Bound, Name};
 use super::options::Options;
 use super::profile::ProfileSwitch;
 use super::stream::{Stream, stream};
-use crate::kernel::{socket, unix};
-use crate::turn::Turn;
+use crate::runtime::Turn;
+use crate::sys::{socket, unix};
 
 /// A listener on a Unix socket whose connections are [`UnixStream`]s.
 ///
 /// Stands where `tokio::net::UnixListener` does: in an accept loop, in `axum::serve` (feature `axum`), in
-/// [`http::serve`](crate::http::serve()).
+/// [`http::serve`](crate::server::serve()).
 ///
 /// # The file
 ///

@@ -16,9 +16,9 @@ use tokio::task::{JoinHandle, spawn_local};
 use super::place::{Facts, Places};
 use super::run::{Aborting, Caught, Run};
 use super::thread::{Core, Ending, Plan, Started};
-use crate::kernel::cpu;
-use crate::observe::log;
-use crate::turn::DriverBuilder;
+use crate::counters::log;
+use crate::runtime::DriverBuilder;
+use crate::sys::cpu;
 
 /// How long cores that are dropped may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// # }
 /// ```
 ///
-/// A server with a listener for each core is [`http::serve_cores`](crate::http::serve_cores()).
+/// A server with a listener for each core is [`http::serve_cores`](crate::server::serve_cores()).
 ///
 /// # CPUs
 ///

@@ -1,29 +1,56 @@
-//! How a runtime drives its files, and a runtime for each core.
+//! The end of each turn of a runtime, settings of its driver, and a runtime for each core.
 //!
 //! ```text
-//!  setup    which way operations on files go: by io_uring or by the blocking pool, asked for and reported
-//!  cores    threads that share nothing, each with a runtime, a ring and a CPU of its own
-//!  place    which CPU that is
-//!  run      one future on each of them, as one
-//!  thread   the life of one of them
+//!  setup     the driver's settings: io_uring or the blocking pool
+//!  turns     the streams and programs of each worker thread that wait for the end of the turn
+//!  dirty     streams with bytes that wait
+//!  flusher   flushes these streams, and drives the ring, once per turn
+//!  backstop  a thread that flushes streams when a flusher is late
+//!  reactor   the ring of a worker thread, and its wake-ups
+//!  programs  runs a program of file operations by ring or on the blocking pool
+//!  admit     admits programs that may wait for a peer
+//!  chain     runs chains that users have built
+//!  job       work on the blocking pool
+//!  cores     threads that share nothing, each with a runtime, a ring and a CPU
+//!  place     CPUs of the cores
+//!  run       one future on each core, as one future
+//!  thread    a thread of a core
 //! ```
 //!
-//! Two ways to use the CPUs of a machine:
+//! There are two ways to use the CPUs of a machine:
 //!
-//! * **tokio's runtime of many threads** is what to start with. A thread that runs out of work takes some from another, so
-//!   connections that are more work than others do no harm, and nothing has to be thought about.
-//! * **[`Cores`]**: a connection stays on the core that accepted it. Nothing moves between threads, so nothing is locked or
-//!   woken across them, futures need not be `Send`, and what each core does is set up for one thread: its ring, its caches of
-//!   pool memory. It pays where there are many connections and each is little work. A connection that is much work
-//!   delays those that share its core, whatever the others do; and the kernel spreads connections by a hash, evenly only when
-//!   they are many.
+//! * **tokio's multi-thread runtime** is the default choice. A thread without work takes some from another, so a connection
+//!   with much work delays no other connection.
+//! * **[`Cores`]**: a connection stays on the core that accepted it. Nothing moves between threads, so no lock or wake-up
+//!   crosses them, and futures need not be `Send`. This pays for many connections with little work each. A connection with
+//!   much work delays all connections of its core. The kernel spreads connections by a hash, which is even only for many
+//!   connections.
 
+pub(crate) mod blocking;
+#[cfg(feature = "uring")]
+pub(crate) mod programs;
+
+#[cfg(feature = "uring")]
+mod admit;
+mod backstop;
+#[cfg(feature = "uring")]
+mod chain;
 mod cores;
+mod dirty;
+mod flusher;
 mod place;
+#[cfg_attr(not(feature = "uring"), path = "no_reactor.rs")]
+mod reactor;
 mod run;
+mod setup;
 mod thread;
+mod turns;
 
-pub use crate::turn::{DriverBuilder, DriverInfo, Io, RuntimeBuilderExt, driver_info};
 pub use cores::{Cores, CoresBuilder};
+pub(crate) use dirty::Held;
+#[cfg(feature = "uring")]
+pub use reactor::RuntimeBuilderExt;
 pub use run::Run;
+pub use setup::{DriverBuilder, DriverInfo, Io, driver_info};
 pub use thread::Core;
+pub(crate) use turns::{Flush, Turn};

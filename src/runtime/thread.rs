@@ -8,8 +8,10 @@ use std::time::Instant;
 use tokio::runtime::{Builder, Handle, LocalOptions, LocalRuntime};
 use tokio::sync::oneshot;
 
-use crate::kernel::cpu;
-use crate::turn::{DriverBuilder, RuntimeBuilderExt};
+use crate::runtime::DriverBuilder;
+#[cfg(feature = "uring")]
+use crate::runtime::RuntimeBuilderExt;
+use crate::sys::cpu;
 
 /// One of the [`Cores`](super::Cores), as what runs on it sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +114,9 @@ impl Plan {
 
     fn runtime(self, core: Core) -> io::Result<LocalRuntime> {
         let mut builder = Builder::new_current_thread();
-        builder.enable_all().drive_rings_at_park();
+        builder.enable_all();
+        #[cfg(feature = "uring")]
+        builder.drive_rings_at_park();
         if core.cpu.is_some() {
             // The threads of its blocking pool inherit the CPU, where they would be in the way of what waits for them.
             let everywhere = self.everywhere;
@@ -122,7 +126,11 @@ impl Plan {
         }
         let runtime = builder.build_local(LocalOptions::default())?;
         // The thread that installs it is the one that runs it to its end.
-        runtime.block_on(async { self.driver.single_thread(true).install() })?;
+        #[cfg(feature = "uring")]
+        let driver = self.driver.single_thread(true);
+        #[cfg(not(feature = "uring"))]
+        let driver = self.driver;
+        runtime.block_on(async { driver.install() })?;
         Ok(runtime)
     }
 }

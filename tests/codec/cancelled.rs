@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream::vectored::Writer;
+use millstream::codec::Writer;
 use tokio::io::AsyncWriteExt;
 use tokio::task::yield_now;
 

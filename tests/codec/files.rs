@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use millstream::http::OpenFile;
-use millstream::vectored::{Shape, Writer};
+use millstream::body::OpenFile;
+use millstream::codec::{Shape, Writer};
 use tokio::io::AsyncWriteExt;
 
 use crate::fake::{Act, Fake};

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Sink, SinkExt, StreamExt};
-use millstream::vectored::Framed;
+use millstream::codec::Framed;
 use proptest::prelude::*;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio_util::codec::{BytesCodec, Decoder, LengthDelimitedCodec, LinesCodec, LinesCodecError};

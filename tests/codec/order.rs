@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 
 use bytes::Bytes;
-use millstream::vectored::{Shape, Writer};
+use millstream::codec::{Shape, Writer};
 use proptest::prelude::*;
 use tokio::io::AsyncWriteExt;
 

@@ -1,7 +1,7 @@
 //! Pieces, or one flat buffer: what the inner writer says, shows, or is not asked about.
 
 use bytes::Bytes;
-use millstream::vectored::{Shape, Writer};
+use millstream::codec::{Shape, Writer};
 use tokio::io::AsyncWriteExt;
 
 use crate::fake::{Act, Fake};

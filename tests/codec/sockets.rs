@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream::vectored::{Reader, Shape, Writer};
+use millstream::codec::{Reader, Shape, Writer};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};

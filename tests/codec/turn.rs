@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream::vectored::Writer;
+use millstream::codec::Writer;
 use tokio::io::AsyncWriteExt;
 use tokio::task::yield_now;
 use tokio_util::codec::{FramedWrite, LinesCodec};

@@ -11,7 +11,7 @@ use super::ends::{Source, Target, feed, tcp};
 use crate::support::http::{Flavour, watched};
 use crate::support::{alone, child, lacks, noise, strace};
 use millstream::copy::{Copy, copy, copy_bidirectional};
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};

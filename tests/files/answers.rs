@@ -265,7 +265,7 @@ async fn a_mounted_directory_answers_beneath_its_prefix_only() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.txt"), "a").unwrap();
     std::fs::write(dir.path().join("index.html"), "index").unwrap();
-    let files = millstream::http::Files::builder(dir.path()).mounted_at("/static").build().unwrap();
+    let files = millstream::files::Files::builder(dir.path()).mounted_at("/static").build().unwrap();
     for (path, status) in [
         ("/static/a.txt", 200),
         ("/static/%61.txt", 200),
@@ -287,7 +287,7 @@ async fn a_mounted_directory_answers_beneath_its_prefix_only() {
         }
     }
     for prefix in ["static", "/static/", "/"] {
-        assert!(millstream::http::Files::builder(dir.path()).mounted_at(prefix).build().is_err(), "{prefix}");
+        assert!(millstream::files::Files::builder(dir.path()).mounted_at(prefix).build().is_err(), "{prefix}");
     }
 }
 

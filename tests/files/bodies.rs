@@ -16,8 +16,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use millstream::http::{OpenFile, RequestBody};
+use millstream::body::OpenFile;
 use millstream::net::{TcpListener, TcpStream};
+use millstream::server::RequestBody;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Mutex, mpsc};
 
@@ -239,7 +240,7 @@ where
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let service = tower::service_fn(move |_: Request<RequestBody>| ready(Ok::<_, Infallible>(Response::new(make()))));
-    tokio::spawn(millstream::http::serve(listener, service).into_future());
+    tokio::spawn(millstream::server::serve(listener, service).into_future());
     addr
 }
 

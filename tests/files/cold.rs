@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use millstream::http::Files;
-use millstream::observe::Snapshot;
+use millstream::files::Files;
+use millstream::metrics::Snapshot;
 use rustix::fs::{Advice, fadvise};
 use rustix::io::{Errno, ReadWriteFlags};
 use sha2::{Digest, Sha256};

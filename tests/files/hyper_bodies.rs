@@ -43,7 +43,7 @@ async fn connect(streams: Streams, files: &Files) -> Box<dyn Wire> {
         Streams::Ours => {
             let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap();
-            tokio::spawn(millstream::http::serve(listener, files).into_future());
+            tokio::spawn(millstream::server::serve(listener, files).into_future());
             Box::new(tokio::net::TcpStream::connect(addr).await.unwrap())
         }
     }
@@ -128,11 +128,11 @@ async fn a_large_file_does_not_enter_the_process() {
     }
     let dir = dir(&[("f", &pattern(9 << 20))]);
     let files = Files::new(dir.path()).unwrap();
-    let before = millstream::observe::Snapshot::now();
+    let before = millstream::metrics::Snapshot::now();
     let request = "GET /f HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let (_, body) = talk(Streams::Ours, &files, request).await;
     assert!(body == pattern(9 << 20));
-    let sent = millstream::observe::Snapshot::now().since(&before).bytes_by_sendfile;
+    let sent = millstream::metrics::Snapshot::now().since(&before).bytes_by_sendfile;
     // What a full socket leaves of a piece may be short, and short pieces are copied.
     assert!(sent >= 8 << 20, "{sent} bytes by sendfile");
 }

@@ -24,7 +24,8 @@ use std::path::Path;
 
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use millstream::http::{FileBody, Files};
+use millstream::body::FileBody;
+use millstream::files::Files;
 use tower_service::Service;
 
 /// A directory that is removed at the end, with files in it.

@@ -1,7 +1,7 @@
 //! Bodies that are not mapped: the same bytes, in memory that nothing changes.
 
 use super::*;
-use millstream::http::OpenFile;
+use millstream::body::OpenFile;
 
 /// Read as a whole, kept, in one frame, in several, in several windows' worth of chunks.
 const LENS: [usize; 5] = [100, 100 << 10, 300 << 10, 1 << 20, 5_000_000];

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use millstream::http::Files;
+use millstream::files::Files;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpSocket;
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
 use hyper::Request;
-use millstream::http::Files;
+use millstream::files::Files;
 use rustix::fs::{CWD, FileType, Mode, makedev, mkfifoat, mknodat};
 use rustix::io::Errno;
 use tempfile::TempDir;

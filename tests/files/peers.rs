@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
-use millstream::http::OpenFile;
+use millstream::body::OpenFile;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hyper::header::ETAG;
-use millstream::http::Files;
+use millstream::files::Files;
 
 use crate::support::http::{ask, h1, h2, on_both, pages, request, sha256, start, whole};
 

@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use millstream::files::Files;
 use millstream::fs::{File, Opened, Root};
-use millstream::http::Files;
 
 use crate::support::fuse::{CONTENTS, Fuse, NAME};
 use crate::support::http::{Flavour, watched};

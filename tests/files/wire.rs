@@ -10,7 +10,7 @@ use futures_util::stream;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::Response;
 use hyper::body::Frame;
-use millstream::http::OpenFile;
+use millstream::body::OpenFile;
 use millstream::net::{TcpListener, TcpStream};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};

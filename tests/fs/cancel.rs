@@ -10,9 +10,9 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use bytes::Bytes;
-use millstream::Chain;
+use millstream::fs::chain::Chain;
 use millstream::fs::{File, OpenOptions};
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 

@@ -1,4 +1,4 @@
-//! `fs` and `chain`: files by offset and as streams, chains of operations, files that are replaced, and futures that are
+//! `fs`: files by offset and as streams, chains of operations, files that are replaced, and futures that are
 //! dropped.
 
 #[path = "../support/mod.rs"]

@@ -1,4 +1,4 @@
-//! `http::layer`: tower layers over real connections.
+//! `middleware`: tower layers over real connections.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -13,8 +13,8 @@ use hyper::{Request, Response, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::Connect;
 use hyper_util::rt::TokioExecutor;
-use millstream::http::serve;
 use millstream::net::{ConnectError, Connector, TcpListener, TcpStream, UnixListener, UnixStream};
+use millstream::server::serve;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::{Service, ServiceExt};
 
@@ -194,7 +194,7 @@ fn unix_sockets_serve_clients_of_both_versions() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let listener = UnixListener::bind(&path).await.unwrap();
-        let hello = tower::service_fn(async |_: Request<millstream::http::RequestBody>| {
+        let hello = tower::service_fn(async |_: Request<millstream::server::RequestBody>| {
             Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from_static(b"hello"))))
         });
         tokio::spawn(serve(listener, hello).into_future());

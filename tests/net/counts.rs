@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
 use millstream::runtime::{DriverBuilder, Io};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;

@@ -13,7 +13,7 @@ const MIN: usize = 8 << 10;
 const MAX: usize = 512 << 10;
 
 async fn connect() -> (TcpStream, tokio::net::TcpStream) {
-    let builder = TcpListener::builder().gather_limit(Duration::from_secs(60)).elastic(MIN..=MAX);
+    let builder = TcpListener::builder().gather_limit(Duration::from_secs(60)).adaptive_high_mark(MIN..=MAX);
     let listener = builder.profile(Profile::Latency).bind("127.0.0.1:0").await.unwrap();
     let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     (listener.accept().await.unwrap().0, client)
@@ -84,5 +84,5 @@ fn a_fast_reader_gets_room_for_what_it_takes() {
 #[should_panic(expected = "the lower bound comes first")]
 fn bounds_that_hold_nothing_are_refused() {
     #[expect(clippy::reversed_empty_ranges, reason = "that is what is tried")]
-    let _ = TcpListener::builder().elastic(2..=1);
+    let _ = TcpListener::builder().adaptive_high_mark(2..=1);
 }

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use millstream::metrics::Snapshot;
 use millstream::net::{Receive, TcpListener, TcpStream};
-use millstream::observe::Snapshot;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use millstream::net::{Handle, IoPath, Numbers, TcpListener, TcpStream, UnixStream};
+use millstream::net::{Handle, IoPath, StreamStats, TcpListener, TcpStream, UnixStream};
 use millstream::runtime::{DriverBuilder, Io};
 use rustix::event::{PollFd, PollFlags};
 use socket2::SockRef;
@@ -16,11 +16,11 @@ use crate::support::{noise, pair, pair_with};
 
 const LONG: Duration = Duration::from_secs(60);
 
-fn numbers(handle: &Handle) -> Numbers {
+fn numbers(handle: &Handle) -> StreamStats {
     handle.numbers().expect("the stream lives")
 }
 
-async fn listen(hook: fn(&Numbers)) -> TcpListener {
+async fn listen(hook: fn(&StreamStats)) -> TcpListener {
     TcpListener::builder().gather_limit(LONG).on_close(hook).bind("127.0.0.1:0").await.unwrap()
 }
 
@@ -38,7 +38,7 @@ fn every_send_has_a_reason() {
             let (mut ours, mut theirs) = pair().await;
             let handle = ours.handle();
             let mut got = [0; 500];
-            let mut nothing = Numbers::default();
+            let mut nothing = StreamStats::default();
             nothing.id = handle.id();
             assert_eq!(numbers(&handle), nothing);
 
@@ -178,7 +178,7 @@ fn times_are_no_shorter_than_what_was_waited() {
     });
 }
 
-static CLOSED: Mutex<Vec<Numbers>> = Mutex::new(Vec::new());
+static CLOSED: Mutex<Vec<StreamStats>> = Mutex::new(Vec::new());
 
 #[test]
 fn the_last_numbers_are_kept_and_told() {

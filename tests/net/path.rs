@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use millstream::http::OpenFile;
+use millstream::body::OpenFile;
+use millstream::metrics::Snapshot;
 use millstream::net::{IoPath, Receive, TcpListener, TcpStream};
-use millstream::observe::Snapshot;
 use millstream::runtime::{DriverBuilder, Io};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use millstream::http::{Event, Hub, Log, Redis, SendError};
+use millstream::sse::log::Log;
+use millstream::sse::log::redis::Redis;
+use millstream::sse::{Event, Hub, SendError};
 use tokio::time::timeout;
 
 use crate::support::http::{Flavour, watched};

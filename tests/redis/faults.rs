@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use millstream::http::{Event, EventBody, Hub, Redis};
+use millstream::sse::log::redis::Redis;
+use millstream::sse::{Event, EventBody, Hub};
 
 use crate::support::events::{Got, Reader};
 use crate::support::http::{Flavour, watched};

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use millstream::http::{Event, EventBody, Hub, Redis, RedisError, SendError};
+use millstream::sse::log::redis::{Redis, RedisError};
+use millstream::sse::{Event, EventBody, Hub, SendError};
 
 use crate::support::events::Reader;
 use crate::support::http::{Flavour, watched};

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt;
-use millstream::http::{Event, EventBody, Hub, Redis, RedisError};
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
+use millstream::sse::log::redis::{Redis, RedisError};
+use millstream::sse::{Event, EventBody, Hub};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -163,7 +164,7 @@ fn events_of_all_sizes_come_by_replay_and_live() {
                 for (n, size) in sent.into_iter().enumerate() {
                     let event = Event::new().data(format!("{n} {}", "y".repeat(size)));
                     while let Err(e) = sender.send(event.clone()) {
-                        assert!(matches!(e, millstream::http::SendError::Full), "{e}");
+                        assert!(matches!(e, millstream::sse::SendError::Full), "{e}");
                         sleep(Duration::from_millis(5)).await;
                     }
                 }

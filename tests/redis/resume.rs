@@ -14,7 +14,8 @@ use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use millstream::http::{Event, Hub, Redis, Slow};
+use millstream::sse::log::redis::Redis;
+use millstream::sse::{Event, Hub, LagPolicy};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -35,7 +36,7 @@ fn scale() -> (usize, usize) {
 
 async fn instance(url: &str) -> (Hub, SocketAddr) {
     let log = Redis::builder(url).key("test").max_len(100_000).connect().await.unwrap();
-    let hub = Hub::builder().log(log).replay(RING).queue(RING).slow(Slow::Disconnect).build();
+    let hub = Hub::builder().log(log).replay(RING).queue(RING).slow(LagPolicy::Disconnect).build();
     let served = hub.clone();
     let addr = start(move |request| {
         let answer = served.subscribe(&request).map(boxed);

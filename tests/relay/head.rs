@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use http_body_util::Full;
 use hyper::Response;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use millstream::http::head::{Error, Injector, Output};
+use millstream::relay::{Error, Injector, Output};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -1,4 +1,4 @@
-//! `http::head`: the parts of a reverse proxy.
+//! `relay`: the parts of a reverse proxy.
 
 #[path = "../support/mod.rs"]
 mod support;

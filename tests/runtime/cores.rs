@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::Response;
-use millstream::http::{Files, serve, serve_cores};
+use millstream::files::Files;
 use millstream::net::TcpListener;
 use millstream::runtime::{Core, Cores, DriverBuilder, Io, Run, driver_info};
+use millstream::server::{serve, serve_cores};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::support::http::{Flavour, Raw, pages, sha256, watched};
@@ -368,7 +369,7 @@ fn files_are_served_whole_whichever_way_operations_go() {
                 let (listener, files) = (listeners.take(), Files::new(&path));
                 async move {
                     let files = files?;
-                    let service = tower::service_fn(move |request: hyper::Request<millstream::http::RequestBody>| {
+                    let service = tower::service_fn(move |request: hyper::Request<millstream::server::RequestBody>| {
                         let files = files.clone();
                         async move {
                             let mut answer = files.get(request.method(), request.uri(), request.headers()).await?;

@@ -7,10 +7,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use millstream::Capabilities;
 use millstream::fs::File;
-use millstream::observe::Snapshot;
+use millstream::fs::chain::Chain;
+use millstream::metrics::Snapshot;
 use millstream::runtime::{DriverBuilder, DriverInfo, Io, RuntimeBuilderExt, driver_info};
-use millstream::{Capabilities, Chain};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use millstream::chain::OpenOptions;
+use millstream::Capabilities;
+use millstream::files::Files;
 use millstream::fs::File;
-use millstream::http::Files;
+use millstream::fs::OpenOptions;
+use millstream::fs::chain::Chain;
+use millstream::metrics::Snapshot;
 use millstream::net::{IoPath, Receive, TcpListener};
-use millstream::observe::Snapshot;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
-use millstream::{Capabilities, Chain};
 use proptest::prelude::*;
 use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

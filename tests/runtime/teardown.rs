@@ -12,9 +12,9 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use millstream::fs::File;
-use millstream::observe::Snapshot;
+use millstream::fs::chain::{Chain, Outcome};
+use millstream::metrics::Snapshot;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
-use millstream::{Chain, Outcome};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::support::alone;

@@ -7,7 +7,7 @@ use std::future::ready;
 use std::time::{Duration, Instant};
 
 use hyper::Response;
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
 

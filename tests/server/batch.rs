@@ -1,4 +1,4 @@
-//! `http::Batch` gives what the body in it gives: the same bytes, trailers and errors in the same order, and never waits.
+//! `body::Batch` gives what the body in it gives: the same bytes, trailers and errors in the same order, and never waits.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use millstream::http::Batch;
+use millstream::body::Batch;
 use proptest::prelude::*;
 
 /// What the documentation promises.

@@ -11,9 +11,9 @@ use futures_util::stream;
 use http_body_util::{Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response};
-use millstream::http::{Limits, RequestBody, serve};
+use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
-use millstream::observe::Snapshot;
+use millstream::server::{Limits, RequestBody, serve};
 use socket2::SockRef;
 
 use crate::support::alone;

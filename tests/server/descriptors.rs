@@ -15,9 +15,9 @@ use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
-use millstream::http::OpenFile;
+use millstream::body::OpenFile;
+use millstream::metrics::Snapshot;
 use millstream::net::{TcpListener, TcpStream};
-use millstream::observe::Snapshot;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::support::http::{AnyBody, BoxError, Flavour, Raw, boxed, pages, start, watched};

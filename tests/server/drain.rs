@@ -13,9 +13,11 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response, header};
 use hyper_util::rt::TokioIo;
-use millstream::http::{DrainSignal, Drained, Ending, Event, Hub, Limits, RequestBody, serve, serve_cores};
+use millstream::body::GracefulClose;
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
+use millstream::server::{DrainSignal, Drained, Limits, RequestBody, serve, serve_cores};
+use millstream::sse::{Event, Hub};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -55,7 +57,7 @@ fn events() -> Answer {
         }
     });
     let mut answer = Response::new(boxed(StreamBody::new(Box::pin(frames))));
-    answer.extensions_mut().insert(Ending::new(move || tell.send_modify(|told| *told = true)));
+    answer.extensions_mut().insert(GracefulClose::new(move || tell.send_modify(|told| *told = true)));
     answer
 }
 
@@ -462,7 +464,7 @@ fn an_ending_that_panics_keeps_no_other_from_ending() {
                 return Ok::<_, Infallible>(events());
             }
             let mut answer = stuck();
-            answer.extensions_mut().insert(Ending::new(|| panic!("an ending that panics, on purpose")));
+            answer.extensions_mut().insert(GracefulClose::new(|| panic!("an ending that panics, on purpose")));
             Ok(answer)
         });
         let (signal, signalled) = oneshot::channel::<()>();

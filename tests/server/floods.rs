@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response};
-use millstream::http::{RequestBody, serve};
 use millstream::net::TcpListener;
+use millstream::server::{RequestBody, serve};
 
 use crate::support::child;
 use crate::support::http::{BoxError, Flavour};

@@ -17,8 +17,9 @@ use allocation_counter::measure;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Response;
-use millstream::http::{self, Limits};
 use millstream::net::TcpListener;
+use millstream::server;
+use millstream::server::Limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 
@@ -112,7 +113,7 @@ fn serve(flavour: Flavour) {
             });
             // These few more than a server has by default, and for as long as connecting them takes.
             let limits = Limits::default().connections(2 * CONNECTIONS).keep_alive(Duration::from_secs(600));
-            tokio::spawn(http::serve(listener, tasks).limits(limits).into_future());
+            tokio::spawn(server::serve(listener, tasks).limits(limits).into_future());
             until_ended(addr).await;
         });
     });

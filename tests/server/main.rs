@@ -1,4 +1,4 @@
-//! `http::serve`: requests, limits, shutdown, and what is left of connections, whatever their peers do.
+//! `server`: requests, limits, shutdown, and what is left of connections, whatever their peers do.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! `http::serve`: both protocols on one port, its limits, and what stays unharmed when something goes wrong.
+//! `server::serve`: both protocols on one port, its limits, and what stays unharmed when something goes wrong.
 
 use std::convert::Infallible;
 use std::io;
@@ -15,7 +15,8 @@ use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::{http, net::TcpListener};
+use millstream::net::TcpListener;
+use millstream::server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -27,7 +28,7 @@ type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 /// Starts a server for `handler` and returns its address and its task.
 async fn start<F, R>(handler: F) -> (SocketAddr, JoinHandle<io::Result<()>>)
 where
-    F: Fn(Request<http::RequestBody>) -> R + Clone + Send + 'static,
+    F: Fn(Request<server::RequestBody>) -> R + Clone + Send + 'static,
     R: Future<Output = Answer> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -36,7 +37,7 @@ where
         let answer = handler(request);
         async { Ok::<_, Infallible>(answer.await) }
     });
-    (addr, tokio::spawn(http::serve(listener, service).into_future()))
+    (addr, tokio::spawn(server::serve(listener, service).into_future()))
 }
 
 fn boxed<B>(body: B) -> UnsyncBoxBody<Bytes, io::Error>
@@ -354,7 +355,7 @@ struct Hesitant {
     asked: bool,
 }
 
-impl tower::Service<Request<http::RequestBody>> for Hesitant {
+impl tower::Service<Request<server::RequestBody>> for Hesitant {
     type Response = Answer;
     type Error = io::Error;
     type Future = std::future::Ready<Result<Answer, io::Error>>;
@@ -367,7 +368,7 @@ impl tower::Service<Request<http::RequestBody>> for Hesitant {
         Poll::Pending
     }
 
-    fn call(&mut self, request: Request<http::RequestBody>) -> Self::Future {
+    fn call(&mut self, request: Request<server::RequestBody>) -> Self::Future {
         assert!(self.asked, "called before it was ready");
         std::future::ready(match request.uri().path() {
             "/fails" => Err(io::Error::other("as asked")),
@@ -380,7 +381,7 @@ impl tower::Service<Request<http::RequestBody>> for Hesitant {
 async fn a_service_that_is_not_ready_is_waited_for() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    tokio::spawn(http::serve(listener, Hesitant::default()).into_future());
+    tokio::spawn(server::serve(listener, Hesitant::default()).into_future());
     let mut client = h1(addr).await;
     for path in ["/one", "/two"] {
         assert_eq!(whole(client.send_request(get(path)).await.unwrap()).await, path);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::Body;
-use millstream::http::{Event, EventBody, Hub};
+use millstream::sse::{Event, EventBody, Hub};
 use tokio::runtime::{Builder, Handle};
 use tokio::time::{Instant, advance, sleep, timeout};
 

@@ -4,13 +4,13 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use hyper::body::Body;
-use millstream::http::{Event, Hub, HubBuilder, SendError, Slow};
+use millstream::sse::{Event, Hub, HubBuilder, LagPolicy, SendError};
 use tokio::time::{Instant, timeout};
 
 use crate::parse::Hand;
 
 fn blocking() -> HubBuilder {
-    Hub::builder().replay(100).queue(3).slow(Slow::Block)
+    Hub::builder().replay(100).queue(3).slow(LagPolicy::Block)
 }
 
 fn event(n: u64) -> Event {

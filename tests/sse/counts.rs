@@ -17,7 +17,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
 use tokio::sync::watch;
 
 use crate::support::alone;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::{Request, StatusCode};
-use millstream::http::{Ending, Event, Hub, SendError, SubscribeError};
+use millstream::body::GracefulClose;
+use millstream::sse::{Event, Hub, SendError, SubscribeError};
 
 use crate::parse::Hand;
 
@@ -51,7 +52,7 @@ async fn the_last_handle_closes() {
 fn an_ending_ends_one_stream() {
     let hub = Hub::new();
     let answer = hub.subscribe(&Request::new(()));
-    let ending = answer.extensions().get::<Ending>().unwrap().clone();
+    let ending = answer.extensions().get::<GracefulClose>().unwrap().clone();
     let (mut ends, mut stays) = (Hand::new(answer.into_body()), hand(&hub));
     assert!(ends.read().is_empty() && stays.read().is_empty());
     hub.send(Event::new().data("a")).unwrap();

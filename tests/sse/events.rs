@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millstream::http::{Event, Hub, SendError};
+use millstream::sse::{Event, Hub, SendError};
 use proptest::prelude::*;
 
 use crate::parse::{Hand, Seen};

@@ -7,7 +7,8 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use millstream::http::{Event, Hub, Log, LogFuture, Replay, ReplayError, SendError, Sink, Slow};
+use millstream::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
+use millstream::sse::{Event, Hub, LagPolicy, SendError};
 use proptest::prelude::*;
 use tokio::runtime::Builder;
 
@@ -97,7 +98,7 @@ impl Node {
         let sink = Arc::clone(&log.sink);
         let runtime = Builder::new_current_thread().build().unwrap();
         let hub = runtime.block_on(async {
-            let hub = Hub::builder().replay(replay).queue(replay).slow(Slow::DropOldest).log(log).build();
+            let hub = Hub::builder().replay(replay).queue(replay).slow(LagPolicy::DropOldest).log(log).build();
             tokio::task::yield_now().await;
             hub
         });
@@ -253,7 +254,7 @@ proptest! {
         }
         let len = world.lock().unwrap().len;
         for reader in &mut readers {
-            // Slow questions are asked again.
+            // LagPolicy questions are asked again.
             (0..1000).for_each(|_| reader.read(1));
             prop_assert!(reader.next.is_none_or(|next| next == len), "{:?} of {len}, gaps {:?}", reader.next, reader.gaps);
             if !troubled {

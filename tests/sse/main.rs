@@ -1,4 +1,4 @@
-//! `http::Hub`: one event, many readers. Nothing is lost, nothing comes twice, or the reader is told.
+//! `sse::Hub`: one event, many readers. Nothing is lost, nothing comes twice, or the reader is told.
 
 #[path = "../support/mod.rs"]
 mod support;

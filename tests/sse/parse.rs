@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use hyper::body::Body;
-use millstream::http::EventBody;
+use millstream::sse::EventBody;
 
 /// What a reader dispatches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

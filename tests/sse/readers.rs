@@ -5,8 +5,8 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake};
 
 use hyper::body::Body;
-use millstream::http::{Event, Hub, Slow};
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
+use millstream::sse::{Event, Hub, LagPolicy};
 use proptest::prelude::*;
 
 use crate::parse::{Hand, Seen};
@@ -189,7 +189,7 @@ proptest! {
     #[test]
     fn every_event_once_in_order_or_a_gap_that_counts(
         steps in steps(),
-        slow in prop::sample::select(vec![Slow::DropOldest, Slow::Latest, Slow::Disconnect]),
+        slow in prop::sample::select(vec![LagPolicy::DropOldest, LagPolicy::Latest, LagPolicy::Disconnect]),
         (replay, queue) in (1usize..20, 1usize..20),
         own_ids in prop::sample::select(vec![0u64, 1, 2, 3]),
     ) {
@@ -236,7 +236,7 @@ proptest! {
             let seen = reader.reader.read();
             reader.take(seen);
             match reader.reader.ended {
-                true => prop_assert_eq!(slow, Slow::Disconnect),
+                true => prop_assert_eq!(slow, LagPolicy::Disconnect),
                 false => prop_assert_eq!(reader.next, Some(sent), "gaps: {}", reader.gaps),
             }
         }
@@ -247,7 +247,7 @@ proptest! {
 
 #[test]
 fn a_slow_reader_is_told_how_many_it_missed() {
-    for (slow, missed, rest) in [(Slow::DropOldest, 15, 15..20), (Slow::Latest, 19, 19..20)] {
+    for (slow, missed, rest) in [(LagPolicy::DropOldest, 15, 15..20), (LagPolicy::Latest, 19, 19..20)] {
         let hub = Hub::builder().queue(5).slow(slow).build();
         let mut reader = subscribe(&hub, None);
         (0..20).for_each(|n| send(&hub, n));
@@ -261,7 +261,7 @@ fn a_slow_reader_is_told_how_many_it_missed() {
 
 #[test]
 fn a_reader_that_is_disconnected_comes_back_without_loss() {
-    let hub = Hub::builder().replay(50).queue(5).slow(Slow::Disconnect).build();
+    let hub = Hub::builder().replay(50).queue(5).slow(LagPolicy::Disconnect).build();
     let mut reader = subscribe(&hub, None);
     (0..5).for_each(|n| send(&hub, n));
     assert_eq!(reader.data(), ["0", "1", "2", "3", "4"]);

@@ -10,9 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use millstream::http::{Event, Hub, serve_cores};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
+use millstream::server::serve_cores;
+use millstream::sse::{Event, Hub};
 use tokio::runtime::Runtime;
 
 use crate::parse::Parser;

@@ -1,4 +1,4 @@
-//! The hub behind `http::serve`: heads, both protocols, stalled readers, and who has left.
+//! The hub behind `server::serve`: heads, both protocols, stalled readers, and who has left.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
-use millstream::http::{Event, Hub, Slow};
+use millstream::sse::{Event, Hub, LagPolicy};
 use tokio::io::AsyncReadExt;
 use tokio::time::sleep;
 
@@ -25,7 +25,7 @@ async fn served(hub: &Hub) -> SocketAddr {
 }
 
 /// Until the hub says so, or the test is ended by its watchdog.
-async fn until(hub: &Hub, what: impl Fn(&millstream::http::Stats) -> bool) {
+async fn until(hub: &Hub, what: impl Fn(&millstream::sse::Stats) -> bool) {
     while !what(&hub.stats()) {
         sleep(Duration::from_millis(2)).await;
     }
@@ -177,7 +177,7 @@ async fn stalled(hub: &Hub) -> (Vec<u64>, Vec<Seen>, Parser) {
     (seen, gaps, parser)
 }
 
-fn slow(slow: Slow) -> Hub {
+fn slow(slow: LagPolicy) -> Hub {
     // However slow the machine is.
     Hub::builder().slow(slow).queue(QUEUE as usize).patience(Duration::from_secs(3600)).build()
 }
@@ -185,7 +185,7 @@ fn slow(slow: Slow) -> Hub {
 #[test]
 fn a_stalled_reader_goes_on_with_the_newest_and_knows_what_it_missed() {
     on_both(async || {
-        for (policy, behind) in [(Slow::DropOldest, QUEUE), (Slow::Latest, 1)] {
+        for (policy, behind) in [(LagPolicy::DropOldest, QUEUE), (LagPolicy::Latest, 1)] {
             let hub = slow(policy);
             let (seen, gaps, _) = stalled(&hub).await;
             // On a busy machine the socket may take events in between, so that there are several holes.
@@ -209,7 +209,7 @@ fn a_stalled_reader_goes_on_with_the_newest_and_knows_what_it_missed() {
 #[test]
 fn a_stalled_reader_is_disconnected() {
     on_both(async || {
-        let hub = slow(Slow::Disconnect);
+        let hub = slow(LagPolicy::Disconnect);
         let (seen, gaps, parser) = stalled(&hub).await;
         assert!(gaps.is_empty() && !seen.is_empty() && (seen.len() as u64) < STALLED - QUEUE);
         assert!(seen.iter().copied().eq(0..seen.len() as u64));
@@ -220,7 +220,7 @@ fn a_stalled_reader_is_disconnected() {
 #[test]
 fn a_stalled_reader_holds_senders_up() {
     on_both(async || {
-        let hub = slow(Slow::Block);
+        let hub = slow(LagPolicy::Block);
         let (seen, gaps, _) = stalled(&hub).await;
         assert!(gaps.is_empty() && seen.into_iter().eq(0..STALLED));
     });

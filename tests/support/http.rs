@@ -16,7 +16,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, header};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::{http, net::TcpListener};
+use millstream::body;
+use millstream::files;
+use millstream::net::TcpListener;
+use millstream::server;
 use sha2::{Digest, Sha256};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -81,7 +84,7 @@ pub fn on_both<R: Future<Output = ()>>(test: impl Fn() -> R + Send + 'static) {
 /// Serves `handler` on a port of its own; the server ends with the runtime.
 pub async fn start<F, R>(handler: F) -> SocketAddr
 where
-    F: Fn(Request<http::RequestBody>) -> R + Clone + Send + 'static,
+    F: Fn(Request<server::RequestBody>) -> R + Clone + Send + 'static,
     R: Future<Output = Answer> + Send + 'static,
 {
     start_with(None, handler).await
@@ -90,7 +93,7 @@ where
 /// As [`start`]; accepted sockets inherit a send buffer of `send_buffer` bytes, so that what is on its way is little.
 pub async fn start_with<F, R>(send_buffer: Option<usize>, handler: F) -> SocketAddr
 where
-    F: Fn(Request<http::RequestBody>) -> R + Clone + Send + 'static,
+    F: Fn(Request<server::RequestBody>) -> R + Clone + Send + 'static,
     R: Future<Output = Answer> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -102,11 +105,11 @@ where
         let answer = handler(request);
         async { Ok::<_, Infallible>(answer.await) }
     });
-    tokio::spawn(http::serve(listener, service).into_future());
+    tokio::spawn(server::serve(listener, service).into_future());
     addr
 }
 
-/// As `http::serve`, with hyper's options for HTTP/1 set by `options` and each accepted socket's by `adjust`.
+/// As `server::serve`, with hyper's options for HTTP/1 set by `options` and each accepted socket's by `adjust`.
 pub async fn start_hyper<F, R, B>(
     options: impl Fn(&mut http1::Builder) + Send + 'static,
     adjust: impl Fn(&millstream::net::TcpStream) + Send + 'static,
@@ -145,7 +148,7 @@ where
 }
 
 /// The answer of `files` to `request`, its body made into something else by `wrap`.
-pub async fn ask<Q, B>(files: &http::Files, request: &Request<Q>, wrap: impl FnOnce(http::FileBody) -> B) -> Answer
+pub async fn ask<Q, B>(files: &files::Files, request: &Request<Q>, wrap: impl FnOnce(body::FileBody) -> B) -> Answer
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {

@@ -13,7 +13,8 @@ use http_body_util::{BodyStream, StreamBody};
 use hyper::Request;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::CONTENT_LENGTH;
-use millstream::http::{FileBody, Files};
+use millstream::body::FileBody;
+use millstream::files::Files;
 use tempfile::TempDir;
 
 use super::http::{Answer, Raw, ask, boxed, pages, start_with};

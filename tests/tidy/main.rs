@@ -11,14 +11,17 @@ use lex::{code, ident, is_unsafe, line_of, words};
 
 /// Rooms from the ground up. A room imports only from floors below its own.
 const FLOORS: &[&[&str]] = &[
-    &["observe", "flow"],
-    &["kernel"],
+    &["counters"],
+    &["sys"],
     &["buf"],
-    &["ring"],
-    &["turn"],
-    &["vectored", "fs", "net", "runtime"],
-    &["copy"],
-    &["http"],
+    &["uring"],
+    &["runtime"],
+    &["codec", "fs", "net"],
+    &["body", "copy"],
+    &["files", "sse"],
+    &["server"],
+    &["middleware", "relay"],
+    &["metrics"],
 ];
 
 /// Files that belong to no room: the crate root, and code that only tests of users need.
@@ -32,33 +35,33 @@ const UNSAFE: &[&str] = &[
     "src/buf/origin.rs",
     "src/buf/pool.rs",
     "src/buf/slab.rs",
-    "src/kernel/call.rs",
-    "src/kernel/exit.rs",
-    "src/kernel/file.rs",
-    "src/kernel/map.rs",
-    "src/kernel/map/guard.rs",
-    "src/kernel/map/pages.rs",
-    "src/kernel/path.rs",
-    "src/kernel/signal.rs",
-    "src/kernel/socket.rs",
-    "src/kernel/tcp.rs",
-    "src/kernel/uring/provided.rs",
-    "src/kernel/uring/ring.rs",
-    "src/ring/buffers.rs",
-    "src/ring/driver.rs",
-    "src/ring/fake.rs",
-    "src/ring/fill.rs",
-    "src/ring/net/receive.rs",
-    "src/ring/net/send.rs",
-    "src/ring/op/open.rs",
-    "src/ring/op/stat.rs",
-    "src/ring/op/vectored.rs",
-    "src/ring/port.rs",
-    "src/ring/sqe.rs",
+    "src/sys/call.rs",
+    "src/sys/exit.rs",
+    "src/sys/file.rs",
+    "src/sys/map.rs",
+    "src/sys/map/guard.rs",
+    "src/sys/map/pages.rs",
+    "src/sys/path.rs",
+    "src/sys/signal.rs",
+    "src/sys/socket.rs",
+    "src/sys/tcp.rs",
+    "src/sys/uring/provided.rs",
+    "src/sys/uring/ring.rs",
+    "src/uring/buffers.rs",
+    "src/uring/driver.rs",
+    "src/uring/fake.rs",
+    "src/uring/fill.rs",
+    "src/uring/net/receive.rs",
+    "src/uring/net/send.rs",
+    "src/uring/op/open.rs",
+    "src/uring/op/stat.rs",
+    "src/uring/op/vectored.rs",
+    "src/uring/port.rs",
+    "src/uring/sqe.rs",
 ];
 
 /// Rooms that may contain files with `unsafe` code.
-const UNSAFE_ROOMS: &[&str] = &["src/kernel/", "src/buf/", "src/ring/"];
+const UNSAFE_ROOMS: &[&str] = &["src/sys/", "src/buf/", "src/uring/"];
 
 const LINES_MAX: usize = 400;
 
@@ -288,29 +291,29 @@ mod rules {
     #[test]
     fn imports_go_down() {
         for text in [
-            "use crate::kernel::call;",
-            "use crate::{buf::{pool, origin}, kernel};",
+            "use crate::sys::call;",
+            "use crate::{buf::{pool, origin}, sys};",
             "fn f() { crate::net::stream() }",
             "use super::egress;",
             "use crate::skips::skip;",
-            "// use crate::http::serve;",
+            "// use crate::server::serve;",
         ] {
             assert_eq!(floors("src/net/stream.rs", text), [""; 0], "{text}");
         }
         for text in [
-            "use crate::http::serve;",
+            "use crate::server::serve;",
             "use crate::fs::File;",
-            "use crate::{kernel::call, http::serve};",
-            "use crate::{\n    buf::{pool, http},\n    http,\n};",
-            "use super::super::http::serve;",
+            "use crate::{sys::call, server::serve};",
+            "use crate::{\n    buf::{pool, server},\n    server,\n};",
+            "use super::super::server::serve;",
             "fn f() { crate::Capabilities::get() }",
         ] {
             assert_eq!(floors("src/net/stream.rs", text).len(), 1, "{text}");
         }
-        assert_eq!(floors("src/turn.rs", "use super::net::x;").len(), 1);
-        assert_eq!(floors("src/observe/mod.rs", "use crate::flow::pace;").len(), 1, "the same floor");
+        assert_eq!(floors("src/runtime.rs", "use super::net::x;").len(), 1);
+        assert_eq!(floors("src/relay/mod.rs", "use crate::middleware::Canary;").len(), 1, "the same floor");
         assert_eq!(floors("src/attic/mod.rs", "").len(), 1, "a room without a floor");
-        assert!(floors("src/lib.rs", "pub use crate::http::serve;").is_empty());
+        assert!(floors("src/lib.rs", "pub use crate::server::serve;").is_empty());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 

@@ -1,6 +1,6 @@
 //! How many calls it takes. Other tests wait meanwhile.
 
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::*;

@@ -1,4 +1,4 @@
-//! `http::serve` over TLS, asked by rustls's client.
+//! `server::serve` over TLS, asked by rustls's client.
 #![cfg(feature = "tls")]
 
 use std::convert::Infallible;
@@ -10,8 +10,11 @@ use bytes::Bytes;
 use http_body_util::{Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response, header};
-use millstream::http::{self, Limits, RequestBody, Tls};
+use millstream::files::Files;
 use millstream::net::TcpListener;
+use millstream::server;
+use millstream::server::tls::Tls;
+use millstream::server::{Limits, RequestBody};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, yield_now};
@@ -117,12 +120,12 @@ impl Server {
             let (files, dir) = (files.clone(), dir.clone());
             async move { Ok::<_, Infallible>(answer(&files, &dir, request).await) }
         });
-        let task = tokio::spawn(http::serve(listener, service).limits(limits).tls(tls).into_future());
+        let task = tokio::spawn(server::serve(listener, service).limits(limits).tls(tls).into_future());
         Self { addr, tree, bytes, task: task.abort_handle() }
     }
 }
 
-async fn answer(files: &http::Files, dir: &std::path::Path, request: Request<RequestBody>) -> Answer {
+async fn answer(files: &Files, dir: &std::path::Path, request: Request<RequestBody>) -> Answer {
     match request.uri().path() {
         "/version" => Response::new(boxed(Full::from(format!("{:?}", request.version())))),
         "/tokens" => {

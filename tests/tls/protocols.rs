@@ -1,7 +1,7 @@
 //! What is agreed on, and that what arrives is what was sent.
 
-use millstream::http::TlsStream;
 use millstream::net;
+use millstream::server::tls::TlsStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{HandshakeKind, ProtocolVersion};
@@ -173,7 +173,7 @@ fn several_cores_share_a_certificate() {
         let service = tower::service_fn(async |_: Request<RequestBody>| {
             Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("of a core"))))
         });
-        let _running = http::serve_cores(&cores, listeners, service).tls(IDENTITIES[0].tls()).run();
+        let _running = server::serve_cores(&cores, listeners, service).tls(IDENTITIES[0].tls()).run();
         support::http::Flavour::CurrentThread.runtime().block_on(async {
             let config = client(BOTH, &["http/1.1"]);
             for _ in 0..8 {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use millstream::http::TlsError;
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
+use millstream::server::tls::TlsError;
 
 use super::*;
 use crate::support::alone;

@@ -16,8 +16,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response, StatusCode};
-use millstream::http::{Limits, serve};
 use millstream::net::{Connector, TcpListener, UnixListener};
+use millstream::server::{Limits, serve};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -84,7 +84,7 @@ async fn soon(what: &str, fine: impl Fn() -> bool) {
 }
 
 /// Says what it was asked: the method, the target, the fields, and the body's sum.
-async fn mirror(request: Request<millstream::http::RequestBody>) -> Answer {
+async fn mirror(request: Request<millstream::server::RequestBody>) -> Answer {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.unwrap();
     let trailers = body.trailers().cloned();

@@ -15,7 +15,7 @@ use crate::copy::jobs::{self, Done, is_refusal};
 use crate::copy::pipes;
 use crate::copy::plan::Path;
 use crate::copy::pump::{SMALL, Stroke};
-use crate::kernel::call;
+use crate::sys::call;
 
 /// Bytes of a file that one call sends, and that are looked for in the page cache before.
 const WINDOW: u64 = 1 << 20;
@@ -23,7 +23,7 @@ const WINDOW: u64 = 1 << 20;
 impl Engine {
     /// Whether there is a pipe to be used.
     pub(super) fn finds_pipe(&mut self) -> bool {
-        if self.pipe.is_none() && !self.tally.without.has(Path::Splice) {
+        if self.pipe.is_none() && !self.stats.without.has(Path::Splice) {
             self.pipe = pipes::take();
         }
         self.pipe.is_some()
@@ -51,7 +51,7 @@ impl Engine {
                 self.take(n as u64);
                 if n > 0 && !self.pump.is_flooded() {
                     // A message is passed on at once.
-                    self.tally.syscalls += 1;
+                    self.stats.syscalls += 1;
                     let passed = self.poll_pump(cx, src, dst, 0);
                     return if passed.is_pending() { Poll::Ready(Ok(())) } else { passed };
                 }
@@ -63,7 +63,7 @@ impl Engine {
             Poll::Ready(Err((Step::Read, e))) => return Poll::Ready(Err(at_source(Step::Read)(e))),
             Poll::Ready(Err((step, e))) => return Poll::Ready(Err(at_target(step)(e))),
         }
-        self.tally.syscalls += 1;
+        self.stats.syscalls += 1;
         Poll::Ready(Ok(()))
     }
 
@@ -94,7 +94,7 @@ impl Engine {
             calls += 1;
             call::send_file(to, open.file.as_fd(), open.position, len as usize)
         });
-        self.tally.syscalls += calls;
+        self.stats.syscalls += calls;
         match ready!(sent) {
             Ok(n) => {
                 self.ended |= n == 0;
@@ -102,7 +102,7 @@ impl Engine {
                 self.take(n as u64);
                 self.give(Path::Sendfile, n as u64);
             }
-            Err(e) if is_refusal(&e) => self.tally.refuse(Path::Sendfile),
+            Err(e) if is_refusal(&e) => self.stats.refuse(Path::Sendfile),
             Err(e) => return Poll::Ready(Err(at_target(Step::Write)(e))),
         }
         Poll::Ready(Ok(()))
@@ -125,7 +125,7 @@ impl Engine {
             }),
             (None, None) => return unfit(),
         };
-        self.tally.syscalls += calls;
+        self.stats.syscalls += calls;
         match ready!(filled) {
             Ok(n) => {
                 self.ended |= n == 0;
@@ -135,7 +135,7 @@ impl Engine {
                 self.from.advance(n as u64);
                 self.take(n as u64);
             }
-            Err(e) if is_refusal(&e) => self.tally.refuse(Path::Splice),
+            Err(e) if is_refusal(&e) => self.stats.refuse(Path::Splice),
             Err(e) => return Poll::Ready(Err(at_source(Step::Read)(e))),
         }
         Poll::Ready(Ok(()))
@@ -143,7 +143,7 @@ impl Engine {
 
     /// Moves what is in the pipe on.
     pub(super) fn poll_empty<D: 'static>(&mut self, cx: &mut Context<'_>, dst: &mut D) -> Polled {
-        let can_splice = !self.tally.without.has(Path::Splice);
+        let can_splice = !self.stats.without.has(Path::Splice);
         if can_splice && Handle::of(dst).is_some() {
             ready!(self.to.poll_open(cx, dst, true)).map_err(|(step, e)| at_target(step)(e))?;
         }
@@ -155,7 +155,7 @@ impl Engine {
         let Some(stream) = Stream::of(dst).filter(|_| can_splice) else {
             let taken = self.pump.take(&mut pipe);
             self.pipe = Some(pipe);
-            self.tally.syscalls += 1;
+            self.stats.syscalls += 1;
             return Poll::Ready(taken.map_err(at_target(Step::Write)));
         };
         let mut calls = 0;
@@ -164,11 +164,11 @@ impl Engine {
             pipe.empty(to, None)
         });
         self.pipe = Some(pipe);
-        self.tally.syscalls += calls;
+        self.stats.syscalls += calls;
         match ready!(emptied) {
             Ok(0) => return Poll::Ready(Err(at_target(Step::Write)(io::ErrorKind::WriteZero.into()))),
             Ok(n) => self.give(Path::Splice, n as u64),
-            Err(e) if is_refusal(&e) => self.tally.refuse(Path::Splice),
+            Err(e) if is_refusal(&e) => self.stats.refuse(Path::Splice),
             Err(e) => return Poll::Ready(Err(at_target(Step::Write)(e))),
         }
         Poll::Ready(Ok(()))
@@ -179,24 +179,24 @@ impl Engine {
         match done {
             Done::Warmed(up_to) => self.warm = up_to.map_err(at_source(Step::Read))?,
             Done::Moved(moved) => {
-                moved.refused.into_iter().for_each(|path| self.tally.refuse(path));
-                self.tally.syscalls += moved.calls;
+                moved.refused.into_iter().for_each(|path| self.stats.refuse(path));
+                self.stats.syscalls += moved.calls;
                 self.ended |= moved.ended;
                 let total = moved.bytes.iter().map(|(_, n)| n).sum();
                 self.from.advance(total);
                 self.to.advance(total);
                 self.take(total);
-                moved.bytes.into_iter().for_each(|(path, n)| self.tally.moved(path, n));
+                moved.bytes.into_iter().for_each(|(path, n)| self.stats.moved(path, n));
                 self.give(Path::Pump, 0);
                 moved.result.map_err(at_target(Step::Move))?;
             }
             Done::Emptied(pipe, n, result) => {
                 self.pipe = Some(pipe);
-                self.tally.syscalls += 1;
+                self.stats.syscalls += 1;
                 self.to.advance(n);
                 self.give(Path::Splice, n);
                 match result {
-                    Err(e) if is_refusal(&e) => self.tally.refuse(Path::Splice),
+                    Err(e) if is_refusal(&e) => self.stats.refuse(Path::Splice),
                     result => result.map_err(at_target(Step::Write))?,
                 }
             }

@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::super::numbers::Reason;
+use super::super::stats::Reason;
 use super::linger::Lingering;
 use super::{Egress, State};
-use crate::kernel::socket;
+use crate::sys::socket;
 
 /// A socket that a ring holds open although the owner has dropped the stream.
 #[derive(Clone, Copy, Debug)]
@@ -15,14 +15,14 @@ pub(in crate::net) enum HeldOpen {
     /// All received bytes were read.
     Read,
     /// The ring has received bytes that were not read.
-    Unread,
+    Rewind,
 }
 
 impl HeldOpen {
     /// Ends the connection as `close` ends one that is not held: a TCP connection with unread bytes is reset
     /// ([RFC 2525, section 2.17](https://www.rfc-editor.org/rfc/rfc2525#section-2.17)).
     pub(super) fn end(self, socket: BorrowedFd<'_>) {
-        if matches!(self, Self::Unread) || socket::discards_at_close(socket) {
+        if matches!(self, Self::Rewind) || socket::discards_at_close(socket) {
             socket::reset(socket);
         } else {
             socket::shutdown_both(socket);
@@ -41,7 +41,7 @@ impl Egress {
             self.hand_over(&mut state);
             if !state.queue.is_empty() {
                 // The next send registers the socket with the runtime again.
-                self.wire.set_unwatched(false);
+                self.writer.set_unwatched(false);
                 state.blocked = false;
             }
         }
@@ -62,10 +62,10 @@ impl Egress {
         }
         if socket::discards_at_close(self.as_fd()) {
             // The owner has chosen to discard unsent bytes.
-            state.lose(&self.wire.meter);
+            state.lose(&self.writer.meter);
             return;
         }
-        self.wire.set_unwatched(true);
+        self.writer.set_unwatched(true);
         self.offer(state);
         // Twice, because the kernel's overhead is only estimated.
         for _ in 0..2 {
@@ -79,8 +79,8 @@ impl Egress {
     /// Offers waiting bytes to the kernel. The runtime no longer watches the socket for room.
     pub(super) fn offer(&self, state: &mut State) {
         let waited = state.queue.len();
-        self.wire.meter.flushes(Reason::Dropped);
-        match self.wire.send_queue(&mut state.queue, self.sends_files()) {
+        self.writer.meter.flushes(Reason::Dropped);
+        match self.writer.send_queue(&mut state.queue, self.sends_files()) {
             Ok(sent) => {
                 self.moved(state, 0, waited - state.queue.len());
                 state.blocked = sent.is_none();

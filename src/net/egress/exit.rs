@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Egress, State};
-use crate::kernel::{exit, transfer};
+use crate::sys::{exit, transfer};
 
 /// How long the exit waits for peers to take bytes for which the kernel has no room.
 const EXIT: Duration = Duration::from_secs(1);

@@ -12,11 +12,11 @@ use std::task::{Context, Waker};
 
 use rustix::io::Errno;
 
-use super::super::wire::Failure;
+use super::super::socket_writer::Failure;
 use super::{Egress, State};
-use crate::kernel::socket;
-use crate::observe::counters::{Counter, count};
-use crate::observe::log;
+use crate::counters::log;
+use crate::counters::{Counter, count};
+use crate::sys::socket;
 
 impl Egress {
     /// Records that sending has failed, for a later call to return. Waiting bytes are lost.
@@ -24,7 +24,7 @@ impl Egress {
         state.failure = Some(failure);
         state.untold = true;
         self.failed.store(true, Ordering::Relaxed);
-        state.lose(&self.wire.meter);
+        state.lose(&self.writer.meter);
         if matches!(failure, Failure::Torn) {
             count(Counter::TornFiles, 1);
             log::file_torn();
@@ -110,7 +110,7 @@ impl Egress {
 
     /// Returns an error if the caller would wait for a runtime that has ended.
     pub(super) fn check_runtime(&self) -> io::Result<()> {
-        match self.wire.is_unwatched() {
+        match self.writer.is_unwatched() {
             true => Err(io::Error::other("the runtime of the stream has shut down")),
             false => Ok(()),
         }

@@ -3,20 +3,28 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 use std::task::Wake;
+#[cfg(feature = "uring")]
 use std::time::Duration;
 
+#[cfg(feature = "uring")]
 use rustix::io::Errno;
 
-use super::super::numbers::Reason;
+#[cfg(feature = "uring")]
 use super::super::options::Receive;
+#[cfg(feature = "uring")]
 use super::super::path::IoPath;
-use super::super::wire;
+#[cfg(feature = "uring")]
+use super::super::socket_writer;
+use super::super::stats::Reason;
 use super::{Egress, State};
-use crate::kernel::call::IOV_LIMIT;
-use crate::observe::counters::{Counter, count};
-use crate::ring::net::send::Parcel;
-use crate::ring::op::Target;
-use crate::turn::{Flush, Io};
+use crate::counters::{Counter, count};
+use crate::runtime::{Flush, Io};
+#[cfg(feature = "uring")]
+use crate::sys::call::IOV_LIMIT;
+#[cfg(feature = "uring")]
+use crate::uring::net::send::SendOp;
+#[cfg(feature = "uring")]
+use crate::uring::op::Target;
 
 impl Egress {
     /// What kept it from sending is over: the socket has room, or the rate allows it.
@@ -62,6 +70,7 @@ impl Flush for Egress {
         self.sent(state);
     }
 
+    #[cfg(feature = "uring")]
     fn joins(&self) -> usize {
         match (self.path(), &self.zero_copy) {
             (IoPath::Epoll, _) => 0,
@@ -74,7 +83,8 @@ impl Flush for Egress {
         }
     }
 
-    fn begin(self: Arc<Self>) -> Option<Parcel> {
+    #[cfg(feature = "uring")]
+    fn begin(self: Arc<Self>) -> Option<SendOp> {
         let mut state = self.state();
         let queue = &state.queue;
         // Others may have asked for the call.
@@ -88,32 +98,33 @@ impl Flush for Egress {
         }
         state.scheduled = false;
         count(Counter::TurnFlushes, 1);
-        self.wire.meter.flushes(state.reason());
+        self.writer.meter.flushes(state.reason());
         state.away = state.queue.len();
         let queue = std::mem::take(&mut state.queue);
         drop(state);
         let zero_copy = self.zero_copy.clone();
-        Some(Parcel::new(Target::from(self), queue, zero_copy))
+        Some(SendOp::new(Target::from(self), queue, zero_copy))
     }
 
-    fn end(self: Arc<Self>, parcel: Parcel) {
-        let Parcel { mut queue, result, offered, .. } = parcel;
+    #[cfg(feature = "uring")]
+    fn end(self: Arc<Self>, send_op: SendOp) {
+        let SendOp { mut queue, result, offered, .. } = send_op;
         let mut state = self.state();
         state.away = 0;
         let mut rest_by_ring = false;
         let result = result.map_err(Errno::from_raw_os_error);
         if let (Some(on), Err(errno)) = (&self.zero_copy, result)
-            && wire::is_refused(errno)
+            && socket_writer::is_refused(errno)
         {
             on.store(false, Ordering::Relaxed);
         }
-        match self.wire.sent(&queue, result) {
+        match self.writer.sent(&queue, result) {
             Ok(sent) => {
                 let sent = sent.unwrap_or(0);
                 queue.advance(sent);
                 self.moved(&mut state, 0, sent);
                 if (1..offered).contains(&sent) {
-                    self.wire.meter.partial();
+                    self.writer.meter.partial();
                 }
                 // It was to be sent in two ways, and the second is next.
                 rest_by_ring = self.zero_copy.is_some() && sent == offered && sent > 0;
@@ -124,7 +135,7 @@ impl Flush for Egress {
         let behind = std::mem::replace(&mut state.queue, queue);
         state.queue.append(behind);
         match state.failure {
-            Some(_) => state.lose(&self.wire.meter),
+            Some(_) => state.lose(&self.writer.meter),
             None if rest_by_ring => {}
             None => self.send_queue(&mut state, Reason::Turn),
         }
@@ -158,7 +169,7 @@ impl Wake for Writable {
 mod tests {
     use super::super::super::options::Options;
     use super::*;
-    use crate::turn::Turn;
+    use crate::runtime::Turn;
     use std::io::IoSlice;
     use std::task::{Context, Poll, Waker};
     use tokio::io::AsyncReadExt;
@@ -170,13 +181,13 @@ mod tests {
         let egress = Egress::new(ours.into(), Turn::current(), Options::default()).unwrap();
         let mut cx = Context::from_waker(Waker::noop());
         assert!(egress.poll_write(&mut cx, &[IoSlice::new(b"first ")]).is_ready());
-        let parcel = Arc::clone(&egress).begin().expect("something waits");
+        let send_op = Arc::clone(&egress).begin().expect("something waits");
         assert!(egress.poll_write(&mut cx, &[IoSlice::new(b"second")]).is_ready());
         assert!(matches!(egress.poll_drained(&mut cx, Reason::Flushed), Poll::Pending));
         Arc::clone(&egress).flush();
         assert_eq!(egress.queued(), 12);
         // The ring did not take it: a plain call does.
-        Arc::clone(&egress).end(parcel);
+        Arc::clone(&egress).end(send_op);
         let mut got = [0; 12];
         theirs.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"first second");

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Egress, HeldOpen};
-use crate::kernel::{socket, tcp, transfer};
+use crate::sys::{socket, tcp, transfer};
 
 /// How long a dropped stream waits for a peer that takes none of the remaining bytes.
 const LINGER: Duration = Duration::from_secs(30);

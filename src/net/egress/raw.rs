@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 
-use super::super::numbers::{Reason, Way};
+use super::super::stats::{Reason, Way};
 use super::Egress;
 
 impl Egress {
@@ -23,7 +23,7 @@ impl Egress {
             return Poll::Ready(Err(failure.into()));
         }
         if state.queued() == 0 && !state.is_held() && self.may_send(&mut state, 0) {
-            match self.wire.send(Way::Call, send) {
+            match self.writer.send(Way::Call, send) {
                 Ok(Some(n)) => {
                     self.moved(&mut state, n, n);
                     return Poll::Ready(Ok(n));

@@ -4,22 +4,23 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::super::numbers::{Numbers, Pulse, Record};
 use super::super::path::IoPath;
+use super::super::stats::{Pulse, Record, StreamStats};
 use super::Egress;
-use crate::kernel::socket::{self, Peer};
 use crate::net::handle::Leaving;
+use crate::sys::socket;
+use crate::sys::socket::Peer;
 
 impl Egress {
     /// Which of all streams it is.
     pub(in crate::net) fn id(&self) -> u64 {
-        self.wire.meter.id
+        self.writer.meter.id
     }
 
     /// What the stream has done so far.
-    pub(in crate::net) fn numbers(&self) -> Numbers {
+    pub(in crate::net) fn numbers(&self) -> StreamStats {
         let state = self.state();
-        self.wire.meter.numbers(state.queued(), state.blocked, self.path())
+        self.writer.meter.numbers(state.queued(), state.blocked, self.path())
     }
 
     /// The little of it that is looked at often.
@@ -27,7 +28,13 @@ impl Egress {
         let state = self.state();
         let (queued, blocked, paced) = (state.queued(), state.blocked, state.paced);
         drop(state);
-        Pulse { received: self.wire.meter.bytes_received(), sent: self.wire.meter.bytes_sent(), queued, blocked, paced }
+        Pulse {
+            received: self.writer.meter.bytes_received(),
+            sent: self.writer.meter.bytes_sent(),
+            queued,
+            blocked,
+            paced,
+        }
     }
 
     /// Ready when the peer has ended its side and everything it has sent was read. It must not be called while somebody else

@@ -3,14 +3,14 @@
 use std::io::IoSlice;
 use std::task::Waker;
 
-use super::super::numbers::{Meter, Reason};
 use super::super::options::Options;
 use super::super::profile::Profile;
-use super::super::wire::Failure;
+use super::super::socket_writer::Failure;
+use super::super::stats::{Meter, Reason};
 use crate::buf::queue::Queue;
-use crate::flow::mark::Mark;
-use crate::kernel::tcp::coarse_millis;
-use crate::observe::counters::{Counter, count};
+use crate::counters::{Counter, count};
+use crate::net::egress::high_water::HighWater;
+use crate::sys::tcp::coarse_millis;
 
 #[derive(Default)]
 pub(super) struct State {
@@ -30,7 +30,7 @@ pub(super) struct State {
     pub(super) fitted: Profile,
     /// Queued bytes beyond which writers wait, and what moves that, if anything does.
     pub(super) high: usize,
-    pub(super) mark: Option<Box<Mark>>,
+    pub(super) mark: Option<Box<HighWater>>,
     pub(super) failure: Option<Failure>,
     /// No call has returned the failure yet.
     pub(super) untold: bool,
@@ -46,7 +46,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(options: &Options) -> Self {
-        let mark = options.elastic.map(|(min, max)| Box::new(Mark::new(min..=max, coarse_millis())));
+        let mark = options.elastic.map(|(min, max)| Box::new(HighWater::new(min..=max, coarse_millis())));
         let high = options.elastic.map_or(options.high, |(min, _)| min);
         Self { high, mark, look_at: u64::MAX, ..Self::default() }
     }
@@ -98,7 +98,7 @@ impl State {
 
     /// Why the turn flushes it.
     pub(super) fn reason(&mut self) -> Reason {
-        if std::mem::take(&mut self.room) { Reason::Room } else { Reason::Turn }
+        if std::mem::take(&mut self.room) { Reason::RecvBuf } else { Reason::Turn }
     }
 
     /// Drops what waits: it cannot be sent any more.

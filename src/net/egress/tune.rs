@@ -5,7 +5,7 @@ use std::sync::Weak;
 
 use super::super::profile::Profile;
 use super::{Egress, State};
-use crate::kernel::tcp;
+use crate::sys::tcp;
 
 /// Bytes sent after which a peer's round trip is looked at, at least and at most.
 const LOOK_MIN: u64 = 64 << 10;
@@ -21,7 +21,7 @@ impl Egress {
         let mut state = self.state();
         self.profile.set(profile);
         if profile == Profile::Auto {
-            state.look_at = self.wire.meter.bytes_sent().max(LOOK_MIN);
+            state.look_at = self.writer.meter.bytes_sent().max(LOOK_MIN);
             return;
         }
         state.look_at = u64::MAX;
@@ -54,7 +54,7 @@ impl Egress {
     /// Something was sent: if enough was since the last time, looks how far away the peer is.
     #[inline]
     pub(super) fn look(&self, state: &mut State) {
-        let sent = self.wire.meter.bytes_sent();
+        let sent = self.writer.meter.bytes_sent();
         if sent >= state.look_at {
             self.look_now(state, sent);
         }

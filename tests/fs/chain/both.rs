@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use millstream::Outcome;
-use millstream::chain::{Chain, OpenOptions, Report, Way};
+use millstream::fs::OpenOptions;
+use millstream::fs::chain::Outcome;
+use millstream::fs::chain::{Chain, Report, Way};
 use millstream::runtime::{DriverBuilder, Io};
 use rustix::io::Errno;
 

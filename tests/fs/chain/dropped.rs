@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use millstream::Outcome::{Done, Skipped};
-use millstream::chain::Chain;
+use millstream::fs::chain::Chain;
+use millstream::fs::chain::Outcome::{Done, Skipped};
 use rustix::io::Errno;
 
 use super::both::{PATIENCE, both, failed, new_file, open_files, reading};

@@ -3,8 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use millstream::chain::{Chain, OpenOptions, Way};
-use millstream::observe::Snapshot;
+use millstream::fs::OpenOptions;
+use millstream::fs::chain::{Chain, Way};
+use millstream::metrics::Snapshot;
 use millstream::runtime::{DriverBuilder, Io};
 
 use super::both::{PATIENCE, Place, both, new_file, on, reading};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use millstream::Outcome::{Done, Failed, Short, Skipped};
-use millstream::chain::Chain;
+use millstream::fs::chain::Chain;
+use millstream::fs::chain::Outcome::{Done, Failed, Short, Skipped};
 use rustix::io::Errno;
 
 use super::both::{both, failed, new_file, reading};

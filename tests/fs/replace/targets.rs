@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use millstream::fs::{Append, Durability, Error, Keep, Prepend, Replace, Step, append, replace};
+use millstream::fs::{Append, Durability, Error, Prepend, Preserve, Replace, Step, append, replace};
 use rustix::fs::{CWD, Mode, XattrFlags, chownat, mkfifoat};
 
 use super::child::{self, Proc, Work};
@@ -186,7 +186,7 @@ fn permissions_are_those_of_the_old_file_the_umask_or_the_caller() {
             // Without root the last one may not be read, and so not be kept.
             if std::fs::File::open(&path).is_err() {
                 assert_eq!(replace(&path, "x").await.unwrap_err().step(), Step::Open);
-                Replace::new(&path).keep(Keep::Possible).run("kept").await.unwrap();
+                Replace::new(&path).keep(Preserve::Possible).run("kept").await.unwrap();
             } else {
                 replace(&path, "kept").await.unwrap();
             }
@@ -197,7 +197,7 @@ fn permissions_are_those_of_the_old_file_the_umask_or_the_caller() {
         assert_eq!(mode(&path), 0o640);
         Replace::new(&path).mode(0o2711).run("asked for").await.unwrap();
         assert_eq!(mode(&path), 0o2711);
-        Replace::new(&path).keep(Keep::Nothing).run("new").await.unwrap();
+        Replace::new(&path).keep(Preserve::Nothing).run("new").await.unwrap();
         assert_eq!(mode(&path), mode(&plain));
         Replace::new(dir.path().join("secret")).mode(0o600).run("new").await.unwrap();
         assert_eq!(mode(&dir.path().join("secret")), 0o600);
@@ -250,7 +250,7 @@ fn attributes_and_access_lists_are_kept() {
         kept();
         Prepend::new(&path).run(HEADER.clone()).await.unwrap();
         kept();
-        Replace::new(&path).keep(Keep::Nothing).run(NEW.clone()).await.unwrap();
+        Replace::new(&path).keep(Preserve::Nothing).run(NEW.clone()).await.unwrap();
     });
     assert_eq!(attribute(&path, tag), None);
     // A list the directory gives to new files is not one the old file had.
@@ -327,7 +327,7 @@ fn unprivileged() {
         let error = replace(path, NEW.clone()).await.unwrap_err();
         assert_eq!((error.step(), error.raw_os_error()), (Step::KeepOwner, Some(1)), "{error}");
         holds(path, &OLD);
-        let replace = Replace::new(path).durability(Durability::None).keep(Keep::Possible);
+        let replace = Replace::new(path).durability(Durability::None).keep(Preserve::Possible);
         replace.run(NEW.clone()).await.unwrap();
     });
     holds(path, &NEW);

@@ -13,10 +13,11 @@ use futures_util::stream;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response, StatusCode};
-use millstream::http::layer::{BreakerState, Canary, CanaryBuilder, CanaryHandle, CanaryLayer, Pin, Thresholds};
-use millstream::http::{Ending, RequestBody};
+use millstream::body::GracefulClose;
+use millstream::metrics::Snapshot;
+use millstream::middleware::{BreakerState, Canary, CanaryBuilder, CanaryHandle, CanaryLayer, Pin, Thresholds};
 use millstream::net::IoPath;
-use millstream::observe::Snapshot;
+use millstream::server::RequestBody;
 use tokio::time::{advance, sleep, timeout};
 use tower::{Layer, Service, service_fn};
 
@@ -309,7 +310,7 @@ async fn those_who_leave_an_endless_answer_do_no_harm() {
     let body = Arc::clone(&running);
     let (addr, told, _) = serve(all_on_no_cork(), move |_| {
         let mut response = Response::new(endless(&body));
-        response.extensions_mut().insert(Ending::new(|| ()));
+        response.extensions_mut().insert(GracefulClose::new(|| ()));
         response
     })
     .await;

@@ -7,10 +7,11 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, Response};
 use millstream::Capabilities;
-use millstream::http::layer::{CanaryBuilder, CanaryLayer, Trusted, Unit};
+use millstream::metrics::Snapshot;
+use millstream::middleware::{CanaryBuilder, CanaryLayer, Unit};
 use millstream::net::IoPath;
-use millstream::observe::Snapshot;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
+use millstream::server::Trusted;
 use tower::{Layer, service_fn};
 
 use super::servers::{Accepted, Client, FRIEND, STRANGER, field, start};
@@ -278,7 +279,7 @@ fn axum_tells_a_canary_its_connection() {
         let layer = reported().share(IoPath::NoCork, 25.0).trusted("127.0.0.2".parse().unwrap()).token(TOKEN);
         let layer = layer.build().unwrap();
         let app = axum::Router::new().fallback(async |request: axum::extract::Request| mirror(request).await.unwrap());
-        let app = app.layer(layer.clone()).into_make_service_with_connect_info::<millstream::http::layer::Connection>();
+        let app = app.layer(layer.clone()).into_make_service_with_connect_info::<millstream::middleware::Connection>();
         tokio::spawn(axum::serve(listener, app).into_future());
         let mut client = Client::one(FRIEND, addr).await;
         assert_eq!(path(&client.ask(&[(ASK, &format!("no-sendfile;{TOKEN}"))]).await), "no-sendfile");

@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::body::Body;
 use hyper::header::CONTENT_TYPE;
 use hyper::{Request, Response};
-use millstream::http::layer::{CanaryLayer, StampLayer};
+use millstream::middleware::{CanaryLayer, StampLayer};
 use millstream::net::IoPath;
 use tower::{Layer, Service, service_fn};
 

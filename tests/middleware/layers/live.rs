@@ -10,7 +10,7 @@ use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper::{Request, Response};
-use millstream::http::layer::{CanaryLayer, Pin, StampLayer, Thresholds};
+use millstream::middleware::{CanaryLayer, Pin, StampLayer, Thresholds};
 use millstream::net::IoPath;
 use tower::{Layer, service_fn};
 

@@ -1,4 +1,4 @@
-//! `http::layer` over real connections: whose headers are believed, which path an answer takes, and when a path is given up.
+//! `middleware` over real connections: whose headers are believed, which path an answer takes, and when a path is given up.
 
 mod breakers;
 mod canaries;

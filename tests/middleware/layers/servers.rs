@@ -8,8 +8,9 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::http::{self, RequestBody};
 use millstream::net::{Handle, TcpListener};
+use millstream::server;
+use millstream::server::RequestBody;
 use tokio::net::{TcpSocket, TcpStream};
 use tower::Service;
 
@@ -39,7 +40,7 @@ where
     let addr = listener.local_addr().unwrap();
     let accepted = Accepted::default();
     let handles = Arc::clone(&accepted);
-    let serving = http::serve(listener, service).on_connection(move |service, peer| {
+    let serving = server::serve(listener, service).on_connection(move |service, peer| {
         handles.lock().unwrap().push(peer.handle().clone());
         greet(service, peer.addr().ip(), peer.handle().clone());
     });

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, Response};
-use millstream::http::layer::{RequestId, StampLayer, TraceParent, Trusted};
+use millstream::middleware::{RequestId, StampLayer, TraceParent};
+use millstream::server::Trusted;
 use tower::{Layer, service_fn};
 
 use super::servers::{Client, FRIEND, STRANGER, field, start};
@@ -122,7 +123,7 @@ fn only_trusted_peers_do_under_axum() {
         let addr = listener.local_addr().unwrap();
         let app = axum::Router::new().fallback(async |request: axum::extract::Request| mirror(request).await.unwrap());
         let app = app.layer(layer());
-        let app = app.into_make_service_with_connect_info::<millstream::http::layer::Connection>();
+        let app = app.into_make_service_with_connect_info::<millstream::middleware::Connection>();
         tokio::spawn(axum::serve(listener, app).into_future());
         spoof(addr).await;
     });
@@ -171,7 +172,7 @@ async fn the_peer_is_known_from_extensions() {
             assert_eq!(ask(&insert).await, expected);
         }
         let (stream, _theirs) = crate::support::pair().await;
-        let connection = millstream::http::layer::Connection::new(peer.ip(), stream.handle());
+        let connection = millstream::middleware::Connection::new(peer.ip(), stream.handle());
         assert_eq!(ask(&|request| drop(request.extensions_mut().insert(connection.clone()))).await, expected);
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 use http::StatusCode;
 use http::header::CONTENT_LENGTH;
-use millstream::observe::Outcome;
+use millstream::metrics::Outcome;
 
 /// Has the layer measure one response to `method`, reads it to the end unless told to `leave` after so many frames, and
 /// gives what was counted.

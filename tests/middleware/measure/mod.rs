@@ -1,4 +1,4 @@
-//! `http::layer::Measure`: what it counts, by which labels, and that bodies do not notice it.
+//! `middleware::Measure`: what it counts, by which labels, and that bodies do not notice it.
 //!
 //! Numbers are those of the process, and tests run side by side: each has a route of its own.
 
@@ -14,10 +14,10 @@ use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::http::layer::{Measure, Route};
-use millstream::http::serve;
+use millstream::metrics::{Requests, Responses};
+use millstream::middleware::{Measure, Route};
 use millstream::net::TcpListener;
-use millstream::observe::{Requests, Responses};
+use millstream::server::serve;
 use tokio::net::TcpStream;
 use tower::{Layer, ServiceExt};
 

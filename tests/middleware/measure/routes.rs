@@ -13,7 +13,7 @@ async fn neither_paths_nor_methods_of_clients_make_labels() {
     }
     let all = of("bounded");
     assert_eq!((all.len(), all[0].method, all[0].duration.count()), (1, "_OTHER", 500));
-    let text = millstream::observe::prometheus_text();
+    let text = millstream::metrics::prometheus_text();
     assert!(!text.contains("METHOD1") && !text.contains("\"/1"));
 }
 
@@ -30,5 +30,5 @@ async fn the_route_that_axum_has_matched_is_one() {
     }
     let all = of("/people/{name}");
     assert_eq!((all.len(), all[0].duration.count()), (1, 3), "{all:?}");
-    assert!(!millstream::observe::prometheus_text().contains("carol"));
+    assert!(!millstream::metrics::prometheus_text().contains("carol"));
 }

@@ -1,11 +1,12 @@
-//! Measured over sockets, by `http::serve`.
+//! Measured over sockets, by `server::serve`.
 
 use super::*;
 
 use std::fs;
 
-use millstream::http::{Files, RequestBody};
-use millstream::observe::{Outcome, Snapshot};
+use millstream::files::Files;
+use millstream::metrics::{Outcome, Snapshot};
+use millstream::server::RequestBody;
 
 async fn start<S>(service: S) -> SocketAddr
 where

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millstream::buf::{Queue, lease};
-use millstream::observe::Snapshot;
-use millstream::vectored::Writer;
+use millstream::codec::Writer;
+use millstream::metrics::Snapshot;
 use tokio::io::AsyncWriteExt;
 
 use super::{LARGE, run};

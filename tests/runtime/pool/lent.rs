@@ -6,9 +6,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use millstream::buf::{Queue, lease};
+use millstream::codec::{ReadVectored, Reader};
 use millstream::copy::copy;
 use millstream::net::TcpStream;
-use millstream::vectored::{ReadVectored, Reader};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::{LARGE, run};

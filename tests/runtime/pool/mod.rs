@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use millstream::buf::{Lease, lease, lease_with_headroom};
-use millstream::observe::Snapshot;
+use millstream::metrics::Snapshot;
 
 use crate::support::alone;
 

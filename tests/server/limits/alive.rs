@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::Request;
-use millstream::http::{Limits, RequestBody, serve, serve_cores};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
+use millstream::server::{Limits, RequestBody, serve, serve_cores};
 use tokio::io::AsyncReadExt;
 use tokio::sync::Semaphore;
 

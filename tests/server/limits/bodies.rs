@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::http::{BodyError, Limits, RequestBody};
+use millstream::server::{BodyError, Limits, RequestBody};
 
 use super::{length, start, text};
 use crate::support::http::{Raw, boxed, on_both};

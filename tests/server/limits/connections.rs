@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use hyper::{Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use millstream::http::layer::Trusted;
-use millstream::http::{Limits, RequestBody};
+use millstream::server::Trusted;
+use millstream::server::{Limits, RequestBody};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -10,7 +10,7 @@ use http::uri::PathAndQuery;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::http::{Limits, RequestBody};
+use millstream::server::{Limits, RequestBody};
 use tonic::server::ClientStreamingService;
 use tonic::transport::Endpoint;
 use tonic::{Code, Response, Status, Streaming};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response};
-use millstream::http::{Limits, RequestBody};
+use millstream::server::{Limits, RequestBody};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 

@@ -1,6 +1,6 @@
 //! The size of heads.
 
-use millstream::http::Limits;
+use millstream::server::Limits;
 
 use super::{hello, start};
 use crate::support::http::{Raw, on_both};

@@ -1,7 +1,7 @@
 //! The `Host` field of requests.
 
 use hyper::StatusCode;
-use millstream::http::Limits;
+use millstream::server::Limits;
 
 use super::{hello, start};
 use crate::support::http::{Raw, h2, on_both, request};

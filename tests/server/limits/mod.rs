@@ -1,4 +1,4 @@
-//! What `http::serve` puts up with: each limit at its edge, and that what was counted is given back.
+//! What `server::serve` puts up with: each limit at its edge, and that what was counted is given back.
 
 use std::convert::Infallible;
 use std::io;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response};
-use millstream::http::{Limits, RequestBody, serve};
 use millstream::net::TcpListener;
+use millstream::server::{Limits, RequestBody, serve};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tower::Service;
 

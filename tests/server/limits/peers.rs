@@ -7,8 +7,8 @@ use axum::extract::ConnectInfo;
 use axum::routing::get;
 use axum::serve::ListenerExt as _;
 use http_body_util::BodyExt;
-use millstream::http::serve;
 use millstream::net::{TcpListener, UnixListener, UnixStream};
+use millstream::server::serve;
 use tokio::net::TcpStream;
 
 use crate::support::http::{Raw, h1_over, h2_over, on_both, request};
@@ -109,7 +109,7 @@ mod tonic_services {
         on_both(async || {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("socket");
-            let service = tower::service_fn(async |request: Request<millstream::http::RequestBody>| {
+            let service = tower::service_fn(async |request: Request<millstream::server::RequestBody>| {
                 let who = request.extensions().get::<Option<Credentials>>().unwrap().unwrap();
                 Ok::<_, Infallible>(Response::new(Full::<bytes::Bytes>::from(who.pid.to_string())))
             });

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use millstream::http::Limits;
+use millstream::server::Limits;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 

@@ -12,8 +12,8 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use millstream::http::{Limits, RequestBody, serve};
 use millstream::net::{SharedPace, TcpListener, UnixListener};
+use millstream::server::{Limits, RequestBody, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::http::Limits;
+use millstream::server::Limits;
 use tokio::net::TcpStream;
 
 use super::{length, start};

@@ -1,0 +1,175 @@
+//! What a reader brings, and when: from memory, from the disk, from files that change meanwhile.
+
+use super::*;
+use crate::runtime::{DriverBuilder, Io};
+use crate::skips::skip;
+use crate::sys::caps::{Capabilities, Support};
+use http_body::Body;
+use http_body_util::BodyExt;
+use std::fs::File;
+use std::io::Write;
+
+fn file(len: usize) -> (File, OpenFile, Vec<u8>) {
+    let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&bytes).unwrap();
+    (file.try_clone().unwrap(), OpenFile::from_std(file).unwrap(), bytes)
+}
+
+fn cool(file: &File) {
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+/// Reads `range` with a reader, giving the lengths of the frames.
+async fn read(reader: &mut Reader, mut range: Range<u64>, bytes: &[u8]) -> io::Result<Vec<usize>> {
+    let mut frames = Vec::new();
+    while !range.is_empty() {
+        let at = range.start as usize;
+        let frame = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await?;
+        assert!(frame[..] == bytes[at..at + frame.len()], "wrong bytes at {at}");
+        assert_eq!(range.start as usize, at + frame.len());
+        let read_ahead = reader.read_ahead.end().map_or(0, |end| end - range.start);
+        assert!(read_ahead <= 2 * CHUNK && (read_ahead == 0 || reader.job.is_none()), "{read_ahead} bytes ahead");
+        frames.push(frame.len());
+    }
+    assert!(reader.job.is_none() && reader.read_ahead.is_empty(), "something was brought that nobody asked for");
+    Ok(frames)
+}
+
+#[tokio::test]
+async fn a_small_file_is_one_ready_frame() {
+    let (_, file, bytes) = file(SMALL as usize);
+    let mut body = file.body(..);
+    let frame = futures_util::FutureExt::now_or_never(body.frame()).expect("ready").unwrap().unwrap();
+    assert!(frame.into_data().unwrap() == bytes);
+    assert!(body.is_end_stream());
+}
+
+#[tokio::test]
+async fn a_cached_file_is_mapped_in_frames_of_4_mib() {
+    if let Support::No(why) = Capabilities::get().cachestat() {
+        return skip("cachestat", why);
+    }
+    let (_, file, bytes) = file(9 << 20);
+    let mut reader = Reader::new(file, None);
+    let frames = read(&mut reader, 5..9 << 20, &bytes).await.unwrap();
+    assert_eq!(frames, [4 << 20, 4 << 20, (1 << 20) - 5]);
+}
+
+#[tokio::test]
+async fn a_cold_file_is_warmed_step_by_step_with_the_same_bytes() {
+    let (std, file, bytes) = file(3 << 20);
+    cool(&std);
+    let mut reader = Reader::new(file.clone(), None);
+    if call::is_resident(std.as_fd(), 0, 3 << 20) {
+        return crate::skips::tell("a cold file: this file system keeps pages that it was told to drop");
+    }
+    let mut range = 0..3u64 << 20;
+    let first = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
+    let step = if programs::has_ring() { 256 << 10 } else { 1 << 20 };
+    assert_eq!(first.len(), step);
+    let read_ahead = call::is_resident(std.as_fd(), step as u64, step as u64);
+    assert!(
+        read_ahead || reader.job.is_some() || !reader.read_ahead.is_empty(),
+        "the next step comes while this one is sent"
+    );
+    assert!(first[..] == bytes[..step]);
+    read(&mut reader, range, &bytes).await.unwrap();
+    cool(&std);
+    let small = file.body(100..5000).collect().await.unwrap().to_bytes();
+    assert!(small[..] == bytes[100..5000]);
+}
+
+#[tokio::test]
+async fn without_mappings_the_bytes_are_the_same() {
+    let (_, file, bytes) = file(1 << 20);
+    let mut reader = Reader::new(file, None);
+    reader.maps = false;
+    let frames = read(&mut reader, 100..(1 << 20) - 7, &bytes).await.unwrap();
+    assert_eq!(frames.iter().sum::<usize>(), (1 << 20) - 107);
+    assert!(frames.iter().all(|&len| len <= CHUNK as usize));
+}
+
+#[test]
+fn a_body_that_moves_to_a_thread_without_a_ring_is_whole() {
+    let (_, file, bytes) = file(2 << 20);
+    let on = |mut builder: tokio::runtime::Builder, io| {
+        let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(async { DriverBuilder::new().io(io).install().unwrap() });
+        runtime
+    };
+    let one = on(tokio::runtime::Builder::new_multi_thread(), Io::Uring);
+    let other = on(tokio::runtime::Builder::new_current_thread(), Io::Epoll);
+    let mut reader = Reader::new(file, None);
+    reader.maps = false;
+    let first = one.spawn(async move {
+        let mut range = 0..2 << 20;
+        let first = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
+        (reader, range, first)
+    });
+    let (mut reader, range, first) = one.block_on(first).unwrap();
+    assert!(first[..] == bytes[..first.len()]);
+    other.block_on(read(&mut reader, range, &bytes)).unwrap();
+}
+
+#[tokio::test]
+async fn ranges_across_windows_are_whole() {
+    let len = origin::WINDOW as u64 * 2 + 1000;
+    let sparse = tempfile::tempfile().unwrap();
+    sparse.set_len(len).unwrap();
+    let mark = origin::WINDOW as u64 - 50_000;
+    std::os::unix::fs::FileExt::write_all_at(&sparse, &[9; 100_000], mark).unwrap();
+    let file = OpenFile::from_std(sparse).unwrap();
+    let got = file.body(mark - 10..mark + 100_010).collect().await.unwrap().to_bytes();
+    assert_eq!(got.len(), 100_020);
+    assert!(got[..10] == [0; 10] && got[100_010..] == [0; 10]);
+    assert!(got[10..100_010].iter().all(|&b| b == 9));
+    let end = file.body(len - 100_000..).collect().await.unwrap().to_bytes();
+    assert_eq!(end.len(), 100_000);
+}
+
+#[tokio::test]
+async fn a_file_that_shrank_is_an_error_on_every_path() {
+    for (len, maps) in [(20_000, true), (200_000, true), (200_000, false), (9 << 20, true), (9 << 20, false)] {
+        // A few bytes short, within the last page, and nothing left at all.
+        for left in [len - 5, 0] {
+            let (std, file, bytes) = file(len);
+            let mut reader = Reader::new(file, None);
+            reader.maps = maps;
+            std.set_len(left as u64).unwrap();
+            let error = read(&mut reader, 0..len as u64, &bytes).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{len} {maps} {left}: {error}");
+            assert!(error.to_string().contains(&len.to_string()), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_shrinks_between_frames_is_an_error() {
+    for maps in [true, false] {
+        let (std, file, bytes) = file(9 << 20);
+        let mut reader = Reader::new(file, None);
+        reader.maps = maps;
+        let mut range = 0..9u64 << 20;
+        std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
+        std.set_len(range.start + (1 << 20)).unwrap();
+        assert!(read(&mut reader, range, &bytes).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_window_that_was_torn_is_an_error_though_the_file_is_long_again() {
+    let (std, file, bytes) = file(9 << 20);
+    let mut reader = Reader::new(file, None);
+    let mut range = 0..9u64 << 20;
+    let first = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
+    if reader.window.is_none() {
+        return; // Nothing is mapped on this machine.
+    }
+    std.set_len(0).unwrap();
+    assert_eq!(first[100], 0);
+    std.set_len(9 << 20).unwrap();
+    let error = read(&mut reader, range, &bytes).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+}

@@ -1,0 +1,264 @@
+//! Messages: all that one read has brought, answered by one write.
+
+use std::fmt;
+use std::io;
+use std::mem::take;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::{Buf, BytesMut};
+use futures_core::Stream;
+use futures_sink::Sink;
+use pin_project_lite::pin_project;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::codec::{Decoder, Encoder};
+use tokio_util::io::poll_read_buf;
+
+use super::buffer_cache::{self, BUFFER_MAX, BUFFER_MIN};
+use crate::codec::elastic::Elastic;
+use crate::counters::{Counter, count};
+
+/// Encoded bytes beyond which whoever sends waits.
+const FULL: usize = 64 << 10;
+
+pin_project! {
+    /// A stream of decoded messages and a sink of messages to encode, over anything that reads and writes.
+    ///
+    /// Takes the place of `tokio_util::codec::Framed`, with the same [`Decoder`]s and [`Encoder`]s, for protocols whose
+    /// peers send messages without waiting for each answer. Messages are decoded one by one out of what one read has
+    /// brought; answers that were *fed* leave in one write when the next message would have to be read.
+    ///
+    /// ```
+    /// use futures_util::{SinkExt, StreamExt};
+    /// use millstream::codec::Framed;
+    /// use tokio_util::codec::LinesCodec;
+    ///
+    /// # async fn serve(socket: tokio::net::TcpStream) -> Result<(), tokio_util::codec::LinesCodecError> {
+    /// let mut lines = Framed::new(socket, LinesCodec::new_with_max_length(256));
+    /// while let Some(line) = lines.next().await {
+    ///     lines.feed(line?).await?; // not `send`, which writes at once
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Memory
+    ///
+    /// Nothing is allocated for a message, once the buffers have their size and as long as messages are dropped before the
+    /// next read: a buffer can be used again when no message lies in it any more. Reads ask for 8 KiB to 64 KiB, following
+    /// what comes. A connection that waits holds no buffer unless a message is incomplete; buffers lie in a stash of the
+    /// thread. 64 KiB of encoded messages make [`Sink::poll_ready`] write and wait; one message may go beyond. How long a
+    /// message may be is for the codec to say.
+    ///
+    /// # Errors
+    ///
+    /// Those of the codec and of reading end the stream: `None` follows, for good. Those of writing are returned by the
+    /// sink, and by the stream if it was the one to write.
+    ///
+    /// # Cancellation and drop
+    ///
+    /// Cancel safe. What was encoded and not written when this is dropped is lost: the stream writes before it waits and
+    /// before it ends, a sink is closed or flushed.
+    pub struct Framed<T, C> {
+        #[pin]
+        io: T,
+        codec: C,
+        read: BytesMut,
+        // What the last read brought, and how much the next asks for.
+        brought: usize,
+        size: Elastic,
+        // There may be a message in `read`.
+        readable: bool,
+        ended: bool,
+        failed: bool,
+        write: BytesMut,
+        unflushed: bool,
+    }
+}
+
+impl<T, C> Framed<T, C> {
+    /// Messages of `codec` over `io`.
+    pub fn new(io: T, codec: C) -> Self {
+        Self {
+            io,
+            codec,
+            read: BytesMut::new(),
+            brought: 0,
+            size: Elastic::new(BUFFER_MIN..=BUFFER_MAX / 2, BUFFER_MIN),
+            readable: false,
+            ended: false,
+            failed: false,
+            write: BytesMut::new(),
+            unflushed: false,
+        }
+    }
+
+    /// What the messages go over.
+    pub fn get_ref(&self) -> &T {
+        &self.io
+    }
+
+    /// What the messages go over. Bytes that are read or written directly are missing here.
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.io
+    }
+
+    /// The codec.
+    pub fn codec(&self) -> &C {
+        &self.codec
+    }
+
+    /// The codec, to be changed.
+    pub fn codec_mut(&mut self) -> &mut C {
+        &mut self.codec
+    }
+
+    /// Bytes that were encoded and not written yet.
+    pub fn queued(&self) -> usize {
+        self.write.len()
+    }
+}
+
+impl<T: AsyncWrite, C> Framed<T, C> {
+    /// Writes what was encoded.
+    fn poll_write_out(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut me = self.project();
+        while !me.write.is_empty() {
+            let n = ready!(me.io.as_mut().poll_write(cx, me.write))?;
+            if n == 0 {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::WriteZero, "nothing of a message was taken")));
+            }
+            count(Counter::InnerWrites, 1);
+            me.write.advance(n);
+            *me.unflushed = true;
+        }
+        if *me.unflushed {
+            buffer_cache::give(take(me.write));
+            ready!(me.io.as_mut().poll_flush(cx))?;
+            *me.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncRead, C> Framed<T, C> {
+    /// Reads what there is, as far as there is room; says how much that is.
+    fn poll_read_in(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let me = self.project();
+        let want = me.size.size();
+        if me.read.capacity() == 0 {
+            *me.read = buffer_cache::take();
+        }
+        let room = me.read.capacity() - me.read.len();
+        if room < want / 2 {
+            // Room is made by moving what is left of a message to the front, if `want` is enough for both.
+            me.read.reserve(if me.read.len() < want / 2 { want - me.read.len() } else { want });
+        }
+        let room = me.read.capacity() - me.read.len();
+        let read = poll_read_buf(me.io, cx, me.read);
+        if let Poll::Ready(Ok(n)) = read {
+            let now = Instant::now();
+            me.size.left(std::mem::replace(me.brought, n), now);
+            me.size.came(n, now);
+            if n == room {
+                me.size.is_full(now);
+            }
+        } else if me.read.is_empty() {
+            buffer_cache::give(take(me.read));
+        }
+        read
+    }
+}
+
+impl<T, C> Stream for Framed<T, C>
+where
+    T: AsyncRead + AsyncWrite,
+    C: Decoder,
+{
+    type Item = Result<C::Item, C::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if self.failed {
+                return Poll::Ready(None);
+            }
+            let me = self.as_mut().project();
+            if *me.readable {
+                let decoded = if *me.ended { me.codec.decode_eof(me.read) } else { me.codec.decode(me.read) };
+                match decoded {
+                    Ok(Some(message)) => return Poll::Ready(Some(Ok(message))),
+                    Ok(None) => *me.readable = false,
+                    Err(e) => {
+                        *me.failed = true;
+                        return Poll::Ready(Some(Err(e)));
+                    }
+                }
+            }
+            // Nothing more can be answered before something is read. A peer that takes no answers may still send.
+            let written = self.as_mut().poll_write_out(cx);
+            if let Poll::Ready(Err(e)) = written {
+                *self.project().failed = true;
+                return Poll::Ready(Some(Err(e.into())));
+            }
+            if self.ended {
+                ready!(written)?;
+                return Poll::Ready(None);
+            }
+            match ready!(self.as_mut().poll_read_in(cx)) {
+                Ok(n) => {
+                    let me = self.as_mut().project();
+                    *me.readable = true;
+                    *me.ended = n == 0;
+                }
+                Err(e) => {
+                    *self.project().failed = true;
+                    return Poll::Ready(Some(Err(e.into())));
+                }
+            }
+        }
+    }
+}
+
+impl<T, C, M> Sink<M> for Framed<T, C>
+where
+    T: AsyncWrite,
+    C: Encoder<M>,
+{
+    type Error = C::Error;
+
+    fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), C::Error>> {
+        match self.write.len() {
+            FULL.. => self.poll_write_out(cx).map_err(Into::into),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn start_send(self: Pin<&mut Self>, message: M) -> Result<(), C::Error> {
+        let me = self.project();
+        if me.write.capacity() == 0 {
+            *me.write = buffer_cache::take();
+        }
+        me.codec.encode(message, me.write)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), C::Error>> {
+        self.poll_write_out(cx).map_err(Into::into)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), C::Error>> {
+        ready!(self.as_mut().poll_write_out(cx))?;
+        self.project().io.poll_shutdown(cx).map_err(Into::into)
+    }
+}
+
+impl<T: fmt::Debug, C: fmt::Debug> fmt::Debug for Framed<T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Framed")
+            .field("io", &self.io)
+            .field("codec", &self.codec)
+            .field("unread", &self.read.len())
+            .field("queued", &self.write.len())
+            .finish_non_exhaustive()
+    }
+}

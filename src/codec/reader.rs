@@ -1,0 +1,246 @@
+//! The reader: into pool memory, out as `Bytes`.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, IoSliceMut};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
+use tokio::net::{TcpStream, UnixStream, tcp, unix};
+
+use crate::buf::{Lease, lease};
+use crate::codec::elastic::Elastic;
+
+/// Smallest and largest lease.
+const LEASE_MIN: usize = 4 << 10;
+const LEASE_MAX: usize = 64 << 10;
+/// Most leases that one `readv` fills.
+const LEASES: usize = 4;
+
+/// What [`Reader::vectored`] reads from: something that can be waited for without memory, and then read into several
+/// pieces of it. tokio's sockets are.
+pub trait ReadVectored {
+    /// Ready when there may be something to read, as tokio's `poll_read_ready`.
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Reads into `bufs` in order, as [`readv(2)`](https://man7.org/linux/man-pages/man2/readv.2.html), and returns how many
+    /// bytes were written to them. The memory is not zeroed: an implementation that returns more than it has written
+    /// reveals what an earlier use has left there.
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) says that there is nothing, and that `poll_read_ready` waits again.
+    fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+}
+
+macro_rules! read_vectored {
+    ($($stream:ty, $of:expr;)+) => {$(
+        impl ReadVectored for $stream {
+            fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                $of(self).poll_read_ready(cx)
+            }
+
+            fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+                $of(self).try_read_vectored(bufs)
+            }
+        }
+    )+};
+}
+
+read_vectored! {
+    TcpStream, std::convert::identity::<&TcpStream>;
+    UnixStream, std::convert::identity::<&UnixStream>;
+    tcp::OwnedReadHalf, AsRef::<TcpStream>::as_ref;
+    unix::OwnedReadHalf, AsRef::<UnixStream>::as_ref;
+}
+
+/// What one read has brought, in up to [`LEASES`] pieces.
+type Filled = [Option<Lease>; LEASES];
+
+/// Reads at once what there is, into leases that begin with one of a given size.
+type Fill<R> = fn(&mut R, &mut Context<'_>, usize) -> Poll<io::Result<Filled>>;
+
+/// Reads into memory of the [pool](crate::buf) and hands it out as [`Bytes`], without a copy.
+///
+/// ```
+/// use millstream::codec::Reader;
+/// use tokio::io::AsyncBufReadExt;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let inner = &b"a line\nand what follows"[..];
+/// let mut reader = Reader::new(inner);
+/// let end = reader.fill_buf().await?.iter().position(|&b| b == b'\n').unwrap();
+/// assert_eq!(reader.split_to(end + 1), "a line\n");
+/// assert_eq!(reader.chunk().await?, "and what follows");
+/// assert!(reader.chunk().await?.is_empty(), "the end");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A read asks for as much as the reads before have brought, 4 KiB to 64 KiB; with [`vectored`](Self::vectored) for up
+/// to 256 KiB, in several leases, of which those that stay empty are given back at once. While nothing comes the reader
+/// holds no memory. Bytes that are handed out keep the lease they lie in.
+///
+/// # Errors
+///
+/// Those of the inner reader, which may be read from again.
+///
+/// # Cancellation
+///
+/// All methods are cancel safe: what was read is kept until it is asked for.
+pub struct Reader<R> {
+    inner: R,
+    fill: Fill<R>,
+    /// Read and not taken: the front, and what follows it.
+    front: Bytes,
+    rest: VecDeque<Bytes>,
+    size: Elastic,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    /// A reader of anything: one lease for each read.
+    pub fn new(inner: R) -> Self {
+        Self::by(inner, |inner, cx, size| {
+            let mut lease = lease(size);
+            ready!(lease.poll_read(cx, Pin::new(inner), size))?;
+            Poll::Ready(Ok([Some(lease), None, None, None]))
+        })
+    }
+
+    /// A reader of a socket: several leases for each read, and none before there is something to read.
+    pub fn vectored(inner: R) -> Self
+    where
+        R: ReadVectored,
+    {
+        Self::by(inner, |inner, cx, size| {
+            loop {
+                ready!(inner.poll_read_ready(cx))?;
+                // More than one from the start: what does not fit the first comes by the same call.
+                let used = if size < LEASE_MAX { 2 } else { LEASES };
+                let mut leases: Filled = std::array::from_fn(|i| match i {
+                    0 => Some(lease(size)),
+                    i => (i < used).then(|| lease(LEASE_MAX)),
+                });
+                let mut slices = leases.each_mut().map(|lease| match lease {
+                    Some(lease) => IoSliceMut::new(lease.spare_first(lease.spare_len())),
+                    None => IoSliceMut::new(&mut []),
+                });
+                let mut n = match inner.try_read_vectored(&mut slices[..used]) {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+                    read => read?,
+                };
+                for lease in leases.iter_mut().flatten() {
+                    let len = n.min(lease.spare_len());
+                    lease.advance(len);
+                    n -= len;
+                }
+                return Poll::Ready(Ok(leases));
+            }
+        })
+    }
+
+    fn by(inner: R, fill: Fill<R>) -> Self {
+        let size = Elastic::new(LEASE_MIN..=LEASE_MAX, LEASE_MIN);
+        Self { inner, fill, front: Bytes::new(), rest: VecDeque::new(), size }
+    }
+
+    /// Waits until something is there; not so at the end.
+    fn poll_some(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.front.is_empty() {
+            let leases = ready!((self.fill)(&mut self.inner, cx, self.size.size()))?;
+            let filled = leases.into_iter().flatten().filter(|lease| !lease.is_empty());
+            self.rest.extend(filled.map(Lease::freeze));
+            let n = self.rest.iter().map(Bytes::len).sum();
+            self.size.came(n, Instant::now());
+            self.front = self.rest.pop_front().unwrap_or_default();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Notes that `n` bytes of the front were taken.
+    fn taken(&mut self, n: usize) {
+        self.size.left(n, Instant::now());
+        if self.front.is_empty() {
+            self.front = self.rest.pop_front().unwrap_or_default();
+        }
+    }
+
+    /// What is there, up to the end of a lease; waits if that is nothing. No bytes are the end.
+    pub async fn chunk(&mut self) -> io::Result<Bytes> {
+        poll_fn(|cx| self.poll_chunk(cx)).await
+    }
+
+    /// As [`chunk`](Self::chunk).
+    pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+        ready!(self.poll_some(cx))?;
+        Poll::Ready(Ok(self.split_to(self.front.len())))
+    }
+
+    /// What was read and not taken, up to the end of a lease.
+    pub fn buffer(&self) -> &[u8] {
+        &self.front
+    }
+
+    /// The first `n` bytes of [`buffer`](Self::buffer), or of what `fill_buf` gave, without a copy.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer.
+    pub fn split_to(&mut self, n: usize) -> Bytes {
+        let bytes = self.front.split_to(n);
+        self.taken(n);
+        bytes
+    }
+
+    /// The inner reader. What is read from it directly is missing here.
+    pub fn get_ref(&self) -> &R {
+        &self.inner
+    }
+
+    /// The inner reader, to be changed.
+    pub fn get_mut(&mut self) -> &mut R {
+        &mut self.inner
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncBufRead for Reader<R> {
+    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        let me = self.get_mut();
+        ready!(me.poll_some(cx))?;
+        Poll::Ready(Ok(&me.front))
+    }
+
+    fn consume(mut self: Pin<&mut Self>, n: usize) {
+        self.front.advance(n);
+        self.taken(n);
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Reader<R> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.front.is_empty() && buf.remaining() >= self.size.size() {
+            // Memory of the caller's that is as long as ours saves a copy.
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
+        }
+        let there = ready!(self.as_mut().poll_fill_buf(cx))?;
+        let n = there.len().min(buf.remaining());
+        buf.put_slice(&there[..n]);
+        self.consume(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<R: fmt::Debug> fmt::Debug for Reader<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader")
+            .field("inner", &self.inner)
+            .field("buffered", &(self.front.len() + self.rest.iter().map(Bytes::len).sum::<usize>()))
+            .field("size", &self.size.size())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,29 @@
+//! Counts of the process, by thread, and messages for operators.
+//!
+//! ```text
+//!  counter       counts since the start and gauges of open objects, read as a Snapshot
+//!  labels        labels of measured requests
+//!  requests      results of measured requests by labels, read as Requests
+//!  histogram     distributions of durations
+//!  shard         the numbers of one thread
+//!  log, span     events, and spans of connections and requests, for tracing (feature `tracing`)
+//!  token_bucket  rates of bytes
+//! ```
+//!
+//! Each thread adds to its own numbers without locks or allocations; readers add the numbers of all threads. Labels are
+//! bounded: they never contain a path or a header value.
+
+mod counter;
+mod histogram;
+pub(crate) mod labels;
+pub(crate) mod log;
+pub(crate) mod requests;
+mod shard;
+pub(crate) mod span;
+pub(crate) mod token_bucket;
+
+pub use counter::Snapshot;
+pub(crate) use counter::{Counter, Gauge, Present, QUEUED, count};
+pub use histogram::{Bucket, Histogram, Quantile};
+pub use labels::Outcome;
+pub use requests::{Requests, Responses};

@@ -1,0 +1,152 @@
+//! A token bucket: how many bytes may go now, and when it is worth asking again.
+//!
+//! Invariants:
+//! 1. In any span of time at most `burst + rate × span` bytes are granted, to the nanosecond: nothing is rounded.
+//! 2. Who waits for as long as he is told is granted something.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+const SECOND: u128 = 1_000_000_000;
+
+/// A token bucket, full at the start. Times are counted from anywhere, and must not run backwards.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenBucket {
+    /// Bytes per second, which are nanobytes per nanosecond.
+    rate: u128,
+    /// What the bucket holds at most, in nanobytes.
+    burst: u128,
+    /// What it holds, in nanobytes.
+    level: u128,
+    /// When it held that.
+    at: Duration,
+}
+
+impl TokenBucket {
+    /// At most `rate` bytes per second, of which those of a tenth of a second may go at once.
+    pub(crate) fn new(rate: NonZeroU64) -> Self {
+        Self::with_burst(rate, NonZeroU64::new(rate.get() / 10).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// As [`new`](Self::new), with `burst` bytes that may go at once.
+    fn with_burst(rate: NonZeroU64, burst: NonZeroU64) -> Self {
+        let burst = u128::from(burst.get()) * SECOND;
+        Self { rate: rate.get().into(), burst, level: burst, at: Duration::ZERO }
+    }
+
+    /// How many bytes may go at `now`, which is never none; or how long it is until half a burst may go, so that nobody
+    /// is woken for a byte at a time.
+    pub(crate) fn grant(&mut self, now: Duration) -> Result<u64, Duration> {
+        let passed = now.saturating_sub(self.at).as_nanos();
+        self.level = self.burst.min(self.level.saturating_add(self.rate.saturating_mul(passed)));
+        self.at = self.at.max(now);
+        let worth = (self.burst / 2).max(SECOND);
+        if self.level >= worth {
+            return Ok((self.level / SECOND) as u64);
+        }
+        let nanos = (worth - self.level).div_ceil(self.rate);
+        Err(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
+    /// Takes out what has gone: no more than was last granted.
+    pub(crate) fn spend(&mut self, bytes: u64) {
+        let spent = u128::from(bytes) * SECOND;
+        debug_assert!(spent <= self.level, "{bytes} bytes were not granted");
+        self.level = self.level.saturating_sub(spent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pace(rate: u64, burst: u64) -> TokenBucket {
+        TokenBucket::with_burst(NonZeroU64::new(rate).unwrap(), NonZeroU64::new(burst).unwrap())
+    }
+
+    #[test]
+    fn a_full_bucket_goes_at_once_and_then_at_the_rate() {
+        let mut pace = pace(1000, 100);
+        assert_eq!(pace.grant(Duration::ZERO), Ok(100));
+        pace.spend(100);
+        assert_eq!(pace.grant(Duration::ZERO), Err(Duration::from_millis(50)));
+        assert_eq!(pace.grant(Duration::from_millis(49)), Err(Duration::from_millis(1)));
+        assert_eq!(pace.grant(Duration::from_millis(50)), Ok(50));
+        pace.spend(1);
+        assert_eq!(pace.grant(Duration::from_secs(3600)), Ok(100), "it holds no more than a burst");
+    }
+
+    #[test]
+    fn the_slowest_rate_gives_a_byte_a_second() {
+        let mut pace = TokenBucket::new(NonZeroU64::MIN);
+        assert_eq!(pace.grant(Duration::ZERO), Ok(1));
+        pace.spend(1);
+        assert_eq!(pace.grant(Duration::ZERO), Err(Duration::from_secs(1)));
+        assert_eq!(pace.grant(Duration::from_secs(1)), Ok(1));
+    }
+
+    #[test]
+    fn the_fastest_rate_overflows_nothing() {
+        let mut pace = pace(u64::MAX, u64::MAX);
+        assert_eq!(pace.grant(Duration::MAX), Ok(u64::MAX));
+        pace.spend(u64::MAX);
+        assert!(pace.grant(Duration::MAX).is_err());
+    }
+
+    #[test]
+    fn a_clock_that_stands_grants_nothing_more() {
+        let mut pace = pace(10, 10);
+        pace.spend(10);
+        assert!(pace.grant(Duration::from_secs(1)).is_ok());
+        pace.spend(10);
+        assert!(pace.grant(Duration::from_secs(1)).is_err());
+        assert!(pace.grant(Duration::ZERO).is_err(), "nor one that runs backwards");
+        assert!(pace.grant(Duration::from_secs(1)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_rate_and_never_less(
+            rate in 1u64..1 << 40,
+            burst in 1u64..1 << 40,
+            steps in prop::collection::vec((0u64..2_000_000_000, 0u64..=100), 1..200),
+        ) {
+            let mut pace = pace(rate, burst);
+            let (mut now, mut sent) = (Duration::ZERO, 0u128);
+            for (nanos, percent) in steps {
+                now += Duration::from_nanos(nanos);
+                let most = u128::from(burst) * SECOND + u128::from(rate) * now.as_nanos();
+                match pace.grant(now) {
+                    Ok(granted) => {
+                        prop_assert!((1..=burst).contains(&granted));
+                        let spent = granted / 100 * percent;
+                        pace.spend(spent);
+                        sent += u128::from(spent) * SECOND;
+                    }
+                    Err(wait) => {
+                        prop_assert!(wait > Duration::ZERO);
+                        let mut later = pace.clone();
+                        prop_assert!(later.grant(now + wait).is_ok(), "told to wait for nothing");
+                    }
+                }
+                prop_assert!(sent <= most);
+            }
+        }
+
+        #[test]
+        fn who_takes_all_there_is_gets_the_rate(rate in 1u64..1 << 40, rounds in 1usize..100) {
+            let mut pace = TokenBucket::new(NonZeroU64::new(rate).unwrap());
+            let (mut now, mut sent) = (Duration::ZERO, 0u128);
+            for _ in 0..rounds {
+                match pace.grant(now) {
+                    Ok(granted) => { pace.spend(granted); sent += u128::from(granted) * SECOND; }
+                    Err(wait) => now += wait,
+                }
+            }
+            // No more than what waits in the bucket is missing: half a burst, or the byte that is not whole yet.
+            let due = u128::from(rate) * now.as_nanos();
+            prop_assert!(sent + pace.burst + SECOND >= due, "{sent} of {due}");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! An open file, the header fields of all responses about it, and its precompressed variants.
+//!
+//! Invariant: the status, the tag and the bytes of a [`Document`] come from one open. So the tag of a file that is
+//! replaced by a rename is never sent with the bytes of another file.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::header::{
+    ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED, VARY,
+};
+use http::{HeaderMap, HeaderValue};
+
+use super::conditional::Validators;
+use super::encoding::Encoding;
+use super::path;
+use super::respond::is_absent;
+use crate::body::file::{Part, Whole};
+use crate::body::{FileBody, OpenFile, Tag};
+use crate::buf::origin::{self, Mapping};
+use crate::fs::{Opened, Root, Status};
+use crate::sys::{call, map};
+
+/// Files up to this many bytes are kept mapped and sent as one frame, warmed beforehand.
+const WHOLE: u64 = 256 << 10;
+/// Files up to this many bytes are read for each request if no mapping of them is kept.
+const SMALL: u64 = 32 << 10;
+/// Granules of the address range that kept mappings leave free for other mappings.
+const SPARE: usize = 1024;
+
+/// The files that are served under one name.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Directory beneath which the files were opened.
+    root: Root,
+    /// Generation of the loader that opened the files.
+    pub(super) generation: u64,
+    path: PathBuf,
+    plain: Document,
+    variants: Vec<Variant>,
+    /// Time when the entry was last found valid, in nanoseconds on the cache's clock.
+    pub(super) checked: AtomicU64,
+    /// Time when its kept bytes were last found in memory.
+    pub(super) warmed: AtomicU64,
+    /// Time when its files were last found to have their original length.
+    pub(super) measured: AtomicU64,
+}
+
+/// A precompressed sibling, or the place where one may appear.
+#[derive(Debug)]
+struct Variant {
+    encoding: Encoding,
+    path: PathBuf,
+    /// Status of the sibling when it was looked for.
+    seen: Option<Status>,
+    document: Option<Document>,
+}
+
+/// One representation: an open file and the header fields of the responses about it.
+#[derive(Debug)]
+pub(super) struct Document {
+    file: OpenFile,
+    etag: HeaderValue,
+    /// The header fields of a 200.
+    pub(super) head: HeaderMap,
+    /// The header fields of responses that do not carry the representation.
+    pub(super) validators: HeaderMap,
+    kept: Kept,
+}
+
+/// The part of a file that is kept besides its descriptor.
+#[derive(Debug)]
+enum Kept {
+    Nothing,
+    /// The whole file, in memory, as one frame.
+    Whole(Arc<Whole>, #[expect(dead_code, reason = "held for its share of the bound")] Share),
+    /// A mapping of the whole file, which is checked frame by frame.
+    Window(Arc<Mapping>),
+}
+
+/// Result of loading a name.
+#[derive(Debug)]
+pub(super) enum Loaded {
+    Entry(Arc<Entry>),
+    /// A directory whose name was requested without the trailing slash.
+    Directory,
+}
+
+/// Loads files.
+#[derive(Clone, Debug)]
+pub(super) struct Loader {
+    pub(super) root: Root,
+    /// Number of times the directory was switched.
+    pub(super) generation: u64,
+    pub(super) index: String,
+    pub(super) mapped: bool,
+    pub(super) precompressed: bool,
+    pub(super) tag: Tag,
+    pub(super) budget: Arc<Budget>,
+}
+
+/// Whether loading may wait for the disk or fails with `WouldBlock` instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    Never,
+    ForDisk,
+}
+
+impl Loader {
+    /// Opens the file that a name leads to. `now` is the cache's clock before the call.
+    pub(super) fn load(&self, name: &[u8], now: u64, wait: Wait) -> io::Result<Loaded> {
+        let mut path = path::as_path(name).to_owned();
+        let directory = path::is_directory(name);
+        if directory {
+            path.push(&self.index);
+        }
+        let (file, status) = match self.open(&path, wait)? {
+            Opened::File(file, status) => (file, status),
+            Opened::Directory if directory => return Err(io::ErrorKind::NotFound.into()),
+            Opened::Directory => return Ok(Loaded::Directory),
+        };
+        let mut found = Vec::new();
+        if self.precompressed {
+            for encoding in Encoding::ALL {
+                found.push(self.variant(&path, encoding, wait)?);
+            }
+        }
+        let vary = found.iter().any(|(_, opened)| opened.is_some());
+        let content_type = content_type(&path);
+        let document = |file, encoding| self.document(file, &content_type, encoding, vary, wait);
+        let plain = document(OpenFile::new(file, status, Some(path.as_path().into())), None)?;
+        let mut variants = Vec::with_capacity(found.len());
+        for (mut variant, opened) in found {
+            variant.document = opened.map(|file| document(file, Some(variant.encoding))).transpose()?;
+            variants.push(variant);
+        }
+        let [checked, warmed, measured] = [now; 3].map(AtomicU64::new);
+        let (root, generation) = (self.root.clone(), self.generation);
+        Ok(Loaded::Entry(Arc::new(Entry { root, generation, path, plain, variants, checked, warmed, measured })))
+    }
+
+    fn open(&self, path: &Path, wait: Wait) -> io::Result<Opened> {
+        match wait {
+            Wait::Never => self.root.open_now(path),
+            Wait::ForDisk => self.root.open_blocking(path),
+        }
+    }
+
+    fn status(&self, path: &Path, wait: Wait) -> io::Result<Status> {
+        match wait {
+            Wait::Never => self.root.status_now(path),
+            Wait::ForDisk => self.root.status_blocking(path),
+        }
+    }
+
+    fn variant(&self, of: &Path, encoding: Encoding, wait: Wait) -> io::Result<(Variant, Option<OpenFile>)> {
+        let mut path = of.as_os_str().to_owned();
+        path.push(encoding.suffix());
+        let path = PathBuf::from(path);
+        let (seen, opened) = match self.open(&path, wait) {
+            Ok(Opened::File(file, status)) => {
+                (Some(status), Some(OpenFile::new(file, status, Some(path.as_path().into()))))
+            }
+            Ok(Opened::Directory) => (self.status(&path, wait).ok(), None),
+            Err(e) if is_absent(&e) => (self.status(&path, wait).ok(), None),
+            Err(e) => return Err(e),
+        };
+        Ok((Variant { encoding, path, seen, document: None }, opened))
+    }
+
+    fn document(
+        &self,
+        file: OpenFile,
+        content_type: &HeaderValue,
+        encoding: Option<Encoding>,
+        vary: bool,
+        wait: Wait,
+    ) -> io::Result<Document> {
+        let etag = self.tag.of(file.status(), encoding.map_or("", Encoding::suffix));
+        let mut validators = HeaderMap::new();
+        validators.insert(ETAG, etag.clone());
+        if let Some(modified) = file.last_modified() {
+            let date = HeaderValue::try_from(httpdate::fmt_http_date(modified)).map_err(io::Error::other)?;
+            validators.insert(LAST_MODIFIED, date);
+        }
+        if vary {
+            validators.insert(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
+        }
+        let mut head = validators.clone();
+        head.insert(CONTENT_TYPE, content_type.clone());
+        head.insert(CONTENT_LENGTH, file.len().into());
+        head.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        if let Some(encoding) = encoding {
+            head.insert(CONTENT_ENCODING, encoding.value());
+        }
+        let file = file.mapped(self.mapped);
+        let kept = self.keep(&file, wait)?;
+        Ok(Document { file, etag, head, validators, kept })
+    }
+
+    fn keep(&self, file: &OpenFile, wait: Wait) -> io::Result<Kept> {
+        let len = file.len();
+        let fits = (1..=origin::WINDOW as u64).contains(&len);
+        if !self.mapped || !fits || !map::range().is_ok_and(|range| range.available() > SPARE) {
+            return Ok(Kept::Nothing);
+        }
+        let share = if len <= WHOLE { Budget::take(&self.budget, len) } else { None };
+        if share.is_none() && len <= SMALL {
+            return Ok(Kept::Nothing);
+        }
+        let Ok(mapping) = Mapping::new(Arc::clone(file.file()), 0, len as usize) else { return Ok(Kept::Nothing) };
+        let Some(share) = share else { return Ok(Kept::Window(mapping)) };
+        match wait {
+            Wait::Never if !call::is_resident(file.file().as_fd(), 0, len) => {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Wait::Never => {}
+            Wait::ForDisk => call::warm_blocking(file.file().as_fd(), 0, len)?,
+        }
+        Ok(Kept::Whole(Arc::new(Whole::new(file.clone(), mapping)), share))
+    }
+}
+
+impl Entry {
+    /// Number of open files, which the cache's capacity counts.
+    pub(super) fn files(&self) -> u64 {
+        self.documents().count() as u64
+    }
+
+    /// Whether the names still lead to the same files with the same contents.
+    pub(super) fn is_current(&self) -> bool {
+        let seen = |path: &Path| self.root.status_now(path).ok();
+        seen(&self.path).as_ref() == Some(self.plain.file.status())
+            && self.variants.iter().all(|variant| seen(&variant.path) == variant.seen)
+    }
+
+    /// Whether a mapped file was truncated while it was read.
+    pub(super) fn is_torn(&self) -> bool {
+        self.documents().any(|document| match &document.kept {
+            Kept::Nothing => false,
+            Kept::Whole(whole, _) => whole.mapping().is_torn(),
+            Kept::Window(mapping) => mapping.is_torn(),
+        })
+    }
+
+    /// Whether the open files still have their original length. A file that shrank by less than a page shows zeros in
+    /// its mapping without a fault, and a file that shrank by more would fail every response until the next validation.
+    pub(super) fn is_as_long(&self) -> bool {
+        self.documents().all(|document| document.file.reaches(document.len()).is_ok())
+    }
+
+    /// Whether all bytes that are sent as one frame are in memory.
+    pub(super) fn is_warm(&self) -> bool {
+        self.documents().all(|document| match document.kept {
+            Kept::Whole(..) => call::is_resident(document.file.file().as_fd(), 0, document.len()),
+            Kept::Nothing | Kept::Window(_) => true,
+        })
+    }
+
+    /// Selects the representation for a request.
+    pub(super) fn negotiate(&self, headers: &HeaderMap) -> &Document {
+        let of = |encoding| self.variants.iter().find(|v| v.encoding == encoding).and_then(|v| v.document.as_ref());
+        // Without variants the headers need not be read.
+        if !self.variants.iter().any(|variant| variant.document.is_some()) {
+            return &self.plain;
+        }
+        let chosen = super::encoding::choose(headers, |encoding| of(encoding).is_some());
+        chosen.and_then(of).unwrap_or(&self.plain)
+    }
+
+    fn documents(&self) -> impl Iterator<Item = &Document> {
+        std::iter::once(&self.plain).chain(self.variants.iter().filter_map(|variant| variant.document.as_ref()))
+    }
+}
+
+impl Document {
+    pub(super) fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    pub(super) fn version(&self) -> Validators<'_> {
+        Validators { etag: &self.etag, last_modified: self.file.last_modified() }
+    }
+
+    /// Returns a body with the whole representation.
+    pub(super) fn whole(&self) -> FileBody {
+        match &self.kept {
+            Kept::Whole(whole, _) => FileBody::kept(whole, ..),
+            Kept::Window(mapping) => self.file.body_of(Arc::clone(mapping), 0..self.len()),
+            Kept::Nothing => self.file.body(..),
+        }
+    }
+
+    /// Returns a body with a range, which must lie within the representation.
+    pub(super) fn range(&self, range: std::ops::Range<u64>) -> FileBody {
+        match &self.kept {
+            Kept::Whole(whole, _) => FileBody::kept(whole, range.start as usize..range.end as usize),
+            Kept::Window(mapping) => self.file.body_of(Arc::clone(mapping), range),
+            Kept::Nothing => self.file.body(range),
+        }
+    }
+
+    /// Returns a body with several ranges and the bytes between them.
+    pub(super) fn parts(&self, parts: Vec<Part>) -> FileBody {
+        let window = match &self.kept {
+            Kept::Whole(whole, _) => Some(Arc::clone(whole.mapping())),
+            Kept::Window(mapping) => Some(Arc::clone(mapping)),
+            Kept::Nothing => None,
+        };
+        FileBody::parts(&self.file, window, parts)
+    }
+}
+
+/// Number of bytes that may still be kept mapped.
+#[derive(Debug)]
+pub(super) struct Budget(AtomicU64);
+
+/// A share of a [`Budget`], returned when it is dropped.
+#[derive(Debug)]
+struct Share(Arc<Budget>, u64);
+
+impl Budget {
+    pub(super) fn new(bytes: u64) -> Self {
+        Self(AtomicU64::new(bytes))
+    }
+
+    fn take(this: &Arc<Self>, bytes: u64) -> Option<Share> {
+        let taken = this.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+        taken.is_ok().then(|| Share(Arc::clone(this), bytes))
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.0.0.fetch_add(self.1, Ordering::Relaxed);
+    }
+}
+
+/// Returns the media type for the file name extension; text is assumed to be UTF-8.
+fn content_type(path: &Path) -> HeaderValue {
+    match mime_guess::from_path(path).first_raw() {
+        Some(text) if text.starts_with("text/") => {
+            HeaderValue::try_from(format!("{text}; charset=utf-8")).expect("internal: a media type is a header value")
+        }
+        Some(other) => HeaderValue::from_static(other),
+        None => HeaderValue::from_static("application/octet-stream"),
+    }
+}

@@ -1,0 +1,125 @@
+//! What a new file takes over from the one it replaces.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::Statx;
+
+use super::error::{Result, Step};
+use super::target::Target;
+use crate::sys::{call, file};
+
+/// What a new file takes over from the one it replaces besides the name. Where nothing is replaced, it has no effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Preserve {
+    /// Permission bits, owner, group and extended attributes, access control lists and security labels among them. What
+    /// this process may not set, or not read, is an error, and the old file stays.
+    #[default]
+    All,
+    /// As `All`, but what is refused is left out. Without the owner or the group, the setuid and setgid bits are left
+    /// out too.
+    Possible,
+    /// Nothing: the file is made as if there had been none.
+    Nothing,
+}
+
+/// The permission bits a file has that is made without being asked for others; the umask is taken from them.
+const MODE_NEW: u32 = 0o666;
+/// Until it has those it is to have.
+const MODE_DRAFT: u32 = 0o600;
+
+/// Attributes that describe the contents: the kernel makes those of the new file itself.
+const OF_CONTENTS: [&[u8]; 2] = [b"security.ima", b"security.evm"];
+/// A directory's default access control list puts one on each new file.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
+/// A file that is replaced: its status, and itself if it could be opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Old<'a> {
+    pub(super) statx: &'a Statx,
+    pub(super) fd: Option<BorrowedFd<'a>>,
+}
+
+/// What the metadata of a draft are to be.
+#[derive(Debug)]
+pub(super) struct Metadata {
+    pub(super) keep: Preserve,
+    /// Exactly these permission bits, whatever the old file had.
+    pub(super) mode: Option<u32>,
+}
+
+impl Metadata {
+    /// The mode to make the draft with. Nobody else can open it as long as others might be denied in the end.
+    pub(super) fn draft_mode(&self, replaces: bool) -> u32 {
+        let as_new = self.mode.is_none() && (!replaces || self.keep == Preserve::Nothing);
+        if as_new { MODE_NEW } else { MODE_DRAFT }
+    }
+
+    /// Sets those of `new`. The order matters: a change of owner clears the setuid bits and file capabilities, and the
+    /// permissions go last so that none are granted to the wrong owner.
+    pub(super) fn apply(&self, target: &Target, old: Option<Old<'_>>, new: BorrowedFd<'_>) -> Result<()> {
+        let old = old.filter(|_| self.keep != Preserve::Nothing);
+        let must = self.keep == Preserve::All;
+        let mut mode = self.mode;
+        if let Some(old) = old {
+            let kept = keep_owner(old.statx, new, must).map_err(target.at(Step::KeepOwner))?;
+            if let Some(fd) = old.fd {
+                keep_attributes(fd, new, must).map_err(target.at(Step::KeepAttributes))?;
+            }
+            let bits = u32::from(old.statx.stx_mode) & if kept { 0o7777 } else { 0o1777 };
+            mode = mode.or(Some(bits));
+        }
+        match mode {
+            Some(mode) => file::set_mode(new, mode).map_err(target.at(Step::SetMode)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether the new file has the owner and the group of the old one. Refusals are errors if it `must`.
+fn keep_owner(old: &Statx, new: BorrowedFd<'_>, must: bool) -> io::Result<bool> {
+    let now = call::status(new)?;
+    let user = Some(old.stx_uid).filter(|&user| user != now.stx_uid);
+    let group = Some(old.stx_gid).filter(|&group| group != now.stx_gid);
+    if user.is_none() && group.is_none() {
+        return Ok(true);
+    }
+    match file::set_owner(new, user, group) {
+        Ok(()) => Ok(true),
+        Err(e) if must => Err(e),
+        Err(_) => {
+            // The group alone is allowed to its members.
+            let _ = file::set_owner(new, None, group);
+            Ok(false)
+        }
+    }
+}
+
+fn keep_attributes(old: BorrowedFd<'_>, new: BorrowedFd<'_>, must: bool) -> io::Result<()> {
+    let refused = |e: io::Error| if must { Err(e) } else { Ok(()) };
+    let names = match file::attributes(old) {
+        Ok(names) => names,
+        Err(e) => return refused(e),
+    };
+    for name in names.iter().filter(|name| !OF_CONTENTS.contains(&name.to_bytes())) {
+        keep_attribute(old, new, name).or_else(refused)?;
+    }
+    for name in file::attributes(new).unwrap_or_default() {
+        if name.to_bytes() == ACCESS_LIST && !names.contains(&name) {
+            file::set_attribute(new, &name, None).or_else(refused)?;
+        }
+    }
+    Ok(())
+}
+
+fn keep_attribute(old: BorrowedFd<'_>, new: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+    // Removed since the names were listed.
+    let Some(value) = file::attribute(old, name)? else { return Ok(()) };
+    // Labels the kernel has given to both may be set by few, and need not be.
+    if file::attribute(new, name).ok().flatten().as_deref() == Some(&value) {
+        return Ok(());
+    }
+    file::set_attribute(new, name, Some(&value))
+}

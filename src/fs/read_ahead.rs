@@ -1,0 +1,102 @@
+//! Reads of one file that are under way, one behind the other.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+
+use super::file::AHEAD;
+use crate::runtime::programs::run;
+use crate::uring::op::rw::Read;
+use crate::uring::program::Program;
+
+/// Bytes of one read.
+pub(crate) const PIECE: u64 = 256 << 10;
+/// Reads that are under way at a time.
+pub(crate) const DEPTH: usize = 2;
+
+/// A future of something of the kernel's, to be kept in a field.
+pub(super) type Under<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + Sync>>;
+
+/// Reads that are under way, in the order of the file. Dropping it cancels them; their memory is kept until the kernel has
+/// let go of it.
+#[derive(Default)]
+pub(crate) struct ReadAhead(VecDeque<Piece>);
+
+struct Piece {
+    range: Range<u64>,
+    read: Under<Bytes>,
+    /// What it gave, if it had ended by the time it was begun.
+    done: Option<io::Result<Bytes>>,
+}
+
+impl fmt::Debug for ReadAhead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|piece| &piece.range)).finish()
+    }
+}
+
+impl ReadAhead {
+    /// Whether nothing is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Where the reads that are under way end.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.0.back().map(|last| last.range.end)
+    }
+
+    /// Begins reads until `depth` of them are under way, from the start of `range` or behind the last one. What they
+    /// bring, and when, is told by [`poll_next`](Self::poll_next). Returns how many were begun.
+    pub(crate) fn begin(
+        &mut self,
+        cx: &mut Context<'_>,
+        file: &Arc<std::fs::File>,
+        range: Range<u64>,
+        depth: usize,
+    ) -> usize {
+        let mut start = self.end().unwrap_or(range.start);
+        let mut begun = 0;
+        while self.0.len() < depth && start < range.end {
+            let end = range.end.min(start.saturating_add(PIECE));
+            let mut read: Under<Bytes> = Box::pin(read(Arc::clone(file), start..end));
+            let done = match read.as_mut().poll(cx) {
+                Poll::Ready(done) => Some(done),
+                Poll::Pending => None,
+            };
+            self.0.push_back(Piece { range: start..end, read, done });
+            (start, begun) = (end, begun + 1);
+        }
+        begun
+    }
+
+    /// The bytes of the first read, once it has ended: fewer than asked for at the end of the file. The reads behind one
+    /// that failed or came short are dropped, for the file may have grown since. Must not be called if
+    /// [nothing](Self::is_empty) is under way.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+        let first = self.0.front_mut().expect("internal: no read is under way");
+        let done = match first.done.take() {
+            Some(done) => done,
+            None => ready!(first.read.as_mut().poll(cx)),
+        };
+        let whole = first.range.end - first.range.start;
+        match &done {
+            Ok(bytes) if bytes.len() as u64 == whole => drop(self.0.pop_front()),
+            _ => self.0.clear(),
+        }
+        Poll::Ready(done)
+    }
+}
+
+async fn read(file: Arc<std::fs::File>, range: Range<u64>) -> io::Result<Bytes> {
+    let read = Read::new(file.into(), range.start, (range.end - range.start) as usize);
+    let (read, result) = run(Box::new(Program::of(read)), AHEAD).await?.into_single::<Read>();
+    result.map(|_| read.into_bytes())
+}

@@ -1,0 +1,230 @@
+//! The numbers, given to the `metrics` facade.
+
+use std::sync::{Mutex, PoisonError};
+
+use metrics::{Label, Unit};
+
+use super::text::{ACTIVE, FAMILIES, FRAME_GAP, labels};
+use super::{CAPABILITY, Capability, capabilities};
+use crate::counters::Histogram;
+use crate::counters::Snapshot;
+use crate::counters::requests::Requests;
+
+/// What the histograms of the facade were given so far.
+static GIVEN: Mutex<Option<Requests>> = Mutex::new(None);
+
+/// Gives all numbers to the [`metrics`] facade. Call it when metrics are scraped, or every few seconds.
+///
+/// | | |
+/// |---|---|
+/// | counters | `millstream_NAME_total` for each counter of [`Snapshot`], set to its present value |
+/// | gauges | `millstream_NAME` for each gauge of [`Snapshot`]; `http.server.active_requests` by method |
+/// | gauge | `millstream_capability` by `name` and `reason`, as in [`prometheus_text`](super::prometheus_text()) |
+/// | histograms, s | `http.server.request.duration`, `millstream.http.time_to_head`, `millstream.http.largest_gap` |
+/// | histograms | `http.server.response.body.size` in bytes, `millstream.http.frames` |
+/// | histogram, s, without labels | `millstream.http.frame_gap` |
+///
+/// The labels of [`Responses`](crate::counters::Responses) are named as OpenTelemetry does: `http.request.method`, `http.response.status_code`, `network.protocol.version`,
+/// `http.route`, `error.type`; `url.scheme` is left out, because nothing here knows it.
+///
+/// The facade takes single values, so a histogram is given what is new since the last call, for each bucket its count and
+/// its mean: counts come out right in a recorder with the same buckets, and sums in any. With several recorders each gets
+/// a part.
+/// Costs look-ups in the recorder, a few for each number; requests pay nothing.
+pub fn record_metrics() {
+    let snapshot = Snapshot::now();
+    for (name, help, value) in snapshot.described_counters() {
+        let unit = if name.contains("bytes") || name.starts_with("copied_by") { Unit::Bytes } else { Unit::Count };
+        let name = format!("millstream_{name}_total");
+        metrics::describe_counter!(name.clone(), unit, help.trim());
+        metrics::counter!(name).absolute(value);
+    }
+    for (name, help, value) in snapshot.described_gauges() {
+        let unit = if name.ends_with("bytes") { Unit::Bytes } else { Unit::Count };
+        let name = format!("millstream_{name}");
+        metrics::describe_gauge!(name.clone(), unit, help.trim());
+        metrics::gauge!(name).set(value as f64);
+    }
+
+    give_capabilities(&capabilities());
+
+    let (now, new) = since_last();
+    metrics::describe_gauge!(ACTIVE.0, Unit::Count, ACTIVE.1);
+    for (method, n) in &now.active {
+        metrics::gauge!(ACTIVE.0, "http.request.method" => *method).set(*n as f64);
+    }
+    metrics::describe_histogram!(FRAME_GAP.0, Unit::Seconds, FRAME_GAP.1);
+    give(FRAME_GAP.0, Vec::new(), &new.frame_gap);
+    for family in &FAMILIES {
+        let unit = match family.unit {
+            "seconds" => Unit::Seconds,
+            "bytes" => Unit::Bytes,
+            _ => Unit::Count,
+        };
+        metrics::describe_histogram!(family.name, unit, family.help);
+        for responses in &new.ended {
+            let labels = labels(responses).into_iter().map(|(name, value)| Label::new(name, value)).collect();
+            give(family.name, labels, (family.of)(responses));
+        }
+    }
+}
+
+/// What there is now, and what of it is new. The recorder is called without the lock: nobody knows what it does.
+fn since_last() -> (Requests, Requests) {
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Requests::now();
+    let new = given.replace(now.clone()).map_or_else(|| now.clone(), |given| now.since(&given));
+    (now, new)
+}
+
+fn give_capabilities(found: &[Capability]) {
+    metrics::describe_gauge!(CAPABILITY.0, CAPABILITY.1);
+    for (name, missing) in found {
+        let reason = missing.clone().unwrap_or_default();
+        let value = if missing.is_none() { 1.0 } else { 0.0 };
+        metrics::gauge!(CAPABILITY.0, "name" => *name, "reason" => reason).set(value);
+    }
+}
+
+fn give(name: &'static str, labels: Vec<Label>, new: &Histogram) {
+    if new.count() == 0 {
+        return;
+    }
+    let histogram = metrics::histogram!(name, labels);
+    for bucket in new.buckets().filter(|bucket| bucket.count > 0) {
+        histogram.record_many(bucket.sum / bucket.count as f64, usize::try_from(bucket.count).unwrap_or(usize::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::labels::{Labels, Outcome};
+    use crate::counters::requests;
+    use crate::counters::requests::Ended;
+    use metrics::{Counter, CounterFn, Gauge, GaugeFn, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    #[derive(Default)]
+    struct Kept {
+        values: BTreeMap<String, f64>,
+        recorded: Vec<(String, f64, usize)>,
+        described: BTreeMap<String, (Option<Unit>, String)>,
+    }
+
+    #[derive(Default)]
+    struct Keeper(Arc<Mutex<Kept>>);
+
+    struct Cell(String, Arc<Mutex<Kept>>);
+
+    impl CounterFn for Cell {
+        fn increment(&self, _: u64) {
+            panic!("counters are set, not added to");
+        }
+        fn absolute(&self, value: u64) {
+            self.1.lock().unwrap().values.insert(self.0.clone(), value as f64);
+        }
+    }
+
+    impl GaugeFn for Cell {
+        fn increment(&self, _: f64) {
+            panic!("gauges are set, not added to");
+        }
+        fn decrement(&self, _: f64) {
+            panic!("gauges are set, not taken from");
+        }
+        fn set(&self, value: f64) {
+            assert!(GIVEN.try_lock().is_ok(), "{} is set under the lock", self.0);
+            self.1.lock().unwrap().values.insert(self.0.clone(), value);
+        }
+    }
+
+    impl HistogramFn for Cell {
+        fn record(&self, _: f64) {
+            panic!("values are recorded together");
+        }
+        fn record_many(&self, value: f64, times: usize) {
+            assert!(GIVEN.try_lock().is_ok(), "{} is recorded under the lock", self.0);
+            self.1.lock().unwrap().recorded.push((self.0.clone(), value, times));
+        }
+    }
+
+    impl Keeper {
+        fn cell(&self, key: &Key) -> Arc<Cell> {
+            Arc::new(Cell(key.to_string(), Arc::clone(&self.0)))
+        }
+        fn describe(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+            self.0.lock().unwrap().described.insert(name.as_str().to_owned(), (unit, text.into_owned()));
+        }
+    }
+
+    impl Recorder for Keeper {
+        fn describe_counter(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+            self.describe(name, unit, text);
+        }
+        fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+            self.describe(name, unit, text);
+        }
+        fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+            self.describe(name, unit, text);
+        }
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::from_arc(self.cell(key))
+        }
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::from_arc(self.cell(key))
+        }
+        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> metrics::Histogram {
+            metrics::Histogram::from_arc(self.cell(key))
+        }
+    }
+
+    #[test]
+    fn the_facade_is_told_everything_once_with_names_units_and_descriptions() {
+        let keeper = Keeper::default();
+        let labels = Labels { method: 7, version: 0, status: 277, route: 0, outcome: Outcome::Aborted };
+        let ended = Ended { duration: 30_000_000, time_to_head: Some(1), largest_gap: None, bytes: 5, frames: 1 };
+        for _ in 0..3 {
+            requests::began(7);
+        }
+        (0..2).for_each(|_| requests::ended(labels, ended));
+        metrics::with_local_recorder(&keeper, record_metrics);
+        requests::ended(labels, ended);
+        metrics::with_local_recorder(&keeper, record_metrics);
+
+        let kept = keeper.0.lock().unwrap();
+        let snapshot = Snapshot::now();
+        let plain = |name: &&String| name.starts_with("Key(millstream_") && !name.contains(CAPABILITY.0);
+        let plain = kept.values.keys().filter(plain).count();
+        assert_eq!(plain, snapshot.named().count() + snapshot.gauges().count(), "{:?}", kept.values);
+        let recorded: Vec<_> = kept.recorded.iter().filter(|(key, ..)| key.contains("277")).collect();
+        let durations: Vec<_> =
+            recorded.iter().filter(|(key, ..)| key.contains("http.server.request.duration")).collect();
+        let of = |value| durations.iter().filter(|(_, v, _)| *v == value).map(|(.., times)| *times).collect::<Vec<_>>();
+        assert_eq!(of(0.03), [2, 1], "what is new each time: {durations:?}");
+        assert!(
+            durations[0].0.contains("http.request.method = PATCH") && durations[0].0.contains("error.type = aborted")
+        );
+        assert!(recorded.iter().any(|(key, v, n)| key.contains("body.size") && (*v, *n) == (5.0, 2)), "{recorded:?}");
+        let active = kept.values.iter().find(|(key, _)| key.contains("active_requests") && key.contains("PATCH"));
+        assert_eq!(active.map(|(_, &n)| n), Some(0.0), "it was 1, and has been told to be none");
+        let described = |name: &str| kept.described.get(name).and_then(|(unit, text)| Some(((*unit)?, text.len())));
+        assert!(matches!(described("http.server.request.duration"), Some((Unit::Seconds, 20..))));
+        assert!(matches!(described("millstream_bytes_by_sendfile_total"), Some((Unit::Bytes, 20..))));
+        assert!(matches!(described("millstream_pool_bytes"), Some((Unit::Bytes, 20..))));
+    }
+
+    #[test]
+    fn capabilities_are_told_with_the_reason_why_they_are_missing() {
+        let keeper = Keeper::default();
+        let found = [("sendfile", None), ("io_uring", Some("not here".to_owned()))];
+        metrics::with_local_recorder(&keeper, || give_capabilities(&found));
+        let kept = keeper.0.lock().unwrap();
+        let told = |name: &str, reason: &str| {
+            let key = format!("Key(millstream_capability, [name = {name}, reason = {reason}])");
+            kept.values.get(&key).copied()
+        };
+        assert_eq!((told("sendfile", ""), told("io_uring", "not here")), (Some(1.0), Some(0.0)), "{:?}", kept.values);
+    }
+}

@@ -1,0 +1,185 @@
+//! The answer to a request, watched until its body has ended.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Buf;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use http::{Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::request_guard::RequestGuard;
+use super::shared::REPORT;
+use crate::body::GracefulClose;
+
+/// Bodies of known length up to this are part of the latency: hyper takes them as fast as they come.
+const SMALL: u64 = 64 << 10;
+
+pin_project! {
+    /// The future of an answer that a canary watches.
+    pub struct CanaryFuture<F> {
+        #[pin]
+        inner: F,
+        request_guard: Option<RequestGuard>,
+        bodiless: bool,
+    }
+}
+
+impl<F> CanaryFuture<F> {
+    pub(super) fn new(inner: F, request_guard: RequestGuard, bodiless: bool) -> Self {
+        Self { inner, request_guard: Some(request_guard), bodiless }
+    }
+}
+
+impl<F, R, E> Future for CanaryFuture<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+    R: Body,
+{
+    type Output = Result<Response<CanaryBody<R>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let answer = ready!(this.inner.poll(cx));
+        let request_guard = this.request_guard.take().expect("polled after it was ready");
+        let mut response = match answer {
+            Ok(response) => response,
+            Err(error) => {
+                request_guard.failed();
+                return Poll::Ready(Err(error));
+            }
+        };
+        if let Some(path) = request_guard.chosen().report() {
+            response.headers_mut().insert(REPORT, path);
+        }
+        let watched = watched(request_guard, &response, *this.bodiless);
+        Poll::Ready(Ok(response.map(|inner| CanaryBody { inner, watched })))
+    }
+}
+
+/// What has to be watched of a body, if anything.
+fn watched<R: Body>(mut request_guard: RequestGuard, response: &Response<R>, bodiless: bool) -> Option<Watched> {
+    let status = response.status();
+    if status.is_server_error() {
+        request_guard.failed();
+        return None;
+    }
+    let no_body = status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if bodiless || no_body || response.body().is_end_stream() {
+        request_guard.ended();
+        return None;
+    }
+    let left = response.body().size_hint().exact().or_else(|| declared(response.headers()));
+    if left.is_none_or(|left| left > SMALL) {
+        request_guard.answered();
+    }
+    if left.is_none() && (response.extensions().get::<GracefulClose>().is_some() || is_events(response.headers())) {
+        return Some(Watched { request_guard: Some(request_guard), left, endless: true });
+    }
+    Some(Watched { request_guard: Some(request_guard), left, endless: false })
+}
+
+/// The length that a service has given a body which does not know it.
+fn declared(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Whether it is a stream of server-sent events, which clients leave when they like.
+fn is_events(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes());
+    kind.and_then(|kind| kind.get(..17)).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
+}
+
+/// A body that has not ended.
+struct Watched {
+    /// `None` when it has.
+    request_guard: Option<RequestGuard>,
+    /// Bytes that are missing, where that is known: hyper does not ask for an end that it knows.
+    left: Option<u64>,
+    endless: bool,
+}
+
+impl Watched {
+    fn ended(&mut self) {
+        if let Some(request_guard) = self.request_guard.take() {
+            request_guard.ended();
+        }
+    }
+
+    fn failed(&mut self) {
+        if let Some(request_guard) = self.request_guard.take() {
+            request_guard.failed();
+        }
+    }
+
+    fn came(&mut self, bytes: usize) {
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(bytes as u64);
+            if *left == 0 {
+                self.ended();
+            }
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if self.endless && !std::thread::panicking() {
+            self.ended();
+        }
+    }
+}
+
+pin_project! {
+    /// A body that a canary watches: its frames, unchanged.
+    pub struct CanaryBody<B> {
+        #[pin]
+        inner: B,
+        watched: Option<Watched>,
+    }
+}
+
+impl<B: Body> Body for CanaryBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let mut this = self.project();
+        let frame = ready!(this.inner.as_mut().poll_frame(cx));
+        if let Some(watched) = this.watched {
+            match &frame {
+                Some(Ok(frame)) => {
+                    watched.came(frame.data_ref().map_or(0, |data| data.remaining()));
+                    if this.inner.is_end_stream() {
+                        watched.ended();
+                    }
+                }
+                Some(Err(_)) => watched.failed(),
+                None => watched.ended(),
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl<F> fmt::Debug for CanaryFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CanaryFuture").field("watch", &self.request_guard).finish_non_exhaustive()
+    }
+}
+
+impl<B: fmt::Debug> fmt::Debug for CanaryBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CanaryBody").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,90 @@
+//! One request, watched until its answer has ended.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+
+use super::service::Link;
+use super::shared::{Chosen, shard};
+use crate::counters::{Counter, count};
+
+/// One request. Dropped before its end is told, it was given up: by its peer, or by a panic.
+#[derive(Debug)]
+pub(super) struct RequestGuard {
+    link: Arc<Link>,
+    chosen: Chosen,
+    peer: Option<IpAddr>,
+    start: Instant,
+    answered: bool,
+    ended: bool,
+}
+
+impl RequestGuard {
+    pub(super) fn new(link: Arc<Link>, chosen: Chosen, peer: Option<IpAddr>, start: Instant) -> Self {
+        let request_guard = Self { link, chosen, peer, start, answered: false, ended: false };
+        request_guard.link.shared.tallies[chosen.path as usize][shard()].requests.fetch_add(1, Ordering::Relaxed);
+        request_guard
+    }
+
+    pub(super) fn chosen(&self) -> Chosen {
+        self.chosen
+    }
+
+    /// What it took until now was its latency.
+    pub(super) fn answered(&mut self) {
+        if let Some(ticket) = self.chosen.ticket.filter(|_| !self.answered) {
+            let now = Instant::now();
+            let shared = &self.link.shared;
+            let breaker = &shared.breakers[self.chosen.path as usize];
+            let latency = now.saturating_duration_since(self.start);
+            count(Counter::BreakerTrips, breaker.answered(ticket, latency, shared.since_start(now), shard()).into());
+        }
+        self.answered = true;
+    }
+
+    /// The answer was whole.
+    pub(super) fn ended(mut self) {
+        self.answered();
+        self.ended = true;
+    }
+
+    /// The answer failed.
+    pub(super) fn failed(mut self) {
+        self.fail();
+    }
+
+    fn fail(&mut self) {
+        self.ended = true;
+        let shared = &self.link.shared;
+        let path = self.chosen.path as usize;
+        shared.tallies[path][shard()].errors.fetch_add(1, Ordering::Relaxed);
+        if let Some(ticket) = self.chosen.ticket {
+            let now = Instant::now();
+            // Told at once: a probe that was answered well first might close what it has to open.
+            let latency = (!self.answered).then(|| now.saturating_duration_since(self.start));
+            let tripped = shared.breakers[path].failed(ticket, latency, shared.since_start(now), shard());
+            count(Counter::BreakerTrips, tripped.into());
+        }
+    }
+
+    fn reset(&self) {
+        let shared = &self.link.shared;
+        let path = self.chosen.path as usize;
+        shared.tallies[path][shard()].resets.fetch_add(1, Ordering::Relaxed);
+        if let (Some(ticket), Some(peer)) = (self.chosen.ticket, self.peer) {
+            shared.breakers[path].reset_by(peer, ticket, shared.since_start(Instant::now()));
+        }
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        match self.ended {
+            true => {}
+            false if std::thread::panicking() => self.fail(),
+            false => self.reset(),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The service: which path, and then the service inside.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Method, Request, Response, Version};
+use http_body::Body;
+use tokio::time::Instant;
+use tower_service::Service;
+
+use super::answer::{CanaryBody, CanaryFuture};
+use super::request_guard::RequestGuard;
+use super::shared::{Chosen, Shared, take};
+use crate::middleware::Connection;
+use crate::middleware::connection::{connection, peer};
+use crate::net::Handle;
+
+/// A service whose answers take the path that a canary chooses; see [`CanaryLayer`](super::CanaryLayer).
+#[derive(Clone)]
+pub struct Canary<S> {
+    inner: S,
+    // One for each connection, so that requests of different connections count on no common line.
+    link: Arc<Link>,
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) shared: Arc<Shared>,
+    connection: Option<Connection>,
+}
+
+impl<S> Canary<S> {
+    pub(super) fn new(inner: S, shared: Arc<Shared>) -> Self {
+        Self { inner, link: Arc::new(Link { shared, connection: None }) }
+    }
+
+    /// Notes who has connected by which stream, for this clone of the service and its clones. `None` is a peer without an IP
+    /// address.
+    pub fn connected(&mut self, peer: impl Into<Option<IpAddr>>, handle: Handle) {
+        let shared = Arc::clone(&self.link.shared);
+        self.link = Arc::new(Link { shared, connection: Some(Connection::new(peer, handle)) });
+    }
+
+    /// The service inside.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The service inside, which may want to know who has connected as well.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for Canary<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    R: Body,
+{
+    type Response = Response<CanaryBody<R>>;
+    type Error = S::Error;
+    type Future = CanaryFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> CanaryFuture<S::Future> {
+        let shared = &self.link.shared;
+        let start = Instant::now();
+        let known = self.link.connection.as_ref().or_else(|| connection(request.extensions())).cloned();
+        let peer = match &known {
+            Some(known) => known.peer(),
+            None => peer(request.extensions()),
+        };
+        let asked = shared.asked(request.headers_mut(), peer);
+        let multiplexed = request.version() >= Version::HTTP_2;
+        let chosen = match &known {
+            Some(known) => {
+                let wanted = shared.wanted(known, asked, multiplexed);
+                let chosen = shared.choose(wanted, known.base(), peer, start);
+                take(known, chosen.path);
+                Chosen { reported: shared.reported(known), ..chosen }
+            }
+            None => shared.unchanged(),
+        };
+        let request_guard = RequestGuard::new(Arc::clone(&self.link), chosen, peer, start);
+        // Neither has a body, or not one that is an answer's.
+        let bodiless = matches!(*request.method(), Method::HEAD | Method::CONNECT);
+        CanaryFuture::new(self.inner.call(request), request_guard, bodiless)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Canary<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let connection = &self.link.connection;
+        f.debug_struct("Canary").field("inner", &self.inner).field("connection", connection).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,235 @@
+//! What all clones of a canary share: the settings, which change, and what was counted.
+
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use tokio::time::Instant;
+
+use super::Unit;
+use super::shares::{Draws, Shares};
+use super::token::Token;
+use crate::counters::{Counter, count};
+use crate::middleware::Connection;
+use crate::middleware::canary::breaker::{Breaker, Thresholds, Ticket};
+use crate::net::IoPath;
+use crate::server::Trusted;
+
+/// What a trusted peer asks for a path with: `<path>;<token>`.
+pub(super) const ASK: HeaderName = HeaderName::from_static("x-millstream-canary");
+/// Which path a response took.
+pub(super) const REPORT: HeaderName = HeaderName::from_static("x-millstream-path");
+
+/// All paths, in the order of their numbers.
+pub(super) const PATHS: [IoPath; 5] = [IoPath::Auto, IoPath::Uring, IoPath::Epoll, IoPath::NoSendfile, IoPath::NoCork];
+
+/// Each thread adds to a shard; with more threads than shards, some share one.
+const SHARDS: usize = 8;
+
+/// What one path did, by shard.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct PathStats {
+    pub(super) requests: AtomicU64,
+    pub(super) errors: AtomicU64,
+    pub(super) resets: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) trusted: RwLock<Trusted>,
+    /// Whether shares are shares of connections.
+    by_connection: AtomicBool,
+    pub(super) shares: Shares,
+    pub(super) token: RwLock<Option<Token>>,
+    pub(super) report: AtomicBool,
+    /// By path.
+    pub(super) breakers: [Breaker; PATHS.len()],
+    pub(super) tallies: [[PathStats; SHARDS]; PATHS.len()],
+    /// Headers that asked for a path and were heard, and those that were not.
+    pub(super) heard: AtomicU64,
+    pub(super) refused: AtomicU64,
+    /// Separate, so that each is exact.
+    requests: Draws,
+    connections: Draws,
+    start: Instant,
+}
+
+/// The path of one request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chosen {
+    pub(super) path: IoPath,
+    /// `None` where even `epoll` had better not be used, which it is all the same.
+    pub(super) ticket: Option<Ticket>,
+    /// What the answer says it took, if it does: where the connection is known, what really runs.
+    pub(super) reported: Option<IoPath>,
+}
+
+/// The shard of the calling thread.
+pub(super) fn shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS);
+    }
+    MINE.get()
+}
+
+impl Shared {
+    pub(super) fn new(
+        trusted: Trusted,
+        thresholds: &Thresholds,
+        unit: Unit,
+        shares: Shares,
+        token: Option<Token>,
+        report: bool,
+    ) -> Self {
+        Self {
+            trusted: RwLock::new(trusted),
+            by_connection: AtomicBool::new(unit == Unit::Connections),
+            shares,
+            token: RwLock::new(token),
+            report: AtomicBool::new(report),
+            breakers: std::array::from_fn(|_| Breaker::new(thresholds.clone(), SHARDS)),
+            tallies: Default::default(),
+            heard: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            requests: Draws::default(),
+            connections: Draws::default(),
+            start: Instant::now(),
+        }
+    }
+
+    pub(super) fn unit(&self) -> Unit {
+        if self.by_connection.load(Ordering::Relaxed) { Unit::Connections } else { Unit::Requests }
+    }
+
+    pub(super) fn set_unit(&self, unit: Unit) {
+        self.by_connection.store(unit == Unit::Connections, Ordering::Relaxed);
+        self.shares.have_changed();
+    }
+
+    /// The breakers' clock.
+    pub(super) fn since_start(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.start)
+    }
+
+    /// Takes the header that asks for a path off a request, and gives the path if the peer may ask.
+    pub(super) fn asked(&self, headers: &mut HeaderMap, peer: Option<IpAddr>) -> Option<IoPath> {
+        if !headers.contains_key(ASK) {
+            return None;
+        }
+        let path = self.heard(headers, peer);
+        let mine = if path.is_some() { &self.heard } else { &self.refused };
+        mine.fetch_add(1, Ordering::Relaxed);
+        count(Counter::CanariesRefused, path.is_none().into());
+        headers.remove(ASK);
+        path
+    }
+
+    fn heard(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<IoPath> {
+        let trusted = self.trusted.read().unwrap_or_else(PoisonError::into_inner);
+        peer.filter(|&peer| trusted.contains(peer))?;
+        let mut values = headers.get_all(ASK).iter();
+        let value = values.next().filter(|_| values.next().is_none())?.as_bytes();
+        let (path, token) = value.split_at_checked(value.iter().position(|&b| b == b';')?)?;
+        let expected = self.token.read().unwrap_or_else(PoisonError::into_inner);
+        // Compared before anything is said about the path.
+        expected.as_ref().filter(|expected| expected.is(&token[1..]))?;
+        PATHS.into_iter().find(|&known| name(known).as_bytes() == path)
+    }
+
+    /// The path that a request is to take, before it is asked whether that is well.
+    pub(super) fn wanted(&self, connection: &Connection, asked: Option<IoPath>, multiplexed: bool) -> IoPath {
+        let keeps = multiplexed || self.unit() == Unit::Connections;
+        if !keeps {
+            return asked.unwrap_or_else(|| self.shares.draw(&self.requests));
+        }
+        // In 32 bits the version of the shares, then whether it was asked for, then the path, from 1.
+        let version = self.shares.version();
+        let pack = |path: IoPath, asked: bool| u64::from(version) << 32 | u64::from(asked) << 8 | (path as u64 + 1);
+        let kept = connection.kept().load(Ordering::Relaxed);
+        let of_kept = (kept & 0xff).checked_sub(1).map(|n| PATHS[n as usize]);
+        match (asked, of_kept) {
+            // For this request alone, where requests do not share the socket.
+            (Some(path), _) if !multiplexed => path,
+            (Some(path), _) => {
+                connection.kept().store(pack(path, true), Ordering::Relaxed);
+                path
+            }
+            (None, Some(path)) if kept >> 8 & 1 == 1 || (kept >> 32) as u32 == version => path,
+            _ => {
+                let path = self.shares.draw(&self.connections);
+                connection.kept().store(pack(path, false), Ordering::Relaxed);
+                path
+            }
+        }
+    }
+
+    /// The path that a request takes, when it wants one.
+    pub(super) fn choose(&self, wanted: IoPath, base: IoPath, peer: Option<IpAddr>, now: Instant) -> Chosen {
+        let now = self.since_start(now);
+        // What takes no canary takes what the listener was given.
+        let wanted = if wanted == IoPath::Auto { base } else { wanted };
+        let tried = [wanted, base, IoPath::Epoll];
+        let admitted = tried.into_iter().enumerate().find_map(|(n, path)| {
+            if tried[..n].contains(&path) {
+                return None;
+            }
+            let ticket = self.breakers[path as usize].admit(peer, now)?;
+            Some(Chosen { path, ticket: Some(ticket), reported: None })
+        });
+        admitted.unwrap_or(Chosen { path: IoPath::Epoll, ticket: None, reported: None })
+    }
+
+    /// The path of a request whose connection is not known.
+    pub(super) fn unchanged(&self) -> Chosen {
+        Chosen { path: IoPath::Auto, ticket: None, reported: None }
+    }
+
+    /// The path that answers on `connection` take now, if they are to say so.
+    pub(super) fn reported(&self, connection: &Connection) -> Option<IoPath> {
+        if self.report.load(Ordering::Relaxed) { connection.handle().effective_path() } else { None }
+    }
+}
+
+impl Chosen {
+    /// The value of [`REPORT`] for the answer, if it has one.
+    pub(super) fn report(self) -> Option<HeaderValue> {
+        self.reported.map(|path| HeaderValue::from_static(name(path)))
+    }
+}
+
+/// Has the stream of `connection` take `path`, if it does not already.
+pub(super) fn take(connection: &Connection, path: IoPath) {
+    let current: &AtomicU8 = connection.current();
+    if current.load(Ordering::Relaxed) != path as u8 {
+        connection.handle().set_path(path);
+        current.store(path as u8, Ordering::Relaxed);
+    }
+}
+
+/// As [`IoPath`] displays itself.
+fn name(path: IoPath) -> &'static str {
+    match path {
+        IoPath::Auto => "auto",
+        IoPath::Uring => "uring",
+        IoPath::Epoll => "epoll",
+        IoPath::NoSendfile => "no-sendfile",
+        IoPath::NoCork => "no-cork",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_in_order_and_have_their_names() {
+        for (n, path) in PATHS.into_iter().enumerate() {
+            assert_eq!((path as usize, name(path)), (n, path.to_string().as_str()));
+        }
+    }
+}

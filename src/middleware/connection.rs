@@ -1,0 +1,121 @@
+//! Who has connected, by which stream.
+
+use std::fmt;
+use std::net::IpAddr;
+#[cfg(any(feature = "axum", feature = "tonic"))]
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64};
+
+use http::Extensions;
+
+use crate::net::{Handle, IoPath};
+
+/// A connection, as [`Stamp`](super::Stamp) and [`Canary`](super::Canary) know it: who the peer is, and the stream. One is
+/// made for each connection and shared by its requests; cheap to clone.
+///
+/// With axum (feature `axum`) it is what `into_make_service_with_connect_info` takes:
+///
+/// ```no_run
+/// # #[cfg(feature = "axum")]
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// use axum::{Router, routing::get};
+/// use millstream::middleware::{Connection, StampLayer};
+///
+/// let app = Router::new().route("/", get(|| async { "Hello, world!" }));
+/// let app = app.layer(StampLayer::new().trusted("10.0.0.0/8".parse()?));
+/// let listener = millstream::net::TcpListener::bind("127.0.0.1:8080").await?;
+/// axum::serve(listener, app.into_make_service_with_connect_info::<Connection>()).await
+/// # }
+/// # #[cfg(not(feature = "axum"))]
+/// # fn main() {}
+/// ```
+#[derive(Clone)]
+pub struct Connection(Arc<Inner>);
+
+struct Inner {
+    peer: Option<IpAddr>,
+    handle: Handle,
+    /// The path the stream had when it was accepted: what requests take that are no canaries.
+    base: IoPath,
+    /// Indices of paths: the one the stream has now, and with a version the one that the connection keeps.
+    current: AtomicU8,
+    kept: AtomicU64,
+}
+
+impl Connection {
+    /// A connection of `peer`, `None` for a peer without an IP address.
+    pub fn new(peer: impl Into<Option<IpAddr>>, handle: Handle) -> Self {
+        let base = handle.path().unwrap_or_default();
+        let (current, kept) = (AtomicU8::new(base as u8), AtomicU64::new(0));
+        Self(Arc::new(Inner { peer: peer.into(), handle, base, current, kept }))
+    }
+
+    /// The address of the peer; `None` if it has no IP address.
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.0.peer
+    }
+
+    /// The stream seen from outside.
+    pub fn handle(&self) -> &Handle {
+        &self.0.handle
+    }
+
+    pub(super) fn base(&self) -> IoPath {
+        self.0.base
+    }
+
+    pub(super) fn current(&self) -> &AtomicU8 {
+        &self.0.current
+    }
+
+    pub(super) fn kept(&self) -> &AtomicU64 {
+        &self.0.kept
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("peer", &self.0.peer).field("handle", &self.0.handle).finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "axum")]
+impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crate::net::TcpListener>> for Connection {
+    fn connect_info(stream: axum::serve::IncomingStream<'_, crate::net::TcpListener>) -> Self {
+        Self::new(stream.remote_addr().ip(), stream.io().handle())
+    }
+}
+
+#[cfg(feature = "axum")]
+impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crate::net::UnixListener>> for Connection {
+    fn connect_info(stream: axum::serve::IncomingStream<'_, crate::net::UnixListener>) -> Self {
+        Self::new(None, stream.io().handle())
+    }
+}
+
+/// The connection a server has put into the extensions of a request.
+pub(super) fn connection(extensions: &Extensions) -> Option<&Connection> {
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::ConnectInfo(connection)) = extensions.get() {
+        return Some(connection);
+    }
+    extensions.get()
+}
+
+/// The peer a server has put into the extensions of a request.
+pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    if let Some(connection) = connection(extensions) {
+        return connection.peer();
+    }
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::ConnectInfo(addr)) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
+        return Some(addr.ip());
+    }
+    #[cfg(feature = "tonic")]
+    if let Some(info) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {
+        return info.remote_addr().map(|addr: SocketAddr| addr.ip());
+    }
+    None
+}

@@ -1,0 +1,215 @@
+//! A service that answers for its own hosts only, so that no web page of another site can read it.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::header::HOST;
+use http::{Request, Response, StatusCode};
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::server::host::{Host, Name};
+
+/// Answers requests for other hosts with 421 (Misdirected Request, [RFC 9110 §15.5.20]) and an empty body.
+///
+/// A service that listens on a loopback or private address and asks for no password is protected by that address alone. A
+/// web page of any site can get around it: the owner of `evil.example` lets the name resolve to `127.0.0.1` once the page is
+/// loaded (DNS rebinding), and for the browser the service is then of the same origin as the page. The requests still name
+/// the host `evil.example`, which this layer refuses. Use it for pages of operators, metrics and debugging.
+///
+/// ```no_run
+/// # #[cfg(feature = "axum")]
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// use axum::{Router, routing::get};
+/// use millstream::metrics;
+/// use millstream::middleware::AllowedHostsLayer;
+/// use millstream::net::TcpListener;
+/// use millstream::server;
+///
+/// let metrics = Router::new().route("/metrics", get(|| async { metrics::prometheus_text() }));
+/// let metrics = metrics.layer(AllowedHostsLayer::local().and("metrics.internal")?);
+/// server::serve(TcpListener::bind("127.0.0.1:9100").await?, metrics).await
+/// # }
+/// # #[cfg(not(feature = "axum"))]
+/// # fn main() {}
+/// ```
+///
+/// [RFC 9110 §15.5.20]: https://www.rfc-editor.org/rfc/rfc9110#section-15.5.20
+#[derive(Clone, Debug)]
+#[must_use = "a layer does nothing unless it is put around a service"]
+pub struct AllowedHostsLayer {
+    hosts: Arc<[Box<str>]>,
+}
+
+impl AllowedHostsLayer {
+    /// Allows every IP address, `localhost` and names that end in `.localhost`. A page that names an address as its host was
+    /// loaded from that address, and browsers do not look `localhost` up, so neither can be rebound.
+    pub fn local() -> Self {
+        Self { hosts: Arc::default() }
+    }
+
+    /// Allows the host of this name as well, with every port, or as `name:port` only with that one. Names are compared
+    /// without case.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::InvalidInput` if `host` is neither.
+    pub fn and(mut self, host: &str) -> io::Result<Self> {
+        if Host::parse(host.as_bytes()).is_none_or(|host| matches!(host.name, Name::Registered("" | "*"))) {
+            let text = format!("allowed host `{host}`: not a name such as metrics.internal or metrics.internal:9100");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        self.hosts = self.hosts.iter().cloned().chain([host.into()]).collect();
+        Ok(self)
+    }
+
+    /// Whether `request` is for one of the hosts: by its target and by its `Host`. A request that names no host is, for
+    /// browsers always name it.
+    pub fn allows<B>(&self, request: &Request<B>) -> bool {
+        let target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+        let fields = request.headers().get_all(HOST).iter().map(|value| value.as_bytes());
+        target.into_iter().chain(fields).all(|host| self.has(host))
+    }
+
+    fn has(&self, host: &[u8]) -> bool {
+        let Some(host) = Host::parse(host) else { return false };
+        let local = match host.name {
+            Name::Address(_) => true,
+            Name::Registered(name) => {
+                let last = name.rsplit('.').next().unwrap_or(name);
+                last.eq_ignore_ascii_case("localhost")
+            }
+        };
+        local
+            || self
+                .hosts
+                .iter()
+                .filter_map(|allowed| Host::parse(allowed.as_bytes()))
+                .any(|allowed| host.name.is(allowed.name) && (allowed.port.is_none() || allowed.port == host.port))
+    }
+}
+
+impl<S> Layer<S> for AllowedHostsLayer {
+    type Service = AllowedHosts<S>;
+
+    fn layer(&self, service: S) -> AllowedHosts<S> {
+        AllowedHosts { service, layer: self.clone() }
+    }
+}
+
+/// A service behind an [`AllowedHostsLayer`].
+#[derive(Clone, Debug)]
+pub struct AllowedHosts<S> {
+    service: S,
+    layer: AllowedHostsLayer,
+}
+
+impl<S, Q, B> Service<Request<Q>> for AllowedHosts<S>
+where
+    S: Service<Request<Q>, Response = Response<B>>,
+    B: Default,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = AllowedHostsFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let future = self.layer.allows(&request).then(|| self.service.call(request));
+        AllowedHostsFuture { future }
+    }
+}
+
+pin_project! {
+    /// The answer of an [`AllowedHosts`].
+    pub struct AllowedHostsFuture<F> {
+        // `None`: the request is for another host.
+        #[pin]
+        future: Option<F>,
+    }
+}
+
+impl<F, B, E> Future for AllowedHostsFuture<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    B: Default,
+{
+    type Output = Result<Response<B>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match self.project().future.as_pin_mut() {
+            Some(future) => ready!(future.poll(cx)),
+            None => {
+                let mut refused = Response::new(B::default());
+                *refused.status_mut() = StatusCode::MISDIRECTED_REQUEST;
+                Ok(refused)
+            }
+        })
+    }
+}
+
+impl<F> fmt::Debug for AllowedHostsFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AllowedHostsFuture").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(uri: &str, hosts: &[&str]) -> Request<()> {
+        let request = Request::get(uri);
+        hosts.iter().fold(request, |request, host| request.header(HOST, *host)).body(()).unwrap()
+    }
+
+    #[test]
+    fn only_addresses_localhost_and_named_hosts_are_allowed() {
+        let layer = AllowedHostsLayer::local().and("Mill.example").unwrap().and("other.example:81").unwrap();
+        for (host, allowed) in [
+            ("127.0.0.1:8080", true),
+            ("192.0.2.1", true),
+            ("[::1]:8080", true),
+            ("localhost", true),
+            ("LOCALHOST:1", true),
+            ("a.localhost:1", true),
+            ("mill.example", true),
+            ("mill.example:8080", true),
+            ("other.example:81", true),
+            ("other.example", false),
+            ("other.example:8080", false),
+            ("evil.example", false),
+            ("localhost.evil.example", false),
+            ("127.0.0.1.evil.example", false),
+            ("notlocalhost", false),
+            ("evil.mill.example", false),
+            ("mill.example.", false),
+            ("", false),
+            ("127.0.0.1@evil.example", false),
+        ] {
+            assert_eq!(layer.allows(&request("/", &[host])), allowed, "{host}");
+        }
+        assert!(layer.allows(&request("/", &[])), "HTTP/1.0 without a host");
+        assert!(layer.allows(&request("http://localhost/", &[])));
+        assert!(!layer.allows(&request("http://evil.example/", &[])), "HTTP/2");
+        assert!(!layer.allows(&request("http://evil.example/", &["localhost"])));
+        assert!(!layer.allows(&request("http://localhost/", &["evil.example"])));
+        assert!(!layer.allows(&request("/", &["localhost", "evil.example"])));
+    }
+
+    #[test]
+    fn a_host_that_can_never_match_is_refused_by_name() {
+        for host in ["", "*", "http://mill.example", "mill.example/", "a b", "mill.example:http"] {
+            let error = AllowedHostsLayer::local().and(host).unwrap_err();
+            assert!(error.to_string().contains(host), "{error}");
+        }
+    }
+}

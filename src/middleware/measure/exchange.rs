@@ -1,0 +1,200 @@
+//! One request and its response: the clocks, the counts, and the span.
+
+use std::time::Instant;
+
+use http::{Method, StatusCode, Version};
+
+use super::super::request_id::RequestId;
+use crate::counters::labels::{Labels, METHODS, Outcome, version_name};
+use crate::counters::requests;
+use crate::counters::requests::Ended;
+use crate::counters::span::Span;
+use crate::sys::clock;
+
+/// What is known of a response so far. Tells the process when it ends, at the latest by being dropped.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    started: Instant,
+    labels: Labels,
+    over: bool,
+    /// Bytes after which nothing is missing.
+    promised: Option<u64>,
+    /// Nanoseconds until the head was handed over.
+    time_to_head: Option<u64>,
+    frames: u64,
+    bytes: u64,
+    /// The part of them that the process was told of.
+    told: (u64, u64),
+    /// Frames that came in the tick of the one before, of which the process was not told.
+    at_once: u64,
+    /// The tick of the last frame, 0 before the first.
+    tick: u64,
+    largest_gap: u64,
+    span: Span,
+}
+
+impl Exchange {
+    pub(super) fn begin(method: &Method, version: Version, route: Option<u8>) -> Self {
+        let method = method_number(method);
+        let version = match version {
+            Version::HTTP_11 => 0,
+            Version::HTTP_2 => 1,
+            Version::HTTP_10 => 2,
+            Version::HTTP_3 => 3,
+            _ => 4,
+        };
+        requests::began(method);
+        Self {
+            started: Instant::now(),
+            labels: Labels { method, version, status: 0, route: route.unwrap_or(0), outcome: Outcome::Aborted },
+            over: false,
+            promised: None,
+            time_to_head: None,
+            frames: 0,
+            bytes: 0,
+            told: (0, 0),
+            at_once: 0,
+            tick: 0,
+            largest_gap: 0,
+            span: Span::request(METHODS[usize::from(method)], version_name(version)),
+        }
+    }
+
+    /// Runs the service or the body, inside of the request's span.
+    #[inline]
+    pub(super) fn inside<R>(&self, run: impl FnOnce() -> R) -> R {
+        self.span.inside(run)
+    }
+
+    /// Who the request is, for the span.
+    #[inline]
+    pub(super) fn identify(&self, id: impl FnOnce() -> Option<RequestId>) {
+        self.span.identify(id);
+    }
+
+    /// The service has answered; `promised` bytes of body are to come, if it says how many.
+    pub(super) fn answered(&mut self, status: StatusCode, route: Option<u8>, promised: Option<u64>) {
+        self.labels.status = status.as_u16();
+        self.labels.route = route.unwrap_or(self.labels.route);
+        self.span.answered(status.as_u16());
+        let no_body = METHODS[usize::from(self.labels.method)] == "HEAD"
+            || status.is_informational()
+            || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        // Where there is no body, the one that was given is dropped without being asked.
+        self.promised = if no_body { Some(0) } else { promised };
+    }
+
+    /// The head has gone, and the body has nothing ready. Reads the clock the first time only.
+    pub(super) fn handed_over(&mut self) {
+        if self.time_to_head.is_none() {
+            self.time_to_head = Some(self.elapsed());
+        }
+    }
+
+    /// A frame of `len` bytes was given, maybe the last.
+    pub(super) fn data(&mut self, len: usize, last: bool) {
+        if self.over {
+            return;
+        }
+        self.frames += 1;
+        self.bytes += len as u64;
+        if self.frames == 1 && last {
+            return self.complete();
+        }
+        self.handed_over();
+        self.look_at_the_clock();
+        if last {
+            self.complete();
+        }
+    }
+
+    fn look_at_the_clock(&mut self) {
+        let now = clock::coarse();
+        let gap = now.saturating_sub(self.tick);
+        if self.tick == 0 {
+            self.tick = now;
+        } else if gap == 0 {
+            self.at_once += 1;
+        } else {
+            self.tick = now;
+            self.largest_gap = self.largest_gap.max(gap);
+            self.tell(Some(gap));
+        }
+    }
+
+    /// Tells the process of the frames that it does not know of yet.
+    fn tell(&mut self, gap: Option<u64>) {
+        let (frames, bytes) = self.told;
+        requests::frames(self.frames - frames, self.bytes - bytes, self.at_once, gap);
+        self.told = (self.frames, self.bytes);
+        self.at_once = 0;
+    }
+
+    pub(super) fn complete(&mut self) {
+        self.end(Outcome::Complete);
+    }
+
+    /// The service or the body has failed.
+    pub(super) fn failed(&mut self) {
+        self.end(Outcome::Error);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        if std::mem::replace(&mut self.over, true) {
+            return;
+        }
+        let duration = self.elapsed();
+        self.tell(None);
+        self.labels.outcome = outcome;
+        let answered = self.labels.status > 0;
+        let ended = Ended {
+            duration,
+            time_to_head: answered.then(|| self.time_to_head.unwrap_or(duration)),
+            largest_gap: (self.frames > 1).then_some(self.largest_gap),
+            bytes: self.bytes,
+            frames: self.frames,
+        };
+        requests::ended(self.labels, ended);
+        self.span.ended(ended, outcome);
+    }
+
+    fn elapsed(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let whole = self.labels.status > 0 && self.promised == Some(self.bytes);
+        self.end(if whole { Outcome::Complete } else { Outcome::Aborted });
+    }
+}
+
+fn method_number(method: &Method) -> u8 {
+    match *method {
+        Method::GET => 0,
+        Method::POST => 1,
+        Method::PUT => 2,
+        Method::DELETE => 3,
+        Method::HEAD => 4,
+        Method::OPTIONS => 5,
+        Method::CONNECT => 6,
+        Method::PATCH => 7,
+        Method::TRACE => 8,
+        _ => METHODS.len() as u8 - 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_are_those_of_the_table() {
+        for (number, name) in METHODS.iter().enumerate() {
+            let method = Method::from_bytes(name.as_bytes()).unwrap();
+            assert_eq!(usize::from(method_number(&method)), number, "{name}");
+        }
+        assert_eq!(METHODS[usize::from(method_number(&Method::from_bytes(b"BREW").unwrap()))], "_OTHER");
+    }
+}

@@ -1,0 +1,278 @@
+//! A stamp on each request and its answer: a name, a trace, and who answered.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::connection::peer;
+use super::request_id::{REQUEST_ID, RequestId};
+use super::trace::{TRACEPARENT, TRACESTATE, TraceParent, has_good_state};
+use crate::server::Trusted;
+
+const ENVIRONMENT: HeaderName = HeaderName::from_static("x-environment");
+const SERVICE_VERSION: HeaderName = HeaderName::from_static("x-service-version");
+
+/// Gives each request a name and a trace, and tells the client who has answered.
+///
+/// | header | request | response |
+/// |---|---|---|
+/// | `x-request-id` | kept if the peer is [trusted](Self::trusted) and it is a [`RequestId`], else a new one | the same |
+/// | `traceparent` | of a trusted peer and valid: the same trace with a new parent; else a new trace | |
+/// | `tracestate` | kept together with a `traceparent` that is | |
+/// | `x-environment` | | if [set](Self::environment) |
+/// | `x-service-version` | | if [set](Self::service_version) |
+///
+/// The service finds the name and the trace in the headers, where a proxy passes them on, and in the extensions of the
+/// request, as [`RequestId`] and [`TraceParent`]. Whatever comes in, only valid names and values go out.
+///
+/// ```no_run
+/// use std::convert::Infallible;
+///
+/// use bytes::Bytes;
+/// use http::{HeaderValue, Request, Response};
+/// use http_body_util::Full;
+/// use millstream::middleware::{RequestId, StampLayer};
+/// use millstream::net::TcpListener;
+/// use millstream::server;
+/// use tower::{Layer, service_fn};
+///
+/// async fn answer<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
+///     let id = request.extensions().get::<RequestId>().map_or("", RequestId::as_str);
+///     Ok(Response::new(Full::new(format!("you are {id}\n").into())))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let stamp = StampLayer::new()
+///     .trusted("10.0.0.0/8".parse()?)
+///     .service_version(HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+/// let listener = TcpListener::bind("127.0.0.1:8080").await?;
+/// let serving = server::serve(listener, stamp.layer(service_fn(answer)));
+/// serving.on_connection(|stamp, peer| stamp.connected(peer.addr().ip())).await
+/// # }
+/// ```
+///
+/// # Cost
+///
+/// A name and a trace are 40 random bytes. Their header values share memory that is allocated for some forty requests at a
+/// time. The extensions of a request without any are four allocations of their own;
+/// [`extensions(false)`](Self::extensions) spares them: then [`RequestId::of`] reads the header.
+#[derive(Clone, Debug)]
+#[must_use = "a layer does nothing unless it is put around a service"]
+pub struct StampLayer {
+    settings: Settings,
+}
+
+#[derive(Clone, Debug)]
+struct Settings {
+    trusted: Trusted,
+    environment: Option<HeaderValue>,
+    service_version: Option<HeaderValue>,
+    trace: bool,
+    /// For [`TraceParent::start`].
+    threshold: u64,
+    extensions: bool,
+}
+
+impl StampLayer {
+    /// Trusts nobody, and samples no trace.
+    pub fn new() -> Self {
+        let (trusted, environment, service_version) = (Trusted::nobody(), None, None);
+        let settings =
+            Settings { trusted, environment, service_version, trace: true, threshold: 1 << 56, extensions: true };
+        Self { settings }
+    }
+
+    /// Whose names and traces are kept. Nobody's unless set.
+    pub fn trusted(mut self, trusted: Trusted) -> Self {
+        self.settings.trusted = trusted;
+        self
+    }
+
+    /// Says in each response, as `x-environment`, where it was made: `production` or `staging`, perhaps. Not said unless set.
+    pub fn environment(mut self, environment: HeaderValue) -> Self {
+        self.settings.environment = Some(environment);
+        self
+    }
+
+    /// Says in each response, as `x-service-version`, what made it. Not said unless set.
+    pub fn service_version(mut self, version: HeaderValue) -> Self {
+        self.settings.service_version = Some(version);
+        self
+    }
+
+    /// Whether requests belong to traces. They do unless turned off: then both headers of Trace Context are left alone.
+    pub fn trace(mut self, on: bool) -> Self {
+        self.settings.trace = on;
+        self
+    }
+
+    /// Which share of the traces that begin here is sampled, in percent. None unless set. Traces that are gone on with are
+    /// sampled if they were.
+    pub fn sampled(mut self, percent: f64) -> Self {
+        let whole = (1u64 << 56) as f64;
+        self.settings.threshold = (whole * (1.0 - percent.clamp(0.0, 100.0) / 100.0)) as u64;
+        self
+    }
+
+    /// Whether [`RequestId`] and [`TraceParent`] are in the extensions of requests. They are unless turned off.
+    pub fn extensions(mut self, on: bool) -> Self {
+        self.settings.extensions = on;
+        self
+    }
+}
+
+impl Default for StampLayer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S> Layer<S> for StampLayer {
+    type Service = Stamp<S>;
+
+    fn layer(&self, inner: S) -> Stamp<S> {
+        Stamp { inner, link: Arc::new(Link { settings: Arc::new(self.settings.clone()), trusted: None }) }
+    }
+}
+
+/// A service whose requests and answers are stamped; see [`StampLayer`].
+#[derive(Clone)]
+pub struct Stamp<S> {
+    inner: S,
+    // One for each connection, so that requests of different connections count on no common line.
+    link: Arc<Link>,
+}
+
+struct Link {
+    settings: Arc<Settings>,
+    /// Whether the peer is; `None` where it is not known by connection.
+    trusted: Option<bool>,
+}
+
+impl<S> Stamp<S> {
+    /// Notes who has connected, for this clone of the service and its clones.
+    pub fn connected(&mut self, peer: IpAddr) {
+        let settings = Arc::clone(&self.link.settings);
+        self.link = Arc::new(Link { trusted: Some(settings.trusted.contains(peer)), settings });
+    }
+
+    /// The service inside.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The service inside, which may want to know who has connected as well.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+}
+
+impl Settings {
+    fn request_id(&self, headers: &mut HeaderMap, trusted: bool) -> RequestId {
+        match RequestId::of(headers).filter(|_| trusted) {
+            Some(id) => id,
+            None => {
+                let id = RequestId::generate();
+                headers.insert(REQUEST_ID, id.as_header().clone());
+                id
+            }
+        }
+    }
+
+    fn trace_parent(&self, headers: &mut HeaderMap, trusted: bool) -> TraceParent {
+        let (parent, keeps_state) = match TraceParent::of(headers).filter(|_| trusted) {
+            Some(given) => (given.child(), has_good_state(headers)),
+            None => (TraceParent::start(self.threshold), false),
+        };
+        if !keeps_state {
+            headers.remove(TRACESTATE);
+        }
+        headers.insert(TRACEPARENT, parent.to_header());
+        parent
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for Stamp<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    type Response = Response<R>;
+    type Error = S::Error;
+    type Future = StampFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> StampFuture<S::Future> {
+        let settings = &*self.link.settings;
+        let trusted = self
+            .link
+            .trusted
+            .unwrap_or_else(|| peer(request.extensions()).is_some_and(|peer| settings.trusted.contains(peer)));
+        let id = settings.request_id(request.headers_mut(), trusted);
+        let parent = settings.trace.then(|| settings.trace_parent(request.headers_mut(), trusted));
+        let header = id.as_header().clone();
+        if settings.extensions {
+            request.extensions_mut().insert(id);
+            if let Some(parent) = parent {
+                request.extensions_mut().insert(parent);
+            }
+        }
+        StampFuture { inner: self.inner.call(request), id: Some(header), link: Arc::clone(&self.link) }
+    }
+}
+
+pin_project! {
+    /// The future of one stamped answer.
+    pub struct StampFuture<F> {
+        #[pin]
+        inner: F,
+        id: Option<HeaderValue>,
+        link: Arc<Link>,
+    }
+}
+
+impl<F, R, E> Future for StampFuture<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+{
+    type Output = Result<Response<R>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let mut response = ready!(this.inner.poll(cx))?;
+        let headers = response.headers_mut();
+        if let Some(id) = this.id.take() {
+            headers.insert(REQUEST_ID, id);
+        }
+        let settings = &this.link.settings;
+        for (name, value) in [(ENVIRONMENT, &settings.environment), (SERVICE_VERSION, &settings.service_version)] {
+            if let Some(value) = value {
+                headers.insert(name, value.clone());
+            }
+        }
+        Poll::Ready(Ok(response))
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Stamp<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stamp").field("inner", &self.inner).field("trusted", &self.link.trusted).finish_non_exhaustive()
+    }
+}
+
+impl<F> fmt::Debug for StampFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StampFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,231 @@
+//! W3C Trace Context: the trace a request belongs to (<https://www.w3.org/TR/trace-context-2/>).
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+use super::scratch::{hex, value};
+
+pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(super) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+const SAMPLED: u8 = 1;
+const RANDOM: u8 = 2;
+
+/// `00-<32 digits>-<16 digits>-<2 digits>`.
+const LEN: usize = 55;
+/// What has to be passed on of a `tracestate`, in bytes and members.
+const STATE_MAX: usize = 512;
+const STATE_MEMBERS_MAX: usize = 32;
+
+/// The trace a request belongs to, and the span in it that whoever handles the request is the parent of.
+/// [`Stamp`](super::Stamp) puts it into the extensions and the headers of the request.
+///
+/// ```
+/// use millstream::middleware::TraceParent;
+///
+/// let given: TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse()?;
+/// assert!(given.sampled());
+/// assert_eq!(given.trace_id(), 0x4bf92f3577b34da6a3ce929d0e0e4736);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TraceParent {
+    trace_id: u128,
+    parent_id: u64,
+    flags: u8,
+}
+
+impl TraceParent {
+    /// Begins a trace, sampled if the last 56 bits of its random name are not below `threshold`: so all who know the share
+    /// of traces that is sampled choose the same ones.
+    pub(super) fn start(threshold: u64) -> Self {
+        let trace_id = std::iter::repeat_with(rand::random).find(|&id| id != 0).unwrap_or(1);
+        let sampled = trace_id as u64 & ((1 << 56) - 1) >= threshold;
+        Self { trace_id, parent_id: span(), flags: RANDOM | if sampled { SAMPLED } else { 0 } }
+    }
+
+    /// The same trace, with a span of ours. Flags that are not known are not passed on.
+    pub(super) fn child(self) -> Self {
+        Self { parent_id: span(), flags: self.flags & (SAMPLED | RANDOM), ..self }
+    }
+
+    /// Reads the `traceparent` of `headers`: `None` if there is none, more than one, or one that is not valid.
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(TRACEPARENT).iter();
+        let value = values.next().filter(|_| values.next().is_none())?;
+        Self::parse(value.as_bytes())
+    }
+
+    /// Versions that are not known yet may go on after the flags; `ff` will never be one.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let (known, rest) = text.split_at_checked(LEN)?;
+        let version = digits(&known[..2])?;
+        let dashes = [2, 35, 52].iter().all(|&at| known[at] == b'-');
+        let whole = rest.is_empty() || version > 0 && rest[0] == b'-';
+        if version == 0xff || !dashes || !whole {
+            return None;
+        }
+        let parsed = Self {
+            trace_id: digits(&known[3..35])?,
+            parent_id: digits(&known[36..52])? as u64,
+            flags: digits(&known[53..])? as u8,
+        };
+        (parsed.trace_id != 0 && parsed.parent_id != 0).then_some(parsed)
+    }
+
+    /// The name of the trace; never 0.
+    pub fn trace_id(&self) -> u128 {
+        self.trace_id
+    }
+
+    /// The name of the span; never 0.
+    pub fn parent_id(&self) -> u64 {
+        self.parent_id
+    }
+
+    /// Whether whoever asked may have recorded the trace.
+    pub fn sampled(&self) -> bool {
+        self.flags & SAMPLED != 0
+    }
+
+    /// Whether at least the last 56 bits of the trace's name are random (level 2).
+    pub fn random(&self) -> bool {
+        self.flags & RANDOM != 0
+    }
+
+    fn text(&self) -> [u8; LEN] {
+        let mut text = [b'-'; LEN];
+        hex(&[0], &mut text[..2]);
+        hex(&self.trace_id.to_be_bytes(), &mut text[3..35]);
+        hex(&self.parent_id.to_be_bytes(), &mut text[36..52]);
+        hex(&[self.flags], &mut text[53..]);
+        text
+    }
+
+    /// As the value of a `traceparent` header, for a request that is passed on.
+    pub fn to_header(&self) -> HeaderValue {
+        value(&self.text())
+    }
+}
+
+fn span() -> u64 {
+    std::iter::repeat_with(rand::random).find(|&id| id != 0).unwrap_or(1)
+}
+
+/// Lower-case hexadecimal digits, 32 at most.
+fn digits(text: &[u8]) -> Option<u128> {
+    text.iter().try_fold(0, |number, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u128::from(digit))
+    })
+}
+
+/// Whether the `tracestate` of `headers` is one that has to be passed on.
+pub(super) fn has_good_state(headers: &HeaderMap) -> bool {
+    let (mut bytes, mut members) = (0, 0);
+    for line in headers.get_all(TRACESTATE) {
+        bytes += line.len() + 1;
+        members += line.as_bytes().split(|&b| b == b',').count();
+        if !line.as_bytes().iter().all(|b| matches!(b, b'\t' | b' '..=b'~')) {
+            return false;
+        }
+    }
+    bytes <= STATE_MAX + 1 && members <= STATE_MEMBERS_MAX
+}
+
+impl fmt::Display for TraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(str::from_utf8(&self.text()).expect("internal: made of digits"))
+    }
+}
+
+/// A text is no `traceparent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NoTraceParent;
+
+impl fmt::Display for NoTraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a traceparent: 00-<32 hexadecimal digits>-<16>-<2>, lower case, neither id all zeros")
+    }
+}
+
+impl std::error::Error for NoTraceParent {}
+
+impl FromStr for TraceParent {
+    type Err = NoTraceParent;
+
+    fn from_str(text: &str) -> Result<Self, NoTraceParent> {
+        Self::parse(text.as_bytes()).ok_or(NoTraceParent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn what_is_valid_is_read() {
+        let given: TraceParent = GIVEN.parse().unwrap();
+        assert_eq!((given.trace_id(), given.parent_id()), (0x4bf92f3577b34da6a3ce929d0e0e4736, 0x00f067aa0ba902b7));
+        assert!(given.sampled() && !given.random());
+        assert_eq!(given.to_string(), GIVEN);
+        let later = [GIVEN.replacen("00", "01", 1), GIVEN.replacen("00", "fe", 1) + "-more"];
+        for later in &later {
+            assert_eq!(later.parse(), Ok(given), "{later}");
+        }
+        let child = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-ff".parse::<TraceParent>().unwrap().child();
+        assert_eq!((child.trace_id(), child.flags), (given.trace_id(), 3));
+        assert_ne!(child.parent_id(), given.parent_id());
+    }
+
+    #[test]
+    fn what_is_not_is_not() {
+        for wrong in [
+            "".to_owned(),
+            GIVEN[..54].to_owned(),
+            GIVEN.to_owned() + "-",
+            GIVEN.to_owned() + "-more",
+            GIVEN.to_owned() + " ",
+            GIVEN.to_uppercase(),
+            GIVEN.replacen("00", "ff", 1),
+            GIVEN.replacen("00", "0g", 1),
+            GIVEN.replacen("00", "01", 1) + "more",
+            GIVEN.replacen("4bf92f", "4bf92g", 1),
+            GIVEN.replace('-', "_"),
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01".to_owned(),
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01".to_owned(),
+            "00-4bf92f3577b34da6a3ce929d0e0e473-600f067aa0ba902b7-01".to_owned(),
+        ] {
+            assert_eq!(wrong.parse::<TraceParent>(), Err(NoTraceParent), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_share_that_is_sampled_is_about_what_was_asked_for() {
+        let sampled = |threshold| (0..20_000).filter(|_| TraceParent::start(threshold).sampled()).count();
+        assert_eq!((sampled(0), sampled(1 << 56)), (20_000, 0));
+        // Ten standard deviations.
+        assert!((4400..5600).contains(&sampled((1 << 54) * 3)));
+        assert!(TraceParent::start(0).random());
+    }
+
+    proptest! {
+        #[test]
+        fn reading_writes_and_never_panics(text in "(00|01|[0-9a-f]{2})-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.{0,9})?|.{0,70}") {
+            if let Ok(read) = text.parse::<TraceParent>() {
+                prop_assert_eq!(&read.to_string()[2..], &text[2..LEN]);
+                prop_assert_eq!(read.to_header(), read.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Sending on one socket: splits bytes into system calls, and interprets the results. Independent of the tasks that
+//! wait and their reasons.
+
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+use tokio::task::coop::unconstrained;
+
+use super::stats::{Meter, Way};
+use crate::buf::origin;
+use crate::buf::queue::{Front, Queue};
+use crate::sys::call;
+use crate::sys::call::IOV_LIMIT;
+use crate::sys::socket;
+
+/// Maximum number of bytes that one `sendfile` moves.
+const SENDFILE_MAX: usize = 2 << 20;
+
+/// A socket, and the waker to wake when it has room again.
+#[derive(Debug)]
+pub(super) struct SocketWriter {
+    socket: Arc<OwnedFd>,
+    runtime: Handle,
+    /// The registration with the runtime's driver, made when the socket has to be waited for.
+    io: OnceLock<AsyncFd<Arc<OwnedFd>>>,
+    writable: Waker,
+    /// Whether the runtime's driver is not used, because it has ended or no task may wait for it.
+    unwatched: AtomicBool,
+    /// Counts of the bytes and calls. The sender holds the lock of the egress.
+    pub(super) meter: Meter,
+}
+
+/// Why nothing more can be sent. Kept, because later calls return the error.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Failure {
+    Errno(Errno),
+    /// The file behind a response became shorter than its announced length.
+    Torn,
+}
+
+impl From<Failure> for io::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Errno(errno) => errno.into(),
+            Failure::Torn => Self::new(io::ErrorKind::UnexpectedEof, "the file shrank while it was being sent"),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            // The file no longer backs the mapping that a slice lies in.
+            Some(Errno::FAULT) => Self::Torn,
+            errno => Self::Errno(errno.unwrap_or(Errno::IO)),
+        }
+    }
+}
+
+/// Whether an error may be due to the way of sending, and nothing was sent.
+pub(super) fn is_refused(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS)
+}
+
+impl AsFd for SocketWriter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl SocketWriter {
+    pub(super) fn new(socket: OwnedFd, runtime: Handle, writable: Waker) -> Self {
+        Self {
+            socket: Arc::new(socket),
+            runtime,
+            io: OnceLock::new(),
+            writable,
+            unwatched: AtomicBool::new(false),
+            meter: Meter::new(),
+        }
+    }
+
+    /// The socket's registration with the runtime's driver, if there is one.
+    #[inline]
+    pub(super) fn watched(&self) -> Option<&AsyncFd<Arc<OwnedFd>>> {
+        self.io.get()
+    }
+
+    /// Whether a socket without room is not watched: no waker is called when it has room.
+    pub(super) fn is_unwatched(&self) -> bool {
+        self.unwatched.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_unwatched(&self, on: bool) {
+        self.unwatched.store(on, Ordering::Relaxed);
+    }
+
+    /// Returns the socket's registration with the runtime's driver, and registers it on the first call. First calls
+    /// must not be concurrent. Panics if the runtime was built without I/O.
+    #[track_caller]
+    pub(super) fn io(&self) -> io::Result<&AsyncFd<Arc<OwnedFd>>> {
+        if let Some(io) = self.io.get() {
+            return Ok(io);
+        }
+        let _context = self.runtime.enter();
+        let io = socket::watch_shared(Arc::clone(&self.socket), Interest::READABLE | Interest::WRITABLE)?;
+        Ok(self.io.get_or_init(|| io))
+    }
+
+    /// Sends `queue` until the socket is full, pieces of files by `sendfile` if `files`. `None` means that the socket
+    /// is full and that the waker is armed, unless [`is_unwatched`](Self::is_unwatched).
+    pub(super) fn send_queue(&self, queue: &mut Queue, files: bool) -> Result<Option<()>, Failure> {
+        while !queue.is_empty() {
+            let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
+            let front = if files { queue.front(&mut iov) } else { queue.front_memory(&mut iov) };
+            let sent = match front {
+                Front::Memory { slices, more } => self.send_memory(&iov[..slices], more)?,
+                Front::File { file, offset, len } => self.send_file(file, offset, len)?,
+                Front::Empty => break,
+            };
+            match sent {
+                Some(n) => queue.advance(n),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// Sends `queue` and then `slices`, until the socket is full or one call's worth of `slices` is sent. Returns the
+    /// number of bytes of `slices` that were sent. `None` means that none were sent, that the socket is full, and that
+    /// the waker is armed. Pieces of files are sent by `sendfile` if `files`.
+    pub(super) fn send_through(
+        &self,
+        queue: &mut Queue,
+        slices: &[IoSlice<'_>],
+        files: bool,
+    ) -> Result<Option<usize>, Failure> {
+        let has_file = || files && slices.iter().any(|s| origin::is_sent_from_file(s));
+        if queue.is_empty() && slices.len() <= IOV_LIMIT && !has_file() {
+            // The common case, a response from memory: the caller's slices are sent unchanged.
+            return self.send_memory(slices, false);
+        }
+        loop {
+            if !queue.fits_one_call(IOV_LIMIT) && self.send_queue(queue, files)?.is_none() {
+                return Ok(None);
+            }
+            let Some(sent) = self.send_both(queue, slices, files)? else { return Ok(None) };
+            let queued = queue.len();
+            queue.advance(sent.min(queued));
+            if sent > queued {
+                return Ok(Some(sent - queued));
+            }
+        }
+    }
+
+    /// Sends all of `queue` and the memory at the front of `slices` in one call, and a piece of a file that follows in
+    /// another. Returns the number of bytes sent.
+    fn send_both(&self, queue: &Queue, slices: &[IoSlice<'_>], files: bool) -> Result<Option<usize>, Failure> {
+        let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
+        let mut used = match queue.front(&mut iov) {
+            Front::Memory { slices, .. } => slices,
+            Front::Empty | Front::File { .. } => 0,
+        };
+        let mut offered = queue.len();
+        let mut file = None;
+        let mut rest = slices.iter().filter(|s| !s.is_empty());
+        while let Some(slice) = rest.next() {
+            if files && origin::is_sent_from_file(slice) {
+                // Following slices of the same file are sent by the same call.
+                let (mut last, mut len) = (slice, slice.len());
+                while let Some(next) = rest.next().filter(|next| origin::follows(last, next)) {
+                    (last, len) = (next, len + next.len());
+                }
+                file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, len));
+                break;
+            }
+            if used == IOV_LIMIT {
+                break;
+            }
+            iov[used] = IoSlice::new(slice);
+            used += 1;
+            offered += slice.len();
+        }
+        let mut sent = 0;
+        if used > 0 {
+            // The last segment of a head stays open for the file after it.
+            let more = file.is_some();
+            match self.send_memory(&iov[..used], more)? {
+                Some(n) => sent = n,
+                None => return Ok(None),
+            }
+            if sent < offered {
+                self.meter.partial();
+                return Ok(Some(sent));
+            }
+        }
+        let Some((fd, offset, len)) = file else { return Ok(Some(sent)) };
+        match self.send_file(fd, offset, len)? {
+            Some(n) => Ok(Some(sent + n)),
+            None => Ok(Some(sent).filter(|&n| n > 0)),
+        }
+    }
+
+    /// Evaluates the result of a send by the ring that has offered the memory at the front of `queue`. Returns the
+    /// bytes sent, or `None` if the socket had no room. The waker is not armed then.
+    pub(super) fn sent(&self, queue: &Queue, result: Result<usize, Errno>) -> Result<Option<usize>, Failure> {
+        match result {
+            Ok(n) => {
+                self.meter.sent(n, Way::Ring);
+                // Checked as in `send_memory`, and also before the send.
+                if queue.is_torn(IOV_LIMIT) { Err(Failure::Torn) } else { Ok(Some(n)) }
+            }
+            // The ring did not accept it, or does not support it: a plain call decides.
+            Err(Errno::AGAIN | Errno::INTR | Errno::CANCELED | Errno::NOMEM | Errno::NOBUFS) => Ok(None),
+            Err(errno) if is_refused(errno) => Ok(None),
+            Err(errno) => Err(io::Error::from(errno).into()),
+        }
+    }
+
+    fn send_memory(&self, slices: &[IoSlice<'_>], more: bool) -> Result<Option<usize>, Failure> {
+        // The kernel refuses slices of a mapping that has lost its file, but not the zeros that another reader was
+        // given instead. These may appear during the call, so the check is repeated afterwards.
+        let torn = || slices.iter().any(|slice| origin::is_torn(slice));
+        if torn() {
+            return Err(Failure::Torn);
+        }
+        let sent = self.send(Way::Call, |fd| call::send(fd, slices, more))?;
+        if sent.is_some() && torn() { Err(Failure::Torn) } else { Ok(sent) }
+    }
+
+    fn send_file(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Option<usize>, Failure> {
+        let sent = self.send(Way::Sendfile, |fd| call::send_file(fd, file, offset, len.min(SENDFILE_MAX)))?;
+        if sent == Some(0) { Err(Failure::Torn) } else { Ok(sent) }
+    }
+
+    /// Runs `send`, which uses `way`; `None` if the socket has no room. The waker is armed then, unless
+    /// [`is_unwatched`](Self::is_unwatched).
+    pub(super) fn send(
+        &self,
+        way: Way,
+        mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Result<Option<usize>, Failure> {
+        loop {
+            let mut asked = false;
+            let known = self.io.get().filter(|_| !self.is_unwatched()).map(|io| {
+                io.try_io(Interest::WRITABLE, |fd| {
+                    asked = true;
+                    send(fd.as_fd())
+                })
+            });
+            let sent = match known {
+                Some(sent) if asked => sent,
+                // The runtime's driver has not reported yet whether there is room, and may not be driven by any task.
+                _ => send(self.socket.as_fd()),
+            };
+            match sent {
+                Ok(n) => {
+                    self.meter.sent(n, way);
+                    return Ok(Some(n));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.meter.would_block();
+                    if self.is_unwatched() {
+                        return Ok(None);
+                    }
+                    let io = match self.io() {
+                        Ok(io) => io,
+                        // The runtime has ended: tokio registers no more sockets. Other errors are the kernel's.
+                        Err(e) if e.raw_os_error().is_none() => {
+                            self.set_unwatched(true);
+                            continue;
+                        }
+                        Err(e) => return Err(e.into()),
+                    };
+                    // Unconstrained by the task's budget: a forced yield would call our waker while this call still
+                    // runs.
+                    let mut ready = pin!(unconstrained(poll_fn(|cx| io.poll_write_ready(cx).map_ok(drop))));
+                    match ready.as_mut().poll(&mut Context::from_waker(&self.writable)) {
+                        // The socket got room in the meantime.
+                        Poll::Ready(Ok(_)) => {}
+                        // The runtime has ended. The connection still lives, and its owner may yet drop it in order.
+                        Poll::Ready(Err(_)) => self.set_unwatched(true),
+                        Poll::Pending => return Ok(None),
+                    }
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_only_the_ring_refuses_is_left_to_a_plain_call() {
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let writer = SocketWriter::new(socket.into(), Handle::current(), Waker::noop().clone());
+        let sent = |errno| writer.sent(&Queue::default(), Err(errno));
+        for errno in [Errno::AGAIN, Errno::CANCELED, Errno::NOMEM, Errno::INVAL, Errno::OPNOTSUPP, Errno::PERM] {
+            assert!(matches!(sent(errno), Ok(None)), "{errno}");
+        }
+        for errno in [Errno::PIPE, Errno::CONNRESET, Errno::TIMEDOUT] {
+            assert!(matches!(sent(errno), Err(Failure::Errno(failure)) if failure == errno), "{errno}");
+        }
+        assert!(matches!(sent(Errno::FAULT), Err(Failure::Torn)));
+    }
+}

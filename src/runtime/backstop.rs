@@ -1,0 +1,312 @@
+//! A thread that flushes streams when a flusher does not flush them in time.
+//!
+//! A flusher is a task, and a task can be delayed: by a task on the same worker that blocks or computes (a task that it
+//! has just woken runs next, and no other worker steals that one), or because a current-thread runtime is not driven
+//! after its `block_on` has returned. tokio's streams have already sent their bytes by then, so these streams have to
+//! do so as well.
+//!
+//! A flusher that is [late](is_late) is not necessarily stuck: on a busy machine its thread may be waiting for a CPU,
+//! and an early flush would gather less when gathering matters most. A flusher counts as stuck only if, from one look
+//! to the next, all known threads of its runtime sleep, or use enough CPU time to have reached it.
+//!
+//! ```text
+//!            a first stream becomes dirty: unpark             nothing dirty in a whole tick
+//!   asleep ────────────────────────────────▶ looks, 1 to 4 ms apart ───────────────▶ asleep
+//! ```
+//!
+//! There is one thread per process, started by the first stream that becomes dirty. While the thread looks, arming it
+//! costs one load. It holds no stream and no runtime. It only tries to get the locks under which it takes lists, so a
+//! running flusher is never disturbed.
+
+use std::cell::OnceCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, MutexGuard, OnceLock, TryLockError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use super::dirty::{Held, Suspect, Work};
+use super::turns::{Shard, Turn};
+use crate::counters::{Counter, count};
+use crate::sys;
+
+/// Time from arming to the first look, and the shortest delay that counts as late.
+const TICK: Duration = Duration::from_millis(1);
+/// Interval between looks while all flushers are in time.
+const LONG_TICK: Duration = Duration::from_millis(4);
+/// Maximum allowance for long turns.
+const SLACK: Duration = Duration::from_millis(8);
+
+const NONE: u8 = 0;
+const ASLEEP: u8 = 1;
+const LOOKING: u8 = 2;
+/// The thread cannot be started: flushers run without a backstop.
+const REFUSED: u8 = 3;
+
+static STATE: AtomicU8 = AtomicU8::new(NONE);
+static THREAD: OnceLock<Thread> = OnceLock::new();
+
+/// Called without locks when the first stream of a shard becomes dirty.
+#[inline]
+pub(super) fn arm() {
+    match STATE.load(Ordering::SeqCst) {
+        LOOKING | REFUSED => {}
+        state => wake(state),
+    }
+}
+
+#[cold]
+fn wake(state: u8) {
+    if STATE.compare_exchange(state, LOOKING, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+        return;
+    }
+    if state == ASLEEP {
+        if let Some(thread) = THREAD.get() {
+            thread.unpark();
+        }
+        return;
+    }
+    let thread = thread::Builder::new().name("millstream-late".to_owned()).spawn(run);
+    match thread {
+        Ok(thread) => drop(THREAD.set(thread.thread().clone())),
+        Err(_) => STATE.store(REFUSED, Ordering::SeqCst),
+    }
+}
+
+/// The result of a look.
+#[derive(Default)]
+struct Look {
+    /// Something is dirty.
+    pending: bool,
+    /// Changes when something becomes dirty after the last look.
+    rounds: u32,
+    /// Some flushers are late and may be stuck.
+    suspects: bool,
+    late: Vec<Held>,
+}
+
+fn run() {
+    // A waker may arm this thread before its creator has stored the handle.
+    let _ = THREAD.set(thread::current());
+    let (mut tick, mut rounds) = (TICK, 0);
+    loop {
+        thread::park_timeout(tick);
+        let found = look();
+        let active = found.pending || found.rounds != rounds;
+        rounds = found.rounds;
+        if found.suspects || !found.late.is_empty() {
+            found.late.into_iter().for_each(flush);
+            tick = TICK;
+        } else if active {
+            tick = (tick * 2).min(LONG_TICK);
+        } else {
+            tick = TICK;
+            sleep(rounds);
+        }
+    }
+}
+
+/// Sleeps until armed, unless something has become dirty since the look that saw `rounds`.
+fn sleep(rounds: u32) {
+    STATE.store(ASLEEP, Ordering::SeqCst);
+    // The locks of the shards order this: a thread that makes a stream dirty after this look sees the state above.
+    let again = look();
+    if again.pending || again.rounds != rounds {
+        STATE.store(LOOKING, Ordering::SeqCst);
+        again.late.into_iter().for_each(flush);
+        return;
+    }
+    while STATE.load(Ordering::SeqCst) == ASLEEP {
+        thread::park();
+    }
+}
+
+fn flush(stream: Held) {
+    count(Counter::LateFlushes, 1);
+    // This runs wakers and hooks; a panic in one of them must not end this thread.
+    let _ = catch_unwind(AssertUnwindSafe(|| stream.flush()));
+}
+
+fn look() -> Look {
+    count(Counter::LateLooks, 1);
+    let mut turns: Vec<Arc<Turn>> = Vec::new();
+    Turn::all(&mut turns);
+    let (mut found, now) = (Look::default(), Instant::now());
+    for turn in &turns {
+        // Computed only if a flusher is late, and once per runtime.
+        let activity = OnceCell::new();
+        for shard in &turn.shards {
+            look_at(shard, now, || *activity.get_or_init(|| Activity::of(turn)), &mut found);
+        }
+    }
+    found
+}
+
+/// Activity of the threads of a runtime.
+#[derive(Clone, Copy, Default)]
+struct Activity {
+    runnable: bool,
+    ran: Duration,
+}
+
+impl Activity {
+    fn of(turn: &Turn) -> Self {
+        let mut threads = Vec::new();
+        for shard in &turn.shards {
+            threads.extend(shard.state().thread);
+            threads.extend(try_work(shard).and_then(|work| work.thread));
+        }
+        threads.sort_unstable();
+        threads.dedup();
+        let all = threads.into_iter().filter_map(sys::thread::activity);
+        all.fold(Self::default(), |sum, one| Self { runnable: sum.runnable || one.runnable, ran: sum.ran + one.ran })
+    }
+}
+
+/// Streams that the flusher has taken. `None` while the flusher is running.
+fn try_work(shard: &Shard) -> Option<MutexGuard<'_, Work>> {
+    match shard.work.try_lock() {
+        Ok(work) => Some(work),
+        Err(TryLockError::Poisoned(work)) => Some(work.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+fn look_at(shard: &Shard, now: Instant, activity: impl Fn() -> Activity, found: &mut Look) {
+    let Some(work) = try_work(shard) else {
+        found.pending = true;
+        return;
+    };
+    let slack = (work.lag * 2).min(SLACK);
+    let late = |since: Instant, limit: Duration| is_late(now.saturating_duration_since(since), limit, slack);
+    let state = shard.state();
+    found.rounds = found.rounds.wrapping_add(state.rounds);
+    let dirty = state.dirty.iter().map(|(stream, limit)| (stream, state.since, *limit));
+    let waiting = work.waiting.iter().map(|dirty| (&dirty.stream, Some(dirty.since), dirty.limit));
+    let due = work.due.iter().map(|stream| (stream, work.looked, Duration::ZERO));
+    let (mut any, mut any_late) = (false, false);
+    for (_, since, limit) in dirty.chain(waiting).chain(due).filter(|(stream, ..)| stream.is_ours()) {
+        any = true;
+        any_late |= since.is_some_and(|since| late(since, limit));
+    }
+    found.pending |= any;
+    if !any_late {
+        return;
+    }
+    drop(state);
+    drop(work);
+    let activity = activity();
+    let Some(mut work) = try_work(shard) else { return };
+    if !work.suspect.as_ref().is_some_and(|suspect| suspect.is_stuck(activity.runnable, activity.ran, TICK + slack)) {
+        let since = work.suspect.take().map_or(activity.ran, |suspect| suspect.since);
+        work.suspect = Some(Suspect { since, last: activity.ran });
+        found.suspects = true;
+        return;
+    }
+    work.suspect = None;
+    let mut state = shard.state();
+    if let Some(since) = state.since {
+        let taken = state.dirty.extract_if(.., |(stream, limit)| stream.is_ours() && late(since, *limit));
+        found.late.extend(taken.map(|(stream, _)| stream));
+        state.since = state.since.filter(|_| state.dirty.iter().any(|(stream, _)| stream.is_ours()));
+    }
+    drop(state);
+    let taken = work.waiting.extract_if(.., |dirty| dirty.stream.is_ours() && late(dirty.since, dirty.limit));
+    found.late.extend(taken.map(|dirty| dirty.stream));
+    if work.looked.is_some_and(|looked| late(looked, Duration::ZERO)) {
+        let (ours, others): (Vec<_>, _) = std::mem::take(&mut work.due).into_iter().partition(Held::is_ours);
+        work.due = others.into();
+        found.late.extend(ours);
+    }
+}
+
+/// Returns whether a stream that has been dirty for `waited` should have been flushed: its gather limit has passed, and
+/// so has the time that the flusher needs between two looks.
+fn is_late(waited: Duration, limit: Duration, slack: Duration) -> bool {
+    waited >= limit.max(TICK) + slack
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::turns::Flush;
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn late_is_later_than_limit_and_turns() {
+        let ms = Duration::from_millis;
+        assert!(is_late(ms(1), ms(0), ms(0)));
+        assert!(!is_late(Duration::from_micros(999), ms(0), ms(0)));
+        assert!(!is_late(ms(5), ms(1), ms(5)));
+        assert!(is_late(ms(6), ms(1), ms(5)));
+        assert!(!is_late(ms(59_999), ms(60_000), ms(0)));
+    }
+
+    struct Told(mpsc::Sender<thread::ThreadId>);
+
+    impl Flush for Told {
+        fn writes(&self) -> usize {
+            0
+        }
+
+        fn flush(self: Arc<Self>) {
+            let _ = self.0.send(thread::current().id());
+        }
+    }
+
+    fn told(turn: &Arc<Turn>, limit: Duration, kept: bool) -> (Arc<dyn Flush>, mpsc::Receiver<thread::ThreadId>) {
+        let (tell, wait) = mpsc::channel();
+        let stream: Arc<dyn Flush> = Arc::new(Told(tell));
+        let held = if kept { Held::Kept(Arc::clone(&stream)) } else { Held::Weak(Arc::downgrade(&stream)) };
+        assert!(turn.schedule(held, limit));
+        (stream, wait)
+    }
+
+    const SHORT: Duration = Duration::from_millis(1);
+    const HANGS: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_runtime_that_is_not_driven_is_stood_in_for_again_and_again() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let turn = runtime.block_on(async { Turn::current() });
+        for _ in 0..3 {
+            let (_stream, wait) = told(&turn, SHORT, false);
+            assert_ne!(wait.recv_timeout(HANGS), Ok(thread::current().id()));
+        }
+    }
+
+    #[test]
+    fn what_the_flusher_has_taken_is_flushed_as_well() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let turn = Turn::current();
+            for (looks, limit) in [(0, SHORT), (1, SHORT), (0, Duration::ZERO)] {
+                let (_stream, wait) = told(&turn, limit, false);
+                for _ in 0..looks {
+                    tokio::task::yield_now().await;
+                }
+                // The thread of the runtime is blocked.
+                assert!(wait.recv_timeout(HANGS).is_ok());
+            }
+        });
+    }
+
+    #[test]
+    fn others_than_sockets_and_those_with_time_left_are_left_alone() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let turn = runtime.block_on(async { Turn::current() });
+        let (_kept, kept) = told(&turn, SHORT, true);
+        let (_patient, patient) = told(&turn, HANGS * 2, false);
+        let (_late, late) = told(&turn, SHORT, false);
+        assert!(late.recv_timeout(HANGS).is_ok(), "one that waits behind others is found");
+        assert!(kept.try_recv().is_err() && patient.try_recv().is_err());
+        runtime.block_on(async {
+            for _ in 0..6 {
+                tokio::task::yield_now().await;
+            }
+        });
+        for wait in [kept, patient] {
+            assert_eq!(wait.try_recv(), Ok(thread::current().id()));
+        }
+    }
+}

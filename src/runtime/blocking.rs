@@ -1,0 +1,101 @@
+//! Work that waits for a disk, on the blocking pool of the runtime.
+//!
+//! Invariant: dropping a [`BlockingTask`] takes it back if it has not started; one that runs finishes by itself and its result
+//! is dropped on the pool's thread, so a job must own what it works on.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+/// A closure on the blocking pool, as a future of its result.
+#[derive(Debug)]
+pub(crate) struct BlockingTask<T>(JoinHandle<io::Result<T>>);
+
+impl<T: Send + 'static> BlockingTask<T> {
+    /// Hands `work` to the blocking pool of the current runtime. The error says that there is no runtime.
+    pub(crate) fn start(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<Self> {
+        let runtime = Handle::try_current().map_err(io::Error::other)?;
+        Ok(Self(runtime.spawn_blocking(work)))
+    }
+}
+
+impl<T> Future for BlockingTask<T> {
+    type Output = io::Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match ready!(Pin::new(&mut self.0).poll(cx)) {
+            Ok(result) => result,
+            Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
+            Err(_) => Err(io::Error::other("the runtime is shutting down")),
+        })
+    }
+}
+
+impl<T> Drop for BlockingTask<T> {
+    fn drop(&mut self) {
+        // Nobody wants the result any more; a queue full of such work must not delay the others.
+        self.0.abort();
+    }
+}
+
+/// Drops `value` on the blocking pool, for what the disk takes its time to drop. Without a runtime it is dropped here.
+pub(crate) fn dispose<T: Send + 'static>(value: T) {
+    match Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(move || drop(value))),
+        Err(_) => drop(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_job_gives_its_result_and_its_error() {
+        assert_eq!(BlockingTask::start(|| Ok(7)).unwrap().await.unwrap(), 7);
+        let failed = BlockingTask::<()>::start(|| Err(io::ErrorKind::NotFound.into())).unwrap().await;
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn without_a_runtime_there_is_an_error_and_no_panic() {
+        assert!(BlockingTask::start(|| Ok(())).is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_disposed_of_is_dropped_on_another_thread() {
+        struct Told(std::sync::mpsc::Sender<std::thread::ThreadId>);
+        impl Drop for Told {
+            fn drop(&mut self) {
+                self.0.send(std::thread::current().id()).unwrap();
+            }
+        }
+        let (tell, told) = std::sync::mpsc::channel();
+        dispose(Told(tell));
+        assert_ne!(told.recv().unwrap(), std::thread::current().id());
+    }
+
+    #[test]
+    fn a_job_that_was_dropped_before_it_started_never_runs() {
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let (go, wait) = std::sync::mpsc::channel::<()>();
+            let busy = BlockingTask::start(move || wait.recv().map_err(io::Error::other)).unwrap();
+            let ran = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let flag = std::sync::Arc::clone(&ran);
+            drop(BlockingTask::start(move || {
+                flag.store(true, std::sync::atomic::Ordering::Relaxed);
+                Ok(())
+            }));
+            go.send(()).unwrap();
+            busy.await.unwrap();
+            // The pool has one thread and a queue in order: when this one has run, the dropped one would have.
+            BlockingTask::start(|| Ok(())).unwrap().await.unwrap();
+            assert!(!ran.load(std::sync::atomic::Ordering::Relaxed));
+        });
+    }
+}

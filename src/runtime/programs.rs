@@ -1,0 +1,140 @@
+//! Which way a program goes: by the ring of this thread, or in one job on the blocking pool. Those that may wait for a
+//! peer are [admitted](super::admit) first.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::admit::{self, Place, admit};
+use super::blocking::BlockingTask;
+use super::{Io, Turn};
+use crate::counters::{Counter, count};
+use crate::uring::program::{Outcome, Program};
+use crate::uring::slots::Ended;
+
+/// What wins for a program that is alone, in the mode [`Io::Auto`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alone {
+    /// The ring, also then.
+    Ring,
+    /// The blocking pool, unless other programs of this thread are under way.
+    Pool,
+}
+
+/// Whether programs of this thread can go by ring.
+pub(crate) fn has_ring() -> bool {
+    Turn::try_current().is_ok_and(|turn| turn.driver().is_some())
+}
+
+/// Whether what the kernel has in memory is asked for at once, without a program.
+pub(crate) fn looks_now() -> bool {
+    Turn::try_current().is_ok_and(|turn| turn.io() != Io::Uring)
+}
+
+/// Runs a program to its end. The error says that there is no runtime, or that the kernel never told what became of it.
+///
+/// Dropping the future cancels what has not begun; what has begun may yet happen.
+pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<Box<Program>> {
+    let turn = Turn::try_current()?;
+    let mut refused = None;
+    let running = turn.begin();
+    let by_ring = match turn.io() {
+        Io::Auto => alone == Alone::Ring || running.together,
+        Io::Uring => true,
+        Io::Epoll => false,
+    };
+    let mut driver = if by_ring { turn.driver() } else { None };
+    let mut permit = None;
+    if program.doubts.may_wait() {
+        // Boxed, so that the futures of other programs are no larger for it.
+        match Box::pin(admit(&turn, driver.as_ref(), &mut program)).await {
+            Place::Any => {}
+            Place::Ring(permit) => program.permit(permit),
+            Place::Pool(job) => (driver, permit) = (None, Some(job)),
+        }
+    }
+    if let Some(driver) = &driver {
+        match driver.submit(program) {
+            Ok(future) => match future.await {
+                Ended::Finished(program) => return Ok(program),
+                Ended::Fallback(rest, step) => (program, refused) = (rest, step),
+                Ended::Lost => return Err(io::Error::other("the kernel lost the completion of an operation")),
+            },
+            Err((rest, _)) => program = rest,
+        }
+    }
+    if program.doubts.may_wait() && permit.is_none() {
+        permit = Some(admit::job(&turn).await);
+    }
+    count(Counter::PoolPrograms, 1);
+    // A job that runs cannot be taken back: it is told.
+    let abandoned = Abandoned::default();
+    program.abandon_by(Arc::clone(&abandoned.0));
+    let program = BlockingTask::start(move || {
+        program.run_blocking();
+        drop(permit);
+        Ok(program)
+    })?;
+    let program = program.await?;
+    if let (Some(driver), Some(step)) = (driver, refused) {
+        // Refused by ring and done by call: the ring lacks the operation. Else its arguments were wrong.
+        if matches!(program.outcome(step), Outcome::Done(_) | Outcome::Short(_)) {
+            driver.demote(program.code(step));
+        }
+    }
+    Ok(program)
+}
+
+/// Becomes true when it is dropped.
+#[derive(Debug, Default)]
+struct Abandoned(Arc<AtomicBool>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::DriverBuilder;
+    use crate::uring::op::rw::{Read, Write};
+    use bytes::Bytes;
+
+    fn file() -> Arc<std::fs::File> {
+        Arc::new(tempfile::tempfile().unwrap())
+    }
+
+    async fn round_trip() {
+        let file = file();
+        let bytes = Bytes::from(vec![7; 100_000]);
+        let write =
+            run(Box::new(Program::of(Write::new(file.clone().into(), 5, bytes.clone()))), Alone::Ring).await.unwrap();
+        assert_eq!(write.into_single::<Write>().1.unwrap(), 100_000);
+        let read = run(Box::new(Program::of(Read::new(file.into(), 5, 200_000))), Alone::Ring).await.unwrap();
+        assert_eq!(read.outcome(0), Outcome::Short(100_000));
+        assert_eq!(read.into_single::<Read>().0.into_bytes(), bytes);
+    }
+
+    #[tokio::test]
+    async fn both_ways_give_the_same() {
+        for io in [Io::Uring, Io::Epoll] {
+            tokio::task::spawn_blocking(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async {
+                    DriverBuilder::new().io(io).install().unwrap();
+                    round_trip().await;
+                });
+            })
+            .await
+            .unwrap();
+        }
+    }
+
+    #[test]
+    fn without_an_io_driver_the_pool_takes_over() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(round_trip());
+    }
+}

@@ -1,0 +1,125 @@
+//! The ring of one worker thread: made when the first program asks for it, driven by the flusher, ended with it.
+
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Builder;
+
+use super::setup::{DriverBuilder, Io, RingInfo};
+use crate::counters::log;
+use crate::counters::{Counter, count};
+use crate::sys::caps::{Capabilities, Support};
+use crate::sys::socket;
+use crate::sys::uring::Uring;
+use crate::uring::buffers;
+use crate::uring::driver::Driver;
+
+/// Files that the chains of one ring can have open at a time.
+const FILES: u32 = 256;
+
+/// A ring in use.
+#[derive(Debug)]
+pub(super) struct Reactor {
+    pub(super) driver: Arc<Driver>,
+    pub(super) info: RingInfo,
+}
+
+thread_local! {
+    /// The drivers of rings that this thread has made, for the hooks.
+    static MINE: RefCell<Vec<Weak<Driver>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Reactor {
+    /// Makes a ring, and the [`Bell`] that rings when it has completions. The error says why there is none.
+    pub(super) fn new(setup: &DriverBuilder, kick: impl Fn() + Send + Sync + 'static) -> Result<(Self, Bell), String> {
+        if setup.io == Io::Epoll {
+            return Err("as asked for".to_owned());
+        }
+        let made = match Capabilities::get().io_uring() {
+            Support::Yes => Self::make(setup, kick),
+            Support::No(reason) => Err(reason.clone()),
+        };
+        if let Err(reason) = &made {
+            count(Counter::RingsRefused, 1);
+            log::unsupported("io_uring", reason);
+        }
+        made
+    }
+
+    fn make(setup: &DriverBuilder, kick: impl Fn() + Send + Sync + 'static) -> Result<(Self, Bell), String> {
+        let mut uring = Uring::new(setup.ring).map_err(|refused| refused.to_string())?;
+        let wake = uring.wake_fd().map_err(|e| format!("no descriptor to wait on: {e}"))?;
+        // tokio says only by a panic that a runtime has no I/O driver.
+        let bell = catch_unwind(AssertUnwindSafe(|| socket::watch(wake, Interest::READABLE)))
+            .map_err(|_| "the runtime was built without enable_io()".to_owned())?
+            .map_err(|e| format!("no wake-ups from the ring: {e}"))?;
+        uring.register_files(FILES);
+        let mut registered = false;
+        if setup.registered_buffers {
+            match buffers::register(&mut uring) {
+                Ok(()) => registered = true,
+                Err(e) => log::unsupported("registered buffers", &e.to_string()),
+            }
+        }
+        let (entries, flags, files) = (uring.entries(), uring.flags().to_vec(), uring.files());
+        let info = RingInfo { entries, flags, files, registered };
+        let driver = Arc::new(Driver::new(Box::new(uring), files, registered, setup.receive_buffers, Box::new(kick)));
+        MINE.with_borrow_mut(|mine| {
+            mine.retain(|driver| driver.strong_count() > 0);
+            mine.push(Arc::downgrade(&driver));
+        });
+        Ok((Self { driver, info }, Bell(bell)))
+    }
+}
+
+/// Wakes the flusher when a ring has completions.
+#[derive(Debug)]
+pub(super) struct Bell(AsyncFd<OwnedFd>);
+
+impl Bell {
+    /// Whether there may be completions. If not, the task is woken when there are.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> bool {
+        let mut rang = false;
+        // Cleared before the ring is reaped: what comes in between rings again.
+        while let Poll::Ready(Ok(mut guard)) = self.0.poll_read_ready(cx) {
+            guard.clear_ready();
+            rang = true;
+        }
+        rang
+    }
+}
+
+/// Drives the rings of this thread once.
+fn drive() {
+    // A thread that is ending has none any more.
+    let _ = MINE.try_with(|mine| {
+        // Wakers that run in here may make a ring: then the next wait will do.
+        let Ok(mine) = mine.try_borrow() else { return };
+        for driver in mine.iter().filter_map(Weak::upgrade) {
+            if driver.has_work() || driver.in_flight() > 0 {
+                driver.turn();
+            }
+        }
+    });
+}
+
+/// Hooks for runtimes that wait often.
+pub trait RuntimeBuilderExt {
+    /// Drives the rings of each worker thread when it is about to wait and when it has waited, besides the flusher. That
+    /// saves one `epoll_wait` for each wake-up of an otherwise idle thread; under load it changes nothing, since a busy
+    /// thread does not wait. Everything works without it.
+    ///
+    /// Takes the place of hooks that were set by `on_thread_park` and `on_thread_unpark`: a runtime has one of each.
+    fn drive_rings_at_park(&mut self) -> &mut Self;
+}
+
+impl RuntimeBuilderExt for Builder {
+    fn drive_rings_at_park(&mut self) -> &mut Self {
+        self.on_thread_park(drive).on_thread_unpark(drive)
+    }
+}

@@ -1,0 +1,206 @@
+//! A tower service, as hyper takes services: with what has to be asked before it is called, and noted besides.
+//!
+//! Does what hyper-util's `TowerToHyperService` does without moving the request into the future first: a service that is
+//! ready when it is asked, as nearly all are, is called at once.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body::Body;
+use hyper::body::Incoming;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::answer::{Answered, answered, refused};
+use super::body_error::status_of;
+use super::conn_state::{ConnState, Open, Protocol};
+use super::drain::DrainSignal;
+use super::http_service::BoxError;
+use super::limits::{Limits, Pressure};
+use super::request_body::{Bounds, RequestBody};
+use crate::counters::{Counter, count};
+use crate::server::host;
+
+/// A tower service that is cloned for each request of a connection.
+pub(super) struct Adapter<S> {
+    service: S,
+    conn_state: Arc<ConnState>,
+}
+
+impl<S> Adapter<S> {
+    pub(super) fn new(service: S, conn_state: Arc<ConnState>) -> Self {
+        Self { service, conn_state }
+    }
+}
+
+impl<S, B> hyper::service::Service<Request<Incoming>> for Adapter<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>> + Clone,
+{
+    type Response = Response<Answered<B>>;
+    type Error = BoxError;
+    type Future = Answer<S>;
+
+    fn call(&self, request: Request<Incoming>) -> Answer<S> {
+        let open = Some(Open::begin(&self.conn_state));
+        let (has_body, grpc) = (!request.body().is_end_stream(), is_grpc(request.headers()));
+        let tunnels = request.method() == Method::CONNECT && self.conn_state.protocol() == Protocol::Two;
+        let state = match admit(request, &self.conn_state) {
+            Ok(request) => {
+                let mut service = self.service.clone();
+                // With a waker that wakes nobody: a service that is not ready is asked again by the future.
+                match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(Ok(())) => State::Called { future: service.call(request) },
+                    Poll::Ready(Err(error)) => State::Failed { error: Some(error.into()) },
+                    Poll::Pending => State::Waiting { call: Some(Box::new((service, request))) },
+                }
+            }
+            Err(status) => {
+                if has_body {
+                    self.conn_state.leaves_unread();
+                }
+                State::Refused { status }
+            }
+        };
+        Answer { state, open, tunnels, grpc }
+    }
+}
+
+/// Gives the body of a request its limits, or says how the request is answered without the service.
+fn admit(request: Request<Incoming>, conn_state: &Arc<ConnState>) -> Result<Request<RequestBody>, StatusCode> {
+    let limits = &*conn_state.limits;
+    if limits.pressure() == Pressure::Full {
+        count(Counter::RequestsShed, 1);
+        return Err(StatusCode::SERVICE_UNAVAILABLE);
+    }
+    if !host::is_valid(request.version(), request.uri(), request.headers()) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    if request.uri().path_and_query().is_some_and(|path| path.as_str().len() > limits.uri) {
+        count(Counter::HeadsTooLarge, 1);
+        return Err(StatusCode::URI_TOO_LONG);
+    }
+    if request.headers().len() > limits.fields {
+        count(Counter::HeadsTooLarge, 1);
+        return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    }
+    let (mut head, body) = request.into_parts();
+    if head.method == Method::CONNECT || head.headers.contains_key(UPGRADE) {
+        head.extensions.insert(DrainSignal::new(conn_state));
+    }
+    let bounds = match body.is_end_stream() {
+        // Nothing will come, so nobody has to be asked.
+        true => Bounds::default(),
+        false => bounds_of_body(limits, &head),
+    };
+    if body.size_hint().lower() > bounds.left {
+        count(Counter::BodiesTooLarge, 1);
+        return Err(StatusCode::PAYLOAD_TOO_LARGE);
+    }
+    let body = RequestBody::new(body, bounds, conn_state);
+    Ok(Request::from_parts(head, body))
+}
+
+/// The limits of the body of a request.
+fn bounds_of_body(limits: &Limits, head: &http::request::Parts) -> Bounds {
+    let grpc = is_grpc(&head.headers);
+    let streams = match &limits.streaming {
+        Some(streams) => streams(head),
+        None => grpc && head.version == Version::HTTP_2,
+    };
+    let (left, rate) = if streams { (u64::MAX, 1) } else { (limits.body, limits.body_rate) };
+    Bounds { left, rate, grpc }
+}
+
+/// Whether a request is one of gRPC.
+fn is_grpc(fields: &HeaderMap) -> bool {
+    let kind = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
+    rest.is_some_and(|rest| rest.first().is_none_or(|next| b"+;".contains(next)))
+}
+
+pin_project! {
+    /// The future of one answer.
+    pub(super) struct Answer<S: Service<Request<RequestBody>>> {
+        #[pin]
+        state: State<S>,
+        // Until it is the answer's.
+        open: Option<Open>,
+        // It is a `CONNECT` of HTTP/2.
+        tunnels: bool,
+        grpc: bool,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<S: Service<Request<RequestBody>>> {
+        Called { #[pin] future: S::Future },
+        Waiting { call: Option<Box<(S, Request<RequestBody>)>> },
+        Failed { error: Option<BoxError> },
+        Refused { status: StatusCode },
+    }
+}
+
+impl<S, B> Future for Answer<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>,
+{
+    type Output = Result<Response<Answered<B>>, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut me = self.project();
+        let done = ready!(me.state.as_mut().poll_answer(cx));
+        let open = me.open.take().expect("polled after it was ready");
+        Poll::Ready(match done {
+            Ok(Ok(response)) => {
+                if *me.tunnels && response.status().is_success() {
+                    open.conn_state().becomes_tunnel();
+                }
+                Ok(answered(response, open))
+            }
+            Ok(Err(status)) => Ok(refused(status, *me.grpc, open)),
+            Err(error) => match status_of(&*error) {
+                Some(status) => Ok(refused(status, *me.grpc, open)),
+                None => Err(error),
+            },
+        })
+    }
+}
+
+impl<S> State<S>
+where
+    S: Service<Request<RequestBody>, Error: Into<BoxError>>,
+{
+    /// The service's response, or the status to answer without it.
+    fn poll_answer(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Result<S::Response, StatusCode>, BoxError>> {
+        loop {
+            let called = match self.as_mut().project() {
+                StateProjection::Called { future } => {
+                    return future.poll(cx).map(|done| done.map(Ok).map_err(Into::into));
+                }
+                StateProjection::Refused { status } => return Poll::Ready(Ok(Err(*status))),
+                StateProjection::Failed { error } => {
+                    return Poll::Ready(Err(error.take().expect("polled after it was ready")));
+                }
+                StateProjection::Waiting { call } => {
+                    let (service, _) = &mut **call.as_mut().expect("internal: taken only when it is replaced");
+                    ready!(service.poll_ready(cx)).map_err(Into::into)?;
+                    call.take().map(|call| {
+                        let (mut service, request) = *call;
+                        service.call(request)
+                    })
+                }
+            };
+            if let Some(future) = called {
+                self.set(State::Called { future });
+            }
+        }
+    }
+}

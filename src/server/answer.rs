@@ -1,0 +1,154 @@
+//! Response bodies: the body of the service's response, or an empty one if the server itself answers.
+
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::conn_state::{Open, Protocol, ShutdownPhase};
+use super::limits::Pressure;
+use crate::body::GracefulClose;
+use crate::counters::{Counter, count};
+
+pin_project! {
+    /// The body of a response, which records when it is finished.
+    pub(super) struct Answered<B> {
+        #[pin]
+        body: Option<B>,
+        // Moved into the last frame.
+        open: Option<Open>,
+    }
+}
+
+/// The bytes of a frame. The last frame also holds the open request: HTTP/2 finishes with a body long before its last
+/// frame is sent, because that frame may have to wait for windows.
+#[derive(Debug)]
+pub(super) struct Data<D> {
+    data: D,
+    open: Option<Open>,
+}
+
+impl<D: Buf> Buf for Data<D> {
+    #[inline]
+    fn remaining(&self) -> usize {
+        self.data.remaining()
+    }
+
+    #[inline]
+    fn chunk(&self) -> &[u8] {
+        self.data.chunk()
+    }
+
+    #[inline]
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.data.chunks_vectored(slices)
+    }
+
+    #[inline]
+    fn advance(&mut self, bytes: usize) {
+        self.data.advance(bytes);
+        self.passed(bytes);
+    }
+
+    #[inline]
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        let bytes = self.data.copy_to_bytes(len);
+        self.passed(len);
+        bytes
+    }
+}
+
+impl<D> Data<D> {
+    /// A last frame may be long, and no further frame is requested from the response.
+    fn passed(&self, bytes: usize) {
+        if let Some(open) = &self.open {
+            open.passed(bytes);
+        }
+    }
+}
+
+/// Wraps the response of a service.
+pub(super) fn answered<B>(mut response: Response<B>, mut open: Open) -> Response<Answered<B>> {
+    if open.conn_state().limits.pressure() >= Pressure::High {
+        count(Counter::ClosedUnderPressure, 1);
+        last(&mut response, &open);
+    } else if open.conn_state().is_draining() {
+        last(&mut response, &open);
+    }
+    if let Some(ending) = response.extensions().get::<GracefulClose>() {
+        open.ends_by(ending.clone());
+    }
+    response.map(|body| Answered { body: Some(body), open: Some(open) })
+}
+
+/// A response of the server itself, after which an HTTP/1 connection is closed, because the request was not read. For a
+/// gRPC request it carries a gRPC status, if there is one for `status`.
+pub(super) fn refused<B>(status: StatusCode, grpc: bool, open: Open) -> Response<Answered<B>> {
+    let mut response = Response::new(());
+    match grpc_status(status).filter(|_| grpc) {
+        Some((code, message)) => {
+            let fields = response.headers_mut();
+            fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+            fields.insert("grpc-status", HeaderValue::from_static(code));
+            fields.insert("grpc-message", HeaderValue::from_static(message));
+        }
+        None => *response.status_mut() = status,
+    }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        last(&mut response, &open);
+    } else if open.conn_state().protocol() != Protocol::Two {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response.map(|()| Answered { body: None, open: Some(open) })
+}
+
+/// The gRPC status for an HTTP status, with a message.
+fn grpc_status(status: StatusCode) -> Option<(&'static str, &'static str)> {
+    match status {
+        StatusCode::REQUEST_TIMEOUT => Some(("4", "the request came too slowly")),
+        StatusCode::PAYLOAD_TOO_LARGE => Some(("8", "the request is too large")),
+        StatusCode::SERVICE_UNAVAILABLE => Some(("14", "the server is overloaded")),
+        _ => None,
+    }
+}
+
+/// Makes the connection accept no further requests. A connection that switches protocols accepts none anyway.
+fn last<T>(response: &mut Response<T>, open: &Open) {
+    match open.conn_state().protocol() {
+        _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => {}
+        Protocol::Two => open.conn_state().tell(ShutdownPhase::Finish),
+        _ => drop(response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"))),
+    }
+}
+
+impl<B: Body> Body for Answered<B> {
+    type Data = Data<B::Data>;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, B::Error>>> {
+        let mut me = self.project();
+        let Some(mut body) = me.body.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        let frame = body.as_mut().poll_frame(cx);
+        if let Some(open) = me.open {
+            open.asked(matches!(frame, Poll::Ready(Some(Ok(_)))));
+        }
+        let frame = ready!(frame);
+        let is_last = frame.is_some() && body.is_end_stream();
+        let open = if is_last { me.open.take() } else { None };
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data { data, open }))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
+    }
+}

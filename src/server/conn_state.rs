@@ -1,0 +1,324 @@
+//! State that a connection shares with the sweep, and instructions of the sweep to the connection.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use super::conn_limiter::Permit;
+use super::limits::Limits;
+use super::wait::Wait;
+use crate::body::GracefulClose;
+use crate::net::Handle;
+
+/// A connection, as the sweep sees it.
+#[derive(Debug)]
+pub(super) struct ConnState {
+    pub(super) limits: Arc<Limits>,
+    pub(super) handle: Handle,
+    /// Requests so far in the upper 32 bits; in the lower 32 bits, those whose response is not complete.
+    requests: AtomicU64,
+    /// HTTP/2: responses that gave a frame and were not asked for the next one since, because they may not send.
+    owed: AtomicU32,
+    /// HTTP/2: number of times that responses were asked for a frame.
+    asked: AtomicU32,
+    /// HTTP/2: bytes of last frames that were sent, as the windows allow.
+    passed: AtomicU64,
+    protocol: AtomicU8,
+    told: AtomicU8,
+    /// Whether it carries something other than requests, in addition or instead.
+    tunnel: AtomicBool,
+    draining: AtomicBool,
+    /// Whether the body of the last request was not read to its end.
+    unread: AtomicBool,
+    /// Whether the last request was completely answered, and further bytes from the client are discarded.
+    lingers: AtomicBool,
+    ended: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+    permit: Mutex<Option<Permit>>,
+    waits: Mutex<Vec<Arc<Wait>>>,
+    endings: Mutex<Vec<GracefulClose>>,
+}
+
+/// Protocol of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Protocol {
+    Unknown,
+    One,
+    Two,
+}
+
+/// Instruction to a connection. Each one is stronger than the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum ShutdownPhase {
+    Nothing,
+    /// Ends after the requests that are being answered.
+    Finish,
+    /// Reports that the request took too long, and ends.
+    TimedOut,
+    /// Ends. The socket is reset already.
+    Abort,
+}
+
+impl ConnState {
+    pub(super) fn new(limits: Arc<Limits>, handle: Handle, permit: Permit) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            handle,
+            requests: AtomicU64::new(0),
+            owed: AtomicU32::new(0),
+            asked: AtomicU32::new(0),
+            passed: AtomicU64::new(0),
+            protocol: AtomicU8::new(Protocol::Unknown as u8),
+            told: AtomicU8::new(ShutdownPhase::Nothing as u8),
+            tunnel: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            waker: Mutex::new(None),
+            permit: Mutex::new(Some(permit)),
+            waits: Mutex::default(),
+            endings: Mutex::default(),
+        })
+    }
+
+    pub(super) fn protocol(&self) -> Protocol {
+        match self.protocol.load(Ordering::Relaxed) {
+            0 => Protocol::Unknown,
+            1 => Protocol::One,
+            _ => Protocol::Two,
+        }
+    }
+
+    pub(super) fn speaks(&self, protocol: Protocol) {
+        self.protocol.store(protocol as u8, Ordering::Relaxed);
+    }
+
+    /// Requests so far, and the number of them that are not completely answered.
+    pub(super) fn requests(&self) -> (u32, u32) {
+        let requests = self.requests.load(Ordering::Relaxed);
+        ((requests >> 32) as u32, requests as u32)
+    }
+
+    pub(super) fn owes(&self) -> bool {
+        self.owed.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn asked(&self) -> u32 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.tunnel.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn becomes_tunnel(&self) {
+        self.tunnel.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn told(&self) -> ShutdownPhase {
+        match self.told.load(Ordering::Acquire) {
+            0 => ShutdownPhase::Nothing,
+            1 => ShutdownPhase::Finish,
+            2 => ShutdownPhase::TimedOut,
+            _ => ShutdownPhase::Abort,
+        }
+    }
+
+    /// Instructs the connection, and wakes its task. A previous stronger instruction remains in force.
+    pub(super) fn tell(&self, what: ShutdownPhase) {
+        if self.told.fetch_max(what as u8, Ordering::AcqRel) < what as u8
+            && let Some(waker) = &*lock(&self.waker)
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Ends the connection at once.
+    pub(super) fn abort(&self) {
+        self.handle.reset();
+        self.tell(ShutdownPhase::Abort);
+    }
+
+    /// Runs `work`, or returns the instruction to the connection instead, if it is stronger than `heard`. Only the
+    /// connection's own task calls this.
+    pub(super) async fn unless_told<F: Future>(
+        &self,
+        heard: ShutdownPhase,
+        work: F,
+    ) -> Result<F::Output, ShutdownPhase> {
+        let mut work = pin!(work);
+        let mut listens = false;
+        poll_fn(|cx| {
+            if !listens {
+                // A task has the same waker for its whole life.
+                *lock(&self.waker) = Some(cx.waker().clone());
+                listens = true;
+            }
+            match self.told() {
+                told if told > heard => Poll::Ready(Err(told)),
+                _ => work.as_mut().poll(cx).map(Ok),
+            }
+        })
+        .await
+    }
+
+    /// Records that the connection's task has ended. The connection counts for as long as its socket is in use.
+    pub(super) fn end(&self) {
+        lock(&self.waker).take();
+        self.release_if_closed();
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether the connection is over: its task has ended, and its socket is closed. It no longer counts then.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Acquire) && self.release_if_closed()
+    }
+
+    /// Whether HTTP has finished with the connection.
+    pub(super) fn has_ended(&self) -> bool {
+        self.lingers.load(Ordering::Relaxed) || self.ended.load(Ordering::Acquire)
+    }
+
+    /// Records that further bytes from the client are discarded.
+    pub(super) fn lingers(&self) {
+        self.lingers.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that the body of the last request was not read to its end.
+    pub(super) fn leaves_unread(&self) {
+        self.unread.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the client may still be sending the body of its last request.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed)
+    }
+
+    fn release_if_closed(&self) -> bool {
+        // A socket with nothing left to send is about to be closed by the end of this turn, unless it was handed over.
+        let closed = self.handle.numbers().is_none_or(|numbers| numbers.queued == 0 && !self.is_tunnel());
+        if closed {
+            lock(&self.permit).take();
+        }
+        closed
+    }
+
+    /// The request bodies that had to be waited for.
+    pub(super) fn waits(&self) -> MutexGuard<'_, Vec<Arc<Wait>>> {
+        lock(&self.waits)
+    }
+
+    /// Whether the server drains, so that no further request is accepted.
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Calls `ending` when the connection drains, or at once if it drains already, unless the returned value is dropped
+    /// before.
+    pub(super) fn ends_by(self: &Arc<Self>, ending: GracefulClose) -> Registered {
+        lock(&self.endings).push(ending.clone());
+        // `end_answers` sets `draining` before it looks for endings, so one of the two sees the other.
+        if self.is_draining() {
+            ending.end();
+        }
+        Registered { conn_state: Arc::clone(self), ending }
+    }
+
+    /// Calls all endings; those registered later are called at once. Returns the number of endings.
+    pub(super) fn end_answers(&self) -> usize {
+        self.draining.store(true, Ordering::SeqCst);
+        // Not under the lock: ending a response may drop it.
+        let endings = lock(&self.endings).clone();
+        for ending in &endings {
+            // A panic must not keep the other endings from being called, nor the limits from being enforced.
+            let _ = catch_unwind(AssertUnwindSafe(|| ending.end()));
+        }
+        endings.len()
+    }
+}
+
+/// A registered ending, which is called when the connection drains.
+#[derive(Debug)]
+pub(super) struct Registered {
+    conn_state: Arc<ConnState>,
+    ending: GracefulClose,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let mut endings = lock(&self.conn_state.endings);
+        if let Some(at) = endings.iter().position(|other| other.is_same(&self.ending)) {
+            endings.swap_remove(at);
+        }
+    }
+}
+
+/// A request that is not completely answered.
+#[derive(Debug)]
+pub(super) struct Open {
+    conn_state: Arc<ConnState>,
+    ending: Option<Registered>,
+    owes: bool,
+}
+
+impl Open {
+    pub(super) fn begin(conn_state: &Arc<ConnState>) -> Self {
+        conn_state.requests.fetch_add((1 << 32) + 1, Ordering::Relaxed);
+        conn_state.unread.store(false, Ordering::Relaxed);
+        Self { conn_state: Arc::clone(conn_state), ending: None, owes: false }
+    }
+
+    pub(super) fn conn_state(&self) -> &Arc<ConnState> {
+        &self.conn_state
+    }
+
+    /// Calls `ending` when the connection drains, until the request is answered.
+    pub(super) fn ends_by(&mut self, ending: GracefulClose) {
+        self.ending = Some(self.conn_state.ends_by(ending));
+    }
+
+    /// Records that the response was asked for a frame, and whether it gave one.
+    pub(super) fn asked(&mut self, gave: bool) {
+        if self.conn_state.protocol() == Protocol::Two {
+            self.conn_state.asked.fetch_add(1, Ordering::Relaxed);
+            self.owes(gave);
+        }
+    }
+
+    /// Records that `bytes` bytes of the response's last frame were sent.
+    pub(super) fn passed(&self, bytes: usize) {
+        self.conn_state.passed.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Records whether the response gave a frame and was not yet asked for the next.
+    fn owes(&mut self, owes: bool) {
+        if owes != self.owes {
+            self.owes = owes;
+            match owes {
+                true => self.conn_state.owed.fetch_add(1, Ordering::Relaxed),
+                false => self.conn_state.owed.fetch_sub(1, Ordering::Relaxed),
+            };
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.owes(false);
+        self.conn_state.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

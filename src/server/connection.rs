@@ -1,0 +1,201 @@
+//! One connection, from accepting it to its end.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use tokio::io::AsyncRead;
+
+use super::adapter::Adapter;
+use super::conn_state::{ConnState, Protocol, ShutdownPhase};
+use super::http_service::{BoxError, HttpService};
+use super::leave::Leave;
+use super::linger::linger;
+use super::protocols::Protocols;
+use super::version::{Version, version};
+use crate::net::Rewind;
+
+/// What a client of HTTP/1 is answered whose request took too long to come.
+const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+
+/// Runs a connection, from its first byte to its end, whose version nobody has agreed on.
+pub(super) async fn connection<I, S>(
+    protocols: &Protocols,
+    mut stream: I,
+    service: S,
+    conn_state: &Arc<ConnState>,
+) -> Result<(), BoxError>
+where
+    I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Rewind + Unpin + Send + 'static,
+    S: HttpService,
+{
+    let version = match conn_state.unless_told(ShutdownPhase::Nothing, version(&mut stream)).await {
+        Ok(version) => version?,
+        Err(told) => return end_one(stream, told, conn_state).await,
+    };
+    speak(version, protocols, stream, service, conn_state).await
+}
+
+/// Speaks HTTP of one version on a stream to its end.
+pub(super) async fn speak<I, S>(
+    version: Version,
+    protocols: &Protocols,
+    stream: I,
+    service: S,
+    conn_state: &Arc<ConnState>,
+) -> Result<(), BoxError>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: HttpService,
+{
+    let adapter = Adapter::new(service, Arc::clone(conn_state));
+    match version {
+        Version::One => {
+            conn_state.speaks(Protocol::One);
+            let mut connection = protocols.one.serve_connection(stream, adapter).with_upgrades();
+            let ended =
+                until_told(conn_state, ShutdownPhase::TimedOut, &mut connection, |c| Pin::new(c).graceful_shutdown())
+                    .await;
+            match ended {
+                Ok(ended) => {
+                    let is_answered = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| conn_state.has_unread());
+                    match connection.into_parts() {
+                        Some(parts) if is_answered => linger(parts.io, conn_state).await,
+                        Some(_) => {}
+                        None => conn_state.becomes_tunnel(),
+                    }
+                    Ok(ended?)
+                }
+                Err(told) => match connection.into_parts() {
+                    Some(parts) => end_one(parts.io, told, conn_state).await,
+                    None => Ok(()),
+                },
+            }
+        }
+        Version::Two => {
+            conn_state.speaks(Protocol::Two);
+            // Twice as large as one of HTTP/1, and every task would have to have room for it.
+            let mut connection = Box::pin(protocols.two.serve_connection(stream, adapter));
+            let ended =
+                until_told(conn_state, ShutdownPhase::Abort, &mut connection, |c| c.as_mut().graceful_shutdown()).await;
+            Ok(ended.map_err(|_| aborted())??)
+        }
+    }
+}
+
+/// Runs a connection until it ends, is told `last` or more, or its peer leaves. ShutdownPhase less, it is to finish.
+async fn until_told<C>(
+    conn_state: &ConnState,
+    last: ShutdownPhase,
+    mut connection: &mut C,
+    finish: impl Fn(&mut C),
+) -> Result<C::Output, ShutdownPhase>
+where
+    C: Future + Unpin,
+{
+    let (mut finishes, mut leave) = (false, Leave::default());
+    poll_fn(|cx| {
+        // What came to be told that its head is late may have become a request meanwhile: that is answered.
+        let told = match conn_state.told() {
+            ShutdownPhase::TimedOut if finishes || conn_state.requests().1 > 0 => ShutdownPhase::Finish,
+            told => told,
+        };
+        if told >= last {
+            return Poll::Ready(Err(told));
+        }
+        // Before it finishes it may see what has come.
+        let mut polled = Pin::new(&mut connection).poll(cx);
+        if polled.is_pending() && !finishes && told > ShutdownPhase::Nothing {
+            finishes = true;
+            finish(&mut *connection);
+            polled = Pin::new(&mut connection).poll(cx);
+        }
+        if polled.is_pending() && leave.poll(cx, conn_state).is_ready() {
+            conn_state.abort();
+            return Poll::Ready(Err(ShutdownPhase::Abort));
+        }
+        polled.map(Ok)
+    })
+    .await
+}
+
+/// Ends a connection of HTTP/1 that is not in a request.
+async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
+    mut stream: I,
+    told: ShutdownPhase,
+    conn_state: &ConnState,
+) -> Result<(), BoxError> {
+    match told {
+        // It never began.
+        ShutdownPhase::Nothing | ShutdownPhase::Finish => return Ok(()),
+        ShutdownPhase::TimedOut => {}
+        ShutdownPhase::Abort => return Err(aborted()),
+    }
+    let farewell = async {
+        let mut rest = TIMED_OUT;
+        while !rest.is_empty() {
+            match poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, rest)).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                n => rest = &rest[n..],
+            }
+        }
+        poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await
+    };
+    conn_state.unless_told(ShutdownPhase::TimedOut, farewell).await.map_err(|_| aborted())??;
+    linger(stream, conn_state).await;
+    Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
+}
+
+pub(super) fn aborted() -> BoxError {
+    io::Error::new(io::ErrorKind::TimedOut, "the connection was reset: a limit or the deadline has passed").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Context;
+
+    use super::super::conn_limiter::ConnLimiter;
+    use super::super::conn_state::Open;
+    use super::super::limits::Limits;
+    use super::*;
+    use crate::net::TcpListener;
+
+    /// Is told once that its head is late, and has a request by then or not.
+    async fn told_late(has_request: bool) -> (Result<(), ShutdownPhase>, bool) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let (client, accepted) = tokio::join!(
+            tokio::net::TcpStream::connect(listener.local_addr().expect("its address")),
+            listener.accept()
+        );
+        let (_client, (stream, _)) = (client.expect("connected"), accepted.expect("accepted"));
+        let limits = Arc::new(Limits::default());
+        let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+        let conn_state = ConnState::new(limits, stream.handle(), permit);
+        conn_state.tell(ShutdownPhase::TimedOut);
+        let mut open = has_request.then(|| Open::begin(&conn_state));
+        // The answer is at its end when it is asked for the second time, and the connection then.
+        let mut left = 2;
+        let mut connection = poll_fn(move |cx: &mut Context<'_>| {
+            if left == 0 {
+                return Poll::Ready(());
+            }
+            left -= 1;
+            if left == 0 {
+                open.take();
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        });
+        let finished = std::cell::Cell::new(false);
+        let ended = until_told(&conn_state, ShutdownPhase::TimedOut, &mut connection, |_| finished.set(true)).await;
+        (ended, finished.get())
+    }
+
+    #[tokio::test]
+    async fn a_request_that_came_after_all_is_answered() {
+        assert_eq!(told_late(false).await, (Err(ShutdownPhase::TimedOut), false));
+        assert_eq!(told_late(true).await, (Ok(()), true));
+    }
+}

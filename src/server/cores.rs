@@ -1,0 +1,244 @@
+//! A server on several cores.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::TokioExecutor;
+use tokio::sync::watch;
+
+use super::conn_limiter::ConnLimiter;
+use super::conn_state::lock;
+use super::drain::Drained;
+use super::http_service::HttpService;
+use super::limits::Limits;
+use super::peer::Peer;
+use super::protocols::Hooks;
+use super::server::{Greet, Serve, serve};
+use crate::net::{Listeners, TcpListener};
+use crate::runtime::{Cores, Run};
+#[cfg(feature = "tls")]
+use crate::server::tls::Tls;
+
+/// Serves on each of `cores` the connections of one of `listeners`, as [`serve`] does, with clones of one
+/// `service`. For a service made anew on each core, or something else besides, give [`Cores::run`] such a function.
+///
+/// ```no_run
+/// use std::convert::Infallible;
+///
+/// use bytes::Bytes;
+/// use http_body_util::Full;
+/// use hyper::{Request, Response};
+/// use millstream::net::TcpListener;
+/// use millstream::runtime::Cores;
+/// use millstream::server;
+///
+/// fn main() -> std::io::Result<()> {
+///     let hello = tower::service_fn(async |_: Request<server::RequestBody>| {
+///         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("Hello, world!"))))
+///     });
+///     let cores = Cores::new(4)?;
+///     let listeners = TcpListener::builder().bind_each("127.0.0.1:8080", cores.count())?;
+///     server::serve_cores(&cores, listeners, hello).run().wait().map(drop)
+/// }
+/// ```
+pub fn serve_cores<S: HttpService>(cores: &Cores, listeners: Listeners, service: S) -> ServeCores<'_, S> {
+    ServeCores {
+        cores,
+        listeners,
+        service,
+        greet: None,
+        hooks: Hooks::default(),
+        limits: Limits::default(),
+        #[cfg(feature = "tls")]
+        tls: None,
+    }
+}
+
+/// A server on several cores that is ready to [run](Self::run). Made by [`serve_cores`].
+#[must_use = "a server does nothing until it runs"]
+pub struct ServeCores<'a, S> {
+    cores: &'a Cores,
+    listeners: Listeners,
+    service: S,
+    greet: Option<Greet<S, SocketAddr>>,
+    hooks: Hooks,
+    limits: Limits,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
+}
+
+impl<S> ServeCores<'_, S> {
+    /// As [`Serve::limits`].
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// As [`Serve::tls`].
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// As [`Serve::http1`].
+    pub fn http1(mut self, options: impl Fn(&mut http1::Builder) + Send + Sync + 'static) -> Self {
+        self.hooks.one = Some(Arc::new(options));
+        self
+    }
+
+    /// As [`Serve::http2`].
+    pub fn http2(mut self, options: impl Fn(&mut http2::Builder<TokioExecutor>) + Send + Sync + 'static) -> Self {
+        self.hooks.two = Some(Arc::new(options));
+        self
+    }
+
+    /// As [`Serve::on_connection`].
+    pub fn on_connection(mut self, greet: impl Fn(&mut S, &Peer<SocketAddr>) + Send + Sync + 'static) -> Self {
+        self.greet = Some(Arc::new(greet));
+        self
+    }
+}
+
+impl<S: HttpService> ServeCores<'_, S> {
+    /// Serves. What is returned serves already: wait for it, await it, or drop it to close the listeners.
+    ///
+    /// # Errors
+    ///
+    /// When a listener fails for good, or there are fewer of them than cores: then all are closed, see [`Listeners`].
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping what is returned closes the listeners. Connections that run are finished by their own tasks, until the
+    /// cores are [shut down](Cores::shutdown) or dropped.
+    pub fn run(self) -> Run<(), io::Error> {
+        let (cores, plan) = self.plan();
+        cores.run(move |_| {
+            let serve = plan.serve();
+            async move { serve?.await }
+        })
+    }
+
+    /// Serves until `signal` is ready and then drains all cores, as [`Serve::drain`] does. The first core runs the signal.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Self::run), before the signal.
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`run`](Self::run), before the signal; after it the connections are drained all the same.
+    pub fn drain<F>(self, signal: F, deadline: Duration) -> DrainingCores
+    where
+        F: Future + Send + 'static,
+    {
+        let (cores, plan) = self.plan();
+        let signal = Arc::new(Mutex::new(Some(signal)));
+        let (tell, told) = watch::channel(false);
+        let tell = Arc::new(tell);
+        let run = cores.run(move |core| {
+            let serve = plan.serve();
+            // One of them takes it.
+            let signal = if core.index() == 0 { lock(&signal).take() } else { None };
+            let (tell, mut told) = (Arc::clone(&tell), told.clone());
+            let signal = async move {
+                if let Some(signal) = signal {
+                    signal.await;
+                    tell.send_replace(true);
+                }
+                let _ = told.wait_for(|&told| told).await;
+            };
+            async move { serve?.drain(signal, deadline).await }
+        });
+        DrainingCores { run }
+    }
+}
+
+impl<'a, S: Clone> ServeCores<'a, S> {
+    fn plan(self) -> (&'a Cores, Plan<S>) {
+        let plan = Plan {
+            listeners: self.listeners,
+            service: self.service,
+            greet: self.greet,
+            hooks: self.hooks,
+            limits: self.limits,
+            limiter: Arc::default(),
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+        };
+        (self.cores, plan)
+    }
+}
+
+/// What each core makes its server of. Connections are counted together.
+#[derive(Clone)]
+struct Plan<S> {
+    listeners: Listeners,
+    service: S,
+    greet: Option<Greet<S, SocketAddr>>,
+    hooks: Hooks,
+    limits: Limits,
+    limiter: Arc<ConnLimiter>,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
+}
+
+impl<S: HttpService> Plan<S> {
+    fn serve(&self) -> io::Result<Serve<TcpListener, S>> {
+        let mut serve = serve(self.listeners.take()?, self.service.clone()).limits(self.limits.clone());
+        (serve.greet, serve.hooks) = (self.greet.clone(), self.hooks.clone());
+        serve.limiter = Arc::clone(&self.limiter);
+        #[cfg(feature = "tls")]
+        serve.tls.clone_from(&self.tls);
+        Ok(serve)
+    }
+}
+
+/// A server on several cores that serves until it is to drain; from [`ServeCores::drain`]. It runs already: wait for it,
+/// or await it.
+#[derive(Debug)]
+#[must_use = "the server is dropped with this"]
+pub struct DrainingCores {
+    run: Run<Drained, io::Error>,
+}
+
+impl DrainingCores {
+    /// Waits until all cores have drained, blocking the calling thread; the counts are sums, the duration is the longest.
+    ///
+    /// # Errors
+    ///
+    /// As [`ServeCores::drain`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Run::wait`].
+    #[track_caller]
+    pub fn wait(self) -> io::Result<Drained> {
+        self.run.wait().map(sum)
+    }
+}
+
+impl Future for DrainingCores {
+    type Output = io::Result<Drained>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Drained>> {
+        Pin::new(&mut self.run).poll(cx).map(|drained| drained.map(sum))
+    }
+}
+
+fn sum(drained: Vec<Drained>) -> Drained {
+    drained.into_iter().fold(Drained::default(), Drained::and)
+}
+
+impl<S> fmt::Debug for ServeCores<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { listeners, limits, .. } = self;
+        f.debug_struct("ServeCores").field("listeners", listeners).field("limits", limits).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,135 @@
+//! A server that ends without cutting off requests in progress.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::conn_state::ConnState;
+use crate::body::GracefulClose;
+
+/// Outcome of the connections of a server that was drained by [`Serve::drain`](super::Serve::drain).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Drained {
+    /// Connections that were open when the signal came: the sum of the next three.
+    pub connections: usize,
+    /// Connections that finished by themselves.
+    pub finished: usize,
+    /// Connections that finished and had responses which were told to [end](crate::body::GracefulClose), or a task that waited
+    /// for a [`DrainSignal`].
+    pub told: usize,
+    /// Connections that were reset at the deadline.
+    pub aborted: usize,
+    /// Time from the signal to the end of the last connection.
+    pub duration: Duration,
+}
+
+impl Drained {
+    /// Combines the results of two servers that drained at the same time.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            connections: self.connections + other.connections,
+            finished: self.finished + other.finished,
+            told: self.told + other.told,
+            aborted: self.aborted + other.aborted,
+            duration: self.duration.max(other.duration),
+        }
+    }
+}
+
+/// A server that runs until it is drained, from [`Serve::drain`](super::Serve::drain).
+#[must_use = "a server does nothing unless polled"]
+pub struct Draining(pub(super) Pin<Box<dyn Future<Output = io::Result<Drained>> + Send>>);
+
+impl Future for Draining {
+    type Output = io::Result<Drained>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Drained>> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for Draining {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Draining").finish_non_exhaustive()
+    }
+}
+
+/// Notifies the tasks of a connection that its server drains, so that they finish: an upgraded connection, such as a
+/// WebSocket, otherwise takes the whole deadline. Cheap to clone; keeps neither the connection nor the server open.
+///
+/// The signal is in the [extensions](http::Request::extensions) of requests for another protocol: those with an
+/// `Upgrade` field, and `CONNECT`. For other requests [`Peer::drain_signal`](super::Peer::drain_signal) returns it, and
+/// a response that may go on forever is notified by its [`GracefulClose`].
+///
+/// A WebSocket that closes in order, in a service for [`serve`](super::serve()):
+///
+/// ```
+/// use futures_util::{SinkExt, StreamExt};
+/// use hyper::upgrade::Upgraded;
+/// use hyper_util::rt::TokioIo;
+/// use millstream::server::DrainSignal;
+/// use tokio_tungstenite::WebSocketStream;
+/// use tokio_tungstenite::tungstenite::Message;
+///
+/// async fn echo(mut socket: WebSocketStream<TokioIo<Upgraded>>, drain: DrainSignal) {
+///     loop {
+///         let message = tokio::select! {
+///             message = socket.next() => message,
+///             () = drain.draining() => break,
+///         };
+///         let Some(Ok(message)) = message else { return };
+///         if message.is_text() && socket.send(message).await.is_err() {
+///             return;
+///         }
+///     }
+///     // A close frame, and then what the client still sends until it has confirmed that.
+///     let _ = socket.close(None).await;
+///     while let Some(Ok(_)) = socket.next().await {}
+/// }
+/// ```
+///
+/// In axum the extractor is `Extension<DrainSignal>`, after that of the WebSocket, and the task is the same:
+///
+/// ```text
+/// async fn upgrade(ws: WebSocketUpgrade, Extension(drain): Extension<DrainSignal>) -> Response {
+///     ws.on_upgrade(|socket| echo(socket, drain))
+/// }
+/// ```
+#[derive(Clone)]
+pub struct DrainSignal(Arc<ConnState>);
+
+impl DrainSignal {
+    pub(super) fn new(conn_state: &Arc<ConnState>) -> Self {
+        Self(Arc::clone(conn_state))
+    }
+
+    /// Whether the server drains.
+    pub fn is_draining(&self) -> bool {
+        self.0.is_draining()
+    }
+
+    /// Waits until the server [drains](super::Serve::drain); ready at once if it does already. Never ready if the
+    /// server is dropped without draining.
+    ///
+    /// # Cancel safety
+    ///
+    /// No notification is lost when the future is dropped: the next one is ready as well.
+    pub async fn draining(&self) {
+        let told = Arc::new(Notify::new());
+        let tell = Arc::clone(&told);
+        let _registered = self.0.ends_by(GracefulClose::new(move || tell.notify_one()));
+        told.notified().await;
+    }
+}
+
+impl fmt::Debug for DrainSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DrainSignal").field("is_draining", &self.is_draining()).finish_non_exhaustive()
+    }
+}

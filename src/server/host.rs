@@ -1,0 +1,155 @@
+//! The host that a request is for: the value of `Host` and `:authority`, `uri-host [ ":" port ]`
+//! ([RFC 9110 §7.2](https://www.rfc-editor.org/rfc/rfc9110#section-7.2)).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use http::header::HOST;
+use http::uri::Authority;
+use http::{HeaderMap, Uri, Version};
+
+/// A host as it was sent: the name is not decoded, and may be empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Host<'a> {
+    pub(crate) name: Name<'a>,
+    pub(crate) port: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name<'a> {
+    Registered(&'a str),
+    Address(IpAddr),
+}
+
+impl Name<'_> {
+    /// Whether both are the same; registered names are compared without case.
+    pub(crate) fn is(self, other: Name<'_>) -> bool {
+        match (self, other) {
+            (Name::Registered(one), Name::Registered(other)) => one.eq_ignore_ascii_case(other),
+            (one, other) => one == other,
+        }
+    }
+}
+
+impl<'a> Host<'a> {
+    /// `None` if this is not a host with an optional port. User information, which the grammar of an authority allows, makes
+    /// it invalid (RFC 9110 §4.2.4).
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (name, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (address, port) = rest.split_once(']')?;
+                (Name::Address(address.parse::<Ipv6Addr>().ok()?.into()), port)
+            }
+            None => {
+                let end = text.find(':').unwrap_or(text.len());
+                let name = &text[..end];
+                match name.parse::<Ipv4Addr>() {
+                    Ok(address) => (Name::Address(address.into()), &text[end..]),
+                    Err(_) if is_registered_name(name.as_bytes()) => (Name::Registered(name), &text[end..]),
+                    Err(_) => return None,
+                }
+            }
+        };
+        let port = match port {
+            // An empty port is valid, and stands for the default one (RFC 3986 §3.2.3).
+            "" | ":" => None,
+            _ => {
+                let digits = port.strip_prefix(':').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;
+                Some(digits.parse().ok()?)
+            }
+        };
+        Some(Self { name, port })
+    }
+
+    /// As [`parse`](Self::parse), of an authority that a URI holds.
+    pub(crate) fn of(authority: &'a Authority) -> Option<Self> {
+        Self::parse(authority.as_str().as_bytes())
+    }
+}
+
+/// Whether these are the characters of `reg-name` (RFC 3986 §3.2.2).
+fn is_registered_name(mut name: &[u8]) -> bool {
+    while let [first, rest @ ..] = name {
+        name = match first {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => rest,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => rest,
+            b'%' => match rest {
+                [high, low, rest @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => rest,
+                _ => return false,
+            },
+            _ => return false,
+        };
+    }
+    true
+}
+
+/// Whether a request says well which host it is for: at most one `Host`, which HTTP/1.1 requires, and nothing in it or in the
+/// target that is no host ([RFC 9112 §3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2),
+/// [RFC 9113 §8.3.1](https://www.rfc-editor.org/rfc/rfc9113#section-8.3.1)).
+///
+/// A target with an authority, as every one of HTTP/2 is, may come with another `Host`, which then says nothing: proxies made
+/// with hyper send the host of their client besides the authority of the upstream.
+pub(crate) fn is_valid(version: Version, uri: &Uri, headers: &HeaderMap) -> bool {
+    let mut fields = headers.get_all(HOST).iter();
+    let field = match (fields.next(), fields.next()) {
+        (None, _) => version != Version::HTTP_11,
+        (Some(host), None) => Host::parse(host.as_bytes()).is_some(),
+        (Some(_), Some(_)) => false,
+    };
+    field && uri.authority().is_none_or(|authority| Host::of(authority).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_with_an_optional_port() {
+        let name = |name, port| Some(Host { name: Name::Registered(name), port });
+        let address = |address: &str, port| Some(Host { name: Name::Address(address.parse().unwrap()), port });
+        for (text, expected) in [
+            ("mill", name("mill", None)),
+            ("mill:", name("mill", None)),
+            ("mill:8080", name("mill", Some(8080))),
+            ("", name("", None)),
+            ("127.0.0.1:80", address("127.0.0.1", Some(80))),
+            ("[::1]", address("::1", None)),
+            ("[::1]:443", address("::1", Some(443))),
+            // No address, so a name.
+            ("127.0.0.1.", name("127.0.0.1.", None)),
+            ("mill::80", None),
+            ("mill:+80", None),
+            ("[::1", None),
+            ("[::1]8", None),
+            ("[::1]80", None),
+            ("[127.0.0.1]", None),
+            ("::1", None),
+            ("a@mill", None),
+            ("mill%zz", None),
+            ("m\u{fc}hle", None),
+        ] {
+            assert_eq!(Host::parse(text.as_bytes()), expected, "{text}");
+        }
+        assert_eq!(Host::parse(b"\xff"), None);
+    }
+
+    #[test]
+    fn neither_the_target_nor_the_field_may_be_invalid() {
+        for (uri, host, expected) in [
+            ("http://mill/", Some("MILL:80"), true),
+            ("http://mill/", Some("other"), true),
+            ("http://mill/", Some("a@mill"), false),
+            ("http://a@mill/", Some("mill"), false),
+            ("/", Some("mill"), true),
+            ("mill:80", Some("mill:80"), true),
+        ] {
+            let headers = HeaderMap::from_iter(host.map(|host| (HOST, host.parse().unwrap())));
+            for version in [Version::HTTP_10, Version::HTTP_11, Version::HTTP_2] {
+                assert_eq!(is_valid(version, &uri.parse().unwrap(), &headers), expected, "{version:?} {uri} {host:?}");
+            }
+        }
+        for (version, expected) in [(Version::HTTP_10, true), (Version::HTTP_11, false), (Version::HTTP_2, true)] {
+            assert_eq!(is_valid(version, &"http://mill/".parse().unwrap(), &HeaderMap::new()), expected, "{version:?}");
+        }
+    }
+}

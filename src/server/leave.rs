@@ -1,0 +1,78 @@
+//! Clients of HTTP/1 that end their side of the connection while they are answered: half-closed, or gone.
+//!
+//! hyper does not read while it answers if half-closed clients are to be served, so it would not notice one that has left
+//! before something is sent to it. Here the socket is watched meanwhile.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::time::{Sleep, sleep};
+
+use super::conn_state::{ConnState, Protocol};
+use crate::net::{Leaving, Pulse};
+
+/// Watches the peer of one connection. Small, for each connection has one.
+#[derive(Debug, Default)]
+pub(super) struct Leave {
+    /// Bytes received when it was last looked at.
+    received: u64,
+    /// Since the peer has ended its side.
+    silence: Option<Box<Silence>>,
+}
+
+/// The time in which an answer to a half-closed peer has to send something.
+#[derive(Debug)]
+struct Silence {
+    ends: Pin<Box<Sleep>>,
+    /// Bytes sent before.
+    sent: u64,
+}
+
+impl Leave {
+    /// Ready when the peer has left, or has ended its side and the answer has been silent for as long as it may be.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, conn_state: &ConnState) -> Poll<()> {
+        let limit = conn_state.limits.half_close;
+        if limit.is_zero() || conn_state.protocol() != Protocol::One || conn_state.requests().1 == 0 {
+            // hyper reads, and sees the end itself.
+            self.silence = None;
+            return Poll::Pending;
+        }
+        let Some(pulse) = conn_state.handle.pulse() else { return Poll::Ready(()) };
+        let silence = || Box::new(Silence { ends: Box::pin(sleep(limit)), sent: pulse.sent });
+        if self.silence.is_none() {
+            // While something comes nothing has ended, and asking costs a call.
+            let comes = std::mem::replace(&mut self.received, pulse.received) != pulse.received;
+            match ready!(conn_state.handle.poll_leaving(cx, !comes)) {
+                Leaving::Gone => return Poll::Ready(()),
+                Leaving::Half => self.silence = Some(silence()),
+            }
+        }
+        while let Some(waits) = &mut self.silence {
+            ready!(waits.ends.as_mut().poll(cx));
+            if !goes_on(pulse, waits.sent) {
+                return Poll::Ready(());
+            }
+            self.silence = Some(silence());
+        }
+        Poll::Pending
+    }
+}
+
+/// Whether an answer has sent something, or waits to: that a peer takes nothing is the affair of another limit.
+fn goes_on(pulse: Pulse, sent: u64) -> bool {
+    pulse.waits() || pulse.paced || pulse.sent != sent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_goes_on_while_it_sends_or_waits_to_send() {
+        let pulse = Pulse { sent: 5, ..Pulse::default() };
+        assert!(!goes_on(pulse, 5));
+        assert!(goes_on(pulse, 4));
+        assert!(goes_on(Pulse { queued: 1, ..pulse }, 5));
+        assert!(goes_on(Pulse { paced: true, ..pulse }, 5));
+    }
+}

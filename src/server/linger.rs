@@ -1,0 +1,43 @@
+//! The end of a connection whose client may still be sending.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use super::conn_state::{ConnState, ShutdownPhase};
+
+/// Time for a client to read its answer and to close the connection.
+const TIME: Duration = Duration::from_secs(30);
+/// Time without a byte after which it is taken to have ended.
+const QUIET: Duration = Duration::from_secs(5);
+/// Bytes that are discarded.
+const BYTES: usize = 64 << 20;
+/// Bytes of a read.
+const PIECE: usize = 16 << 10;
+
+/// Discards what the client sends, until it ends the connection, or for [`TIME`] and [`BYTES`] at most. The answer was sent
+/// and the sending side was shut down before.
+///
+/// A socket that is closed while bytes lie unread in it is reset, and a client that is reset loses the answer that it has
+/// not read ([RFC 9112 §9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)).
+pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, conn_state: &ConnState) {
+    conn_state.lingers();
+    let discard = async {
+        let end = Instant::now() + TIME;
+        let (mut piece, mut left) = (vec![0; PIECE], BYTES);
+        loop {
+            let mut buf = hyper::rt::ReadBuf::new(&mut piece);
+            let read = poll_fn(|cx| Pin::new(&mut stream).poll_read(cx, buf.unfilled()));
+            let read = timeout(QUIET.min(end.saturating_duration_since(Instant::now())), read).await;
+            let got = buf.filled().len();
+            if !matches!(read, Ok(Ok(()))) || got == 0 || got >= left {
+                return;
+            }
+            left -= got;
+        }
+    };
+    // A connection that is told to end at once has been reset, which is the end of what it reads.
+    let _ = conn_state.unless_told(ShutdownPhase::TimedOut, discard).await;
+}

@@ -1,0 +1,125 @@
+//! hyper's servers, with our limits. The timers of HTTP/1 are off: the sweep does what they are for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use super::limits::Limits;
+use super::server::Serve;
+use crate::net::Accept;
+
+/// Times as long as that are none.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// Header fields for which hyper has room without an allocation.
+const FIELDS: usize = 100;
+
+/// Changes options of hyper's.
+type Hook<T> = Option<Arc<dyn Fn(&mut T) + Send + Sync>>;
+
+/// The options of hyper's that the user of a server changes.
+#[derive(Clone, Default)]
+pub(super) struct Hooks {
+    pub(super) one: Hook<http1::Builder>,
+    pub(super) two: Hook<http2::Builder<TokioExecutor>>,
+}
+
+impl<L: Accept, S> Serve<L, S> {
+    /// Changes options of hyper's HTTP/1 server that [`Limits`] does not have, such as `title_case_headers` or
+    /// `ignore_invalid_headers`.
+    ///
+    /// `options` is called once, when the server starts, and after the limits were applied: what it sets replaces what they
+    /// say, for instance [`Limits::half_close`]. Options that need a timer also need `timer`.
+    ///
+    /// ```no_run
+    /// use millstream::files::Files;
+    /// use millstream::net::TcpListener;
+    /// use millstream::server;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let files = Files::new("public")?;
+    /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
+    /// server::serve(listener, files)
+    ///     .http1(|http1| {
+    ///         http1.title_case_headers(true);
+    ///     })
+    ///     .await
+    /// # }
+    /// ```
+    pub fn http1(mut self, options: impl Fn(&mut http1::Builder) + Send + Sync + 'static) -> Self {
+        self.hooks.one = Some(Arc::new(options));
+        self
+    }
+
+    /// As [`http1`](Self::http1) for HTTP/2, whose timer is set: `enable_connect_protocol` for WebSockets (RFC 8441),
+    /// `max_frame_size`, `max_pending_accept_reset_streams` and others.
+    ///
+    /// ```no_run
+    /// use millstream::net::TcpListener;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let files = Files::new("public")?;
+    /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
+    /// server::serve(listener, files)
+    ///     .http2(|http2| {
+    ///         http2.enable_connect_protocol().max_frame_size(64 << 10);
+    ///     })
+    ///     .await
+    /// # }
+    /// ```
+    pub fn http2(mut self, options: impl Fn(&mut http2::Builder<TokioExecutor>) + Send + Sync + 'static) -> Self {
+        self.hooks.two = Some(Arc::new(options));
+        self
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Protocols {
+    pub(super) one: http1::Builder,
+    pub(super) two: http2::Builder<TokioExecutor>,
+}
+
+impl Protocols {
+    /// The hooks come last, so that they may change everything.
+    pub(super) fn new(limits: &Limits, hooks: &Hooks) -> Self {
+        let mut one = http1::Builder::new();
+        // A body frame is queued if there is any room for it, whatever its size, so a mapped file stays one piece. hyper's
+        // default of 408 KiB is what each slow reader could make a connection keep, and on loopback it saved calls but
+        // no CPU time that could be told from noise.
+        one.half_close(!limits.half_close.is_zero())
+            .header_read_timeout(None)
+            .max_header_size(limits.head)
+            .max_buf_size(limits.buffer.max(limits.head));
+        if limits.fields > FIELDS {
+            // Fewer are looked for in the adapter.
+            one.max_headers(limits.fields);
+        }
+        let mut two = http2::Builder::new(TokioExecutor::new());
+        // The timer is for the adaptive window and for pings.
+        two.timer(TokioTimer::new())
+            .max_concurrent_streams(limits.streams)
+            .max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX))
+            // As for HTTP/1. hyper's default is 400 KiB; on loopback the difference could not be told from noise.
+            .max_send_buf_size(limits.buffer)
+            .initial_stream_window_size(limits.stream_window)
+            .initial_connection_window_size(limits.connection_window);
+        let (interval, timeout) = limits.ping;
+        // hyper adds it to a moment of now.
+        if interval < YEAR {
+            two.keep_alive_interval(interval).keep_alive_timeout(timeout.min(YEAR));
+        }
+        if limits.adaptive_window {
+            two.adaptive_window(true);
+        }
+        if let Some(change) = &hooks.one {
+            change(&mut one);
+        }
+        if let Some(change) = &hooks.two {
+            change(&mut two);
+        }
+        Self { one, two }
+    }
+}

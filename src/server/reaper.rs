@@ -1,0 +1,309 @@
+//! One task that looks at all connections of a server, ends those that have passed a limit, and all when the server drains.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+use super::check::{Facts, Seen, Verdict};
+use super::conn_limiter::ConnLimiter;
+use super::conn_state::{ConnState, ShutdownPhase, lock};
+use super::drain::Drained;
+use super::limits::Limits;
+use super::protocols::Protocols;
+use crate::counters::{Counter, Gauge, Present, count};
+use crate::net::Pulse;
+
+/// Time between two looks, where no limit is so short that it has to be less.
+const TICK: Duration = Duration::from_millis(250);
+const TICK_MIN: Duration = Duration::from_millis(10);
+/// Time for those who have a connection that was reset at the deadline to let go of it.
+const PATIENCE: Duration = TICK;
+/// Connections that are looked at before other tasks may run.
+const AT_ONCE: usize = 512;
+
+/// What the accept loop of a server, its connections and its sweep share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) limits: Arc<Limits>,
+    pub(super) protocols: Protocols,
+    pub(super) limiter: Arc<ConnLimiter>,
+    state: Mutex<State>,
+    /// Connections whose task runs.
+    running: AtomicUsize,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    stage: Stage,
+    /// Connections that the sweep has not seen yet.
+    new: Vec<Arc<ConnState>>,
+    /// The sweep waits for a connection.
+    sleeps: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Serves,
+    Drains {
+        since: Instant,
+        deadline: Instant,
+    },
+    /// Nobody accepts connections any more.
+    Left,
+}
+
+impl Stage {
+    /// Whether the drain waits no longer for a connection that was reset: whoever has it neither reads nor writes.
+    fn has_waited_for(self, entry: &Entry) -> bool {
+        let Self::Drains { deadline, .. } = self else { return false };
+        entry.drained == Drain::Aborted && Instant::now() >= deadline + PATIENCE
+    }
+}
+
+impl Shared {
+    pub(super) fn new(limits: Limits, protocols: Protocols, limiter: Arc<ConnLimiter>) -> Arc<Self> {
+        let state = Mutex::new(State { stage: Stage::Serves, new: Vec::new(), sleeps: false });
+        let (running, changed) = (AtomicUsize::new(0), Notify::new());
+        Arc::new(Self { limits: Arc::new(limits), protocols, limiter, state, running, changed })
+    }
+
+    /// Has the sweep look at a connection until it is over; the task is to hold what is returned.
+    pub(super) fn enter(self: &Arc<Self>, conn_state: &Arc<ConnState>) -> Running {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        let mut state = lock(&self.state);
+        state.new.push(Arc::clone(conn_state));
+        if std::mem::take(&mut state.sleeps) {
+            self.changed.notify_one();
+        }
+        Running {
+            shared: Arc::clone(self),
+            conn_state: Arc::clone(conn_state),
+            _open: Present::in_(Gauge::OpenConnections),
+        }
+    }
+
+    /// Has the sweep end all connections within `patience`.
+    pub(super) fn drain(&self, patience: Duration) {
+        let since = Instant::now();
+        // Decades are as good as forever, and can be added to any moment.
+        let deadline = since.checked_add(patience).unwrap_or_else(|| since + Duration::from_secs(1 << 30));
+        lock(&self.state).stage = Stage::Drains { since, deadline };
+        self.changed.notify_one();
+    }
+
+    /// Nobody accepts connections any more: the sweep ends with the last of them.
+    pub(super) fn leave(&self) {
+        let mut state = lock(&self.state);
+        if state.stage == Stage::Serves {
+            state.stage = Stage::Left;
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Time between two looks.
+    fn tick(&self) -> Duration {
+        let Limits { head_time, body_progress, write_stall, keep_alive, .. } = *self.limits;
+        let shortest = head_time.min(body_progress).min(write_stall).min(keep_alive);
+        (shortest / 4).clamp(TICK_MIN, TICK)
+    }
+}
+
+/// A connection's task that runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    shared: Arc<Shared>,
+    conn_state: Arc<ConnState>,
+    _open: Present,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.conn_state.end();
+        // So that a server that drains does not wait for the next look.
+        if self.shared.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.changed.notify_one();
+        }
+    }
+}
+
+/// A connection that is looked at.
+struct Entry {
+    conn_state: Arc<ConnState>,
+    seen: Seen,
+    /// Bytes sent when the peer had last acknowledged all of them.
+    acknowledged: u64,
+    /// Whether it is a TCP connection, once that was asked.
+    is_tcp: Option<bool>,
+    /// What the drain did about it.
+    drained: Drain,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drain {
+    /// Nothing yet: it was not looked at since.
+    No,
+    /// It was left to finish.
+    Waits,
+    /// Answers that may go on forever were told to end.
+    ShutdownPhase,
+    Aborted,
+}
+
+/// Looks at the connections of a server until the server is gone and they are over.
+pub(super) async fn reaper(shared: Arc<Shared>) -> Drained {
+    let tick = shared.tick();
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut drained = Drained::default();
+    loop {
+        let stage = {
+            let mut state = lock(&shared.state);
+            let now = Instant::now();
+            let enter = |conn_state| Entry::new(conn_state, now);
+            entries.extend(state.new.drain(..).map(enter));
+            state.sleeps = entries.is_empty();
+            state.stage
+        };
+        if entries.is_empty() {
+            match stage {
+                Stage::Serves => shared.changed.notified().await,
+                Stage::Left => return drained,
+                Stage::Drains { since, .. } => {
+                    drained.duration = since.elapsed();
+                    return drained;
+                }
+            }
+            continue;
+        }
+        let mut at = 0;
+        while at < entries.len() {
+            let entry = &mut entries[at];
+            if entry.conn_state.is_over() || stage.has_waited_for(entry) {
+                drained.add(entry.drained);
+                entries.swap_remove(at);
+                continue;
+            }
+            entry.look(&shared.limits, stage, tick);
+            at += 1;
+            if at % AT_ONCE == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        // What has ended by then is over at once.
+        let wait = match stage {
+            Stage::Drains { deadline, .. } => {
+                tick.min(deadline.saturating_duration_since(Instant::now())).max(TICK_MIN)
+            }
+            _ => tick,
+        };
+        let _ = timeout(wait, shared.changed.notified()).await;
+    }
+}
+
+impl Entry {
+    fn new(conn_state: Arc<ConnState>, now: Instant) -> Self {
+        Self { conn_state, seen: Seen::new(now), acknowledged: 0, is_tcp: None, drained: Drain::No }
+    }
+
+    /// Bytes that the kernel took and the peer did not acknowledge. A peer on a Unix socket is not asked to read before
+    /// more waits than the socket holds: there is no acknowledgement, only what it has read.
+    fn held(&mut self, pulse: &Pulse) -> usize {
+        let handle = &self.conn_state.handle;
+        if pulse.sent == self.acknowledged || !(pulse.waits() || *self.is_tcp.get_or_insert_with(|| handle.is_tcp())) {
+            return 0;
+        }
+        let held = handle.unacknowledged().unwrap_or(0);
+        if held == 0 {
+            self.acknowledged = pulse.sent;
+        }
+        held
+    }
+
+    fn look(&mut self, limits: &Limits, stage: Stage, tick: Duration) {
+        let now = Instant::now();
+        let Some(pulse) = self.conn_state.handle.pulse() else { return };
+        let held = self.held(&pulse);
+        let conn_state = &*self.conn_state;
+        // Unless it has read since the last look, bytes that lie in the kernel came before it was its turn.
+        let reads_late = pulse.received == self.seen.received();
+        let facts = Facts {
+            protocol: conn_state.protocol(),
+            tunnel: conn_state.is_tunnel(),
+            ended: conn_state.has_ended(),
+            told: conn_state.told(),
+            requests: conn_state.requests(),
+            owes: conn_state.owes(),
+            asked: conn_state.asked(),
+            passed: conn_state.passed(),
+            pulse,
+            held,
+        };
+        let verdict = self.seen.check(now, &facts, limits);
+        // Not under the lock: whoever is woken may drop the body.
+        let waits = conn_state.waits().clone();
+        for wait in waits {
+            wait.look(now, limits.body_progress, || {
+                reads_late && conn_state.handle.unread().is_some_and(|bytes| bytes > 0)
+            });
+        }
+        match verdict {
+            Verdict::Stalled => {
+                if facts.told < ShutdownPhase::Abort {
+                    count(Counter::WritesStalled, 1);
+                }
+                conn_state.abort();
+            }
+            // Who is slow to finish while the server drains has until the deadline.
+            Verdict::Unheeded if !matches!(stage, Stage::Drains { .. }) || facts.told > ShutdownPhase::Finish => {
+                conn_state.abort()
+            }
+            Verdict::HeadLate { begun } => {
+                count(Counter::HeadsTooSlow, 1);
+                conn_state.tell(if begun { ShutdownPhase::TimedOut } else { ShutdownPhase::Finish });
+            }
+            Verdict::Idle => {
+                count(Counter::IdleEnded, 1);
+                conn_state.tell(ShutdownPhase::Finish);
+            }
+            Verdict::Well { .. } | Verdict::Unheeded => {}
+        }
+        if let Stage::Drains { since, deadline } = stage {
+            // A request that was just on its way may have come since. One whose head has begun to come is waited for.
+            let rests = verdict == Verdict::Well { rests: true } && now.duration_since(since) >= tick;
+            self.drain(now >= deadline, rests);
+        }
+    }
+
+    /// Goes on with ending the connection.
+    fn drain(&mut self, is_late: bool, rests: bool) {
+        let conn_state = &*self.conn_state;
+        if is_late {
+            self.drained = Drain::Aborted;
+            return conn_state.abort();
+        }
+        if self.drained == Drain::No {
+            self.drained = if conn_state.end_answers() > 0 { Drain::ShutdownPhase } else { Drain::Waits };
+        }
+        let (_, open) = conn_state.requests();
+        if open > 0 || rests {
+            conn_state.tell(ShutdownPhase::Finish);
+        }
+    }
+}
+
+impl Drained {
+    fn add(&mut self, drain: Drain) {
+        match drain {
+            // Before the drain.
+            Drain::No => return,
+            Drain::Waits => self.finished += 1,
+            Drain::ShutdownPhase => self.told += 1,
+            Drain::Aborted => self.aborted += 1,
+        }
+        self.connections += 1;
+    }
+}

@@ -1,0 +1,112 @@
+//! Connections beyond a limit: the client is told, if that costs little, and the connection is closed.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::time::timeout;
+
+use super::version::{Version, version};
+use crate::net::{Handle, Rewind};
+
+/// Connections that are told at a time; more are reset at once. Bounds what a flood costs.
+const AT_ONCE: usize = 128;
+/// Time for the request to begin, the answer to leave and the client to close.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const UNAVAILABLE: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
+/// An empty SETTINGS frame, and GOAWAY with ENHANCE_YOUR_CALM after stream 0, which says that no request was processed
+/// ([RFC 9113 §6.8](https://www.rfc-editor.org/rfc/rfc9113#section-6.8)).
+const GOAWAY: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b";
+
+/// The connections of a server that are being told.
+#[derive(Debug, Default)]
+pub(super) struct Refused(AtomicUsize);
+
+/// A connection that is being told.
+#[derive(Debug)]
+struct Place(Arc<Refused>);
+
+impl Refused {
+    /// `None` if there are as many as there may be.
+    fn place(self: &Arc<Self>) -> Option<Place> {
+        let taken = Place(Arc::clone(self));
+        // Given back at once if it is one too many.
+        (self.0.fetch_add(1, Ordering::Relaxed) < AT_ONCE).then_some(taken)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Ends a connection that is one too many: its client is told, or it is reset.
+pub(super) fn refuse<I>(refused: &Arc<Refused>, stream: I, handle: Handle)
+where
+    I: hyper::rt::Write + AsyncRead + Rewind + Unpin + Send + 'static,
+{
+    match refused.place() {
+        Some(place) => drop(tokio::spawn(refuse_in(place, stream, handle))),
+        None => handle.reset(),
+    }
+}
+
+/// Answers the first request of a connection that it is one too many. The answer waits for the request, because clients take
+/// what comes before it for an error; and the socket is read to its end, because closing it with something unread resets the
+/// connection, which may lose the answer.
+async fn refuse_in<I>(_place: Place, mut stream: I, handle: Handle)
+where
+    I: hyper::rt::Write + AsyncRead + Rewind + Unpin,
+{
+    if !matches!(timeout(PATIENCE, tell(&mut stream)).await, Ok(Ok(()))) {
+        handle.reset();
+    }
+}
+
+async fn tell<I>(stream: &mut I) -> io::Result<()>
+where
+    I: hyper::rt::Write + AsyncRead + Rewind + Unpin,
+{
+    let mut answer = match version(stream).await? {
+        Version::One => UNAVAILABLE,
+        Version::Two => GOAWAY,
+    };
+    while !answer.is_empty() {
+        match poll_fn(|cx| Pin::new(&mut *stream).poll_write(cx, answer)).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => answer = &answer[n..],
+        }
+    }
+    poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await?;
+    let mut bytes = [0; 512];
+    loop {
+        let mut unused = ReadBuf::new(&mut bytes);
+        poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut unused)).await?;
+        if unused.filled().is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_are_told_at_a_time() {
+        let refused = Arc::<Refused>::default();
+        for _ in 0..2 {
+            let places: Vec<_> = (0..AT_ONCE).map(|_| refused.place().unwrap()).collect();
+            assert!(refused.place().is_none());
+            assert!(refused.place().is_none());
+            drop(places);
+        }
+    }
+}

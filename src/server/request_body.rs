@@ -1,0 +1,148 @@
+//! The bodies of requests.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::body_error::{BodyError, Cause};
+use super::conn_state::ConnState;
+use super::wait::Wait;
+use crate::counters::{Counter, count};
+
+/// The body of a request to a [server](super::serve()), within its [limits](super::Limits). Frames are passed on as
+/// they arrive.
+#[derive(Debug)]
+pub struct RequestBody {
+    incoming: Incoming,
+    /// Limits of the body.
+    bounds: Bounds,
+    /// Set once the body has failed permanently.
+    failed: Option<Failed>,
+    /// `None` if the body is empty, or was read to its end.
+    conn_state: Option<Arc<ConnState>>,
+    /// Set once the body had to be waited for.
+    wait: Option<Arc<Wait>>,
+}
+
+/// Limits of the body of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bounds {
+    /// Bytes that may still arrive.
+    pub(super) left: u64,
+    /// Bytes that have to arrive in a period.
+    pub(super) rate: u64,
+    /// Whether the request is a gRPC request.
+    pub(super) grpc: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Failed {
+    TooLarge,
+    TooSlow,
+}
+
+impl RequestBody {
+    pub(super) fn new(incoming: Incoming, bounds: Bounds, conn_state: &Arc<ConnState>) -> Self {
+        let conn_state = (!incoming.is_end_stream()).then(|| Arc::clone(conn_state));
+        Self { incoming, bounds, failed: None, conn_state, wait: None }
+    }
+
+    /// Fails permanently. A failed body was not read to its end, so it is still watched.
+    fn fail(&mut self, how: Failed) -> BodyError {
+        if self.failed.replace(how).is_none() {
+            count(
+                match how {
+                    Failed::TooLarge => Counter::BodiesTooLarge,
+                    Failed::TooSlow => Counter::BodiesTooSlow,
+                },
+                1,
+            );
+        }
+        let limits = self.conn_state.as_ref().map(|conn_state| &*conn_state.limits);
+        let cause = match how {
+            Failed::TooLarge => Cause::TooLarge(limits.map_or(0, |limits| limits.body)),
+            Failed::TooSlow => Cause::TooSlow(limits.map_or(std::time::Duration::ZERO, |limits| limits.body_progress)),
+        };
+        BodyError::new(cause, self.bounds.grpc)
+    }
+
+    /// Records that the body has to be waited for. Returns `true` if it has been waited for too long already.
+    fn pends(&mut self, cx: &Context<'_>) -> bool {
+        let Some(conn_state) = &self.conn_state else { return false };
+        let wait = self.wait.get_or_insert_with(|| {
+            let wait = Arc::new(Wait::new(self.bounds.rate));
+            conn_state.waits().push(Arc::clone(&wait));
+            wait
+        });
+        wait.pends(cx.waker())
+    }
+
+    /// Records that nothing more follows.
+    fn end(&mut self) {
+        if let (Some(conn_state), Some(wait)) = (self.conn_state.take(), self.wait.take()) {
+            let mut waits = conn_state.waits();
+            if let Some(at) = waits.iter().position(|other| Arc::ptr_eq(other, &wait)) {
+                waits.swap_remove(at);
+            }
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let me = &mut *self;
+        if let Some(how) = me.failed {
+            return Poll::Ready(Some(Err(me.fail(how))));
+        }
+        let frame = match Pin::new(&mut me.incoming).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => frame,
+            Poll::Ready(Some(Err(error))) => {
+                return Poll::Ready(Some(Err(BodyError::new(Cause::Broken(error), me.bounds.grpc))));
+            }
+            Poll::Ready(None) => {
+                me.end();
+                return Poll::Ready(None);
+            }
+            Poll::Pending if me.pends(cx) => return Poll::Ready(Some(Err(me.fail(Failed::TooSlow)))),
+            Poll::Pending => return Poll::Pending,
+        };
+        let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+        if bytes > me.bounds.left {
+            return Poll::Ready(Some(Err(me.fail(Failed::TooLarge))));
+        }
+        if me.wait.as_ref().is_some_and(|wait| wait.came(bytes)) && !me.incoming.is_end_stream() {
+            return Poll::Ready(Some(Err(me.fail(Failed::TooSlow))));
+        }
+        // `u64::MAX` means no limit.
+        if me.bounds.left != u64::MAX {
+            me.bounds.left -= bytes;
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if let Some(conn_state) = &self.conn_state
+            && !self.incoming.is_end_stream()
+        {
+            conn_state.leaves_unread();
+        }
+        self.end();
+    }
+}

@@ -1,0 +1,299 @@
+//! A connection over TLS, for tokio and hyper.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
+use tokio_rustls::server;
+
+use super::records::{Records, cut};
+use crate::buf::origin;
+use crate::counters::log;
+use crate::counters::{Counter, count};
+use crate::net::Rewind;
+
+/// Bytes that one write encrypts: as many as one call sends.
+const WRITE_MAX: usize = 64 << 10;
+/// Slices of one write that go into a record; hyper passes no more.
+const PIECES: usize = 64;
+
+/// A connection over TLS, from [`Tls::accept`](super::Tls::accept) or, as the result of an upgrade, from a
+/// [server](crate::server::Serve::tls).
+///
+/// Records have at most 1400 bytes while a connection is young (64 KiB) or after it was idle (1 s), so that the peer
+/// can use each segment when it arrives, and 16 KiB later (RFC 8446 §5.1). The stream below gathers the records.
+///
+/// # Errors
+///
+/// Errors of the stream below. `ErrorKind::InvalidData` for data that is not TLS. Reads return
+/// `ErrorKind::UnexpectedEof` if the peer has ended the connection without a `close_notify`, because anybody on the way
+/// can do that. Writes return it if a mapped file shrinks while it is encrypted; nothing more is sent then, not even a
+/// `close_notify`.
+///
+/// # Cancellation and drop
+///
+/// As the stream below. `shutdown` sends a `close_notify`. A stream that is dropped without `shutdown` does not, so
+/// that the peer can detect truncation.
+pub struct TlsStream<S> {
+    /// Boxed, because its size is a kilobyte and it is moved often.
+    stream: Box<server::TlsStream<S>>,
+    records: Records,
+    /// Bytes that were received and given back by a reader.
+    unread: Vec<u8>,
+    /// Whether a file shrank while it was encrypted: encrypted bytes are no longer handed over then.
+    torn: bool,
+}
+
+impl<S> TlsStream<S> {
+    /// Wraps a stream whose handshake is complete.
+    pub(super) fn new(mut stream: server::TlsStream<S>) -> Self {
+        // Writes are bounded here, so that the remainder of a bound does not split a record.
+        stream.get_mut().1.set_buffer_limit(None);
+        Self { stream: Box::new(stream), records: Records::new(Instant::now()), unread: Vec::new(), torn: false }
+    }
+
+    /// Returns the stream below, for its addresses or its [handle](crate::net::TcpStream::handle).
+    pub fn get_ref(&self) -> &S {
+        self.stream.get_ref().0
+    }
+
+    /// Returns the rustls session: cipher suite, certificates of the client, exported keys.
+    pub fn session(&self) -> &ServerConnection {
+        self.stream.get_ref().1
+    }
+
+    /// Returns the negotiated protocol (ALPN), `h2` or `http/1.1`; `None` if the client requested none.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.session().alpn_protocol()
+    }
+
+    /// Returns the TLS version.
+    pub fn version(&self) -> Option<ProtocolVersion> {
+        self.session().protocol_version()
+    }
+
+    /// Returns the server name that the client requested (SNI).
+    pub fn server_name(&self) -> Option<&str> {
+        self.session().server_name()
+    }
+
+    /// Whether the client has resumed a session with a ticket, so that no certificate was needed.
+    pub fn is_resumed(&self) -> bool {
+        self.session().handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
+    /// Passes received bytes to `take`, once. An empty slice means the end of the stream.
+    fn poll_received(&mut self, cx: &mut Context<'_>, room: usize, take: impl FnOnce(&[u8])) -> Poll<io::Result<()>> {
+        if room == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        if !self.unread.is_empty() {
+            let n = room.min(self.unread.len());
+            take(&self.unread[..n]);
+            self.unread.drain(..n);
+            if self.unread.is_empty() {
+                // Frees the buffer: it is not needed again.
+                self.unread = Vec::new();
+            }
+            return Poll::Ready(Ok(()));
+        }
+        let mut stream = Pin::new(&mut *self.stream);
+        let received = ready!(stream.as_mut().poll_fill_buf(cx))?;
+        let n = received.len().min(room);
+        take(&received[..n]);
+        stream.consume(n);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Encrypts bytes of `bufs` in order, and returns their number. `Pending` means none.
+    fn poll_records(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        // First hands over the rest of the previous write, so that at most one write waits here.
+        ready!(self.poll_handed_over(cx))?;
+        self.records.begin(Instant::now());
+        let mut taken = 0;
+        while taken < WRITE_MAX {
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let used = cut(bufs, taken, self.records.room().min(WRITE_MAX - taken), &mut pieces);
+            if used == 0 {
+                break;
+            }
+            let n = io::Write::write_vectored(&mut self.stream.get_mut().1.writer(), &pieces[..used])?;
+            self.records.wrote(n);
+            taken += n;
+        }
+        if bufs.iter().any(|buf| origin::is_torn(buf)) {
+            // The bytes of a file that shrank were encrypted as zeros.
+            self.torn = true;
+            count(Counter::TornFiles, 1);
+            log::file_torn();
+            return Poll::Ready(Err(torn()));
+        }
+        if taken > 0 {
+            // The next write, flush or shutdown offers the remaining bytes to the stream below.
+            if let Poll::Ready(Err(e)) = self.poll_handed_over(cx) {
+                return Poll::Ready(Err(e));
+            }
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    /// Ready once the stream below has taken everything.
+    fn poll_handed_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.torn {
+            return Poll::Ready(Err(torn()));
+        }
+        Pin::new(&mut *self.stream).poll_flush(cx)
+    }
+}
+
+fn torn() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the file shrank while it was being sent")
+}
+
+impl<S> Rewind for TlsStream<S> {
+    fn unread(&mut self, bytes: &[u8]) {
+        debug_assert!(self.unread.is_empty(), "internal: given back twice");
+        self.unread = bytes.to_vec();
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for TlsStream<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsStream")
+            .field("stream", self.get_ref())
+            .field("version", &self.version())
+            .field("alpn", &self.alpn().map(String::from_utf8_lossy))
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.poll_received(cx, buf.remaining(), |bytes| buf.put_slice(bytes))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> hyper::rt::Read for TlsStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buf: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_received(cx, buf.remaining(), |bytes| buf.put_slice(bytes))
+    }
+}
+
+// The two traits have the same methods.
+macro_rules! writes {
+    ($($write:ident)::+) => {
+        impl<S: AsyncRead + AsyncWrite + Unpin> $($write)::+ for TlsStream<S> {
+            fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+                self.poll_records(cx, &[IoSlice::new(buf)])
+            }
+
+            fn poll_write_vectored(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bufs: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.poll_records(cx, bufs)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.poll_handed_over(cx)
+            }
+
+            fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                // No `close_notify`: the peer would take the received bytes for the whole.
+                if self.torn {
+                    return Poll::Ready(Err(torn()));
+                }
+                Pin::new(&mut *self.stream).poll_shutdown(cx)
+            }
+        }
+    };
+}
+writes!(AsyncWrite);
+writes!(hyper::rt::Write);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::tls::Tls;
+    use std::future::poll_fn;
+    use std::sync::Arc;
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+    use tokio_rustls::rustls::pki_types::ServerName;
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+    /// Counts the bytes written to it.
+    struct Counted(DuplexStream, usize);
+
+    impl AsyncRead for Counted {
+        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_read(cx, buf)
+        }
+    }
+
+    impl AsyncWrite for Counted {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            let written = ready!(Pin::new(&mut self.0).poll_write(cx, buf))?;
+            self.1 += written;
+            Poll::Ready(Ok(written))
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_shutdown(cx)
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_encrypted_is_offered_in_the_same_poll_and_one_write_waits_at_most() {
+        let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
+        let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.into()).unwrap();
+        let trusting = Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
+        let (ours, theirs) = duplex(WRITE_MAX / 4);
+        let (ours, theirs) = tokio::join!(
+            TlsAcceptor::from(tls.config()).accept(Counted(ours, 0)),
+            TlsConnector::from(trusting).connect(ServerName::try_from("mill").unwrap(), theirs),
+        );
+        let (mut ours, mut theirs) = (TlsStream::new(ours.unwrap()), theirs.unwrap());
+
+        let bytes = vec![7; 3 * WRITE_MAX];
+        let before = ours.get_ref().1;
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let taken = AsyncWrite::poll_write(Pin::new(&mut ours), &mut cx, &bytes);
+        assert!(matches!(taken, Poll::Ready(Ok(WRITE_MAX))), "{taken:?}");
+        assert!(ours.get_ref().1 > before, "nothing was offered in the poll that encrypted");
+        // The stream below is full: nothing more is taken.
+        assert!(AsyncWrite::poll_write(Pin::new(&mut ours), &mut cx, &bytes).is_pending());
+
+        let send = async {
+            let mut sent = WRITE_MAX;
+            while sent < bytes.len() {
+                sent += poll_fn(|cx| AsyncWrite::poll_write(Pin::new(&mut ours), cx, &bytes[sent..])).await.unwrap();
+            }
+            poll_fn(|cx| AsyncWrite::poll_shutdown(Pin::new(&mut ours), cx)).await.unwrap();
+        };
+        let mut got = Vec::new();
+        let (_, end) = tokio::join!(send, theirs.read_to_end(&mut got));
+        assert!(end.unwrap() == bytes.len() && got == bytes);
+    }
+}

@@ -1,0 +1,130 @@
+//! How long a request body may be waited for.
+
+use std::sync::Mutex;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::conn_state::lock;
+
+/// A request body that had to be waited for.
+#[derive(Debug, Default)]
+pub(super) struct Wait {
+    state: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// The task that waits.
+    waker: Option<Waker>,
+    bytes: u64,
+    /// Bytes that have to come in each window.
+    rate: u64,
+    /// When the window began, by the sweep's looks, and with how many bytes.
+    window: Option<(Instant, u64)>,
+    /// The window has passed. Whether too little came is for the task to find out, which may have slept since it came.
+    late: bool,
+}
+
+impl Waiting {
+    /// Whether the window that has begun lacks bytes.
+    fn lacks(&self) -> bool {
+        self.window.is_some_and(|(_, with)| self.bytes < with.saturating_add(self.rate))
+    }
+}
+
+impl Wait {
+    pub(super) fn new(rate: u64) -> Self {
+        Self { state: Mutex::new(Waiting { rate, ..Waiting::default() }) }
+    }
+
+    /// Notes that nothing more has come, for which the service waits; `true`: it has waited for too long.
+    pub(super) fn pends(&self, waker: &Waker) -> bool {
+        let mut state = lock(&self.state);
+        match &mut state.waker {
+            Some(old) => old.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        state.late
+    }
+
+    /// Notes that `bytes` have come, and that the service does not wait; `true`: too late.
+    pub(super) fn came(&self, bytes: u64) -> bool {
+        let mut state = lock(&self.state);
+        state.bytes += bytes;
+        state.waker = None;
+        state.late &= state.lacks();
+        state.late
+    }
+
+    /// Wakes the service if its window has passed, at `now`, and too little has come. What has come and lies `unread` in
+    /// the kernel is not missing: then it is the server that is late.
+    pub(super) fn look(&self, now: Instant, limit: Duration, unread: impl FnOnce() -> bool) {
+        let mut state = lock(&self.state);
+        if state.waker.is_none() {
+            state.window = None;
+            return;
+        }
+        match state.window {
+            Some((began, _)) if state.lacks() => {
+                if now.duration_since(began) >= limit && !state.late && !unread() {
+                    state.late = true;
+                    let waker = state.waker.clone();
+                    drop(state);
+                    waker.inspect(Waker::wake_by_ref);
+                }
+            }
+            _ => state.window = Some((now, state.bytes)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(1);
+
+    /// A body that is to bring `rate` bytes in each second, and waits since `Instant::now()`.
+    fn waiting(rate: u64) -> (Wait, Instant) {
+        let (wait, now) = (Wait::new(rate), Instant::now());
+        assert!(!wait.pends(Waker::noop()));
+        wait.look(now, LIMIT, || false);
+        (wait, now)
+    }
+
+    #[test]
+    fn a_body_that_has_brought_something_may_be_asked_for_any_rate() {
+        let (wait, now) = waiting(u64::MAX);
+        assert!(!wait.came(5));
+        wait.look(now, LIMIT, || false);
+        assert!(!wait.pends(Waker::noop()));
+        wait.look(now + LIMIT, LIMIT, || false);
+        assert!(!wait.pends(Waker::noop()), "the window began anew after the service did not wait");
+        wait.look(now + LIMIT * 3 / 2, LIMIT, || false);
+        assert!(!wait.pends(Waker::noop()));
+        wait.look(now + LIMIT * 2, LIMIT, || false);
+        assert!(wait.came(5), "too late");
+    }
+
+    #[test]
+    fn bytes_that_came_before_the_service_was_polled_are_in_time() {
+        let (wait, now) = waiting(100);
+        wait.look(now + LIMIT, LIMIT, || false);
+        assert!(!wait.came(100), "they were waiting for the service");
+        assert!(!wait.pends(Waker::noop()));
+        wait.look(now + LIMIT, LIMIT, || false);
+        wait.look(now + LIMIT * 2, LIMIT, || false);
+        assert!(wait.came(99), "too few");
+    }
+
+    #[test]
+    fn bytes_that_the_server_has_not_read_are_in_time() {
+        let (wait, now) = waiting(100);
+        wait.look(now + LIMIT * 10, LIMIT, || true);
+        assert!(!wait.pends(Waker::noop()), "the server is late");
+        wait.look(now + LIMIT * 10, LIMIT, || false);
+        assert!(wait.pends(Waker::noop()), "the client is late");
+    }
+}

@@ -1,0 +1,153 @@
+//! Connections to Redis, and how one that broke is kept from doing anything more.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisResult, cmd, pipe};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use super::allowance::{Allowance, Metered};
+use super::error::RedisError;
+
+/// Where Redis is and how to get in.
+pub(super) struct Server {
+    client: Client,
+    /// Host and port, or a path: what may be printed.
+    pub(super) address: String,
+    /// For connecting, and for an answer.
+    pub(super) timeout: Duration,
+}
+
+/// No password.
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    pub(super) fn new(url: &str, timeout: Duration) -> Result<Self, RedisError> {
+        let tls = url.starts_with("rediss://") || url.starts_with("valkeys://");
+        // The crate's own words may quote the URL.
+        let reason = match tls {
+            true => {
+                "TLS (rediss://) needs a feature of the redis crate that the service itself has to turn on: \
+                 redis = { version = \"1\", default-features = false, features = [\"tokio-rustls-comp\"] }, and a crypto \
+                 provider of rustls"
+            }
+            false => "this is not the URL of a Redis",
+        };
+        let info = url.into_connection_info().map_err(|_| RedisError::Url { reason })?;
+        if !info.addr().is_supported() {
+            return Err(RedisError::Url { reason });
+        }
+        let address = match info.addr() {
+            ConnectionAddr::Unix(path) => path.display().to_string(),
+            addr => addr.to_string(),
+        };
+        // A batch goes out in one write; the next one waits for its answer, not for Nagle's algorithm.
+        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        let client = Client::open(info.set_tcp_settings(tcp)).map_err(|_| RedisError::Url { reason })?;
+        Ok(Self { client, address, timeout })
+    }
+
+    /// A connection whose answers take at most `blocking` longer than the time-out.
+    pub(super) async fn connect(&self, blocking: Duration) -> RedisResult<Link> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.timeout))
+            .set_response_timeout(Some(self.timeout.saturating_add(blocking)));
+        let allowance = Allowance::new();
+        let explain = |e| allowance.explain(e);
+        let opened = timeout(self.timeout, self.open(config, &allowance)).await;
+        let opened = opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+        let (mut connection, driver) = opened.map_err(explain)?;
+        let mut hello = pipe();
+        hello.cmd("CLIENT").arg("ID").cmd("INFO").arg("server");
+        let (client, info): (i64, String) = hello.query_async(&mut connection).await.map_err(explain)?;
+        let run = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default().to_owned();
+        Ok(Link { connection, peer: Peer { run, client }, allowance, _driver: driver })
+    }
+
+    async fn open(&self, config: AsyncConnectionConfig, allowance: &Allowance) -> RedisResult<Opened> {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) => {
+                let stream = TcpStream::connect((&**host, *port)).await?;
+                stream.set_nodelay(true)?;
+                self.drive(Metered::new(stream, allowance.clone()), config).await
+            }
+            ConnectionAddr::Unix(path) => {
+                let stream = UnixStream::connect(path).await?;
+                self.drive(Metered::new(stream, allowance.clone()), config).await
+            }
+            // The crate keeps its TLS to itself: these replies cannot be metered.
+            _ => Ok((self.client.get_multiplexed_async_connection_with_config(&config).await?, None)),
+        }
+    }
+
+    async fn drive<S>(&self, stream: S, config: AsyncConnectionConfig) -> RedisResult<Opened>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let settings = self.client.get_connection_info().redis_settings();
+        let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
+        Ok((connection, Some(Driver(tokio::spawn(driver).abort_handle()))))
+    }
+}
+
+type Opened = (MultiplexedConnection, Option<Driver>);
+
+/// The task that reads and writes for a connection, and ends with it.
+#[derive(Debug)]
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// How Redis calls a connection: its number in one run of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    run: String,
+    client: i64,
+}
+
+/// A connection.
+pub(super) struct Link {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) peer: Peer,
+    /// How long its replies may be.
+    pub(super) allowance: Allowance,
+    _driver: Option<Driver>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// After this Redis does nothing more of what was sent by the connection `old`, though it may have it in a buffer.
+    ///
+    /// Redis reads a connection after its peer has closed it, so an append that nobody waits for any more may happen
+    /// later. GracefulClose the connection there throws away what was not read.
+    pub(super) async fn fence(&mut self, old: &Peer) -> RedisResult<()> {
+        // Another run of the server has none of its connections, and uses their numbers for others.
+        if old.run != self.peer.run {
+            return Ok(());
+        }
+        cmd("CLIENT").arg("KILL").arg("ID").arg(old.client).query_async::<i64>(&mut self.connection).await.map(drop)
+    }
+
+    /// Whether this user may [`fence`](Self::fence): asked before it matters.
+    pub(super) async fn may_fence(&mut self) -> RedisResult<()> {
+        cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX).query_async::<i64>(&mut self.connection).await.map(drop)
+    }
+}

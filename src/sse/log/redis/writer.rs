@@ -1,0 +1,153 @@
+//! The one who appends: in order, and each event once.
+//!
+//! ```text
+//!  queue ─▶ batch ─MULTI … EXEC─▶ confirmed: forgotten
+//!             ▲                └─▶ no answer: was it done?
+//!             └── what is not there ── fence the old connection, look for our last entry ◀┘
+//! ```
+//!
+//! A batch is done whole or not at all, and the next one goes out when its outcome is known. If the connection breaks
+//! before, Redis may have done it, may still have it in a buffer and do it later, or may never have seen it. So first the
+//! old connection is ended at the other side, by which the buffer is thrown away; then the log is searched backwards for
+//! the last entry of this writer; then what is not there is sent again.
+
+use std::collections::VecDeque;
+
+use redis::{RedisResult, cmd, pipe};
+use tokio::time::sleep;
+
+use super::Shared;
+use super::backoff::Backoff;
+use super::entry::Entry;
+use super::id::Id;
+use super::link::{Link, Peer};
+use super::queue::Append;
+use super::seen::Stamp;
+use super::stats::Part;
+
+/// Bytes of entries that are looked at together, searching backwards.
+const SEARCH: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// Taken from the queue, oldest first, and not confirmed.
+    batch: VecDeque<Append>,
+    link: Option<Link>,
+    /// The connection by which the batch was sent, if its outcome is not known.
+    sent_by: Option<Peer>,
+    /// What is known to be in the log, whoever has appended it: our next entry lies behind it.
+    confirmed: Id,
+    backoff: Backoff,
+}
+
+impl Writer {
+    /// Begins where the log ends at `end`.
+    pub(super) fn new(end: Id) -> Self {
+        let backoff = Backoff::default();
+        Self { batch: VecDeque::new(), link: None, sent_by: None, confirmed: end, backoff }
+    }
+
+    /// Appends what comes into the queue, for good. It may be dropped at any time and called again.
+    pub(super) async fn run(&mut self, shared: &Shared) {
+        loop {
+            if self.batch.is_empty() {
+                self.batch = shared.queue.take().await;
+            }
+            match self.append(shared).await {
+                Ok(()) => self.backoff.reset(),
+                Err(e) => {
+                    self.link = None;
+                    shared.stats.down(Part::Writer, &shared.server.address, &e);
+                    sleep(self.backoff.next()).await;
+                }
+            }
+        }
+    }
+
+    /// Forgets what could not be appended, unless a hub is there that does it.
+    pub(super) fn give_up(&mut self, shared: &Shared) {
+        let Some(waiting) = shared.queue.take_left() else { return };
+        shared.stats.given_up(self.batch.len() + waiting.len());
+        shared.queue.settle(self.batch.drain(..).chain(waiting));
+        (self.link, self.sent_by) = (None, None);
+    }
+
+    /// Has the batch in the log, and forgets it then.
+    async fn append(&mut self, shared: &Shared) -> RedisResult<()> {
+        if self.sent_by.is_some() {
+            // Whatever that connection does now, it does without being asked.
+            self.link = None;
+        }
+        let link = match &mut self.link {
+            Some(link) => link,
+            None => {
+                let mut link = shared.server.connect(std::time::Duration::ZERO).await?;
+                if let Some(peer) = &self.sent_by {
+                    link.fence(peer).await?;
+                    if let Some((number, id)) = last_of(shared, &mut link, self.confirmed).await? {
+                        let arrived = self.batch.partition_point(|append| append.number <= number);
+                        self.confirmed = id;
+                        shared.stats.appended(arrived);
+                        shared.queue.settle(self.batch.drain(..arrived));
+                    }
+                    self.sent_by = None;
+                }
+                shared.stats.up(Part::Writer, &shared.server.address);
+                self.link.insert(link)
+            }
+        };
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+
+        let mut batch = pipe();
+        batch.atomic();
+        for append in &self.batch {
+            let mut add = cmd("XADD");
+            add.arg(&shared.key).arg("MAXLEN").arg("~").arg(shared.max_len).arg("*");
+            append.fields.write(Stamp { writer: shared.writer_id, number: append.number }, &mut add);
+            batch.add_command(add);
+        }
+        if let Some(expiry) = shared.expire_after {
+            batch.cmd("PEXPIRE").arg(&shared.key).arg(expiry.as_millis() as u64).ignore();
+        }
+        self.sent_by = Some(link.peer.clone());
+        let ids: Vec<String> = batch.query_async(&mut link.connection).await?;
+        self.sent_by = None;
+        self.confirmed = ids.last().and_then(|id| Id::parse(id)).unwrap_or(self.confirmed);
+        shared.stats.appended(self.batch.len());
+        shared.queue.settle(self.batch.drain(..));
+        Ok(())
+    }
+}
+
+/// The last entry of this writer behind `after`.
+async fn last_of(shared: &Shared, link: &mut Link, after: Id) -> RedisResult<Option<(u64, Id)>> {
+    let mut end = "+".to_owned();
+    loop {
+        let plan = shared.sizes.plan(SEARCH);
+        let mut search = cmd("XREVRANGE");
+        search.arg(&shared.key).arg(&end).arg("-").arg("COUNT").arg(plan.entries);
+        link.allowance.set(plan.reply);
+        let found = search.query_async(&mut link.connection).await;
+        if link.allowance.was_exceeded() {
+            // The search begins anew, by a new connection.
+            shared.sizes.refused(plan);
+        }
+        let entries = Entry::all(found?)?;
+        shared.sizes.learn(&entries);
+        for entry in entries.iter().take_while(|entry| entry.id > after) {
+            if let Some(stamp) = entry.stamp.filter(|stamp| stamp.writer == shared.writer_id) {
+                return Ok(Some((stamp.number, entry.id)));
+            }
+        }
+        match entries
+            .last()
+            .filter(|last| last.id > after && entries.len() == plan.entries)
+            .and_then(|last| last.id.before())
+        {
+            Some(before) => end = before.to_string(),
+            None => return Ok(None),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Accounting of the log pages that the readers of the process hold.
+//!
+//! A page is held until its reader has taken it, which takes a slow reader long. So the more bytes are held already,
+//! the smaller a new page is. No reader waits for another: when all room is taken, pages have one event.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::buf::Queue;
+use crate::counters::QUEUED;
+
+/// Upper bound that all pages together should not exceed, in bytes.
+pub(super) const ALL_MAX: usize = Queue::ALL_MAX / 8;
+/// A page requests one part in this many of the remaining room.
+const PART: usize = 128;
+
+/// Bytes of all pages.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes that one reader holds or has requested. They are also counted with the bytes that wait to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Room(usize);
+
+impl Room {
+    /// Reserves room for a page.
+    pub(super) fn for_page() -> Self {
+        let pages = ALL_MAX.saturating_sub(HELD.load(Ordering::Relaxed));
+        let queues = Queue::ALL_MAX.saturating_sub(Queue::all());
+        let mut room = Self::default();
+        room.set(pages.min(queues) / PART);
+        room
+    }
+
+    /// Number of bytes counted.
+    pub(super) fn bytes(&self) -> usize {
+        self.0
+    }
+
+    /// Sets the number of bytes held.
+    pub(super) fn set(&mut self, bytes: usize) {
+        for all in [&HELD, &QUEUED] {
+            match bytes.checked_sub(self.0) {
+                Some(more) => all.fetch_add(more, Ordering::Relaxed),
+                None => all.fetch_sub(self.0 - bytes, Ordering::Relaxed),
+            };
+        }
+        self.0 = bytes;
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // No other test of this process holds pages.
+    #[test]
+    fn pages_get_smaller_and_never_more_than_all_of_them() {
+        let mut rooms: Vec<Room> = (0..10_000).map(|_| Room::for_page()).collect();
+        let sum: usize = rooms.iter().map(Room::bytes).sum();
+        assert!(sum <= ALL_MAX && sum > ALL_MAX - ALL_MAX / 100, "{sum}");
+        assert!(rooms[0].bytes() <= ALL_MAX / PART && rooms[0].bytes() > ALL_MAX / PART / 2);
+        assert!(rooms[200].bytes() > 32 << 10, "{}", rooms[200].bytes());
+        assert!(rooms.is_sorted_by_key(|room| usize::MAX - room.bytes()));
+        rooms[0].set(2 * ALL_MAX);
+        assert_eq!(Room::for_page().bytes(), 0);
+        drop(rooms);
+        assert_eq!(Room::for_page().bytes(), ALL_MAX / PART);
+    }
+}

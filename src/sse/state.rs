@@ -1,0 +1,132 @@
+//! What a hub keeps under its lock: the ring, the numbers, and what is to be done about readers that are slow.
+
+use bytes::Bytes;
+
+use super::builder::LagPolicy;
+use super::gap::Gap;
+use super::ring::Ring;
+use super::shared::Config;
+use super::stats::Stats;
+use crate::counters::{Counter, count};
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) ring: Ring,
+    pub(super) stats: Stats,
+    /// The number of the last entry that is a gap, and so not an event.
+    pub(super) last_gap: Option<u64>,
+}
+
+/// Where a reader is.
+#[derive(Debug)]
+pub(super) struct Cursor {
+    /// The entry it reads next.
+    pub(super) next: u64,
+    /// It was behind when it came, and may be until here.
+    pub(super) catch_up: u64,
+    /// [`Ring::forgets`] when it came.
+    pub(super) forgets: u64,
+}
+
+/// What there is for a reader.
+#[derive(Debug)]
+pub(super) enum Read {
+    Frame(Bytes),
+    /// Some of it is gone; then there is more.
+    Gap(Gap),
+    /// It was too slow, and its stream ends.
+    TooSlow,
+    Nothing,
+}
+
+impl State {
+    pub(super) fn read(&mut self, config: &Config, cursor: &mut Cursor) -> (Read, u64, u64) {
+        let (base, head) = (self.ring.base(), self.ring.head());
+        if cursor.next >= head {
+            return (Read::Nothing, 0, 0);
+        }
+        let late = cursor.next >= cursor.catch_up && head - cursor.next > config.queue;
+        if cursor.next < base || self.has_given_up(cursor) || (late && config.slow != LagPolicy::Block) {
+            let queued = match config.slow {
+                LagPolicy::Disconnect | LagPolicy::Block => return (Read::TooSlow, 0, 0),
+                LagPolicy::DropOldest if cursor.next < cursor.catch_up => head - base,
+                LagPolicy::DropOldest => config.queue,
+                LagPolicy::Latest => 1,
+            };
+            let to = base.max(head.saturating_sub(queued));
+            let missed = to - cursor.next;
+            // One of those may have been a gap, and then nobody knows.
+            let known = self.last_gap.is_none_or(|gap| gap < cursor.next);
+            cursor.next = to;
+            self.stats.gaps += 1;
+            count(Counter::EventGaps, 1);
+            self.stats.dropped += missed;
+            return (Read::Gap(Gap::slow(known.then_some(missed))), 0, missed);
+        }
+        let (frame, to) = self.ring.frame(cursor.next);
+        let delivered = to - cursor.next;
+        cursor.next = to;
+        self.stats.delivered += delivered;
+        (Read::Frame(frame), delivered, 0)
+    }
+
+    /// Whether it was given up, if the entry it reads next is still there.
+    pub(super) fn has_given_up(&self, cursor: &Cursor) -> bool {
+        self.ring.has_forgotten(cursor.next, cursor.forgets)
+    }
+
+    /// Where senders wait for readers: whether the slowest of them leaves room for `len` bytes.
+    pub(super) fn has_room(&mut self, config: &Config, len: usize) -> bool {
+        let unread = self.ring.unread();
+        self.ring.head() - unread < config.queue && self.ring.fits(len, unread)
+    }
+
+    /// Gives up the slowest readers until there is room for `len` bytes; nobody if they have read meanwhile.
+    pub(super) fn give_up(&mut self, config: &Config, len: usize) {
+        // Where everything was read there is room, so that this ends.
+        while !self.has_room(config, len) {
+            self.ring.forget();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::super::ring::{Limits, Name};
+    use super::*;
+
+    #[test]
+    fn who_has_read_in_time_after_all_is_not_given_up() {
+        let limits = Limits { count: 100, bytes: 1 << 20, age: None };
+        let config = Config {
+            limits,
+            queue: 2,
+            slow: LagPolicy::Block,
+            patience: Duration::ZERO,
+            keep_alive: None,
+            subscribers: 1,
+            retry: Duration::ZERO,
+        };
+        let mut state = State { ring: Ring::new(limits, 0), stats: Stats::default(), last_gap: None };
+        let push = |state: &mut State| {
+            let unread = state.ring.unread();
+            state.ring.push(Bytes::from_static(b"event"), Name::Numbered, Instant::now(), unread);
+        };
+        state.ring.moves(None, Some(0));
+        let mut cursor = Cursor { next: 0, catch_up: 0, forgets: 0 };
+        (0..2).for_each(|_| push(&mut state));
+        assert!(!state.has_room(&config, 1));
+        // It reads when the sender's time is up, and before the sender does what it does then.
+        assert!(matches!(state.read(&config, &mut cursor), (Read::Frame(_), 2, 0)));
+        state.ring.moves(Some(0), Some(2));
+        state.give_up(&config, 1);
+        (0..2).for_each(|_| push(&mut state));
+        assert_eq!(state.ring.unread(), 2, "it still counts");
+        assert!(!state.has_room(&config, 1), "and senders wait for it");
+        assert!(matches!(state.read(&config, &mut cursor), (Read::Frame(_), 2, 0)));
+    }
+}

@@ -1,0 +1,301 @@
+//! Typed system calls. None of them blocks unless its name says so, and none returns `EINTR`.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+
+use super::caps::Capabilities;
+use super::signal::without_sigpipe;
+use crate::counters::{Counter, count};
+
+/// Most slices one call takes: hyper offers at most 64, and the kernel's `IOV_MAX` is 1024.
+pub(crate) const IOV_LIMIT: usize = 64;
+
+/// Sends `slices` in order, [sendmsg(2)](https://man7.org/linux/man-pages/man2/sendmsg.2.html). `more` keeps the last
+/// segment open for what follows (`MSG_MORE`). Returns how many bytes the kernel took, which may be fewer than offered.
+pub(crate) fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    if more {
+        flags |= SendFlags::MORE;
+    }
+    debug_assert!(slices.len() <= IOV_LIMIT);
+    let sent = match slices {
+        // One slice needs no message header: the kernel takes a shorter way.
+        [one] => retry_on_intr(|| rustix::net::send(socket, one, flags)),
+        many => retry_on_intr(|| rustix::net::sendmsg(socket, many, &mut SendAncillaryBuffer::default(), flags)),
+    };
+    Ok(sent?)
+}
+
+/// Sends up to `len` bytes of `file` from `offset`, [sendfile(2)](https://man7.org/linux/man-pages/man2/sendfile.2.html).
+/// The file's own position does not move. `Ok(0)` with `len > 0` says that the file ends before `offset`.
+pub(crate) fn send_file(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
+    let mut at = offset;
+    Ok(without_sigpipe(|| retry_on_intr(|| rustix::fs::sendfile(socket, file, Some(&mut at), len)))?)
+}
+
+/// Receives into the unfilled part of `buf`; `Ok(0)` is the end of the stream.
+pub(crate) fn receive(socket: BorrowedFd<'_>, buf: &mut tokio::io::ReadBuf<'_>) -> io::Result<usize> {
+    // SAFETY: `receive_uninit` only ever writes initialised bytes into the slice.
+    let spare = unsafe { buf.unfilled_mut() };
+    let n = receive_uninit(socket, spare)?;
+    // SAFETY: the kernel has initialised the first `n` bytes of the unfilled part.
+    unsafe { buf.assume_init(n) };
+    buf.advance(n);
+    Ok(n)
+}
+
+/// As [`receive`], for hyper's cursor.
+pub(crate) fn receive_cursor(socket: BorrowedFd<'_>, cursor: &mut hyper::rt::ReadBufCursor<'_>) -> io::Result<usize> {
+    // SAFETY: `receive_uninit` only ever writes initialised bytes into the slice.
+    let spare = unsafe { cursor.as_mut() };
+    let n = receive_uninit(socket, spare)?;
+    // SAFETY: the kernel has initialised the first `n` bytes of the cursor.
+    unsafe { cursor.advance(n) };
+    Ok(n)
+}
+
+fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
+    loop {
+        count(Counter::Reads, 1);
+        match rustix::net::recv(socket, &mut *spare, RecvFlags::DONTWAIT) {
+            Ok((_, n)) => return Ok(n),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Reads what the page cache holds, [preadv2(2)](https://man7.org/linux/man-pages/man2/preadv2.2.html) with
+/// `RWF_NOWAIT`. `WouldBlock` means that the disk would have to be asked, or that this machine cannot tell. `Ok(0)` means
+/// that the file ends at or before `offset`.
+pub(crate) fn read_nowait(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    if !Capabilities::get().read_nowait().is_yes() {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    let read = retry_on_intr(|| rustix::io::preadv2(file, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT));
+    match read {
+        // Linux 5.10 also reads nothing in the middle of a file, at a page that is still being read ahead.
+        Ok(0) if !ends_by(file, offset) => Err(io::ErrorKind::WouldBlock.into()),
+        // The file system may lack what the kernel has.
+        Err(Errno::OPNOTSUPP) => Err(io::ErrorKind::WouldBlock.into()),
+        other => Ok(other?),
+    }
+}
+
+/// Whether a regular file is known to end at or before `offset`.
+fn ends_by(file: BorrowedFd<'_>, offset: u64) -> bool {
+    known(file).is_ok_and(|(kind, size)| kind == FileType::RegularFile && size <= offset)
+}
+
+/// Whether a regular file is known to go on behind `offset`.
+pub(crate) fn goes_on(file: BorrowedFd<'_>, offset: u64) -> bool {
+    known(file).is_ok_and(|(kind, size)| kind == FileType::RegularFile && size > offset)
+}
+
+/// The type and the size of an open file, as far as this machine knows: no server is asked.
+pub(crate) fn known(file: BorrowedFd<'_>) -> io::Result<(FileType, u64)> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = retry_on_intr(|| rustix::fs::statx(file, "", flags, StatxFlags::TYPE | StatxFlags::SIZE))?;
+    Ok((FileType::from_raw_mode(found.stx_mode.into()), found.stx_size))
+}
+
+/// Whether every page of a range of `file` is in the page cache, cachestat(2), Linux 6.5. `false` where it is not, or
+/// where the kernel does not say: it refuses files the caller neither owns nor may write.
+pub(crate) fn is_resident(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
+    Capabilities::get().cachestat().is_yes()
+        && cached_pages(file, offset, len).is_ok_and(|pages| {
+            let page = rustix::param::page_size() as u64;
+            pages >= (offset + len).div_ceil(page) - offset / page
+        })
+}
+
+/// Pages of the range in the page cache.
+pub(super) fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u64> {
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        len: u64,
+    }
+    #[repr(C)]
+    #[derive(Default)]
+    struct Stat {
+        cache: u64,
+        dirty: u64,
+        writeback: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    /// The same number on every architecture but alpha.
+    const SYS_CACHESTAT: libc::c_long = 451;
+    const _: () = assert!(size_of::<Range>() == 16 && size_of::<Stat>() == 40);
+    let range = Range { offset, len };
+    let mut stat = Stat::default();
+    // SAFETY: both structures have the layout of the kernel's <linux/mman.h> and outlive the call.
+    let answer = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0u32) };
+    if answer == 0 { Ok(stat.cache) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Brings a range of `file` into the page cache and **waits for the disk**. Pages are passed to `/dev/null` by
+/// reference; where that is not possible they are read into a scratch buffer. The end of the file ends it early.
+pub(crate) fn warm_blocking(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    static NULL: OnceLock<Option<File>> = OnceLock::new();
+    let null = NULL.get_or_init(|| File::options().write(true).open("/dev/null").ok());
+    let end = offset.saturating_add(len);
+    let mut at = offset;
+    if let Some(null) = null {
+        while at < end {
+            match send_file(null.as_fd(), file, at, (end - at) as usize) {
+                Ok(0) => return Ok(()),
+                Ok(n) => at += n as u64,
+                Err(_) => break,
+            }
+        }
+    }
+    let mut scratch = [0u8; 64 << 10];
+    while at < end {
+        let want = scratch.len().min((end - at) as usize);
+        match retry_on_intr(|| rustix::io::pread(file, &mut scratch[..want], at))? {
+            0 => break,
+            n => at += n as u64,
+        }
+    }
+    Ok(())
+}
+
+/// What [`open_beneath`] does about symbolic links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// Any link in the path is refused (`ELOOP`).
+    Refuse,
+    /// Links are followed as long as they stay beneath the directory.
+    Beneath,
+}
+
+/// Opens `path` for reading, resolved strictly beneath `dir`,
+/// [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html), Linux 5.6. Escapes fail with `EXDEV`. With
+/// `cached` the call fails with `EAGAIN` instead of asking the disk for directory entries (Linux 5.12), and with `EXDEV`
+/// instead of opening on another mount than that of `dir`. A FIFO opens without waiting for a writer, so the caller must look at the file's type.
+pub(crate) fn open_beneath(dir: BorrowedFd<'_>, path: &Path, links: Links, cached: bool) -> io::Result<OwnedFd> {
+    let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    if links == Links::Refuse {
+        resolve |= ResolveFlags::NO_SYMLINKS;
+    }
+    if cached {
+        resolve |= ResolveFlags::CACHED | ResolveFlags::NO_XDEV;
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    Ok(retry_on_intr(|| rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve))?)
+}
+
+/// Opens a directory to resolve paths beneath it. **May wait for the disk.**
+pub(crate) fn open_directory_blocking(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?)
+}
+
+/// The status of `path` beneath `dir` without following a final link,
+/// [statx(2)](https://man7.org/linux/man-pages/man2/statx.2.html).
+pub(crate) fn status_at(dir: BorrowedFd<'_>, path: &Path) -> io::Result<Statx> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    Ok(retry_on_intr(|| rustix::fs::statx(dir, path, flags, StatxFlags::BASIC_STATS))?)
+}
+
+/// The status of what `path` leads to. **May wait for the disk.**
+pub(crate) fn status_of(path: &Path) -> io::Result<Statx> {
+    Ok(retry_on_intr(|| rustix::fs::statx(CWD, path, AtFlags::NO_AUTOMOUNT, StatxFlags::BASIC_STATS))?)
+}
+
+/// The status of an open file.
+pub(crate) fn status(file: BorrowedFd<'_>) -> io::Result<Statx> {
+    Ok(retry_on_intr(|| rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS))?)
+}
+
+/// Reads exactly at `offset` and **waits for the disk**; `Ok(0)` is the end of the file.
+pub(crate) fn read_blocking(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    Ok(retry_on_intr(|| rustix::io::pread(file, &mut *buf, offset))?)
+}
+
+/// Writes at `offset` and **waits for the disk** where the page cache has no room.
+pub(crate) fn write_blocking(file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    Ok(retry_on_intr(|| rustix::io::pwrite(file, bytes, offset))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::skips::skip;
+    use crate::sys::caps::Support;
+    use std::io::Write;
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_written_file_is_resident_and_a_dropped_one_is_warmed() {
+        if let Support::No(why) = Capabilities::get().cachestat() {
+            return skip("cachestat", why);
+        }
+        let f = file(&vec![7; 1 << 20]);
+        f.sync_all().unwrap();
+        assert!(is_resident(f.as_fd(), 0, 1 << 20));
+        assert!(is_resident(f.as_fd(), 5000, 10_000));
+        rustix::fs::fadvise(&f, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        if is_resident(f.as_fd(), 0, 1 << 20) {
+            return crate::skips::tell("a cold file: this file system keeps pages that it was told to drop");
+        }
+        warm_blocking(f.as_fd(), 0, 1 << 20).unwrap();
+        assert!(is_resident(f.as_fd(), 0, 1 << 20));
+    }
+
+    #[test]
+    fn warming_past_the_end_stops_there() {
+        let f = file(b"short");
+        warm_blocking(f.as_fd(), 0, 1 << 30).unwrap();
+        warm_blocking(f.as_fd(), 1 << 20, 1 << 20).unwrap();
+    }
+
+    #[test]
+    fn reading_without_waiting_gives_cached_bytes() {
+        let f = file(b"hello world");
+        let mut buf = [0; 32];
+        assert_eq!(read_nowait(f.as_fd(), &mut buf, 6).unwrap(), 5);
+        assert_eq!(&buf[..5], b"world");
+        assert_eq!(read_nowait(f.as_fd(), &mut buf, 11).unwrap(), 0);
+    }
+
+    #[test]
+    fn open_beneath_refuses_every_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        std::fs::write(dir.path().join("sub/in"), "in").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join("out")).unwrap();
+        std::os::unix::fs::symlink("sub/in", dir.path().join("link")).unwrap();
+        let root = open_directory_blocking(dir.path()).unwrap();
+        let open = |path: &str, links| open_beneath(root.as_fd(), Path::new(path), links, false);
+        assert!(open("sub/in", Links::Refuse).is_ok());
+        for (path, links, errno) in [
+            ("../x", Links::Refuse, Errno::XDEV),
+            ("sub/../../x", Links::Beneath, Errno::XDEV),
+            ("/etc/passwd", Links::Refuse, Errno::XDEV),
+            ("out", Links::Refuse, Errno::LOOP),
+            ("out", Links::Beneath, Errno::XDEV),
+            ("link", Links::Refuse, Errno::LOOP),
+        ] {
+            assert_eq!(open(path, links).unwrap_err().raw_os_error(), Some(errno.raw_os_error()), "{path}");
+        }
+        assert!(open("link", Links::Beneath).is_ok());
+    }
+}

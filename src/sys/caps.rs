@@ -1,0 +1,277 @@
+//! What this machine can do, found out by trying, with the reason for every "no".
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::OnceLock;
+
+#[cfg(feature = "uring")]
+use super::uring::{Setup, Uring};
+use super::{call, file, map, transfer};
+
+/// Whether something works here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Support {
+    /// It was tried and works.
+    Yes,
+    /// It is not used; the text says why and what is done instead.
+    No(String),
+}
+
+impl Support {
+    /// Whether it works.
+    pub fn is_yes(&self) -> bool {
+        matches!(self, Self::Yes)
+    }
+}
+
+impl fmt::Display for Support {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Yes => f.write_str("yes"),
+            Self::No(reason) => write!(f, "no: {reason}"),
+        }
+    }
+}
+
+/// What the kernel under this process offers and millstream uses; [`Display`](fmt::Display) prints it as a report.
+///
+/// Each entry was tried once, the first time it was asked for. Where the answer is no, the same calls give the same
+/// results by another path. `MILLSTREAM_DISABLE`, a comma-separated list of the names below, turns entries off before
+/// that, for tests and as a switch in an emergency.
+#[derive(Debug)]
+pub struct Capabilities {
+    release: String,
+    sendfile: Support,
+    read_nowait: Support,
+    openat2: Support,
+    cachestat: Support,
+    mapping: Support,
+    io_uring: Support,
+    splice: Support,
+    copy_file_range: Support,
+}
+
+impl Capabilities {
+    /// The capabilities of this process, probed at the first call and then kept.
+    pub fn get() -> &'static Self {
+        static KEPT: OnceLock<Capabilities> = OnceLock::new();
+        KEPT.get_or_init(|| Self::probe(&std::env::var("MILLSTREAM_DISABLE").unwrap_or_default()))
+    }
+
+    /// Files go to sockets inside the kernel, `sendfile(2)`.
+    pub fn sendfile(&self) -> &Support {
+        &self.sendfile
+    }
+
+    /// Cached file data is read on the runtime thread, `preadv2(2)` with `RWF_NOWAIT`, Linux 4.14.
+    pub fn read_nowait(&self) -> &Support {
+        &self.read_nowait
+    }
+
+    /// Paths are resolved beneath a directory by the kernel, `openat2(2)`, Linux 5.6.
+    pub fn openat2(&self) -> &Support {
+        &self.openat2
+    }
+
+    /// The kernel tells which file pages it has cached, `cachestat(2)`, Linux 6.5.
+    pub fn cachestat(&self) -> &Support {
+        &self.cachestat
+    }
+
+    /// Files can be mapped into an address range of our own, guarded against files that shrink.
+    pub fn mapping(&self) -> &Support {
+        &self.mapping
+    }
+
+    /// Operations on files are handed to the kernel together, [io_uring(7)](https://man7.org/linux/man-pages/man7/io_uring.7.html):
+    /// a ring was made, has the features `NODROP`, `EXT_ARG` and `NATIVE_WORKERS`, and has carried one operation. Linux 5.12
+    /// has them all.
+    pub fn io_uring(&self) -> &Support {
+        &self.io_uring
+    }
+
+    /// Bytes go from one socket to another inside the kernel, `splice(2)` through a pipe.
+    pub fn splice(&self) -> &Support {
+        &self.splice
+    }
+
+    /// Bytes go from one file to another inside the kernel, `copy_file_range(2)`, Linux 4.5. Whether a file system can do
+    /// it with another is seen when it is asked to.
+    pub fn copy_file_range(&self) -> &Support {
+        &self.copy_file_range
+    }
+
+    fn probe(disabled: &str) -> Self {
+        let off = |name: &str| disabled.split(',').any(|d| d.trim() == name);
+        // miri makes few system calls; our mappings are replaced there, and sendfile is only decided for.
+        let probe_it = |name: &str, probe: fn() -> io::Result<()>| match name {
+            "mapping" | "sendfile" if cfg!(miri) => Ok(()),
+            _ if cfg!(miri) => Err(io::ErrorKind::Unsupported.into()),
+            _ => probe(),
+        };
+        let release = || rustix::system::uname().release().to_string_lossy().into_owned();
+        let try_it = |name: &str, instead: &str, probe: fn() -> io::Result<()>| match probe_it(name, probe) {
+            _ if off(name) => Support::No(format!("turned off by MILLSTREAM_DISABLE; {instead}")),
+            Ok(()) => Support::Yes,
+            Err(e) => Support::No(format!("{e}; {instead}")),
+        };
+        Self {
+            release: if cfg!(miri) { "miri".to_owned() } else { release() },
+            sendfile: try_it("sendfile", "file bodies are sent from their mapping", try_sendfile),
+            read_nowait: try_it("read_nowait", "small files are read on the blocking pool", try_read_nowait),
+            openat2: try_it("openat2", "directories are not served: no other call is as safe", try_openat2),
+            cachestat: try_it("cachestat", "files are warmed on the blocking pool once per validation", try_cachestat),
+            mapping: try_it("mapping", "file bodies are read into pool memory on the blocking pool", try_mapping),
+            io_uring: try_it("io_uring", "operations on files go to the blocking pool", try_io_uring),
+            splice: try_it("splice", "copies between sockets are read and written", try_splice),
+            copy_file_range: try_it("copy_file_range", "copies of files are read and written", try_copy_file_range),
+        }
+    }
+
+    /// The entries by name.
+    pub fn entries(&self) -> [(&'static str, &Support); 8] {
+        [
+            ("sendfile", &self.sendfile),
+            ("read_nowait", &self.read_nowait),
+            ("openat2", &self.openat2),
+            ("cachestat", &self.cachestat),
+            ("mapping", &self.mapping),
+            ("io_uring", &self.io_uring),
+            ("splice", &self.splice),
+            ("copy_file_range", &self.copy_file_range),
+        ]
+    }
+}
+
+impl fmt::Display for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Linux {}", self.release)?;
+        for (name, support) in self.entries() {
+            writeln!(f, "  {name:<15} {support}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A file with a few bytes that never touches a disk.
+fn sample() -> io::Result<File> {
+    let fd = rustix::fs::memfd_create("millstream-probe", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = File::from(fd);
+    file.write_all(b"millstream")?;
+    Ok(file)
+}
+
+fn expect(what: bool) -> io::Result<()> {
+    if what { Ok(()) } else { Err(io::Error::other("the call gave a wrong answer")) }
+}
+
+/// That `expected` has arrived at a socket. Does not wait for more, so a call that has moved less ends as an error.
+fn arrived(at: &UnixStream, expected: &[u8]) -> io::Result<()> {
+    at.set_nonblocking(true)?;
+    let mut got = vec![0; expected.len()];
+    expect(io::Read::read_exact(&mut &*at, &mut got).is_ok() && got == expected)
+}
+
+fn try_sendfile() -> io::Result<()> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let sent = call::send_file(ours.as_fd(), sample()?.as_fd(), 4, 6)?;
+    expect(sent == 6)?;
+    arrived(&theirs, b"stream")
+}
+
+fn try_read_nowait() -> io::Result<()> {
+    // Asked of the program's own file: memory files do not support the flag.
+    let file = File::open("/proc/self/exe")?;
+    let mut magic = [0; 4];
+    let mut slices = [io::IoSliceMut::new(&mut magic)];
+    match rustix::io::preadv2(&file, &mut slices, 0, rustix::io::ReadWriteFlags::NOWAIT) {
+        Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::OPNOTSUPP) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn try_openat2() -> io::Result<()> {
+    let root = call::open_directory_blocking(Path::new("/proc"))?;
+    call::open_beneath(root.as_fd(), Path::new("version"), call::Links::Refuse, false)?;
+    let escape = call::open_beneath(root.as_fd(), Path::new("../etc"), call::Links::Refuse, false);
+    expect(escape.is_err_and(|e| e.raw_os_error() == Some(rustix::io::Errno::XDEV.raw_os_error())))
+}
+
+fn try_cachestat() -> io::Result<()> {
+    expect(call::cached_pages(sample()?.as_fd(), 0, 10)? == 1)
+}
+
+fn try_mapping() -> io::Result<()> {
+    let range = map::range().map_err(|e| io::Error::new(e.kind(), e.to_string()))?;
+    let mut granule = range.take()?;
+    granule.map_file(sample()?.as_fd(), 0, 10)
+}
+
+#[cfg(not(feature = "uring"))]
+fn try_io_uring() -> io::Result<()> {
+    Err(io::Error::other("the crate was built without the feature `uring`"))
+}
+
+#[cfg(feature = "uring")]
+fn try_io_uring() -> io::Result<()> {
+    Uring::new(Setup::default()).map(drop).map_err(io::Error::other)
+}
+
+fn try_splice() -> io::Result<()> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let (read, write) = transfer::pipe()?;
+    let filled = transfer::splice((sample()?.as_fd(), Some(4)), (write.as_fd(), None), 6)?;
+    let emptied = transfer::splice((read.as_fd(), None), (ours.as_fd(), None), filled)?;
+    expect(emptied == 6)?;
+    arrived(&theirs, b"stream")
+}
+
+fn try_copy_file_range() -> io::Result<()> {
+    let to = sample()?;
+    let copied = file::copy_range((sample()?.as_fd(), 4), (to.as_fd(), 0), 6)?;
+    let mut got = [0; 6];
+    call::read_blocking(to.as_fd(), &mut got, 0)?;
+    expect(copied == 6 && &got == b"stream")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_can_be_turned_off_and_says_so() {
+        let none =
+            Capabilities::probe("sendfile, read_nowait,openat2,cachestat,mapping,io_uring,splice,copy_file_range");
+        for (name, support) in none.entries() {
+            assert!(!support.is_yes(), "{name}");
+            assert!(support.to_string().contains("MILLSTREAM_DISABLE"), "{name}: {support}");
+        }
+    }
+
+    #[test]
+    fn a_probe_does_not_wait_for_bytes_that_never_come() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ours.write_all(b"str").unwrap();
+        assert!(arrived(&theirs, b"stream").is_err());
+        ours.write_all(b"stream").unwrap();
+        arrived(&theirs, b"stream").unwrap();
+    }
+
+    #[test]
+    fn the_report_names_the_kernel_and_every_entry() {
+        let caps = Capabilities::probe("");
+        let report = caps.to_string();
+        assert!(report.starts_with("Linux "));
+        for (name, support) in caps.entries() {
+            assert!(report.contains(name), "{report}");
+            if !support.is_yes() {
+                crate::skips::skip(name, support);
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! For tests: a program run by plain calls, and by a ring of its own.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::buffers;
+use super::driver::Driver;
+use super::net::receive::Buffers;
+use super::program::{Outcome, Program};
+use super::slots::Ended;
+use crate::sys::uring::{Setup, Uring};
+
+/// Files that a program can have open.
+const FILES: u32 = 4;
+
+/// Runs what `make` gives by plain calls and, where this machine has one, by a ring. Both must end alike.
+pub(super) fn both_ways(make: impl Fn() -> Program) -> Vec<Program> {
+    let mut by_calls = make();
+    by_calls.run_blocking();
+    let mut ended = vec![by_calls];
+    ended.extend(by_ring(make, false));
+    let outcomes = |program: &Program| (0..program.len()).map(|step| program.outcome(step)).collect::<Vec<Outcome>>();
+    let all: Vec<_> = ended.iter().map(outcomes).collect();
+    assert!(all.iter().all(|one| *one == all[0]), "by calls, by ring: {all:?}");
+    ended
+}
+
+/// Runs what `make` gives by a ring that knows the memory of the pool if `registered`. Where there is no ring the result is
+/// `None`, and `make` is not called.
+pub(super) fn by_ring(make: impl FnOnce() -> Program, registered: bool) -> Option<Program> {
+    let mut uring = match Uring::new(Setup::default()) {
+        Ok(uring) => uring,
+        Err(refused) => {
+            crate::skips::skip("a program by ring", refused);
+            return None;
+        }
+    };
+    uring.register_files(FILES);
+    if registered {
+        buffers::register(&mut uring).unwrap();
+    }
+    let driver = Arc::new(Driver::new(Box::new(uring), FILES, registered, Buffers::default(), Box::new(|| {})));
+    let mut running = match driver.submit(Box::new(make())) {
+        Ok(running) => pin!(running),
+        // An operation that the ring of this kernel lacks.
+        Err((mut program, why)) => {
+            crate::skips::skip("a program by ring", why);
+            program.run_blocking();
+            return Some(*program);
+        }
+    };
+    loop {
+        driver.turn();
+        match running.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ended::Finished(program)) => return Some(*program),
+            Poll::Ready(Ended::Fallback(mut program, _)) => {
+                program.run_blocking();
+                return Some(*program);
+            }
+            Poll::Ready(Ended::Lost) => panic!("the kernel lost a completion"),
+            // A call into the kernel, which lets it finish what it has put off.
+            Poll::Pending => std::thread::yield_now(),
+        }
+    }
+}
+
+/// For every operation: the kernel, or the end of a submission, keeps what is behind it from running.
+#[test]
+fn whatever_fails_nothing_runs_behind_it() {
+    use super::op::open::{Close, Dir, Open};
+    use super::op::path::{Link, Rename, Unlink};
+    use super::op::rw::{Nop, Read, Write};
+    use super::op::stat::Stat;
+    use super::op::sync::{Allocate, Sync};
+    use super::op::transfer::{Send, Splice};
+    use super::op::vectored::{ReadVectored, WriteVectored};
+    use super::op::{Operation, Target};
+    use crate::sys::path::How;
+    use bytes::Bytes;
+    use rustix::fs::{FallocateFlags, Mode, OFlags, RenameFlags, ResolveFlags};
+    use std::fs::File;
+
+    fn fails<T: Operation>(make: impl Fn() -> T) {
+        let programs = both_ways(|| {
+            let mut program = Program::new();
+            // Some are about a file that is never opened.
+            program.open_next();
+            program.push(make());
+            program.push(Nop);
+            program.push(Nop);
+            program
+        });
+        for program in programs {
+            let outcomes = [0, 1, 2].map(|step| program.outcome(step));
+            assert!(matches!(outcomes, [Outcome::Failed(_), Outcome::Skipped, Outcome::Skipped]), "{program:?}");
+        }
+    }
+    let missing = || (Dir::default(), c"/no/such/file".to_owned());
+    let null =
+        |write: bool| Target::from(Arc::new(File::options().read(!write).write(write).open("/dev/null").unwrap()));
+    let pipe = || Target::from(Arc::new(rustix::pipe::pipe().unwrap().0));
+    let path_only = || {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        Target::from(Arc::new(rustix::fs::open("/dev/null", flags, Mode::empty()).unwrap()))
+    };
+    let how = How::new(OFlags::RDONLY, Mode::empty(), ResolveFlags::empty());
+    let bytes = || Bytes::from_static(b"bytes");
+    fails(|| Open::new(missing().0, missing().1, how));
+    fails(|| Close::of_program(0));
+    fails(|| Read::new(null(true), 0, 10));
+    fails(|| Read::next(null(true), 10));
+    fails(|| Write::new(null(false), 0, bytes()));
+    fails(|| Write::next(null(false), bytes()));
+    fails(|| ReadVectored::new(null(true), 0, &[1, 2]));
+    fails(|| WriteVectored::new(null(false), 0, vec![bytes(), bytes()]));
+    fails(|| Sync::new(path_only(), false));
+    fails(|| Allocate::new(pipe(), FallocateFlags::empty(), 0, 1));
+    fails(|| Stat::new(Target::Opened(0)));
+    fails(|| Rename::new(missing(), missing(), RenameFlags::empty()));
+    fails(|| Unlink::new(missing()));
+    fails(|| Link::new(missing(), missing()));
+    fails(|| Splice::new((null(true), None), (null(false), None), 10));
+    fails(|| Send::new(pipe(), bytes()));
+}

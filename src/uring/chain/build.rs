@@ -1,0 +1,400 @@
+//! The builder: steps in order, each on the file or in the directory that was named last.
+
+use std::ffi::CString;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::fs::{FallocateFlags, RenameFlags};
+
+use super::super::op::open::{Close, Dir, Open};
+use super::super::op::path::{Link as HardLink, Rename, Unlink};
+use super::super::op::rw::{Nop, Read, Write};
+use super::super::op::sync::{Allocate, Sync as FileSync};
+use super::super::op::transfer::{Send as SocketSend, Splice};
+use super::super::op::{Operation, Target};
+use super::super::program::{Link, Program};
+use super::report::{Error, Said, Steps};
+use super::{OpenOptions, Report};
+
+/// Steps on files that run in order without coming back in between: by io_uring, together with the chains of other tasks,
+/// or by plain system calls in one job on the blocking pool. The outcomes are the same.
+///
+/// ```text
+///  Chain::new()            any number of tasks                       once per turn
+///  .open(temp, options)  ┐
+///  .write(bytes)         │
+///  .sync()               ├─▶ run() ─▶ program ─▶ ring ─▶ one io_uring_enter for all of them ─▶ kernel
+///  .rename(temp, path)   │                  └──▶ blocking pool, where there is no ring
+///  (close)               ┘
+/// ```
+///
+/// A step begins when the one before it was done in full, unless that one is marked by [`hardlink`](Self::hardlink).
+/// One that moved a part of its bytes goes on with the rest; what ends it early is the end of a file, an error or its
+/// [`timeout`](Self::timeout). Steps behind one that was not done in full are skipped.
+///
+/// By ring the steps are linked, so that the kernel goes from one to the next by itself. Behind `sync`, `allocate` and the
+/// steps on names it would go on also if they fail (Linux 5.19 to 6.18 at least), so what follows them is handed over once
+/// they are done: the chain in the picture takes two submissions.
+///
+/// Chains that may wait for a peer (on a pipe, socket, terminal, FIFO, network or FUSE file system) share a quarter of each
+/// ring and [`waiting_jobs`](crate::runtime::DriverBuilder::waiting_jobs). The others never wait for them.
+///
+/// [`open`](Self::open) and [`on`](Self::on) say which file the steps behind them work on, [`at`](Self::at) where their
+/// relative paths start. Files that the chain opens are never descriptors of this process where it goes by ring; they are
+/// closed when it ends, however it does.
+///
+/// ```
+/// use millstream::fs::OpenOptions;
+/// use millstream::fs::chain::Chain;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// let (temp, path) = (dir.path().join("state.tmp"), dir.path().join("state.json"));
+/// let new = OpenOptions::new().write(true).create_new(true);
+/// Chain::new().open(&temp, new).write("{}").sync().rename(&temp, &path).run().await?;
+///
+/// let report = Chain::new().open(&path, OpenOptions::new().read(true)).read(100).run().await?;
+/// assert_eq!(report.reads()[0], "{}");
+///
+/// let missing = dir.path().join("missing");
+/// let error = Chain::new().unlink(&missing).run().await.unwrap_err();
+/// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+/// assert!(error.to_string().starts_with(&format!("unlink {} (step 1 of 1)", missing.display())));
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing happens until it is run"]
+pub struct Chain {
+    program: Box<Program>,
+    said: Vec<Said>,
+    /// Where relative paths start.
+    dir: Dir,
+    /// What the next steps work on.
+    file: Option<Current>,
+    /// Files that were opened and not closed, by their numbers.
+    open: Vec<usize>,
+    /// The first thing that is wrong with it, and at which step.
+    mistake: Option<(usize, &'static str)>,
+}
+
+#[derive(Clone, Debug)]
+struct Current {
+    target: Target,
+    name: Box<str>,
+}
+
+impl fmt::Debug for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let steps = self.said.iter().map(|said| format!("{} {}", said.verb, said.what));
+        f.debug_struct("Chain").field("steps", &steps.collect::<Vec<_>>()).field("mistake", &self.mistake).finish()
+    }
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self {
+            program: Box::new(Program::new()),
+            said: Vec::new(),
+            dir: Dir::default(),
+            file: None,
+            open: Vec::new(),
+            mistake: None,
+        }
+    }
+}
+
+impl Chain {
+    /// Most steps of a chain. One that needs more entries than a ring has (128 unless told otherwise; a step needs one, one
+    /// more if it has a time limit, and each file one to be closed) goes to the blocking pool.
+    pub const STEPS_MAX: usize = 128;
+
+    /// A chain without steps. Running it does nothing, well.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Relative paths of the steps behind this start at a directory, and no longer at the working directory of the
+    /// process.
+    pub fn at<F: AsFd + Send + Sync + 'static>(mut self, dir: Arc<F>) -> Self {
+        self.dir = Dir::of(dir);
+        self
+    }
+
+    /// The steps behind this work on an open file, which stays open: a file, a directory (to [`sync`](Self::sync) names),
+    /// a pipe or a socket. Steps wait for these also in non-blocking mode.
+    pub fn on<F: AsFd + Send + Sync + 'static>(mut self, file: Arc<F>) -> Self {
+        let name = format!("descriptor {}", file.as_fd().as_raw_fd()).into();
+        let target = self.doubted(file);
+        self.file = Some(Current { target, name });
+        self
+    }
+
+    /// Opens a file, which the steps behind this work on. It is closed on exec.
+    /// [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html)
+    pub fn open(mut self, path: impl AsRef<Path>, options: OpenOptions) -> Self {
+        let path = path.as_ref();
+        let name: Box<str> = path.display().to_string().into();
+        let n = self.program.open_next();
+        let op = text(path).and_then(|path| Ok(Open::for_program(self.dir.clone(), path, options.how()?, n)));
+        self.program.doubts.of_open(op.as_ref().ok());
+        self.open.push(n);
+        self.file = Some(Current { target: Target::Opened(n), name: name.clone() });
+        self.add(Said::new("open", name), op)
+    }
+
+    /// Closes the file that the chain has opened last; the steps behind this have none, until they are given another. All
+    /// files are closed at the end anyway. It says nothing about the disk: [`sync`](Self::sync) does.
+    pub fn close(mut self) -> Self {
+        let (name, n) = match self.file.take() {
+            Some(Current { target: Target::Opened(n), name }) => (name, Ok(n)),
+            Some(Current { name, .. }) => (name, Err("the chain closes only what it has opened")),
+            None => (NO_FILE.0.into(), Err(NO_FILE.1)),
+        };
+        self.open.retain(|open| Ok(*open) != n);
+        self.add(Said::new("close", name), n.map(Close::of_program))
+    }
+
+    /// Reads `len` bytes, from where the last read or write ended; fewer only at the end of the file. The bytes are in the
+    /// [`Report`]. The memory for them is set aside at once.
+    pub fn read(self, len: usize) -> Self {
+        self.with_file("read", len, |file| Read::next(file, len))
+    }
+
+    /// Reads `len` bytes from `offset`; fewer only at the end of the file.
+    /// [pread(2)](https://man7.org/linux/man-pages/man2/pread.2.html)
+    pub fn read_at(self, offset: u64, len: usize) -> Self {
+        self.with_file("read", len, |file| Read::new(file, offset, len))
+    }
+
+    /// Writes all of `bytes`, from where the last read or write ended.
+    pub fn write(self, bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        self.with_file("write", bytes.len(), |file| Write::next(file, bytes))
+    }
+
+    /// Writes all of `bytes` at `offset`. [pwrite(2)](https://man7.org/linux/man-pages/man2/pwrite.2.html)
+    pub fn write_at(self, offset: u64, bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        self.with_file("write", bytes.len(), |file| Write::new(file, offset, bytes))
+    }
+
+    /// Waits until what was written, and what is known about the file, is on the disk; of a directory, its names.
+    /// [fsync(2)](https://man7.org/linux/man-pages/man2/fsync.2.html)
+    pub fn sync(self) -> Self {
+        self.with_file("sync", 0, |file| FileSync::new(file, false))
+    }
+
+    /// Waits until what was written can be read back after a power cut. `fdatasync` of
+    /// [fsync(2)](https://man7.org/linux/man-pages/man2/fsync.2.html)
+    pub fn sync_data(self) -> Self {
+        self.with_file("sync", 0, |file| FileSync::new(file, true))
+    }
+
+    /// Sets aside room on the disk for the first `len` bytes, so that writing them does not fail for want of it. The
+    /// length of the file stays. [fallocate(2)](https://man7.org/linux/man-pages/man2/fallocate.2.html) with
+    /// `FALLOC_FL_KEEP_SIZE`.
+    pub fn allocate(self, len: u64) -> Self {
+        self.with_file("allocate", 0, |file| Allocate::new(file, FallocateFlags::KEEP_SIZE, 0, len))
+    }
+
+    /// Moves `len` bytes from the file to `to` without copying them through this process; fewer only at the end of the
+    /// file. One of the two must be a pipe, and a socket must be in non-blocking mode. By ring a kernel thread does it.
+    /// [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html)
+    pub fn splice_to<F: AsFd + Send + Sync + 'static>(mut self, to: Arc<F>, len: usize) -> Self {
+        let to = self.doubted(to);
+        self.with_file("splice", len, |file| Splice::new((file, None), (to, None), len))
+    }
+
+    /// The reverse: moves `len` bytes from `from` to the file.
+    pub fn splice_from<F: AsFd + Send + Sync + 'static>(mut self, from: Arc<F>, len: usize) -> Self {
+        let from = self.doubted(from);
+        self.with_file("splice", len, |file| Splice::new((from, None), (file, None), len))
+    }
+
+    /// Sends all of `bytes` to a connected stream socket.
+    /// [send(2)](https://man7.org/linux/man-pages/man2/send.2.html)
+    pub fn send(self, bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        self.with_file("send", bytes.len(), |socket| SocketSend::new(socket, bytes))
+    }
+
+    /// Renames a file or directory; a file that has the new name is replaced.
+    /// [rename(2)](https://man7.org/linux/man-pages/man2/rename.2.html)
+    pub fn rename(self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Self {
+        self.rename_with("rename", from.as_ref(), to.as_ref(), RenameFlags::empty())
+    }
+
+    /// Renames a file or directory; fails with `EEXIST` if the new name is in use.
+    pub fn rename_new(self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Self {
+        self.rename_with("rename", from.as_ref(), to.as_ref(), RenameFlags::NOREPLACE)
+    }
+
+    /// Swaps the names of two files or directories.
+    pub fn exchange(self, one: impl AsRef<Path>, other: impl AsRef<Path>) -> Self {
+        self.rename_with("exchange", one.as_ref(), other.as_ref(), RenameFlags::EXCHANGE)
+    }
+
+    fn rename_with(self, verb: &'static str, from: &Path, to: &Path, flags: RenameFlags) -> Self {
+        let names = self.name(from).and_then(|from| Ok((from, self.name(to)?)));
+        self.add(Said::two(verb, from, to), names.map(|(from, to)| Rename::new(from, to, flags)))
+    }
+
+    /// Removes a name, and the file with its last name. [unlink(2)](https://man7.org/linux/man-pages/man2/unlink.2.html)
+    pub fn unlink(self, path: impl AsRef<Path>) -> Self {
+        let path = path.as_ref();
+        let name = self.name(path);
+        self.add(Said::new("unlink", path.display().to_string()), name.map(Unlink::new))
+    }
+
+    /// Gives a file another name; fails with `EEXIST` if that is in use.
+    /// [link(2)](https://man7.org/linux/man-pages/man2/link.2.html)
+    #[doc(alias = "hard_link")]
+    pub fn link(self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Self {
+        let (original, link) = (original.as_ref(), link.as_ref());
+        let names = self.name(original).and_then(|original| Ok((original, self.name(link)?)));
+        self.add(Said::two("link", original, link), names.map(|(original, link)| HardLink::new(original, link)))
+    }
+
+    /// Links the next step to the last one so that it begins also if that fails or ends short. It is still an error of the chain. By ring a
+    /// step that moved a part of its bytes may be finished only after that (`IOSQE_IO_HARDLINK`).
+    #[doc(alias = "IOSQE_IO_HARDLINK")]
+    pub fn hardlink(self) -> Self {
+        let mut chain = self.needs_a_step();
+        chain.program.set_link(Link::Hard);
+        chain
+    }
+
+    /// The last step fails with `ETIMEDOUT` if it is not done in time, counted from its beginning. What a pipe or socket
+    /// has taken by then, it keeps. Work on a disk that was begun is not interrupted, nor is opening a FIFO. By ring a step
+    /// may get its time twice if a part of it was done.
+    pub fn timeout(self, limit: Duration) -> Self {
+        let mut chain = self.needs_a_step();
+        chain.program.set_limit(limit);
+        chain
+    }
+
+    /// A step that does nothing, to measure what steps cost.
+    #[doc(hidden)]
+    pub fn nop(self) -> Self {
+        self.add(Said::new("nop", "nothing"), Ok(Nop))
+    }
+
+    /// A descriptor of the user, which may be one that has to be waited for.
+    fn doubted<F: AsFd + Send + Sync + 'static>(&mut self, file: Arc<F>) -> Target {
+        let target = Target::from(file);
+        self.program.doubts.of_descriptor(&target);
+        target
+    }
+
+    /// A path, and where it starts.
+    fn name(&self, path: &Path) -> Result<(Dir, CString), &'static str> {
+        text(path).map(|path| (self.dir.clone(), path))
+    }
+
+    fn needs_a_step(mut self) -> Self {
+        if self.said.is_empty() {
+            self.mistake.get_or_insert((0, "this is about the step before it, and there is none"));
+        }
+        self
+    }
+
+    fn with_file<T: Operation>(self, verb: &'static str, len: usize, make: impl FnOnce(Target) -> T) -> Self {
+        let (name, op) = match &self.file {
+            Some(Current { target, name }) => (name.clone(), Ok(make(target.clone()))),
+            None => (NO_FILE.0.into(), Err(NO_FILE.1)),
+        };
+        self.add(Said { want: len as u64, ..Said::new(verb, name) }, op)
+    }
+
+    fn add(mut self, said: Said, op: Result<impl Operation, &'static str>) -> Self {
+        let step = self.said.len();
+        self.said.push(said);
+        match op {
+            _ if step >= Self::STEPS_MAX => {
+                self.mistake.get_or_insert((step, "a chain has at most 128 steps"));
+            }
+            Ok(op) => self.program.push(op),
+            Err(mistake) => {
+                self.mistake.get_or_insert((step, mistake));
+            }
+        }
+        self
+    }
+
+    /// The program, with a close for each file that is left open, and what it takes to report on it.
+    pub(crate) fn ready(mut self) -> Result<(Box<Program>, Steps), Error> {
+        let steps = Steps(self.said);
+        if let Some((step, mistake)) = self.mistake {
+            let cause = io::Error::new(io::ErrorKind::InvalidInput, mistake);
+            let report = Report::of_none(&steps);
+            return Err(Error::at(step, &steps, cause, report));
+        }
+        self.open.into_iter().for_each(|n| self.program.push_last(Close::of_program(n)));
+        Ok((self.program, steps))
+    }
+}
+
+/// What a step without a file is said to work on, and what is wrong with it.
+const NO_FILE: (&str, &str) = ("(no file)", "there is no file to work on: open one, or name one by `on`");
+
+fn text(path: &Path) -> Result<CString, &'static str> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| "there is a NUL byte in the path")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistake(chain: Chain) -> String {
+        let error = chain.ready().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(error.report().outcomes().iter().all(|outcome| *outcome == super::super::super::Outcome::Skipped));
+        error.to_string()
+    }
+
+    #[test]
+    fn mistakes_are_errors_that_name_the_step() {
+        let read = OpenOptions::new().read(true);
+        for (chain, expected) in [
+            (Chain::new().unlink("a").open("b\0", read), "open b\0 (step 2 of 2): there is a NUL byte in the path"),
+            (Chain::new().open("a", OpenOptions::new()), "open a (step 1 of 1): say whether to read, write or append"),
+            (
+                Chain::new().sync(),
+                "sync (no file) (step 1 of 1): there is no file to work on: open one, or name one by `on`",
+            ),
+            (Chain::new().open("a", read).close().read(1), "read (no file) (step 3 of 3): there is no file"),
+            (Chain::new().open("a", read).close().close(), "close (no file) (step 3 of 3): there is no file"),
+            (Chain::new().timeout(Duration::ZERO).unlink("a"), "unlink a (step 1 of 1): this is about the step before"),
+            (Chain::new().hardlink(), "a chain without steps: this is about the step before"),
+            (Chain::new().rename("a", "\0"), "rename a to \0 (step 1 of 1): there is a NUL byte"),
+        ] {
+            let error = mistake(chain);
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let stdin = Arc::new(std::io::stdin());
+        assert!(mistake(Chain::new().on(stdin).close()).contains("closes only what it has opened"));
+    }
+
+    #[test]
+    fn the_number_of_steps_is_limited() {
+        let of = |steps| (0..steps).fold(Chain::new(), |chain, _| chain.nop());
+        assert!(of(Chain::STEPS_MAX).ready().is_ok());
+        let error = mistake(of(Chain::STEPS_MAX + 2));
+        assert_eq!(error, "nop nothing (step 129 of 130): a chain has at most 128 steps");
+    }
+
+    #[test]
+    fn what_is_opened_and_not_closed_is_closed_at_the_end() {
+        let read = OpenOptions::new().read(true);
+        let chain = Chain::new().open("a", read).open("b", read).close().open("c", read).sync();
+        let (program, steps) = chain.ready().unwrap();
+        assert_eq!((program.len(), steps.0.len()), (7, 5));
+    }
+}

@@ -1,0 +1,193 @@
+//! How a step opens a file: the options of the standard library, in the words of openat2.
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+
+use crate::sys::path::How;
+
+/// How to open a file, by `open` or as a step of a [`Chain`](super::Chain): the options of [`std::fs::OpenOptions`], and
+/// the same combinations are refused.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("table");
+/// use millstream::fs::OpenOptions;
+///
+/// let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o640).open(&path).await?;
+/// file.write_at(4096, "page 1").await?;
+/// # assert_eq!(file.metadata().await?.len(), 4102);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenOptions {
+    read: bool,
+    write: bool,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    beneath: bool,
+    mode: u32,
+    custom_flags: i32,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            beneath: false,
+            mode: 0o666,
+            custom_flags: 0,
+        }
+    }
+}
+
+impl OpenOptions {
+    /// Nothing is asked for yet: at least one of `read`, `write` and `append` is needed.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether the file can be read.
+    #[must_use]
+    pub fn read(self, read: bool) -> Self {
+        Self { read, ..self }
+    }
+
+    /// Whether the file can be written.
+    #[must_use]
+    pub fn write(self, write: bool) -> Self {
+        Self { write, ..self }
+    }
+
+    /// Whether everything is written to the end of the file, also by `write_at`.
+    #[must_use]
+    pub fn append(self, append: bool) -> Self {
+        Self { append, ..self }
+    }
+
+    /// Whether the file is emptied. Needs `write`.
+    #[must_use]
+    pub fn truncate(self, truncate: bool) -> Self {
+        Self { truncate, ..self }
+    }
+
+    /// Whether the file is made where it is missing. Needs `write` or `append`.
+    #[must_use]
+    pub fn create(self, create: bool) -> Self {
+        Self { create, ..self }
+    }
+
+    /// Whether the file is made, and must not be there. `create` and `truncate` are then of no account.
+    #[must_use]
+    pub fn create_new(self, create_new: bool) -> Self {
+        Self { create_new, ..self }
+    }
+
+    /// Whether the path, with every link in it, must stay beneath the directory it starts from: the one given by
+    /// [`Chain::at`](super::Chain::at), or the working directory. Where it does not, the step fails with `EXDEV`; so do
+    /// absolute paths. `RESOLVE_BENEATH` and `RESOLVE_NO_MAGICLINKS` of
+    /// [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html), Linux 5.6.
+    #[must_use]
+    pub fn beneath(self, beneath: bool) -> Self {
+        Self { beneath, ..self }
+    }
+
+    /// The permissions of a file that is made, less the umask of the process; 0o666 by default.
+    #[must_use]
+    pub fn mode(self, mode: u32) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// Further flags of [open(2)](https://man7.org/linux/man-pages/man2/open.2.html), as `O_NOFOLLOW` or `O_DIRECT`. The
+    /// access mode in them is ignored.
+    #[must_use]
+    pub fn custom_flags(self, flags: i32) -> Self {
+        Self { custom_flags: flags, ..self }
+    }
+
+    /// The same for the kernel, or what is wrong with it.
+    pub(crate) fn how(self) -> Result<How, &'static str> {
+        let access = match (self.read, self.write, self.append) {
+            (true, false, false) => OFlags::RDONLY,
+            (false, true, false) => OFlags::WRONLY,
+            (true, true, false) => OFlags::RDWR,
+            (false, _, true) => OFlags::WRONLY | OFlags::APPEND,
+            (true, _, true) => OFlags::RDWR | OFlags::APPEND,
+            (false, false, false) => return Err("say whether to read, write or append"),
+        };
+        if !self.write && !self.append && (self.truncate || self.create || self.create_new) {
+            return Err("only what is written can be truncated or created");
+        }
+        if self.append && self.truncate && !self.create_new {
+            return Err("what is appended to cannot be truncated");
+        }
+        let creation = match (self.create_new, self.create, self.truncate) {
+            (true, ..) => OFlags::CREATE | OFlags::EXCL,
+            (false, create, truncate) => {
+                let create = if create { OFlags::CREATE } else { OFlags::empty() };
+                create | if truncate { OFlags::TRUNC } else { OFlags::empty() }
+            }
+        };
+        let custom = OFlags::from_bits_retain(self.custom_flags.cast_unsigned()) - OFlags::ACCMODE;
+        let resolve =
+            if self.beneath { ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS } else { ResolveFlags::empty() };
+        Ok(How::new(access | creation | custom, Mode::from_raw_mode(self.mode), resolve))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    /// Every combination is refused where the standard library refuses it, and opens the same where it does not.
+    #[test]
+    fn they_mean_what_those_of_the_standard_library_mean() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        for bits in 0..1 << 7 {
+            let [read, write, append, truncate, create, create_new, is_there] =
+                [0, 1, 2, 3, 4, 5, 6].map(|n| bits >> n & 1 == 1);
+            let prepare = || {
+                let _ = std::fs::remove_file(&path);
+                if is_there {
+                    std::fs::write(&path, "old").unwrap();
+                }
+            };
+            let mut std = std::fs::OpenOptions::new();
+            std.read(read).write(write).append(append).truncate(truncate).create(create).create_new(create_new);
+            prepare();
+            let theirs = std.mode(0o600).open(&path);
+            let left = std::fs::read(&path).ok();
+            let ours = OpenOptions::new().read(read).write(write).append(append).truncate(truncate).create(create);
+            let how = ours.create_new(create_new).mode(0o600).how();
+            let is_refused = theirs.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::InvalidInput);
+            assert_eq!(how.is_err(), is_refused, "{ours:?}");
+            let Ok(how) = how else { continue };
+            prepare();
+            let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+            let ours = crate::sys::path::open_blocking(rustix::fs::CWD, &name, &how);
+            assert_eq!(ours.as_ref().err().map(|e| e.raw_os_error()), theirs.as_ref().err().map(|e| e.raw_os_error()));
+            assert_eq!(std::fs::read(&path).ok(), left, "{how:?}");
+            if let (Ok(ours), Ok(theirs)) = (ours, theirs) {
+                assert_eq!(rustix::fs::fcntl_getfl(ours).unwrap(), rustix::fs::fcntl_getfl(theirs).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn custom_flags_do_not_change_the_access() {
+        let options = OpenOptions::new().read(true);
+        assert_eq!(options.custom_flags(OFlags::RDWR.bits().cast_signed()).how(), options.how());
+        assert_ne!(options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).how(), options.how());
+    }
+}

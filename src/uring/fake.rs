@@ -1,0 +1,373 @@
+//! A kernel that follows a script: carries out entries as the real one would, or short, late, twice, in another order, or
+//! not at all.
+//!
+//! What it checks by itself: nothing is pushed without room, chains are handed over whole, and completions never outnumber their queue.
+
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use io_uring::opcode;
+use io_uring::squeue::Entry;
+use rustix::io::Errno;
+
+use super::port::Port;
+pub(super) use super::sqe::Sqe;
+use crate::sys::uring::{Completion, Provided};
+
+/// What becomes of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    /// It is carried out.
+    Do,
+    /// It moves at most so many bytes.
+    Short(u32),
+    /// It fails.
+    Fail(Errno),
+    /// It gives this number and does nothing.
+    Give(u32),
+    /// It gives this number, and its memory is in use until [`Handle::notify`].
+    GiveAndKeep(u32),
+    /// It stays in flight until the script says otherwise.
+    Hold,
+    /// Its time limit, the entry linked behind it, expires.
+    TimeOut,
+}
+
+/// Decides about one entry, each time it could be carried out.
+pub(super) type Script = Box<dyn FnMut(&Sqe) -> Act + Send>;
+
+struct State {
+    capacity: usize,
+    completions: usize,
+    pushed: VecDeque<(Sqe, bool)>,
+    /// Chains, each with what is left of it.
+    flight: Vec<VecDeque<Sqe>>,
+    /// Sends whose memory is still in use.
+    kept: Vec<u64>,
+    done: VecDeque<Completion>,
+    script: Script,
+    enter_errors: VecDeque<Errno>,
+    /// Most entries that one enter takes.
+    takes: usize,
+    obeys_cancel: bool,
+    cancel_errors: VecDeque<Errno>,
+    timers: Vec<u64>,
+    reversed: bool,
+    dropped: u32,
+    forked: bool,
+    unsupported: Vec<u8>,
+    closed_files: Vec<u32>,
+    enters: usize,
+    submitted: usize,
+}
+
+/// The kernel's side of a fake ring.
+pub(super) struct Fake(Arc<Mutex<State>>);
+
+/// The test's side of it.
+#[derive(Clone)]
+pub(super) struct Handle(Arc<Mutex<State>>);
+
+/// A fake ring of `capacity` entries whose entries fare as `script` says.
+pub(super) fn fake(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> (Box<Fake>, Handle) {
+    let state = State {
+        capacity,
+        completions: capacity * 4,
+        pushed: VecDeque::new(),
+        flight: Vec::new(),
+        kept: Vec::new(),
+        done: VecDeque::new(),
+        script: Box::new(script),
+        enter_errors: VecDeque::new(),
+        takes: usize::MAX,
+        obeys_cancel: true,
+        cancel_errors: VecDeque::new(),
+        timers: Vec::new(),
+        reversed: false,
+        dropped: 0,
+        forked: false,
+        unsupported: Vec::new(),
+        closed_files: Vec::new(),
+        enters: 0,
+        submitted: 0,
+    };
+    let state = Arc::new(Mutex::new(state));
+    (Box::new(Fake(Arc::clone(&state))), Handle(state))
+}
+
+impl Handle {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    pub(super) fn set_script(&self, script: impl FnMut(&Sqe) -> Act + Send + 'static) {
+        self.state().script = Box::new(script);
+    }
+
+    /// Looks again at everything that is held.
+    pub(super) fn proceed(&self) {
+        self.state().proceed();
+    }
+
+    /// The next calls of enter fail so.
+    pub(super) fn fail_enters(&self, errors: impl IntoIterator<Item = Errno>) {
+        self.state().enter_errors.extend(errors);
+    }
+
+    pub(super) fn take_at_most(&self, takes: usize) {
+        self.state().takes = takes;
+    }
+
+    /// Cancels are of no avail, as with an operation that a kernel thread has begun.
+    pub(super) fn ignore_cancels(&self) {
+        self.state().obeys_cancel = false;
+    }
+
+    /// The next cancel fails, each time one more.
+    pub(super) fn fail_cancel(&self, errno: Errno) {
+        self.state().cancel_errors.push_back(errno);
+    }
+
+    /// Completions are reaped last first.
+    pub(super) fn reverse(&self) {
+        self.state().reversed = true;
+    }
+
+    pub(super) fn drop_completions(&self) {
+        self.state().dropped = 1;
+    }
+
+    /// From now on the process is a forked child: every other call is a failure of the test.
+    pub(super) fn fork(&self) {
+        self.state().forked = true;
+    }
+
+    pub(super) fn without(&self, opcode: u8) {
+        self.state().unsupported.push(opcode);
+    }
+
+    /// Completes out of the blue.
+    pub(super) fn complete(&self, key: u64, result: Result<u32, i32>) {
+        self.state().complete(key, result, false, false);
+    }
+
+    /// Time goes by.
+    pub(super) fn elapse(&self) {
+        let mut state = self.state();
+        for key in std::mem::take(&mut state.timers) {
+            state.complete(key, Err(Errno::TIME.raw_os_error()), false, false);
+        }
+    }
+
+    /// Lets go of the memory of sends.
+    pub(super) fn notify(&self) {
+        let mut state = self.state();
+        for key in std::mem::take(&mut state.kept) {
+            state.complete(key, Ok(0), false, true);
+        }
+    }
+
+    /// Entries in flight.
+    pub(super) fn in_flight(&self) -> usize {
+        let state = self.state();
+        state.flight.iter().map(VecDeque::len).sum::<usize>() + state.kept.len()
+    }
+
+    pub(super) fn enters(&self) -> usize {
+        self.state().enters
+    }
+
+    pub(super) fn submitted(&self) -> usize {
+        self.state().submitted
+    }
+
+    pub(super) fn closed_files(&self) -> Vec<u32> {
+        self.state().closed_files.clone()
+    }
+}
+
+impl State {
+    fn complete(&mut self, key: u64, result: Result<u32, i32>, more: bool, notification: bool) {
+        self.done.push_back(Completion { key, result, more, notification, buffer: None });
+        assert!(self.done.len() <= self.completions, "the completion queue overflows");
+    }
+
+    fn proceed(&mut self) {
+        let flight = std::mem::take(&mut self.flight);
+        for mut chain in flight {
+            self.run(&mut chain);
+            if !chain.is_empty() {
+                self.flight.push(chain);
+            }
+        }
+    }
+
+    /// Runs a chain as far as the script lets it.
+    fn run(&mut self, chain: &mut VecDeque<Sqe>) {
+        while let Some(sqe) = chain.front().copied() {
+            let limit = chain.get(1).copied().filter(|next| next.opcode == opcode::LinkTimeout::CODE);
+            let (result, timed_out) = match (self.script)(&sqe) {
+                Act::Hold => return,
+                Act::Do => (sqe.carry_out(sqe.len), false),
+                Act::Short(n) => (sqe.carry_out(n.min(sqe.len)), false),
+                Act::Fail(errno) => (Err(errno), false),
+                Act::Give(n) => (Ok(n), false),
+                Act::GiveAndKeep(n) => {
+                    chain.pop_front();
+                    self.complete(sqe.user_data, Ok(n), true, false);
+                    self.kept.push(sqe.user_data);
+                    continue;
+                }
+                Act::TimeOut => (Err(Errno::CANCELED), true),
+            };
+            chain.pop_front();
+            let is_soft = match limit {
+                Some(limit) => {
+                    chain.pop_front();
+                    let errno = if timed_out { Errno::TIME } else { Errno::CANCELED };
+                    self.complete(limit.user_data, Err(errno.raw_os_error()), false, false);
+                    limit.is_linked_softly()
+                }
+                None => sqe.is_linked_softly(),
+            };
+            self.complete(sqe.user_data, result.map_err(Errno::raw_os_error), false, false);
+            if is_soft && sqe.fails_its_link(result) {
+                for cancelled in std::mem::take(chain) {
+                    self.complete(cancelled.user_data, Err(Errno::CANCELED.raw_os_error()), false, false);
+                }
+            }
+        }
+    }
+
+    fn cancel(&mut self, target: Option<u64>) -> bool {
+        let flight = std::mem::take(&mut self.flight);
+        let (cancelled, left): (Vec<_>, Vec<_>) = flight.into_iter().partition(|chain| {
+            self.obeys_cancel && target.is_none_or(|target| chain.front().is_some_and(|sqe| sqe.user_data == target))
+        });
+        self.flight = left;
+        let found = !cancelled.is_empty();
+        for sqe in cancelled.into_iter().flatten() {
+            self.complete(sqe.user_data, Err(Errno::CANCELED.raw_os_error()), false, false);
+        }
+        found
+    }
+}
+
+impl Fake {
+    fn ours(&self) -> MutexGuard<'_, State> {
+        let state = self.0.lock().unwrap();
+        assert!(!state.forked, "a forked child touches the ring");
+        state
+    }
+}
+
+impl Port for Fake {
+    fn is_ours(&self) -> bool {
+        !self.0.lock().unwrap().forked
+    }
+
+    fn room(&mut self) -> usize {
+        let state = self.ours();
+        state.capacity - state.pushed.len()
+    }
+
+    fn completions(&self) -> usize {
+        self.ours().completions
+    }
+
+    fn supports(&self, opcode: u8) -> bool {
+        !self.ours().unsupported.contains(&opcode)
+    }
+
+    unsafe fn push(&mut self, entry: &Entry, linked: bool) {
+        let mut state = self.ours();
+        assert!(state.pushed.len() < state.capacity, "pushed without room");
+        let sqe = Sqe::read(entry);
+        assert_eq!(sqe.is_linked(), linked, "the link of {sqe:?}");
+        state.pushed.push_back((sqe, linked));
+    }
+
+    fn enter(&mut self, submit: usize, _: usize, _: Option<Duration>) -> io::Result<usize> {
+        let mut state = self.ours();
+        state.enters += 1;
+        if let Some(errno) = state.enter_errors.pop_front() {
+            return Err(errno.into());
+        }
+        let taken = submit.min(state.takes);
+        state.submitted += taken;
+        let mut chain = VecDeque::new();
+        for _ in 0..taken {
+            let (sqe, linked) = state.pushed.pop_front().expect("more was submitted than was pushed");
+            if sqe.opcode == opcode::AsyncCancel::CODE {
+                let result = match state.cancel_errors.pop_front() {
+                    Some(errno) => Err(errno.raw_os_error()),
+                    None if !state.obeys_cancel => Err(Errno::ALREADY.raw_os_error()),
+                    None if state.cancel(Some(sqe.addr)) => Ok(0),
+                    None => Err(Errno::NOENT.raw_os_error()),
+                };
+                state.complete(sqe.user_data, result, false, false);
+                continue;
+            }
+            if sqe.opcode == opcode::Timeout::CODE {
+                state.timers.push(sqe.user_data);
+                continue;
+            }
+            chain.push_back(sqe);
+            if !linked {
+                let mut chain = std::mem::take(&mut chain);
+                state.run(&mut chain);
+                if !chain.is_empty() {
+                    state.flight.push(chain);
+                }
+            }
+        }
+        if !chain.is_empty() {
+            // A chain ends where the submission does.
+            state.run(&mut chain);
+            state.flight.extend((!chain.is_empty()).then_some(chain));
+        }
+        Ok(taken)
+    }
+
+    fn reap(&mut self, into: &mut Vec<Completion>) -> bool {
+        let mut state = self.ours();
+        let from = into.len();
+        into.extend(state.done.drain(..));
+        if state.reversed {
+            into[from..].reverse();
+        }
+        false
+    }
+
+    fn close_file(&mut self, place: u32) {
+        self.ours().closed_files.push(place);
+    }
+
+    unsafe fn provide(&mut self, _: &Provided) -> io::Result<()> {
+        Err(Errno::INVAL.into())
+    }
+
+    fn has_bundles(&self) -> bool {
+        false
+    }
+
+    fn dropped(&mut self) -> u32 {
+        self.ours().dropped
+    }
+
+    fn cancel_all(&mut self, _: Duration) -> io::Result<()> {
+        let mut state = self.ours();
+        if let Some(errno) = state.cancel_errors.pop_front() {
+            return Err(errno.into());
+        }
+        state.cancel(None);
+        for key in std::mem::take(&mut state.timers) {
+            state.complete(key, Err(Errno::CANCELED.raw_os_error()), false, false);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! io_uring: submits operations of many tasks to the kernel together.
+//!
+//! ```text
+//!  chain     programs as users build them
+//!  op        the operations, each with everything it touches
+//!  program   linked operations in order; their outcomes; the same operations by plain calls
+//!  step      one operation of a program, until it is done
+//!  slots     programs by key: their owners and the tasks that wait for them
+//!  key       the subject of a completion
+//!  doubt     the peers that a program may wait for without bound
+//!  room      the shares of a ring's capacity
+//!  queue     the state shared by futures and driver: programs to submit, to cancel, in flight
+//!  driver    queue ─▶ ring ─▶ completions ─▶ wakers
+//!  fill      the submission of a turn: everything that has room, up to a bound
+//!  closing   giving up a ring; shutdown
+//!  running   the future of a program
+//!  buffers   pool memory that a ring knows by index
+//!  port      the kernel as the driver sees it: a ring, or a script in tests
+//!  net       receives and sends of sockets; the modules above know little of it
+//! ```
+//!
+//! A ring is passive: it is driven by the caller of [`Driver::turn`](driver::Driver::turn), which is the flusher of the
+//! turn. Memory and descriptors that the kernel may touch belong to the program. The program belongs to the driver from
+//! submission until the last completion, regardless of the future that waits for it.
+//!
+//! **A ring without room behaves like no ring.** Programs that find no room run by plain calls at once. Programs that
+//! may wait for a peer have a bounded share of the ring, and a bounded share of the blocking pool; if both are full,
+//! they wait in a separate queue that no other program enters. Room for cancels is reserved, so abandoned programs can
+//! always be cancelled.
+
+pub(crate) mod buffers;
+pub(crate) mod chain;
+pub(crate) mod doubt;
+pub(crate) mod driver;
+pub(crate) mod key;
+pub(crate) mod net;
+pub(crate) mod op;
+pub(crate) mod port;
+pub(crate) mod program;
+pub(crate) mod slots;
+
+#[cfg(test)]
+mod both;
+mod closing;
+mod fill;
+mod queue;
+mod room;
+mod running;
+mod step;
+mod sync;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod sqe;
+#[cfg(test)]
+mod tests;
+
+pub use program::Outcome;

@@ -1,0 +1,341 @@
+//! Opening and closing of files, as descriptors of the process or in the table of a ring.
+//!
+//! A file in the table has no descriptor. Later entries of the same chain refer to it by its place.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use io_uring::squeue::Entry;
+use io_uring::types::{DestinationSlot, Fd, Fixed, OpenHow};
+use io_uring::{opcode, types};
+use rustix::fs::CWD;
+use rustix::io::Errno;
+
+use super::super::program::Outcome;
+use super::{FileUse, Files, Operation, Progress};
+use crate::sys::path;
+use crate::sys::path::How;
+
+/// The base of relative paths: a directory, or the working directory of the process.
+#[derive(Clone, Default)]
+pub(crate) struct Dir(Option<Arc<dyn AsFd + Send + Sync>>);
+
+impl fmt::Debug for Dir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(dir) => write!(f, "Dir({})", dir.as_fd().as_raw_fd()),
+            None => f.write_str("Dir(cwd)"),
+        }
+    }
+}
+
+impl Dir {
+    pub(crate) fn of<F: AsFd + Send + Sync + 'static>(dir: Arc<F>) -> Self {
+        Self(Some(dir))
+    }
+
+    /// Returns the directory for plain calls.
+    pub(in crate::uring) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_ref().map_or(CWD, |dir| dir.as_ref().as_fd())
+    }
+
+    /// Returns the directory for entries.
+    pub(super) fn in_ring(&self) -> Fd {
+        Fd(self.as_fd().as_raw_fd())
+    }
+}
+
+/// Opens a path, for later steps of the program or for the caller.
+#[derive(Debug)]
+pub(crate) struct Open {
+    dir: Dir,
+    path: CString,
+    how: How,
+    /// The argument that the entry points to.
+    raw: OpenHow,
+    /// Number of the file in its program, if it is opened for the program.
+    place: Option<usize>,
+    fd: Option<OwnedFd>,
+}
+
+impl Open {
+    /// Opens into a descriptor: see [`into_fd`](Self::into_fd).
+    pub(crate) fn new(dir: Dir, path: CString, how: How) -> Self {
+        Self { dir, path, how, raw: OpenHow::new(), place: None, fd: None }
+    }
+
+    /// Opens the `n`th file of the program: see [`super::super::program::Program::open_next`].
+    pub(crate) fn for_program(dir: Dir, path: CString, how: How, n: usize) -> Self {
+        Self { place: Some(n), ..Self::new(dir, path, how) }
+    }
+
+    /// Returns the directory, the path and the flags of the open.
+    pub(in crate::uring) fn what(&self) -> (&Dir, &CStr, How) {
+        (&self.dir, &self.path, self.how)
+    }
+
+    /// Returns the descriptor that was opened for the caller. It is closed if it is not taken.
+    pub(crate) fn into_fd(self) -> Option<OwnedFd> {
+        self.fd
+    }
+}
+
+impl Operation for Open {
+    fn code(&self) -> u8 {
+        opcode::OpenAt2::CODE
+    }
+
+    fn stops_links(&self) -> bool {
+        true
+    }
+
+    fn entry(&mut self, files: &Files) -> Entry {
+        let (flags, mode, resolve) = self.how.raw(self.place.is_some());
+        self.raw = OpenHow::new().flags(flags).mode(mode).resolve(resolve);
+        let open = opcode::OpenAt2::new(self.dir.in_ring(), self.path.as_ptr(), &raw const self.raw);
+        let place = self.place.map(|n| {
+            let place = DestinationSlot::try_from_slot_target(files.slot(n));
+            place.expect("internal: a place outside of the table")
+        });
+        open.file_index(place).build()
+    }
+
+    fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
+        let fd = path::open_blocking(self.dir.as_fd(), &self.path, &self.how)?;
+        match self.place {
+            Some(n) => files.keep(n, fd),
+            None => return Ok(fd.into_raw_fd().cast_unsigned()),
+        }
+        Ok(0)
+    }
+
+    fn file(&self) -> FileUse {
+        self.place.map_or(FileUse::None, FileUse::Opens)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a completion brings a number")]
+    fn advance(&mut self, result: u32) -> Progress {
+        if self.place.is_none() {
+            // SAFETY: the call has just created this descriptor, and nothing else uses its number.
+            self.fd = Some(unsafe { OwnedFd::from_raw_fd(result.cast_signed()) });
+        }
+        Progress::Done
+    }
+}
+
+/// Closes a file. This does not guarantee that the bytes are on the disk: sync first.
+#[derive(Debug)]
+pub(crate) struct Close(Closing);
+
+#[derive(Debug)]
+enum Closing {
+    /// The `n`th file of the program.
+    Place(usize),
+    /// A descriptor that was passed in; `None` once it is closed.
+    Fd(Option<OwnedFd>),
+}
+
+impl Close {
+    /// Closes a descriptor of the process. It is closed exactly once, whatever the outcome of the step.
+    pub(crate) fn fd(fd: OwnedFd) -> Self {
+        Self(Closing::Fd(Some(fd)))
+    }
+
+    /// Closes the `n`th file of the program.
+    pub(crate) fn of_program(n: usize) -> Self {
+        Self(Closing::Place(n))
+    }
+
+    /// Records that the kernel has closed the descriptor.
+    fn forget(&mut self) {
+        if let Closing::Fd(fd) = &mut self.0 {
+            let _: Option<RawFd> = fd.take().map(IntoRawFd::into_raw_fd);
+        }
+    }
+}
+
+impl Operation for Close {
+    fn code(&self) -> u8 {
+        opcode::Close::CODE
+    }
+
+    fn stops_links(&self) -> bool {
+        true
+    }
+
+    fn entry(&mut self, files: &Files) -> Entry {
+        match &self.0 {
+            Closing::Place(n) => opcode::Close::new(Fixed(files.slot(*n))).build(),
+            Closing::Fd(fd) => {
+                let fd = fd.as_ref().expect("internal: closed twice");
+                opcode::Close::new(types::Fd(fd.as_raw_fd())).build()
+            }
+        }
+    }
+
+    fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
+        let fd = match &mut self.0 {
+            Closing::Place(n) => files.take(*n),
+            Closing::Fd(fd) => fd.take(),
+        };
+        path::close_blocking(fd.ok_or(Errno::BADF)?)?;
+        Ok(0)
+    }
+
+    fn file(&self) -> FileUse {
+        match self.0 {
+            Closing::Place(n) => FileUse::Closes(n),
+            Closing::Fd(_) => FileUse::None,
+        }
+    }
+
+    fn advance(&mut self, _: u32) -> Progress {
+        self.forget();
+        Progress::Done
+    }
+
+    fn fail(&mut self, errno: i32) -> Option<Outcome> {
+        // The step was not run. After any other error the kernel has released the descriptor, and its number may
+        // already be in use for another file.
+        if errno == Errno::CANCELED.raw_os_error() {
+            return None;
+        }
+        self.forget();
+        Some(if errno == Errno::INTR.raw_os_error() { Outcome::Done(0) } else { Outcome::Failed(errno) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::both::both_ways;
+    use super::super::super::program::Program;
+    use super::super::Target;
+    use super::super::rw::{Read, Write};
+    use super::*;
+    use bytes::Bytes;
+    use rustix::fs::{Mode, OFlags, ResolveFlags};
+    use std::fs::File;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+
+    fn path(path: impl AsRef<Path>) -> CString {
+        CString::new(path.as_ref().as_os_str().as_bytes()).unwrap()
+    }
+
+    fn how(flags: OFlags) -> How {
+        How::new(flags, Mode::from_raw_mode(0o600), ResolveFlags::empty())
+    }
+
+    fn dir(path: &Path) -> Dir {
+        Dir::of(Arc::new(File::open(path).unwrap()))
+    }
+
+    #[test]
+    fn what_is_opened_for_the_caller_is_closed_on_exec() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::write(tree.path().join("file"), "bytes").unwrap();
+        let open = || Program::of(Open::new(dir(tree.path()), path("file"), how(OFlags::RDONLY)));
+        for mut program in both_ways(open) {
+            assert_eq!(program.outcome(0), Outcome::Done(0));
+            let fd = program.take::<Open>(0).into_fd().unwrap();
+            assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+            assert_eq!(std::io::read_to_string(File::from(fd)).unwrap(), "bytes");
+        }
+    }
+
+    #[test]
+    fn a_file_of_the_program_is_opened_used_and_closed() {
+        let tree = tempfile::tempdir().unwrap();
+        let chain = || {
+            let _ = std::fs::remove_file(tree.path().join("new"));
+            let mut program = Program::new();
+            let n = program.open_next();
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+            program.push(Open::for_program(Dir::default(), path(tree.path().join("new")), how(flags), n));
+            program.push(Write::new(Target::Opened(n), 0, Bytes::from_static(b"bytes")));
+            program.push(Read::new(Target::Opened(n), 1, 3));
+            program.push(Close::of_program(n));
+            program.push(Read::new(Target::Opened(n), 1, 3));
+            program
+        };
+        for mut program in both_ways(chain) {
+            assert_eq!(program.outcome(3), Outcome::Done(0));
+            assert_eq!(program.outcome(4), Outcome::Failed(Errno::BADF.raw_os_error()));
+            assert_eq!(program.take::<Read>(2).into_bytes(), "yte");
+        }
+        let mode = std::fs::metadata(tree.path().join("new")).unwrap();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn a_job_leaves_nothing_for_others_to_close() {
+        let mut program = Program::new();
+        let n = program.open_next();
+        program.push(Open::for_program(Dir::default(), path("/dev/null"), how(OFlags::RDONLY), n));
+        program.run_blocking();
+        assert_eq!(program.outcome(0), Outcome::Done(0));
+        assert!(program.files().take(n).is_none());
+    }
+
+    #[test]
+    fn nothing_is_opened_outside_of_a_directory() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::write(tree.path().join("out"), "").unwrap();
+        std::fs::create_dir(tree.path().join("sub")).unwrap();
+        let how = How::new(OFlags::RDONLY, Mode::empty(), ResolveFlags::BENEATH);
+        let open = || Program::of(Open::new(dir(&tree.path().join("sub")), path("../out"), how));
+        for program in both_ways(open) {
+            assert_eq!(program.outcome(0), Outcome::Failed(Errno::XDEV.raw_os_error()));
+        }
+    }
+
+    #[test]
+    fn a_descriptor_is_closed_once_whatever_becomes_of_the_step() {
+        // The other end of a pipe shows whether this end is open.
+        let is_open = |reader: &OwnedFd| {
+            rustix::io::ioctl_fionbio(reader, true).unwrap();
+            rustix::io::read(reader, &mut [0; 1]) == Err(Errno::AGAIN)
+        };
+        let readers = std::cell::RefCell::new(Vec::new());
+        let close = || {
+            let (reader, writer) = rustix::pipe::pipe().unwrap();
+            assert!(is_open(&reader));
+            readers.borrow_mut().push(reader);
+            Program::of(Close::fd(writer))
+        };
+        for program in both_ways(close) {
+            assert_eq!(program.outcome(0), Outcome::Done(0));
+            assert!(matches!(program.into_single::<Close>().0.0, Closing::Fd(None)));
+        }
+        let skipped = || {
+            let mut program = Program::of(Open::new(Dir::default(), path("/no/such/file"), how(OFlags::RDONLY)));
+            let (reader, writer) = rustix::pipe::pipe().unwrap();
+            readers.borrow_mut().push(reader);
+            program.push(Close::fd(writer));
+            program
+        };
+        for program in both_ways(skipped) {
+            assert_eq!(program.outcome(1), Outcome::Skipped);
+        }
+        assert!(!readers.borrow().iter().any(is_open));
+    }
+
+    #[test]
+    fn after_an_error_of_closing_nobody_closes_again() {
+        for (errno, outcome) in [
+            (Errno::INTR, Some(Outcome::Done(0))),
+            (Errno::IO, Some(Outcome::Failed(Errno::IO.raw_os_error()))),
+            (Errno::CANCELED, None),
+        ] {
+            let mut close = Close::fd(File::open("/dev/null").unwrap().into());
+            assert_eq!(close.fail(errno.raw_os_error()), outcome);
+            let Closing::Fd(fd) = &close.0 else { unreachable!() };
+            assert_eq!(fd.is_some(), outcome.is_none());
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What is done to names: rename, remove, link.
+
+use std::ffi::CString;
+use std::io;
+
+use io_uring::opcode;
+use io_uring::squeue::Entry;
+use rustix::fs::RenameFlags;
+
+use super::open::Dir;
+use super::{Files, Operation};
+use crate::sys::path;
+
+/// A path and the directory it is relative to.
+pub(crate) type Name = (Dir, CString);
+
+/// Renames a file or directory.
+#[derive(Debug)]
+pub(crate) struct Rename {
+    from: Name,
+    to: Name,
+    flags: RenameFlags,
+}
+
+impl Rename {
+    /// Without flags whatever has the new name is replaced; `NOREPLACE` fails instead, `EXCHANGE` swaps the two.
+    pub(crate) fn new(from: Name, to: Name, flags: RenameFlags) -> Self {
+        Self { from, to, flags }
+    }
+}
+
+impl Operation for Rename {
+    fn code(&self) -> u8 {
+        opcode::RenameAt::CODE
+    }
+
+    fn entry(&mut self, _: &Files) -> Entry {
+        let ((from_dir, from), (to_dir, to)) = (&self.from, &self.to);
+        let rename = opcode::RenameAt::new(from_dir.in_ring(), from.as_ptr(), to_dir.in_ring(), to.as_ptr());
+        rename.flags(self.flags.bits()).build()
+    }
+
+    fn perform(&mut self, _: &mut Files, _: usize) -> io::Result<u32> {
+        let ((from_dir, from), (to_dir, to)) = (&self.from, &self.to);
+        path::rename_blocking((from_dir.as_fd(), from), (to_dir.as_fd(), to), self.flags).map(|()| 0)
+    }
+}
+
+/// Removes a name of a file.
+#[derive(Debug)]
+pub(crate) struct Unlink(Name);
+
+impl Unlink {
+    pub(crate) fn new(name: Name) -> Self {
+        Self(name)
+    }
+}
+
+impl Operation for Unlink {
+    fn code(&self) -> u8 {
+        opcode::UnlinkAt::CODE
+    }
+
+    fn entry(&mut self, _: &Files) -> Entry {
+        let (dir, path) = &self.0;
+        opcode::UnlinkAt::new(dir.in_ring(), path.as_ptr()).build()
+    }
+
+    fn perform(&mut self, _: &mut Files, _: usize) -> io::Result<u32> {
+        let (dir, path) = &self.0;
+        path::unlink_blocking(dir.as_fd(), path).map(|()| 0)
+    }
+}
+
+/// Gives a file another name.
+#[derive(Debug)]
+pub(crate) struct Link {
+    from: Name,
+    to: Name,
+}
+
+impl Link {
+    pub(crate) fn new(from: Name, to: Name) -> Self {
+        Self { from, to }
+    }
+}
+
+impl Operation for Link {
+    fn code(&self) -> u8 {
+        opcode::LinkAt::CODE
+    }
+
+    fn entry(&mut self, _: &Files) -> Entry {
+        let ((from_dir, from), (to_dir, to)) = (&self.from, &self.to);
+        opcode::LinkAt::new(from_dir.in_ring(), from.as_ptr(), to_dir.in_ring(), to.as_ptr()).build()
+    }
+
+    fn perform(&mut self, _: &mut Files, _: usize) -> io::Result<u32> {
+        let ((from_dir, from), (to_dir, to)) = (&self.from, &self.to);
+        path::link_blocking((from_dir.as_fd(), from), (to_dir.as_fd(), to)).map(|()| 0)
+    }
+}

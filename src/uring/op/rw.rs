@@ -1,0 +1,234 @@
+//! Reading and writing one piece of memory: at an offset, or at the position of the file.
+
+use std::io;
+
+use bytes::Bytes;
+use io_uring::opcode;
+use io_uring::squeue::{Entry, Flags};
+use rustix::event::PollFlags;
+
+use super::{Files, Operation, Progress, Target, Waits};
+use crate::buf::pool::{self, Lease};
+use crate::sys::transfer::PIPE_BUF;
+use crate::sys::{call, transfer};
+
+/// Most bytes one read or write moves: the kernel's own limit is 2 GiB less a page.
+const CALL_MAX: usize = 1 << 30;
+/// What `IORING_OP_READ` and `IORING_OP_WRITE` take for "at the position of the file".
+const NO_OFFSET: u64 = u64::MAX;
+/// An offset that the kernel refuses with `EINVAL`, whatever the file.
+const BAD_OFFSET: u64 = 1 << 63;
+
+/// Longer pieces are copied by a thread of the kernel: whoever enters the ring would be held up for too long.
+const INLINE_MAX: usize = 1 << 20;
+
+/// How an entry for `len` bytes is to be worked on.
+pub(super) fn worker(len: usize) -> Flags {
+    if len > INLINE_MAX { Flags::ASYNC } else { Flags::empty() }
+}
+
+/// Bytes of such an entry that are copied while it is handed over.
+pub(super) fn at_once(len: usize) -> usize {
+    if len > INLINE_MAX { 0 } else { len }
+}
+
+/// An offset as entries have it: `None` is the position of the file. Those that pread(2) refuses are refused, also the one
+/// that would stand for the position.
+fn in_ring(offset: Option<u64>) -> u64 {
+    offset.map_or(NO_OFFSET, |offset| if i64::try_from(offset).is_ok() { offset } else { BAD_OFFSET })
+}
+
+/// The next piece of `len` bytes of which `done` are done.
+pub(super) fn piece(len: usize, done: usize, limit: usize) -> usize {
+    (len - done).min(CALL_MAX).min(limit)
+}
+
+/// Nothing, there and back.
+#[derive(Debug)]
+pub(crate) struct Nop;
+
+impl Operation for Nop {
+    fn code(&self) -> u8 {
+        opcode::Nop::CODE
+    }
+
+    fn stops_links(&self) -> bool {
+        true
+    }
+
+    fn entry(&mut self, _: &Files) -> Entry {
+        opcode::Nop::new().build()
+    }
+
+    fn perform(&mut self, _: &mut Files, _: usize) -> io::Result<u32> {
+        Ok(0)
+    }
+}
+
+/// Reads `len` bytes into pool memory, fewer only at the end of the file.
+#[derive(Debug)]
+pub(crate) struct Read {
+    file: Target,
+    /// `None`: at the position of the file, which is moved. The only way with pipes and sockets.
+    offset: Option<u64>,
+    len: usize,
+    lease: Lease,
+}
+
+impl Read {
+    pub(crate) fn new(file: Target, offset: u64, len: usize) -> Self {
+        Self::resume(file, offset, len, pool::lease(len))
+    }
+
+    /// As [`new`](Self::new), of which `lease` holds the first bytes already; it has room for `len` bytes.
+    pub(crate) fn resume(file: Target, offset: u64, len: usize, lease: Lease) -> Self {
+        Self { file, offset: Some(offset), len, lease }
+    }
+
+    /// Reads at the position of the file.
+    pub(crate) fn next(file: Target, len: usize) -> Self {
+        Self { file, offset: None, len, lease: pool::lease(len) }
+    }
+
+    /// Where the next byte is.
+    fn at(&self) -> Option<u64> {
+        self.offset.map(|offset| offset + self.lease.len() as u64)
+    }
+
+    /// What was read.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        self.lease.freeze()
+    }
+}
+
+impl Operation for Read {
+    fn code(&self) -> u8 {
+        opcode::Read::CODE
+    }
+
+    fn stops_links(&self) -> bool {
+        true
+    }
+
+    fn entry(&mut self, files: &Files) -> Entry {
+        let (fd, flags) = self.file.in_ring(files);
+        let (at, want) = (in_ring(self.at()), piece(self.len, self.lease.len(), usize::MAX));
+        let (start, len) = (self.lease.spare_ptr(), want as u32);
+        let entry = match files.buffer(start) {
+            Some(index) => opcode::ReadFixed::new(fd, start, len, index).offset(at).build(),
+            None => opcode::Read::new(fd, start, len).offset(at).build(),
+        };
+        entry.flags(flags | worker(want))
+    }
+
+    fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {
+        let file = self.file.as_fd(files)?;
+        let (at, want) = (self.at(), piece(self.len, self.lease.len(), limit));
+        let spare = self.lease.spare_first(want);
+        let n = match at {
+            Some(at) => call::read_blocking(file, spare, at),
+            None => transfer::read_next_blocking(file, spare),
+        };
+        Ok(n? as u32)
+    }
+
+    fn waits(&self) -> Waits<'_> {
+        [self.offset.is_none().then_some((&self.file, PollFlags::IN)), None]
+    }
+
+    fn advance(&mut self, n: u32) -> Progress {
+        self.lease.advance(n as usize);
+        Progress::of(self.lease.len(), self.len, n)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.lease.len() as u64
+    }
+
+    fn has_not_ended(&self) -> bool {
+        self.at().is_some_and(|at| self.file.goes_on(at))
+    }
+
+    fn bytes_at_once(&self) -> usize {
+        at_once(piece(self.len, self.lease.len(), usize::MAX))
+    }
+}
+
+/// Writes all of `bytes`.
+#[derive(Debug)]
+pub(crate) struct Write {
+    file: Target,
+    /// `None`: at the position of the file, which is moved. The only way with pipes and sockets.
+    offset: Option<u64>,
+    bytes: Bytes,
+    done: usize,
+}
+
+impl Write {
+    pub(crate) fn new(file: Target, offset: u64, bytes: Bytes) -> Self {
+        Self { file, offset: Some(offset), bytes, done: 0 }
+    }
+
+    /// Writes at the position of the file.
+    pub(crate) fn next(file: Target, bytes: Bytes) -> Self {
+        Self { file, offset: None, bytes, done: 0 }
+    }
+
+    /// Where the next byte goes.
+    fn at(&self) -> Option<u64> {
+        self.offset.map(|offset| offset + self.done as u64)
+    }
+}
+
+impl Operation for Write {
+    fn code(&self) -> u8 {
+        opcode::Write::CODE
+    }
+
+    fn stops_links(&self) -> bool {
+        true
+    }
+
+    fn entry(&mut self, files: &Files) -> Entry {
+        let (fd, flags) = self.file.in_ring(files);
+        let rest = &self.bytes[self.done..][..piece(self.bytes.len(), self.done, usize::MAX)];
+        let at = in_ring(self.at());
+        let (start, len) = (rest.as_ptr(), rest.len() as u32);
+        let entry = match files.buffer(start) {
+            Some(index) => opcode::WriteFixed::new(fd, start, len, index).offset(at).build(),
+            None => opcode::Write::new(fd, start, len).offset(at).build(),
+        };
+        entry.flags(flags | worker(rest.len()))
+    }
+
+    fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {
+        let file = self.file.as_fd(files)?;
+        let rest = &self.bytes[self.done..][..piece(self.bytes.len(), self.done, limit)];
+        let n = match self.at() {
+            Some(at) => call::write_blocking(file, rest, at),
+            // A pipe that is ready takes so much without waiting for somebody to read the first of it.
+            None if rest.len() > PIPE_BUF && transfer::is_stream(file)? => {
+                transfer::write_next_blocking(file, &rest[..PIPE_BUF])
+            }
+            None => transfer::write_next_blocking(file, rest),
+        };
+        Ok(n? as u32)
+    }
+
+    fn waits(&self) -> Waits<'_> {
+        [self.offset.is_none().then_some((&self.file, PollFlags::OUT)), None]
+    }
+
+    fn advance(&mut self, n: u32) -> Progress {
+        self.done += n as usize;
+        Progress::of(self.done, self.bytes.len(), n)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.done as u64
+    }
+
+    fn bytes_at_once(&self) -> usize {
+        at_once(piece(self.bytes.len(), self.done, usize::MAX))
+    }
+}

@@ -1,0 +1,65 @@
+//! What an open file is: statx(2).
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::size_of;
+
+use io_uring::squeue::Entry;
+use io_uring::{opcode, types};
+use rustix::fs::{AtFlags, Statx, StatxFlags};
+
+use super::{Files, Operation, Progress, Target};
+use crate::buf::pool::{self, Lease};
+use crate::sys::call;
+
+const _: () = assert!(size_of::<Statx>() == size_of::<libc::statx>());
+
+/// Looks at an open file. At one that a step of a chain has opened it fails with `EBADF`: by ring, statx(2) takes no file
+/// of the ring's own table.
+#[derive(Debug)]
+pub(crate) struct Stat {
+    file: Target,
+    /// What the kernel writes to while the operation is in flight.
+    lease: Lease,
+    found: Option<Statx>,
+}
+
+impl Stat {
+    pub(crate) fn new(file: Target) -> Self {
+        Self { file, lease: pool::lease(size_of::<Statx>()), found: None }
+    }
+
+    /// What was found; `None` unless it is done.
+    pub(crate) fn found(&self) -> Option<&Statx> {
+        self.found.as_ref()
+    }
+}
+
+impl Operation for Stat {
+    fn code(&self) -> u8 {
+        opcode::Statx::CODE
+    }
+
+    fn entry(&mut self, files: &Files) -> Entry {
+        let (fd, flags) = self.file.in_ring(files);
+        let into: *mut types::statx = self.lease.spare_ptr().cast();
+        let look = opcode::Statx::new(fd, c"".as_ptr(), into);
+        look.flags(AtFlags::EMPTY_PATH.bits().cast_signed()).mask(StatxFlags::BASIC_STATS.bits()).build().flags(flags)
+    }
+
+    fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
+        self.found = Some(call::status(self.file.as_fd(files)?)?);
+        Ok(0)
+    }
+
+    fn advance(&mut self, _: u32) -> Progress {
+        if self.found.is_none() {
+            self.lease.advance(size_of::<Statx>());
+            let found: *const Statx = self.lease.as_ref().as_ptr().cast();
+            // SAFETY: that many bytes were filled by the kernel, and any bytes make a `Statx`.
+            self.found = Some(unsafe { found.read_unaligned() });
+        }
+        Progress::Done
+    }
+}

@@ -1,0 +1,100 @@
+//! What is done to a file as a whole: having it reach the disk, giving or taking room, cutting it.
+
+use std::io;
+
+use io_uring::squeue::Entry;
+use io_uring::{opcode, types};
+use rustix::fs::FallocateFlags;
+
+use super::{Files, Operation, Target};
+use crate::sys::{file, vectored};
+
+/// Has what was written reach the disk.
+#[derive(Debug)]
+pub(crate) struct Sync {
+    file: Target,
+    /// Not its times, and nothing else that is not needed to read the data back.
+    data_only: bool,
+}
+
+impl Sync {
+    pub(crate) fn new(file: Target, data_only: bool) -> Self {
+        Self { file, data_only }
+    }
+}
+
+impl Operation for Sync {
+    fn code(&self) -> u8 {
+        opcode::Fsync::CODE
+    }
+
+    fn entry(&mut self, files: &Files) -> Entry {
+        let (fd, flags) = self.file.in_ring(files);
+        let what = if self.data_only { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
+        opcode::Fsync::new(fd).flags(what).build().flags(flags)
+    }
+
+    fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
+        let file = self.file.as_fd(files)?;
+        if self.data_only { file::sync_data(file) } else { file::sync(file) }.map(|()| 0)
+    }
+}
+
+/// Works on the room of a range of a file, as fallocate(2) with this mode does.
+#[derive(Debug)]
+pub(crate) struct Allocate {
+    file: Target,
+    mode: FallocateFlags,
+    offset: u64,
+    len: u64,
+}
+
+impl Allocate {
+    pub(crate) fn new(file: Target, mode: FallocateFlags, offset: u64, len: u64) -> Self {
+        Self { file, mode, offset, len }
+    }
+}
+
+impl Operation for Allocate {
+    fn code(&self) -> u8 {
+        opcode::Fallocate::CODE
+    }
+
+    fn entry(&mut self, files: &Files) -> Entry {
+        let (fd, flags) = self.file.in_ring(files);
+        let mode = self.mode.bits().cast_signed();
+        opcode::Fallocate::new(fd, self.len).offset(self.offset).mode(mode).build().flags(flags)
+    }
+
+    fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
+        vectored::allocate(self.file.as_fd(files)?, self.mode, self.offset, self.len).map(|()| 0)
+    }
+}
+
+/// Cuts the file, or makes it longer with zeros. By ring from Linux 6.9 on.
+#[derive(Debug)]
+pub(crate) struct SetLen {
+    file: Target,
+    len: u64,
+}
+
+impl SetLen {
+    pub(crate) fn new(file: Target, len: u64) -> Self {
+        Self { file, len }
+    }
+}
+
+impl Operation for SetLen {
+    fn code(&self) -> u8 {
+        opcode::Ftruncate::CODE
+    }
+
+    fn entry(&mut self, files: &Files) -> Entry {
+        let (fd, flags) = self.file.in_ring(files);
+        opcode::Ftruncate::new(fd, self.len).build().flags(flags)
+    }
+
+    fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
+        vectored::set_len(self.file.as_fd(files)?, self.len).map(|()| 0)
+    }
+}

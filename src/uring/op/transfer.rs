@@ -1,0 +1,139 @@
+//! Moving bytes between descriptors: splice, and sending to a socket.
+
+use std::io::{self, IoSlice};
+
+use bytes::Bytes;
+use io_uring::squeue::Entry;
+use io_uring::{opcode, types};
+use rustix::event::PollFlags;
+use rustix::pipe::SpliceFlags;
+
+use super::rw::piece;
+use super::{Files, Operation, Progress, Target, Waits};
+use crate::sys::{call, transfer};
+
+/// What `IORING_OP_SPLICE` takes for "at the position of the file", and for pipes.
+const NO_OFFSET: i64 = -1;
+
+/// One side of a [`Splice`]: a descriptor, and where in it; without an offset at its position, as pipes and sockets need.
+pub(crate) type Side = (Target, Option<u64>);
+
+/// Moves `len` bytes from one descriptor to another, one of them a pipe; fewer only at the end of the source.
+///
+/// By ring it always goes by a kernel thread, which must not wait for a pipe: there are few of them, and a time limit does
+/// not begin until the thread comes back (Linux 6.15 and later). So it is asked not to wait, and the pipe is polled.
+#[derive(Debug)]
+pub(crate) struct Splice {
+    from: Side,
+    to: Side,
+    len: usize,
+    done: usize,
+}
+
+impl Splice {
+    pub(crate) fn new(from: Side, to: Side, len: usize) -> Self {
+        Self { from, to, len, done: 0 }
+    }
+
+    fn at(&self, side: &Side) -> Option<u64> {
+        side.1.map(|offset| offset + self.done as u64)
+    }
+}
+
+impl Operation for Splice {
+    fn code(&self) -> u8 {
+        opcode::Splice::CODE
+    }
+
+    fn stops_links(&self) -> bool {
+        true
+    }
+
+    fn entry(&mut self, files: &Files) -> Entry {
+        let offset = |side| self.at(side).map_or(NO_OFFSET, u64::cast_signed);
+        let (from_at, to_at) = (offset(&self.from), offset(&self.to));
+        let (to, flags) = self.to.0.in_ring(files);
+        let len = piece(self.len, self.done, usize::MAX) as u32;
+        let splice = match &self.from.0 {
+            Target::Opened(n) => opcode::Splice::new(types::Fixed(files.slot(*n)), from_at, to, to_at, len),
+            from => opcode::Splice::new(from.in_ring(files).0, from_at, to, to_at, len),
+        };
+        splice.flags(SpliceFlags::NONBLOCK.bits()).build().flags(flags)
+    }
+
+    fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {
+        let len = piece(self.len, self.done, limit);
+        let from = (self.from.0.as_fd(files)?, self.at(&self.from));
+        let to = (self.to.0.as_fd(files)?, self.at(&self.to));
+        Ok(transfer::splice(from, to, len)? as u32)
+    }
+
+    fn waits(&self) -> Waits<'_> {
+        [Some((&self.from.0, PollFlags::IN)), Some((&self.to.0, PollFlags::OUT))]
+    }
+
+    fn advance(&mut self, n: u32) -> Progress {
+        self.done += n as usize;
+        Progress::of(self.done, self.len, n)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.done as u64
+    }
+}
+
+/// Sends all of `bytes` to a stream socket.
+///
+/// With `MSG_WAITALL` the kernel itself goes on after a part, and what is linked behind runs only if all was sent; a plain
+/// send would let it run. If the peer resets, the number is that of the bytes so far: the next attempt finds the error.
+#[derive(Debug)]
+pub(crate) struct Send {
+    socket: Target,
+    bytes: Bytes,
+    done: usize,
+}
+
+impl Send {
+    pub(crate) fn new(socket: Target, bytes: Bytes) -> Self {
+        Self { socket, bytes, done: 0 }
+    }
+}
+
+impl Operation for Send {
+    fn code(&self) -> u8 {
+        opcode::Send::CODE
+    }
+
+    fn stops_links(&self) -> bool {
+        true
+    }
+
+    fn entry(&mut self, files: &Files) -> Entry {
+        let (fd, flags) = self.socket.in_ring(files);
+        let rest = &self.bytes[self.done..][..piece(self.bytes.len(), self.done, usize::MAX)];
+        let send = opcode::Send::new(fd, rest.as_ptr(), rest.len() as u32);
+        send.flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL).build().flags(flags)
+    }
+
+    fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {
+        let rest = &self.bytes[self.done..][..piece(self.bytes.len(), self.done, limit)];
+        Ok(call::send(self.socket.as_fd(files)?, &[IoSlice::new(rest)], false)? as u32)
+    }
+
+    fn waits(&self) -> Waits<'_> {
+        [Some((&self.socket, PollFlags::OUT)), None]
+    }
+
+    fn advance(&mut self, n: u32) -> Progress {
+        self.done += n as usize;
+        Progress::of(self.done, self.bytes.len(), n)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.done as u64
+    }
+
+    fn bytes_at_once(&self) -> usize {
+        piece(self.bytes.len(), self.done, usize::MAX)
+    }
+}

@@ -1,0 +1,260 @@
+//! State shared by futures and the driver: the programs, the submissions to make, and the entries in flight.
+//!
+//! The state is behind one lock that is held only briefly. Nothing in this module calls the kernel, wakes a task or
+//! drops values of users while the lock is held: such work is put into an [`After`], which runs once the lock is
+//! released.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use rustix::io::Errno;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::key::{About, Key, STEPS_MAX};
+use super::net::receive::{Buffers, Receiver};
+use super::net::{Kept, Net};
+use super::port::Port;
+use super::program::{Program, Verdict};
+use super::room::{Need, Room};
+use super::slots::{Ended, Slots};
+use crate::counters::{Counter, count};
+use crate::sys::uring::Completion;
+
+/// State shared with the futures.
+pub(super) struct Queue {
+    pub(super) slots: Slots,
+    /// Programs that are not admitted yet, oldest first. Keys of programs that have been dropped stay in the queue and
+    /// are skipped, here and in the other queues.
+    pub(super) todo: VecDeque<Key>,
+    /// Programs that are admitted and have steps left to submit.
+    pub(super) again: VecDeque<Key>,
+    /// Programs to cancel. Only the first owed step of a chain can be cancelled: the others have not begun.
+    pub(super) cancels: VecDeque<Key>,
+    /// Programs whose cancel found nothing. They are cancelled again when the timer expires.
+    pub(super) later: VecDeque<Key>,
+    /// The timer is in flight.
+    pub(super) timer: bool,
+    /// Sockets with receives, and sends.
+    pub(super) net: Net,
+    /// Final completions that the kernel owes, including those of cancels and excluding those of receives.
+    pub(super) in_flight: usize,
+    /// Room that programs, sends and cancels may use, and the room in use.
+    pub(super) room: Room,
+    /// Free places in the ring's table of files.
+    pub(super) files: Vec<u32>,
+    /// Places whose files are still open although their programs have ended.
+    pub(super) stale_files: Vec<u32>,
+    /// Operations that run by plain calls, by opcode.
+    pub(super) by_calls: [bool; 256],
+    /// Maximum number of entries per program.
+    entries: usize,
+    /// Operations may name pool memory by its index.
+    pub(super) registered: bool,
+    /// The reason why the ring accepts nothing any more.
+    pub(super) closed: Option<String>,
+}
+
+/// Work to do once no lock is held: wakers, programs and permits may run code of users.
+#[derive(Default)]
+pub(super) struct After {
+    pub(super) wake: Vec<Waker>,
+    #[expect(clippy::vec_box, reason = "they come in boxes, and none is to be moved out of its own")]
+    pub(super) drop: Vec<Box<Program>>,
+    permits: Vec<OwnedSemaphorePermit>,
+    pub(super) receivers: Vec<Arc<dyn Receiver>>,
+    pub(super) kept: Vec<Kept>,
+}
+
+impl After {
+    pub(super) fn ended(&mut self, (waker, end): (Option<Waker>, Option<Ended>)) {
+        self.wake.extend(waker);
+        match end {
+            Some(Ended::Finished(program) | Ended::Fallback(program, _)) => self.drop.push(program),
+            Some(Ended::Lost) | None => {}
+        }
+    }
+
+    pub(super) fn run(self) {
+        drop(self.drop);
+        drop(self.permits);
+        drop(self.receivers);
+        drop(self.kept);
+        self.wake.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Queue {
+    /// Creates an empty queue for a ring with `files` places in its table. `registered` tells whether the ring has
+    /// registered buffers.
+    pub(super) fn new(port: &mut dyn Port, files: usize, registered: bool, buffers: Buffers) -> Self {
+        let mut by_calls = [false; 256];
+        by_calls.iter_mut().zip(0..=u8::MAX).for_each(|(by_calls, opcode)| *by_calls = !port.supports(opcode));
+        Self {
+            slots: Slots::default(),
+            todo: VecDeque::new(),
+            again: VecDeque::new(),
+            cancels: VecDeque::new(),
+            later: VecDeque::new(),
+            timer: false,
+            net: Net::new(buffers),
+            in_flight: 0,
+            room: Room::new(port.completions(), files),
+            files: (0..files as u32).collect(),
+            stale_files: Vec::new(),
+            by_calls,
+            entries: port.room().min(STEPS_MAX),
+            registered,
+            closed: None,
+        }
+    }
+
+    /// Returns the reason why a program with this need cannot run on this ring, even if nothing else does.
+    pub(super) fn refusal(&mut self, program: &Program, need: Need) -> Option<String> {
+        if let Some(why) = &self.closed {
+            return Some(why.clone());
+        }
+        if program.codes().any(|code| self.by_calls[usize::from(code)]) {
+            return Some("the kernel refuses one of its operations by ring".to_owned());
+        }
+        if need.completions > self.entries || !self.room.could_take(need) || program.len() > STEPS_MAX {
+            return Some(format!("it needs more than {} entries, or too many files at once", self.entries));
+        }
+        None
+    }
+
+    /// Returns whether a turn has something to submit. Cancels without room are considered again when another cancel
+    /// has ended.
+    pub(super) fn has_work(&mut self) -> bool {
+        let Self { slots, todo, again, .. } = self;
+        for keys in [todo, again] {
+            while keys.front().is_some_and(|&key| slots.queued(key).is_none()) {
+                keys.pop_front();
+            }
+        }
+        let control = !self.cancels.is_empty() || (!self.later.is_empty() && !self.timer) || self.net.has_stops();
+        !(self.todo.is_empty() && self.again.is_empty() && self.stale_files.is_empty())
+            || self.net.has_receives()
+            || (control && self.room.control.left() > 0)
+    }
+
+    /// Takes a completion. The last completion of a program wakes the task that waits for it.
+    pub(super) fn complete(&mut self, completion: Completion, after: &mut After) {
+        match About::parse(completion.key) {
+            About::Step { key, step, is_limit } => self.complete_step(key, step, is_limit, completion, after),
+            About::Cancel(key) => {
+                self.control_ended();
+                // Between two steps of a chain a cancel finds nothing: the kernel may be about to begin the second
+                // step.
+                let found_nothing = completion.result == Err(Errno::NOENT.raw_os_error());
+                if found_nothing && self.closed.is_none() && self.slots.is_orphan(key) {
+                    self.later.push_back(key);
+                }
+            }
+            About::Timer => {
+                self.control_ended();
+                self.timer = false;
+                self.cancels.append(&mut self.later);
+            }
+            About::Stop(_) => self.control_ended(),
+            About::Send(key) => {
+                let ended = self.net.send.complete(key, completion, after);
+                self.in_flight -= usize::from(ended);
+                self.room.swift.used -= usize::from(ended);
+            }
+            About::Receive(key) => self.net.receive.complete(key, completion, after),
+        }
+    }
+
+    fn control_ended(&mut self) {
+        self.in_flight -= 1;
+        self.room.control.used -= 1;
+    }
+
+    fn complete_step(&mut self, key: Key, step: usize, is_limit: bool, completion: Completion, after: &mut After) {
+        if completion.more {
+            // The first of two completions of a zero-copy send carries the result; the memory is still in use.
+            return;
+        }
+        let Some(program) = self.slots.in_flight(key) else {
+            count(Counter::RingStrays, 1);
+            return;
+        };
+        if !program.complete(step, is_limit, completion.result) {
+            count(Counter::RingStrays, 1);
+            return;
+        }
+        self.in_flight -= 1;
+        if program.owed() > 0 {
+            // The chain continues with another step, which may wait forever.
+            if self.closed.is_none() && self.slots.is_orphan(key) {
+                self.cancels.push_back(key);
+            }
+            return;
+        }
+        let verdict = program.settle();
+        if verdict == Verdict::Again && self.closed.is_none() {
+            match self.slots.requeue(key) {
+                Some(orphan) => after.drop.push(self.without_room(orphan)),
+                None => self.again.push_back(key),
+            }
+            return;
+        }
+        self.end(key, verdict, after);
+    }
+
+    /// Ends a program that has nothing in flight. Its room becomes available to others, regardless of who owns the
+    /// program.
+    pub(super) fn end(&mut self, key: Key, verdict: Verdict, after: &mut After) {
+        let Self { slots, room, files, stale_files, .. } = self;
+        let ended = slots.end(key, |mut program| {
+            let is_out_of_reach = !program.open_places().is_empty();
+            release(&mut program, room, files, stale_files);
+            after.permits.extend(program.take_permit());
+            match verdict {
+                Verdict::Refused(step) => Ended::Fallback(program, Some(step)),
+                Verdict::Again if is_out_of_reach => {
+                    program.give_up(Errno::CANCELED.raw_os_error());
+                    Ended::Finished(program)
+                }
+                Verdict::Again => Ended::Fallback(program, None),
+                Verdict::Finished => Ended::Finished(program),
+            }
+        });
+        after.ended(ended);
+    }
+
+    /// Takes back the room of a program that has been abandoned.
+    pub(super) fn without_room(&mut self, mut program: Box<Program>) -> Box<Program> {
+        release(&mut program, &mut self.room, &mut self.files, &mut self.stale_files);
+        program
+    }
+
+    /// Gives up everything in flight. `leak` receives each program and never frees it.
+    pub(super) fn lose(&mut self, after: &mut After, mut leak: impl FnMut(Box<Program>)) {
+        self.in_flight = 0;
+        self.net.lose(after);
+        for key in self.slots.keys() {
+            if self.slots.in_flight(key).is_none() {
+                continue;
+            }
+            let end = self.slots.end(key, |mut program| {
+                after.permits.extend(program.take_permit());
+                leak(program);
+                Ended::Lost
+            });
+            after.ended(end);
+        }
+    }
+}
+
+/// Takes back the room and the places of a program. Places that are still open become free only once the ring has been
+/// told to close them.
+fn release(program: &mut Program, room: &mut Room, files: &mut Vec<u32>, stale: &mut Vec<u32>) {
+    if let Some(need) = program.leave() {
+        room.give(need);
+    }
+    let (open, assigned) = (program.open_places(), program.files().take_assigned());
+    files.extend(assigned.into_iter().filter(|place| !open.contains(place)));
+    stale.extend(open);
+}

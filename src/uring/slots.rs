@@ -1,0 +1,246 @@
+//! The programs a driver holds, and who is still interested in them.
+//!
+//! ```text
+//!            insert            submitted             last completion
+//!   Free ───────────▶ Queued ───────────▶ InFlight ─────────────────▶ Ended ──poll──▶ Free
+//!                       │                    │ orphan                    │ orphan
+//!                       └──────orphan───▶ (given back to be dropped) ◀───┘
+//!                                            │ InFlight and orphaned: the last completion gives it back to be dropped
+//! ```
+//!
+//! Invariants:
+//! 1. A program that is in flight leaves its slot only when every completion it is owed has come, or never: then it is
+//!    leaked.
+//! 2. A key names one use of a slot: the generation changes whenever the slot is freed. Completions with an old key, and
+//!    such that nobody is owed, change nothing.
+//! 3. Nothing is dropped here, since that may run the code of users: what is to be dropped is given back.
+
+use std::task::Waker;
+
+use super::key::{INDEX_MAX, Key};
+use super::program::Program;
+
+/// How a program ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// Every step has its outcome.
+    Finished(Box<Program>),
+    /// The rest is to be run by plain calls; if a step is named, because the ring refused it.
+    Fallback(Box<Program>, Option<usize>),
+    /// The kernel never said what became of it. Its memory is leaked.
+    Lost,
+}
+
+#[derive(Debug)]
+enum State {
+    Free,
+    Queued { program: Box<Program>, waker: Option<Waker> },
+    InFlight { program: Box<Program>, waker: Option<Waker>, orphaned: bool },
+    Ended(Ended),
+}
+
+/// What [`Slots::orphan`] found.
+#[derive(Debug)]
+pub(super) enum Orphan {
+    /// The program was not in flight: drop it.
+    Free(Option<Box<Program>>),
+    /// It is in flight and stays until its last completion: cancel it.
+    InFlight,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    slots: Vec<(u32, State)>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    /// Takes in a program to be submitted.
+    pub(super) fn insert(&mut self, program: Box<Program>) -> Key {
+        let state = State::Queued { program, waker: None };
+        if let Some(index) = self.free.pop() {
+            let slot = &mut self.slots[index as usize];
+            slot.1 = state;
+            return Key::new(index, slot.0);
+        }
+        let index = self.slots.len() as u32;
+        assert!(index < INDEX_MAX, "internal: four million operations at once");
+        self.slots.push((0, state));
+        Key::new(index, 0)
+    }
+
+    fn get(&mut self, key: Key) -> Option<&mut State> {
+        self.slots.get_mut(key.index as usize).filter(|slot| slot.0 == key.generation).map(|slot| &mut slot.1)
+    }
+
+    fn release(&mut self, key: Key) -> State {
+        let slot = &mut self.slots[key.index as usize];
+        // A generation comes again after four billion uses; a completion cannot be that late.
+        slot.0 = slot.0.wrapping_add(1);
+        self.free.push(key.index);
+        std::mem::replace(&mut slot.1, State::Free)
+    }
+
+    /// The program of a key that is still to be submitted.
+    pub(super) fn queued(&mut self, key: Key) -> Option<&mut Program> {
+        match self.get(key)? {
+            State::Queued { program, .. } => Some(program),
+            _ => None,
+        }
+    }
+
+    /// The program of a key that is in flight.
+    pub(super) fn in_flight(&mut self, key: Key) -> Option<&mut Program> {
+        match self.get(key)? {
+            State::InFlight { program, .. } => Some(program),
+            _ => None,
+        }
+    }
+
+    /// Whether a program is in flight and nobody wants it.
+    pub(super) fn is_orphan(&mut self, key: Key) -> bool {
+        matches!(self.get(key), Some(State::InFlight { orphaned: true, .. }))
+    }
+
+    /// Marks a queued program as being in flight.
+    pub(super) fn submitted(&mut self, key: Key) {
+        let Some(state) = self.get(key) else { return };
+        *state = match std::mem::replace(state, State::Free) {
+            State::Queued { program, waker } => State::InFlight { program, waker, orphaned: false },
+            other => other,
+        };
+    }
+
+    /// Puts a program whose completions have all come back among the queued ones. Returns it instead if nobody wants it.
+    pub(super) fn requeue(&mut self, key: Key) -> Option<Box<Program>> {
+        let state = self.get(key)?;
+        match std::mem::replace(state, State::Free) {
+            State::InFlight { program, orphaned: true, .. } => {
+                self.release(key);
+                Some(program)
+            }
+            State::InFlight { program, waker, .. } => {
+                *state = State::Queued { program, waker };
+                None
+            }
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+
+    /// Ends a program. Returns who is to be woken, or the end itself if nobody wants it.
+    pub(super) fn end(&mut self, key: Key, end: impl FnOnce(Box<Program>) -> Ended) -> (Option<Waker>, Option<Ended>) {
+        let Some(state) = self.get(key) else { return (None, None) };
+        match std::mem::replace(state, State::Free) {
+            State::InFlight { program, orphaned: true, .. } => {
+                self.release(key);
+                (None, Some(end(program)))
+            }
+            State::InFlight { program, waker, .. } | State::Queued { program, waker } => {
+                *state = State::Ended(end(program));
+                (waker, None)
+            }
+            other => {
+                *state = other;
+                (None, None)
+            }
+        }
+    }
+
+    /// The end of a program, if it has come; else remembers whom to wake. Returns the waker that is no longer needed.
+    pub(super) fn poll(&mut self, key: Key, new: Waker) -> Result<Ended, Option<Waker>> {
+        match self.get(key) {
+            Some(State::Queued { waker, .. } | State::InFlight { waker, .. }) => Err(waker.replace(new)),
+            _ => match self.release(key) {
+                State::Ended(ended) => Ok(ended),
+                _ => unreachable!("internal: a program was taken twice"),
+            },
+        }
+    }
+
+    /// Nobody wants the program any more.
+    pub(super) fn orphan(&mut self, key: Key) -> Orphan {
+        match self.get(key) {
+            Some(State::InFlight { orphaned, waker, .. }) => {
+                *orphaned = true;
+                // A waker may run anything when it drops, but wakers of runtimes do not.
+                *waker = None;
+                Orphan::InFlight
+            }
+            Some(State::Queued { .. } | State::Ended(_)) => match self.release(key) {
+                State::Queued { program, .. }
+                | State::Ended(Ended::Finished(program) | Ended::Fallback(program, _)) => Orphan::Free(Some(program)),
+                _ => Orphan::Free(None),
+            },
+            _ => Orphan::Free(None),
+        }
+    }
+
+    /// Keys of all programs that are queued or in flight.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        let busy = |state: &State| matches!(state, State::Queued { .. } | State::InFlight { .. });
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| busy(&slot.1));
+        slots.map(|(index, slot)| Key::new(index as u32, slot.0)).collect()
+    }
+
+    /// Slots in use.
+    #[cfg(test)]
+    pub(super) fn used(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uring::op::rw::Nop;
+
+    fn program() -> Box<Program> {
+        Box::new(Program::of(Nop))
+    }
+
+    fn waker() -> Waker {
+        Waker::noop().clone()
+    }
+
+    #[test]
+    fn a_stale_key_changes_nothing() {
+        let mut slots = Slots::default();
+        let old = slots.insert(program());
+        assert!(matches!(slots.orphan(old), Orphan::Free(Some(_))));
+        let new = slots.insert(program());
+        assert_eq!(old.index, new.index);
+        slots.submitted(old);
+        assert!(slots.in_flight(old).is_none() && slots.in_flight(new).is_none());
+        assert!(matches!(slots.orphan(old), Orphan::Free(None)));
+        slots.submitted(new);
+        assert!(slots.end(old, Ended::Finished).1.is_none());
+        assert!(slots.in_flight(new).is_some());
+    }
+
+    #[test]
+    fn what_is_in_flight_stays_until_it_ends() {
+        let mut slots = Slots::default();
+        let key = slots.insert(program());
+        slots.submitted(key);
+        assert!(slots.poll(key, waker()).is_err());
+        assert!(matches!(slots.orphan(key), Orphan::InFlight));
+        assert_eq!(slots.used(), 1);
+        let (waker, end) = slots.end(key, Ended::Finished);
+        assert!(waker.is_none() && end.is_some());
+        assert_eq!(slots.used(), 0);
+    }
+
+    #[test]
+    fn an_end_wakes_and_is_taken_once() {
+        let mut slots = Slots::default();
+        let key = slots.insert(program());
+        assert!(slots.poll(key, waker()).is_err());
+        slots.submitted(key);
+        assert!(slots.end(key, Ended::Finished).0.is_some());
+        assert!(slots.poll(key, waker()).is_ok());
+        assert_eq!(slots.used(), 0);
+    }
+}

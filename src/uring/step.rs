@@ -1,0 +1,310 @@
+//! One step of a program: asked for again until it is done, by ring or by plain calls.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use io_uring::squeue::Entry;
+use io_uring::{opcode, types};
+use rustix::io::Errno;
+
+use super::op::{FileUse, Files, Operation, Progress};
+use super::program::{Link, Outcome};
+use crate::sys::transfer;
+
+/// How often in a row a step may be asked for again without having moved.
+pub(super) const RETRIES: u32 = 64;
+/// The longest time limit, so that no sum of times overflows.
+const LIMIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// How long a blocking job waits before it looks whether anybody still wants it.
+const PATIENCE: Duration = Duration::from_millis(100);
+pub(super) const CANCELED: i32 = Errno::CANCELED.raw_os_error();
+/// `ERESTARTSYS`, the kernel's own name for an interrupted call, which `IORING_OP_SPLICE` lets out.
+const RESTART: i32 = 512;
+/// After these a step may be tried again.
+const AGAIN: [i32; 4] = [CANCELED, Errno::INTR.raw_os_error(), Errno::AGAIN.raw_os_error(), RESTART];
+/// The answers of a time limit that has expired.
+const EXPIRED: [i32; 2] = [Errno::TIME.raw_os_error(), Errno::ALREADY.raw_os_error()];
+/// These may mean that only the ring does not do it.
+const REFUSED: [i32; 3] = [Errno::NOSYS.raw_os_error(), Errno::INVAL.raw_os_error(), Errno::OPNOTSUPP.raw_os_error()];
+
+/// What the result of one step means.
+pub(super) enum Judgement {
+    Ended(Outcome),
+    /// Something is left to be done.
+    Again,
+    /// The ring lacks the operation, or its arguments are wrong.
+    Refused(i32),
+}
+
+/// An operation of a program, and how far it has come.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) op: Box<dyn Operation>,
+    /// Between this step and the next.
+    pub(super) link: Link,
+    pub(super) limit: Option<Limit>,
+    /// It may run whatever became of the one before it, and only such come behind it.
+    pub(super) is_last: bool,
+    /// Completions the kernel still owes: of the step, and of its time limit.
+    pub(super) owed: u8,
+    pub(super) result: Option<Result<u32, i32>>,
+    timed_out: bool,
+    /// How often the kernel said to try again once a descriptor is ready; odd as long as that is waited for.
+    waits: usize,
+    pub(super) outcome: Option<Outcome>,
+}
+
+/// How long a step may take.
+#[derive(Debug)]
+pub(super) struct Limit {
+    limit: Duration,
+    /// When the step was begun. By ring that is known only once it comes first.
+    since: Option<Instant>,
+    /// What is left, for the kernel.
+    left: Box<types::Timespec>,
+}
+
+impl Limit {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { limit: limit.min(LIMIT_MAX), since: None, left: Box::default() }
+    }
+
+    /// What is left of the time of a step that begins now at the latest.
+    fn left(&mut self) -> Duration {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        self.limit.saturating_sub(since.elapsed())
+    }
+
+    /// What is left for an attempt by ring, and whether that begins as soon as it is handed over.
+    pub(super) fn for_kernel(&mut self, begins: bool) -> *const types::Timespec {
+        *self.left = if begins { self.left() } else { self.limit }.into();
+        &raw const *self.left
+    }
+}
+
+impl Step {
+    /// A step that is linked softly to the next.
+    pub(super) fn new(op: Box<dyn Operation>) -> Self {
+        Self {
+            op,
+            link: Link::Soft,
+            limit: None,
+            is_last: false,
+            owed: 0,
+            result: None,
+            timed_out: false,
+            waits: 0,
+            outcome: None,
+        }
+    }
+
+    /// Whether a descriptor is waited for before the step is tried again.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waits % 2 == 1
+    }
+
+    /// Whether a file was opened by this step; it may be closed by now.
+    pub(super) fn has_opened(&self) -> bool {
+        let is_done = matches!(self.outcome, Some(Outcome::Done(_))) || matches!(self.result, Some(Ok(_)));
+        is_done && matches!(self.op.file(), FileUse::Opens(_))
+    }
+
+    /// The entry for the next attempt, without its time limit, for which a completion will be owed too.
+    pub(super) fn entry(&mut self, files: &Files) -> Entry {
+        self.owed = 1 + u8::from(self.limit.is_some());
+        self.timed_out = false;
+        if !self.is_waiting() {
+            return self.op.entry(files);
+        }
+        // First the one descriptor, and if that did not help, the other.
+        let mut waits = self.op.waits().into_iter().flatten().cycle();
+        let (target, events) = waits.nth(self.waits / 2).expect("internal: waits for nothing");
+        let (fd, flags) = target.in_ring(files);
+        // A cast, because rustix's backends disagree about the sign of the bits.
+        opcode::PollAdd::new(fd, events.bits() as u32).build().flags(flags)
+    }
+
+    /// Takes a completion. Returns whether it was one that was owed.
+    pub(super) fn complete(&mut self, is_limit: bool, result: Result<u32, i32>) -> bool {
+        if self.owed == 0 || !is_limit && self.result.is_some() {
+            return false;
+        }
+        if is_limit {
+            // It expired: the step was cancelled, or runs already and was sent a signal.
+            self.timed_out = result.is_err_and(|e| EXPIRED.contains(&e));
+        } else {
+            self.result = Some(result);
+        }
+        self.owed -= 1;
+        true
+    }
+
+    /// What a result means.
+    pub(super) fn judge(&mut self, result: Result<u32, i32>, is_spent: bool) -> Judgement {
+        let timed_out = Outcome::Failed(Errno::TIMEDOUT.raw_os_error());
+        let outcome = match result {
+            Ok(_) if self.is_waiting() => {
+                self.waits += 1;
+                return Judgement::Again;
+            }
+            Ok(n) => match self.op.advance(n) {
+                Progress::Done => Outcome::Done(self.op.bytes()),
+                Progress::End if self.op.has_not_ended() && !is_spent => return Judgement::Again,
+                Progress::End if self.op.has_not_ended() => return Judgement::Refused(Errno::IO.raw_os_error()),
+                Progress::End => Outcome::Short(self.op.bytes()),
+                Progress::More if self.timed_out => timed_out,
+                Progress::More => return Judgement::Again,
+            },
+            Err(e) => match self.op.fail(e) {
+                Some(outcome) => outcome,
+                None if REFUSED.contains(&e) => return Judgement::Refused(e),
+                None if AGAIN.contains(&e) && self.timed_out => timed_out,
+                None if AGAIN.contains(&e) && !is_spent => {
+                    let can_wait = e == Errno::AGAIN.raw_os_error() && !self.is_waiting();
+                    self.waits += usize::from(can_wait && self.op.waits().iter().any(Option::is_some));
+                    return Judgement::Again;
+                }
+                None => Outcome::Failed(e),
+            },
+        };
+        Judgement::Ended(outcome)
+    }
+
+    /// Runs the step to its end by plain calls.
+    pub(super) fn perform(&mut self, files: &mut Files, mut is_abandoned: impl FnMut() -> bool) -> Outcome {
+        let mut retries = 0;
+        loop {
+            let left = self.limit.as_mut().map_or(PATIENCE, Limit::left);
+            let result = match left {
+                Duration::ZERO => Err(Errno::TIMEDOUT.into()),
+                _ if is_abandoned() => return Outcome::Skipped,
+                left => match self.wait(files, left.min(PATIENCE)) {
+                    Ok(true) => self.op.perform(files, usize::MAX),
+                    Ok(false) => continue,
+                    Err(e) => Err(e),
+                },
+            };
+            match result.map(|n| self.op.advance(n)) {
+                Ok(Progress::Done) => return Outcome::Done(self.op.bytes()),
+                Ok(Progress::End) => return Outcome::Short(self.op.bytes()),
+                Ok(Progress::More) => retries = 0,
+                // Somebody else was faster.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && retries < RETRIES => retries += 1,
+                Err(e) => return Outcome::Failed(e.raw_os_error().unwrap_or(Errno::IO.raw_os_error())),
+            }
+        }
+    }
+
+    /// Waits until the operation need not, at most for `limit`.
+    fn wait(&self, files: &Files, limit: Duration) -> io::Result<bool> {
+        for (target, events) in self.op.waits().into_iter().flatten() {
+            if !transfer::wait_blocking(target.as_fd(files)?, events, limit)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::op::Target;
+    use super::super::op::open::Close;
+    use super::super::op::rw::{Read, Write};
+    use super::*;
+    use bytes::Bytes;
+    use std::sync::Arc;
+
+    fn file() -> Target {
+        Arc::new(std::fs::File::open("/dev/null").unwrap()).into()
+    }
+
+    fn write() -> Step {
+        Step::new(Box::new(Write::next(file(), Bytes::from_static(b"0123456789"))))
+    }
+
+    fn errno(errno: Errno) -> Result<u32, i32> {
+        Err(errno.raw_os_error())
+    }
+
+    #[track_caller]
+    fn ended(judgement: Judgement, outcome: Outcome) {
+        assert!(matches!(judgement, Judgement::Ended(ended) if ended == outcome));
+    }
+
+    #[test]
+    fn whatever_an_expired_limit_leaves_behind_is_a_timeout() {
+        let timed_out = Outcome::Failed(Errno::TIMEDOUT.raw_os_error());
+        for limit in [Errno::TIME, Errno::ALREADY] {
+            for result in [errno(Errno::CANCELED), errno(Errno::INTR), Err(RESTART), Ok(3)] {
+                let mut step = write();
+                step.limit = Some(Limit::new(Duration::MAX));
+                let _ = step.entry(&Files::default());
+                assert!(step.complete(true, errno(limit)) && step.complete(false, result));
+                assert!(!step.complete(false, result), "nothing more is owed");
+                ended(step.judge(result, false), timed_out);
+            }
+            let mut step = write();
+            step.limit = Some(Limit::new(Duration::ZERO));
+            let _ = step.entry(&Files::default());
+            assert!(step.complete(true, errno(limit)));
+            ended(step.judge(Ok(10), false), Outcome::Done(10));
+        }
+    }
+
+    #[test]
+    fn a_descriptor_that_is_not_ready_is_waited_for_and_then_tried_again() {
+        let mut step = write();
+        assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
+        assert!(step.is_waiting());
+        // Interrupted: it waits again, and for the same.
+        assert!(matches!(step.judge(errno(Errno::INTR), false), Judgement::Again));
+        assert!(step.is_waiting());
+        assert!(matches!(step.judge(Ok(4), false), Judgement::Again), "ready, which is no number of bytes");
+        assert!(!step.is_waiting());
+        ended(step.judge(Ok(10), false), Outcome::Done(10));
+        // A file is always ready, so the call is just repeated.
+        let mut step = Step::new(Box::new(Read::new(file(), 0, 10)));
+        assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
+        assert!(!step.is_waiting());
+        ended(step.judge(errno(Errno::AGAIN), true), Outcome::Failed(Errno::AGAIN.raw_os_error()));
+    }
+
+    #[test]
+    fn a_read_that_ends_before_its_file_is_repeated_and_then_left_to_a_plain_call() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, [7; 100]).unwrap();
+        let open = || Target::from(Arc::new(std::fs::File::open(&file).unwrap()));
+        let mut step = Step::new(Box::new(Read::new(open(), 40, 100)));
+        assert!(matches!(step.judge(Ok(0), false), Judgement::Again));
+        assert!(matches!(step.judge(Ok(0), true), Judgement::Refused(_)));
+        let mut step = Step::new(Box::new(Read::new(open(), 100, 100)));
+        ended(step.judge(Ok(0), false), Outcome::Short(0));
+    }
+
+    #[test]
+    fn what_must_not_be_repeated_is_not() {
+        let close = || Step::new(Box::new(Close::fd(std::fs::File::open("/dev/null").unwrap().into())));
+        for (errno, outcome) in [
+            (Errno::INTR, Outcome::Done(0)),
+            (Errno::INVAL, Outcome::Failed(Errno::INVAL.raw_os_error())),
+            (Errno::AGAIN, Outcome::Failed(Errno::AGAIN.raw_os_error())),
+        ] {
+            ended(close().judge(Err(errno.raw_os_error()), false), outcome);
+        }
+        assert!(matches!(close().judge(errno(Errno::CANCELED), false), Judgement::Again));
+        assert!(matches!(write().judge(errno(Errno::INVAL), false), Judgement::Refused(_)));
+    }
+
+    #[test]
+    fn a_job_that_nobody_wants_does_nothing_more() {
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        let mut step = Step::new(Box::new(Read::next(Arc::new(reader).into(), 1)));
+        let mut asked = 0;
+        let outcome = step.perform(&mut Files::default(), || {
+            asked += 1;
+            asked > 1
+        });
+        assert_eq!((outcome, asked), (Outcome::Skipped, 2));
+    }
+}
