@@ -10,6 +10,11 @@ use millstream::net::TcpListener;
 use tokio::task::JoinSet;
 use tonic::transport::{Endpoint, Server};
 
+#[cfg(test)]
+#[path = "../../tests/support/mod.rs"]
+mod support;
+#[cfg(test)]
+mod tests;
 mod ticks;
 
 use ticks::{Ticks, WatchRequest, now, watch};

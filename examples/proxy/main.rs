@@ -3,7 +3,7 @@
 //! `cargo run --release --features client --example proxy -- --to 127.0.0.1:8080`, then open `http://127.0.0.1:8082/`;
 //! `--help` tells the rest. It ends at Ctrl-C.
 //!
-//! Both sides are millstream's: the listener and `http::serve` in front, `net::Connector` under hyper-util's client behind.
+//! Both sides are millstream's: the listener and `server::serve` in front, `net::Connector` under hyper-util's client behind.
 
 use std::io;
 use std::net::IpAddr;
@@ -27,6 +27,11 @@ mod fields;
 mod options;
 mod relay;
 mod reverse;
+#[cfg(test)]
+#[path = "../../tests/support/mod.rs"]
+mod support;
+#[cfg(test)]
+mod tests;
 mod watched;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! An HTTP proxy in front of one server: requests in by `http::serve`, out by hyper-util's client over `net::Connector`.
+//! An HTTP proxy in front of one server: requests in by `server::serve`, out by hyper-util's client over `net::Connector`.
 //!
 //! Bodies stream both ways, frame by frame: who reads slowly stops who sends. An upstream that fails before its head is a
 //! 502 or a 504. One that fails in its body fails the body of the answer, so the client's connection is closed before the

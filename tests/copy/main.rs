@@ -1,9 +1,11 @@
 //! Copies from everything to everything: every byte once and in order, by the way that was meant, interrupted or not.
 
 mod cancel;
+mod counts;
 mod ends;
 mod kinds;
 mod options;
+mod refused;
 mod relay;
 mod resets;
 

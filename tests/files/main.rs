@@ -1,15 +1,23 @@
 //! `Files` as a service, without sockets: what each request gets, what is never served, what happens when files change.
 
 mod answers;
+mod bodies;
 mod changes;
+mod cold;
 mod degraded;
 mod escapes;
 mod hyper_bodies;
 mod mapped;
+mod memory;
+mod paths;
+mod peers;
+mod replaced;
 mod slow;
 #[path = "../support/mod.rs"]
 mod support;
 mod switched;
+mod torn;
+mod wire;
 
 use std::io;
 use std::path::Path;

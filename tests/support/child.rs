@@ -32,8 +32,15 @@ pub fn told() -> Option<String> {
 
 /// The command that runs the test `name`, by its full path and alone, in a child that is told `what`.
 pub fn command(name: &str, what: &str) -> Command {
+    let mut command = again(name);
+    command.env(TOLD, what);
+    command
+}
+
+/// As [`command`], told nothing.
+pub fn again(name: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", name, "--nocapture"]).env(TOLD, what);
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
     command
 }
 

@@ -1,6 +1,7 @@
 //! What several test programs share.
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
+pub mod alone;
 pub mod child;
 pub mod counted;
 pub mod events;
@@ -10,6 +11,7 @@ pub mod far;
 pub mod fuse;
 pub mod http;
 pub mod limits;
+pub mod mounts;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod seccomp;

@@ -1,4 +1,5 @@
 //! `server::serve` over TLS, asked by rustls's client.
+#![cfg(feature = "tls")]
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::{Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response, header};
-use millstream::files;
+use millstream::files::Files;
 use millstream::net::TcpListener;
 use millstream::server;
 use millstream::server::tls::Tls;
@@ -24,6 +25,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion
 
 mod abuse;
 mod counts;
+mod files;
 mod protocols;
 mod records;
 mod reload;
@@ -32,9 +34,6 @@ mod support;
 
 use support::http::{Answer, Raw, boxed};
 use support::tree::{KEPT, LARGE, believed, tree, truncate};
-
-/// The counters and descriptors are the process's: tests that look at them run alone.
-static ALONE: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
 
 /// A certificate and its key.
 struct Identity {
@@ -126,7 +125,7 @@ impl Server {
     }
 }
 
-async fn answer(files: &files::Files, dir: &std::path::Path, request: Request<RequestBody>) -> Answer {
+async fn answer(files: &Files, dir: &std::path::Path, request: Request<RequestBody>) -> Answer {
     match request.uri().path() {
         "/version" => Response::new(boxed(Full::from(format!("{:?}", request.version())))),
         "/tokens" => {

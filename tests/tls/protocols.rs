@@ -12,7 +12,6 @@ use crate::support::http::{h1_over, h2_over, on_both, request, sha256, whole};
 #[test]
 fn whole_files_arrive_by_both_versions_of_each_protocol() {
     on_both(async || {
-        let _one = ALONE.read().await;
         let server = Server::start(IDENTITIES[0].tls()).await;
         for version in [&TLS12, &TLS13] {
             // Without ALPN HTTP/2 is known by what it begins with.
@@ -76,7 +75,6 @@ asks!(crate::support::http::H2);
 #[test]
 fn a_protocol_that_is_not_spoken_is_refused() {
     on_both(async || {
-        let _one = ALONE.read().await;
         let server = Server::start(IDENTITIES[0].tls()).await;
         let io = TcpStream::connect(server.addr).await.unwrap();
         let refused = shake(&client(BOTH, &["spdy/3"]), io).await.unwrap_err();
@@ -88,7 +86,6 @@ fn a_protocol_that_is_not_spoken_is_refused() {
 #[test]
 fn a_ticket_resumes_a_session_also_after_the_certificate_was_replaced() {
     on_both(async || {
-        let _one = ALONE.read().await;
         for version in [&TLS12, &TLS13] {
             let tls = IDENTITIES[0].tls();
             let server = Server::start(tls.clone()).await;
@@ -132,7 +129,6 @@ pub(crate) fn mirror(mut request: Request<RequestBody>) -> Answer {
 #[test]
 fn an_upgrade_gives_the_stream_back_and_its_end_is_said() {
     on_both(async || {
-        let _one = ALONE.read().await;
         let server = Server::start(IDENTITIES[0].tls()).await;
         let mut client = Raw::over(connect(server.addr, &client(&[&TLS13], &["http/1.1"])).await);
         client.send("GET /mirror HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: mirror\r\n\r\n").await;
@@ -148,7 +144,6 @@ fn an_upgrade_gives_the_stream_back_and_its_end_is_said() {
 #[test]
 fn an_orderly_end_is_said_and_a_torn_file_is_none() {
     on_both(async || {
-        let _one = ALONE.read().await;
         let server = Server::start(IDENTITIES[0].tls()).await;
         let config = client(BOTH, &["http/1.1"]);
         let mut orderly = Raw::over(connect(server.addr, &config).await);

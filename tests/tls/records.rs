@@ -60,7 +60,6 @@ const FULL: usize = 16 << 10;
 #[test]
 fn records_are_small_while_a_connection_is_young_or_was_idle_and_full_later() {
     on_both(async || {
-        let _one = ALONE.read().await;
         let server = Server::start(IDENTITIES[0].tls()).await;
         for version in BOTH {
             for alpn in ["http/1.1", "h2"] {

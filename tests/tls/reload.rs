@@ -7,6 +7,7 @@ use millstream::metrics::Snapshot;
 use millstream::server::tls::TlsError;
 
 use super::*;
+use crate::support::alone;
 use crate::support::http::{on_both, watched};
 
 /// The files of an identity.
@@ -44,7 +45,6 @@ async fn shown(addr: SocketAddr) -> CertificateDer<'static> {
 #[test]
 fn new_connections_get_a_good_certificate_and_bad_ones_change_nothing() {
     on_both(async || {
-        let _one = ALONE.read().await;
         let [first, second] = &*IDENTITIES;
         let files = Files::of(first);
         let tls = files.tls();
@@ -103,8 +103,10 @@ fn new_connections_get_a_good_certificate_and_bad_ones_change_nothing() {
 
 #[test]
 fn a_server_looks_at_the_files_by_itself() {
+    if alone::ran_in_child() {
+        return;
+    }
     on_both(async || {
-        let _alone = ALONE.write().await;
         let [first, second] = &*IDENTITIES;
         let files = Files::of(first);
         let before = Snapshot::now();

@@ -1,0 +1,125 @@
+//! tonic on our listener: what arrives, and how many calls it takes.
+//!
+//! Counters belong to the process, so the test that counts has one of its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::{Stream, stream};
+use millstream::metrics::Snapshot;
+use millstream::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tonic::transport::server::Connected;
+use tonic::transport::{Channel, Endpoint, Server};
+
+use crate::support::alone;
+use crate::support::counted::Counted;
+use crate::support::http::{Flavour, watched};
+use crate::ticks::{Ticks, WatchRequest, watch};
+
+const STREAMS: u64 = 100;
+const TICKS: u64 = 20;
+
+fn serve<IO>(incoming: impl Stream<Item = io::Result<IO>> + Send + 'static)
+where
+    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    tokio::spawn(async move { Server::builder().serve_with_incoming(Ticks, incoming).await.unwrap() });
+}
+
+/// As `Server::serve` does it, with a stream that counts.
+async fn serve_stock(writes: Arc<AtomicU64>) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    serve(stream::unfold(listener, move |listener| {
+        let writes = Arc::clone(&writes);
+        async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            Some((Ok(Counted(stream, writes)), listener))
+        }
+    }));
+    addr
+}
+
+async fn serve_ours() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    serve(listener.incoming());
+    addr
+}
+
+async fn connect(addr: SocketAddr) -> Channel {
+    Endpoint::from_shared(format!("http://{addr}")).unwrap().connect().await.unwrap()
+}
+
+/// Reads all of one stream and compares it.
+async fn read(channel: Channel, asked: WatchRequest) {
+    let mut stream = watch(channel, asked).await.unwrap();
+    for number in 0..asked.count {
+        let tick = stream.message().await.unwrap().expect("as many as were asked for");
+        assert_eq!((tick.number, tick.payload), (number, vec![b'x'; asked.payload as usize].into()));
+    }
+    assert_eq!(stream.message().await.unwrap(), None);
+}
+
+/// All streams on one connection, ticking at the same moments.
+async fn tick_together(addr: SocketAddr, payload: u32) {
+    let channel = connect(addr).await;
+    let asked = WatchRequest { hz: 50, payload, count: TICKS };
+    let reads: Vec<_> = (0..STREAMS).map(|_| tokio::spawn(read(channel.clone(), asked))).collect();
+    for read in reads {
+        read.await.unwrap();
+    }
+}
+
+#[test]
+fn streams_that_tick_together_share_their_calls() {
+    if alone::ran_in_child() {
+        return;
+    }
+    watched(|| {
+        for flavour in Flavour::BOTH {
+            for payload in [100, 300] {
+                let before = Snapshot::now();
+                flavour.runtime().block_on(async { tick_together(serve_ours().await, payload).await });
+                let ours = Snapshot::now().since(&before).writes;
+                let stock = Arc::new(AtomicU64::new(0));
+                let counter = Arc::clone(&stock);
+                flavour.runtime().block_on(async { tick_together(serve_stock(counter).await, payload).await });
+                let stock = stock.load(Ordering::Relaxed);
+                println!("{flavour:?}, {payload} B: {} messages, {ours} writes, tonic's own {stock}", STREAMS * TICKS);
+                match (flavour, payload) {
+                    // On one thread the connection is polled after all its streams, and h2 puts small frames together
+                    // itself: there is nothing left to gain.
+                    (Flavour::CurrentThread, 100) => assert!(ours <= stock + 4 * TICKS, "{ours}, tonic's own {stock}"),
+                    // On two it depends on the moment how many of them h2 finds together, which is tonic's affair.
+                    _ => assert!(ours * 10 <= STREAMS * TICKS, "{ours}, tonic's own {stock}"),
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn messages_of_every_size_arrive_in_order() {
+    watched(|| {
+        for flavour in Flavour::BOTH {
+            flavour.runtime().block_on(async {
+                let channel = connect(serve_ours().await).await;
+                // As fast as they are taken, from empty ones to such as are longer than a frame.
+                for payload in [0, 1, 255, 256, 300, 16_384, 200_000] {
+                    let asked = WatchRequest { hz: 0, payload, count: 40 };
+                    let reads: Vec<_> = (0..5).map(|_| tokio::spawn(read(channel.clone(), asked))).collect();
+                    for read in reads {
+                        read.await.unwrap();
+                    }
+                }
+                let refused = watch(channel, WatchRequest { hz: 1001, payload: 0, count: 1 }).await.unwrap_err();
+                assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+            });
+        }
+    });
+}

@@ -1,0 +1,98 @@
+//! The proxy between raw clients and upstreams that misbehave.
+
+mod faults;
+mod passing;
+mod relays;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use hyper::{Request, Response, StatusCode};
+use millstream::net::{Connector, TcpListener, UnixListener};
+use millstream::server::{Limits, serve};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::relay::{Target, relay};
+use crate::reverse::{Plan, Reverse};
+use crate::support::http::{Answer, Raw, boxed, h1, h2, narrow, on_both, request, sha256, start, start_hyper, whole};
+use crate::support::noise;
+
+/// What must happen soon happens within this time.
+const SOON: Duration = Duration::from_secs(10);
+
+fn plan(to: SocketAddr) -> Plan {
+    Plan { to: to.to_string().parse().unwrap(), h2: false, stamps: HeaderMap::new(), timeout: Duration::from_secs(20) }
+}
+
+/// A proxy according to `plan`, as the example makes one.
+async fn proxy(plan: Plan) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let serve = serve(listener, Reverse::new(Connector::new(), plan));
+    tokio::spawn(
+        serve
+            .limits(Limits::default().streaming(|_| true))
+            .on_connection(|proxy, peer| proxy.peer = Some(peer.addr().ip()))
+            .into_future(),
+    );
+    addr
+}
+
+/// An upstream that speaks bytes: what it does with each connection.
+async fn raw_upstream<R: Future<Output = ()> + Send + 'static>(
+    talk: impl Fn(TcpStream) -> R + Send + 'static,
+) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(talk(stream));
+        }
+    });
+    addr
+}
+
+/// Reads a request head, whatever it is.
+async fn head_of(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// Waits for at most [`SOON`].
+async fn soon(what: &str, fine: impl Fn() -> bool) {
+    let waiting = async {
+        while !fine() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert!(timeout(SOON, waiting).await.is_ok(), "{what}");
+}
+
+/// Says what it was asked: the method, the target, the fields, and the body's sum.
+async fn mirror(request: Request<millstream::server::RequestBody>) -> Answer {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.unwrap();
+    let trailers = body.trailers().cloned();
+    let sum = sha256(body.to_bytes());
+    let text = format!("{} {}\n{:?}\n{sum:?}\n{trailers:?}", parts.method, parts.uri, parts.headers);
+    let mut response = Response::new(boxed(Full::from(text)));
+    for (name, value) in [("connection", "x-private"), ("x-private", "1"), ("x-stamp", "theirs"), ("x-kept", "2")] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

@@ -1,0 +1,299 @@
+//! Copies whose way is refused by the kernel go on by another, from the right byte; and where the file system can share
+//! blocks, that is the way.
+
+use std::path::Path as FilePath;
+
+use super::ends::{self, Got, Source, Target, tcp};
+use crate::support::http::{Flavour, sha256};
+use crate::support::mounts::Mount;
+use crate::support::{child, lacks, noise, seccomp};
+use millstream::Capabilities;
+use millstream::copy::{Copy, Path, Report, copy};
+use rustix::io::Errno;
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const LEN: usize = 3 << 20;
+
+fn block_on<F: Future>(work: F) -> F::Output {
+    Flavour::CurrentThread.runtime().block_on(work)
+}
+
+/// Copies [`LEN`] bytes, checks them, and gives the report.
+async fn copied<S: Source, T: Target>() -> Report {
+    let bytes = noise(LEN);
+    let mut from = S::open(bytes.clone()).await;
+    let (mut to, got) = T::open().await;
+    let report = copy(&mut from, &mut to).await.unwrap();
+    assert_eq!(report.bytes, LEN as u64);
+    to.close().await;
+    check(got, &bytes).await;
+    report
+}
+
+async fn check(got: Got, bytes: &[u8]) {
+    let got = got.await.unwrap().unwrap();
+    assert_eq!(got.len(), bytes.len());
+    assert_eq!(sha256(&got), sha256(bytes));
+}
+
+fn errno(name: &str) -> Errno {
+    match name {
+        "ENOSYS" => Errno::NOSYS,
+        "EPERM" => Errno::PERM,
+        "EINVAL" => Errno::INVAL,
+        other => panic!("{other}"),
+    }
+}
+
+/// Runs the test `name` in a child for each of the errors that containers and old kernels give.
+fn for_each_errno(name: &str) {
+    for errno in ["ENOSYS", "EPERM", "EINVAL"] {
+        child::run(&mut child::command(name, errno));
+    }
+}
+
+/// With everything found out before, as if a file system or a kind of socket refused it, and not the machine.
+fn found_out() -> bool {
+    Capabilities::get();
+    // One after the other, so that all that are missing are told.
+    !(lacks("splice") | lacks("sendfile") | lacks("copy_file_range"))
+}
+
+#[test]
+fn a_call_that_moves_nothing_is_not_used_and_the_probe_ends() {
+    const NAME: &str = "refused::a_call_that_moves_nothing_is_not_used_and_the_probe_ends";
+    let calls = [
+        ("sendfile", libc::SYS_sendfile),
+        ("splice", libc::SYS_splice),
+        ("copy_file_range", libc::SYS_copy_file_range),
+    ];
+    let Some(told) = child::told() else {
+        return calls.iter().for_each(|(name, _)| drop(child::run(&mut child::command(NAME, name))));
+    };
+    let (name, call) = calls.into_iter().find(|(name, _)| *name == told).unwrap();
+    seccomp::moves_nothing(call);
+    let (_, support) = Capabilities::get().entries().into_iter().find(|(entry, _)| *entry == name).unwrap();
+    assert!(!support.is_yes(), "{name}");
+}
+
+#[test]
+fn splice_is_refused() {
+    let Some(told) = child::told() else { return for_each_errno("refused::splice_is_refused") };
+    if !found_out() {
+        return;
+    }
+    block_on(async {
+        assert_eq!(copied::<TcpStream, TcpStream>().await.refused, None);
+        // A copy with bytes in the pipe when it happens: the refusal is met on the way out.
+        let mut stuck = Stuck::new(&noise(LEN)).await;
+        stuck.run_until_stuck().await;
+        seccomp::deny(libc::SYS_splice, errno(&told));
+        let report = stuck.finish().await;
+        assert_eq!(report.refused, Some(Path::Splice), "{report:?}");
+
+        for report in [
+            copied::<TcpStream, TcpStream>().await,
+            copied::<TcpStream, tokio::fs::File>().await,
+            copied::<tokio::net::UnixStream, tokio::net::unix::pipe::Sender>().await,
+            copied::<TcpStream, millstream::net::TcpStream>().await,
+            copied::<TcpStream, millstream::fs::Writer>().await,
+        ] {
+            assert_eq!((report.path, report.refused), (Path::Pump, Some(Path::Splice)), "{report:?}");
+        }
+        // Where the ring receives for our streams nothing is spliced out of them anyway.
+        let report = copied::<millstream::net::TcpStream, TcpStream>().await;
+        assert_eq!(report.path, Path::Pump, "{report:?}");
+        let report = copied::<tokio::fs::File, TcpStream>().await;
+        assert_eq!((report.path, report.refused), (Path::Sendfile, Some(Path::Splice)), "{report:?}");
+
+        seccomp::deny(libc::SYS_sendfile, errno(&told));
+        for report in [
+            copied::<tokio::fs::File, TcpStream>().await,
+            copied::<millstream::fs::Reader, millstream::net::TcpStream>().await,
+        ] {
+            assert_eq!((report.path, report.refused), (Path::Pump, Some(Path::Splice)), "{report:?}");
+        }
+    });
+}
+
+#[test]
+fn sendfile_is_refused() {
+    let Some(told) = child::told() else { return for_each_errno("refused::sendfile_is_refused") };
+    if !found_out() {
+        return;
+    }
+    seccomp::deny(libc::SYS_sendfile, errno(&told));
+    block_on(async {
+        let report = copied::<tokio::fs::File, tokio::net::unix::pipe::Sender>().await;
+        assert_eq!((report.path, report.refused), (Path::Splice, Some(Path::Sendfile)), "{report:?}");
+    });
+}
+
+#[test]
+fn copies_of_files_are_refused() {
+    let Some(told) = child::told() else { return for_each_errno("refused::copies_of_files_are_refused") };
+    if !found_out() {
+        return;
+    }
+    seccomp::deny(libc::SYS_copy_file_range, errno(&told));
+    block_on(async {
+        for report in [
+            copied::<tokio::fs::File, tokio::fs::File>().await,
+            copied::<millstream::fs::Reader, millstream::fs::Writer>().await,
+        ] {
+            if report.path != Path::Clone {
+                let expected = (Path::Pump, Some(Path::CopyFileRange));
+                assert_eq!((report.path, report.refused), expected, "{report:?}");
+            }
+        }
+    });
+}
+
+/// What is known not to be there is not tried.
+#[test]
+fn what_the_machine_lacks_is_no_refusal() {
+    let Some(told) = child::told() else { return for_each_errno("refused::what_the_machine_lacks_is_no_refusal") };
+    for call in [libc::SYS_splice, libc::SYS_sendfile, libc::SYS_copy_file_range] {
+        seccomp::deny(call, errno(&told));
+    }
+    block_on(async {
+        for report in [
+            copied::<TcpStream, TcpStream>().await,
+            copied::<tokio::fs::File, TcpStream>().await,
+            copied::<TcpStream, tokio::fs::File>().await,
+        ] {
+            assert_eq!((report.path, report.refused), (Path::Pump, None), "{report:?}");
+        }
+        let report = copied::<tokio::fs::File, tokio::fs::File>().await;
+        assert!(matches!(report.path, Path::Pump | Path::Clone) && report.refused.is_none(), "{report:?}");
+    });
+}
+
+/// A copy into a connection that is read from only if told.
+struct Stuck {
+    bytes: Vec<u8>,
+    copy: Copy,
+    from: TcpStream,
+    to: TcpStream,
+    reader: TcpStream,
+    got: Vec<u8>,
+}
+
+impl Stuck {
+    async fn new(bytes: &[u8]) -> Self {
+        let from = <TcpStream as Source>::open(bytes.to_vec()).await;
+        let (to, reader) = tcp().await;
+        // Little, but not so little that the window of TCP makes it slow.
+        SockRef::from(&to).set_send_buffer_size(32 << 10).unwrap();
+        SockRef::from(&reader).set_recv_buffer_size(32 << 10).unwrap();
+        Self { bytes: bytes.to_vec(), copy: Copy::new(), from, to, reader, got: Vec::new() }
+    }
+
+    /// More is in hand then than the pump ever has before there is a flood: the rest is in the pipe.
+    async fn run_until_stuck(&mut self) {
+        while self.copy.pending() < 40_000 {
+            let mut piece = vec![0; 50_000];
+            tokio::select! {
+                biased;
+                read = self.reader.read_exact(&mut piece) => drop(read.unwrap()),
+                _ = self.copy.run(&mut self.from, &mut self.to) => panic!("it has ended"),
+            }
+            self.got.extend(piece);
+            for _ in 0..100 {
+                tokio::select! {
+                    biased;
+                    _ = self.copy.run(&mut self.from, &mut self.to) => panic!("it has ended"),
+                    () = tokio::task::yield_now() => {}
+                }
+            }
+        }
+    }
+
+    /// Asserts that all has come.
+    async fn finish(mut self) -> Report {
+        let mut rest = Vec::new();
+        let copying = async {
+            let report = self.copy.run(&mut self.from, &mut self.to).await.unwrap();
+            self.to.shutdown().await.unwrap();
+            report
+        };
+        let (report, read) = tokio::join!(copying, self.reader.read_to_end(&mut rest));
+        read.unwrap();
+        self.got.extend(rest);
+        assert_eq!(sha256(&self.got), sha256(&self.bytes));
+        report
+    }
+}
+
+/// A copy of a file in `dir`, of all of it or of a part.
+async fn within(dir: &FilePath, limit: Option<u64>) -> Report {
+    let (from, to) = (dir.join("from"), dir.join("to"));
+    std::fs::write(&from, noise(LEN)).unwrap();
+    let mut source = tokio::fs::File::open(&from).await.unwrap();
+    let mut target = tokio::fs::File::create(&to).await.unwrap();
+    let mut copy = Copy::new();
+    if let Some(limit) = limit {
+        copy = copy.limit(limit);
+    }
+    let report = copy.run(&mut source, &mut target).await.unwrap();
+    assert!(std::fs::read(&to).unwrap() == noise(LEN)[..report.bytes as usize]);
+    report
+}
+
+#[test]
+fn blocks_are_shared_where_the_file_system_can() {
+    for (mkfs, megabytes) in [("mkfs.xfs -q", 320), ("mkfs.btrfs -q", 128)] {
+        let Some(disk) = Mount::image("sharing blocks", mkfs, megabytes, "defaults") else { continue };
+        block_on(async {
+            let report = within(&disk.path(), None).await;
+            assert_eq!((report.bytes, report.path, report.refused), (LEN as u64, Path::Clone, None), "{mkfs}");
+            // A part is copied.
+            let report = within(&disk.path(), Some(LEN as u64 - 1)).await;
+            assert_eq!(report.bytes, LEN as u64 - 1);
+            assert_ne!(report.path, Path::Clone);
+        });
+    }
+}
+
+#[test]
+fn from_one_file_system_to_another() {
+    let Some(disk) = Mount::tmpfs("two file systems", "16m") else { return };
+    block_on(async {
+        let to = disk.path().join("to");
+        let mut source = tokio::fs::File::from_std(ends::file(&noise(LEN)));
+        let mut target = tokio::fs::File::create(&to).await.unwrap();
+        let report = copy(&mut source, &mut target).await.unwrap();
+        // Linux 5.19 and later refuse it, earlier ones did it.
+        assert!(matches!(report.path, Path::CopyFileRange | Path::Pump), "{report:?}");
+        assert!(std::fs::read(&to).unwrap() == noise(LEN));
+    });
+}
+
+#[test]
+fn a_disk_that_is_full_is_an_error_after_what_fits() {
+    let Some(disk) = Mount::tmpfs("a full disk", "2m") else { return };
+    block_on(async {
+        let path = disk.path().join("to");
+        let mut target = tokio::fs::File::create(&path).await.unwrap();
+        let mut source = tokio::fs::File::from_std(ends::file(&noise(LEN)));
+        let error = copy(&mut source, &mut target).await.unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()), "{error}");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), error.report().bytes, "{error}");
+        // What was copied is where the file is.
+        let mut rest = Vec::new();
+        source.read_to_end(&mut rest).await.unwrap();
+        assert!(rest == noise(LEN)[error.report().bytes as usize..]);
+        drop(target);
+
+        // From a socket, by splice, in a job.
+        let mut target = tokio::fs::File::create(&path).await.unwrap();
+        let mut source = <TcpStream as Source>::open(noise(LEN)).await;
+        let error = copy(&mut source, &mut target).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+        let written = std::fs::metadata(&path).unwrap().len();
+        // What tokio's file has gathered counts as taken.
+        assert!(written == error.report().bytes || (written < error.report().bytes && lacks("splice")), "{error}");
+    });
+}

@@ -1,0 +1,120 @@
+//! A file that is not in memory: its download holds up nobody on the same thread.
+//!
+//! Counters belong to the process, so the test has one of its own.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use millstream::files::Files;
+use millstream::metrics::Snapshot;
+use rustix::fs::{Advice, fadvise};
+use rustix::io::{Errno, ReadWriteFlags};
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncReadExt;
+use tokio::sync::oneshot;
+
+use crate::support::http::{Flavour, Raw, ask, pages, start, watched};
+use crate::support::{alone, skip};
+
+const BLOCK: usize = 4 << 20;
+const BLOCKS: usize = 64;
+const BEAT: Duration = Duration::from_millis(1);
+/// Lateness that no thread of a machine in order meets, and every thread that waits for a disk of 256 MiB does.
+const TOO_LATE: Duration = Duration::from_millis(250);
+
+/// Writes a file, has the kernel forget its pages, and gives its sum. `None` if the kernel keeps them.
+fn cold_file(path: &Path) -> Option<[u8; 32]> {
+    let mut block = pages(BLOCK);
+    let mut sum = Sha256::new();
+    let mut file = File::create_new(path).unwrap();
+    for n in 0..BLOCKS {
+        block[..8].copy_from_slice(&(n as u64).to_le_bytes());
+        sum.update(&block);
+        file.write_all(&block).unwrap();
+    }
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    let file = File::open(path).unwrap();
+    for at in [0, BLOCK * BLOCKS / 2, BLOCK * BLOCKS - 1] {
+        let mut byte = [0];
+        let mut slices = [std::io::IoSliceMut::new(&mut byte)];
+        // What is in memory is read at once; what is not is refused.
+        if rustix::io::preadv2(&file, &mut slices, at as u64, ReadWriteFlags::NOWAIT) != Err(Errno::AGAIN) {
+            return None;
+        }
+    }
+    Some(sum.finalize().into())
+}
+
+/// Beats until told to stop; gives how late the latest beat was.
+async fn heartbeat(mut stop: oneshot::Receiver<()>) -> (usize, Duration) {
+    let (mut beats, mut worst) = (0, Duration::ZERO);
+    loop {
+        let due = Instant::now() + BEAT;
+        tokio::select! {
+            biased;
+            _ = &mut stop => return (beats, worst),
+            () = tokio::time::sleep_until(due.into()) => {}
+        }
+        beats += 1;
+        worst = worst.max(due.elapsed());
+    }
+}
+
+/// Downloads the file on a thread of its own; gives its sum.
+fn download(addr: SocketAddr) -> [u8; 32] {
+    Flavour::CurrentThread.runtime().block_on(async {
+        let mut client = Raw::connect(addr).await;
+        client.ask("/cold").await;
+        let len = client.head().await.content_length();
+        let first = client.buffered();
+        let mut sum = Sha256::new_with_prefix(&first);
+        let mut left = len - first.len();
+        let mut buf = vec![0; 256 << 10];
+        while left > 0 {
+            let n = client.io.read(&mut buf).await.unwrap();
+            assert!(n > 0, "the end {left} bytes too early");
+            sum.update(&buf[..n]);
+            left -= n;
+        }
+        sum.finalize().into()
+    })
+}
+
+#[test]
+fn a_cold_file_of_256_mib_holds_up_nobody() {
+    if alone::ran_in_child() {
+        return;
+    }
+    watched(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(expected) = cold_file(&dir.path().join("cold")) else {
+            return skip("a cold file", "this file system keeps pages that it was told to drop");
+        };
+        let before = Snapshot::now();
+        let got = Flavour::CurrentThread.runtime().block_on(async {
+            let files = Files::new(dir.path()).unwrap();
+            let addr = start(move |request| {
+                let files = files.clone();
+                async move { ask(&files, &request, |body| body).await }
+            })
+            .await;
+            let (stop, stopped) = oneshot::channel();
+            let heart = tokio::spawn(heartbeat(stopped));
+            let since = Instant::now();
+            let got = tokio::task::spawn_blocking(move || download(addr)).await.unwrap();
+            stop.send(()).unwrap();
+            let (beats, worst) = heart.await.unwrap();
+            println!("256 MiB in {:?}; {beats} beats, the latest {worst:?} late", since.elapsed());
+            assert!(worst < TOO_LATE, "a beat was {worst:?} late");
+            got
+        });
+        assert_eq!(got, expected);
+        let counted = Snapshot::now().since(&before);
+        println!("{} steps were cold", counted.cold_steps);
+        assert!(counted.cold_steps > 0, "{counted}");
+    });
+}

@@ -1,0 +1,213 @@
+//! What the stream owes to those who share with it: memory, a thread, a file, and the bytes it took before it was dropped.
+
+use std::future::poll_fn;
+use std::io::{self, Read};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::Response;
+use hyper::body::Frame;
+use millstream::body::OpenFile;
+use millstream::net::{TcpListener, TcpStream};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use crate::support::http::{Flavour, boxed, h1, h2, narrow, on_both, pages, request, sha256, start, watched, whole};
+use crate::support::tree::truncate;
+use crate::support::{lacks, noise, pair};
+
+#[test]
+fn pool_memory_that_waits_to_be_sent_is_not_leased_anew() {
+    const FRAME: usize = 3000;
+    const FRAMES: usize = 2000;
+    on_both(async || {
+        let bytes = noise(FRAME * FRAMES);
+        let sent = bytes.clone();
+        let addr = start(move |_| {
+            let sent = sent.clone();
+            let frames = stream::unfold(0, move |n| {
+                let piece = (n < FRAMES).then(|| {
+                    let mut lease = millstream::buf::lease(FRAME);
+                    lease.extend_from_slice(&sent[n * FRAME..(n + 1) * FRAME]);
+                    lease.freeze()
+                });
+                // Every frame is written by itself, and hyper lets go of it.
+                async move {
+                    tokio::task::yield_now().await;
+                    Some((Ok::<_, io::Error>(Frame::data(piece?)), n + 1))
+                }
+            });
+            std::future::ready(Response::new(boxed(StreamBody::new(Box::pin(frames)))))
+        })
+        .await;
+        let answer = h1(addr).await.send_request(request("/")).await.unwrap();
+        assert_eq!(sha256(whole(answer).await.unwrap()), sha256(&bytes));
+        let answer = h2(addr).await.send_request(request("/")).await.unwrap();
+        assert_eq!(sha256(whole(answer).await.unwrap()), sha256(&bytes));
+    });
+}
+
+/// A connection of ours that takes little at a time, and the other end of it.
+async fn narrow_pair() -> (TcpStream, tokio::net::TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let theirs = narrow(listener.local_addr().unwrap()).await;
+    let (ours, _) = listener.accept().await.unwrap();
+    SockRef::from(&ours).set_send_buffer_size(4096).unwrap();
+    (ours, theirs)
+}
+
+/// The bytes of a file as one frame of its body.
+async fn frame(file: &OpenFile, len: usize) -> Bytes {
+    let frame = file.body(..).frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(frame.len(), len);
+    frame
+}
+
+#[test]
+fn a_torn_file_ends_a_stream_by_a_reset() {
+    if lacks("mapping") {
+        return;
+    }
+    const QUEUED: usize = 41 << 10;
+    on_both(async || {
+        // Sent from the file and from the mapping, and copied while it is queued.
+        for len in [1 << 20, 100 << 10, QUEUED] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("file");
+            std::fs::write(&path, pages(len)).unwrap();
+            let frame = frame(&OpenFile::open(&path).await.unwrap(), len).await;
+            let (mut ours, mut theirs) = pair().await;
+            truncate(&path, 0);
+            let written = match len {
+                QUEUED => ours.write_all(&frame[..1000]).await,
+                _ => ours.write_all(&frame).await,
+            };
+            // Nobody else of this thread is blamed.
+            let (mut other, mut peer) = pair().await;
+            other.write_all(b"unharmed").await.unwrap();
+            let mut got = [0; 8];
+            peer.read_exact(&mut got).await.unwrap();
+            // What was queued fails when it is sent.
+            let error = match written {
+                Ok(()) => ours.flushed().await.expect_err("the file is gone"),
+                Err(e) => e,
+            };
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{len}: {error}");
+            // Nothing here says how many bytes were to come, so the end must not look like one.
+            let error = theirs.read_to_end(&mut Vec::new()).await.expect_err("no orderly end");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{len}");
+        }
+    });
+}
+
+#[test]
+fn a_fast_peer_does_not_keep_the_thread_of_others() {
+    if lacks("sendfile") {
+        return;
+    }
+    /// What a task sends in one go, and one call more.
+    const MOST: usize = (2 << 20) + (2 << 20);
+    const TOTAL: usize = 1 << 30;
+    watched(|| {
+        Flavour::CurrentThread.runtime().block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join("file"), pages(4 << 20)).unwrap();
+            let frame = frame(&OpenFile::open(dir.path().join("file")).await.unwrap(), 4 << 20).await;
+            let (mut ours, theirs) = pair().await;
+            // A peer that never lets the socket be full, if it can help it.
+            let mut theirs = theirs.into_std().unwrap();
+            theirs.set_nonblocking(false).unwrap();
+            SockRef::from(&theirs).set_recv_buffer_size(64 << 20).unwrap();
+            let reader = std::thread::spawn(move || {
+                let mut buf = vec![0; 1 << 20];
+                let mut all = 0;
+                while let n @ 1.. = theirs.read(&mut buf).unwrap() {
+                    all += n;
+                }
+                all
+            });
+            let (mut all, mut worst) = (0, 0);
+            while all < TOTAL {
+                let run = poll_fn(|cx| Poll::Ready(run(&mut ours, cx, &frame))).await;
+                worst = worst.max(run);
+                all += run;
+                tokio::task::yield_now().await;
+            }
+            println!("at most {worst} bytes in one go");
+            assert!(worst <= MOST, "{worst} bytes in one go");
+            ours.shutdown().await.unwrap();
+            drop(ours);
+            assert_eq!(reader.join().unwrap(), all);
+        });
+    });
+}
+
+/// Writes as long as writes are taken; says how many bytes.
+fn run(ours: &mut TcpStream, cx: &mut Context<'_>, frame: &Bytes) -> usize {
+    let mut all = 0;
+    while let Poll::Ready(n) = Pin::new(&mut *ours).poll_write(cx, frame) {
+        all += n.unwrap();
+    }
+    all
+}
+
+#[test]
+fn a_stream_dropped_by_its_handler_delivers_what_it_took() {
+    const LEN: usize = 64 << 10;
+    on_both(async || {
+        for len in [1, 1000, LEN] {
+            let (mut ours, mut theirs) = narrow_pair().await;
+            let bytes = noise(len);
+            // In pieces, so that they are queued, and without waiting for anything.
+            for piece in bytes.chunks(900) {
+                ours.write_all(piece).await.unwrap();
+            }
+            // Unless another thread has sent it already.
+            if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+                assert!(ours.queued() > 0, "{len}");
+            }
+            drop(ours);
+            let mut got = Vec::new();
+            theirs.read_to_end(&mut got).await.unwrap();
+            assert!(got == bytes, "{} of {len}", got.len());
+        }
+    });
+}
+
+#[test]
+fn a_stream_that_gathers_is_never_left_with_bytes_and_nobody_to_send_them() {
+    // Two tasks on one stream, one peer that stops and goes: whoever is told of room must pass it on.
+    on_both(async || {
+        let (ours, mut theirs) = narrow_pair().await;
+        let bytes = noise(600_000);
+        let sent = bytes.clone();
+        let (mut from, mut to) = tokio::io::split(ours);
+        let writer = tokio::spawn(async move {
+            let mut rest = &sent[..];
+            for n in 0.. {
+                let (piece, after) = rest.split_at(rest.len().min([100, 5000, 1, 40_000][n % 4]));
+                to.write_all(piece).await.unwrap();
+                rest = after;
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            to
+        });
+        let asker = tokio::spawn(async move { from.read_to_end(&mut Vec::new()).await.unwrap() });
+        let mut got = vec![0; bytes.len()];
+        for piece in got.chunks_mut(7000) {
+            // Every now and then the peer speaks, which makes the next write leave at once.
+            theirs.write_all(b"go on").await.unwrap();
+            theirs.read_exact(piece).await.unwrap();
+        }
+        assert!(got == bytes);
+        drop(theirs);
+        asker.await.unwrap();
+        drop(writer.await.unwrap());
+    });
+}

@@ -1,0 +1,231 @@
+//! Another process that changes a file while strace stands between it and the kernel.
+
+use std::convert::Infallible;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::task::Poll;
+
+use futures_util::stream::{self, Stream, StreamExt};
+use millstream::fs::{Prepend, Replace, Strategy, append};
+use tokio::sync::mpsc::{Receiver, channel};
+
+use super::{HEADER, NEW};
+
+const WORK: &str = "MILLSTREAM_TEST_WORK";
+
+/// What a child is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Replaces the contents by [`NEW`].
+    Replace,
+    /// Prepends [`HEADER`].
+    Prepend,
+    /// Inserts a block.
+    Insert,
+    /// Appends [`HEADER`].
+    Append,
+    /// Replaces the contents by a stream, and drops the future when the first piece is written.
+    Abandon,
+}
+
+/// The header [`Work::Insert`] inserts.
+pub(crate) const BLOCK: usize = 4096;
+
+/// How it ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// What it said: `done`, or the error.
+    pub(crate) said: String,
+    /// The calls about files of the thread that worked, as strace writes them.
+    pub(crate) calls: Vec<String>,
+    /// How many threads made such calls, closing what they had open aside.
+    pub(crate) threads: usize,
+    /// How often the worker woke others or waited for them between the first of the calls and the last: one job does not.
+    pub(crate) hops: usize,
+}
+
+/// Not a test: what the child does.
+#[test]
+fn child() {
+    let Ok(work) = std::env::var(WORK) else { return };
+    let (work, path) = work.split_once(' ').unwrap();
+    println!("\nready");
+    std::io::stdin().lock().read_line(&mut String::new()).unwrap();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    // Of one thread, so that any other that works on files is one of the runtime.
+    let done = runtime.enable_all().max_blocking_threads(1).build().unwrap().block_on(async {
+        match work {
+            "Replace" => Replace::new(path).run(NEW.clone()).await,
+            "Prepend" => Prepend::new(path).run(HEADER.clone()).await.map(drop),
+            "Append" => append(path, HEADER.clone()).await,
+            "Abandon" => {
+                let (stream, mut told) = unfinished();
+                tokio::select! {
+                    done = Replace::new(path).run_stream(stream) => panic!("{done:?}"),
+                    _ = told.recv() => {}
+                }
+                // The pool takes its work in order: what the dropped future left to it has begun when this has.
+                tokio::task::spawn_blocking(|| ()).await.unwrap();
+                Ok(())
+            }
+            _ => Prepend::new(path).strategy(Strategy::InsertRange).run(vec![b'h'; BLOCK]).await.map(drop),
+        }
+    });
+    match done {
+        Ok(()) => println!("said done"),
+        Err(e) => println!("said {:?} {:?} {e}", e.step(), e.raw_os_error().unwrap_or_default()),
+    }
+}
+
+/// A stream of one piece, and then nothing more; tells when that is waited for, and so the first was written.
+pub(crate) fn unfinished() -> (impl Stream<Item = Result<Vec<u8>, Infallible>> + Send + 'static, Receiver<()>) {
+    let (tell, told) = channel(1);
+    let first = stream::iter([Ok(vec![1; 2 << 20])]);
+    let rest = stream::poll_fn(move |_| {
+        let _ = tell.try_send(());
+        Poll::Pending
+    });
+    (first.chain(rest), told)
+}
+
+/// Whether a child finds the descriptors of its own by path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proc {
+    Mounted,
+    /// Then a file without a name cannot get one, so drafts have names from the start.
+    Missing,
+}
+
+/// Runs a child that does `work` to `path`. `inject` are strace's injections, such as `fsync:error=EIO:when=2`; counts are
+/// those of the one thread that works. `None` says that this machine cannot.
+pub(crate) fn run(what: &str, work: Work, path: &Path, inject: &[String], proc: Proc) -> Option<Ended> {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "replace::child::child", "--nocapture", "--test-threads=1"]);
+    command.env(WORK, format!("{work:?} {}", path.display()));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = Reaped(command.spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line == "ready"));
+    // The one call of its kind that is made.
+    let missing = (proc == Proc::Missing).then(|| "newfstatat:error=ENOENT".to_owned());
+    let inject: Vec<_> = missing.iter().chain(inject).collect();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut strace = attach(what, child.0.id(), &inject, log.path())?;
+    child.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let said = lines.find_map(|line| Some(line.strip_prefix("said ")?.to_owned())).unwrap_or_default();
+    let status = child.0.wait().unwrap();
+    strace.0.wait().unwrap();
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    let (calls, threads, hops) = read(&log);
+    if work == Work::Insert && said.starts_with("Move 95 ") {
+        crate::support::skip(what, &said);
+        return None;
+    }
+    Some(Ended { status, said, calls, threads, hops })
+}
+
+/// A process that does not outlive its test.
+#[derive(Debug)]
+struct Reaped(Child);
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Attaches strace to a process and waits until it has.
+fn attach(what: &str, pid: u32, inject: &[&String], log: &Path) -> Option<Reaped> {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-p", &pid.to_string(), "-o"]).arg(log).stderr(Stdio::piped());
+    for inject in inject {
+        command.arg("-e").arg(format!("inject={inject}"));
+    }
+    let mut strace = match command.spawn() {
+        Ok(strace) => Reaped(strace),
+        Err(e) => {
+            crate::support::skip(what, format_args!("strace: {e}"));
+            return None;
+        }
+    };
+    let mut line = String::new();
+    let mut stderr = BufReader::new(strace.0.stderr.take().unwrap());
+    stderr.read_line(&mut line).unwrap();
+    if !line.contains("attached") {
+        crate::support::skip(what, line.trim());
+        return None;
+    }
+    // Nobody reads on, and there is little more to be said than a pipe holds.
+    strace.0.stderr = Some(stderr.into_inner());
+    Some(strace)
+}
+
+/// Calls that have to do with files; others may be made by any thread at any time.
+const ABOUT_FILES: [&str; 23] = [
+    "close",
+    "copy_file_range",
+    "fallocate",
+    "fchmod",
+    "fchown",
+    "fdatasync",
+    "fgetxattr",
+    "flistxattr",
+    "flock",
+    "fsetxattr",
+    "fstatfs",
+    "fsync",
+    "ioctl",
+    "linkat",
+    "newfstatat",
+    "open",
+    "openat",
+    "pread64",
+    "pwrite64",
+    "pwritev",
+    "renameat",
+    "statx",
+    "unlinkat",
+];
+
+/// What strace has logged: the calls about files of the thread that opened a directory, how many threads made any, and
+/// how often that one dealt with others in between.
+fn read(log: &str) -> (Vec<String>, usize, usize) {
+    let all = log.lines().filter_map(|line| line.split_once(' ').map(|(thread, call)| (thread, call.trim_start())));
+    let about_files = |call: &str| ABOUT_FILES.contains(&name(call));
+    let works = |call: &str| about_files(call) && name(call) != "close";
+    let mut threads: Vec<_> = all.clone().filter(|(_, call)| works(call)).map(|(thread, _)| thread).collect();
+    let worker = all.clone().find(|(_, call)| call.contains("O_DIRECTORY")).map(|(thread, _)| thread);
+    let of_worker: Vec<_> = all.filter(|(thread, _)| Some(*thread) == worker).map(|(_, call)| call).collect();
+    let first = of_worker.iter().position(|call| call.contains("O_DIRECTORY")).unwrap_or_default();
+    let last = of_worker.iter().rposition(|call| works(call)).unwrap_or_default();
+    let between = of_worker.get(first..last).unwrap_or_default();
+    let hops = between.iter().filter(|call| matches!(name(call), "futex" | "write" | "epoll_wait")).count();
+    threads.sort_unstable();
+    threads.dedup();
+    let calls = of_worker.iter().filter(|call| about_files(call)).map(|call| (*call).to_owned());
+    (calls.collect(), threads.len(), hops)
+}
+
+/// The name of a logged call.
+pub(crate) fn name(call: &str) -> &str {
+    call.split_once('(').map_or("", |(name, _)| name)
+}
+
+/// The injections that kill the worker before each of these calls, in order. What comes after the last that is no close
+/// belongs to the end of the runtime.
+pub(crate) fn kills(calls: &[String]) -> Vec<String> {
+    let last = calls.iter().rposition(|call| name(call) != "close").unwrap();
+    let nth = |n: usize| calls[..=n].iter().filter(|call| name(call) == name(&calls[n])).count();
+    (0..=last).map(|n| format!("{}:signal=KILL:when={}", name(&calls[n]), nth(n))).collect()
+}
+
+/// A directory with [`OLD`](super::OLD) in `file`.
+pub(crate) fn with_old() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, &*super::OLD).unwrap();
+    (dir, path)
+}

@@ -1,0 +1,311 @@
+//! Which requests take which path: exact shares, who may ask, and what the socket is told.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{Request, Response};
+use millstream::Capabilities;
+use millstream::metrics::Snapshot;
+use millstream::middleware::{CanaryBuilder, CanaryLayer, Unit};
+use millstream::net::IoPath;
+use millstream::runtime::{DriverBuilder, Io, driver_info};
+use millstream::server::Trusted;
+use tower::{Layer, service_fn};
+
+use super::servers::{Accepted, Client, FRIEND, STRANGER, field, start};
+use crate::support::http::on_both;
+
+const TOKEN: &str = "a-token-that-nobody-guesses";
+const ASK: &str = "x-millstream-canary";
+const REPORT: &str = "x-millstream-path";
+
+/// Answers with the header a canary must never let through.
+async fn mirror<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let seen = request.headers().contains_key(ASK);
+    Ok(Response::new(Full::new(if seen { "seen" } else { "not seen" }.into())))
+}
+
+fn reported() -> CanaryBuilder {
+    CanaryLayer::builder().report(true)
+}
+
+async fn serve(layer: &CanaryLayer) -> (std::net::SocketAddr, Accepted) {
+    start(layer.layer(service_fn(mirror)), |canary, peer, handle| canary.connected(peer, handle)).await
+}
+
+/// What runs where `uring` is asked for.
+fn uring() -> &'static str {
+    let has_ring = driver_info().io() != Io::Epoll && Capabilities::get().io_uring().is_yes();
+    if has_ring { "uring" } else { "epoll" }
+}
+
+fn path(answer: &Response<String>) -> String {
+    field(answer, REPORT).expect("a path").to_owned()
+}
+
+#[test]
+fn requests_of_http_1_keep_exact_shares_and_their_sockets_follow() {
+    on_both(|| async {
+        let layer = reported().share(IoPath::NoSendfile, 30.0).share(IoPath::NoCork, 7.0).build().unwrap();
+        let (addr, accepted) = serve(&layer).await;
+        let mut counts = HashMap::<_, u32>::new();
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            clients.push(Client::one(STRANGER, addr).await);
+        }
+        for n in 0..400 {
+            let answer = clients[n % 4].ask(&[]).await;
+            let handle = accepted.lock().unwrap()[n % 4].clone();
+            assert_eq!(handle.path().unwrap().to_string(), path(&answer), "the socket was told");
+            *counts.entry(path(&answer)).or_default() += 1;
+        }
+        assert_eq!(counts["no-sendfile"], 120);
+        assert_eq!(counts["no-cork"], 28);
+        assert_eq!(counts["auto"], 252);
+        let state = layer.handle().state();
+        let requests: Vec<_> = state.paths.iter().map(|path| (path.path, path.requests, path.share)).collect();
+        assert_eq!(requests[0], (IoPath::Auto, 252, 63.0));
+        assert_eq!(requests[3..], [(IoPath::NoSendfile, 120, 30.0), (IoPath::NoCork, 28, 7.0)]);
+        assert!(state.paths[0].p99.is_some());
+    });
+}
+
+#[tokio::test]
+async fn connections_of_http_2_keep_a_path_and_so_do_those_of_http_1_if_asked() {
+    for (unit, two) in [(Unit::Requests, true), (Unit::Connections, true), (Unit::Connections, false)] {
+        let layer = reported().unit(unit).share(IoPath::Epoll, 20.0).build().unwrap();
+        let (addr, _) = serve(&layer).await;
+        let mut on_epoll = 0;
+        for _ in 0..100 {
+            let mut client = if two { Client::two(STRANGER, addr).await } else { Client::one(STRANGER, addr).await };
+            let first = path(&client.ask(&[]).await);
+            assert_eq!(path(&client.ask(&[]).await), first);
+            on_epoll += u32::from(first == "epoll");
+        }
+        assert_eq!(on_epoll, 20, "{unit:?}, {two}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_shares_reaches_connections_that_keep_a_path() {
+    let layer = reported().build().unwrap();
+    let (addr, _) = serve(&layer).await;
+    let mut client = Client::two(STRANGER, addr).await;
+    for (percent, expected) in [(0.0, "auto"), (100.0, uring()), (0.0, "auto")] {
+        layer.handle().set_share(IoPath::Uring, percent).unwrap();
+        assert_eq!(path(&client.ask(&[]).await), expected);
+    }
+}
+
+/// Where there is no ring, nothing goes by it, and no answer says so.
+#[test]
+fn a_ring_that_is_not_there_is_not_reported() {
+    on_both(|| async {
+        DriverBuilder::new().io(Io::Epoll).install().unwrap();
+        let layer = reported().share(IoPath::Uring, 100.0).build().unwrap();
+        let (addr, accepted) = serve(&layer).await;
+        let mut clients = Client::both(STRANGER, addr).await;
+        for client in &mut clients {
+            assert_eq!(path(&client.ask(&[]).await), "epoll");
+        }
+        assert!(accepted.lock().unwrap().iter().all(|handle| handle.path() == Some(IoPath::Uring)));
+        assert_eq!(layer.handle().state().paths[IoPath::Uring as usize].requests, 2);
+    });
+}
+
+#[tokio::test]
+async fn unit_and_trusted_peers_change_while_it_runs() {
+    let layer = reported().share(IoPath::NoCork, 50.0).token(TOKEN).build().unwrap();
+    let handle = layer.handle();
+    let (addr, _) = serve(&layer).await;
+    let mut client = Client::one(FRIEND, addr).await;
+    let kinds = async |client: &mut Client| {
+        let mut seen: Vec<String> = Vec::new();
+        for _ in 0..10 {
+            seen.push(path(&client.ask(&[]).await));
+        }
+        seen.sort();
+        seen.dedup();
+        seen.len()
+    };
+    for (unit, expected) in [(Unit::Requests, 2), (Unit::Connections, 1), (Unit::Requests, 2)] {
+        handle.set_unit(unit);
+        assert_eq!((kinds(&mut client).await, handle.state().unit), (expected, unit));
+    }
+    // A connection that keeps a path is one of the new unit, and chooses anew.
+    let mut two = Client::two(STRANGER, addr).await;
+    let mut seen = Vec::new();
+    for _ in 0..10 {
+        handle.set_unit(Unit::Connections);
+        seen.push(path(&two.ask(&[]).await));
+    }
+    assert!(seen.contains(&"no-cork".to_owned()) && seen.contains(&"auto".to_owned()), "{seen:?}");
+
+    let ask = format!("no-sendfile;{TOKEN}");
+    for (networks, may) in [("127.0.0.2", true), ("10.0.0.0/8", false), ("127.0.0.0/8", true), ("", false)] {
+        let before = Snapshot::now();
+        handle.set_trusted(networks.parse().unwrap());
+        assert_eq!(path(&client.ask(&[(ASK, &ask)]).await) == "no-sendfile", may, "{networks}");
+        assert_eq!(handle.state().trusted.to_string(), networks.parse::<Trusted>().unwrap().to_string());
+        assert!(may || Snapshot::now().since(&before).canaries_refused >= 1);
+    }
+}
+
+#[test]
+fn only_trusted_peers_with_the_token_choose_their_path() {
+    on_both(|| async {
+        let asks = |path: &str, token: &str| format!("{path};{token}");
+        let whole = asks("no-cork", TOKEN);
+        let table: &[(&[&str], &str)] = &[
+            (&[&whole], "no-cork"),
+            (&[&asks("no-sendfile", TOKEN)], "no-sendfile"),
+            (&[&asks("uring", TOKEN)], uring()),
+            (&[&asks("epoll", TOKEN)], "epoll"),
+            (&[&asks("auto", TOKEN)], "auto"),
+            (&[&asks("no-cork", "a-token-that-nobody-guesset")], ""),
+            (&[&asks("no-cork", &TOKEN[1..])], ""),
+            (&[&asks("no-cork", &(TOKEN.to_owned() + "x"))], ""),
+            (&[&asks("no-cork", "")], ""),
+            (&[&asks("no-tls", TOKEN)], ""),
+            (&[&asks("NO-CORK", TOKEN)], ""),
+            (&[&asks("", TOKEN)], ""),
+            (&[&asks("no-cork ", TOKEN)], ""),
+            (&["no-cork"], ""),
+            (&[TOKEN], ""),
+            (&[""], ""),
+            (&[";"], ""),
+            (&[&whole, &whole], ""),
+            (&[&asks("no-cork", &"x".repeat(5000))], ""),
+        ];
+        for trusted in ["127.0.0.2", ""] {
+            let layer = reported().trusted(trusted.parse().unwrap()).token(TOKEN).build().unwrap();
+            let (addr, _) = serve(&layer).await;
+            for source in [FRIEND, STRANGER] {
+                let before = layer.handle().state();
+                let mut heard = 0;
+                for (sent, expected) in table {
+                    // A connection of HTTP/2 keeps what was asked for.
+                    for mut client in Client::both(source, addr).await {
+                        let sent: Vec<_> = sent.iter().map(|value| (ASK, *value)).collect();
+                        let answer = client.ask(&sent).await;
+                        let may = source == FRIEND && !trusted.is_empty() && !expected.is_empty();
+                        assert_eq!(path(&answer), if may { expected } else { "auto" }, "{sent:?} from {source}");
+                        assert_eq!(answer.body(), "not seen", "{sent:?} from {source}");
+                        heard += u64::from(may);
+                    }
+                }
+                let after = layer.handle().state();
+                assert_eq!(after.heard - before.heard, heard);
+                assert_eq!(after.refused - before.refused, 2 * table.len() as u64 - heard);
+            }
+        }
+    });
+}
+
+#[tokio::test]
+async fn what_was_asked_for_lasts_for_a_request_of_http_1_and_a_connection_of_http_2() {
+    let layer = reported().trusted("127.0.0.2".parse().unwrap()).token(TOKEN).unit(Unit::Connections).build().unwrap();
+    let (addr, _) = serve(&layer).await;
+    let ask = format!("no-cork;{TOKEN}");
+    for (mut client, then) in Client::both(FRIEND, addr).await.into_iter().zip(["auto", "no-cork"]) {
+        assert_eq!(path(&client.ask(&[(ASK, &ask)]).await), "no-cork");
+        assert_eq!(path(&client.ask(&[]).await), then);
+        layer.handle().set_share(IoPath::Uring, 0.0).unwrap();
+        assert_eq!(path(&client.ask(&[]).await), then, "also when the shares change");
+    }
+}
+
+#[tokio::test]
+async fn token_and_report_change_while_it_runs() {
+    let layer = CanaryLayer::builder().trusted("127.0.0.2".parse().unwrap()).build().unwrap();
+    let handle = layer.handle();
+    let (addr, _) = serve(&layer).await;
+    let mut client = Client::one(FRIEND, addr).await;
+    let (old, new) = (format!("epoll;{TOKEN}"), "epoll;another-token-of-some-length");
+    assert_eq!(field(&client.ask(&[(ASK, &old)]).await, REPORT), None, "not said unless turned on");
+    assert!(!handle.state().has_token);
+    handle.set_report(true);
+    assert_eq!(path(&client.ask(&[(ASK, &old)]).await), "auto", "no token, no path");
+    handle.set_token(Some(TOKEN)).unwrap();
+    assert_eq!(path(&client.ask(&[(ASK, &old)]).await), "epoll");
+    handle.set_token(Some(&new[6..])).unwrap();
+    assert_eq!(path(&client.ask(&[(ASK, &old)]).await), "auto");
+    assert_eq!(path(&client.ask(&[(ASK, new)]).await), "epoll");
+    assert!(handle.set_token(Some("short")).is_err());
+    assert_eq!(path(&client.ask(&[(ASK, new)]).await), "epoll", "a bad one changes nothing");
+    handle.set_token(None).unwrap();
+    assert_eq!(path(&client.ask(&[(ASK, new)]).await), "auto");
+    handle.set_report(false);
+    assert_eq!(field(&client.ask(&[]).await, REPORT), None);
+}
+
+#[tokio::test]
+async fn who_is_no_canary_takes_the_path_of_the_listener() {
+    let layer = reported().share(IoPath::NoCork, 50.0).build().unwrap();
+    let (addr, accepted) = start(layer.layer(service_fn(mirror)), |canary, peer, handle| {
+        // As a builder would have set it.
+        handle.set_path(IoPath::Epoll);
+        canary.connected(peer, handle);
+    })
+    .await;
+    let mut client = Client::one(STRANGER, addr).await;
+    let mut counts = HashMap::<_, u32>::new();
+    for _ in 0..100 {
+        *counts.entry(path(&client.ask(&[]).await)).or_default() += 1;
+    }
+    assert_eq!((counts["epoll"], counts["no-cork"]), (50, 50));
+    assert!(accepted.lock().unwrap()[0].path().is_some());
+}
+
+#[tokio::test]
+async fn a_connection_that_is_not_known_keeps_its_path_and_the_header_goes() {
+    let layer =
+        reported().share(IoPath::NoCork, 100.0).trusted("0.0.0.0/0".parse().unwrap()).token(TOKEN).build().unwrap();
+    let (addr, accepted) = start(layer.layer(service_fn(mirror)), |_, _, _| ()).await;
+    let mut client = Client::one(FRIEND, addr).await;
+    let answer = client.ask(&[(ASK, &format!("no-sendfile;{TOKEN}"))]).await;
+    assert_eq!((field(&answer, REPORT), answer.body().as_str()), (None, "not seen"));
+    assert_eq!(accepted.lock().unwrap()[0].path(), Some(IoPath::Auto));
+}
+
+#[cfg(feature = "axum")]
+#[test]
+fn axum_tells_a_canary_its_connection() {
+    on_both(|| async {
+        let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let layer = reported().share(IoPath::NoCork, 25.0).trusted("127.0.0.2".parse().unwrap()).token(TOKEN);
+        let layer = layer.build().unwrap();
+        let app = axum::Router::new().fallback(async |request: axum::extract::Request| mirror(request).await.unwrap());
+        let app = app.layer(layer.clone()).into_make_service_with_connect_info::<millstream::middleware::Connection>();
+        tokio::spawn(axum::serve(listener, app).into_future());
+        let mut client = Client::one(FRIEND, addr).await;
+        assert_eq!(path(&client.ask(&[(ASK, &format!("no-sendfile;{TOKEN}"))]).await), "no-sendfile");
+        for _ in 0..100 {
+            client.ask(&[]).await;
+        }
+        assert_eq!(layer.handle().state().paths[IoPath::NoCork as usize].requests, 25);
+        let mut two = Client::two(STRANGER, addr).await;
+        let first = path(&two.ask(&[]).await);
+        for _ in 0..20 {
+            assert_eq!(path(&two.ask(&[]).await), first);
+        }
+    });
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    for (builder, why) in [
+        (reported().share(IoPath::Uring, 101.0), "from 0 to 100"),
+        (reported().share(IoPath::Uring, f64::NAN), "from 0 to 100"),
+        (reported().share(IoPath::Auto, 10.0), "what the others leave"),
+        (reported().share(IoPath::Uring, 60.0).share(IoPath::Epoll, 60.0), "leave 40 %"),
+        (reported().token("short"), "16 to 128"),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}

@@ -1,0 +1,88 @@
+//! A mark that follows the rates: a slow reader ends up with little, a fast one gets room for what it takes.
+
+use std::time::Duration;
+
+use millstream::net::{Profile, TcpListener, TcpStream};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::http::{Flavour, on_both, watched};
+use crate::support::noise;
+
+const MIN: usize = 8 << 10;
+const MAX: usize = 512 << 10;
+
+async fn connect() -> (TcpStream, tokio::net::TcpStream) {
+    let builder = TcpListener::builder().gather_limit(Duration::from_secs(60)).adaptive_high_mark(MIN..=MAX);
+    let listener = builder.profile(Profile::Latency).bind("127.0.0.1:0").await.unwrap();
+    let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (listener.accept().await.unwrap().0, client)
+}
+
+#[test]
+fn a_slow_reader_ends_up_with_little() {
+    on_both(|| async {
+        let (mut ours, mut theirs) = connect().await;
+        SockRef::from(&ours).set_send_buffer_size(4096).unwrap();
+        let handle = ours.handle();
+        let writer = tokio::spawn(async move {
+            let piece = [7; 500];
+            loop {
+                if ours.write_all(&piece).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut got = [0; 2000];
+        let (mut small, mut largest) = (0, 0);
+        // About 200 KiB a second, of which the mark keeps 10 KiB.
+        while small < 50 {
+            theirs.read_exact(&mut got).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let queued = handle.numbers().unwrap().queued;
+            largest = largest.max(queued);
+            small = if queued <= 4 * MIN { small + 1 } else { 0 };
+        }
+        assert!(largest <= MAX, "{largest}");
+        drop(theirs);
+        writer.await.unwrap();
+    });
+}
+
+#[test]
+fn a_fast_reader_gets_room_for_what_it_takes() {
+    watched(|| {
+        Flavour::CurrentThread.runtime().block_on(async {
+            let (mut ours, mut theirs) = connect().await;
+            let all = noise(16 << 20);
+            let at_first = {
+                for piece in all[..100_000].chunks(1000) {
+                    ours.write_all(piece).await.unwrap();
+                }
+                ours.handle().numbers().unwrap()
+            };
+            assert!(at_first.flushes.through > 0, "it began with little: {at_first:?}");
+            let reader = tokio::spawn(async move {
+                let mut got = vec![0; 16 << 20];
+                theirs.read_exact(&mut got).await.unwrap();
+                (theirs, got)
+            });
+            ours.write_all(&all[100_000..]).await.unwrap();
+            ours.flushed().await.unwrap();
+            let (_theirs, got) = reader.await.unwrap();
+            assert!(got == all);
+            // All of them wait together now.
+            for piece in all[..100_000].chunks(1000) {
+                ours.write_all(piece).await.unwrap();
+            }
+            assert_eq!(ours.queued(), 100_000);
+        });
+    });
+}
+
+#[test]
+#[should_panic(expected = "the lower bound comes first")]
+fn bounds_that_hold_nothing_are_refused() {
+    #[expect(clippy::reversed_empty_ranges, reason = "that is what is tried")]
+    let _ = TcpListener::builder().adaptive_high_mark(2..=1);
+}

@@ -1,0 +1,279 @@
+//! What a stream tells of itself: exact counts of what was done, times with lower bounds only, and the last word at its close.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use millstream::net::{Handle, IoPath, StreamStats, TcpListener, TcpStream, UnixStream};
+use millstream::runtime::{DriverBuilder, Io};
+use rustix::event::{PollFd, PollFlags};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::yield_now;
+
+use crate::support::http::{Flavour, on_both, watched};
+use crate::support::{noise, pair, pair_with};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn numbers(handle: &Handle) -> StreamStats {
+    handle.numbers().expect("the stream lives")
+}
+
+async fn listen(hook: fn(&StreamStats)) -> TcpListener {
+    TcpListener::builder().gather_limit(LONG).on_close(hook).bind("127.0.0.1:0").await.unwrap()
+}
+
+async fn connect(listener: &TcpListener) -> (TcpStream, tokio::net::TcpStream) {
+    let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (listener.accept().await.unwrap().0, client)
+}
+
+#[test]
+fn every_send_has_a_reason() {
+    watched(|| {
+        Flavour::CurrentThread.runtime().block_on(async {
+            // Where all goes by ring, answers wait for the end of the turn.
+            DriverBuilder::new().io(Io::Auto).install().unwrap();
+            let (mut ours, mut theirs) = pair().await;
+            let handle = ours.handle();
+            let mut got = [0; 500];
+            let mut nothing = StreamStats::default();
+            nothing.id = handle.id();
+            assert_eq!(numbers(&handle), nothing);
+
+            for _ in 0..100 {
+                ours.write_all(b"frame").await.unwrap();
+            }
+            assert_eq!((numbers(&handle).queued, numbers(&handle).frames), (500, 100));
+            theirs.read_exact(&mut got).await.unwrap();
+            let so_far = numbers(&handle);
+            assert_eq!((so_far.sent, so_far.writes, so_far.flushes.turn, so_far.frames), (500, 1, 1, 100));
+            assert_eq!(so_far.frames_per_write(), 100.0);
+
+            theirs.write_all(b"ask").await.unwrap();
+            ours.read_exact(&mut got[..3]).await.unwrap();
+            ours.write_all(b"answer").await.unwrap();
+            assert_eq!((numbers(&handle).flushes.through, numbers(&handle).received), (1, 3));
+
+            ours.write_all(b"wait for it").await.unwrap();
+            ours.flushed().await.unwrap();
+            ours.flushed().await.unwrap();
+            assert_eq!(numbers(&handle).flushes.flushed, 1, "nothing waited the second time");
+
+            ours.write_all(b"the end").await.unwrap();
+            ours.shutdown().await.unwrap();
+            let last = numbers(&handle);
+            assert_eq!((last.flushes.shutdown, last.writes, last.sent), (1, 4, 500 + 6 + 11 + 7));
+            assert_eq!((last.partial_writes, last.would_block, last.flushes.room), (0, 0, 0));
+            assert_eq!((last.by_ring, last.by_sendfile), (0, 0));
+
+            let (mut ours, _theirs) = pair().await;
+            let handle = ours.handle();
+            let closing = handle.closing().unwrap();
+            // A socket that the runtime has not looked at yet counts as full.
+            ours.write_all(b"first").await.unwrap();
+            ours.flushed().await.unwrap();
+            ours.write_all(b"dropped").await.unwrap();
+            drop(ours);
+            while closing.numbers().is_none() {
+                yield_now().await;
+            }
+            let last = closing.numbers().unwrap();
+            assert_eq!((last.flushes.dropped, last.sent, last.lost), (1, 12, 0));
+        });
+    });
+}
+
+#[test]
+fn a_socket_that_is_full_is_seen() {
+    on_both(|| async {
+        let (mut ours, mut theirs) = pair_with(Duration::from_micros(200)).await;
+        SockRef::from(&ours).set_send_buffer_size(4096).unwrap();
+        let handle = ours.handle();
+        let payload = noise(8 << 20);
+        let sent = payload.clone();
+        let writer = tokio::spawn(async move {
+            for piece in sent.chunks(900) {
+                ours.write_all(piece).await.unwrap();
+            }
+            ours.flushed().await.unwrap();
+            ours
+        });
+        // Until the kernel has taken what it takes, and more waits.
+        while numbers(&handle).queued < 30_000 || handle.kernel().unwrap().unconfirmed == 0 {
+            yield_now().await;
+        }
+        let mut got = vec![0; payload.len()];
+        theirs.read_exact(&mut got).await.unwrap();
+        assert!(got == payload);
+        let ours = writer.await.unwrap();
+        let told = numbers(&handle);
+        assert_eq!((told.sent, told.queued), (8 << 20, 0));
+        assert!(told.would_block > 0 && told.flushes.room > 0, "{told:?}");
+        assert!(told.frames >= 9000, "{told:?}");
+        let tcp = handle.kernel().unwrap().tcp.unwrap();
+        assert!(tcp.mss > 0 && tcp.cwnd > 0 && tcp.rtt > Duration::ZERO, "{tcp:?}");
+        drop(ours);
+    });
+}
+
+#[test]
+fn partial_writes_are_counted_and_ways_told_apart() {
+    watched(|| {
+        Flavour::CurrentThread.runtime().block_on(async {
+            DriverBuilder::new().io(Io::Auto).install().unwrap();
+            let (mut ours, mut theirs) = pair().await;
+            SockRef::from(&ours).set_send_buffer_size(4096).unwrap();
+            let handle = ours.handle();
+            handle.set_path(IoPath::Uring);
+            ours.write_all(b"by ring").await.unwrap();
+            theirs.read_exact(&mut [0; 7]).await.unwrap();
+            while numbers(&handle).queued > 0 {
+                yield_now().await;
+            }
+            if !crate::support::lacks("io_uring") {
+                assert_eq!((numbers(&handle).by_ring, numbers(&handle).path), (7, IoPath::Uring));
+            }
+            handle.set_path(IoPath::Auto);
+            // Behind what waits, and more than the socket takes at once.
+            ours.write_all(b"head").await.unwrap();
+            let n = ours.write(&noise(8 << 20)).await.unwrap();
+            let told = numbers(&handle);
+            assert_eq!(told.sent as usize, 7 + 4 + n, "{told:?}");
+            assert_eq!(told.partial_writes, u32::from(n < 8 << 20), "{told:?}");
+            theirs.read_exact(&mut vec![0; 4 + n]).await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn times_are_no_shorter_than_what_was_waited() {
+    // The clock ticks every 10 ms at worst.
+    const TICK: Duration = Duration::from_millis(12);
+    watched(|| {
+        Flavour::CurrentThread.runtime().block_on(async {
+            let (mut ours, mut theirs) = pair().await;
+            let handle = ours.handle();
+            let nap = |ms| tokio::time::sleep(Duration::from_millis(ms));
+            assert_eq!(numbers(&handle).first_byte, None);
+            nap(100).await;
+            theirs.write_all(b"ask").await.unwrap();
+            ours.read_exact(&mut [0; 3]).await.unwrap();
+            nap(60).await;
+            ours.write_all(b"answer").await.unwrap();
+            ours.flushed().await.unwrap();
+            let told = numbers(&handle);
+            assert!(told.first_byte.unwrap() + TICK >= Duration::from_millis(160), "{told:?}");
+            assert!(told.longest_answer + TICK >= Duration::from_millis(60), "{told:?}");
+            assert_eq!(told.longest_gap, Duration::ZERO);
+            let first_byte = told.first_byte;
+            nap(80).await;
+            ours.write_all(b"more").await.unwrap();
+            ours.flushed().await.unwrap();
+            let told = numbers(&handle);
+            assert!(told.longest_gap + TICK >= Duration::from_millis(80), "{told:?}");
+            assert_eq!(told.first_byte, first_byte);
+        });
+    });
+}
+
+static CLOSED: Mutex<Vec<StreamStats>> = Mutex::new(Vec::new());
+
+#[test]
+fn the_last_numbers_are_kept_and_told() {
+    on_both(|| async {
+        CLOSED.lock().unwrap().clear();
+        let listener = listen(|numbers| CLOSED.lock().unwrap().push(*numbers)).await;
+        let (mut ours, mut theirs) = connect(&listener).await;
+        let handle = ours.handle();
+        let closing = handle.closing().unwrap();
+        ours.write_all(b"hello").await.unwrap();
+        theirs.read_exact(&mut [0; 5]).await.unwrap();
+        assert_eq!(closing.numbers(), None);
+        drop(ours);
+        while closing.numbers().is_none() {
+            yield_now().await;
+        }
+        let last = closing.numbers().unwrap();
+        assert_eq!((last.sent, last.frames, handle.numbers()), (5, 1, None));
+        assert!(last.kernel.unwrap().tcp.is_some(), "{last:?}");
+        assert_eq!((handle.kernel(), handle.path()), (None, None));
+        // Nobody has asked for this one, but the hook has.
+        let (ours, theirs) = connect(&listener).await;
+        drop((ours, theirs));
+        while CLOSED.lock().unwrap().len() < 2 {
+            yield_now().await;
+        }
+        assert_eq!(CLOSED.lock().unwrap()[0], last);
+        assert_eq!(CLOSED.lock().unwrap()[1].sent, 0);
+    });
+}
+
+#[test]
+fn what_a_dead_peer_never_got_is_lost() {
+    on_both(|| async {
+        let (mut ours, theirs) = pair().await;
+        let handle = ours.handle();
+        let closing = handle.closing().unwrap();
+        SockRef::from(&theirs).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(theirs);
+        // The reset has arrived, and no call has reported it.
+        loop {
+            let mut fd = [PollFd::new(&ours, PollFlags::RDHUP)];
+            rustix::event::poll(&mut fd, Some(&Default::default())).unwrap();
+            if !fd[0].revents().is_empty() {
+                break;
+            }
+            yield_now().await;
+        }
+        ours.write_all(b"too late").await.unwrap();
+        assert!(ours.flushed().await.is_err());
+        drop(ours);
+        while closing.numbers().is_none() {
+            yield_now().await;
+        }
+        let last = closing.numbers().unwrap();
+        assert_eq!((last.lost, last.sent), (8, 0), "{last:?}");
+    });
+}
+
+#[tokio::test]
+async fn a_unix_stream_has_all_but_what_tcp_knows() {
+    let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+    let handle = ours.handle();
+    ours.write_all(b"hello").await.unwrap();
+    ours.flushed().await.unwrap();
+    let kernel = handle.kernel().unwrap();
+    assert!(kernel.tcp.is_none() && kernel.unconfirmed >= 5, "{kernel:?}");
+    theirs.read_exact(&mut [0; 5]).await.unwrap();
+    assert_eq!(handle.kernel().unwrap().unconfirmed, 0);
+    assert_eq!((numbers(&handle).sent, numbers(&handle).frames), (5, 1));
+}
+
+#[test]
+fn a_hook_that_panics_harms_no_other_stream() {
+    static PANICS: AtomicU32 = AtomicU32::new(0);
+    on_both(|| async {
+        let before = PANICS.load(Ordering::Relaxed);
+        let listener = listen(|_| {
+            PANICS.fetch_add(1, Ordering::Relaxed);
+            panic!("a hook of the test's")
+        })
+        .await;
+        for round in 1..=5 {
+            let (mut one, mut their_one) = connect(&listener).await;
+            let (mut other, mut their_other) = connect(&listener).await;
+            one.write_all(b"scheduled").await.unwrap();
+            // Dropped while the turn has it: the turn closes it.
+            drop(one);
+            other.write_all(b"hello").await.unwrap();
+            their_other.read_exact(&mut [0; 5]).await.unwrap();
+            their_one.read_exact(&mut [0; 9]).await.unwrap();
+            drop(other);
+            while PANICS.load(Ordering::Relaxed) < before + 2 * round {
+                yield_now().await;
+            }
+        }
+    });
+}

@@ -1,0 +1,280 @@
+//! The paths a stream may take: each does what it says, seen in the counters, and a change while bytes are under way loses
+//! none of them. Counters belong to the process, so each test has one of its own.
+
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use millstream::body::OpenFile;
+use millstream::metrics::Snapshot;
+use millstream::net::{IoPath, Receive, TcpListener, TcpStream};
+use millstream::runtime::{DriverBuilder, Io};
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::yield_now;
+
+use crate::support::http::{Flavour, watched};
+use crate::support::{alone, noise};
+
+const PATHS: [IoPath; 5] = [IoPath::Auto, IoPath::Uring, IoPath::Epoll, IoPath::NoSendfile, IoPath::NoCork];
+
+/// Runs `test` where `io` decides.
+fn with<R: Future<Output = ()>>(io: Io, flavour: Flavour, test: impl FnOnce() -> R + Send + 'static) {
+    watched(move || {
+        flavour.runtime().block_on(async {
+            DriverBuilder::new().io(io).install().unwrap();
+            test().await;
+        });
+    });
+}
+
+async fn connect(path: IoPath, receive: Receive) -> (TcpStream, tokio::net::TcpStream) {
+    let builder = TcpListener::builder().gather_limit(Duration::from_secs(60)).path(path).receive(receive);
+    let listener = builder.bind("127.0.0.1:0").await.unwrap();
+    let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (listener.accept().await.unwrap().0, client)
+}
+
+/// What `PIECES` small writes in one turn, received as a whole, cost.
+async fn burst(ours: &mut TcpStream, theirs: &mut tokio::net::TcpStream) -> Snapshot {
+    let before = Snapshot::now();
+    for _ in 0..PIECES {
+        ours.write_all(b"0123456789").await.unwrap();
+    }
+    let mut got = [0; 10 * PIECES as usize];
+    theirs.read_exact(&mut got).await.unwrap();
+    assert!(got.chunks(10).all(|piece| piece == b"0123456789"));
+    // The peer is faster than our accounts.
+    while ours.queued() > 0 {
+        yield_now().await;
+    }
+    Snapshot::now().since(&before)
+}
+
+const PIECES: u64 = 20;
+
+#[test]
+fn the_path_decides_whether_writes_gather_and_how_they_leave() {
+    if alone::ran_in_child() {
+        return;
+    }
+    for by_builder in [true, false] {
+        with(Io::Auto, Flavour::CurrentThread, move || async move {
+            let ring = !crate::support::lacks("io_uring");
+            for path in PATHS {
+                let at_first = if by_builder { path } else { IoPath::Auto };
+                let (mut ours, mut theirs) = connect(at_first, Receive::Ready).await;
+                let handle = ours.handle();
+                assert_eq!(handle.path(), Some(at_first));
+                handle.set_path(path);
+                let counted = burst(&mut ours, &mut theirs).await;
+                let calls = if path == IoPath::NoCork { PIECES } else { 1 };
+                let by_ring = u64::from(path == IoPath::Uring && ring);
+                assert_eq!((counted.writes, counted.ring_sends), (calls, by_ring), "{path}\n{counted}");
+                assert_eq!(counted.gathered, if path == IoPath::NoCork { 0 } else { PIECES }, "{path}\n{counted}");
+                drop(ours);
+                assert_eq!(handle.path(), None);
+                handle.set_path(IoPath::Auto);
+            }
+        });
+    }
+}
+
+#[test]
+fn where_all_goes_by_ring_one_stream_does_without() {
+    if alone::ran_in_child() {
+        return;
+    }
+    with(Io::Uring, Flavour::CurrentThread, || async {
+        if crate::support::lacks("io_uring") {
+            return;
+        }
+        let (mut ours, mut theirs) = connect(IoPath::Auto, Receive::Multishot).await;
+        let echo = async |ours: &mut TcpStream, theirs: &mut tokio::net::TcpStream| {
+            let before = Snapshot::now();
+            for n in 0..10u8 {
+                theirs.write_all(&[n; 100]).await.unwrap();
+                let mut got = [0; 100];
+                ours.read_exact(&mut got).await.unwrap();
+                ours.write_all(&got).await.unwrap();
+                theirs.read_exact(&mut got).await.unwrap();
+                assert_eq!(got, [n; 100]);
+            }
+            Snapshot::now().since(&before)
+        };
+        let by_ring = echo(&mut ours, &mut theirs).await;
+        assert!(by_ring.receive_buffers >= 10 && by_ring.ring_sends >= 10, "{by_ring}");
+        let handle = ours.handle();
+        handle.set_path(IoPath::Epoll);
+        let changing = echo(&mut ours, &mut theirs).await;
+        assert_eq!(changing.ring_sends, 0, "{changing}");
+        let without = echo(&mut ours, &mut theirs).await;
+        assert_eq!((without.ring_sends, without.receive_buffers), (0, 0), "{without}");
+        // Not even together with one that goes by ring.
+        let (mut other, mut their_other) = connect(IoPath::Auto, Receive::Multishot).await;
+        let before = Snapshot::now();
+        ours.write_all(b"plain").await.unwrap();
+        other.write_all(b"ring!").await.unwrap();
+        let mut got = [0; 5];
+        theirs.read_exact(&mut got).await.unwrap();
+        their_other.read_exact(&mut got).await.unwrap();
+        let both = Snapshot::now().since(&before);
+        assert_eq!((both.writes, both.ring_sends), (2, 1), "{both}");
+        handle.set_path(IoPath::Auto);
+        let again = echo(&mut ours, &mut theirs).await;
+        assert!(again.receive_buffers >= 9 && again.ring_sends >= 10, "{again}");
+        drop(ours);
+    });
+}
+
+#[test]
+fn an_armed_receive_ends_while_its_reader_waits_and_nothing_is_lost() {
+    if alone::ran_in_child() {
+        return;
+    }
+    with(Io::Uring, Flavour::CurrentThread, || async {
+        if crate::support::lacks("io_uring") {
+            return;
+        }
+        let (mut ours, mut theirs) = connect(IoPath::Auto, Receive::Multishot).await;
+        let handle = ours.handle();
+        let payload = noise(300_000);
+        let sent = payload.clone();
+        let writer = tokio::spawn(async move {
+            for (n, piece) in sent.chunks(700).enumerate() {
+                theirs.write_all(piece).await.unwrap();
+                handle.set_path([IoPath::Epoll, IoPath::Auto][n % 2]);
+                yield_now().await;
+            }
+            theirs
+        });
+        let mut got = vec![0; payload.len()];
+        ours.read_exact(&mut got).await.unwrap();
+        assert!(got == payload);
+        drop(writer.await.unwrap());
+        assert_eq!(ours.read(&mut got).await.unwrap(), 0);
+    });
+}
+
+/// A file of `len` bytes of noise, and its bytes as a body hands them on.
+async fn file(len: usize) -> (Vec<u8>, Vec<Bytes>) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let bytes = noise(len);
+    std::fs::write(&path, &bytes).unwrap();
+    let mut body = OpenFile::open(&path).await.unwrap().body(..);
+    let mut pieces = Vec::new();
+    while let Some(frame) = body.frame().await {
+        pieces.push(frame.unwrap().into_data().unwrap());
+    }
+    (bytes, pieces)
+}
+
+#[test]
+fn without_sendfile_files_leave_from_their_memory() {
+    if alone::ran_in_child() {
+        return;
+    }
+    with(Io::Auto, Flavour::CurrentThread, || async {
+        if crate::support::lacks("sendfile") || crate::support::lacks("mapping") {
+            return;
+        }
+        let (bytes, pieces) = file(1 << 20).await;
+        for path in PATHS {
+            let (mut ours, theirs) = connect(path, Receive::Ready).await;
+            let expected = [b"head", &bytes[..]].concat();
+            let before = Snapshot::now();
+            let reader = tokio::spawn(read_all(theirs));
+            ours.write_all(b"head").await.unwrap();
+            for piece in &pieces {
+                let mut rest = &piece[..];
+                while !rest.is_empty() {
+                    // With something before it in the same write, and without.
+                    let n = match rest.len() == piece.len() {
+                        true => ours.write_vectored(&[IoSlice::new(&[]), IoSlice::new(rest)]).await.unwrap(),
+                        false => ours.write(rest).await.unwrap(),
+                    };
+                    rest = &rest[n..];
+                }
+            }
+            ours.shutdown().await.unwrap();
+            assert!(reader.await.unwrap() == expected, "{path}");
+            let counted = Snapshot::now().since(&before);
+            let by_sendfile = if path == IoPath::NoSendfile { 0 } else { 1 << 20 };
+            assert_eq!(counted.bytes_by_sendfile, by_sendfile, "{path}\n{counted}");
+            assert_eq!(counted.bytes_written, expected.len() as u64, "{path}\n{counted}");
+        }
+    });
+}
+
+async fn read_all(mut theirs: tokio::net::TcpStream) -> Vec<u8> {
+    let mut got = Vec::new();
+    theirs.read_to_end(&mut got).await.unwrap();
+    got
+}
+
+#[test]
+fn changing_the_path_under_load_keeps_every_byte_in_order() {
+    if alone::ran_in_child() {
+        return;
+    }
+    for (io, flavour) in
+        [(Io::Auto, Flavour::CurrentThread), (Io::Uring, Flavour::CurrentThread), (Io::Auto, Flavour::TwoWorkers)]
+    {
+        with(io, flavour, || async {
+            let (bytes, pieces) = file(300_000).await;
+            for slow in [false, true] {
+                let (mut ours, mut theirs) = connect(IoPath::Auto, Receive::Ready).await;
+                socket2::SockRef::from(&ours).set_send_buffer_size(8192).unwrap();
+                let handle = ours.handle();
+                // A switch that changes with every step of others, and one beside it that does so all the time.
+                let done = std::sync::Arc::new(AtomicBool::new(false));
+                let (ended, other) = (done.clone(), handle.clone());
+                let switcher = std::thread::spawn(move || {
+                    for path in PATHS.into_iter().cycle() {
+                        if ended.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        other.set_path(path);
+                        std::thread::yield_now();
+                    }
+                });
+                let reader = tokio::spawn(async move {
+                    let (mut sum, mut buf) = (Sha256::new(), vec![0; if slow { 500 } else { 100_000 }]);
+                    loop {
+                        match theirs.read(&mut buf).await.unwrap() {
+                            0 => return sum.finalize().to_vec(),
+                            n => sum.update(&buf[..n]),
+                        }
+                    }
+                });
+                let mut expected = Sha256::new();
+                for n in 0..400usize {
+                    handle.set_path(PATHS[n * 7 % 5]);
+                    let len = [1, 300, 7, 20_000, 64, 5000][n % 6];
+                    let piece = &bytes[n..n + len];
+                    ours.write_all(piece).await.unwrap();
+                    expected.update(piece);
+                    if n % 40 == 0 {
+                        for piece in &pieces {
+                            let slices = [IoSlice::new(b"frame"), IoSlice::new(piece)];
+                            let n = ours.write_vectored(&slices).await.unwrap();
+                            let both = [b"frame", &piece[..]].concat();
+                            ours.write_all(&both[n..]).await.unwrap();
+                            expected.update(&both);
+                        }
+                    }
+                    if n % 5 == 0 {
+                        yield_now().await;
+                    }
+                }
+                ours.shutdown().await.unwrap();
+                assert_eq!(reader.await.unwrap(), expected.finalize().to_vec());
+                done.store(true, Ordering::Relaxed);
+                switcher.join().unwrap();
+            }
+        });
+    }
+}

@@ -1,0 +1,72 @@
+//! A peer that has stopped reading: with a send timeout its connection ends, without one it is waited for.
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use millstream::net::TcpListener;
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
+
+use crate::support::http::on_both;
+
+const LIMIT: Duration = Duration::from_secs(1);
+
+async fn connection(limit: Option<Duration>) -> (millstream::net::TcpStream, tokio::net::TcpStream) {
+    let builder = TcpListener::builder();
+    let builder = if let Some(limit) = limit { builder.send_timeout(limit) } else { builder };
+    let listener = builder.bind("127.0.0.1:0").await.unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let client = socket.connect(listener.local_addr().unwrap()).await.unwrap();
+    let (ours, _) = listener.accept().await.unwrap();
+    SockRef::from(&ours).set_send_buffer_size(4096).unwrap();
+    (ours, client)
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_given_up() {
+    on_both(|| async {
+        let (mut ours, client) = connection(Some(LIMIT)).await;
+        let since = Instant::now();
+        let error = loop {
+            if let Err(e) = ours.write_all(&[7; 10_000]).await {
+                break e;
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        // The kernel counts from when it first had something to send that found no room.
+        assert!(since.elapsed() >= LIMIT / 2, "{:?}", since.elapsed());
+        assert_eq!(ours.queued(), 0, "what waited is let go of");
+        drop(client);
+    });
+}
+
+#[test]
+fn a_task_that_only_reads_learns_of_it_too() {
+    on_both(|| async {
+        let (ours, client) = connection(Some(LIMIT)).await;
+        let (mut reading, mut writing) = tokio::io::split(ours);
+        let writer = tokio::spawn(async move { while writing.write_all(&[7; 10_000]).await.is_ok() {} });
+        // Its end, or the error of the connection, whichever the kernel tells first.
+        let read = reading.read(&mut [0; 8]).await;
+        assert!(matches!(&read, Ok(0)) || read.as_ref().is_err_and(|e| e.kind() == ErrorKind::TimedOut), "{read:?}");
+        writer.await.unwrap();
+        drop(client);
+    });
+}
+
+#[test]
+fn an_idle_connection_is_not_given_up() {
+    on_both(|| async {
+        let (mut ours, mut client) = connection(Some(Duration::from_millis(200))).await;
+        ours.write_all(b"hello").await.unwrap();
+        let mut got = [0; 5];
+        client.read_exact(&mut got).await.unwrap();
+        // Nothing waits to be sent for three times as long.
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        ours.write_all(b"again").await.unwrap();
+        client.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"again");
+    });
+}

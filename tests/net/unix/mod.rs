@@ -1,0 +1,35 @@
+//! Unix sockets: their names, and what differs from TCP. What is the same is in `net::stream`.
+
+mod names;
+mod streams;
+
+use std::convert::Infallible;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener as StdListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, Response};
+use millstream::body::OpenFile;
+use millstream::metrics::Snapshot;
+use millstream::net::{UnixListener, UnixStream};
+use millstream::server::{RequestBody, serve};
+use socket2::SockRef;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::family::Family;
+use crate::support::http::{Flavour, Raw, boxed, on_both, pages, sha256, watched};
+use crate::support::limits::drop_capabilities;
+use crate::support::tree::truncate;
+use crate::support::{lacks, noise};
+
+/// A directory and a name in it.
+fn name() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    (dir, path)
+}

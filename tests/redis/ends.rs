@@ -1,0 +1,112 @@
+//! A log in Redis whose hubs are closed: what was accepted is appended, or counted as given up, and nobody waits for what
+//! will never be.
+
+use std::time::Duration;
+
+use millstream::sse::log::Log;
+use millstream::sse::log::redis::Redis;
+use millstream::sse::{Event, Hub, SendError};
+use tokio::time::timeout;
+
+use crate::support::http::{Flavour, watched};
+use crate::support::redis::Server;
+
+/// More than any of these takes.
+const LONG: Duration = Duration::from_secs(20);
+
+fn run<R: Future<Output = ()>>(test: impl FnOnce(Server) -> R + Send + 'static) {
+    watched(move || {
+        let Some(server) = Server::start(&[]) else { return };
+        Flavour::TwoWorkers.runtime().block_on(test(server));
+    });
+}
+
+async fn log(url: &str) -> Redis {
+    Redis::builder(url).key("test").connect().await.unwrap()
+}
+
+fn send(hub: &Hub, data: impl ToString) {
+    hub.send(Event::new().data(data.to_string())).unwrap();
+}
+
+#[test]
+fn what_is_queued_is_appended_when_the_hub_closes() {
+    run(async |server| {
+        let log = log(&server.url()).await;
+        let hub = Hub::builder().log(log.clone()).build();
+        (0..1000).for_each(|n| send(&hub, n));
+        hub.close();
+        assert!(matches!(hub.send(Event::new()), Err(SendError::Closed)));
+        log.flush().await;
+        assert_eq!(server.command(&["XLEN", "test"]), redis::Value::Int(1000));
+        assert_eq!((log.state().appended, log.state().given_up), (1000, 0));
+    });
+}
+
+#[test]
+fn what_cannot_be_appended_is_given_up_when_the_last_hub_closes() {
+    run(async |mut server| {
+        let log = log(&server.url()).await;
+        let hubs = [(); 2].map(|()| Hub::builder().log(log.clone()).build());
+        server.kill();
+        (0..300).for_each(|n| send(&hubs[n % 2], n));
+        drop(hubs);
+        timeout(LONG, log.flush()).await.expect("what was given up is not waited for");
+        let state = log.state();
+        assert_eq!((state.queued, state.given_up), (0, 300), "{state:?}");
+    });
+}
+
+#[test]
+fn an_append_that_comes_late_is_taken_or_refused() {
+    run(async |server| {
+        let log = log(&server.url()).await;
+        let hub = Hub::builder().log(log.clone()).build();
+        send(&hub, 0);
+        hub.close();
+        // As whoever has found the hub open just before.
+        let mut taken = 1;
+        loop {
+            match log.append(Event::new().data("late")) {
+                Ok(()) => taken += 1,
+                Err(error) => {
+                    assert!(matches!(error, SendError::Closed), "{error:?}");
+                    break;
+                }
+            }
+            timeout(LONG, log.flush()).await.expect("somebody appends what was taken");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(server.command(&["XLEN", "test"]), redis::Value::Int(taken));
+        assert_eq!((log.state().queued, log.state().given_up), (0, 0));
+        // The next hub opens it again.
+        let hub = Hub::builder().log(log.clone()).build();
+        send(&hub, 1);
+        timeout(LONG, log.flush()).await.expect("it is appended");
+        assert_eq!(server.command(&["XLEN", "test"]), redis::Value::Int(taken + 1));
+    });
+}
+
+#[test]
+fn what_a_runtime_has_not_appended_when_it_ends_is_given_up() {
+    watched(|| {
+        let Some(mut server) = Server::start(&[]) else { return };
+        let runtime = Flavour::TwoWorkers.runtime();
+        let (log, hub) = runtime.block_on(async {
+            let log = log(&server.url()).await;
+            let hub = Hub::builder().log(log.clone()).build();
+            send(&hub, 0);
+            log.flush().await;
+            (log, hub)
+        });
+        server.kill();
+        (1..4).for_each(|n| send(&hub, n));
+        drop(runtime);
+        Flavour::CurrentThread.runtime().block_on(async {
+            timeout(LONG, log.flush()).await.expect("nobody appends it any more");
+            let state = log.state();
+            assert_eq!((state.queued, state.appended, state.given_up), (0, 1, 3), "{state:?}");
+            assert!(matches!(hub.send(Event::new()), Err(SendError::Closed)));
+        });
+    });
+}

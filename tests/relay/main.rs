@@ -1,0 +1,6 @@
+//! `relay`: the parts of a reverse proxy.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod head;

@@ -1,0 +1,71 @@
+//! A process out of descriptors: the listener survives and serves again as soon as one is free.
+//!
+//! The limit belongs to the process, so the test has one of its own.
+
+use std::fs::File;
+use std::future::ready;
+use std::time::{Duration, Instant};
+
+use hyper::Response;
+use millstream::metrics::Snapshot;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpSocket;
+
+use crate::support::alone;
+use crate::support::http::{Raw, boxed, on_both, start};
+
+/// From the moment a descriptor is free.
+const SOON: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_listener_out_of_descriptors_serves_after_one_close() {
+    if alone::ran_in_child() {
+        return;
+    }
+    on_both(starve);
+}
+
+fn hello() -> Response<crate::support::http::AnyBody> {
+    Response::new(boxed(http_body_util::Full::new("hello".into())))
+}
+
+async fn starve() {
+    let addr = start(|_| ready(hello())).await;
+    let mut old = Raw::connect(addr).await;
+    assert_eq!(old.get("/").await.1, b"hello");
+    // Sockets of clients, while there are descriptors.
+    let sockets: Vec<_> = (0..5).map(|_| TcpSocket::new_v4().unwrap()).collect();
+
+    let unlimited = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..unlimited }).unwrap();
+    let mut fill = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        fill.push(file);
+    }
+    let before = Snapshot::now();
+    let mut clients = Vec::new();
+    for socket in sockets {
+        // The kernel connects without the listener; the request waits in the socket.
+        let mut client = Raw::over(socket.connect(addr).await.unwrap());
+        client.ask("/").await;
+        clients.push(client);
+    }
+    while Snapshot::now().since(&before).accept_pauses < 3 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(Snapshot::now().since(&before).accepted, 0, "nothing could be accepted");
+    assert_eq!(old.get("/").await.1, b"hello", "who is connected is served");
+
+    // One free descriptor is enough: each client that was served frees what the next one needs.
+    drop(fill.pop());
+    for mut client in clients {
+        let since = Instant::now();
+        let head = client.head().await;
+        assert_eq!(client.body(head.content_length()).await.unwrap(), b"hello");
+        println!("served after {:?}", since.elapsed());
+        assert!(since.elapsed() < SOON);
+    }
+    drop(fill);
+    setrlimit(Resource::Nofile, unlimited).unwrap();
+    assert_eq!(Raw::connect(addr).await.get("/").await.1, b"hello");
+}

@@ -1,0 +1,106 @@
+//! What waits to be sent in the whole process has a budget: beyond it a server takes on less, and recovers by itself.
+//!
+//! The test has a process of its own: what other tests have waiting would count.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::{Full, StreamBody};
+use hyper::body::Frame;
+use hyper::{Request, Response};
+use millstream::metrics::Snapshot;
+use millstream::net::TcpListener;
+use millstream::server::{Limits, RequestBody, serve};
+use socket2::SockRef;
+
+use crate::support::alone;
+use crate::support::http::{Answer, Head, Raw, boxed, h2, on_both, request};
+
+const BUDGET: usize = 4 << 20;
+/// What a stream may hold.
+const HIGH: usize = 180 << 10;
+
+async fn answer(request: Request<RequestBody>) -> Result<Answer, io::Error> {
+    Ok(match request.uri().path() {
+        // More than the socket and the queue take.
+        "/much" => {
+            let frames =
+                stream::iter((0..2000).map(|_| Ok::<_, io::Error>(Frame::data(Bytes::from_static(&[7; 2000])))));
+            Response::new(boxed(StreamBody::new(frames)))
+        }
+        _ => Response::new(boxed(Full::new(Bytes::from_static(b"hello")))),
+    })
+}
+
+/// Asks on a connection of its own.
+async fn ask(addr: SocketAddr) -> Head {
+    let mut client = Raw::connect(addr).await;
+    client.ask("/").await;
+    client.head().await
+}
+
+/// Has clients that do not read until the server says `wanted`; gives them.
+async fn fill(addr: SocketAddr, clients: &mut Vec<Raw>, wanted: impl Fn(&Head) -> bool) {
+    for _ in 0..40 {
+        let head = ask(addr).await;
+        if wanted(&head) {
+            return;
+        }
+        let mut client = Raw::connect_narrow(addr).await;
+        client.ask("/much").await;
+        clients.push(client);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("never said by {} clients", clients.len());
+}
+
+#[test]
+fn at_ninety_percent_connections_are_closed_and_at_ninety_five_requests_are_shed() {
+    if alone::ran_in_child() {
+        return;
+    }
+    on_both(async || {
+        let listener = TcpListener::builder().high_mark(HIGH).bind("127.0.0.1:0").await.unwrap();
+        SockRef::from(&listener).set_send_buffer_size(8 << 10).unwrap();
+        let addr = listener.local_addr().unwrap();
+        // Nobody is ended for not reading here.
+        let limits = Limits::default().budget(BUDGET).write_stall(Duration::from_secs(600));
+        tokio::spawn(serve(listener, tower::service_fn(answer)).limits(limits).into_future());
+        let before = Snapshot::now();
+        let mut kept = Raw::connect(addr).await;
+        assert_eq!(kept.get("/").await.0, 200);
+        let mut two = h2(addr).await;
+        let mut clients = Vec::new();
+        // Each holds less than the step from 90 % to 95 %.
+        fill(addr, &mut clients, |head| head.status == 503 || head.field("connection") == Some("close")).await;
+        let waits = clients.len();
+        println!("{waits} clients of {HIGH} bytes each");
+        assert!((18..=26).contains(&waits), "{waits} clients");
+        let head = ask(addr).await;
+        assert_eq!((head.status, head.field("connection")), (200, Some("close")), "90 %");
+        fill(addr, &mut clients, |head| head.status == 503).await;
+        let head = ask(addr).await;
+        assert_eq!((head.field("connection"), head.field("retry-after")), (Some("close"), Some("1")), "95 %");
+        kept.ask("/").await;
+        assert_eq!(kept.head().await.status, 503);
+        assert!(kept.drain().await.is_empty(), "closed");
+        let shed = two.send_request(request("/")).await.unwrap();
+        assert_eq!(shed.status(), 503);
+        // GOAWAY: the client's connection takes no more requests.
+        while two.ready().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        drop(clients);
+        // By itself, once what waited is gone.
+        while ask(addr).await.field("connection").is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let mut again = Raw::connect(addr).await;
+        assert_eq!((again.get("/").await.0, again.get("/").await.0), (200, 200));
+        let counted = Snapshot::now().since(&before);
+        assert!(counted.closed_under_pressure >= 1 && counted.requests_shed >= 3, "{counted}");
+    });
+}

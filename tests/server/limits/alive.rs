@@ -1,0 +1,124 @@
+//! HTTP/2 peers that are dead, and options of hyper's.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::Request;
+use millstream::net::TcpListener;
+use millstream::runtime::Cores;
+use millstream::server::{Limits, RequestBody, serve, serve_cores};
+use tokio::io::AsyncReadExt;
+use tokio::sync::Semaphore;
+
+use super::half::silent;
+use super::{GRACE, hello, start};
+use crate::support::http::{Raw, on_both, watched};
+
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+
+/// A client that speaks frames.
+struct Frames(Raw);
+
+impl Frames {
+    async fn connect(addr: SocketAddr) -> Self {
+        let mut client = Raw::connect(addr).await;
+        client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
+        Self(client)
+    }
+
+    /// Type, flags and payload of the next frame; `None` at the end of the connection, however it ends.
+    async fn next(&mut self) -> Option<(u8, u8, Vec<u8>)> {
+        let mut head = [0; 9];
+        self.0.io.read_exact(&mut head).await.ok()?;
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        self.0.io.read_exact(&mut payload).await.ok()?;
+        Some((head[3], head[4], payload))
+    }
+
+    /// The value of a setting, in the first frame of the server.
+    async fn setting(&mut self, id: u16) -> Option<u32> {
+        let (kind, flags, payload) = self.next().await.unwrap();
+        assert_eq!((kind, flags), (SETTINGS, 0));
+        let settings = payload.as_chunks::<6>().0.iter();
+        settings
+            .map(|&[a, b, c, d, e, f]| (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f])))
+            .find_map(|(found, value)| (found == id).then_some(value))
+    }
+}
+
+#[test]
+fn a_peer_that_answers_no_ping_is_given_up() {
+    on_both(async || {
+        let dropped = Arc::new(Semaphore::new(0));
+        let answer = silent(&dropped);
+        let service = tower::service_fn(move |_: Request<RequestBody>| {
+            let answer = answer();
+            async { Ok::<_, Infallible>(answer) }
+        });
+        let limits = Limits::default().ping(Duration::from_millis(50), Duration::from_secs(3));
+        let mut client = Frames::connect(start(limits, service).await).await;
+        // GET / of mill, on stream 1.
+        client.0.send(b"\0\0\x09\x01\x05\0\0\0\x01\x82\x86\x84\x41\x04mill").await;
+        for _ in 0..5 {
+            let payload = loop {
+                if let (PING, 0, payload) = client.next().await.expect("a ping, because pings are answered") {
+                    break payload;
+                }
+            };
+            client.0.send([b"\0\0\x08\x06\x01\0\0\0\0".as_slice(), &payload].concat()).await;
+        }
+        assert_eq!(dropped.available_permits(), 0);
+        // The connection stays open, and the peer says nothing any more.
+        let given_up = tokio::time::timeout(GRACE, dropped.acquire()).await.expect("given up in time");
+        given_up.unwrap().forget();
+        while client.next().await.is_some() {}
+    });
+}
+
+#[test]
+fn options_of_hyper_are_set_after_the_limits() {
+    on_both(async || {
+        let serve = || async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            (addr, serve(listener, tower::service_fn(hello)).limits(Limits::default().streams(7)))
+        };
+        let (addr, server) = serve().await;
+        tokio::spawn(server.into_future());
+        assert_eq!(Frames::connect(addr).await.setting(3).await, Some(7));
+        assert_eq!(Frames::connect(addr).await.setting(8).await, None);
+
+        let (addr, server) = serve().await;
+        let server = server.http1(|http1| _ = http1.title_case_headers(true));
+        let server = server.http2(|http2| _ = http2.enable_connect_protocol().max_concurrent_streams(9));
+        tokio::spawn(server.into_future());
+        assert_eq!(Frames::connect(addr).await.setting(3).await, Some(9));
+        assert_eq!(Frames::connect(addr).await.setting(8).await, Some(1), "extended CONNECT");
+        assert!(title_case(addr).await);
+    });
+    watched(|| {
+        let cores = Cores::new(1).unwrap();
+        let listeners = TcpListener::builder().bind_each("127.0.0.1:0", 1).unwrap();
+        let addr = listeners.local_addr();
+        let server = serve_cores(&cores, listeners, tower::service_fn(hello));
+        let server = server.http1(|http1| _ = http1.title_case_headers(true));
+        let _run = server.http2(|http2| _ = http2.max_concurrent_streams(9)).run();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            assert_eq!(Frames::connect(addr).await.setting(3).await, Some(9));
+            assert!(title_case(addr).await);
+        });
+    });
+}
+
+/// Whether the names of fields have capitals.
+async fn title_case(addr: SocketAddr) -> bool {
+    let mut client = Raw::connect(addr).await;
+    client.send("GET / HTTP/1.1\r\nHost: mill\r\nConnection: close\r\n\r\n").await;
+    let answer = Bytes::from(client.drain().await);
+    String::from_utf8_lossy(&answer).contains("Content-Length: 5")
+}

@@ -1,0 +1,112 @@
+//! Clients that end their side of the connection once they have asked.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use hyper::{Request, Response};
+use millstream::server::{Limits, RequestBody};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::Semaphore;
+
+use super::{GRACE, start, text};
+use crate::support::http::{Answer, Raw, boxed, on_both};
+
+/// Answers `/LENGTH` with so many bytes, a moment later; the number of bytes of the request's body is in a field.
+async fn sized(request: Request<RequestBody>) -> Result<Answer, Infallible> {
+    let length = request.uri().path()[1..].parse().unwrap();
+    let got = request.into_body().collect().await.unwrap().to_bytes().len();
+    // So that the end of the client's side is there first.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let mut answer = text(vec![b'x'; length]);
+    answer.headers_mut().insert("x-got", got.into());
+    Ok(answer)
+}
+
+#[test]
+fn a_client_that_has_ended_its_side_is_answered() {
+    on_both(async || {
+        let addr = start(Limits::default(), tower::service_fn(sized)).await;
+        for _ in 0..5 {
+            for length in [5, 70_000, 1 << 20] {
+                for (request, got) in [
+                    (format!("GET /{length} HTTP/1.1\r\nHost: mill\r\n\r\n"), "0"),
+                    (format!("POST /{length} HTTP/1.1\r\nHost: mill\r\nContent-Length: 4\r\n\r\nbody"), "4"),
+                ] {
+                    let mut client = Raw::connect(addr).await;
+                    client.send(&request).await;
+                    client.io.shutdown().await.unwrap();
+                    let head = client.head().await;
+                    assert_eq!((head.status, head.field("x-got")), (200, Some(got)));
+                    assert_eq!(client.body(length).await.unwrap().len(), length);
+                    assert!(client.drain().await.is_empty(), "closed after the answer");
+                }
+            }
+        }
+    });
+}
+
+/// A service whose bodies begin and then give nothing; the semaphore gets a permit when one is dropped.
+pub(crate) fn silent(dropped: &Arc<Semaphore>) -> impl Fn() -> Answer + Clone + Send + 'static {
+    struct Guard(Arc<Semaphore>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.0.add_permits(1);
+        }
+    }
+    let dropped = Arc::clone(dropped);
+    move || {
+        let guard = Guard(Arc::clone(&dropped));
+        let frames = futures_util::stream::unfold((guard, true), async |(guard, first)| match first {
+            true => Some((Ok::<_, Infallible>(Frame::data(Bytes::from("begun"))), (guard, false))),
+            false => std::future::pending().await,
+        });
+        Response::new(boxed(StreamBody::new(frames)))
+    }
+}
+
+#[test]
+fn the_answer_to_a_client_that_has_left_is_dropped() {
+    on_both(async || {
+        let dropped = Arc::new(Semaphore::new(0));
+        let answer = silent(&dropped);
+        let service = tower::service_fn(move |_: Request<RequestBody>| {
+            let answer = answer();
+            async { Ok::<_, Infallible>(answer) }
+        });
+        let quick = Limits::default().half_close(Duration::from_millis(200));
+        let off = Limits::default().half_close(Duration::ZERO);
+        let never = Limits::default().half_close(Duration::MAX);
+        for (limits, resets) in [(quick, false), (off, false), (never, true)] {
+            let addr = start(limits, service.clone()).await;
+            let mut client = Raw::connect(addr).await;
+            client.ask("/").await;
+            assert_eq!(client.head().await.status, 200);
+            match resets {
+                // A reset is never a half-close.
+                true => client.reset(),
+                false => {
+                    // All of it is read, so that closing is no reset.
+                    client.body("5\r\nbegun\r\n".len()).await.unwrap();
+                    drop(client);
+                }
+            }
+            let permit = tokio::time::timeout(GRACE, dropped.acquire()).await.expect("dropped in time");
+            permit.unwrap().forget();
+        }
+    });
+}
+
+#[test]
+fn with_the_switch_off_the_end_of_the_clients_side_is_the_end() {
+    on_both(async || {
+        let addr = start(Limits::default().half_close(Duration::ZERO), tower::service_fn(sized)).await;
+        let mut client = Raw::connect(addr).await;
+        client.send("GET /5 HTTP/1.1\r\nHost: mill\r\n\r\n").await;
+        client.io.shutdown().await.unwrap();
+        assert!(client.drain().await.is_empty());
+    });
+}

@@ -1,0 +1,70 @@
+//! What `server::serve` puts up with: each limit at its edge, and that what was counted is given back.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, Response};
+use millstream::net::TcpListener;
+use millstream::server::{Limits, RequestBody, serve};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tower::Service;
+
+mod alive;
+mod bodies;
+mod connections;
+#[cfg(feature = "tonic")]
+mod grpc;
+mod half;
+mod heads;
+mod hosts;
+#[cfg(feature = "axum")]
+mod peers;
+mod readers;
+mod refusals;
+mod slow;
+mod windows;
+
+use crate::support::http::{Answer, BoxError, boxed};
+
+/// After a limit has passed: much more than it takes, because the machine may be busy.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Serves `service` on a port of its own.
+async fn start<S>(limits: Limits, service: S) -> SocketAddr
+where
+    S: Service<Request<RequestBody>, Response = Answer, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, service).limits(limits).into_future());
+    addr
+}
+
+/// Answers with the number of bytes of the request's body; fails if that fails.
+async fn length(request: Request<RequestBody>) -> Result<Answer, BoxError> {
+    let body = request.into_body().collect().await?.to_bytes();
+    Ok(text(body.len().to_string()))
+}
+
+async fn hello(_: Request<RequestBody>) -> Result<Answer, Infallible> {
+    Ok(text("hello"))
+}
+
+fn text(text: impl Into<Bytes>) -> Answer {
+    Response::new(boxed(Full::new(text.into())))
+}
+
+/// Lets this process have as many descriptors as it may.
+fn many_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+}
+
+/// What a reset looks like to its peer.
+fn is_reset(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
+}

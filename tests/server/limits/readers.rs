@@ -1,0 +1,153 @@
+//! Readers of answers: those that make progress, however slow, and those that make none.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use hyper::{Request, Response};
+use millstream::metrics::Snapshot;
+use millstream::net::TcpListener;
+use millstream::server::{Limits, RequestBody, serve};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+
+use super::slow::{Endless, until};
+use super::{GRACE, many_descriptors, start, text};
+use crate::support::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_both};
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n";
+
+/// Serves bodies without an end; counts those that are alive.
+async fn endless(limits: Limits) -> (SocketAddr, Arc<AtomicUsize>) {
+    let bodies = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&bodies);
+    let service = tower::service_fn(move |_: Request<RequestBody>| {
+        std::future::ready(Ok::<Answer, BoxError>(Response::new(boxed(Endless::new(&counted)))))
+    });
+    (start(limits, service).await, bodies)
+}
+
+/// Reads 1000 bytes every 10 ms until `enough`; gives the error that ended it before.
+async fn steadily(addr: SocketAddr, receive_buffer: u32, enough: Arc<AtomicBool>) -> Result<(), String> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(receive_buffer).unwrap();
+    let mut io = socket.connect(addr).await.unwrap();
+    io.write_all(GET).await.unwrap();
+    let (since, mut piece) = (Instant::now(), [0; 1000]);
+    while !enough.load(Ordering::Relaxed) {
+        let read = io.read_exact(&mut piece).await;
+        read.map_err(|error| format!("SO_RCVBUF {receive_buffer}: {error} after {:?}", since.elapsed()))?;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// With the default limits for `MILLSTREAM_SLOW` seconds, at least 60, if that is set; else with short ones.
+#[test]
+fn steady_readers_are_never_reset_and_a_reader_that_takes_nothing_is() {
+    many_descriptors();
+    let slow = std::env::var("MILLSTREAM_SLOW").ok().map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
+    let limit = if slow.is_some() { Duration::from_secs(30) } else { Duration::from_secs(2) };
+    let time = slow.unwrap_or(limit * 3);
+    Flavour::TwoWorkers.runtime().block_on(async {
+        let (addr, bodies) = endless(Limits::default().write_stall(limit)).await;
+        let before = Snapshot::now();
+        let enough = Arc::<AtomicBool>::default();
+        let sizes = [4096, 8192, 16384, 24000, 32768, 65536];
+        let readers: Vec<_> = sizes
+            .into_iter()
+            .flat_map(|size| [size; 16])
+            .map(|size| tokio::spawn(steadily(addr, size, Arc::clone(&enough))))
+            .collect();
+        until(&bodies, readers.len()).await;
+        let since = Instant::now();
+        let mut stalled: TcpStream = narrow(addr).await;
+        stalled.write_all(GET).await.unwrap();
+        until(&bodies, readers.len() + 1).await;
+        while bodies.load(Ordering::Relaxed) > readers.len() {
+            assert!(since.elapsed() < limit + GRACE, "a reader that takes nothing is still there");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        println!("a reader that takes nothing was reset after {:?}", since.elapsed());
+        assert!(since.elapsed() >= limit, "{:?}", since.elapsed());
+        tokio::time::sleep(time.saturating_sub(since.elapsed())).await;
+        enough.store(true, Ordering::Relaxed);
+        let mut resets = Vec::new();
+        for reader in readers {
+            resets.extend(reader.await.unwrap().err());
+        }
+        println!("{} of {} readers were reset in {time:?}", resets.len(), 16 * sizes.len());
+        assert!(resets.is_empty(), "{resets:#?}");
+        assert!(Snapshot::now().since(&before).writes_stalled >= 1);
+    });
+}
+
+/// An event every 200 ms.
+fn events() -> Answer {
+    let ticks = tokio::time::interval(Duration::from_millis(200));
+    let frames = futures_util::stream::unfold(ticks, |mut ticks| async move {
+        ticks.tick().await;
+        Some((Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"data: tick\n\n"))), ticks))
+    });
+    Response::new(boxed(StreamBody::new(Box::pin(frames))))
+}
+
+#[test]
+fn a_drip_reader_is_reset_and_a_quiet_event_stream_is_not() {
+    on_both(async || {
+        let limit = Duration::from_secs(1);
+        let bodies = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&bodies);
+        let service = tower::service_fn(move |request: Request<RequestBody>| {
+            std::future::ready(Ok::<Answer, BoxError>(match request.uri().path() {
+                "/events" => events(),
+                _ => Response::new(boxed(Endless::new(&counted))),
+            }))
+        });
+        let addr = start(Limits::default().write_stall(limit).write_rate(1 << 20), service).await;
+        let mut quiet = Raw::connect(addr).await;
+        quiet.ask("/events").await;
+        assert_eq!(quiet.head().await.status, 200);
+        // 100 kB per second are progress, and a tenth of what is asked for.
+        let drip = timeout(limit + GRACE, steadily(addr, 8192, Arc::default())).await;
+        assert!(drip.expect("the drip reader is still served").is_err());
+        until(&bodies, 0).await;
+        for _ in 0..20 {
+            quiet.body(b"C\r\ndata: tick\n\n\r\n".len()).await.expect("an event");
+        }
+    });
+}
+
+#[test]
+fn a_reader_that_takes_nothing_of_what_the_kernel_holds_is_reset() {
+    on_both(async || {
+        let limit = Duration::from_secs(1);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (tell, mut told) = tokio::sync::mpsc::channel(4);
+        // The kernel takes all of it, and HTTP is done with the answer.
+        let service = tower::service_fn(async |_| Ok::<_, BoxError>(text(vec![7; 60_000])));
+        let server = serve(listener, service)
+            .limits(Limits::default().write_stall(limit))
+            .on_connection(move |_, peer| tell.try_send(peer.handle().clone()).unwrap());
+        tokio::spawn(server.into_future());
+        let mut stalled = narrow(addr).await;
+        stalled.write_all(GET).await.unwrap();
+        let handle = told.recv().await.unwrap();
+        let closed = async {
+            while handle.numbers().is_some() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(limit + GRACE, closed).await.expect("reset");
+        // It learns of that when it has read what it had.
+        let read = stalled.read_to_end(&mut Vec::new()).await;
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    });
+}

@@ -1,0 +1,149 @@
+//! Answers to clients that are still sending: they arrive.
+
+use std::net::SocketAddr;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use millstream::server::Limits;
+use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+
+use super::{GRACE, hello, length, start};
+use crate::support::http::{Flavour, Raw, on_both};
+use crate::support::skip;
+
+/// A request with a body of `len` bytes, in chunks or not.
+fn upload(len: usize, chunked: bool) -> Vec<u8> {
+    let (framing, before, after) = match chunked {
+        true => ("Transfer-Encoding: chunked".to_owned(), format!("{len:x}\r\n"), "\r\n0\r\n\r\n"),
+        false => (format!("Content-Length: {len}"), String::new(), ""),
+    };
+    let head = format!("POST / HTTP/1.1\r\nHost: mill\r\n{framing}\r\n\r\n{before}");
+    [head.as_bytes(), &vec![b'x'; len], after.as_bytes()].concat()
+}
+
+/// Sends all of `request` before it reads anything; gives the status of the answer, and sees the connection end after it.
+async fn refused(addr: SocketAddr, request: &[u8]) -> u16 {
+    let mut client = Raw::connect(addr).await;
+    timeout(GRACE, client.io.write_all(request)).await.expect("the server reads on").expect("no reset");
+    let head = timeout(GRACE, client.try_head()).await.expect("an answer").expect("no reset");
+    client.io.shutdown().await.expect("no reset");
+    let rest = timeout(GRACE, client.drain()).await.expect("the server closes the connection");
+    assert_eq!(rest.len(), head.field("content-length").map_or(rest.len(), |len| len.parse().unwrap()));
+    head.status
+}
+
+#[test]
+fn a_client_that_sends_all_before_it_reads_gets_its_answer() {
+    on_both(async || {
+        let large = start(Limits::default(), tower::service_fn(length)).await;
+        let ignored = start(Limits::default().streaming(|_| true), tower::service_fn(hello)).await;
+        let head =
+            |fill: usize| format!("GET / HTTP/1.1\r\nHost: mill\r\nX: {}\r\n\r\n", "x".repeat(fill)).into_bytes();
+        for len in [3_000_000, 20_000_000] {
+            assert_eq!(refused(large, &upload(len, false)).await, 413);
+            assert_eq!(refused(large, &upload(len, true)).await, 413);
+            // A service that answers without reading is no different.
+            assert_eq!(refused(ignored, &upload(len, false)).await, 200);
+            assert_eq!(refused(ignored, &upload(len, true)).await, 200);
+        }
+        assert_eq!(refused(large, &head(20_000_000)).await, 431);
+        assert_eq!(refused(large, &[b"no request\r\n\r\n".as_slice(), &vec![b'x'; 20_000_000]].concat()).await, 400);
+    });
+}
+
+#[test]
+fn a_client_whose_head_is_late_gets_its_answer_whatever_it_sends_then() {
+    on_both(async || {
+        let limits = Limits::default().head_time(Duration::from_millis(100));
+        let mut client = Raw::connect(start(limits, tower::service_fn(hello)).await).await;
+        client.send("GET / HTTP/1.1\r\nX: ").await;
+        timeout(GRACE, client.io.readable()).await.expect("an answer").unwrap();
+        client.send(vec![b'x'; 20_000_000]).await;
+        assert_eq!(client.head().await.status, 408);
+    });
+}
+
+#[test]
+fn a_client_that_sends_for_long_after_it_was_refused_gets_its_answer() {
+    on_both(async || {
+        let limits = Limits::default().head_time(Duration::from_millis(100));
+        let mut client = Raw::connect(start(limits, tower::service_fn(length)).await).await;
+        client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 1000000000\r\n\r\n").await;
+        // Longer than a connection has that begins with another request, or was told to end.
+        for _ in 0..20 {
+            client.send([b'x'; 1000]).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(client.head().await.status, 413);
+    });
+}
+
+#[test]
+fn a_client_that_goes_on_sending_is_not_read_for_ever() {
+    on_both(async || {
+        let addr = start(Limits::default(), tower::service_fn(length)).await;
+        let mut client = Raw::connect(addr).await;
+        client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 1000000000\r\n\r\n").await;
+        let (mut sent, piece) = (0, vec![b'x'; 1 << 20]);
+        while client.io.write_all(&piece).await.is_ok() {
+            sent += piece.len();
+            assert!(sent < 900_000_000, "{sent} bytes were taken");
+        }
+        // A client that is silent has some seconds.
+        let mut client = Raw::connect(addr).await;
+        client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 1000000000\r\n\r\n").await;
+        assert_eq!(client.head().await.status, 413);
+        assert_eq!(client.drain().await, b"", "the sending side is shut down");
+    });
+}
+
+/// Runs a client, unless the program is not installed.
+fn run(program: &str, command: &mut Command) -> Option<Output> {
+    match command.output() {
+        Ok(output) => Some(output),
+        Err(error) => {
+            skip(program, error);
+            None
+        }
+    }
+}
+
+/// 100 times each if `MILLSTREAM_SLOW` is set, else 3 times.
+#[test]
+fn installed_clients_read_413() {
+    let count = if std::env::var_os("MILLSTREAM_SLOW").is_some() { 100 } else { 3 };
+    let (runtime, dir) = (Flavour::TwoWorkers.runtime(), tempfile::tempdir().unwrap());
+    let addr = runtime.block_on(start(Limits::default(), tower::service_fn(length)));
+    let (clients, port) =
+        (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/server/limits/clients"), addr.port().to_string());
+    let client = dir.path().join("upload");
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&client).arg(format!("{clients}/upload.go")).env("GOFLAGS", "-mod=mod");
+    let built = run("go", &mut build).inspect(|built| assert!(built.status.success(), "{built:?}")).is_some();
+    for len in [3_000_000, 20_000_000] {
+        let (bytes, times) = (len.to_string(), count.to_string());
+        let body = dir.path().join("body");
+        std::fs::write(&body, vec![0; len]).unwrap();
+        let told = |output: Output| String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        let mut python = Command::new("python3");
+        if let Some(output) = run("python3", python.arg(format!("{clients}/upload.py")).args([&port, &bytes, &times])) {
+            assert_eq!(told(output), format!("413:{count}"), "Python's http.client, {len} bytes");
+        }
+        if built && let Some(output) = run("go", Command::new(&client).args([&port, &bytes, &times])) {
+            assert_eq!(told(output), format!("413:{count}"), "Go's net/http, {len} bytes");
+        }
+        // With and without waiting for 100, with and without a length.
+        for fields in [&["Expect;"][..], &[], &["Expect;", "Transfer-Encoding: chunked"]] {
+            for _ in 0..count {
+                let mut curl = Command::new("curl");
+                curl.args(["--silent", "--show-error", "--max-time", "60", "--http1.1", "--output", "/dev/null"]);
+                curl.args(["--write-out", "%{http_code}", "--data-binary"]).arg(format!("@{}", body.display()));
+                curl.args(fields.iter().flat_map(|field| ["--header", field])).arg(format!("http://{addr}/"));
+                let Some(output) = run("curl", &mut curl) else { break };
+                assert_eq!(told(output.clone()), "413", "curl, {len} bytes, {fields:?}: {output:?}");
+            }
+        }
+    }
+    runtime.shutdown_timeout(Duration::from_secs(1));
+}

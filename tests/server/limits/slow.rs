@@ -1,0 +1,316 @@
+//! Clients that take their time.
+
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Frame};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use millstream::net::{SharedPace, TcpListener, UnixListener};
+use millstream::server::{Limits, RequestBody, serve};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::{GRACE, length, many_descriptors, start, text};
+use crate::support::http::{Answer, BoxError, Raw, boxed, h2, narrow, on_both, request, whole};
+
+const LIMIT: Duration = Duration::from_secs(1);
+
+fn limits() -> Limits {
+    Limits::default().head_time(LIMIT).body_progress(LIMIT).write_stall(LIMIT).keep_alive(LIMIT * 2)
+}
+
+/// A body without an end, that counts how many there are of it.
+pub(crate) struct Endless(Arc<AtomicUsize>);
+
+impl Endless {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Body for Endless {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[7; 8 << 10])))))
+    }
+}
+
+/// Waits until there are `wanted` bodies.
+pub(crate) async fn until(bodies: &AtomicUsize, wanted: usize) {
+    let reached = async {
+        while bodies.load(Ordering::Relaxed) != wanted {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let in_time = timeout(LIMIT + GRACE, reached).await;
+    assert!(in_time.is_ok(), "{} bodies instead of {wanted}", bodies.load(Ordering::Relaxed));
+}
+
+/// Sends `begin`, and then a byte now and then until the server has had enough; gives what it says, and after what time.
+async fn slowly(addr: std::net::SocketAddr, begin: &'static str) -> (Vec<u8>, Duration) {
+    let (mut io, mut got) = (tokio::net::TcpStream::connect(addr).await.unwrap(), Vec::new());
+    let since = Instant::now();
+    io.write_all(begin.as_bytes()).await.unwrap();
+    loop {
+        match timeout(LIMIT / 5, io.read_buf(&mut got)).await {
+            Ok(Ok(0) | Err(_)) => return (got, since.elapsed()),
+            Ok(Ok(_)) => {}
+            Err(_) if !got.is_empty() => {}
+            // Fails when the server has gone, which the next read tells.
+            Err(_) => drop(io.write_all(b"x").await),
+        }
+    }
+}
+
+#[test]
+fn hundreds_that_stall_are_closed_while_others_are_served() {
+    many_descriptors();
+    on_both(async || {
+        let bodies = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&bodies);
+        let service = tower::service_fn(move |request: Request<RequestBody>| {
+            let counted = Arc::clone(&counted);
+            async move {
+                match request.uri().path() {
+                    "/endless" => Ok::<Answer, BoxError>(Response::new(boxed(Endless::new(&counted)))),
+                    "/upload" => length(request).await,
+                    _ => Ok(text("hello")),
+                }
+            }
+        });
+        let addr = start(limits(), service).await;
+        let since = Instant::now();
+        let mut stalled = Vec::new();
+        for _ in 0..200 {
+            let mut client = Raw::connect_narrow(addr).await;
+            client.ask("/endless").await;
+            stalled.push(client);
+        }
+        let mut slow = Vec::new();
+        for n in 0..500 {
+            let begin = match n % 2 {
+                0 => "GET / HTTP/1.1\r\nX: ",
+                _ => "POST /upload HTTP/1.1\r\nHost: mill\r\nContent-Length: 100000\r\n\r\n",
+            };
+            slow.push(tokio::spawn(timeout(LIMIT + GRACE, slowly(addr, begin))));
+        }
+        let done = Arc::new(AtomicBool::new(false));
+        let enough = Arc::clone(&done);
+        let good = tokio::spawn(async move {
+            let (mut client, mut times) = (Raw::connect(addr).await, Vec::new());
+            while !enough.load(Ordering::Relaxed) {
+                let asked = Instant::now();
+                assert_eq!(client.get("/").await, (200, b"hello".to_vec()));
+                times.push(asked.elapsed());
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            times.sort();
+            times
+        });
+        let mut longest = Duration::ZERO;
+        for slow in slow {
+            let (said, after) = slow.await.unwrap().expect("closed in time");
+            longest = longest.max(after);
+            assert!(said.starts_with(b"HTTP/1.1 408 "), "{:?}", String::from_utf8_lossy(&said));
+        }
+        println!("the slow were closed after {longest:?} at most");
+        until(&bodies, 0).await;
+        println!("the stalled were closed {:?} after the first was there", since.elapsed());
+        done.store(true, Ordering::Relaxed);
+        let times = good.await.unwrap();
+        let p99 = times[times.len() * 99 / 100];
+        println!("meanwhile {} answers, p99 {p99:?}", times.len());
+        assert!(p99 < Duration::from_secs(5), "{p99:?}");
+        drop(stalled);
+    });
+}
+
+#[test]
+fn the_sweep_alone_closes_those_who_do_not_read() {
+    on_both(async || {
+        let bodies = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&bodies);
+        let endless = tower::service_fn(move |_: Request<RequestBody>| {
+            std::future::ready(Ok::<Answer, BoxError>(Response::new(boxed(Endless::new(&counted)))))
+        });
+        // Unix sockets have no such option of the kernel.
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = UnixListener::bind(&path).await.unwrap();
+        tokio::spawn(serve(listener, endless.clone()).limits(limits()).into_future());
+        let mut client = tokio::net::UnixStream::connect(&path).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n").await.unwrap();
+        until(&bodies, 1).await;
+        until(&bodies, 0).await;
+        // Over HTTP/2 it may read the connection and not the stream: the kernel sees nothing of that.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, endless).limits(limits()).into_future());
+        let mut client = h2(addr).await;
+        let answer = client.send_request(request("/")).await.unwrap();
+        until(&bodies, 1).await;
+        until(&bodies, 0).await;
+        assert!(whole(answer).await.is_err());
+        drop(client);
+        // Pings, and what answers them, are nothing of it.
+        let stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+        let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        builder.timer(TokioTimer::new()).keep_alive_interval(LIMIT / 10).keep_alive_while_idle(true);
+        let (mut client, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let answer = client.send_request(request("/")).await.unwrap();
+        until(&bodies, 1).await;
+        until(&bodies, 0).await;
+        assert!(whole(answer).await.is_err());
+    });
+}
+
+#[test]
+fn who_waits_for_our_own_rate_is_served() {
+    on_both(async || {
+        let pace = SharedPace::new(NonZeroU64::new(40_000).unwrap());
+        let listener = TcpListener::builder().pace_all(&pace).bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = tower::service_fn(async |_| Ok::<_, BoxError>(text(vec![7; 60_000])));
+        tokio::spawn(serve(listener, service).limits(limits().write_stall(LIMIT / 4)).into_future());
+        // The first takes more than there is, which the second waits for.
+        let mut client = Raw::connect(addr).await;
+        for _ in 0..2 {
+            let (status, body) = client.get("/").await;
+            assert_eq!((status, body.len()), (200, 60_000));
+        }
+    });
+}
+
+#[test]
+fn who_reads_slowly_but_reads_is_served() {
+    on_both(async || {
+        let bodies = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&bodies);
+        let endless = tower::service_fn(move |_: Request<RequestBody>| {
+            std::future::ready(Ok::<Answer, BoxError>(Response::new(boxed(Endless::new(&counted)))))
+        });
+        let addr = start(limits().write_stall(LIMIT / 2), endless).await;
+        let mut io = narrow(addr).await;
+        io.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n").await.unwrap();
+        let mut some = vec![0; 64 << 10];
+        for _ in 0..15 {
+            io.read_exact(&mut some).await.unwrap();
+            tokio::time::sleep(LIMIT / 10).await;
+        }
+        assert_eq!(bodies.load(Ordering::Relaxed), 1);
+        drop(io);
+        until(&bodies, 0).await;
+    });
+}
+
+#[test]
+fn who_has_no_request_is_let_go_and_who_waits_for_an_answer_is_not() {
+    on_both(async || {
+        const SLOW: Duration = Duration::from_millis(1500);
+        let idle = SLOW / 5;
+        let service = tower::service_fn(async |_: Request<RequestBody>| {
+            tokio::time::sleep(SLOW).await;
+            Ok::<_, BoxError>(text("hello"))
+        });
+        let addr = start(Limits::default().keep_alive(idle).head_time(idle), service).await;
+        let mut client = Raw::connect(addr).await;
+        assert_eq!(client.get("/slow").await.0, 200);
+        assert_eq!(client.get("/slow").await.0, 200);
+        assert!(timeout(idle + GRACE, client.drain()).await.expect("closed").is_empty());
+        // GOAWAY, and not only an end of the connection.
+        let io = TokioIo::new(tokio::net::TcpStream::connect(addr).await.unwrap());
+        let (mut client, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        let ended = tokio::spawn(connection);
+        let answer = client.send_request(request("/slow")).await.unwrap();
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "hello");
+        timeout(idle + GRACE, ended).await.expect("closed").unwrap().expect("told by GOAWAY");
+    });
+}
+
+#[test]
+fn a_body_that_streams_may_come_slowly_but_has_to_come() {
+    on_both(async || {
+        let limits = Limits::default().body_progress(LIMIT / 2).streaming(|head| head.uri.path() == "/stream");
+        let addr = start(limits, tower::service_fn(length)).await;
+        let mut client = Raw::connect(addr).await;
+        client.send("POST /stream HTTP/1.1\r\nHost: mill\r\nContent-Length: 12\r\n\r\n").await;
+        for _ in 0..12 {
+            tokio::time::sleep(LIMIT / 10).await;
+            client.send("x").await;
+        }
+        let head = client.head().await;
+        assert_eq!((head.status, client.body(head.content_length()).await.unwrap()), (200, b"12".to_vec()));
+        client.send("POST /stream HTTP/1.1\r\nHost: mill\r\nContent-Length: 12\r\n\r\n").await;
+        assert_eq!(timeout(LIMIT + GRACE, client.head()).await.expect("told").status, 408);
+    });
+}
+
+#[test]
+fn a_last_frame_that_waits_for_windows_is_an_answer_still() {
+    on_both(async || {
+        const WHOLE: usize = 1 << 20;
+        let limits = Limits::default().keep_alive(LIMIT / 5).write_stall(LIMIT / 2);
+        let service = tower::service_fn(async |_| Ok::<_, BoxError>(text(vec![7; WHOLE])));
+        let addr = start(limits, service).await;
+        let stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+        let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        let (mut client, connection) =
+            builder.initial_stream_window_size(64 << 10).handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let mut body = client.send_request(request("/")).await.unwrap().into_body();
+        let mut got = 0;
+        while let Some(piece) = body.frame().await {
+            got += piece.expect("it is not cut short").data_ref().map_or(0, Bytes::len);
+            // Longer in all than a connection without a request would be kept.
+            tokio::time::sleep(LIMIT / 20).await;
+        }
+        assert_eq!(got, WHOLE);
+    });
+}
+
+#[test]
+fn limits_that_are_none_are_no_trouble() {
+    on_both(async || {
+        let (long, much) = (Duration::MAX, usize::MAX);
+        let limits = Limits::default()
+            .head_time(long)
+            .body_progress(long)
+            .write_stall(long)
+            .keep_alive(long)
+            .body_rate(u64::MAX)
+            .body(u64::MAX)
+            .fields(much)
+            .uri(much)
+            .connections(much)
+            .per_address(much)
+            .stream_window(u32::MAX)
+            .connection_window(u32::MAX)
+            .budget(much);
+        let addr = start(limits, tower::service_fn(length)).await;
+        let mut client = Raw::connect(addr).await;
+        client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 4\r\n\r\nab").await;
+        // For as long as it takes the sweep to look twice.
+        tokio::time::sleep(LIMIT).await;
+        client.send("cd").await;
+        let head = client.head().await;
+        assert_eq!((head.status, client.body(head.content_length()).await.unwrap()), (200, b"4".to_vec()));
+        let answer = crate::support::http::h2(addr).await.send_request(request("/")).await.unwrap();
+        assert_eq!(whole(answer).await.unwrap(), "0");
+    });
+}

@@ -1,0 +1,51 @@
+//! The windows of HTTP/2: what may be on its way of an upload from far away.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::client::conn::http2::handshake;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use millstream::server::Limits;
+use tokio::net::TcpStream;
+
+use super::{length, start};
+use crate::support::far::Far;
+use crate::support::http::{Flavour, watched};
+
+const UPLOAD: usize = 4 << 20;
+/// Frame headers, the request's head, and what HTTP/2 says besides.
+const BESIDES: usize = 4 << 10;
+
+/// Most bytes of an upload that were on their way to a server with `limits` at a time.
+async fn on_their_way(limits: Limits, delay: Duration) -> usize {
+    let addr = start(limits.streaming(|_| true), tower::service_fn(length)).await;
+    let far = Far::start(addr, delay).await;
+    let stream = TcpStream::connect(far.addr).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let (mut client, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let upload = Request::post("http://mill/").body(Full::new(Bytes::from(vec![7; UPLOAD]))).unwrap();
+    let body = client.send_request(upload).await.unwrap().into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, UPLOAD.to_string());
+    far.most()
+}
+
+#[test]
+fn fixed_windows_are_kept_and_adaptive_ones_grow_to_what_the_distance_needs() {
+    watched(|| {
+        for flavour in Flavour::BOTH {
+            flavour.runtime().block_on(async {
+                let delay = Duration::from_millis(5);
+                let fixed = on_their_way(Limits::default(), delay).await;
+                assert!(fixed <= (64 << 10) + BESIDES, "{flavour:?}: {fixed} bytes of a window of 64 KiB");
+                let wide = Limits::default().stream_window(512 << 10);
+                let wide = on_their_way(wide, delay).await;
+                assert!((256 << 10..=(512 << 10) + BESIDES).contains(&wide), "{flavour:?}: {wide} of 512 KiB");
+                let adaptive = on_their_way(Limits::default().adaptive_window(true), delay).await;
+                assert!(adaptive > 512 << 10, "{flavour:?}: {adaptive} bytes of windows that grow");
+            });
+        }
+    });
+}

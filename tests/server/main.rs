@@ -1,0 +1,14 @@
+//! `server`: requests, limits, shutdown, and what is left of connections, whatever their peers do.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod accept;
+mod batch;
+mod budget;
+mod descriptors;
+mod drain;
+mod floods;
+mod idle;
+mod limits;
+mod serve;

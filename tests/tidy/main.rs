@@ -1,0 +1,367 @@
+//! Rules of the code base, as tests: allowed imports, places of `unsafe`, lengths of files, and leftovers. Each rule is
+//! a function of a path and a text. The tests below show that it finds its targets.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+mod lex;
+
+use lex::{code, ident, is_unsafe, line_of, words};
+
+/// Rooms from the ground up. A room imports only from floors below its own.
+const FLOORS: &[&[&str]] = &[
+    &["counters"],
+    &["sys"],
+    &["buf"],
+    &["uring"],
+    &["runtime"],
+    &["codec", "fs", "net"],
+    &["body", "copy"],
+    &["files", "sse"],
+    &["server"],
+    &["middleware", "relay"],
+    &["metrics"],
+];
+
+/// Files that belong to no room: the crate root, and code that only tests of users need.
+const EXEMPT: &[&str] = &["src/lib.rs", "src/testing.rs"];
+
+/// The module that the unit tests of every room use.
+const TEST_SUPPORT: &str = "skips";
+
+/// All files with `unsafe` code.
+const UNSAFE: &[&str] = &[
+    "src/buf/origin.rs",
+    "src/buf/pool.rs",
+    "src/buf/slab.rs",
+    "src/sys/call.rs",
+    "src/sys/exit.rs",
+    "src/sys/file.rs",
+    "src/sys/map.rs",
+    "src/sys/map/guard.rs",
+    "src/sys/map/pages.rs",
+    "src/sys/path.rs",
+    "src/sys/signal.rs",
+    "src/sys/socket.rs",
+    "src/sys/tcp.rs",
+    "src/sys/uring/provided.rs",
+    "src/sys/uring/ring.rs",
+    "src/uring/buffers.rs",
+    "src/uring/driver.rs",
+    "src/uring/fake.rs",
+    "src/uring/fill.rs",
+    "src/uring/net/receive.rs",
+    "src/uring/net/send.rs",
+    "src/uring/op/open.rs",
+    "src/uring/op/stat.rs",
+    "src/uring/op/vectored.rs",
+    "src/uring/port.rs",
+    "src/uring/sqe.rs",
+];
+
+/// Rooms that may contain files with `unsafe` code.
+const UNSAFE_ROOMS: &[&str] = &["src/sys/", "src/buf/", "src/uring/"];
+
+const LINES_MAX: usize = 400;
+
+fn floor_of(room: &str) -> Option<usize> {
+    FLOORS.iter().position(|floor| floor.contains(&room))
+}
+
+/// Returns the room of a file and its depth in modules: `src/net/stream.rs` is 2 deep in `net`.
+fn room_of(path: &str) -> Option<(&str, usize)> {
+    let inside = path.strip_prefix("src/")?.strip_suffix(".rs")?;
+    let modules = inside.strip_suffix("/mod").unwrap_or(inside);
+    Some((modules.split('/').next()?, modules.split('/').count()))
+}
+
+/// Finds the first names after `crate::`, and after enough `super::` to reach the root; `crate::{a, b}` gives both.
+fn imports(code: &str, depth: usize) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    for at in words(code, "crate") {
+        let Some(rest) = code[at + 5..].trim_start().strip_prefix("::") else { continue };
+        let rest = rest.trim_start();
+        let Some(list) = rest.strip_prefix('{') else {
+            found.push((at, ident(rest)));
+            continue;
+        };
+        let mut level = 0;
+        let mut name_may_start = true;
+        for (i, c) in list.char_indices() {
+            match c {
+                '{' => level += 1,
+                '}' if level == 0 => break,
+                '}' => level -= 1,
+                ',' if level == 0 => name_may_start = true,
+                c if c.is_whitespace() => {}
+                _ if name_may_start => {
+                    found.push((at, ident(&list[i..])));
+                    name_may_start = false;
+                }
+                _ => {}
+            }
+        }
+    }
+    for at in words(code, "super").filter(|&at| !code[..at].ends_with("super::")) {
+        let rest = code[at..].trim_start_matches("super::");
+        // In a nested module this may be a name of the same room, which is harmless unless it equals the name of
+        // another room.
+        if (code[at..].len() - rest.len()) / "super::".len() >= depth && floor_of(ident(rest)).is_some() {
+            found.push((at, ident(rest)));
+        }
+    }
+    found
+}
+
+fn floors(path: &str, text: &str) -> Vec<String> {
+    let Some((room, depth)) = room_of(path).filter(|_| !EXEMPT.contains(&path)) else { return Vec::new() };
+    let Some(floor) = floor_of(room) else { return vec![format!("{path}: the room `{room}` has no floor")] };
+    let code = code(text);
+    let mut wrong = Vec::new();
+    for (at, name) in imports(&code, depth).into_iter().filter(|&(_, name)| name != room && name != TEST_SUPPORT) {
+        let at = format!("{path}:{}", line_of(&code, at));
+        match floor_of(name) {
+            Some(other) if other < floor => {}
+            Some(_) => wrong.push(format!("{at}: `{room}` imports `{name}`, which is not on a floor below")),
+            None => wrong.push(format!("{at}: `crate::{name}` is no room: import from the room it lives in")),
+        }
+    }
+    wrong
+}
+
+/// Finds `unsafe` blocks and impls without a safety comment above their statement.
+fn unexplained(path: &str, text: &str) -> Vec<String> {
+    let code = code(text);
+    let lines: Vec<(&str, &str)> = text.lines().zip(code.lines()).collect();
+    let mut wrong = Vec::new();
+    for at in words(&code, "unsafe") {
+        let next = code[at + "unsafe".len()..].trim_start();
+        if !next.starts_with('{') && ident(next) != "impl" {
+            continue;
+        }
+        let line = line_of(&code, at);
+        // Up to the start of the statement, then the comment above it.
+        let mut above = lines[..line - 1].iter().rev().skip_while(|(_, code)| {
+            let code = code.trim_end();
+            !code.trim().is_empty() && !code.ends_with([';', '{', '}'])
+        });
+        let explained = above
+            .by_ref()
+            .take_while(|(text, code)| code.trim().is_empty() && text.trim_start().starts_with("//"))
+            .any(|(text, _)| text.contains("SAFETY:"));
+        if !explained {
+            wrong.push(format!("{path}:{line}: `unsafe` without a `// SAFETY:` comment"));
+        }
+    }
+    wrong
+}
+
+fn shape(path: &str, text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if !text.starts_with("//! ") {
+        wrong.push(format!("{path}: no `//!` header"));
+    }
+    let lines = text.lines().count();
+    if lines > LINES_MAX {
+        wrong.push(format!("{path}: {lines} lines, {LINES_MAX} are allowed: which two subjects are in it?"));
+    }
+    wrong
+}
+
+fn leftovers(path: &str, text: &str) -> Vec<String> {
+    // Split in two parts, so that this file passes its own test.
+    let banned = [
+        ("/ho", "me/"),
+        ("/ro", "ot/"),
+        ("/wo", "rk/"),
+        ("/tm", "p/"),
+        ("/Us", "ers/"),
+        ("to", "do!"),
+        ("unimpl", "emented!"),
+        ("FIX", "ME"),
+        ("#[ig", "nore"),
+    ];
+    let banned = banned.map(|(a, b)| [a, b].concat());
+    let found = |line: &str| banned.iter().find(|banned| line.contains(banned.as_str())).cloned();
+    let lines = text.lines().enumerate();
+    lines.filter_map(|(n, line)| Some(format!("{path}:{}: `{}`", n + 1, found(line)?))).collect()
+}
+
+/// Returns the name of the example or bench that starts in this file: `examples/load.rs`, `examples/load/main.rs`.
+fn program(path: &str) -> Option<&str> {
+    let (_, inside) = path.split_once('/')?;
+    inside.strip_suffix("/main.rs").or_else(|| inside.strip_suffix(".rs")).filter(|name| !name.contains('/'))
+}
+
+/// Returns whether an example or bench is run by a check or shown to readers.
+fn is_named(path: &str, check: &str, readme: &str) -> bool {
+    let Some(name) = program(path) else { return true };
+    let all = if path.starts_with("benches/") { "--benches" } else { "--examples" };
+    let runs_all = check.contains(all) || check.contains("--all-targets");
+    runs_all || words(check, name).chain(words(readme, name)).next().is_some()
+}
+
+/// Returns every file under `dir` with one of `endings`: its path from the root of the crate, and its text.
+fn files(dir: &str, endings: &[&str]) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        let Ok(entries) = fs::read_dir(root.join(&dir)) else { continue };
+        for entry in entries {
+            let entry = entry.unwrap();
+            let path = format!("{dir}/{}", entry.file_name().to_str().unwrap());
+            match entry.file_type().unwrap().is_dir() {
+                // Build output; `benches/peers` is a separate package.
+                true if path.ends_with("/target") => {}
+                true => dirs.push(path),
+                false if endings.iter().any(|ending| path.ends_with(ending)) => {
+                    found.push((path, fs::read_to_string(entry.path()).unwrap()));
+                }
+                false => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn sources() -> Vec<(String, String)> {
+    let sources = files("src", &[".rs"]);
+    assert!(sources.len() > 10, "found only {} sources", sources.len());
+    sources
+}
+
+fn all_well(rule: impl Fn(&str, &str) -> Vec<String>, files: &[(String, String)]) {
+    let wrong: Vec<String> = files.iter().flat_map(|(path, text)| rule(path, text)).collect();
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+#[test]
+fn rooms_import_only_from_floors_below() {
+    all_well(floors, &sources());
+}
+
+#[test]
+fn unsafe_lives_where_it_is_listed() {
+    let listed: BTreeSet<&str> = UNSAFE.iter().copied().collect();
+    assert!(listed.iter().all(|path| UNSAFE_ROOMS.iter().any(|room| path.starts_with(room))), "{listed:?}");
+    let sources = sources();
+    let found = sources.iter().filter(|(_, text)| is_unsafe(text)).map(|(path, _)| path.as_str()).collect();
+    assert_eq!(listed, found, "left: listed in this file; right: found");
+}
+
+#[test]
+fn unsafe_is_explained() {
+    all_well(unexplained, &sources());
+}
+
+#[test]
+fn files_have_a_header_and_one_subject() {
+    all_well(shape, &sources());
+}
+
+#[test]
+fn nothing_is_left_lying_about() {
+    let endings = &[".rs", ".md", ".toml"];
+    let mut files: Vec<_> =
+        ["src", "tests", "examples", "benches"].iter().flat_map(|dir| files(dir, endings)).collect();
+    for name in ["README.md", "CHANGELOG.md", "Cargo.toml"] {
+        files.push((name.to_owned(), fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()));
+    }
+    all_well(leftovers, &files);
+}
+
+#[test]
+fn examples_and_benches_are_run_or_shown() {
+    let read = |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name));
+    // The check is not part of the package, so only the README counts there.
+    let (check, readme) = (read(".ci/run").unwrap_or_default(), read("README.md").unwrap());
+    let mut programs = files("examples", &[".rs"]);
+    programs.extend(files("benches", &[".rs"]));
+    let lost: Vec<_> = programs.iter().map(|(path, _)| path).filter(|path| !is_named(path, &check, &readme)).collect();
+    assert!(lost.is_empty(), "neither in the check nor in the README: {lost:?}");
+}
+
+/// Tests of the rules: each finds its targets, and nothing else.
+mod rules {
+    use super::*;
+
+    #[test]
+    fn imports_go_down() {
+        for text in [
+            "use crate::sys::call;",
+            "use crate::{buf::{pool, origin}, sys};",
+            "fn f() { crate::net::stream() }",
+            "use super::egress;",
+            "use crate::skips::skip;",
+            "// use crate::server::serve;",
+        ] {
+            assert_eq!(floors("src/net/stream.rs", text), [""; 0], "{text}");
+        }
+        for text in [
+            "use crate::server::serve;",
+            "use crate::fs::File;",
+            "use crate::{sys::call, server::serve};",
+            "use crate::{\n    buf::{pool, server},\n    server,\n};",
+            "use super::super::server::serve;",
+            "fn f() { crate::Capabilities::get() }",
+        ] {
+            assert_eq!(floors("src/net/stream.rs", text).len(), 1, "{text}");
+        }
+        assert_eq!(floors("src/runtime.rs", "use super::net::x;").len(), 1);
+        assert_eq!(floors("src/relay/mod.rs", "use crate::middleware::Canary;").len(), 1, "the same floor");
+        assert_eq!(floors("src/attic/mod.rs", "").len(), 1, "a room without a floor");
+        assert!(floors("src/lib.rs", "pub use crate::server::serve;").is_empty());
+    }
+
+    #[test]
+    fn unsafe_needs_its_comment() {
+        for text in [
+            "// SAFETY: fine.\nunsafe { f() }",
+            "a();\n// SAFETY: fine, and\n// for long.\nlet x =\n    1 + unsafe { f() };",
+            "// SAFETY: fine.\nunsafe impl Send for A {}",
+            "unsafe fn f() {}",
+            "extern \"C\" { fn g(f: unsafe extern \"C\" fn()); }",
+        ] {
+            assert_eq!(unexplained("a.rs", text), [""; 0], "{text}");
+        }
+        for text in [
+            "unsafe { f() }",
+            "// Fine.\nunsafe impl Send for A {}",
+            "// SAFETY: of the first.\nunsafe { f() };\nunsafe { g() };",
+            "// SAFETY: far away.\n\nunsafe { f() }",
+        ] {
+            assert_eq!(unexplained("a.rs", text).len(), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn files_are_shaped() {
+        assert!(shape("a.rs", "//! A.\n").is_empty());
+        assert_eq!(shape("a.rs", "// A.\n").len(), 1);
+        assert!(shape("a.rs", &"//! A.\n".repeat(LINES_MAX)).is_empty());
+        assert_eq!(shape("a.rs", &"//! A.\n".repeat(LINES_MAX + 1)).len(), 1);
+    }
+
+    #[test]
+    fn leftovers_are_found() {
+        for (a, b) in [("to", "do!()"), ("FIX", "ME: x"), ("\"/ho", "me/me/x\""), ("#[ig", "nore]"), ("/wo", "rk/x")] {
+            assert_eq!(leftovers("a.rs", &format!("fine\n{a}{b}")).len(), 1, "{a}{b}");
+        }
+        assert!(leftovers("a.rs", "\"/etc/passwd\" and \"/proc/self/fd\", a homework, tmp/").is_empty());
+    }
+
+    #[test]
+    fn programs_are_named() {
+        assert!(is_named("examples/serve.rs", "cargo run --example serve", ""));
+        assert!(is_named("examples/serve.rs", "", "`cargo run --release --example serve`"));
+        assert!(is_named("examples/serve.rs", "cargo build --examples", ""));
+        assert!(is_named("benches/files.rs", "cargo bench --benches", ""));
+        assert!(!is_named("benches/files.rs", "cargo build --examples", "serve"));
+        assert!(!is_named("examples/serve.rs", "", "a server"));
+        assert!(!is_named("examples/load/main.rs", "", "loading"));
+        assert!(is_named("examples/load/tally.rs", "", ""), "a part of a program");
+    }
+}
