@@ -1,23 +1,21 @@
-//! One event, a thousand readers, a hundred times a second: what delivering it to one of them costs the server.
+//! One event for a thousand readers, a hundred times a second: the server's cost for each delivery.
 //!
 //! | row | |
 //! |---|---|
-//! | hub | [`Hub`] on [`http::serve`](millstream::http::serve()), sent to from a task of the server |
-//! | hub, other thread | the same, sent to from a thread without a runtime |
+//! | millstream Hub | [`Hub`] on [`http::serve`](millstream::http::serve()), sent to from a task of the server |
+//! | millstream Hub, other thread | the same, sent to from a thread without a runtime |
 //! | axum Sse | `axum::serve` on tokio's listener, each stream with a receiver of one `tokio::sync::broadcast` |
 //! | floor | a bare loop of `send` on blocking sockets, nothing else |
 //!
 //! All send the same bytes, an event of 100 bytes with its id, as chunks of HTTP/1.1 with `TCP_NODELAY`. Each server is a
 //! current-thread runtime on a thread and a CPU of its own; the load is this program's main thread, and compares every byte.
 //! The other thread's row includes the CPU time of that thread.
-//!
-//! `cargo bench --bench hub` prints a table of medians by turns, and two bars.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::response::sse::{self, Sse};
 use futures_util::stream;
@@ -29,15 +27,11 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{MissedTickBehavior, interval};
 
-#[path = "../common/mod.rs"]
-mod common;
-#[allow(dead_code, reason = "only the floor of it")]
-#[path = "../net/events.rs"]
-mod events;
-
-use common::server::{Server, spawn};
-use common::{Row, bar, by_turns, connect, cpu_of_others, is_test, listener, table};
-use events::{HZ, floor, streams};
+use super::events::{EVENTS, HZ, floor, streams};
+use crate::common::contest::{By, Case, Contender, Goal, Spent};
+use crate::common::server::{Server, spawn};
+use crate::common::suite::Suite;
+use crate::common::{connect, cpu_of_others, listener};
 
 /// As long as those the hub gives.
 const ID: &str = "0123abcd-100000";
@@ -196,16 +190,18 @@ impl Reader {
     }
 }
 
-/// The CPU time that a server has used for so many events, after some that nobody counts.
-fn measure(addr: SocketAddr, events: u64) -> Duration {
+/// Connects, reads some events that do not count, and then at least so many; what those took.
+fn measure(addr: SocketAddr, events: u64) -> Spent {
     let mut readers = Readers::connect(addr);
     readers.read(events / 4);
-    let cpu = cpu_of_others();
+    let (start, cpu) = (Instant::now(), cpu_of_others());
     let arrived = readers.read(events);
-    cpu_of_others().saturating_sub(cpu).mul_f64(events as f64 / arrived as f64)
+    let part = events as f64 / arrived as f64;
+    let cpu = cpu_of_others().saturating_sub(cpu).mul_f64(part);
+    Spent { cpu, wall: start.elapsed().mul_f64(part) }
 }
 
-fn measure_floor(events: u64) -> Duration {
+fn measure_floor(events: u64) -> Spent {
     let (listener, streams) = (listener(), streams());
     let addr = listener.local_addr().unwrap();
     let event = event();
@@ -217,14 +213,14 @@ fn measure_floor(events: u64) -> Duration {
 }
 
 /// The hub's sender is a thread of its own, which ends with the hub.
-fn measure_from_outside(events: u64) -> Duration {
+fn measure_from_outside(events: u64) -> Spent {
     let hub = Hub::new();
     let sender = hub.clone();
     let thread = spawn(move || {
-        let mut tick = std::time::Instant::now();
+        let mut tick = Instant::now();
         while sender.send(Event::new().data(data()).id(ID)).is_ok() {
             tick += Duration::from_secs(1) / HZ;
-            std::thread::park_timeout(tick.saturating_duration_since(std::time::Instant::now()));
+            std::thread::park_timeout(tick.saturating_duration_since(Instant::now()));
         }
     });
     let served = hub.clone();
@@ -235,23 +231,17 @@ fn measure_from_outside(events: u64) -> Duration {
     used
 }
 
-fn main() {
-    common::cpus::pin_load().unwrap();
-    const NAMES: [&str; 4] = ["hub", "hub, other thread", "axum Sse", "floor"];
-    // A second of all streams.
-    let cpu = by_turns(NAMES.len(), 1000 * u64::from(HZ), |contender, events| match NAMES[contender] {
-        "hub" => measure(Server::start(hub).addr, events),
-        "hub, other thread" => measure_from_outside(events),
-        "axum Sse" => measure(Server::start(axum_sse).addr, events),
-        _ => measure_floor(events),
+pub(crate) fn run(suite: &mut Suite) {
+    let title = format!("hub, one event, {} readers x {HZ} Hz", streams());
+    let goal = |against, most| Goal { against, by: By::Cpu, most };
+    let goals = [goal("axum Sse", 0.75), goal("floor, bare sends", 1.15)];
+    let case = Case { operations: Some(EVENTS), goals: &goals, ..Case::new(&title, "CPU us/delivery", 1) };
+    suite.run(&case, || {
+        vec![
+            Contender::new("millstream Hub", |events| measure(Server::start(hub).addr, events)),
+            Contender::new("millstream Hub, other thread", measure_from_outside),
+            Contender::new("axum Sse", |events| measure(Server::start(axum_sse).addr, events)),
+            Contender::new("floor, bare sends", measure_floor),
+        ]
     });
-    let rows =
-        NAMES.iter().zip(&cpu).map(|(name, cpu)| Row { name: (*name).to_owned(), cpu: *cpu, note: String::new() });
-    if is_test() {
-        println!("\n(a test run, one operation each: the figures mean nothing)");
-    }
-    let title = format!("one event, {} readers x {HZ} Hz", streams());
-    println!("{}", table(&title, "delivered event", &rows.collect::<Vec<_>>()));
-    print!("{}", bar("hub against axum Sse", cpu[0] / cpu[2], 0.75));
-    print!("{}", bar("hub against the floor", cpu[0] / cpu[3], 1.15));
 }

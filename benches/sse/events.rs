@@ -1,12 +1,22 @@
-//! Many streams of events, each event at its time.
+//! Many streams of events, each event at its time: an event of 108 bytes on each of 1000 streams, 100 times a second.
+//!
+//! | row | |
+//! |---|---|
+//! | millstream | [`http::serve`](millstream::http::serve()) |
+//! | hyper, tokio's stream | hyper-util's server on tokio's listener |
+//! | floor | a bare loop of `send` on blocking sockets, nothing else |
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
-use http::{Request, Response};
+use bytes::Bytes;
+use hyper::body::{Body, Frame};
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -16,35 +26,57 @@ use rustix::event::epoll;
 use rustix::net::{RecvFlags, recv};
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, clock_gettime};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use crate::common::contest::{By, Case, Contender, Goal, Run, Spent};
+use crate::common::options::options;
 use crate::common::server::{Server, spawn};
-use crate::common::{Row, bar, by_turns, connect, cpu_of_others, is_test, listener, table};
-
-#[allow(dead_code, reason = "the examples answer with more than events")]
-#[path = "../../examples/common/bodies.rs"]
-mod bodies;
-
-use bodies::Events;
+use crate::common::suite::Suite;
+use crate::common::{connect, cpu_of_others, listener};
 
 pub(crate) const HZ: u32 = 100;
 
-/// Events of a round: a second of all streams.
-const EVENTS: u64 = 1000 * HZ as u64;
+/// Events of a turn: half a second of all streams.
+pub(crate) const EVENTS: u64 = 500 * HZ as u64;
 
 pub(crate) fn streams() -> usize {
-    if is_test() { 8 } else { 1000 }
+    if options().test { 8 } else { 1000 }
 }
 
-/// What a stream is made of after its head: a chunk of HTTP/1.1 with an event of 108 bytes.
+/// A stream after its head: a chunk of HTTP/1.1 with an event of 108 bytes.
 fn frame() -> Vec<u8> {
-    format!("6C\r\ndata: {}\n\n\r\n", "x".repeat(100)).into_bytes()
+    [b"6C\r\n", &EVENT[..], b"\r\n"].concat()
 }
 
-async fn answer<B>(request: Request<B>) -> Result<Response<Events>, Infallible> {
-    Ok(Response::new(Events::new(request.uri().query())))
+/// One event: 100 bytes of payload in 8 bytes of framing.
+static EVENT: [u8; 108] = {
+    let mut event = [b'x'; 108];
+    event.split_at_mut(6).0.copy_from_slice(b"data: ");
+    event.split_at_mut(106).1.copy_from_slice(b"\n\n");
+    event
+};
+
+/// Events at a steady rate until the client leaves.
+struct Events(Interval);
+
+impl Body for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        ready!(self.0.poll_tick(cx));
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&EVENT)))))
+    }
 }
 
-/// hyper on tokio's stream, as the example `stock` has it.
+async fn answer<B>(_: Request<B>) -> Result<Response<Events>, Infallible> {
+    let mut ticks = interval(Duration::from_secs(1) / HZ);
+    // A reader that was slow gets the next event, not a burst of old ones.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    Ok(Response::new(Events(ticks)))
+}
+
+/// hyper on tokio's stream.
 async fn stock(listener: TcpListener) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -111,7 +143,7 @@ impl Readers {
         let readers: Vec<Reader> = connect(addr, streams())
             .into_iter()
             .map(|mut stream| {
-                stream.write_all(format!("GET /events?hz={HZ} HTTP/1.1\r\nhost: bench\r\n\r\n").as_bytes()).unwrap();
+                stream.write_all(b"GET /events HTTP/1.1\r\nhost: bench\r\n\r\n").unwrap();
                 Reader { stream, bytes: None, head: Vec::new() }
             })
             .collect();
@@ -163,54 +195,57 @@ impl Reader {
     }
 }
 
-/// What a server has used: CPU time, and what our streams called meanwhile.
-struct Used {
-    events: u64,
-    cpu: Duration,
-    calls: Snapshot,
-}
-
-/// Reads at least so many events of a server, after some that nobody counts.
-fn measure(addr: SocketAddr, events: u64) -> Used {
+/// Connects, reads some events that do not count, and then at least so many; what those took.
+fn measure(addr: SocketAddr, events: u64) -> (Spent, Snapshot) {
     let mut readers = Readers::connect(addr);
     readers.read(events / 4);
-    let (cpu, calls) = (cpu_of_others(), Snapshot::now());
-    let events = readers.read(events);
-    Used { events, cpu: cpu_of_others().saturating_sub(cpu), calls: Snapshot::now().since(&calls) }
+    let (start, cpu, calls) = (Instant::now(), cpu_of_others(), Snapshot::now());
+    let arrived = readers.read(events);
+    let calls = Snapshot::now().since(&calls);
+    let part = events as f64 / arrived as f64;
+    let cpu = cpu_of_others().saturating_sub(cpu).mul_f64(part);
+    (Spent { cpu, wall: start.elapsed().mul_f64(part) }, calls)
 }
 
-fn measure_floor(events: u64) -> Used {
+fn measure_floor(events: u64) -> Spent {
     let (listener, streams) = (listener(), streams());
     let addr = listener.local_addr().unwrap();
     let thread = spawn(move || floor(&listener, streams, &frame()));
-    let used = measure(addr, events);
+    let (spent, _) = measure(addr, events);
     thread.join().unwrap();
-    used
+    spent
 }
 
-pub(crate) fn compare() -> String {
-    const NAMES: [&str; 3] = ["stock", "floor", "millstream"];
-    let mut calls = String::new();
-    let cpu = by_turns(NAMES.len(), EVENTS, |contender, events| {
-        let used = match NAMES[contender] {
-            "stock" => measure(Server::start(stock).addr, events),
-            "floor" => measure_floor(events),
-            _ => measure(Server::start(ours).addr, events),
-        };
-        let for_each = |calls: u64| calls as f64 / used.events as f64;
-        if NAMES[contender] == "millstream" {
-            let (sent, entered) =
-                (for_each(used.calls.writes.saturating_sub(used.calls.ring_sends)), for_each(used.calls.ring_enters));
-            calls = format!("calls/event: {sent:.3} that send, {entered:.3} into a ring");
-        }
-        used.cpu.mul_f64(events as f64 / used.events as f64)
-    });
-    let rows = NAMES.iter().zip(&cpu).map(|(name, cpu)| {
-        let note = if *name == "millstream" { calls.clone() } else { String::new() };
-        Row { name: (*name).to_owned(), cpu: *cpu, note }
-    });
+/// Our server, with its calls of the last turn.
+#[derive(Default)]
+struct Ours {
+    calls: String,
+}
+
+impl Run for Ours {
+    fn run(&mut self, events: u64) -> Spent {
+        let (spent, calls) = measure(Server::start(ours).addr, events);
+        let for_each = |calls: u64| calls as f64 / events as f64;
+        let (sent, entered) = (for_each(calls.writes.saturating_sub(calls.ring_sends)), for_each(calls.ring_enters));
+        self.calls = format!("calls/event: {sent:.3} that send, {entered:.3} into a ring");
+        spent
+    }
+
+    fn note(&mut self) -> String {
+        std::mem::take(&mut self.calls)
+    }
+}
+
+pub(crate) fn run(suite: &mut Suite) {
     let title = format!("events, {} streams x {HZ} Hz", streams());
-    let [stock, floor, ours] = cpu[..] else { unreachable!("one for each name") };
-    let bars = [bar("events against stock", ours / stock, 0.88), bar("events against the floor", ours / floor, 1.12)];
-    table(&title, "event", &rows.collect::<Vec<_>>()) + &bars.concat()
+    let goal = |against, most| Goal { against, by: By::Cpu, most };
+    let goals = [goal("hyper, tokio's stream", 0.88), goal("floor, bare sends", 1.12)];
+    let case = Case { operations: Some(EVENTS), goals: &goals, ..Case::new(&title, "CPU us/event", 1) };
+    suite.run(&case, || {
+        vec![
+            Contender { name: "millstream", run: Box::new(Ours::default()) },
+            Contender::new("hyper, tokio's stream", |events| measure(Server::start(stock).addr, events).0),
+            Contender::new("floor, bare sends", measure_floor),
+        ]
+    });
 }

@@ -1,0 +1,281 @@
+//! What the programs have measured: a line of JSON for each case, kept under the target directory, and the table of them.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::contest::{By, Case, Measured};
+use super::options::options;
+
+/// Ratios between these are noise on the best of machines.
+const EVEN: f64 = 0.03;
+
+/// Those who run a case, and its figures against the first of ours.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub name: String,
+    pub value: f64,
+    /// Wall time, where the value is CPU time; the other way round otherwise.
+    pub other: Option<f64>,
+    /// Ours by this one's: the median of the rounds, and half of the distance between their quartiles, as a part of it.
+    pub ratio: f64,
+    pub spread: f64,
+    pub other_ratio: Option<f64>,
+    pub note: String,
+}
+
+impl Row {
+    fn is_ours(&self) -> bool {
+        self.name.starts_with("millstream")
+    }
+
+    fn is_floor(&self) -> bool {
+        self.name.starts_with("floor")
+    }
+
+    fn to_json(&self) -> Value {
+        let Self { name, value, other, ratio, spread, other_ratio, note } = self;
+        json!({ "name": name, "value": value, "other": other, "ratio": ratio, "spread": spread,
+            "other_ratio": other_ratio, "note": note })
+    }
+
+    fn from_json(row: &Value) -> Option<Self> {
+        let number = |name: &str| row[name].as_f64();
+        Some(Self {
+            name: row["name"].as_str()?.to_owned(),
+            value: number("value")?,
+            other: number("other"),
+            ratio: number("ratio")?,
+            spread: number("spread")?,
+            other_ratio: number("other_ratio"),
+            note: row["note"].as_str().unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+/// The result of a case.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Programs that one `cargo bench` has started have this in common.
+    pub run: String,
+    /// Seconds since 1970-01-01.
+    pub at: u64,
+    pub quick: bool,
+    pub program: String,
+    pub title: String,
+    pub unit: String,
+    /// Ours first.
+    pub rows: Vec<Row>,
+    /// Goals that were missed, and those that were met.
+    pub goals: Vec<String>,
+}
+
+/// Returns a quantile of values, between two of them where it falls there.
+fn quantile(values: &[f64], part: f64) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let at = (values.len() - 1) as f64 * part;
+    let (below, above) = (values[at as usize], values[at.ceil() as usize]);
+    below + (above - below) * at.fract()
+}
+
+pub fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// Returns the ratio of two series, round by round: the median, and its spread.
+fn ratio(ours: &[f64], theirs: &[f64]) -> (f64, f64) {
+    // A time that is too short for the clock is no zero.
+    let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours.max(1e-9) / theirs.max(1e-9)).collect();
+    let median = median(&ratios);
+    (median, (quantile(&ratios, 0.75) - quantile(&ratios, 0.25)) / 2.0 / median)
+}
+
+impl Record {
+    /// Compares all with the first of ours.
+    pub fn new(program: &str, case: &Case<'_>, measured: Vec<Measured>) -> Self {
+        let mut measured = measured;
+        let first = measured.iter().position(|measured| measured.name.starts_with("millstream")).unwrap_or(0);
+        measured[..=first].rotate_right(1);
+        let ours = measured[0].clone();
+        let of = |measured: &Measured, by| if by == By::Cpu { measured.cpu.clone() } else { measured.wall.clone() };
+        let other = if case.by == By::Cpu { By::Wall } else { By::Cpu };
+        let rows = measured.iter().map(|theirs| {
+            let (ratio_by, spread) = ratio(&of(&ours, case.by), &of(theirs, case.by));
+            let others = of(theirs, other);
+            let has_other = !others.is_empty();
+            Row {
+                name: theirs.name.clone(),
+                value: median(&of(theirs, case.by)),
+                other: has_other.then(|| median(&others)),
+                ratio: ratio_by,
+                spread,
+                other_ratio: has_other.then(|| ratio(&of(&ours, other), &others).0),
+                note: theirs.note.clone(),
+            }
+        });
+        let rows = rows.collect();
+        let goals = case.goals.iter().filter_map(|goal| {
+            let theirs = measured.iter().find(|theirs| theirs.name == goal.against)?;
+            let (ratio, _) = ratio(&of(&ours, goal.by), &of(theirs, goal.by));
+            let verdict = if ratio <= goal.most { "met" } else { "MISSED" };
+            let time = if goal.by == case.by { "" } else { ", in all" };
+            Some(format!("{verdict:<7}{ratio:.2} of {}{time}, at most {:.2}", goal.against, goal.most))
+        });
+        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let (program, title) = (program.to_owned(), case.title.to_owned());
+        let goals = goals.collect();
+        Self { run: this_run(), at, quick: options().quick, program, title, unit: case.unit.to_owned(), rows, goals }
+    }
+
+    /// What is ours, and the best of the rivals, or of the floors where there are none.
+    pub fn sides(&self) -> (&Row, Option<&Row>) {
+        let least = |rows: Vec<&'_ Row>| rows.iter().map(|row| row.value).fold(f64::INFINITY, f64::min);
+        let best = |is: &dyn Fn(&&Row) -> bool| {
+            let least = least(self.rows.iter().filter(is).collect());
+            self.rows.iter().filter(is).find(|row| row.value <= least)
+        };
+        let rival = best(&|row| !row.is_ours() && !row.is_floor());
+        (&self.rows[0], rival.or_else(|| best(&|row| row.is_floor())))
+    }
+
+    /// `better`, `worse`, `even`, or `cost` where there is only a floor beside it.
+    fn verdict(rival: &Row) -> &'static str {
+        match rival.ratio {
+            _ if rival.is_floor() => "cost",
+            ratio if ratio * (1.0 + rival.spread) < 1.0 && ratio < 1.0 - EVEN => "better",
+            ratio if ratio * (1.0 - rival.spread) > 1.0 && ratio > 1.0 + EVEN => "worse",
+            _ => "even",
+        }
+    }
+
+    /// All of the case, for those who run one program.
+    pub fn details(&self) -> String {
+        let mut text = String::new();
+        for row in &self.rows {
+            let Row { name, value, other, ratio, spread, other_ratio, note } = row;
+            write!(text, "  {name:<34} {:>10}", figure(*value)).unwrap();
+            match (row.name == self.rows[0].name, other) {
+                (true, _) => write!(text, " {:14}", "").unwrap(),
+                _ => write!(text, " {ratio:>7.2} {:>6}", percent(*spread)).unwrap(),
+            }
+            if let Some((other, ratio)) = other.zip(*other_ratio) {
+                write!(text, "   other {:>10} {ratio:>6.2}", figure(other)).unwrap();
+            }
+            writeln!(text, "   {note}").unwrap();
+        }
+        self.goals.iter().for_each(|goal| writeln!(text, "  goal {goal}").unwrap());
+        text
+    }
+
+    fn to_json(&self) -> Value {
+        let Self { run, at, quick, program, title, unit, rows, goals } = self;
+        let rows: Vec<Value> = rows.iter().map(Row::to_json).collect();
+        json!({ "run": run, "at": at, "quick": quick, "program": program, "title": title, "unit": unit,
+            "rows": rows, "goals": goals })
+    }
+
+    fn from_json(line: &str) -> Option<Self> {
+        let value: Value = serde_json::from_str(line).ok()?;
+        let text = |name: &str| Some(value[name].as_str()?.to_owned());
+        let rows: Vec<Row> = value["rows"].as_array()?.iter().filter_map(Row::from_json).collect();
+        let goals = value["goals"].as_array()?.iter().filter_map(|goal| Some(goal.as_str()?.to_owned())).collect();
+        let (run, at, quick) = (text("run")?, value["at"].as_u64()?, value["quick"].as_bool()?);
+        let (program, title, unit) = (text("program")?, text("title")?, text("unit")?);
+        (!rows.is_empty()).then_some(Self { run, at, quick, program, title, unit, rows, goals })
+    }
+}
+
+/// Names the process that has started this one, `cargo bench`, by its number and the time of its start.
+pub fn this_run() -> String {
+    let parent = std::os::unix::process::parent_id();
+    let stat = fs::read_to_string(format!("/proc/{parent}/stat")).unwrap_or_default();
+    let start = stat.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(19)).unwrap_or("0");
+    format!("{parent}-{start}")
+}
+
+/// The file of a program. Cargo puts programs into `<target>/<profile>/deps`.
+fn file(program: &str) -> PathBuf {
+    let program_path = std::env::current_exe().unwrap();
+    let target = program_path.ancestors().nth(3).expect("a program of cargo's is in its target directory");
+    target.join("millstream-bench").join(format!("{program}.jsonl"))
+}
+
+/// Reads what a program has measured, in this run or before.
+pub fn read(program: &str) -> Vec<Record> {
+    fs::read_to_string(file(program)).unwrap_or_default().lines().filter_map(Record::from_json).collect()
+}
+
+/// Replaces what is kept of a program.
+pub fn write(program: &str, records: &[Record]) {
+    let file = file(program);
+    fs::create_dir_all(file.parent().expect("it is in a directory")).unwrap();
+    let lines: String = records.iter().map(|record| format!("{}\n", record.to_json())).collect();
+    fs::write(file, lines).unwrap();
+}
+
+fn percent(part: f64) -> String {
+    format!("±{:.0}%", part * 100.0)
+}
+
+/// Three digits or more.
+fn figure(value: f64) -> String {
+    match value {
+        value if value >= 1000.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value if value >= 0.1 => format!("{value:.2}"),
+        value => format!("{value:.4}"),
+    }
+}
+
+fn ago(at: u64) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let minutes = (now.saturating_sub(Duration::from_secs(at))).as_secs() / 60;
+    match minutes {
+        0..60 => format!("{minutes} min ago"),
+        60..2880 => format!("{} h ago", minutes / 60),
+        _ => format!("{} days ago", minutes / 1440),
+    }
+}
+
+/// The table: ours beside the best rival of each case.
+pub fn table(records: &[Record]) -> String {
+    let width = |name: &dyn Fn(&Record) -> usize, least| records.iter().map(name).max().unwrap_or(0).max(least);
+    let case = width(&|record| record.program.len() + 1 + record.title.chars().count(), 4);
+    let unit = width(&|record| record.unit.chars().count(), 4);
+    let mut text = format!(
+        "{:<case$}  {:<unit$} {:>9} {:>9} {:>7} {:>6} {:>7}  {:<7} {}\n",
+        "case", "unit", "ours", "rival", "ratio", "spread", "other", "", "rival's name"
+    );
+    let this = this_run();
+    let mut seen = [0; 4];
+    for record in records {
+        let (ours, rival) = record.sides();
+        let name = format!("{}/{}", record.program, record.title);
+        write!(text, "{name:<case$}  {:<unit$} {:>9}", record.unit, figure(ours.value)).unwrap();
+        if let Some(rival) = rival {
+            let verdict = Record::verdict(rival);
+            seen[["better", "even", "worse", "cost"].iter().position(|one| *one == verdict).unwrap_or(3)] += 1;
+            let other = rival.other_ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
+            let (theirs, ratio, spread) = (figure(rival.value), rival.ratio, percent(rival.spread));
+            write!(text, " {theirs:>9} {ratio:>7.2} {spread:>6} {other:>7}  {verdict:<7} {}", rival.name).unwrap();
+        }
+        if record.run != this {
+            write!(text, "  (older run, {})", ago(record.at)).unwrap();
+        }
+        text.push('\n');
+    }
+    let [better, even, worse, cost] = seen;
+    writeln!(text, "\n{better} better, {even} even, {worse} worse, {cost} beside a floor.").unwrap();
+    text += "ratio: ours by the best rival's, less is better. spread: half of the distance between the quartiles of it.\n\
+        other: the ratio of wall time where the unit is of CPU time, and the other way round.\n";
+    let missed = records.iter().flat_map(|record| {
+        let missed = record.goals.iter().filter(|goal| goal.starts_with("MISSED"));
+        missed.map(|goal| format!("goal {goal}: {}/{}\n", record.program, record.title))
+    });
+    text.extend(missed);
+    text
+}
