@@ -172,7 +172,7 @@ fn bursts(suite: &mut Suite, title: &str, count: usize, len: usize, goals: &[Goa
             }),
             contender(&runtime, &pieces, "write each", Way::Each),
             contender(&runtime, &pieces, "tokio BufWriter", |s| Way::Buffered(BufWriter::new(s))),
-            contender(&runtime, &pieces, "write_vectored by hand", Way::ByHand),
+            contender(&runtime, &pieces, "floor, write_vectored", Way::ByHand),
         ]
     };
     suite.run(&Case { goals, ..Case::new(title, "CPU us/burst", 1) }, contenders);

@@ -5,8 +5,8 @@
 //! | millstream | [`copy`], [`copy_bidirectional`], [`Copy`] on streams and files of tokio, and on ours where it says so |
 //! | tokio | its function of the same name |
 //! | tokio copy_buf | 32 KiB at a time, which is what Go's `io.Copy` has |
-//! | std loop | `read` and `write` of 64 KiB on blocking descriptors |
-//! | std::fs::copy | the same calls as ours, on the thread that asks |
+//! | floor, std loop | `read` and `write` of 64 KiB on blocking descriptors |
+//! | floor, std::fs::copy | the same calls as ours, on the thread that asks |
 //!
 //! Senders and receivers are threads that do nothing else, and every byte is compared: outside of what is measured, for
 //! files. For sockets the CPU time is that of the thread that copies, on a current-thread runtime; for files that of the
@@ -148,7 +148,7 @@ fn relay(suite: &mut Suite) {
         contender("millstream, our streams", by_millstream_streams),
         contender("tokio copy_bidirectional", by_tokio),
         contender("tokio copy_buf, 32 KiB", by_copy_buf),
-        contender("std loop, one direction", by_std),
+        contender("floor, std loop, one way", by_std),
     ];
     suite.run(&Case::new("socket to socket", "CPU us/MiB", (len >> 20) as u64), || contenders);
 }
@@ -339,10 +339,10 @@ fn file_to_file(suite: &mut Suite, title: &str, len: usize) {
                 tokio::io::copy(&mut from, &mut to).await.unwrap();
             });
         }),
-        contender("std::fs::copy", &|sample, _| {
+        contender("floor, std::fs::copy", &|sample, _| {
             std::fs::copy(sample.from(), sample.to()).unwrap();
         }),
-        contender("std loop", &|sample, _| std_loop(sample).unwrap()),
+        contender("floor, std loop", &|sample, _| std_loop(sample).unwrap()),
     ];
     suite.run(&Case::new(title, "CPU us/file", 1), || contenders);
 }

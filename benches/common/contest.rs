@@ -54,7 +54,8 @@ impl<F: FnMut(u64) -> Spent> Run for F {
 
 /// One way to do the work of a case.
 ///
-/// The name says what it is: `millstream …` is ours, `floor …` is less work than a rival has to do, all others are rivals.
+/// The name tells its kind. `millstream …` is ours. `floor …` does less than a rival has to: it blocks the thread of the
+/// runtime, has everything at hand, or leaves the work out. All others are rivals.
 pub struct Contender<'a> {
     pub name: &'static str,
     pub run: Box<dyn Run + 'a>,
@@ -101,6 +102,8 @@ pub struct Case<'a> {
     pub by: By,
     /// The figures are microseconds for one of these.
     pub unit: &'a str,
+    /// Name of the time that does not decide.
+    pub other: &'a str,
     /// How many of them one operation is.
     pub units: u64,
     /// Operations of a turn, where their number is not found by trying.
@@ -111,7 +114,12 @@ pub struct Case<'a> {
 impl<'a> Case<'a> {
     /// A case by CPU time.
     pub fn new(title: &'a str, unit: &'a str, units: u64) -> Self {
-        Self { title, by: By::Cpu, unit, units, operations: None, goals: &[] }
+        Self { title, by: By::Cpu, unit, other: "wall us", units, operations: None, goals: &[] }
+    }
+
+    /// A case by wall time.
+    pub fn by_wall(title: &'a str, unit: &'a str, units: u64) -> Self {
+        Self { by: By::Wall, other: "CPU us", ..Self::new(title, unit, units) }
     }
 }
 

@@ -69,7 +69,7 @@ impl Options {
         match self.seconds {
             Some(seconds) => Duration::from_secs_f64(seconds.clamp(0.01, 3600.0)),
             None if self.quick => Duration::from_millis(100),
-            None => Duration::from_millis(700),
+            None => Duration::from_millis(500),
         }
     }
 

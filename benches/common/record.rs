@@ -67,6 +67,7 @@ pub struct Record {
     pub program: String,
     pub title: String,
     pub unit: String,
+    pub other: String,
     /// Ours first.
     pub rows: Vec<Row>,
     /// Goals that were missed, and those that were met.
@@ -122,30 +123,28 @@ impl Record {
             let theirs = measured.iter().find(|theirs| theirs.name == goal.against)?;
             let (ratio, _) = ratio(&of(&ours, goal.by), &of(theirs, goal.by));
             let verdict = if ratio <= goal.most { "met" } else { "MISSED" };
-            let time = if goal.by == case.by { "" } else { ", in all" };
-            Some(format!("{verdict:<7}{ratio:.2} of {}{time}, at most {:.2}", goal.against, goal.most))
+            let time = if goal.by == case.by { case.unit } else { case.other };
+            Some(format!("{verdict:<7}{ratio:.2} of {}, {time}, at most {:.2}", goal.against, goal.most))
         });
         let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let (program, title) = (program.to_owned(), case.title.to_owned());
+        let (unit, other) = (case.unit.to_owned(), case.other.to_owned());
         let goals = goals.collect();
-        Self { run: this_run(), at, quick: options().quick, program, title, unit: case.unit.to_owned(), rows, goals }
+        Self { run: this_run(), at, quick: options().quick, program, title, unit, other, rows, goals }
     }
 
-    /// What is ours, and the best of the rivals, or of the floors where there are none.
-    pub fn sides(&self) -> (&Row, Option<&Row>) {
+    /// Ours, the best of the rivals, and the least of the floors.
+    pub fn sides(&self) -> (&Row, Option<&Row>, Option<&Row>) {
         let least = |rows: Vec<&'_ Row>| rows.iter().map(|row| row.value).fold(f64::INFINITY, f64::min);
         let best = |is: &dyn Fn(&&Row) -> bool| {
             let least = least(self.rows.iter().filter(is).collect());
             self.rows.iter().filter(is).find(|row| row.value <= least)
         };
-        let rival = best(&|row| !row.is_ours() && !row.is_floor());
-        (&self.rows[0], rival.or_else(|| best(&|row| row.is_floor())))
+        (&self.rows[0], best(&|row| !row.is_ours() && !row.is_floor()), best(&|row| row.is_floor()))
     }
 
-    /// `better`, `worse`, `even`, or `cost` where there is only a floor beside it.
     fn verdict(rival: &Row) -> &'static str {
         match rival.ratio {
-            _ if rival.is_floor() => "cost",
             ratio if ratio * (1.0 + rival.spread) < 1.0 && ratio < 1.0 - EVEN => "better",
             ratio if ratio * (1.0 - rival.spread) > 1.0 && ratio > 1.0 + EVEN => "worse",
             _ => "even",
@@ -163,7 +162,7 @@ impl Record {
                 _ => write!(text, " {ratio:>7.2} {:>6}", percent(*spread)).unwrap(),
             }
             if let Some((other, ratio)) = other.zip(*other_ratio) {
-                write!(text, "   other {:>10} {ratio:>6.2}", figure(other)).unwrap();
+                write!(text, "   {} {:>10} {ratio:>6.2}", self.other, figure(other)).unwrap();
             }
             writeln!(text, "   {note}").unwrap();
         }
@@ -172,10 +171,10 @@ impl Record {
     }
 
     fn to_json(&self) -> Value {
-        let Self { run, at, quick, program, title, unit, rows, goals } = self;
+        let Self { run, at, quick, program, title, unit, other, rows, goals } = self;
         let rows: Vec<Value> = rows.iter().map(Row::to_json).collect();
         json!({ "run": run, "at": at, "quick": quick, "program": program, "title": title, "unit": unit,
-            "rows": rows, "goals": goals })
+            "other": other, "rows": rows, "goals": goals })
     }
 
     fn from_json(line: &str) -> Option<Self> {
@@ -184,8 +183,8 @@ impl Record {
         let rows: Vec<Row> = value["rows"].as_array()?.iter().filter_map(Row::from_json).collect();
         let goals = value["goals"].as_array()?.iter().filter_map(|goal| Some(goal.as_str()?.to_owned())).collect();
         let (run, at, quick) = (text("run")?, value["at"].as_u64()?, value["quick"].as_bool()?);
-        let (program, title, unit) = (text("program")?, text("title")?, text("unit")?);
-        (!rows.is_empty()).then_some(Self { run, at, quick, program, title, unit, rows, goals })
+        let (program, title, unit, other) = (text("program")?, text("title")?, text("unit")?, text("other")?);
+        (!rows.is_empty()).then_some(Self { run, at, quick, program, title, unit, other, rows, goals })
     }
 }
 
@@ -243,36 +242,42 @@ fn ago(at: u64) -> String {
 
 /// The table: ours beside the best rival of each case.
 pub fn table(records: &[Record]) -> String {
-    let width = |name: &dyn Fn(&Record) -> usize, least| records.iter().map(name).max().unwrap_or(0).max(least);
-    let case = width(&|record| record.program.len() + 1 + record.title.chars().count(), 4);
-    let unit = width(&|record| record.unit.chars().count(), 4);
+    let width = |name: &dyn Fn(&Record) -> usize| records.iter().map(name).max().unwrap_or(0).max(4);
+    let case = width(&|record| record.program.len() + 1 + record.title.chars().count());
+    let unit = width(&|record| record.unit.chars().count());
     let mut text = format!(
-        "{:<case$}  {:<unit$} {:>9} {:>9} {:>7} {:>6} {:>7}  {:<7} {}\n",
-        "case", "unit", "ours", "rival", "ratio", "spread", "other", "", "rival's name"
+        "{:<case$}  {:<unit$} {:>9} {:>9} {:>7} {:>6} {:<7} {:>6} {:>6}  {}\n",
+        "case", "unit", "ours", "rival", "ratio", "spread", "", "other", "floor", "rival's name"
     );
     let this = this_run();
-    let mut seen = [0; 4];
+    let mut seen = [("better", 0), ("even", 0), ("worse", 0)];
     for record in records {
-        let (ours, rival) = record.sides();
+        let (ours, rival, floor) = record.sides();
         let name = format!("{}/{}", record.program, record.title);
-        write!(text, "{name:<case$}  {:<unit$} {:>9}", record.unit, figure(ours.value)).unwrap();
+        write!(text, "{name:<case$}  {:<unit$} {:>9} ", record.unit, figure(ours.value)).unwrap();
+        let floor = floor.map(|floor| format!("{:.2}", floor.ratio)).unwrap_or_default();
         if let Some(rival) = rival {
             let verdict = Record::verdict(rival);
-            seen[["better", "even", "worse", "cost"].iter().position(|one| *one == verdict).unwrap_or(3)] += 1;
+            seen.iter_mut().filter(|(name, _)| *name == verdict).for_each(|(_, count)| *count += 1);
             let other = rival.other_ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
             let (theirs, ratio, spread) = (figure(rival.value), rival.ratio, percent(rival.spread));
-            write!(text, " {theirs:>9} {ratio:>7.2} {spread:>6} {other:>7}  {verdict:<7} {}", rival.name).unwrap();
+            write!(text, "{theirs:>9} {ratio:>7.2} {spread:>6} {verdict:<7} {other:>6} {floor:>6}  {}", rival.name)
+                .unwrap();
+        } else {
+            write!(text, "{:40}{floor:>6}", "").unwrap();
         }
         if record.run != this {
             write!(text, "  (older run, {})", ago(record.at)).unwrap();
         }
         text.push('\n');
     }
-    let [better, even, worse, cost] = seen;
-    writeln!(text, "\n{better} better, {even} even, {worse} worse, {cost} beside a floor.").unwrap();
-    text += "ratio: ours by the best rival's, less is better. spread: half of the distance between the quartiles of it.\n\
-        other: the ratio of wall time where the unit is of CPU time, and the other way round.\n";
-    let missed = records.iter().flat_map(|record| {
+    let [better, even, worse] = seen.map(|(name, count)| format!("{count} {name}"));
+    writeln!(text, "\n{better}, {even}, {worse}, of {} cases.", records.len()).unwrap();
+    text += "ratio: ours by the best rival's, less is better; spread: half of the distance between its quartiles.\n\
+        other: the ratio of wall time beside CPU time, or of CPU time beside wall time; floor: the ratio to the least that\n\
+        can be done, by what blocks the thread, has everything at hand, or leaves the work out.\n";
+    // Few rounds tell nothing about a bound.
+    let missed = records.iter().filter(|record| !record.quick).flat_map(|record| {
         let missed = record.goals.iter().filter(|goal| goal.starts_with("MISSED"));
         missed.map(|goal| format!("goal {goal}: {}/{}\n", record.program, record.title))
     });

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | millstream prepend | [`Prepend`], a new file that takes the old one's place, without a sync |
 //! | tokio five calls | `tokio::fs`: read, create, write, flush, rename, each a trip to the blocking pool |
-//! | std on the runtime | the same by `std::fs` on the runtime's thread, which then serves nobody else |
+//! | floor, std on the runtime | the same by `std::fs` on the runtime's thread, which does nothing else meanwhile |
 //! | millstream blocks | [`Strategy::InsertRange`]: the file system moves the blocks (ext4, xfs; skipped elsewhere) |
 //! | millstream copies | [`Strategy::Atomic`]: the kernel copies the contents |
 //! | tokio copies | `tokio::io::copy` to a new file and a rename |
@@ -176,7 +176,7 @@ pub(crate) fn run(suite: &mut Suite) {
         vec![
             small("millstream prepend", dir.path(), by_millstream),
             small("tokio five calls", dir.path(), by_tokio),
-            small("std on the runtime", dir.path(), by_std),
+            small("floor, std on the runtime", dir.path(), by_std),
         ]
     });
     let title = format!("prepend 4 KiB to {} MiB", options().pick(8, 32, 256));

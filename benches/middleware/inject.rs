@@ -71,6 +71,9 @@ fn by_string(response: &[u8]) -> String {
     format!("{head}\r\n{a}: {b}\r\n{c}: {d}\r\n\r\n{body}")
 }
 
+/// A way to rebuild the response, by name.
+type Way<'a> = (&'static str, Box<dyn FnMut() + 'a>);
+
 struct Rebuild<'a>(Box<dyn FnMut() + 'a>);
 
 impl Run for Rebuild<'_> {
@@ -104,7 +107,7 @@ pub(crate) fn run(suite: &mut Suite) {
             injector.reset();
             black_box(injector.feed(black_box(response)).unwrap().slices());
         };
-        let ways: [(&str, Box<dyn FnMut()>); 4] = [
+        let ways: [Way<'_>; 4] = [
             ("millstream Injector", Box::new(ours)),
             ("Vec", Box::new(|| drop(black_box(by_vec(black_box(response)))))),
             ("String", Box::new(|| drop(black_box(by_string(black_box(response)))))),

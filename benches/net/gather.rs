@@ -9,7 +9,7 @@
 //! | millstream, yielding | `write_all` of each chunk; the end of the turn sends them |
 //! | tokio write_all | `write_all` of each chunk on a stream with `TCP_NODELAY` |
 //! | tokio BufWriter | the same through 8 KiB of buffer, then `flush` |
-//! | tokio vectored | all chunks in `write_vectored`: what a caller can do who has them all at once |
+//! | floor, tokio vectored | all chunks in `write_vectored`: what a caller can do who has them all at once |
 //!
 //! Calls for each burst are beside the figures. *alone* is with nothing else to send, which is exact; *in a row* is bursts
 //! written one turn after the other, where the yielding case gathers over several turns, up to 200 us or 64 KiB, and where a
@@ -280,7 +280,7 @@ fn compare(suite: &mut Suite, count: usize, len: usize) {
         ("millstream, flushed", |s| Ok(Way::Flushed(millstream::net::TcpStream::from_std(s)?))),
         ("tokio write_all", |s| Ok(Way::WriteAll(counted(s)?))),
         ("tokio BufWriter", |s| Ok(Way::Buffered(BufWriter::with_capacity(8 << 10, counted(s)?)))),
-        ("tokio vectored", |s| Ok(Way::Vectored(counted(s)?))),
+        ("floor, tokio vectored", |s| Ok(Way::Vectored(counted(s)?))),
     ];
     let title = format!("gather, {count} x {len} B");
     suite.run(&Case::new(&title, "CPU us/burst", 1), || {

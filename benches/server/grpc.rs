@@ -201,7 +201,7 @@ fn compare(suite: &mut Suite, shape: &Shape, payload: u32, flavour: &str) {
     let goal = |by| Goal { against: "tonic", by, most: BAR };
     let goals = [goal(By::Cpu), goal(By::Wall)];
     let goals = &goals[..if shape.hz > 0 { 2 } else { 1 }];
-    suite.record(&Case { goals, ..Case::new(&title, "CPU us/message", 1) }, measured.into());
+    suite.record(&Case { goals, other: "p99 us", ..Case::new(&title, "CPU us/message", 1) }, measured.into());
 }
 
 pub(crate) fn run(suite: &mut Suite) {

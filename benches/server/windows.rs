@@ -74,7 +74,7 @@ async fn measure(limits: Limits, bytes: &Bytes) -> [f64; 3] {
 }
 
 pub(crate) fn run(suite: &mut Suite) {
-    let len = options().pick(256 << 10, 1 << 20, 4 << 20);
+    let len = options().pick(256 << 10, 2 << 20, 4 << 20);
     let title = format!("upload {} KiB, 50 ms there and back", len >> 10);
     if !suite.begins(&title) {
         return;
@@ -92,7 +92,7 @@ pub(crate) fn run(suite: &mut Suite) {
         }
     }
     let goals = [Goal { against: "fixed 64 KiB, our default", by: By::Wall, most: CONVERGENCE }];
-    suite.record(&Case { by: By::Wall, goals: &goals, ..Case::new(&title, "ms", 1) }, first.into());
+    suite.record(&Case { goals: &goals, ..Case::by_wall(&title, "ms", 1) }, first.into());
     let title = format!("{title}, again");
-    suite.record(&Case { by: By::Wall, ..Case::new(&title, "ms", 1) }, second.into());
+    suite.record(&Case::by_wall(&title, "ms", 1), second.into());
 }
