@@ -12,7 +12,7 @@
 //! when it owns the `Bytes`; a stream cannot, because it is given slices. For large pieces it is the floor, not a rival.
 //! Lists of small pieces take longer because 64 slices of them are less than a call would take.
 //!
-//! In `lease` the memory is filled, because memory that nobody touches costs nothing, and the 16 last blocks stay alive,
+//! In `lease` the memory is filled, because untouched memory costs nothing, and the 16 last blocks stay alive,
 //! because an allocator that always gets the same block back looks better than it is.
 //!
 //! Criterion measures each way alone; the table is from turns. **Noise**: single nanoseconds, and `lease` from 64 KiB on,

@@ -1,4 +1,4 @@
-//! Adapters for streams that are not ours: what gathering saves, over loopback TCP with `TCP_NODELAY`, and where it loses.
+//! Adapters for streams that are not ours, over loopback TCP with `TCP_NODELAY`: where gathering saves, and where it loses.
 //!
 //! | case | ours | beside |
 //! |---|---|---|

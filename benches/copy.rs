@@ -8,8 +8,8 @@
 //! | floor, std loop | `read` and `write` of 64 KiB on blocking descriptors |
 //! | floor, std::fs::copy | the same calls as ours, on the thread that asks |
 //!
-//! Senders and receivers are threads that do nothing else, and every byte is compared: outside of what is measured, for
-//! files. For sockets the CPU time is that of the thread that copies, on a current-thread runtime; for files that of the
+//! Senders and receivers are threads that do nothing else, and every byte is compared: for files, outside of the
+//! measured time. For sockets the CPU time is that of the thread that copies, on a current-thread runtime; for files that of the
 //! process. The files are in the page cache, on whatever the temporary directory is on.
 //!
 //! **Noise**: wall time where sender, receiver and relay share two CPUs, and everything that writes to a disk that others
@@ -33,7 +33,7 @@ use common::options::options;
 use common::suite::Suite;
 use common::{PERIOD, noise, pair, runtime};
 
-/// What a sender writes, and a receiver reads, at a time.
+/// Bytes that a sender writes, and a receiver reads, at a time.
 const PIECE: usize = 256 << 10;
 
 /// The repeated bytes that all send, and a piece more.

@@ -95,7 +95,7 @@ pub struct Goal {
     pub most: f64,
 }
 
-/// What is compared.
+/// A comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
     pub title: &'a str,
@@ -123,7 +123,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// What was measured of a contender: a figure for each round.
+/// The results of a contender: a figure for each round.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     pub name: String,

@@ -1,7 +1,7 @@
-//! What the programs share: bytes, connections, CPU clocks, turns and tables.
+//! Shared by the programs: bytes, connections, CPU clocks, turns and tables.
 //!
 //! Each program has cases, each case has contenders that do the same work and check it, and contenders take turns, so that
-//! what else the machine does meets all of them. Results are medians of the rounds.
+//! other load on the machine meets all of them. Results are medians of the rounds.
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
 pub mod closed_loop;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// After how many bytes [`noise`] repeats.
+/// Number of bytes after which [`noise`] repeats.
 pub const PERIOD: usize = (256 << 10) - 5;
 
 /// Bytes that repeat nowhere a check would notice. The period is odd, so that pieces that were swapped, lost or sent
@@ -57,7 +57,7 @@ pub fn pair() -> (TcpStream, TcpStream) {
 pub fn listener() -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     set_up(&listener);
-    // `bind` lets 128 wait, and who comes then waits for a second.
+    // `bind` queues 128 connections. A client beyond that waits for a second.
     rustix::net::listen(&listener, 4096).unwrap();
     listener
 }

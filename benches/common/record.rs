@@ -1,4 +1,4 @@
-//! What the programs have measured: a line of JSON for each case, kept under the target directory, and the table of them.
+//! Results: a line of JSON for each case, kept under the target directory, and the table of them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ use super::options::options;
 /// Ratios between these are noise on the best of machines.
 const EVEN: f64 = 0.03;
 
-/// Those who run a case, and its figures against the first of ours.
+/// A contender of a case: its figures, and their ratio to the first of ours.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub name: String,
@@ -151,7 +151,7 @@ impl Record {
         }
     }
 
-    /// All of the case, for those who run one program.
+    /// All contenders of the case.
     pub fn details(&self) -> String {
         let mut text = String::new();
         for row in &self.rows {
@@ -203,12 +203,12 @@ fn file(program: &str) -> PathBuf {
     target.join("millstream-bench").join(format!("{program}.jsonl"))
 }
 
-/// Reads what a program has measured, in this run or before.
+/// Reads the results of a program, of this run or of older ones.
 pub fn read(program: &str) -> Vec<Record> {
     fs::read_to_string(file(program)).unwrap_or_default().lines().filter_map(Record::from_json).collect()
 }
 
-/// Replaces what is kept of a program.
+/// Replaces the kept results of a program.
 pub fn write(program: &str, records: &[Record]) {
     let file = file(program);
     fs::create_dir_all(file.parent().expect("it is in a directory")).unwrap();

@@ -60,7 +60,7 @@ impl Suite {
     }
 
     /// As [`run`](Self::run), after criterion has run each of them. For operations of less than a millisecond; `amount` is
-    /// what one of them handles.
+    /// handled by one of them.
     pub fn run_micro<'a>(
         &mut self,
         case: &Case<'_>,

@@ -3,7 +3,7 @@
 //! Beside it the body itself, which gives 1000 frames, and the body collected, which gives one and only after its end.
 //!
 //! **Look at** the frames that come out, which are exact: each costs its server an encoding and, over HTTP/2 from 256 bytes
-//! on, a write. The time is only what merging itself costs; it is to be small beside a write, which takes microseconds.
+//! on, a write. The time is that of merging itself; it is to be small beside a write, which takes microseconds.
 
 use std::convert::Infallible;
 use std::hint::black_box;

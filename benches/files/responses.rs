@@ -8,7 +8,7 @@
 //! | tower-http ServeDir | as it comes (64 KiB) | tokio's |
 //!
 //! HTTP is hyper's in all of them, with its defaults, on a current-thread runtime in a thread of its own; `TCP_NODELAY` is
-//! set. The rivals open the file for each request; that [`Files`] does not is part of what is compared. The client is a
+//! set. The rivals open the file for each request; [`Files`] keeps it open, which is part of the comparison. The client is a
 //! loop on a blocking socket: it compares every byte of the first response, and status and lengths of all.
 //!
 //! The figures are the CPU time of the server for each response, its blocking threads included: all threads of the process

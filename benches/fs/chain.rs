@@ -63,7 +63,7 @@ where
     Contender::new(name, run)
 }
 
-/// All in one task: what a ring costs without what tasks cost.
+/// All in one task: the cost of a ring without the cost of tasks.
 fn joined(batch: usize) -> Contender<'static> {
     let runtime = on(Io::Uring);
     let run = move |operations| {

@@ -81,7 +81,8 @@ impl Sample {
 const WAYS: [(&str, Io); 3] =
     [("millstream auto", Io::Auto), ("millstream uring", Io::Uring), ("millstream epoll", Io::Epoll)];
 
-/// A contender that does `operation` on a runtime. `cold` says what is done before each.
+/// A contender that does `operation` on a runtime. The kernel forgets the file before each operation if
+/// it is `cold`.
 fn contender<'a, R, F>(
     name: &'static str,
     runtime: Runtime,

@@ -1,14 +1,14 @@
 //! Two header lines put into a response of 4 KiB: [`Injector`] beside building the message anew.
 //!
 //! The response lies in memory in one piece, as one read gave it: a head of 500 bytes, the body behind it. Each way ends with
-//! what one write call would be given.
+//! the arguments of one write call.
 //!
 //! | way | what it does |
 //! |---|---|
 //! | `millstream Injector` | three slices: the piece up to the empty line, the lines, the rest of the piece |
 //! | `Vec` | finds the end of the head by `windows(4)`, copies everything into a `Vec` of the right size |
 //! | `String` | takes the response as text, splits it at the empty line, puts it together by `format!` |
-//! | `floor, Vec, end known` | as `Vec`, but is told where the head ends: what the copy alone costs |
+//! | `floor, Vec, end known` | as `Vec`, but is told where the head ends: the cost of the copy alone |
 //!
 //! Allocations are exact. **Noise**: single-digit percentages. The allocator counts, which costs the rivals 2 to 4 ns for
 //! each message.
@@ -20,7 +20,8 @@ use criterion::Throughput;
 use hyper::header::{HeaderMap, HeaderValue};
 use millstream::http::head::Injector;
 
-use crate::common::contest::{Case, Contender, Run, Spent};
+use super::Work;
+use crate::common::contest::{Case, Contender};
 use crate::common::suite::Suite;
 
 const MESSAGE: usize = 4 << 10;
@@ -74,20 +75,6 @@ fn by_string(response: &[u8]) -> String {
 /// A way to rebuild the response, by name.
 type Way<'a> = (&'static str, Box<dyn FnMut() + 'a>);
 
-struct Rebuild<'a>(Box<dyn FnMut() + 'a>);
-
-impl Run for Rebuild<'_> {
-    fn run(&mut self, operations: u64) -> Spent {
-        let mut spent = Spent::default();
-        spent.on_this_thread(|| (0..operations).for_each(|_| (self.0)()));
-        spent
-    }
-
-    fn note(&mut self) -> String {
-        format!("{} allocations per message", allocation_counter::measure(&mut self.0).count_total)
-    }
-}
-
 pub(crate) fn run(suite: &mut Suite) {
     let response = response();
     let end = response.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
@@ -113,6 +100,6 @@ pub(crate) fn run(suite: &mut Suite) {
             ("String", Box::new(|| drop(black_box(by_string(black_box(response)))))),
             ("floor, Vec, end known", Box::new(move || drop(black_box(with_end(black_box(response), end))))),
         ];
-        ways.into_iter().map(|(name, way)| Contender { name, run: Box::new(Rebuild(way)) }).collect()
+        ways.into_iter().map(|(name, way)| Contender { name, run: Box::new(Work(way)) }).collect()
     });
 }

@@ -30,13 +30,11 @@ use millstream::http::layer::{CanaryLayer, StampLayer};
 use millstream::net::{Handle, IoPath, TcpListener, TcpStream};
 use tower::{Layer, Service, service_fn};
 
-use crate::common::contest::{Case, Contender, Run, Spent};
+use super::Work;
+use crate::common::contest::{Case, Contender};
 use crate::common::suite::Suite;
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// Requests whose allocations are counted.
-const REQUESTS: u64 = 1000;
-
 type Hello = Ready<Result<Response<Full<Bytes>>, Infallible>>;
 
 fn hello(_: Request<()>) -> Hello {
@@ -106,28 +104,13 @@ fn ways(handle: &Handle) -> [(&'static str, Way); 5] {
     ]
 }
 
-struct Asks(Way);
-
-impl Run for Asks {
-    fn run(&mut self, operations: u64) -> Spent {
-        let mut spent = Spent::default();
-        spent.on_this_thread(|| (0..operations).for_each(|_| (self.0)()));
-        spent
-    }
-
-    fn note(&mut self) -> String {
-        let counted = allocation_counter::measure(|| (0..REQUESTS).for_each(|_| (self.0)()));
-        format!("{:.2} allocations per request", counted.count_total as f64 / REQUESTS as f64)
-    }
-}
-
 pub(crate) fn run(suite: &mut Suite) {
     let (_runtime, stream) = stream();
     for (name, layered) in ways(&stream.handle()) {
         suite.run_micro(&Case::new(name, "CPU us/request", 1), Throughput::Elements(1), || {
             vec![
-                Contender { name: "millstream layer", run: Box::new(Asks(layered)) },
-                Contender { name: "floor, bare service", run: Box::new(Asks(way(service_fn(hello)))) },
+                Contender { name: "millstream layer", run: Box::new(Work(layered)) },
+                Contender { name: "floor, bare service", run: Box::new(Work(way(service_fn(hello)))) },
             ]
         });
     }

@@ -1,4 +1,4 @@
-//! A burst of small writes over loopback TCP: how many system calls it takes, and what it costs the sender.
+//! A burst of small writes over loopback TCP: its system calls, and its cost for the sender.
 //!
 //! One burst is 1, 8 or 64 chunks of 64 B or 1 KiB, written in one turn of a current-thread runtime; then the task yields,
 //! which is the end of the turn. Every case pays for that yield. A thread reads and compares every byte.
@@ -9,7 +9,7 @@
 //! | millstream, yielding | `write_all` of each chunk; the end of the turn sends them |
 //! | tokio write_all | `write_all` of each chunk on a stream with `TCP_NODELAY` |
 //! | tokio BufWriter | the same through 8 KiB of buffer, then `flush` |
-//! | floor, tokio vectored | all chunks in `write_vectored`: what a caller can do who has them all at once |
+//! | floor, tokio vectored | all chunks in `write_vectored`: possible for a caller that has them all at once |
 //!
 //! Calls for each burst are beside the figures. *alone* is with nothing else to send, which is exact; *in a row* is bursts
 //! written one turn after the other, where the yielding case gathers over several turns, up to 200 us or 64 KiB, and where a

@@ -1,4 +1,4 @@
-//! Connections that wait: what one costs in memory of the process, the kernel's own left out.
+//! Connections that wait: the memory of the process for each, without the kernel's.
 //!
 //! The server is a child process, so that nothing else grows meanwhile: this program, called with `--idle-child`.
 
@@ -23,7 +23,7 @@ const MOST: f64 = 4096.0;
 
 const WAYS: [&str; 3] = ["millstream, ready", "millstream, multishot", "tokio"];
 
-/// What the process is called to do.
+/// The task of a child process.
 pub(crate) struct Child {
     way: String,
     connections: usize,
@@ -36,7 +36,7 @@ pub(crate) fn child() -> Option<Child> {
         .then(|| Child { way: args.next().unwrap(), connections: args.next().unwrap().parse().unwrap() })
 }
 
-/// Waits for bytes as who parses small messages does: what there is room for is a few bytes.
+/// Waits for bytes with room for a few, as a parser of small messages does.
 async fn wait(mut stream: impl AsyncRead + Unpin) {
     let mut buffer = [0; 16];
     while stream.read(&mut buffer).await.is_ok_and(|n| n > 0) {}
@@ -63,7 +63,7 @@ impl Child {
 
     async fn tokio(&self, listener: TcpListener) -> io::Result<u64> {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        // The first one pays for what is there once.
+        // The first one pays for everything that exists once.
         tokio::spawn(wait(listener.accept().await?.0));
         let before = settled().await;
         for _ in 1..self.connections {

@@ -1,4 +1,4 @@
-//! Slow readers beside fast ones: what their bytes cost in memory, and what they do to the others.
+//! Slow readers beside fast ones: the memory for their bytes, and their effect on the others.
 //!
 //! A server of its own process offers 1 MiB a second to each of 100 readers that take 10 KiB a second, and to some that take
 //! all they get, in records of 1 KiB that say when they were written. *fixed* is a high mark of 1 MiB and send buffers of
@@ -33,7 +33,7 @@ const RECORD: usize = 1 << 10;
 const TICK: Duration = Duration::from_millis(10);
 const BATCH: usize = (1 << 20) / 100 / RECORD;
 
-/// Most that is left of memory and of latency.
+/// Bounds for memory and latency, as parts of those with fixed buffers.
 const MEMORY: f64 = 0.31;
 const LATENCY: f64 = 0.34;
 
@@ -141,7 +141,7 @@ fn measure(way: &str, time: Duration) -> [f64; 4] {
     [resident, kernel, fast, slow]
 }
 
-/// What all TCP sockets of the machine hold, in KiB.
+/// Memory of all TCP sockets of the machine, in KiB.
 fn kernel_memory() -> f64 {
     let told = std::fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
     let tcp = told.lines().find(|line| line.starts_with("TCP:"));

@@ -7,7 +7,7 @@
 //!
 //! HTTP is [`millstream::http::serve`]'s in all of them, over loopback. A response is 64 digests (SHA-256), each of another
 //! MiB, so that the server alone is the bottleneck; the client, one thread with blocking sockets, checks every byte and has
-//! hardly anything to do. What it does take is told. Four responses are asked for at a time, two of each of two cores: to
+//! hardly anything to do; its share is beside the figures. Four responses are asked for at a time, two of each of two cores: to
 //! which of them a connection goes is chance, so connections are made until each has two.
 //!
 //! The figures are wall time for each MiB. Two workers are to give 1.8 times the throughput of one, at least, where there are

@@ -125,7 +125,7 @@ struct Round {
     writes: f64,
 }
 
-/// Reads at least so many messages of all streams, after some that nobody counts.
+/// Reads at least so many messages of all streams, after some that do not count.
 async fn read(addr: SocketAddr, shape: &Shape, payload: u32, messages: usize) -> Round {
     let endpoint = Endpoint::from_shared(format!("http://{addr}")).unwrap();
     let mut channels = Vec::new();

@@ -26,7 +26,7 @@ use crate::common::{noise, runtime};
 const DELAY: Duration = Duration::from_millis(25);
 /// The largest window there is.
 const FULL: usize = 16 << 20;
-/// Most that is left of the time of the first upload.
+/// Bound for the time of the first upload, as a part of that with the fixed default.
 const CONVERGENCE: f64 = 0.15;
 
 fn ways() -> [(&'static str, Limits); 4] {

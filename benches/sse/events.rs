@@ -7,12 +7,11 @@
 //! | floor | a bare loop of `send` on blocking sockets, nothing else |
 
 use std::convert::Infallible;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::io;
+use std::net::TcpListener;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
@@ -20,33 +19,12 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use millstream::observe::Snapshot;
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
-use rustix::net::{RecvFlags, recv};
-use rustix::thread::clock_nanosleep_absolute;
-use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use super::readers::{EVENTS, HZ, floor, measure, streams};
 use crate::common::contest::{By, Case, Contender, Goal, Run, Spent};
-use crate::common::options::options;
-use crate::common::server::{Server, spawn};
+use crate::common::server::Server;
 use crate::common::suite::Suite;
-use crate::common::{connect, cpu_of_others, listener};
-
-pub(crate) const HZ: u32 = 100;
-
-/// Events of a turn: half a second of all streams.
-pub(crate) const EVENTS: u64 = 500 * HZ as u64;
-
-pub(crate) fn streams() -> usize {
-    if options().test { 8 } else { 1000 }
-}
-
-/// A stream after its head: a chunk of HTTP/1.1 with an event of 108 bytes.
-fn frame() -> Vec<u8> {
-    [b"6C\r\n", &EVENT[..], b"\r\n"].concat()
-}
 
 /// One event: 100 bytes of payload in 8 bytes of framing.
 static EVENT: [u8; 108] = {
@@ -98,124 +76,6 @@ async fn ours(listener: TcpListener) -> io::Result<()> {
     millstream::http::serve(listener, tower::service_fn(answer)).await
 }
 
-/// The least that can be done: accepts, and then sends one frame to each connection at each tick, until one is gone.
-pub(crate) fn floor(listener: &TcpListener, streams: usize, frame: &[u8]) {
-    let mut connections: Vec<TcpStream> = (0..streams)
-        .map(|_| {
-            let (mut stream, _) = listener.accept().unwrap();
-            assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
-            stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
-            stream
-        })
-        .collect();
-    let mut tick = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap();
-    loop {
-        for connection in &mut connections {
-            match connection.write_all(frame) {
-                Ok(()) => {}
-                Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => return,
-                Err(e) => panic!("{e}"),
-            }
-        }
-        tick += Duration::from_secs(1) / HZ;
-        clock_nanosleep_absolute(ClockId::Monotonic, &tick.try_into().unwrap()).unwrap();
-    }
-}
-
-/// The clients, all on this thread.
-struct Readers {
-    epoll: OwnedFd,
-    readers: Vec<Reader>,
-    frame: Vec<u8>,
-    buffer: Vec<u8>,
-}
-
-struct Reader {
-    stream: TcpStream,
-    /// Bytes after the head; `None` before that is whole.
-    bytes: Option<usize>,
-    head: Vec<u8>,
-}
-
-impl Readers {
-    fn connect(addr: SocketAddr) -> Self {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        let readers: Vec<Reader> = connect(addr, streams())
-            .into_iter()
-            .map(|mut stream| {
-                stream.write_all(b"GET /events HTTP/1.1\r\nhost: bench\r\n\r\n").unwrap();
-                Reader { stream, bytes: None, head: Vec::new() }
-            })
-            .collect();
-        for (index, reader) in readers.iter().enumerate() {
-            epoll::add(&epoll, &reader.stream, epoll::EventData::new_u64(index as u64), epoll::EventFlags::IN).unwrap();
-        }
-        Self { epoll, readers, frame: frame(), buffer: vec![0; 16 << 10] }
-    }
-
-    /// Reads and compares until at least this many events have arrived from now on; gives their number.
-    fn read(&mut self, events: u64) -> u64 {
-        let mut ready = Vec::with_capacity(self.readers.len());
-        let mut arrived = 0;
-        while arrived < events {
-            ready.clear();
-            epoll::wait(&self.epoll, spare_capacity(&mut ready), None).unwrap();
-            for event in &ready {
-                let reader = &mut self.readers[event.data.u64() as usize];
-                let (n, _) = recv(&reader.stream, &mut self.buffer[..], RecvFlags::DONTWAIT).unwrap();
-                assert!(n > 0, "the server closed a stream that has no end");
-                arrived += reader.take(&self.buffer[..n], &self.frame);
-            }
-        }
-        arrived
-    }
-}
-
-impl Reader {
-    /// Takes what has arrived; gives the number of events that are whole now.
-    fn take(&mut self, mut bytes: &[u8], frame: &[u8]) -> u64 {
-        if self.bytes.is_none() {
-            let before = self.head.len();
-            self.head.extend_from_slice(bytes);
-            let Some(end) = self.head.windows(4).position(|end| end == b"\r\n\r\n") else { return 0 };
-            assert!(self.head.starts_with(b"HTTP/1.1 200 "), "{}", self.head.escape_ascii());
-            self.bytes = Some(0);
-            bytes = &bytes[end + 4 - before..];
-        }
-        let Some(seen) = &mut self.bytes else { unreachable!("it was set above") };
-        let before = *seen / frame.len();
-        while !bytes.is_empty() {
-            let at = *seen % frame.len();
-            let len = bytes.len().min(frame.len() - at);
-            assert!(bytes[..len] == frame[at..at + len], "{}", bytes.escape_ascii());
-            *seen += len;
-            bytes = &bytes[len..];
-        }
-        (*seen / frame.len() - before) as u64
-    }
-}
-
-/// Connects, reads some events that do not count, and then at least so many; what those took.
-fn measure(addr: SocketAddr, events: u64) -> (Spent, Snapshot) {
-    let mut readers = Readers::connect(addr);
-    readers.read(events / 4);
-    let (start, cpu, calls) = (Instant::now(), cpu_of_others(), Snapshot::now());
-    let arrived = readers.read(events);
-    let calls = Snapshot::now().since(&calls);
-    let part = events as f64 / arrived as f64;
-    let cpu = cpu_of_others().saturating_sub(cpu).mul_f64(part);
-    (Spent { cpu, wall: start.elapsed().mul_f64(part) }, calls)
-}
-
-fn measure_floor(events: u64) -> Spent {
-    let (listener, streams) = (listener(), streams());
-    let addr = listener.local_addr().unwrap();
-    let thread = spawn(move || floor(&listener, streams, &frame()));
-    let (spent, _) = measure(addr, events);
-    thread.join().unwrap();
-    spent
-}
-
 /// Our server, with its calls of the last turn.
 #[derive(Default)]
 struct Ours {
@@ -224,7 +84,7 @@ struct Ours {
 
 impl Run for Ours {
     fn run(&mut self, events: u64) -> Spent {
-        let (spent, calls) = measure(Server::start(ours).addr, events);
+        let (spent, calls) = measure(Server::start(ours).addr, &EVENT, events);
         let for_each = |calls: u64| calls as f64 / events as f64;
         let (sent, entered) = (for_each(calls.writes.saturating_sub(calls.ring_sends)), for_each(calls.ring_enters));
         self.calls = format!("calls/event: {sent:.3} that send, {entered:.3} into a ring");
@@ -244,8 +104,8 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.run(&case, || {
         vec![
             Contender { name: "millstream", run: Box::new(Ours::default()) },
-            Contender::new("hyper, tokio's stream", |events| measure(Server::start(stock).addr, events).0),
-            Contender::new("floor, bare sends", measure_floor),
+            Contender::new("hyper, tokio's stream", |events| measure(Server::start(stock).addr, &EVENT, events).0),
+            Contender::new("floor, bare sends", |events| floor(&EVENT, events)),
         ]
     });
 }

@@ -13,6 +13,7 @@ mod common;
 
 mod events;
 mod hub;
+mod readers;
 
 fn main() {
     let mut suite = common::suite::Suite::new(env!("CARGO_CRATE_NAME"));
