@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::contest::{Case, Measured};
 use common::options::options;
 use common::record::{Record, read, table, this_run};
 
@@ -14,6 +15,28 @@ fn programs() -> Vec<&'static str> {
     benches.filter_map(|bench| bench.split('"').next()).filter(|name| *name != env!("CARGO_CRATE_NAME")).collect()
 }
 
+/// Results of known figures give the table that they are to give, and again once they were written and read.
+fn check() {
+    let measured =
+        |name: &str, cpu: [f64; 3]| Measured { name: name.to_owned(), cpu: cpu.into(), ..Measured::default() };
+    let contenders = vec![
+        measured("slow rival", [9.0, 9.0, 9.0]),
+        measured("rival", [4.0, 6.0, 5.0]),
+        measured("millstream", [1.0, 3.0, 2.0]),
+        measured("floor, nothing", [1.0, 1.0, 1.0]),
+    ];
+    let record = Record::new("program", &Case::new("case", "CPU us/unit", 1), contenders);
+    let (ours, rival, floor) = record.sides();
+    let (rival, floor) = (rival.unwrap(), floor.unwrap());
+    assert_eq!((ours.value, &*rival.name, rival.value, floor.ratio), (2.0, "rival", 5.0, 2.0));
+    // The ratios of the rounds are 0.25, 0.5 and 0.4.
+    assert_eq!(rival.ratio, 0.4);
+    assert!((rival.spread - 0.0625 / 0.4).abs() < 1e-9, "{}", rival.spread);
+    let printed = table(std::slice::from_ref(&record));
+    assert!(printed.contains("better") && printed.contains("1 better, 0 even, 0 worse, of 1 cases."), "{printed}");
+    assert_eq!(table(&[Record::from_json(&record.to_json().to_string()).unwrap()]), printed);
+}
+
 fn main() {
     let options = options();
     let (this, programs) = (this_run(), programs());
@@ -22,6 +45,7 @@ fn main() {
         return;
     }
     if options.test {
+        check();
         println!("{} programs, no table: figures of a test run mean nothing", programs.len());
         return;
     }

@@ -159,10 +159,10 @@ impl Record {
             write!(text, "  {name:<34} {:>10}", figure(*value)).unwrap();
             match (row.name == self.rows[0].name, other) {
                 (true, _) => write!(text, " {:14}", "").unwrap(),
-                _ => write!(text, " {ratio:>7.2} {:>6}", percent(*spread)).unwrap(),
+                _ => write!(text, " {:>7} {:>6}", short(*ratio), percent(*spread)).unwrap(),
             }
             if let Some((other, ratio)) = other.zip(*other_ratio) {
-                write!(text, "   {} {:>10} {ratio:>6.2}", self.other, figure(other)).unwrap();
+                write!(text, "   {} {:>10} {:>6}", self.other, figure(other), short(ratio)).unwrap();
             }
             writeln!(text, "   {note}").unwrap();
         }
@@ -170,14 +170,16 @@ impl Record {
         text
     }
 
-    fn to_json(&self) -> Value {
+    /// A line of JSON.
+    pub fn to_json(&self) -> Value {
         let Self { run, at, quick, program, title, unit, other, rows, goals } = self;
         let rows: Vec<Value> = rows.iter().map(Row::to_json).collect();
         json!({ "run": run, "at": at, "quick": quick, "program": program, "title": title, "unit": unit,
             "other": other, "rows": rows, "goals": goals })
     }
 
-    fn from_json(line: &str) -> Option<Self> {
+    /// Reads such a line.
+    pub fn from_json(line: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(line).ok()?;
         let text = |name: &str| Some(value[name].as_str()?.to_owned());
         let rows: Vec<Row> = value["rows"].as_array()?.iter().filter_map(Row::from_json).collect();
@@ -214,6 +216,11 @@ pub fn write(program: &str, records: &[Record]) {
     fs::create_dir_all(file.parent().expect("it is in a directory")).unwrap();
     let lines: String = records.iter().map(|record| format!("{}\n", record.to_json())).collect();
     fs::write(file, lines).unwrap();
+}
+
+/// Two digits, and no zero.
+fn short(ratio: f64) -> String {
+    if ratio < 0.005 { "<0.01".to_owned() } else { format!("{ratio:.2}") }
 }
 
 fn percent(part: f64) -> String {
@@ -255,13 +262,13 @@ pub fn table(records: &[Record]) -> String {
         let (ours, rival, floor) = record.sides();
         let name = format!("{}/{}", record.program, record.title);
         write!(text, "{name:<case$}  {:<unit$} {:>9} ", record.unit, figure(ours.value)).unwrap();
-        let floor = floor.map(|floor| format!("{:.2}", floor.ratio)).unwrap_or_default();
+        let floor = floor.map(|floor| short(floor.ratio)).unwrap_or_default();
         if let Some(rival) = rival {
             let verdict = Record::verdict(rival);
             seen.iter_mut().filter(|(name, _)| *name == verdict).for_each(|(_, count)| *count += 1);
-            let other = rival.other_ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
-            let (theirs, ratio, spread) = (figure(rival.value), rival.ratio, percent(rival.spread));
-            write!(text, "{theirs:>9} {ratio:>7.2} {spread:>6} {verdict:<7} {other:>6} {floor:>6}  {}", rival.name)
+            let other = rival.other_ratio.map(short).unwrap_or_default();
+            let (theirs, ratio, spread) = (figure(rival.value), short(rival.ratio), percent(rival.spread));
+            write!(text, "{theirs:>9} {ratio:>7} {spread:>6} {verdict:<7} {other:>6} {floor:>6}  {}", rival.name)
                 .unwrap();
         } else {
             write!(text, "{:40}{floor:>6}", "").unwrap();
@@ -274,8 +281,8 @@ pub fn table(records: &[Record]) -> String {
     let [better, even, worse] = seen.map(|(name, count)| format!("{count} {name}"));
     writeln!(text, "\n{better}, {even}, {worse}, of {} cases.", records.len()).unwrap();
     text += "ratio: ours by the best rival's, less is better; spread: half of the distance between its quartiles.\n\
-        other: the ratio of wall time beside CPU time, or of CPU time beside wall time; floor: the ratio to the least that\n\
-        can be done, by what blocks the thread, has everything at hand, or leaves the work out.\n";
+        other: the ratio of wall time beside CPU time (of lateness for grpc), or of CPU time beside wall time.\n\
+        floor: the ratio to less work than a rival has: it blocks the thread, has everything at hand, or leaves work out.\n";
     // Few rounds tell nothing about a bound.
     let missed = records.iter().filter(|record| !record.quick).flat_map(|record| {
         let missed = record.goals.iter().filter(|goal| goal.starts_with("MISSED"));

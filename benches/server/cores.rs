@@ -184,7 +184,7 @@ impl Work for Served {
 pub(crate) fn run(suite: &mut Suite) {
     let goals = [Goal { against: "millstream Cores, one", by: By::Wall, most: 0.56 }];
     let units = (CONNECTIONS * PIECES * PIECE / (1 << 20)) as u64;
-    let case = Case { goals: &goals, ..Case::by_wall("two workers, digests", "us/MiB", units) };
+    let case = Case { goals: &goals, ..Case::by_wall("two workers, digests", "wall us/MiB", units) };
     suite.run(&case, || {
         let piece: Arc<[u8]> = noise(PIECE).into();
         let mut digests = Digests { piece: Arc::clone(&piece), done: 0 };

@@ -92,7 +92,7 @@ pub(crate) fn run(suite: &mut Suite) {
         }
     }
     let goals = [Goal { against: "fixed 64 KiB, our default", by: By::Wall, most: CONVERGENCE }];
-    suite.record(&Case { goals: &goals, ..Case::by_wall(&title, "ms", 1) }, first.into());
+    suite.record(&Case { goals: &goals, ..Case::by_wall(&title, "wall ms", 1) }, first.into());
     let title = format!("{title}, again");
-    suite.record(&Case::by_wall(&title, "ms", 1), second.into());
+    suite.record(&Case::by_wall(&title, "wall ms", 1), second.into());
 }
