@@ -101,11 +101,13 @@ impl Suite {
             return;
         }
         println!("{}", record.details());
-        self.records.push(record);
-        // After each case, so that what was measured stays when a later one fails.
-        let is_new = |old: &Record| self.records.iter().any(|record| record.title == old.title);
-        let mut all: Vec<Record> = record::read(self.program).into_iter().filter(|old| !is_new(old)).collect();
-        all.extend(self.records.iter().cloned());
+        self.records.push(record.clone());
+        // After each case, so that the results stay when a later one fails. In the place of the older result.
+        let mut all = record::read(self.program);
+        match all.iter_mut().find(|old| old.title == record.title) {
+            Some(old) => *old = record,
+            None => all.push(record),
+        }
         record::write(self.program, &all);
     }
 
