@@ -5,16 +5,15 @@
 //! | millstream | [`copy`], [`copy_bidirectional`], [`Copy`] on streams and files of tokio, and on ours where it says so |
 //! | tokio | its function of the same name |
 //! | tokio copy_buf | 32 KiB at a time, which is what Go's `io.Copy` has |
-//! | std loop | `read` and `write` of 64 KiB on blocking descriptors |
-//! | std::fs::copy | the same calls as ours, on the thread that asks |
+//! | floor, std loop | `read` and `write` of 64 KiB on blocking descriptors |
+//! | floor, std::fs::copy | the same calls as ours, on the thread that asks |
 //!
-//! Senders and receivers are threads that do nothing else, and every byte is compared: outside of what is measured, for
-//! files. For sockets the CPU time is that of the thread that copies, on a current-thread runtime; for files that of the
+//! Senders and receivers are threads that do nothing else, and every byte is compared: for files, outside of the
+//! measured time. For sockets the CPU time is that of the thread that copies, on a current-thread runtime; for files that of the
 //! process. The files are in the page cache, on whatever the temporary directory is on.
 //!
-//! **Look at** the tables at the end: CPU time for each MiB, message or file, and the time in all, measured by turns.
-//! **Noise**: the timings that criterion prints; the time in all where sender, receiver and relay share two CPUs; writing a
-//! GiB to a disk that others use.
+//! **Noise**: wall time where sender, receiver and relay share two CPUs, and everything that writes to a disk that others
+//! use.
 
 use std::fs::File as StdFile;
 use std::io::{self, Read, Write};
@@ -22,19 +21,19 @@ use std::net::TcpStream as StdStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
 
-use criterion::Criterion;
 use millstream::copy::{Copy, copy, copy_bidirectional};
 use millstream::fs::File;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 mod common;
-use common::contest::{Contender, Contest, Spent};
-use common::{PERIOD, cpu_of_this_thread, is_test, noise, pair, runtime};
+use common::contest::{Case, Contender, Spent};
+use common::options::options;
+use common::suite::Suite;
+use common::{PERIOD, noise, pair, runtime};
 
-/// What a sender writes, and a receiver reads, at a time.
+/// Bytes that a sender writes, and a receiver reads, at a time.
 const PIECE: usize = 256 << 10;
 
 /// The repeated bytes that all send, and a piece more.
@@ -69,13 +68,6 @@ impl Stream {
             got += n;
         }
     }
-}
-
-/// What `work` takes of this thread, and in all.
-fn spent<T>(work: impl FnOnce() -> T) -> Spent {
-    let (start, cpu) = (Instant::now(), cpu_of_this_thread());
-    work();
-    Spent { cpu: cpu_of_this_thread() - cpu, wall: start.elapsed() }
 }
 
 fn tokio_stream(stream: StdStream) -> TcpStream {
@@ -127,8 +119,8 @@ fn by_std(mut a: StdStream, mut b: StdStream) {
     }
 }
 
-fn relay(criterion: &mut Criterion) -> Option<String> {
-    let len: usize = if is_test() { 8 << 20 } else { 1 << 30 };
+fn relay(suite: &mut Suite) {
+    let len: usize = options().pick(8 << 20, 32 << 20, 128 << 20);
     let stream = Stream::new();
     let contender = |name, relay: Relay| {
         let stream = Arc::clone(&stream);
@@ -143,30 +135,27 @@ fn relay(criterion: &mut Criterion) -> Option<String> {
                     client
                 });
                 let receiver = thread::spawn(move || down.receive(&mut server, len));
-                let once = spent(|| relay(a, b));
-                all.cpu += once.cpu;
-                all.wall += once.wall;
+                all.on_this_thread(|| relay(a, b));
                 drop(sender.join().unwrap());
                 receiver.join().unwrap();
             }
             all
         };
-        Contender { name, run: Box::new(run) }
+        Contender::new(name, run)
     };
     let contenders = vec![
         contender("millstream", by_millstream),
         contender("millstream, our streams", by_millstream_streams),
         contender("tokio copy_bidirectional", by_tokio),
         contender("tokio copy_buf, 32 KiB", by_copy_buf),
-        contender("std loop, one direction", by_std),
+        contender("floor, std loop, one way", by_std),
     ];
-    let contest = Contest { title: "socket to socket", unit: "MiB", units: (len >> 20) as u64, operations: 1 };
-    contest.run(criterion, contenders)
+    suite.run(&Case::new("socket to socket", "CPU us/MiB", (len >> 20) as u64), || contenders);
 }
 
 /// Messages there and back, one at a time.
-fn messages(criterion: &mut Criterion) -> Option<String> {
-    let count: usize = if is_test() { 100 } else { 20_000 };
+fn messages(suite: &mut Suite) {
+    let count: usize = options().pick(100, 1000, 5000);
     let contender = |name, relay: Relay| {
         let run = move |operations| {
             let mut all = Spent::default();
@@ -186,15 +175,13 @@ fn messages(criterion: &mut Criterion) -> Option<String> {
                         server.write_all(&message).unwrap();
                     }
                 });
-                let once = spent(|| relay(a, b));
-                all.cpu += once.cpu;
-                all.wall += once.wall;
+                all.on_this_thread(|| relay(a, b));
                 asks.join().unwrap();
                 answers.join().unwrap();
             }
             all
         };
-        Contender { name, run: Box::new(run) }
+        Contender::new(name, run)
     };
     let contenders = vec![
         contender("millstream", by_millstream),
@@ -202,8 +189,7 @@ fn messages(criterion: &mut Criterion) -> Option<String> {
         contender("tokio copy_bidirectional", by_tokio),
         contender("tokio copy_buf, 32 KiB", by_copy_buf),
     ];
-    let contest = Contest { title: "64 B there and back", unit: "message", units: count as u64, operations: 1 };
-    contest.run(criterion, contenders)
+    suite.run(&Case::new("64 B there and back", "CPU us/message", count as u64), || contenders);
 }
 
 /// A file that all copy, and a directory for the copies.
@@ -244,9 +230,13 @@ impl Sample {
 }
 
 /// A file into a socket, a MiB at a time, as responses would take it.
-fn file_to_socket(criterion: &mut Criterion) -> Option<String> {
+fn file_to_socket(suite: &mut Suite) {
     const CHUNK: usize = 1 << 20;
-    let sample = Sample::new(if is_test() { 4 << 20 } else { 256 << 20 });
+    const TITLE: &str = "file to socket, 1 MiB at a time";
+    if !suite.wants(TITLE) {
+        return;
+    }
+    let sample = Sample::new(options().pick(4 << 20, 32 << 20, 128 << 20));
     let stream = Stream::new();
     let contender = |name, send: fn(&Sample, StdStream)| {
         let (stream, sample) = (Arc::clone(&stream), &sample);
@@ -256,14 +246,12 @@ fn file_to_socket(criterion: &mut Criterion) -> Option<String> {
                 let (ours, mut theirs) = pair();
                 let (stream, len) = (Arc::clone(&stream), sample.len);
                 let receiver = thread::spawn(move || stream.receive(&mut theirs, len));
-                let once = spent(|| send(sample, ours));
-                all.cpu += once.cpu;
-                all.wall += once.wall;
+                all.on_this_thread(|| send(sample, ours));
                 receiver.join().unwrap();
             }
             all
         };
-        Contender { name, run: Box::new(run) }
+        Contender::new(name, run)
     };
     let contenders = vec![
         contender("millstream", |sample, socket| {
@@ -296,13 +284,8 @@ fn file_to_socket(criterion: &mut Criterion) -> Option<String> {
             });
         }),
     ];
-    let contest = Contest {
-        title: "file to socket, 1 MiB at a time",
-        unit: "MiB",
-        units: (sample.len >> 20) as u64,
-        operations: 1,
-    };
-    contest.run(criterion, contenders)
+    let units = (sample.len >> 20) as u64;
+    suite.run(&Case::new(TITLE, "CPU us/MiB", units), || contenders);
 }
 
 fn std_loop(sample: &Sample) -> io::Result<()> {
@@ -316,7 +299,10 @@ fn std_loop(sample: &Sample) -> io::Result<()> {
     }
 }
 
-fn file_to_file(criterion: &mut Criterion, title: &str, len: usize, operations: u64) -> Option<String> {
+fn file_to_file(suite: &mut Suite, title: &str, len: usize) {
+    if !suite.wants(title) {
+        return;
+    }
     let sample = Sample::new(len);
     let runtime = runtime();
     let contender = |name, copy: &'static dyn Fn(&Sample, &tokio::runtime::Runtime)| {
@@ -329,7 +315,7 @@ fn file_to_file(criterion: &mut Criterion, title: &str, len: usize, operations: 
             }
             all
         };
-        Contender { name, run: Box::new(run) }
+        Contender::new(name, run)
     };
     let contenders = vec![
         contender("millstream, files of tokio", &|sample, runtime| {
@@ -353,28 +339,22 @@ fn file_to_file(criterion: &mut Criterion, title: &str, len: usize, operations: 
                 tokio::io::copy(&mut from, &mut to).await.unwrap();
             });
         }),
-        contender("std::fs::copy", &|sample, _| {
+        contender("floor, std::fs::copy", &|sample, _| {
             std::fs::copy(sample.from(), sample.to()).unwrap();
         }),
-        contender("std loop", &|sample, _| std_loop(sample).unwrap()),
+        contender("floor, std loop", &|sample, _| std_loop(sample).unwrap()),
     ];
-    let contest = Contest { title, unit: "file", units: 1, operations };
-    contest.run(criterion, contenders)
+    suite.run(&Case::new(title, "CPU us/file", 1), || contenders);
 }
 
 fn main() {
-    let mut criterion = Criterion::default().without_plots().configure_from_args();
-    let large = if is_test() { 9 << 20 } else { 1 << 30 };
-    let mut tables = Vec::new();
-    tables.extend(relay(&mut criterion));
-    tables.extend(messages(&mut criterion));
-    tables.extend(file_to_socket(&mut criterion));
-    tables.extend(file_to_file(&mut criterion, "file to file, 10 KiB", 10 << 10, 200));
-    tables.extend(file_to_file(&mut criterion, "file to file, 1 MiB", 1 << 20, 50));
-    tables.extend(file_to_file(&mut criterion, "file to file, 1 GiB", large, 1));
-    criterion.final_summary();
-    if is_test() {
-        println!("\n(a test run, one operation each: the figures mean nothing)");
-    }
-    println!("{}", tables.concat());
+    let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
+    relay(&mut suite);
+    messages(&mut suite);
+    file_to_socket(&mut suite);
+    file_to_file(&mut suite, "file to file, 10 KiB", 10 << 10);
+    file_to_file(&mut suite, "file to file, 1 MiB", 1 << 20);
+    let large = options().pick(9, 32, 256);
+    file_to_file(&mut suite, &format!("file to file, {large} MiB"), large << 20);
+    suite.finish();
 }

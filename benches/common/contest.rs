@@ -1,14 +1,13 @@
-//! Several ways to do the same, timed one after the other by criterion and then by turns.
+//! Contenders that do the same work and take turns.
 
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use criterion::{Criterion, SamplingMode};
-
+use super::cpu_of_this_thread;
 use super::cpus::process;
-use super::{Row, all_by_turns, table};
+use super::options::options;
 
-/// What work has taken: time, and CPU time of all threads of the process, those of the kernel's that work for its rings
-/// included.
+/// Time that work has taken: wall time, and CPU time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
     pub wall: Duration,
@@ -16,7 +15,8 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// Adds what `work` takes.
+    /// Adds what `work` takes. CPU time is that of all threads of the process, the kernel's workers for its rings
+    /// included.
     pub fn on<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let (start, cpu) = (Instant::now(), process());
         let done = work();
@@ -24,53 +24,165 @@ impl Spent {
         self.wall += start.elapsed();
         done
     }
+
+    /// As [`on`](Self::on), with the CPU time of this thread only.
+    pub fn on_this_thread<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let (start, cpu) = (Instant::now(), cpu_of_this_thread());
+        let done = work();
+        self.cpu += cpu_of_this_thread() - cpu;
+        self.wall += start.elapsed();
+        done
+    }
 }
 
-/// One way: it does a number of operations, checks them, and says what they took.
+/// The work of a contender.
+pub trait Run {
+    /// Does so many operations and checks them. Returns the time that they took, without preparations and checks.
+    fn run(&mut self, operations: u64) -> Spent;
+
+    /// A remark for the table, asked for after all rounds.
+    fn note(&mut self) -> String {
+        String::new()
+    }
+}
+
+impl<F: FnMut(u64) -> Spent> Run for F {
+    fn run(&mut self, operations: u64) -> Spent {
+        self(operations)
+    }
+}
+
+/// One way to do the work of a case.
+///
+/// The name tells its kind. `millstream …` is ours. `floor …` does less than a rival has to: it blocks the thread of the
+/// runtime, has everything at hand, or leaves the work out. All others are rivals.
 pub struct Contender<'a> {
     pub name: &'static str,
-    pub run: Box<dyn FnMut(u64) -> Spent + 'a>,
+    pub run: Box<dyn Run + 'a>,
 }
 
-/// What is compared.
-pub struct Contest<'a> {
-    pub title: &'a str,
-    /// What the figures are for, and how many of them one operation is.
-    pub unit: &'static str,
-    pub units: u64,
-    /// Operations of a round by turns.
-    pub operations: u64,
-}
-
-impl Contest<'_> {
-    /// Runs the contenders that the command line has chosen; gives the table, if there is anything in it.
-    pub fn run(&self, criterion: &mut Criterion, contenders: Vec<Contender<'_>>) -> Option<String> {
-        let mut group = criterion.benchmark_group(self.title.replace('/', " "));
-        group.sampling_mode(SamplingMode::Flat).sample_size(10);
-        let mut chosen = Vec::new();
-        for mut contender in contenders {
-            let mut ran = false;
-            group.bench_function(contender.name, |bencher| {
-                bencher.iter_custom(|operations| {
-                    ran = true;
-                    (contender.run)(operations).wall
-                });
-            });
-            chosen.extend(ran.then_some(contender));
-        }
-        group.finish();
-        let spent = all_by_turns(chosen.len(), self.operations, |contender, operations| {
-            let Spent { wall, cpu } = (chosen[contender].run)(operations);
-            [cpu, wall]
-        });
-        let units = self.units as f64;
-        let ours = spent.first().map_or(1.0, |[_, wall]| *wall);
-        let rows = chosen.iter().zip(spent).map(|(contender, [cpu, wall])| Row {
-            name: contender.name.to_owned(),
-            cpu: cpu / units,
-            note: format!("{:>10.2} us in all {:>7.2}", wall / units, wall / ours),
-        });
-        let rows: Vec<Row> = rows.collect();
-        (!rows.is_empty()).then(|| table(self.title, self.unit, &rows))
+impl<'a> Contender<'a> {
+    pub fn new(name: &'static str, run: impl FnMut(u64) -> Spent + 'a) -> Self {
+        Self { name, run: Box::new(run) }
     }
+
+    /// Work on this thread that needs nothing done before or after it.
+    pub fn of(name: &'static str, mut work: impl FnMut() + 'a) -> Self {
+        Self::new(name, move |operations| {
+            let mut spent = Spent::default();
+            spent.on_this_thread(|| {
+                for _ in 0..operations {
+                    black_box(&mut work)();
+                }
+            });
+            spent
+        })
+    }
+}
+
+/// The time that decides. The other one is shown beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Cpu,
+    Wall,
+}
+
+/// A bound for the time of our first contender, as a part of another's.
+#[derive(Clone, Copy, Debug)]
+pub struct Goal {
+    pub against: &'static str,
+    pub by: By,
+    pub most: f64,
+}
+
+/// A comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'a> {
+    pub title: &'a str,
+    pub by: By,
+    /// The figures are microseconds for one of these.
+    pub unit: &'a str,
+    /// Name of the time that does not decide.
+    pub other: &'a str,
+    /// How many of them one operation is.
+    pub units: u64,
+    /// Operations of a turn, where their number is not found by trying.
+    pub operations: Option<u64>,
+    pub goals: &'a [Goal],
+}
+
+impl<'a> Case<'a> {
+    /// A case by CPU time.
+    pub fn new(title: &'a str, unit: &'a str, units: u64) -> Self {
+        Self { title, by: By::Cpu, unit, other: "wall us", units, operations: None, goals: &[] }
+    }
+
+    /// A case by wall time.
+    pub fn by_wall(title: &'a str, unit: &'a str, units: u64) -> Self {
+        Self { by: By::Wall, other: "CPU us", ..Self::new(title, unit, units) }
+    }
+}
+
+/// The results of a contender: a figure for each round.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    pub name: String,
+    pub cpu: Vec<f64>,
+    pub wall: Vec<f64>,
+    pub note: String,
+}
+
+/// The operations of a turn that takes about `time`. They have run once afterwards.
+fn operations(run: &mut dyn Run, time: Duration) -> u64 {
+    let mut operations = 1;
+    loop {
+        let start = Instant::now();
+        let spent = run.run(operations);
+        // Preparations and checks take time as well, but not more than half of it all.
+        let each = spent.wall.max(start.elapsed() / 2).as_secs_f64() / operations as f64;
+        let wanted = (time.as_secs_f64() / each.max(1e-10)) as u64;
+        if wanted <= operations * 10 {
+            return wanted.max(1);
+        }
+        operations *= 10;
+    }
+}
+
+/// Has the contenders take turns. Returns the microseconds for each unit, of each in each round.
+pub fn by_turns(case: &Case<'_>, contenders: &mut [Contender<'_>]) -> Vec<Measured> {
+    let options = options();
+    let (rounds, start) = (options.rounds(), Instant::now());
+    let turn = options.time() / rounds as u32;
+    let counts: Vec<u64> = contenders
+        .iter_mut()
+        .map(|contender| match case.operations {
+            _ if options.test => 1,
+            Some(operations) => operations,
+            None => operations(&mut *contender.run, turn),
+        })
+        .collect();
+    let mut measured: Vec<Measured> =
+        contenders.iter().map(|contender| Measured { name: contender.name.to_owned(), ..Default::default() }).collect();
+    for round in 0..rounds {
+        // Operations that take long have fewer rounds.
+        let is_late = start.elapsed() > options.time() * contenders.len() as u32 * 3;
+        if round >= 3 && round % 2 == 1 && is_late && case.operations.is_none() {
+            break;
+        }
+        let mut turn = |index: usize| {
+            let spent = contenders[index].run.run(counts[index]);
+            let each = |time: Duration| time.as_secs_f64() * 1e6 / (counts[index] * case.units) as f64;
+            measured[index].cpu.push(each(spent.cpu));
+            measured[index].wall.push(each(spent.wall));
+        };
+        // Back and forth, so that none of them is always the one after a certain other.
+        match round % 2 {
+            0 => (0..counts.len()).for_each(&mut turn),
+            _ => (0..counts.len()).rev().for_each(&mut turn),
+        }
+    }
+    for (contender, measured) in contenders.iter_mut().zip(&mut measured) {
+        measured.note = contender.run.note();
+    }
+    measured
 }

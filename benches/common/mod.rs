@@ -1,25 +1,25 @@
-//! What the benches share: bytes, connections, CPU clocks, and comparing by turns.
-#![allow(dead_code, unreachable_pub, reason = "each bench uses a part")]
+//! Shared by the programs: bytes, connections, CPU clocks, turns and tables.
+//!
+//! Each program has cases, each case has contenders that do the same work and check it, and contenders take turns, so that
+//! other load on the machine meets all of them. Results are medians of the rounds.
+#![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
 pub mod closed_loop;
 pub mod contest;
 pub mod cpus;
+pub mod options;
+pub mod record;
 pub mod server;
+pub mod suite;
 
-use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Whether the benches run as tests: each case once. By the rule that criterion has.
-pub fn is_test() -> bool {
-    let given = |option: &str| std::env::args().any(|arg| arg == option);
-    given("--test") || !given("--bench")
-}
-
-/// After how many bytes [`noise`] repeats.
+/// Number of bytes after which [`noise`] repeats.
 pub const PERIOD: usize = (256 << 10) - 5;
 
 /// Bytes that repeat nowhere a check would notice. The period is odd, so that pieces that were swapped, lost or sent
@@ -57,7 +57,7 @@ pub fn pair() -> (TcpStream, TcpStream) {
 pub fn listener() -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     set_up(&listener);
-    // `bind` lets 128 wait, and who comes then waits for a second.
+    // `bind` queues 128 connections. A client beyond that waits for a second.
     rustix::net::listen(&listener, 4096).unwrap();
     listener
 }
@@ -83,6 +83,22 @@ pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+/// Keeps this thread, and those it starts, away from the server's CPU until the guard is dropped.
+pub fn pinned() -> Pinned {
+    let before = sched_getaffinity(None).unwrap();
+    cpus::pin_load().unwrap();
+    Pinned(before)
+}
+
+/// The CPUs that a thread had before it was pinned.
+pub struct Pinned(CpuSet);
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        sched_setaffinity(None, &self.0).unwrap();
+    }
+}
+
 /// CPU time this thread has used.
 pub fn cpu_of_this_thread() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
@@ -91,63 +107,4 @@ pub fn cpu_of_this_thread() -> Duration {
 /// CPU time all other threads of this process have used.
 pub fn cpu_of_others() -> Duration {
     cpus::process().saturating_sub(cpu_of_this_thread())
-}
-
-/// The CPU time that one operation of each contender takes, in microseconds: `run(contender, operations)` does them and
-/// says how long they took. The contenders take turns, so that what else the machine does meets all of them; each gets
-/// the median of its rounds.
-pub fn by_turns(contenders: usize, operations: u64, mut run: impl FnMut(usize, u64) -> Duration) -> Vec<f64> {
-    let run = |contender, operations| [run(contender, operations)];
-    all_by_turns(contenders, operations, run).into_iter().map(|[median]| median).collect()
-}
-
-/// As [`by_turns`], for several times that are measured together; each has a median of its own.
-pub fn all_by_turns<const N: usize>(
-    contenders: usize,
-    operations: u64,
-    mut run: impl FnMut(usize, u64) -> [Duration; N],
-) -> Vec<[f64; N]> {
-    let (rounds, operations) = if is_test() { (1, 1) } else { (9, operations) };
-    let mut micros = vec![[const { Vec::new() }; N]; contenders];
-    for _ in 0..rounds {
-        for (contender, micros) in micros.iter_mut().enumerate() {
-            let spent = run(contender, operations);
-            micros.iter_mut().zip(spent).for_each(|(micros, spent)| {
-                micros.push(spent.as_secs_f64() * 1e6 / operations as f64);
-            });
-        }
-    }
-    micros.into_iter().map(|micros| micros.map(median)).collect()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// A line of a table.
-pub struct Row {
-    pub name: String,
-    /// In microseconds.
-    pub cpu: f64,
-    pub note: String,
-}
-
-/// A table of CPU time for each operation; the ratio is to the first row, ours unless it was filtered out.
-pub fn table(title: &str, operation: &str, rows: &[Row]) -> String {
-    let mut text = format!("\n{title:<34} {:>14} {:>7}\n", format!("CPU us/{operation}"), "ratio");
-    let ours = rows.first().map_or(1.0, |row| row.cpu);
-    for Row { name, cpu, note } in rows {
-        writeln!(text, "  {name:<32} {cpu:>14.2} {:>7.2}  {note}", cpu / ours).unwrap();
-    }
-    text
-}
-
-/// A line that says whether a figure is what is asked for; none in a test run.
-pub fn bar(what: &str, ratio: f64, most: f64) -> String {
-    if is_test() {
-        return String::new();
-    }
-    let verdict = if ratio <= most { "met" } else { "MISSED" };
-    format!("{verdict:<7}{what}: {ratio:.2}, at most {most:.2}\n")
 }

@@ -1,8 +1,7 @@
-//! Connections that wait: what one costs in memory of the process, the kernel's own left out.
+//! Connections that wait: the memory of the process for each, without the kernel's.
 //!
 //! The server is a child process, so that nothing else grows meanwhile: this program, called with `--idle-child`.
 
-use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -11,7 +10,10 @@ use millstream::net::{self, Receive};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::common::{bar, connect, is_test, listener, runtime};
+use crate::common::contest::{Case, Measured};
+use crate::common::options::options;
+use crate::common::suite::Suite;
+use crate::common::{connect, listener, runtime};
 
 /// Asks for a child. No option that cargo or criterion would give.
 const CHILD: &str = "--idle-child";
@@ -19,9 +21,9 @@ const CHILD: &str = "--idle-child";
 /// Bytes for each connection that arms one receive for good.
 const MOST: f64 = 4096.0;
 
-const WAYS: [&str; 3] = ["tokio", "millstream, ready", "millstream, multishot"];
+const WAYS: [&str; 3] = ["millstream, ready", "millstream, multishot", "tokio"];
 
-/// What the process is called to do.
+/// The task of a child process.
 pub(crate) struct Child {
     way: String,
     connections: usize,
@@ -34,7 +36,7 @@ pub(crate) fn child() -> Option<Child> {
         .then(|| Child { way: args.next().unwrap(), connections: args.next().unwrap().parse().unwrap() })
 }
 
-/// Waits for bytes as who parses small messages does: what there is room for is a few bytes.
+/// Waits for bytes with room for a few, as a parser of small messages does.
 async fn wait(mut stream: impl AsyncRead + Unpin) {
     let mut buffer = [0; 16];
     while stream.read(&mut buffer).await.is_ok_and(|n| n > 0) {}
@@ -61,7 +63,7 @@ impl Child {
 
     async fn tokio(&self, listener: TcpListener) -> io::Result<u64> {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        // The first one pays for what is there once.
+        // The first one pays for everything that exists once.
         tokio::spawn(wait(listener.accept().await?.0));
         let before = settled().await;
         for _ in 1..self.connections {
@@ -113,17 +115,23 @@ fn measure(way: &str, connections: usize) -> f64 {
     grown as f64 / (connections - 1) as f64
 }
 
-pub(crate) fn compare() -> String {
-    let wanted = if is_test() { 100 } else { 10_000 };
+pub(crate) fn run(suite: &mut Suite) {
+    let wanted = options().pick(100, 1000, 10_000);
     // The program has a few open itself.
     let connections = wanted.min(more_files().saturating_sub(100) as usize);
-    let mut text = format!("\n{:<34} {:>14}\n", format!("idle, {connections} connections"), "bytes each");
-    for way in WAYS {
-        let bytes = measure(way, connections);
-        writeln!(text, "  {way:<32} {bytes:>14.0}").unwrap();
-        if way.contains("multishot") {
-            text += &bar("bytes of an idle connection", bytes, MOST);
+    let title = format!("idle, {connections} connections");
+    if !suite.begins(&title) {
+        return;
+    }
+    let mut measured = WAYS.map(|way| Measured { name: way.to_owned(), ..Measured::default() });
+    for _ in 0..options().pick(1, 1, 3) {
+        measured.iter_mut().for_each(|measured| measured.cpu.push(measure(&measured.name, connections)));
+    }
+    for measured in &mut measured {
+        if measured.name.contains("multishot") {
+            let is_met = measured.cpu.iter().all(|&bytes| bytes <= MOST);
+            measured.note = format!("at most {MOST}: {}", if is_met { "met" } else { "MISSED" });
         }
     }
-    text
+    suite.record(&Case::new(&title, "bytes each", 1), measured.into());
 }

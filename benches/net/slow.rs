@@ -1,11 +1,11 @@
-//! Slow readers beside fast ones: what their bytes cost in memory, and what they do to the others.
+//! Slow readers beside fast ones: the memory for their bytes, and their effect on the others.
 //!
 //! A server of its own process offers 1 MiB a second to each of 100 readers that take 10 KiB a second, and to some that take
 //! all they get, in records of 1 KiB that say when they were written. *fixed* is a high mark of 1 MiB and send buffers of
 //! 1 MiB, *elastic* a mark that follows the rates with `Profile::Auto`. Memory is what the server has resident at the end;
-//! the kernel's, for all TCP of this machine, is beside it. `MILLSTREAM_BENCH_SECONDS` is how long it takes, 60 by default.
+//! the kernel's, for all TCP of this machine, is beside it. It takes 10 s, or as long as `--measurement-time` says: the marks
+//! need some seconds to settle.
 
-use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -17,7 +17,10 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::common::{bar, is_test, runtime};
+use crate::common::contest::{By, Case, Goal, Measured};
+use crate::common::options::options;
+use crate::common::runtime;
+use crate::common::suite::Suite;
 
 /// Asks for a child. No option that cargo or criterion would give.
 const CHILD: &str = "--slow-child";
@@ -30,7 +33,7 @@ const RECORD: usize = 1 << 10;
 const TICK: Duration = Duration::from_millis(10);
 const BATCH: usize = (1 << 20) / 100 / RECORD;
 
-/// Most that is left of memory and of latency.
+/// Bounds for memory and latency, as parts of those with fixed buffers.
 const MEMORY: f64 = 0.31;
 const LATENCY: f64 = 0.34;
 
@@ -138,7 +141,7 @@ fn measure(way: &str, time: Duration) -> [f64; 4] {
     [resident, kernel, fast, slow]
 }
 
-/// What all TCP sockets of the machine hold, in KiB.
+/// Memory of all TCP sockets of the machine, in KiB.
 fn kernel_memory() -> f64 {
     let told = std::fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
     let tcp = told.lines().find(|line| line.starts_with("TCP:"));
@@ -146,17 +149,28 @@ fn kernel_memory() -> f64 {
     pages.unwrap_or(f64::NAN) * rustix::param::page_size() as f64 / 1024.0
 }
 
-pub(crate) fn compare() -> String {
-    let seconds = std::env::var("MILLSTREAM_BENCH_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    let time = Duration::from_secs(seconds.unwrap_or(if is_test() { 2 } else { 60 }));
+pub(crate) fn run(suite: &mut Suite) {
+    let time = options().seconds.map_or(Duration::from_secs(options().pick(2, 3, 10)), Duration::from_secs_f64);
     let title = format!("{SLOW} slow and {FAST} fast readers, {} s", time.as_secs());
-    let mut text =
-        format!("\n{title:<42} {:>9} {:>11} {:>12} {:>12}\n", "RSS KiB", "kernel KiB", "us, fast", "us, slow");
-    let results = WAYS.map(|way| measure(way, time));
-    for (way, [resident, kernel, fast, slow]) in WAYS.iter().zip(&results) {
-        writeln!(text, "  {way:<40} {resident:>9.0} {kernel:>11.0} {fast:>12.1} {slow:>12.0}").unwrap();
+    if !suite.begins(&title) {
+        return;
     }
-    let [fixed, elastic] = results;
-    text += &bar("resident memory, of fixed", elastic[0] / fixed[0], MEMORY);
-    text + &bar("mean latency of fast readers, of fixed", elastic[2] / fixed[2], LATENCY)
+    let results = WAYS.map(|way| measure(way, time));
+    let one = |way: usize, figure: usize, note: String| {
+        let name = ["fixed buffers of 1 MiB", "millstream, elastic"][way].to_owned();
+        Measured { name, cpu: vec![results[way][figure]], wall: Vec::new(), note }
+    };
+    let goal = |most| [Goal { against: "fixed buffers of 1 MiB", by: By::Cpu, most }];
+    let memory = |way: usize| one(way, 0, format!("{:.0} KiB in the kernel", results[way][1]));
+    let memory_title = format!("{title}: memory");
+    suite.record(
+        &Case { goals: &goal(MEMORY), ..Case::new(&memory_title, "KiB resident", 1) },
+        vec![memory(0), memory(1)],
+    );
+    let latency = |way: usize| one(way, 2, format!("{:.0} us for slow readers", results[way][3]));
+    let latency_title = format!("{title}: latency");
+    suite.record(
+        &Case { goals: &goal(LATENCY), ..Case::new(&latency_title, "us, fast readers", 1) },
+        vec![latency(0), latency(1)],
+    );
 }

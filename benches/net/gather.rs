@@ -1,4 +1,4 @@
-//! A burst of small writes over loopback TCP: how many system calls it takes, and what it costs the sender.
+//! A burst of small writes over loopback TCP: its system calls, and its cost for the sender.
 //!
 //! One burst is 1, 8 or 64 chunks of 64 B or 1 KiB, written in one turn of a current-thread runtime; then the task yields,
 //! which is the end of the turn. Every case pays for that yield. A thread reads and compares every byte.
@@ -9,14 +9,12 @@
 //! | millstream, yielding | `write_all` of each chunk; the end of the turn sends them |
 //! | tokio write_all | `write_all` of each chunk on a stream with `TCP_NODELAY` |
 //! | tokio BufWriter | the same through 8 KiB of buffer, then `flush` |
-//! | tokio vectored | all chunks in `write_vectored`: what a caller can do who has them all at once |
+//! | floor, tokio vectored | all chunks in `write_vectored`: possible for a caller that has them all at once |
 //!
-//! **Look at** the calls for each burst in the tables after the timings. *alone* is with nothing else to send, which is
-//! exact; *in a row* is bursts written one turn after the other, where the yielding case gathers over several turns, up
-//! to 200 us or 64 KiB, and where a full socket splits calls. Calls that sent nothing are left out for all. Then look at the
-//! CPU time of the sending thread, measured by turns, which other load on the machine disturbs least. **Noise**: the
-//! timings and throughput that criterion prints, because reader and sender compete for the same CPUs.
-//! Congestion control is `reno` unless `MILLSTREAM_BENCH_CONGESTION` names another, because one that paces measures timers.
+//! Calls for each burst are beside the figures. *alone* is with nothing else to send, which is exact; *in a row* is bursts
+//! written one turn after the other, where the yielding case gathers over several turns, up to 200 us or 64 KiB, and where a
+//! full socket splits calls. Calls that sent nothing are left out for all. The figures are the CPU time of the sending
+//! thread. **Noise**: wall time, because reader and sender compete for the same CPUs.
 
 use std::io::{self, IoSlice, Read};
 use std::pin::Pin;
@@ -24,21 +22,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use criterion::{Criterion, Throughput};
 use millstream::metrics::Snapshot;
 use tokio::io::{AsyncWrite, AsyncWriteExt, BufWriter};
 use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-mod common;
-use common::{Row, by_turns, cpu_of_this_thread, is_test, noise, runtime, table};
-
-/// Bytes, and most bursts, of a round in which CPU time is measured: some tens of milliseconds.
-const CPU_BYTES: u64 = 32 << 20;
-const CPU_BURSTS: u64 = 8192;
+use crate::common::contest::{Case, Contender, Run, Spent};
+use crate::common::suite::Suite;
+use crate::common::{cpu_of_this_thread, noise, pair, runtime};
 
 /// A tokio stream that counts the system calls that send something: one for each write that does not have to wait.
 struct Counted {
@@ -200,123 +195,104 @@ impl Reader {
 }
 
 /// One way to send, connected.
-struct Sender {
-    name: &'static str,
+struct Sender<'a> {
+    runtime: &'a Runtime,
+    chunks: &'a [&'a [u8]],
     way: Way,
-    reader: Reader,
-    /// Calls for each burst in the timed runs.
-    in_a_row: Option<f64>,
+    /// `None` once it has ended.
+    reader: Option<Reader>,
+    /// Calls and bursts of all turns.
+    calls: u64,
+    bursts: u64,
 }
 
-impl Sender {
-    fn connect(name: &'static str, burst: &[u8], way: impl FnOnce(std::net::TcpStream) -> io::Result<Way>) -> Self {
-        let (ours, theirs) = common::pair();
+impl<'a> Sender<'a> {
+    fn connect(
+        runtime: &'a Runtime,
+        chunks: &'a [&'a [u8]],
+        way: impl FnOnce(std::net::TcpStream) -> io::Result<Way>,
+    ) -> Self {
+        let _entered = runtime.enter();
+        let (ours, theirs) = pair();
         ours.set_nonblocking(true).unwrap();
-        Self { name, way: way(ours).unwrap(), reader: Reader::start(theirs, burst.to_vec()), in_a_row: None }
+        let reader = Some(Reader::start(theirs, chunks.concat()));
+        Self { runtime, chunks, way: way(ours).unwrap(), reader, calls: 0, bursts: 0 }
     }
 
-    /// Sends `bursts`, each in a turn of its own, and waits until they have arrived. Says how many calls that took, and
-    /// how much CPU time of this thread.
-    async fn send(&mut self, chunks: &[&[u8]], bursts: u64) -> (u64, Duration) {
-        let len = chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
-        self.reader.progress.expected.fetch_add(len * bursts, Ordering::Release);
-        let (calls, cpu) = (self.way.calls(), cpu_of_this_thread());
-        for _ in 0..bursts {
-            self.way.burst(chunks).await.unwrap();
-            yield_now().await;
-        }
-        self.reader.arrived().await;
-        (self.way.calls() - calls, cpu_of_this_thread() - cpu)
+    /// Sends `bursts`, each in a turn of its own, and waits until they have arrived. Returns the number of calls that it
+    /// took.
+    fn send(&mut self, bursts: u64) -> u64 {
+        let reader = self.reader.as_ref().expect("it has not ended");
+        let len = self.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
+        reader.progress.expected.fetch_add(len * bursts, Ordering::Release);
+        let calls = self.way.calls();
+        self.runtime.block_on(async {
+            for _ in 0..bursts {
+                self.way.burst(self.chunks).await.unwrap();
+                yield_now().await;
+            }
+            reader.arrived().await;
+        });
+        self.way.calls() - calls
+    }
+}
+
+impl Run for Sender<'_> {
+    fn run(&mut self, bursts: u64) -> Spent {
+        let (start, cpu) = (Instant::now(), cpu_of_this_thread());
+        self.calls += self.send(bursts);
+        self.bursts += bursts;
+        Spent { wall: start.elapsed(), cpu: cpu_of_this_thread() - cpu }
     }
 
-    /// Calls for a burst that has nothing before or after it.
-    async fn send_alone(&mut self, chunks: &[&[u8]]) -> f64 {
+    fn note(&mut self) -> String {
         let bursts = 8;
-        let mut calls = 0;
-        for _ in 0..bursts {
-            calls += self.send(chunks, 1).await.0;
+        let alone = (0..bursts).map(|_| self.send(1)).sum::<u64>() as f64 / f64::from(bursts);
+        let in_a_row = self.calls as f64 / self.bursts as f64;
+        format!("calls/burst: {alone:.2} alone, {in_a_row:.3} in a row")
+    }
+}
+
+impl Drop for Sender<'_> {
+    fn drop(&mut self) {
+        self.runtime.block_on(self.way.shutdown()).unwrap();
+        if let Some(reader) = self.reader.take()
+            && reader.thread.join().is_err()
+        {
+            // The thread has said why.
+            std::process::exit(101);
         }
-        calls as f64 / f64::from(bursts)
-    }
-
-    async fn finish(mut self) {
-        self.way.shutdown().await.unwrap();
-        self.reader.thread.join().unwrap();
     }
 }
 
-fn connect(burst: &[u8]) -> Vec<Sender> {
-    fn counted(stream: std::net::TcpStream) -> io::Result<Counted> {
-        Ok(Counted { stream: TcpStream::from_std(stream)?, calls: 0 })
-    }
-    vec![
-        Sender::connect("millstream, flushed", burst, |s| Ok(Way::Flushed(millstream::net::TcpStream::from_std(s)?))),
-        Sender::connect("millstream, yielding", burst, |s| Ok(Way::Yielding(millstream::net::TcpStream::from_std(s)?))),
-        Sender::connect("tokio write_all", burst, |s| Ok(Way::WriteAll(counted(s)?))),
-        Sender::connect("tokio BufWriter", burst, |s| {
-            Ok(Way::Buffered(BufWriter::with_capacity(8 << 10, counted(s)?)))
-        }),
-        Sender::connect("tokio vectored", burst, |s| Ok(Way::Vectored(counted(s)?))),
-    ]
+fn counted(stream: std::net::TcpStream) -> io::Result<Counted> {
+    Ok(Counted { stream: TcpStream::from_std(stream)?, calls: 0 })
 }
 
-/// Times all ways to send `count` chunks of `len` bytes; gives the table of calls and CPU time.
-fn compare(criterion: &mut Criterion, count: usize, len: usize) -> Option<String> {
+/// Compares all ways to send `count` chunks of `len` bytes.
+fn compare(suite: &mut Suite, count: usize, len: usize) {
     let burst = noise(count * len);
     let chunks: Vec<&[u8]> = burst.chunks(len).collect();
     let runtime = runtime();
-    let mut senders = {
-        let _entered = runtime.enter();
-        connect(&burst)
-    };
-
-    let title = format!("{count} x {len} B");
-    let mut group = criterion.benchmark_group(format!("egress/{title}"));
-    group.throughput(Throughput::Bytes(burst.len() as u64));
-    for sender in &mut senders {
-        group.bench_function(sender.name, |bencher| {
-            bencher.iter_custom(|bursts| {
-                runtime.block_on(async {
-                    let start = Instant::now();
-                    let (calls, _) = sender.send(&chunks, bursts).await;
-                    sender.in_a_row = Some(calls as f64 / bursts as f64);
-                    start.elapsed()
-                })
-            });
-        });
-    }
-    group.finish();
-
-    // Those that the command line has chosen.
-    let (mut chosen, rest): (Vec<Sender>, Vec<Sender>) = senders.into_iter().partition(|s| s.in_a_row.is_some());
-    rest.into_iter().for_each(|sender| runtime.block_on(sender.finish()));
-    let bursts = (CPU_BYTES / burst.len() as u64).min(CPU_BURSTS);
-    let cpu = by_turns(chosen.len(), bursts, |sender, bursts| runtime.block_on(chosen[sender].send(&chunks, bursts)).1);
-    let rows = chosen.into_iter().zip(cpu).map(|(mut sender, cpu)| {
-        let alone = runtime.block_on(sender.send_alone(&chunks));
-        let in_a_row = sender.in_a_row.unwrap_or_default();
-        let row = Row {
-            name: sender.name.to_owned(),
-            cpu,
-            note: format!("calls/burst: {alone:.2} alone, {in_a_row:.3} in a row"),
-        };
-        runtime.block_on(sender.finish());
-        row
+    type Make = fn(std::net::TcpStream) -> io::Result<Way>;
+    let ways: [(&str, Make); 5] = [
+        ("millstream, yielding", |s| Ok(Way::Yielding(millstream::net::TcpStream::from_std(s)?))),
+        ("millstream, flushed", |s| Ok(Way::Flushed(millstream::net::TcpStream::from_std(s)?))),
+        ("tokio write_all", |s| Ok(Way::WriteAll(counted(s)?))),
+        ("tokio BufWriter", |s| Ok(Way::Buffered(BufWriter::with_capacity(8 << 10, counted(s)?)))),
+        ("floor, tokio vectored", |s| Ok(Way::Vectored(counted(s)?))),
+    ];
+    let title = format!("gather, {count} x {len} B");
+    suite.run(&Case::new(&title, "CPU us/burst", 1), || {
+        let sender = |make| Box::new(Sender::connect(&runtime, &chunks, make));
+        ways.into_iter().map(|(name, make)| Contender { name, run: sender(make) }).collect()
     });
-    let rows: Vec<Row> = rows.collect();
-    (!rows.is_empty()).then(|| table(&title, "burst", &rows))
 }
 
-fn main() {
-    let mut criterion = Criterion::default().without_plots().configure_from_args();
-    let tables: Vec<String> = [64, 1024]
-        .into_iter()
-        .flat_map(|len| [1, 8, 64].map(|count| (count, len)))
-        .filter_map(|(count, len)| compare(&mut criterion, count, len))
-        .collect();
-    criterion.final_summary();
-    if is_test() {
-        println!("\n(a test run, one burst each: the figures mean nothing)");
+pub(crate) fn run(suite: &mut Suite) {
+    for len in [64, 1024] {
+        for count in [1, 8, 64] {
+            compare(suite, count, len);
+        }
     }
-    println!("{}", tables.concat());
 }

@@ -1,10 +1,10 @@
 //! Memory without the kernel: what waits to be sent, and where the memory for it comes from.
 //!
-//! | group | ours | beside |
+//! | cases | ours | beside |
 //! |---|---|---|
-//! | `queue/small` | [`Queue`] copies into pool chunks | `BytesMut` append; a list of `Bytes`, each copied |
-//! | `queue/large owned` | [`Queue`] copies borrowed memory | the same two |
-//! | `queue/large leased` | [`Queue`] keeps leases by reference | `BytesMut` append (a copy); a list of `Bytes` clones |
+//! | `queue, small` | [`Queue`] copies into pool chunks | `BytesMut` append; a list of `Bytes`, each copied |
+//! | `queue, large owned` | [`Queue`] copies borrowed memory | the same two |
+//! | `queue, large leased` | [`Queue`] keeps leases by reference | `BytesMut` append (a copy); a list of `Bytes` clones |
 //! | `lease` | [`lease`], filled and frozen | `BytesMut::with_capacity`, `Vec` |
 //!
 //! In `queue` a case takes 64 KiB in, as borrowed slices the way a stream gets them, and gives it out as a socket would
@@ -12,23 +12,25 @@
 //! when it owns the `Bytes`; a stream cannot, because it is given slices. For large pieces it is the floor, not a rival.
 //! Lists of small pieces take longer because 64 slices of them are less than a call would take.
 //!
-//! In `lease` the memory is filled, because memory that nobody touches costs nothing, and the 16 last blocks stay alive,
+//! In `lease` the memory is filled, because untouched memory costs nothing, and the 16 last blocks stay alive,
 //! because an allocator that always gets the same block back looks better than it is.
 //!
-//! **Look at** ratios within a group. **Noise**: single nanoseconds, and `lease` from 64 KiB on, where the copy into the
-//! memory is most of the time. These cases show cost alone: what a queue saves, it saves in calls; see `egress`.
+//! Criterion measures each way alone; the table is from turns. **Noise**: single nanoseconds, and `lease` from 64 KiB on,
+//! where the copy into the memory is most of the time. These cases show cost alone: what a queue saves, it saves in calls;
+//! see `net/gather`.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::io::IoSlice;
-use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use criterion::{BenchmarkId, Criterion, Throughput};
+use criterion::Throughput;
 use millstream::buf::{Front, Queue, lease};
 
 mod common;
+use common::contest::{Case, Contender};
 use common::noise;
+use common::suite::Suite;
 
 /// Bytes that go through a queue in one case.
 const TOTAL: usize = 64 << 10;
@@ -156,54 +158,55 @@ fn pass<W: Waiting>(pieces: &[Bytes], taker: &mut dyn FnMut(&[u8])) -> usize {
     }
 }
 
-fn queue(criterion: &mut Criterion, name: &str, pieces: &[Bytes], cases: &[Case]) {
+fn queue(suite: &mut Suite, name: &str, pieces: &[Bytes], ways: &[Way]) {
     let all = pieces.concat();
-    let mut group = criterion.benchmark_group(format!("queue/{name}"));
-    group.throughput(Throughput::Bytes(all.len() as u64));
-    for &(case, pass) in cases {
-        group.bench_function(case, |bencher| {
+    let title = format!("queue, {name}");
+    let case = Case::new(&title, "CPU us/64 KiB", 1);
+    suite.run_micro(&case, Throughput::Bytes(all.len() as u64), || {
+        let contenders = ways.iter().map(|&(name, pass)| {
             let mut out = Vec::new();
             pass(pieces, &mut |bytes| out.extend_from_slice(bytes));
-            assert!(out == all, "{case}: other bytes came out than went in");
-            bencher.iter(|| {
+            assert!(out == all, "{name}: other bytes came out than went in");
+            let len = all.len();
+            Contender::of(name, move || {
                 let total = pass(black_box(pieces), &mut |bytes| {
                     black_box(bytes);
                 });
-                assert_eq!(total, all.len());
-            });
+                assert_eq!(total, len);
+            })
         });
-    }
-    group.finish();
+        contenders.collect()
+    });
 }
 
-type Case = (&'static str, fn(&[Bytes], &mut dyn FnMut(&[u8])) -> usize);
+type Way = (&'static str, fn(&[Bytes], &mut dyn FnMut(&[u8])) -> usize);
 
-const OURS: Case = ("millstream Queue", pass::<Queue>);
-const APPEND: Case = ("BytesMut append", pass::<Append>);
-const COPIES: Case = ("list of copies", pass::<Copies>);
-const CLONES: Case = ("list of clones", pass::<Clones>);
+const OURS: Way = ("millstream Queue", pass::<Queue>);
+const APPEND: Way = ("BytesMut append", pass::<Append>);
+const COPIES: Way = ("list of copies", pass::<Copies>);
+const CLONES: Way = ("floor, list of clones", pass::<Clones>);
 
-fn queues(criterion: &mut Criterion) {
+fn queues(suite: &mut Suite) {
     let bytes = Bytes::from(noise(TOTAL));
     let pieces = |len: usize| (0..TOTAL / len).map(|i| bytes.slice(i * len..(i + 1) * len)).collect::<Vec<_>>();
     for len in [40, 300] {
-        queue(criterion, &format!("small, {len} B"), &pieces(len), &[OURS, APPEND, COPIES, CLONES]);
+        queue(suite, &format!("small, {len} B"), &pieces(len), &[OURS, APPEND, COPIES, CLONES]);
     }
     let large = pieces(8 << 10);
-    queue(criterion, "large owned, 8 KiB", &large, &[OURS, APPEND, COPIES, CLONES]);
+    queue(suite, "large owned, 8 KiB", &large, &[OURS, APPEND, COPIES, CLONES]);
     let leased = |bytes: &Bytes| {
         let mut lease = lease(bytes.len());
         lease.extend_from_slice(bytes);
         lease.freeze()
     };
     let leased: Vec<Bytes> = large.iter().map(leased).collect();
-    queue(criterion, "large leased, 8 KiB", &leased, &[OURS, APPEND, CLONES]);
+    queue(suite, "large leased, 8 KiB", &leased, &[OURS, APPEND, CLONES]);
 }
 
 /// Memory filled with `bytes`.
 type Fill = fn(&[u8]) -> Bytes;
 
-fn leases(criterion: &mut Criterion) {
+fn leases(suite: &mut Suite) {
     let ways: [(&str, Fill); 3] = [
         ("millstream lease", |bytes| {
             let mut lease = lease(bytes.len());
@@ -221,29 +224,28 @@ fn leases(criterion: &mut Criterion) {
             memory.into()
         }),
     ];
-    let mut group = criterion.benchmark_group("lease");
     for len in [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10] {
         let source = noise(len);
-        group.throughput(Throughput::Bytes(len as u64));
-        for (way, fill) in ways {
-            let size = if len < 1024 { format!("{len} B") } else { format!("{} KiB", len >> 10) };
-            group.bench_function(BenchmarkId::new(way, size), |bencher| {
+        let size = if len < 1024 { format!("{len} B") } else { format!("{} KiB", len >> 10) };
+        let title = format!("lease, {size}");
+        suite.run_micro(&Case::new(&title, "CPU us/lease", 1), Throughput::Bytes(len as u64), || {
+            let contenders = ways.iter().map(|&(way, fill)| {
                 let mut alive: VecDeque<Bytes> = (0..ALIVE).map(|_| fill(&source)).collect();
                 assert!(alive.iter().all(|bytes| bytes[..] == source[..]), "{way}: wrong bytes");
-                bencher.iter(|| {
+                let source = &source;
+                Contender::of(way, move || {
                     alive.pop_front();
-                    alive.push_back(fill(black_box(&source)));
-                });
-                assert!(alive.iter().all(|bytes| bytes[..] == source[..]), "{way}: wrong bytes");
+                    alive.push_back(fill(black_box(source)));
+                })
             });
-        }
+            contenders.collect()
+        });
     }
-    group.finish();
 }
 
 fn main() {
-    let mut criterion = Criterion::default().without_plots().warm_up_time(Duration::from_secs(1)).configure_from_args();
-    queues(&mut criterion);
-    leases(&mut criterion);
-    criterion.final_summary();
+    let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
+    queues(&mut suite);
+    leases(&mut suite);
+    suite.finish();
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | millstream prepend | [`Prepend`], a new file that takes the old one's place, without a sync |
 //! | tokio five calls | `tokio::fs`: read, create, write, flush, rename, each a trip to the blocking pool |
-//! | std on the runtime | the same by `std::fs` on the runtime's thread, which then serves nobody else |
+//! | floor, std on the runtime | the same by `std::fs` on the runtime's thread, which does nothing else meanwhile |
 //! | millstream blocks | [`Strategy::InsertRange`]: the file system moves the blocks (ext4, xfs; skipped elsewhere) |
 //! | millstream copies | [`Strategy::Atomic`]: the kernel copies the contents |
 //! | tokio copies | `tokio::io::copy` to a new file and a rename |
@@ -12,22 +12,23 @@
 //! Nothing is synced in any of them. The small files are made anew before every operation, and the large one loses its
 //! header after it; neither is measured. Ours also takes over owner, mode and attributes, which the rivals do not.
 //!
-//! **Look at** the tables at the end: CPU time of the whole process for each file, and the time in all, measured by turns.
-//! **Noise**: whatever the disk writes behind the copies of the large file.
+//! The figures are the CPU time of the whole process for each file. **Noise**: all that the disk writes behind the copies of
+//! the large file.
 
+use std::cell::OnceCell;
 use std::fs::File as StdFile;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use criterion::Criterion;
 use millstream::fs::{Durability, Prepend, Strategy};
 use rustix::fs::{FallocateFlags, fallocate};
 use tokio::io::AsyncWriteExt;
 
-mod common;
-use common::contest::{Contender, Contest, Spent};
-use common::{is_test, noise, runtime};
+use crate::common::contest::{Case, Contender, Spent};
+use crate::common::options::options;
+use crate::common::suite::Suite;
+use crate::common::{noise, runtime};
 
 const FILES: usize = 64;
 const SMALL: usize = 1 << 10;
@@ -87,7 +88,7 @@ where
         }
         spent
     };
-    Contender { name, run: Box::new(run) }
+    Contender::new(name, run)
 }
 
 /// The large file, whose contents repeat.
@@ -100,7 +101,7 @@ struct Large {
 impl Large {
     /// `None` where the file system cannot move blocks.
     fn new(dir: &Path) -> Option<Self> {
-        let (path, len) = (dir.join("large"), if is_test() { 8 << 20 } else { 1 << 30 });
+        let (path, len) = (dir.join("large"), options().pick(8 << 20, 32 << 20, 256 << 20));
         let mut file = StdFile::create_new(&path).unwrap();
         let piece = noise(1 << 20);
         (0..len >> 20).for_each(|_| file.write_all(&piece).unwrap());
@@ -150,7 +151,7 @@ impl Large {
             }
             spent
         };
-        Contender { name, run: Box::new(run) }
+        Contender::new(name, run)
     }
 
     async fn by_millstream(&self, strategy: Strategy) -> io::Result<()> {
@@ -169,29 +170,23 @@ impl Large {
     }
 }
 
-fn main() {
-    let mut criterion = Criterion::default().without_plots().configure_from_args();
+pub(crate) fn run(suite: &mut Suite) {
     let dir = tempfile::tempdir().unwrap();
-    let contest = Contest { title: "32 B before 1 KiB, 64 at once", unit: "file", units: FILES as u64, operations: 8 };
-    let contenders = vec![
-        small("millstream prepend", dir.path(), by_millstream),
-        small("tokio five calls", dir.path(), by_tokio),
-        small("std on the runtime", dir.path(), by_std),
-    ];
-    let mut tables: Vec<String> = contest.run(&mut criterion, contenders).into_iter().collect();
-    if let Some(large) = Large::new(dir.path()) {
-        let title = format!("4 KiB before {} MiB", large.len >> 20);
-        let contest = Contest { title: &title, unit: "file", units: 1, operations: 1 };
-        let contenders = vec![
+    suite.run(&Case::new("prepend 32 B to 1 KiB, 64 at once", "CPU us/file", FILES as u64), || {
+        vec![
+            small("millstream prepend", dir.path(), by_millstream),
+            small("tokio five calls", dir.path(), by_tokio),
+            small("floor, std on the runtime", dir.path(), by_std),
+        ]
+    });
+    let title = format!("prepend 4 KiB to {} MiB", options().pick(8, 32, 256));
+    let large = OnceCell::new();
+    suite.run(&Case::new(&title, "CPU us/file", 1), || {
+        let Some(large) = large.get_or_init(|| Large::new(dir.path())) else { return Vec::new() };
+        vec![
             large.contender("millstream blocks", async |large| large.by_millstream(Strategy::InsertRange).await),
             large.contender("millstream copies", async |large| large.by_millstream(Strategy::Atomic).await),
             large.contender("tokio copies", async |large| large.by_tokio().await),
-        ];
-        tables.extend(contest.run(&mut criterion, contenders));
-    }
-    criterion.final_summary();
-    if is_test() {
-        println!("\n(a test run, one operation each: the figures mean nothing)");
-    }
-    println!("{}", tables.concat());
+        ]
+    });
 }

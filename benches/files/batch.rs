@@ -2,24 +2,23 @@
 //!
 //! Beside it the body itself, which gives 1000 frames, and the body collected, which gives one and only after its end.
 //!
-//! **Look at** the frames that come out, printed after each case: they are exact, and each costs its server an encoding
-//! and, over HTTP/2 from 256 bytes on, a write. The time shown is only what merging itself costs; it is to be small
-//! beside a write, which takes microseconds. **Noise**: single-digit percentages.
+//! **Look at** the frames that come out, which are exact: each costs its server an encoding and, over HTTP/2 from 256 bytes
+//! on, a write. The time is that of merging itself; it is to be small beside a write, which takes microseconds.
 
 use std::convert::Infallible;
 use std::hint::black_box;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
-use criterion::{Criterion, Throughput};
+use criterion::Throughput;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame};
 use millstream::body::Batch;
 
-mod common;
-use common::noise;
+use crate::common::contest::{Case, Contender, Run, Spent};
+use crate::common::noise;
+use crate::common::suite::Suite;
 
 const FRAMES: usize = 1000;
 
@@ -59,7 +58,7 @@ type Way = fn(Ready<'_>, &mut dyn FnMut(Bytes)) -> usize;
 /// The ways to send such a body, by name.
 const WAYS: [(&str, Way); 3] = [
     ("millstream Batch", |body, taker| drain(Batch::new(body), taker)),
-    ("body itself", |body, taker| drain(body, taker)),
+    ("floor, body itself", |body, taker| drain(body, taker)),
     ("collect", |body, taker| {
         let collected = pin!(body.collect());
         match collected.poll(&mut Context::from_waker(Waker::noop())) {
@@ -71,31 +70,46 @@ const WAYS: [(&str, Way); 3] = [
     }),
 ];
 
-fn main() {
-    let mut criterion = Criterion::default().without_plots().warm_up_time(Duration::from_secs(1)).configure_from_args();
+/// One way, and the frames that come out of it.
+struct Merge<'a> {
+    frames: &'a [Bytes],
+    way: Way,
+    count: usize,
+}
+
+impl Run for Merge<'_> {
+    fn run(&mut self, operations: u64) -> Spent {
+        let len = self.frames[0].len() * FRAMES;
+        let mut spent = Spent::default();
+        spent.on_this_thread(|| {
+            for _ in 0..operations {
+                let mut total = 0;
+                let count =
+                    (self.way)(Ready(black_box(self.frames).iter()), &mut |frame| total += black_box(frame).len());
+                assert_eq!((count, total), (self.count, len));
+            }
+        });
+        spent
+    }
+
+    fn note(&mut self) -> String {
+        format!("{} frames out", self.count)
+    }
+}
+
+pub(crate) fn run(suite: &mut Suite) {
     for len in [40, 300, 4000] {
         let bytes = Bytes::from(noise(len * FRAMES));
         let frames: Vec<Bytes> = (0..FRAMES).map(|i| bytes.slice(i * len..(i + 1) * len)).collect();
-        let mut group = criterion.benchmark_group(format!("batch/{FRAMES} frames of {len} B"));
-        group.throughput(Throughput::Bytes(bytes.len() as u64));
-        for (name, way) in WAYS {
-            let mut counted = None;
-            group.bench_function(name, |bencher| {
+        let title = format!("batch, {FRAMES} frames of {len} B");
+        suite.run_micro(&Case::new(&title, "CPU us/body", 1), Throughput::Bytes(bytes.len() as u64), || {
+            let contenders = WAYS.map(|(name, way)| {
                 let mut out = Vec::with_capacity(bytes.len());
                 let count = way(Ready(frames.iter()), &mut |frame| out.extend_from_slice(&frame));
                 assert!(out == bytes, "{name}: other bytes came out than went in");
-                counted = Some(count);
-                bencher.iter(|| {
-                    let mut total = 0;
-                    let again = way(Ready(black_box(&frames).iter()), &mut |frame| total += black_box(frame).len());
-                    assert_eq!((again, total), (count, bytes.len()));
-                });
+                Contender { name, run: Box::new(Merge { frames: &frames, way, count }) }
             });
-            if let Some(count) = counted {
-                println!("  {name}: {count} frames out for {FRAMES} in");
-            }
-        }
-        group.finish();
+            contenders.into()
+        });
     }
-    criterion.final_summary();
 }

@@ -1,19 +1,17 @@
-//! What `http::layer` adds to a request: a service that answers 12 bytes, bare and with layers around it.
+//! The cost of the layers: a service that answers 12 bytes, with a layer around it and without.
 //!
 //! No sockets: the service is cloned and called as hyper's adapter does it, its future polled once and its body to the end. The
 //! request has the four headers of a browser's, the response one.
 //!
-//! | way | what it does |
+//! | case | layer |
 //! |---|---|
-//! | `bare` | the service |
 //! | `stamp` | a new request id and trace, in headers and extensions, and the id in the response |
 //! | `stamp, no extensions` | the same without [`StampLayer::extensions`] |
 //! | `canary, no shares` | every answer watched, none sent another way |
 //! | `canary, half` | half of the requests change the path of their stream |
 //! | `stamp and canary` | `stamp` around `canary, no shares` |
 //!
-//! **Look at** the differences to `bare` in the table at the end, whose microseconds are nanoseconds for a request, beside the
-//! five thousand that such a request takes in all; and at the allocations, which are exact. **Noise**: some per cent.
+//! A request of 12 bytes takes about five microseconds in all. Allocations are exact.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -21,10 +19,9 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
-use criterion::{Criterion, Throughput};
+use criterion::Throughput;
 use http_body_util::Full;
 use hyper::body::Body;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -33,13 +30,11 @@ use millstream::middleware::{CanaryLayer, StampLayer};
 use millstream::net::{Handle, IoPath, TcpListener, TcpStream};
 use tower::{Layer, Service, service_fn};
 
-mod common;
-use common::{Row, by_turns, cpu_of_this_thread, table};
+use super::Work;
+use crate::common::contest::{Case, Contender};
+use crate::common::suite::Suite;
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// Requests of one operation in the table, so that its microseconds are nanoseconds for a request.
-const REQUESTS: u64 = 1000;
-
 type Hello = Ready<Result<Response<Full<Bytes>>, Infallible>>;
 
 fn hello(_: Request<()>) -> Hello {
@@ -86,7 +81,7 @@ fn stream() -> (tokio::runtime::Runtime, TcpStream) {
     (runtime, stream)
 }
 
-fn ways(handle: &Handle) -> [(&'static str, Way); 6] {
+fn ways(handle: &Handle) -> [(&'static str, Way); 5] {
     let stamp = |layer: StampLayer| {
         let mut stamp = layer.layer(service_fn(hello));
         stamp.connected(PEER);
@@ -101,7 +96,6 @@ fn ways(handle: &Handle) -> [(&'static str, Way); 6] {
     let mut both = StampLayer::new().layer(canary(0.0));
     both.connected(PEER);
     [
-        ("bare", way(service_fn(hello))),
         ("stamp", stamp(StampLayer::new())),
         ("stamp, no extensions", stamp(StampLayer::new().extensions(false))),
         ("canary, no shares", way(canary(0.0))),
@@ -110,40 +104,14 @@ fn ways(handle: &Handle) -> [(&'static str, Way); 6] {
     ]
 }
 
-fn main() {
+pub(crate) fn run(suite: &mut Suite) {
     let (_runtime, stream) = stream();
-    let mut criterion = Criterion::default().without_plots().warm_up_time(Duration::from_secs(1)).configure_from_args();
-    let mut group = criterion.benchmark_group("layers/a request");
-    group.throughput(Throughput::Elements(1));
-    let mut ran = Vec::new();
-    for (name, mut way) in ways(&stream.handle()) {
-        let mut is_asked = false;
-        group.bench_function(name, |bencher| {
-            is_asked = true;
-            bencher.iter(&mut way);
+    for (name, layered) in ways(&stream.handle()) {
+        suite.run_micro(&Case::new(name, "CPU us/request", 1), Throughput::Elements(1), || {
+            vec![
+                Contender { name: "millstream layer", run: Box::new(Work(layered)) },
+                Contender { name: "floor, bare service", run: Box::new(Work(way(service_fn(hello)))) },
+            ]
         });
-        if is_asked {
-            ran.push((name, way));
-        }
     }
-    group.finish();
-    criterion.final_summary();
-
-    let cpu = by_turns(ran.len(), 200, |contender, operations| {
-        let before = cpu_of_this_thread();
-        for _ in 0..operations * REQUESTS {
-            ran[contender].1();
-        }
-        cpu_of_this_thread() - before
-    });
-    let rows: Vec<Row> = ran
-        .iter_mut()
-        .zip(cpu)
-        .map(|((name, way), cpu)| {
-            let counted = allocation_counter::measure(|| (0..REQUESTS).for_each(|_| way()));
-            let each = counted.count_total as f64 / REQUESTS as f64;
-            Row { name: (*name).to_owned(), cpu, note: format!("{each:.2} allocations per request") }
-        })
-        .collect();
-    println!("{}", table("a request through layers", "1000 requests", &rows));
 }

@@ -10,9 +10,10 @@
 //! All on a current-thread runtime. Every byte of the random reads is compared; front to back the length is, and the start
 //! of every piece. *Cold* has the kernel forget the pages of the file before every operation, which is not measured.
 //!
-//! **Look at** the tables at the end: CPU time of the whole process for each read or MiB, and the time in all, measured by
-//! turns. **Noise**: the timings that criterion prints, and everything that is cold on a disk that others use.
+//! The figures are the CPU time of the whole process for each read or MiB. **Noise**: everything that is cold on a disk that
+//! others use.
 
+use std::cell::LazyCell;
 use std::fs::File as StdFile;
 use std::io::{self, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -21,16 +22,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use criterion::Criterion;
 use millstream::fs::File;
-use millstream::runtime::{DriverBuilder, Io};
+use millstream::runtime::Io;
 use rustix::fs::{Advice, fadvise};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWrite, BufReader};
 use tokio::runtime::Runtime;
 
-mod common;
-use common::contest::{Contender, Contest, Spent};
-use common::{PERIOD, is_test, noise, runtime};
+use super::on;
+use crate::common::contest::{Case, Contender, Spent};
+use crate::common::options::options;
+use crate::common::suite::Suite;
+use crate::common::{PERIOD, noise, runtime};
 
 const TASKS: usize = 64;
 const PAGE: usize = 4096;
@@ -46,7 +48,7 @@ struct Sample {
 
 impl Sample {
     fn new() -> Self {
-        let len = if is_test() { 4 << 20 } else { 256 << 20 };
+        let len = options().pick(4 << 20, 16 << 20, 64 << 20);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sample");
         std::fs::write(&path, noise(len)).unwrap();
@@ -76,17 +78,11 @@ impl Sample {
     }
 }
 
-/// A runtime that goes one way.
-fn on(io: Io) -> Runtime {
-    let runtime = runtime();
-    runtime.block_on(async { DriverBuilder::new().io(io).install().unwrap() });
-    runtime
-}
-
 const WAYS: [(&str, Io); 3] =
     [("millstream auto", Io::Auto), ("millstream uring", Io::Uring), ("millstream epoll", Io::Epoll)];
 
-/// A contender that does `operation` on a runtime. `cold` says what is done before each.
+/// A contender that does `operation` on a runtime. The kernel forgets the file before each operation if
+/// it is `cold`.
 fn contender<'a, R, F>(
     name: &'static str,
     runtime: Runtime,
@@ -108,7 +104,7 @@ where
         }
         spent
     };
-    Contender { name, run: Box::new(run) }
+    Contender::new(name, run)
 }
 
 /// Runs `task` for each number below 64, all at once, to their end.
@@ -120,7 +116,11 @@ async fn at_once<R: Future<Output = ()> + Send + 'static>(task: impl Fn(usize) -
 }
 
 /// Each of 64 tasks reads `reads` pages.
-fn at_random(criterion: &mut Criterion, sample: &Arc<Sample>, cold: bool) -> Option<String> {
+fn at_random(suite: &mut Suite, sample: &LazyCell<Arc<Sample>>, cold: bool) {
+    let title = format!("read 4 KiB at random, 64 at once, {}", if cold { "cold" } else { "hot" });
+    if !suite.wants(&title) {
+        return;
+    }
     let reads = if cold { 16 } else { 64 };
     let mut contenders = Vec::new();
     for (name, io) in WAYS {
@@ -172,10 +172,7 @@ fn at_random(criterion: &mut Criterion, sample: &Arc<Sample>, cold: bool) -> Opt
             }
         })
     }));
-    let title = format!("4 KiB at random, 64 at once, {}", if cold { "cold" } else { "hot" });
-    let contest =
-        Contest { title: &title, unit: "read", units: (TASKS * reads) as u64, operations: if cold { 1 } else { 8 } };
-    contest.run(criterion, contenders)
+    suite.run(&Case::new(&title, "CPU us/read", (TASKS * reads) as u64), || contenders);
 }
 
 /// Takes bytes and looks at the start of every piece.
@@ -208,7 +205,11 @@ async fn read_all(sample: Arc<Sample>, copy: impl AsyncFnOnce(&Path, &mut Sink) 
     assert_eq!(copy(&sample.path, &mut sink).await.unwrap(), sample.len as u64);
 }
 
-fn front_to_back(criterion: &mut Criterion, sample: &Arc<Sample>, cold: bool) -> Option<String> {
+fn front_to_back(suite: &mut Suite, sample: &LazyCell<Arc<Sample>>, cold: bool) {
+    let title = format!("read front to back, {}", if cold { "cold" } else { "hot" });
+    if !suite.wants(&title) {
+        return;
+    }
     let mut contenders = Vec::new();
     for (name, io) in WAYS {
         contenders.push(contender(name, on(io), sample, cold, |sample| {
@@ -227,22 +228,13 @@ fn front_to_back(criterion: &mut Criterion, sample: &Arc<Sample>, cold: bool) ->
             tokio::io::copy_buf(&mut reader, sink).await
         })
     }));
-    let title = format!("front to back, {}", if cold { "cold" } else { "hot" });
-    let contest = Contest { title: &title, unit: "MiB", units: (sample.len >> 20) as u64, operations: 1 };
-    contest.run(criterion, contenders)
+    suite.run(&Case::new(&title, "CPU us/MiB", (sample.len >> 20) as u64), || contenders);
 }
 
-fn main() {
-    let mut criterion = Criterion::default().without_plots().configure_from_args();
-    let sample = Arc::new(Sample::new());
-    let mut tables = Vec::new();
+pub(crate) fn run(suite: &mut Suite) {
+    let sample = LazyCell::new((|| Arc::new(Sample::new())) as fn() -> Arc<Sample>);
     for cold in [false, true] {
-        tables.extend(at_random(&mut criterion, &sample, cold));
-        tables.extend(front_to_back(&mut criterion, &sample, cold));
+        at_random(suite, &sample, cold);
+        front_to_back(suite, &sample, cold);
     }
-    criterion.final_summary();
-    if is_test() {
-        println!("\n(a test run, one operation each: the figures mean nothing)");
-    }
-    println!("{}", tables.concat());
 }

@@ -1,18 +1,17 @@
-//! What a second worker is worth: responses that are work for a CPU, from servers of one thread and of two.
+//! A second worker: responses that are work for a CPU, from servers of one thread and of two.
 //!
 //! | case | threads |
 //! |---|---|
-//! | Cores, one / two | [`Cores`]: a runtime, a listener and a CPU for each thread |
+//! | millstream Cores, one / two | [`Cores`]: a runtime, a listener and a CPU for each thread |
 //! | multi_thread, two | tokio's runtime, whose threads share everything, and one listener |
 //!
 //! HTTP is [`millstream::server::serve`]'s in all of them, over loopback. A response is 64 digests (SHA-256), each of another
 //! MiB, so that the server alone is the bottleneck; the client, one thread with blocking sockets, checks every byte and has
-//! hardly anything to do. What it does take is told. Four responses are asked for at a time, two of each of two cores: to
+//! hardly anything to do; its share is beside the figures. Four responses are asked for at a time, two of each of two cores: to
 //! which of them a connection goes is chance, so connections are made until each has two.
 //!
-//! **Look at** the table: throughput by time and by CPU time of the server, all threads of the process but the client's; medians of
-//! rounds by turns. Two workers are to give 1.8 times the throughput of one, at least, where there are two CPUs and nothing
-//! else runs. **Noise**: whatever else runs takes from two workers and not from one.
+//! The figures are wall time for each MiB. Two workers are to give 1.8 times the throughput of one, at least, where there are
+//! two CPUs and nothing else runs. **Noise**: whatever else runs takes from two workers and not from one.
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
@@ -20,7 +19,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
@@ -31,8 +30,9 @@ use millstream::server::{RequestBody, serve, serve_cores};
 use sha2::{Digest, Sha256};
 use tokio::runtime::Runtime;
 
-mod common;
-use common::{all_by_turns, cpu_of_others, cpu_of_this_thread, is_test, noise};
+use crate::common::contest::{By, Case, Contender, Goal, Run as Work, Spent};
+use crate::common::suite::Suite;
+use crate::common::{cpu_of_others, cpu_of_this_thread, noise};
 
 /// Bytes that are digested at a time.
 const PIECE: usize = 1 << 20;
@@ -41,8 +41,6 @@ const PIECES: usize = 64;
 const DIGEST: usize = 32;
 /// Responses at a time.
 const CONNECTIONS: usize = 4;
-/// Requests on each connection in a round.
-const OPERATIONS: u64 = 2;
 
 /// A body that is work.
 struct Digests {
@@ -130,15 +128,20 @@ impl Client {
     }
 }
 
-struct Contender {
-    name: &'static str,
+/// A server and its clients.
+struct Served {
     workers: usize,
     clients: Vec<Client>,
+    expected: Arc<[u8]>,
+    /// Of all rounds: the client's CPU time, the server's and wall time.
+    client: Duration,
+    server: Duration,
+    wall: Duration,
     _server: Server,
 }
 
-impl Contender {
-    fn new(name: &'static str, workers: usize, (addr, server): (SocketAddr, Server), expected: &[u8]) -> Self {
+impl Served {
+    fn new(workers: usize, (addr, server): (SocketAddr, Server), expected: &Arc<[u8]>) -> Self {
         let cores = if let Server::OnCores(..) = server { workers } else { 1 };
         let mut clients: Vec<Vec<Client>> = (0..cores).map(|_| Vec::new()).collect();
         while clients.iter().any(|own| own.len() < CONNECTIONS / cores) {
@@ -149,49 +152,49 @@ impl Contender {
                 own.push(client);
             }
         }
-        Self { name, workers, clients: clients.into_iter().flatten().collect(), _server: server }
-    }
-
-    fn round(&mut self, expected: &[u8]) {
-        self.clients.iter_mut().for_each(Client::ask);
-        for client in &mut self.clients {
-            client.take(expected);
-        }
+        let clients = clients.into_iter().flatten().collect();
+        let [client, of_server, wall] = [Duration::ZERO; 3];
+        Self { workers, clients, expected: Arc::clone(expected), client, server: of_server, wall, _server: server }
     }
 }
 
-fn main() {
-    let piece: Arc<[u8]> = noise(PIECE).into();
-    let mut digests = Digests { piece: Arc::clone(&piece), done: 0 };
-    let expected: Vec<u8> = std::iter::from_fn(|| digests.next()).flatten().collect();
-    let mut contenders = [
-        Contender::new("Cores, one", 1, on_cores(1, Arc::clone(&piece)), &expected),
-        Contender::new("Cores, two", 2, on_cores(2, Arc::clone(&piece)), &expected),
-        Contender::new("multi_thread, two", 2, shared(2, piece), &expected),
-    ];
-    let spent = all_by_turns(contenders.len(), OPERATIONS, |contender, operations| {
+impl Work for Served {
+    fn run(&mut self, operations: u64) -> Spent {
         let (start, server, client) = (Instant::now(), cpu_of_others(), cpu_of_this_thread());
-        (0..operations).for_each(|_| contenders[contender].round(&expected));
-        [start.elapsed(), cpu_of_others() - server, cpu_of_this_thread() - client]
+        for _ in 0..operations {
+            self.clients.iter_mut().for_each(Client::ask);
+            for client in &mut self.clients {
+                client.take(&self.expected);
+            }
+        }
+        let spent = Spent { wall: start.elapsed(), cpu: cpu_of_others().saturating_sub(server) };
+        self.client += cpu_of_this_thread() - client;
+        self.server += spent.cpu;
+        self.wall += spent.wall;
+        spent
+    }
+
+    fn note(&mut self) -> String {
+        let part = |time: Duration| time.as_secs_f64() / self.wall.as_secs_f64();
+        let (server, client) = (part(self.server), part(self.client) * 100.0);
+        format!("{server:.2} of {} CPUs, client {client:.1}%", self.workers)
+    }
+}
+
+pub(crate) fn run(suite: &mut Suite) {
+    let goals = [Goal { against: "millstream Cores, one", by: By::Wall, most: 0.56 }];
+    let units = (CONNECTIONS * PIECES * PIECE / (1 << 20)) as u64;
+    let case = Case { goals: &goals, ..Case::by_wall("two workers, digests", "wall us/MiB", units) };
+    suite.run(&case, || {
+        let piece: Arc<[u8]> = noise(PIECE).into();
+        let mut digests = Digests { piece: Arc::clone(&piece), done: 0 };
+        let expected: Vec<u8> = std::iter::from_fn(|| digests.next()).flatten().collect();
+        let expected = expected.into();
+        let served = |workers, server| Box::new(Served::new(workers, server, &expected));
+        vec![
+            Contender { name: "millstream Cores, two", run: served(2, on_cores(2, Arc::clone(&piece))) },
+            Contender { name: "millstream Cores, one", run: served(1, on_cores(1, Arc::clone(&piece))) },
+            Contender { name: "multi_thread, two", run: served(2, shared(2, piece)) },
+        ]
     });
-    if is_test() {
-        println!("(a test run, one round each: the figures mean nothing)");
-    }
-    let mib = (CONNECTIONS * PIECES * PIECE / (1 << 20)) as f64;
-    let throughput = |[wall, ..]: [f64; 3]| mib * 1e6 / wall;
-    let one = throughput(spent[0]);
-    println!("{:<20} {:>8} {:>8} {:>16} {:>14} {:>8}", "", "MiB/s", "ratio", "MiB/s per CPU", "CPUs server", "client");
-    for (contender, &spent) in contenders.iter().zip(&spent) {
-        let [wall, server, client] = spent;
-        println!(
-            "{:<20} {:>8.0} {:>8.2} {:>16.0} {:>7.2} of {:>3} {:>7.1}%",
-            contender.name,
-            throughput(spent),
-            throughput(spent) / one,
-            mib * 1e6 / server,
-            server / wall,
-            contender.workers,
-            client / wall * 100.0,
-        );
-    }
 }

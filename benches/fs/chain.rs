@@ -1,4 +1,4 @@
-//! What a ring is worth: nothing at all, files written by linked operations, and one operation alone.
+//! Rings: nothing at all, files written by linked operations, and one operation alone.
 //!
 //! | case | how |
 //! |---|---|
@@ -7,40 +7,34 @@
 //! | one job | the same by `std::fs` in one `spawn_blocking` |
 //!
 //! All on a current-thread runtime. A *chain* makes a file, writes 1 KiB, and renames it over another, whose contents are
-//! compared once at the end; one *that reads* opens a file, reads 1 KiB, compares it, and closes the file. Nothing is synced: a disk would hide everything else. *Alone* means that no other task does anything.
+//! compared once at the end; one *that reads* opens a file, reads 1 KiB, compares it, and closes the file. Nothing is
+//! synced: a disk would hide everything else. *Alone* means that no other task does anything.
 //!
-//! **Look at** the tables at the end: CPU time of the whole process and time in all, by turns, and at the calls of
-//! `io_uring_enter` for each batch, which are exact. **Noise**: single-digit percentages; the file system's own work is most of
-//! what a chain costs.
+//! The figures are the CPU time of the whole process; the calls of `io_uring_enter` for a batch are exact. **Noise**:
+//! single-digit percentages; the file system's own work is most of the cost of a chain.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use criterion::Criterion;
 use futures_util::future::join_all;
 use millstream::fs::chain::Chain;
 use millstream::fs::{File, OpenOptions};
 use millstream::metrics::Snapshot;
-use millstream::runtime::{DriverBuilder, Io};
+use millstream::runtime::Io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 
-mod common;
-use common::contest::{Contender, Contest, Spent};
-use common::{noise, runtime};
+use super::on;
+use crate::common::contest::{Case, Contender, Run, Spent};
+use crate::common::options::options;
+use crate::common::suite::Suite;
+use crate::common::{noise, runtime};
 
 const LEN: usize = 1024;
 
-/// A runtime that goes one way.
-fn on(io: Io) -> Runtime {
-    let runtime = runtime();
-    runtime.block_on(async { DriverBuilder::new().io(io).install().unwrap() });
-    runtime
-}
-
 const WAYS: [(&str, Io); 3] =
-    [("millstream uring", Io::Uring), ("millstream auto", Io::Auto), ("millstream epoll", Io::Epoll)];
+    [("millstream auto", Io::Auto), ("millstream uring", Io::Uring), ("millstream epoll", Io::Epoll)];
 
 /// A contender that does `work` of `batch` tasks at once, or awaits it where that is one.
 fn contender<'a, F, R>(name: &'static str, runtime: Runtime, batch: usize, work: F) -> Contender<'a>
@@ -66,10 +60,10 @@ where
         });
         spent
     };
-    Contender { name, run: Box::new(run) }
+    Contender::new(name, run)
 }
 
-/// All in one task: what a ring costs without what tasks cost.
+/// All in one task: the cost of a ring without the cost of tasks.
 fn joined(batch: usize) -> Contender<'static> {
     let runtime = on(Io::Uring);
     let run = move |operations| {
@@ -84,16 +78,17 @@ fn joined(batch: usize) -> Contender<'static> {
         });
         spent
     };
-    Contender { name: "millstream uring, one task", run: Box::new(run) }
+    Contender::new("millstream uring, one task", run)
 }
 
-fn nops(criterion: &mut Criterion, batch: usize) -> Option<String> {
-    let way = |(name, io)| contender(name, on(io), batch, |_| async { drop(Chain::new().nop().run().await.unwrap()) });
+fn nops(suite: &mut Suite, batch: usize) {
     let title = format!("nothing, {batch} at once");
-    let contest = Contest { title: &title, unit: "operation", units: batch as u64, operations: 20_000 / batch as u64 };
-    let mut contenders = vec![joined(batch)];
-    contenders.extend([WAYS[0], WAYS[2]].map(way));
-    contest.run(criterion, contenders)
+    suite.run(&Case::new(&title, "CPU us/operation", batch as u64), || {
+        let way =
+            |(name, io)| contender(name, on(io), batch, |_| async { drop(Chain::new().nop().run().await.unwrap()) });
+        let job = |_| async { tokio::task::spawn_blocking(|| ()).await.unwrap() };
+        vec![way(WAYS[1]), joined(batch), way(WAYS[2]), contender("one job", runtime(), batch, job)]
+    });
 }
 
 /// Where a task writes, and what it renames that to.
@@ -101,21 +96,28 @@ fn names(dir: &Path, task: usize) -> (PathBuf, PathBuf) {
     (dir.join(format!("{task}.new")), dir.join(format!("{task}")))
 }
 
-fn chains(criterion: &mut Criterion, batch: usize) -> Option<String> {
+fn chains(suite: &mut Suite, batch: usize) {
+    let title = format!("chains, {batch} at once");
+    if !suite.wants(&title) {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let contents = bytes::Bytes::from(noise(LEN));
     let root: Arc<Path> = dir.path().into();
     let mut contenders = Vec::new();
     for (name, io) in WAYS {
         let (root, contents) = (Arc::clone(&root), contents.clone());
-        contenders.push(contender(name, on(io), batch, move |task| {
+        let chains = contender(name, on(io), batch, move |task| {
             let ((new, path), contents) = (names(&root, task), contents.clone());
             let options = OpenOptions::new().write(true).create(true).truncate(true);
             async move {
                 let chain = Chain::new().open(&new, options).write(contents).rename(&new, &path);
                 chain.run().await.unwrap();
             }
-        }));
+        });
+        // Only this way enters for no other reason.
+        let counted = Counted { run: chains.run, batch: (io == Io::Uring).then_some(batch) };
+        contenders.push(Contender { name, run: Box::new(counted) });
     }
     {
         let (root, contents) = (Arc::clone(&root), contents.clone());
@@ -143,17 +145,19 @@ fn chains(criterion: &mut Criterion, batch: usize) -> Option<String> {
             }
         }));
     }
-    let title = format!("chains, {batch} at once");
-    let contest = Contest { title: &title, unit: "chain", units: batch as u64, operations: 640 / batch as u64 };
-    let table = contest.run(criterion, contenders);
-    for task in 0..table.iter().count() * batch {
+    suite.run(&Case::new(&title, "CPU us/chain", batch as u64), || contenders);
+    // None has run if the cases are only listed.
+    for task in 0..if options().list { 0 } else { batch } {
         assert!(std::fs::read(names(&root, task).1).unwrap() == contents, "wrong contents");
     }
-    table
 }
 
 /// Files that are opened, read and closed, all in memory: what a chain saves where the disk has no part in it.
-fn reads(criterion: &mut Criterion, batch: usize) -> Option<String> {
+fn reads(suite: &mut Suite, batch: usize) {
+    let title = format!("chains that read, {batch} at once");
+    if !suite.wants(&title) {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let root: Arc<Path> = dir.path().into();
     let path = |root: &Path, task: usize| root.join(format!("{task}"));
@@ -187,9 +191,23 @@ fn reads(criterion: &mut Criterion, batch: usize) -> Option<String> {
             assert!(bytes == expected);
         }
     }));
-    let title = format!("chains that read, {batch} at once");
-    let contest = Contest { title: &title, unit: "chain", units: batch as u64, operations: 640 / batch as u64 };
-    contest.run(criterion, contenders)
+    suite.run(&Case::new(&title, "CPU us/chain", batch as u64), || contenders);
+}
+
+/// Chains, with a note of the calls for a batch of them.
+struct Counted<'a> {
+    run: Box<dyn Run + 'a>,
+    batch: Option<usize>,
+}
+
+impl Run for Counted<'_> {
+    fn run(&mut self, operations: u64) -> Spent {
+        self.run.run(operations)
+    }
+
+    fn note(&mut self) -> String {
+        self.batch.map(enters).unwrap_or_default()
+    }
 }
 
 /// How often the kernel is entered for a batch of chains.
@@ -215,17 +233,15 @@ fn enters(batch: usize) -> String {
     };
     round();
     let counts = round();
-    format!("{batch} chains at once: {} enters, {} entries\n", counts.ring_enters, counts.ring_submissions)
+    format!("{} enters, {} entries for {batch}", counts.ring_enters, counts.ring_submissions)
 }
 
 /// One operation at a time: the round trip of a ring beside that of a thread.
-fn alone(criterion: &mut Criterion) -> Vec<Option<String>> {
+fn alone(suite: &mut Suite) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, noise(1 << 20)).unwrap();
     let path: Arc<Path> = path.into();
-    let mut tables = Vec::new();
-
     let std = Arc::new(std::fs::File::options().read(true).write(true).open(&path).unwrap());
     let mut sync = Vec::new();
     let mut open = Vec::new();
@@ -276,19 +292,17 @@ fn alone(criterion: &mut Criterion) -> Vec<Option<String>> {
     for (title, contenders) in
         [("alone: write 4 KiB", write), ("alone: open, read 4 KiB, close", open), ("alone: sync what is clean", sync)]
     {
-        let contest = Contest { title, unit: "operation", units: 1, operations: 500 };
-        tables.push(contest.run(criterion, contenders));
+        suite.run(&Case::new(title, "CPU us/operation", 1), || contenders);
     }
-    tables
 }
 
-fn main() {
-    let mut criterion = Criterion::default().without_plots().configure_from_args();
-    let mut tables: Vec<_> = [1, 8, 32].map(|batch| nops(&mut criterion, batch)).into();
-    tables.extend([1, 32].map(|batch| chains(&mut criterion, batch)));
-    tables.push(reads(&mut criterion, 32));
-    tables.extend(alone(&mut criterion));
-    criterion.final_summary();
-    tables.into_iter().flatten().for_each(|table| println!("{table}"));
-    println!("{}", enters(32));
+pub(crate) fn run(suite: &mut Suite) {
+    for batch in [1, 8, 32] {
+        nops(suite, batch);
+    }
+    for batch in [1, 32] {
+        chains(suite, batch);
+    }
+    reads(suite, 32);
+    alone(suite);
 }

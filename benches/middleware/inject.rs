@@ -1,34 +1,32 @@
 //! Two header lines put into a response of 4 KiB: [`Injector`] beside building the message anew.
 //!
 //! The response lies in memory in one piece, as one read gave it: a head of 500 bytes, the body behind it. Each way ends with
-//! what one write call would be given.
+//! the arguments of one write call.
 //!
 //! | way | what it does |
 //! |---|---|
 //! | `millstream Injector` | three slices: the piece up to the empty line, the lines, the rest of the piece |
 //! | `Vec` | finds the end of the head by `windows(4)`, copies everything into a `Vec` of the right size |
 //! | `String` | takes the response as text, splits it at the empty line, puts it together by `format!` |
-//! | `Vec, end known` | as `Vec`, but is told where the head ends: what the copy alone costs |
+//! | `floor, Vec, end known` | as `Vec`, but is told where the head ends: the cost of the copy alone |
 //!
-//! **Look at** the table at the end, and at the allocations, which are exact. **Noise**: single-digit percentages. The
-//! allocator counts, which costs the rivals 2 to 4 ns for each message.
+//! Allocations are exact. **Noise**: single-digit percentages. The allocator counts, which costs the rivals 2 to 4 ns for
+//! each message.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
-use std::time::Duration;
 
-use criterion::{Criterion, Throughput};
+use criterion::Throughput;
 use hyper::header::{HeaderMap, HeaderValue};
 use millstream::relay::Injector;
 
-mod common;
-use common::{Row, by_turns, cpu_of_this_thread, table};
+use super::Work;
+use crate::common::contest::{Case, Contender};
+use crate::common::suite::Suite;
 
 const MESSAGE: usize = 4 << 10;
 const HEAD: usize = 500;
 const FIELDS: [(&str, &str); 2] = [("via", "1.1 mill"), ("x-request-id", "0190c1a2-7b3d-7c4e-8f5a-6b7c8d9e0f1a")];
-/// Messages of one operation in the table, so that its microseconds are nanoseconds for a message.
-const MESSAGES: u64 = 1000;
 
 /// A response with the fields that services send.
 fn response() -> Vec<u8> {
@@ -74,7 +72,10 @@ fn by_string(response: &[u8]) -> String {
     format!("{head}\r\n{a}: {b}\r\n{c}: {d}\r\n\r\n{body}")
 }
 
-fn main() {
+/// A way to rebuild the response, by name.
+type Way<'a> = (&'static str, Box<dyn FnMut() + 'a>);
+
+pub(crate) fn run(suite: &mut Suite) {
     let response = response();
     let end = response.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
     assert_eq!((response.len(), end + 4), (MESSAGE, HEAD));
@@ -86,48 +87,19 @@ fn main() {
     assert_eq!(injector.feed(&response).unwrap().slices().map(|slice| slice.to_vec()).concat(), expected);
     assert_eq!(by_string(&response).as_bytes(), expected);
 
-    let mut ours = || {
-        injector.reset();
-        black_box(injector.feed(black_box(&response)).unwrap().slices());
-    };
-    let ways: [(&str, &mut dyn FnMut()); 4] = [
-        ("millstream Injector", &mut ours),
-        ("Vec", &mut || drop(black_box(by_vec(black_box(&response))))),
-        ("String", &mut || drop(black_box(by_string(black_box(&response))))),
-        ("Vec, end known", &mut || drop(black_box(with_end(black_box(&response), end)))),
-    ];
-
-    let mut criterion = Criterion::default().without_plots().warm_up_time(Duration::from_secs(1)).configure_from_args();
-    let mut group = criterion.benchmark_group("head/4 KiB response");
-    group.throughput(Throughput::Elements(1));
-    let mut ran = Vec::new();
-    for (name, way) in ways {
-        let mut is_asked = false;
-        group.bench_function(name, |bencher| {
-            is_asked = true;
-            bencher.iter(&mut *way);
-        });
-        if is_asked {
-            ran.push((name, way));
-        }
-    }
-    group.finish();
-    criterion.final_summary();
-
-    let cpu = by_turns(ran.len(), 200, |contender, operations| {
-        let before = cpu_of_this_thread();
-        for _ in 0..operations * MESSAGES {
-            ran[contender].1();
-        }
-        cpu_of_this_thread() - before
+    let response = &*response;
+    let case = Case::new("two lines into a response of 4 KiB", "CPU us/message", 1);
+    suite.run_micro(&case, Throughput::Elements(1), || {
+        let ours = move || {
+            injector.reset();
+            black_box(injector.feed(black_box(response)).unwrap().slices());
+        };
+        let ways: [Way<'_>; 4] = [
+            ("millstream Injector", Box::new(ours)),
+            ("Vec", Box::new(|| drop(black_box(by_vec(black_box(response)))))),
+            ("String", Box::new(|| drop(black_box(by_string(black_box(response)))))),
+            ("floor, Vec, end known", Box::new(move || drop(black_box(with_end(black_box(response), end))))),
+        ];
+        ways.into_iter().map(|(name, way)| Contender { name, run: Box::new(Work(way)) }).collect()
     });
-    let rows: Vec<Row> = ran
-        .iter_mut()
-        .zip(cpu)
-        .map(|((name, way), cpu)| {
-            let allocations = allocation_counter::measure(way).count_total;
-            Row { name: (*name).to_owned(), cpu, note: format!("{allocations} allocations per message") }
-        })
-        .collect();
-    println!("{}", table("two lines into a response of 4 KiB", "1000 messages", &rows));
 }

@@ -8,23 +8,20 @@
 //! | tower-http ServeDir | as it comes (64 KiB) | tokio's |
 //!
 //! HTTP is hyper's in all of them, with its defaults, on a current-thread runtime in a thread of its own; `TCP_NODELAY` is
-//! set. The rivals open the file for each request; that [`Files`] does not is part of what is compared. The client is a
+//! set. The rivals open the file for each request; [`Files`] keeps it open, which is part of the comparison. The client is a
 //! loop on a blocking socket: it compares every byte of the first response, and status and lengths of all.
 //!
-//! **Look at** the table at the end: CPU time of the server for each response, its blocking threads included, measured by
-//! turns. It counts all threads of the process but the client's. **Noise**: the timings that criterion prints, because
-//! server and client compete for the same CPUs; and what the kernel does on behalf of either end of a loopback connection
-//! is charged to whoever happens to run.
-//! Congestion control is `reno` unless `MILLSTREAM_BENCH_CONGESTION` names another, because one that paces measures timers.
+//! The figures are the CPU time of the server for each response, its blocking threads included: all threads of the process
+//! but the client's. **Noise**: the kernel's work for either end of a loopback connection is charged to the thread that
+//! happens to run.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use criterion::{Criterion, SamplingMode, Throughput};
 use futures_util::TryStreamExt;
 use http_body_util::StreamBody;
 use hyper::body::{Body, Bytes, Frame, Incoming};
@@ -39,15 +36,12 @@ use millstream::metrics::Snapshot;
 use tokio_util::io::ReaderStream;
 use tower_http::services::ServeDir;
 
-mod common;
-use common::{Row, by_turns, cpu_of_others, is_test, noise, runtime, table};
+use crate::common::contest::{Case, Contender, Run, Spent};
+use crate::common::suite::Suite;
+use crate::common::{cpu_of_others, noise, pair, runtime};
 
-/// Sizes of the files, and how many responses a round takes in which CPU time is measured.
-const SIZES: [(&str, usize, u64); 4] =
-    [("10 KiB", 10 << 10, 500), ("64 KiB", 64 << 10, 300), ("1 MiB", 1 << 20, 40), ("64 MiB", 64 << 20, 1)];
-
-/// Bytes from which on criterion takes few samples.
-const LARGE: usize = 16 << 20;
+const SIZES: [(&str, usize); 4] =
+    [("10 KiB", 10 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20), ("64 MiB", 64 << 20)];
 
 /// A client that asks for the same file over and over.
 struct Client {
@@ -95,49 +89,62 @@ fn content_length(head: &[u8]) -> usize {
 }
 
 /// A server with one connection, and the client at its other end.
-struct Contender {
-    name: &'static str,
-    client: Client,
-    server: JoinHandle<()>,
-    /// Criterion has timed it: it was not filtered out.
-    chosen: bool,
+struct Served {
+    /// `None` once it has left.
+    client: Option<Client>,
+    server: Option<JoinHandle<()>>,
+    len: usize,
+    bytes: u64,
+    by_sendfile: u64,
 }
 
-impl Contender {
-    fn start<F>(name: &'static str, file: &str, serve: impl FnOnce(std::net::TcpStream) -> F + Send + 'static) -> Self
+impl Served {
+    fn start<F>(file: &str, contents: &[u8], serve: impl FnOnce(std::net::TcpStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()>,
     {
-        let (ours, theirs) = common::pair();
+        let (ours, theirs) = pair();
         theirs.set_nonblocking(true).unwrap();
         let server = std::thread::spawn(move || runtime().block_on(async { serve(theirs).await }));
         let request = format!("GET /{file} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes();
-        let client = Client { stream: ours, request, buffer: vec![0; 256 << 10] };
-        Self { name, client, server, chosen: false }
-    }
-
-    /// Compares every byte of a response.
-    fn check(&mut self, contents: &[u8]) {
+        let mut client = Client { stream: ours, request, buffer: vec![0; 256 << 10] };
+        // Compares every byte of the first response.
         let mut at = 0;
-        let got = self.client.get(|piece| {
+        let got = client.get(|piece| {
             assert!(piece == &contents[at..at + piece.len()], "wrong bytes in {at}..{}", at + piece.len());
             at += piece.len();
         });
         assert_eq!(got, contents.len());
+        Self { client: Some(client), server: Some(server), len: got, bytes: 0, by_sendfile: 0 }
     }
+}
 
-    /// Asks `responses` times; gives the CPU time that the server took.
-    fn cpu(&mut self, responses: u64, len: usize) -> Duration {
-        let before = cpu_of_others();
+impl Run for Served {
+    fn run(&mut self, responses: u64) -> Spent {
+        let client = self.client.as_mut().expect("it has not left");
+        let (start, cpu, counts) = (Instant::now(), cpu_of_others(), Snapshot::now());
         for _ in 0..responses {
-            assert_eq!(self.client.get(|_| {}), len);
+            assert_eq!(client.get(|_| {}), self.len);
         }
-        cpu_of_others() - before
+        self.bytes += responses * self.len as u64;
+        self.by_sendfile += Snapshot::now().since(&counts).bytes_by_sendfile;
+        Spent { wall: start.elapsed(), cpu: cpu_of_others().saturating_sub(cpu) }
     }
 
-    fn finish(self) {
-        drop(self.client);
-        self.server.join().unwrap();
+    fn note(&mut self) -> String {
+        format!("{}% by sendfile", self.by_sendfile * 100 / self.bytes)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.client.take());
+        if let Some(server) = self.server.take()
+            && server.join().is_err()
+        {
+            // The thread has said why.
+            std::process::exit(101);
+        }
     }
 }
 
@@ -165,94 +172,46 @@ async fn reader_stream(
     Ok(response)
 }
 
-fn contenders(dir: &Path, file: &str) -> Vec<Contender> {
+fn contenders(dir: &Path, file: &str, contents: &[u8]) -> Vec<Contender<'static>> {
     fn tokio(stream: std::net::TcpStream) -> TokioIo<tokio::net::TcpStream> {
         TokioIo::new(tokio::net::TcpStream::from_std(stream).unwrap())
     }
     let dir: Arc<Path> = dir.into();
     let reader = |name, capacity| {
         let dir = Arc::clone(&dir);
-        Contender::start(name, file, move |stream| {
+        let served = Served::start(file, contents, move |stream| {
             let service =
                 move |request: Request<Incoming>| reader_stream(dir.join(&request.uri().path()[1..]), capacity);
             connection(tokio(stream), service_fn(service))
-        })
+        });
+        Contender { name, run: Box::new(served) }
     };
     let (files, serve_dir) = (Files::new(&dir).unwrap(), ServeDir::new(&dir));
+    let ours = Served::start(file, contents, move |stream| {
+        connection(millstream::net::TcpStream::from_std(stream).unwrap(), TowerToHyperService::new(files))
+    });
+    let tower_http =
+        Served::start(file, contents, move |stream| connection(tokio(stream), TowerToHyperService::new(serve_dir)));
     vec![
-        Contender::start("millstream Files", file, move |stream| {
-            connection(millstream::net::TcpStream::from_std(stream).unwrap(), TowerToHyperService::new(files))
-        }),
+        Contender { name: "millstream Files", run: Box::new(ours) },
         reader("ReaderStream 4 KiB", 4 << 10),
         reader("ReaderStream 64 KiB", 64 << 10),
-        Contender::start("tower-http ServeDir", file, move |stream| {
-            connection(tokio(stream), TowerToHyperService::new(serve_dir))
-        }),
+        Contender { name: "tower-http ServeDir", run: Box::new(tower_http) },
     ]
 }
 
-/// Times all ways to serve a file of `len` bytes; gives the table of CPU time.
-fn compare(criterion: &mut Criterion, dir: &Path, size: &str, len: usize, responses: u64) -> Option<String> {
-    let file = format!("{len}.bin");
-    let contents = noise(len);
-    let mut written = std::fs::File::create(dir.join(&file)).unwrap();
-    written.write_all(&contents).unwrap();
-    // So that nothing is written back while others are measured.
-    written.sync_all().unwrap();
-    let mut contenders = contenders(dir, &file);
-
-    let mut group = criterion.benchmark_group(format!("file_body/{size}"));
-    group.throughput(Throughput::Bytes(len as u64));
-    if len >= LARGE {
-        group.sample_size(10).sampling_mode(SamplingMode::Flat);
-    }
-    for contender in &mut contenders {
-        group.bench_function(contender.name, |bencher| {
-            if !contender.chosen {
-                contender.chosen = true;
-                contender.check(&contents);
-            }
-            bencher.iter_custom(|responses| {
-                let start = Instant::now();
-                for _ in 0..responses {
-                    assert_eq!(contender.client.get(|_| {}), len);
-                }
-                start.elapsed()
-            });
+pub(crate) fn run(suite: &mut Suite) {
+    let dir = tempfile::tempdir().unwrap();
+    for (size, len) in SIZES {
+        let title = format!("response, {size}");
+        suite.run(&Case::new(&title, "CPU us/response", 1), || {
+            let file = format!("{len}.bin");
+            let contents = noise(len);
+            let mut written = std::fs::File::create(dir.path().join(&file)).unwrap();
+            written.write_all(&contents).unwrap();
+            // So that nothing is written back while others are measured.
+            written.sync_all().unwrap();
+            contenders(dir.path(), &file, &contents)
         });
     }
-    group.finish();
-
-    // Those that the command line has chosen.
-    let (mut chosen, rest): (Vec<Contender>, Vec<Contender>) = contenders.into_iter().partition(|c| c.chosen);
-    rest.into_iter().for_each(Contender::finish);
-    let mut by_sendfile = vec![0; chosen.len()];
-    let cpu = by_turns(chosen.len(), responses, |contender, responses| {
-        let before = Snapshot::now();
-        let cpu = chosen[contender].cpu(responses, len);
-        by_sendfile[contender] = Snapshot::now().since(&before).bytes_by_sendfile * 100 / (responses * len as u64);
-        cpu
-    });
-    let rows = chosen.iter().zip(&cpu).zip(&by_sendfile).map(|((contender, &cpu), by_sendfile)| Row {
-        name: contender.name.to_owned(),
-        cpu,
-        note: format!("{by_sendfile}% by sendfile"),
-    });
-    let table = (!cpu.is_empty()).then(|| table(size, "response", &rows.collect::<Vec<_>>()));
-    chosen.into_iter().for_each(Contender::finish);
-    table
-}
-
-fn main() {
-    let mut criterion = Criterion::default().without_plots().configure_from_args();
-    let dir = tempfile::tempdir().unwrap();
-    let tables: Vec<String> = SIZES
-        .into_iter()
-        .filter_map(|(size, len, responses)| compare(&mut criterion, dir.path(), size, len, responses))
-        .collect();
-    criterion.final_summary();
-    if is_test() {
-        println!("\n(a test run, one response each: the figures mean nothing)");
-    }
-    println!("{}", tables.concat());
 }

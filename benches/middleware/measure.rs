@@ -1,11 +1,10 @@
-//! What measuring costs: `/hello`, 12 bytes, and 100 tokens one by one, with [`Measure`](millstream::middleware::Measure)
-//! around the service and without, in one run; and with what it has measured read by the same thread, as text for
-//! Prometheus, 40 times a second, so that each turn has its share of it.
+//! The cost of measuring: `/hello`, 12 bytes, and 100 tokens one by one, with
+//! [`Measure`](millstream::middleware::Measure) around the service and without; and with its numbers read by the same
+//! thread, as text for Prometheus, 40 times a second, so that each turn has its share of it.
 //!
 //! Each server is [`http::serve`](millstream::server::serve()) on a current-thread runtime, a thread and a CPU of its own; the
-//! load is this program's main thread. They take turns of a few milliseconds, so that what else the machine does meets
-//! both alike. **Look at** the CPU time of the server's thread for each request, and at the last lines, which say whether
-//! it is what it may be. There is no criterion here: wall time is that of both ends together.
+//! load is this program's main thread. Figures are the CPU time of the server's thread. Turns have some milliseconds, so that
+//! neighbours can be compared: the cost is near one per cent.
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
@@ -23,16 +22,16 @@ use millstream::middleware::Measure;
 use millstream::server::RequestBody;
 use tower::Layer;
 
-#[path = "common/mod.rs"]
-mod common;
-
-use common::{Row, bar, is_test, table};
+use crate::common;
+use crate::common::contest::{By, Case, Contender, Goal, Measured, Run, Spent, by_turns};
+use crate::common::options::options;
+use crate::common::suite::Suite;
 
 const HELLO: &[u8] = br#"{"msg":"ok"}"#;
 const TOKEN: &[u8] = b"data: {\"token\": \"hello world this is\"}\n\n";
 const TOKENS: usize = 100;
-/// Turns of each, of some ten milliseconds.
-const TURNS: usize = 301;
+/// Most that measuring may cost, as a part of the whole.
+const MOST: f64 = 1.02;
 
 /// Many small frames with a yield to the runtime between each two.
 struct Tokens {
@@ -145,40 +144,63 @@ fn ask(connections: &mut [TcpStream], path: &str, rounds: u64, end: &[u8]) {
     }
 }
 
-fn median(figures: impl Iterator<Item = f64>) -> f64 {
-    let mut figures: Vec<f64> = figures.collect();
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+/// A server and the connections to it.
+struct Asked<'a> {
+    server: Server,
+    clients: Vec<TcpStream>,
+    path: &'a str,
+    end: &'a [u8],
 }
 
-fn compare(title: &str, path: &str, clients: usize, rounds: u64, end: &[u8], most: f64) -> String {
-    let servers = [Way::Without, Way::Measured, Way::Read].map(Server::start);
-    let mut clients: Vec<_> = servers.iter().map(|server| common::connect(server.address, clients)).collect();
-    let requests = clients[0].len() as u64;
-    let mut turn = |contender: usize| {
-        let before = servers[contender].cpu();
-        ask(&mut clients[contender], path, rounds, end);
-        (servers[contender].cpu() - before).as_secs_f64() * 1e6 / (requests * rounds) as f64
-    };
-    let turns: Vec<[f64; 3]> = (0..if is_test() { 1 } else { TURNS }).map(|_| [0, 1, 2].map(&mut turn)).collect();
-    let cpu = [0, 1, 2].map(|contender| median(turns.iter().map(|turn| turn[contender])));
-    // Of turns that followed each other: what else the machine does changes more slowly than that.
-    let [measured, read] = [1, 2].map(|contender| median(turns.iter().map(|turn| turn[contender] / turn[0])));
-    let names = ["without", "with Measure", "with Measure, read"];
-    let rows: Vec<_> =
-        names.iter().zip(&cpu).map(|(name, &cpu)| Row { name: (*name).to_owned(), cpu, note: String::new() }).collect();
-    table(title, "request", &rows)
-        + &bar(&format!("{title}: with it, as a part of without"), measured, most)
-        + &bar(&format!("{title}: with it and read, as a part of without"), read, most)
-}
-
-fn main() {
-    common::cpus::pin_load().unwrap();
-    let hello = compare("12 bytes, 64 connections", "/hello", 64, 16, HELLO, 1.02);
-    let alone = compare("12 bytes, 1 connection", "/hello", 1, 200, HELLO, 1.02);
-    let tokens = compare("100 tokens, 64 connections", "/tokens", 64, 2, b"\r\n0\r\n\r\n", 1.02);
-    if is_test() {
-        println!("\n(a test run, one operation each: the figures mean nothing)");
+impl Run for Asked<'_> {
+    fn run(&mut self, rounds: u64) -> Spent {
+        let (start, cpu) = (std::time::Instant::now(), self.server.cpu());
+        ask(&mut self.clients, self.path, rounds, self.end);
+        Spent { cpu: self.server.cpu() - cpu, wall: start.elapsed() }
     }
-    println!("{hello}{alone}{tokens}");
+}
+
+/// Runs many rounds of short turns.
+fn compare(suite: &mut Suite, title: &str, path: &str, clients: usize, rounds: u64, end: &[u8]) {
+    if !suite.begins(title) {
+        return;
+    }
+    let asked = |way| {
+        let server = Server::start(way);
+        let clients = common::connect(server.address, clients);
+        Asked { server, clients, path, end }
+    };
+    let mut contenders = [
+        Contender { name: "millstream Measure", run: Box::new(asked(Way::Measured)) },
+        Contender { name: "without", run: Box::new(asked(Way::Without)) },
+        Contender { name: "millstream Measure, read", run: Box::new(asked(Way::Read)) },
+    ];
+    let goals = [Goal { against: "without", by: By::Cpu, most: MOST }];
+    let case = Case { operations: Some(rounds), goals: &goals, ..Case::new(title, "CPU us/request", clients as u64) };
+    let mut all: Vec<Measured> = Vec::new();
+    let start = std::time::Instant::now();
+    // Each gives some rounds; at least three times.
+    for n in 0.. {
+        let more = by_turns(&case, &mut contenders);
+        if all.is_empty() {
+            all = more;
+        } else {
+            for (all, more) in all.iter_mut().zip(more) {
+                all.cpu.extend(more.cpu);
+                all.wall.extend(more.wall);
+            }
+        }
+        let is_enough = n >= 2 && start.elapsed() > options().time() * 8;
+        if options().test || is_enough {
+            break;
+        }
+    }
+    suite.record(&case, all);
+}
+
+pub(crate) fn run(suite: &mut Suite) {
+    let _pinned = common::pinned();
+    compare(suite, "measure, 12 bytes, 64 connections", "/hello", 64, 16, HELLO);
+    compare(suite, "measure, 12 bytes, 1 connection", "/hello", 1, 200, HELLO);
+    compare(suite, "measure, 100 tokens, 64 connections", "/tokens", 64, 2, b"\r\n0\r\n\r\n");
 }

@@ -1,6 +1,6 @@
-//! Adapters for streams that are not ours: what gathering saves, over loopback TCP with `TCP_NODELAY`, and where it loses.
+//! Adapters for streams that are not ours, over loopback TCP with `TCP_NODELAY`: where gathering saves, and where it loses.
 //!
-//! | table | ours | beside |
+//! | case | ours | beside |
 //! |---|---|---|
 //! | `N x LEN` | [`Writer`], one flush, of `Bytes` or of slices; the same at the end of the turn | `write_all` of each; tokio's `BufWriter`, one flush; `write_vectored` of all by hand |
 //! | `echo` | [`Framed`] | read one, write one; tokio-util's `Framed` with `send`, and with `feed` and a flush for each read |
@@ -8,8 +8,7 @@
 //! A thread reads and compares every byte; CPU is that of the sending thread. In `echo` a server on a thread of its own
 //! answers 100 connections, each of which sends batches of 32 messages and waits for their answers; CPU is the server's.
 //!
-//! **Look at** the ratios to the first row, of CPU and of time, and at what the bar in the title asks of `write each`, or of
-//! `read one, write one`: at least so much more. **Noise**: time, where the machine has no core to spare for the other side.
+//! **Noise**: wall time, where the machine has no core to spare for the other side.
 
 use std::io::{IoSlice, Read};
 use std::net::SocketAddr;
@@ -18,7 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use criterion::Criterion;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use millstream::codec::{Framed, Writer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
@@ -29,8 +27,9 @@ use tokio::task::yield_now;
 use tokio_util::codec::LengthDelimitedCodec;
 
 mod common;
-use common::contest::{Contender, Contest, Spent};
-use common::{cpu_of_others, cpu_of_this_thread, is_test, noise, runtime};
+use common::contest::{By, Case, Contender, Goal, Spent};
+use common::suite::Suite;
+use common::{cpu_of_others, cpu_of_this_thread, noise, runtime};
 
 const KIB: usize = 1 << 10;
 /// Connections of the echo, and messages of a batch.
@@ -155,26 +154,28 @@ fn contender<'a>(
         });
         Spent { wall: start.elapsed(), cpu: cpu_of_this_thread() - cpu }
     };
-    Contender { name, run: Box::new(run) }
+    Contender::new(name, run)
 }
 
-fn bursts(criterion: &mut Criterion, title: &str, count: usize, len: usize, operations: u64) -> Option<String> {
+fn bursts(suite: &mut Suite, title: &str, count: usize, len: usize, goals: &[Goal]) {
     // Each with memory of its own, as pieces of different makers have.
     let all = noise(count * len);
     let pieces: Vec<Bytes> = all.chunks(len).map(Bytes::copy_from_slice).collect();
     let runtime = runtime();
     let all = |stream| Writer::builder(stream).limit(4 << 20);
-    let contenders = vec![
-        contender(&runtime, &pieces, "millstream Writer", |s| Way::Ours(all(s).build())),
-        contender(&runtime, &pieces, "millstream Writer, slices", |s| Way::OursAsSlices(all(s).build())),
-        contender(&runtime, &pieces, "millstream Writer, end of turn", |s| {
-            Way::OursByTurn(all(s).end_of_turn(Duration::from_millis(1)).build())
-        }),
-        contender(&runtime, &pieces, "write each", Way::Each),
-        contender(&runtime, &pieces, "tokio BufWriter", |s| Way::Buffered(BufWriter::new(s))),
-        contender(&runtime, &pieces, "write_vectored by hand", Way::ByHand),
-    ];
-    Contest { title, unit: "burst", units: 1, operations }.run(criterion, contenders)
+    let contenders = || {
+        vec![
+            contender(&runtime, &pieces, "millstream Writer", |s| Way::Ours(all(s).build())),
+            contender(&runtime, &pieces, "millstream Writer, slices", |s| Way::OursAsSlices(all(s).build())),
+            contender(&runtime, &pieces, "millstream Writer, end of turn", |s| {
+                Way::OursByTurn(all(s).end_of_turn(Duration::from_millis(1)).build())
+            }),
+            contender(&runtime, &pieces, "write each", Way::Each),
+            contender(&runtime, &pieces, "tokio BufWriter", |s| Way::Buffered(BufWriter::new(s))),
+            contender(&runtime, &pieces, "floor, write_vectored", Way::ByHand),
+        ]
+    };
+    suite.run(&Case { goals, ..Case::new(title, "CPU us/burst", 1) }, contenders);
 }
 
 /// How a server answers.
@@ -271,7 +272,7 @@ async fn exchange(clients: Vec<TcpStream>, batch: &Bytes, rounds: u64) -> Vec<Tc
     clients
 }
 
-fn echo(criterion: &mut Criterion) -> Option<String> {
+fn echo(suite: &mut Suite) {
     let runtime = runtime();
     let batch = batch();
     let ways = [
@@ -280,49 +281,51 @@ fn echo(criterion: &mut Criterion) -> Option<String> {
         ("tokio-util Framed, send", Server::Send),
         ("tokio-util Framed, feed", Server::Feed),
     ];
-    let contenders = ways.map(|(name, server)| {
-        let addr = start(server);
-        let mut clients = runtime.block_on(async {
-            let mut clients = Vec::new();
-            for _ in 0..CONNECTIONS {
-                let client = TcpStream::connect(addr).await.unwrap();
-                client.set_nodelay(true).unwrap();
-                clients.push(client);
-            }
-            clients
-        });
-        let (runtime, batch) = (&runtime, &batch);
-        let run = move |rounds: u64| {
-            let (start, cpu) = (Instant::now(), cpu_of_others());
-            clients = runtime.block_on(exchange(std::mem::take(&mut clients), batch, rounds));
-            Spent { wall: start.elapsed(), cpu: cpu_of_others() - cpu }
-        };
-        Contender { name, run: Box::new(run) }
-    });
-    let title = "echo of 64-256 B, 100 connections (bar: time 7.2)";
+    let contenders = || {
+        ways.map(|(name, server)| {
+            let addr = start(server);
+            let mut clients = runtime.block_on(async {
+                let mut clients = Vec::new();
+                for _ in 0..CONNECTIONS {
+                    let client = TcpStream::connect(addr).await.unwrap();
+                    client.set_nodelay(true).unwrap();
+                    clients.push(client);
+                }
+                clients
+            });
+            let (runtime, batch) = (&runtime, &batch);
+            let run = move |rounds: u64| {
+                let (start, cpu) = (Instant::now(), cpu_of_others());
+                clients = runtime.block_on(exchange(std::mem::take(&mut clients), batch, rounds));
+                Spent { wall: start.elapsed(), cpu: cpu_of_others() - cpu }
+            };
+            Contender::new(name, run)
+        })
+        .into()
+    };
+    let goals = [Goal { against: "read one, write one", by: By::Wall, most: 0.14 }];
     let units = (CONNECTIONS * BATCH) as u64;
-    Contest { title, unit: "message", units, operations: 20 }.run(criterion, contenders.into())
+    let case = Case { goals: &goals, ..Case::new("echo of 64-256 B, 100 connections", "CPU us/message", units) };
+    suite.run(&case, contenders);
 }
 
 fn main() {
-    let mut criterion = Criterion::default().without_plots().configure_from_args();
-    let shapes = [
-        ("100 x 1 KiB (bar: CPU 1.85, time 1.42)", 100, KIB, 300),
-        ("8 x 1 KiB scattered (bar: time 3.3)", 8, KIB, 3000),
-        ("1 x 1 KiB", 1, KIB, 10_000),
-        ("100 x 16 B", 100, 16, 1000),
-        ("100 x 256 B", 100, 256, 1000),
-        ("16 x 16 KiB", 16, 16 * KIB, 200),
-        ("1000 x 1 KiB", 1000, KIB, 50),
+    let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
+    let goal = |by, most| Goal { against: "write each", by, most };
+    let many = [goal(By::Cpu, 0.54), goal(By::Wall, 0.70)];
+    let scattered = [goal(By::Wall, 0.30)];
+    let shapes: [(_, _, _, &[Goal]); 7] = [
+        ("1 x 1 KiB", 1, KIB, &[]),
+        ("8 x 1 KiB", 8, KIB, &scattered),
+        ("100 x 1 KiB", 100, KIB, &many),
+        ("1000 x 1 KiB", 1000, KIB, &[]),
+        ("100 x 16 B", 100, 16, &[]),
+        ("100 x 256 B", 100, 256, &[]),
+        ("16 x 16 KiB", 16, 16 * KIB, &[]),
     ];
-    let mut tables = Vec::new();
-    for (title, count, len, operations) in shapes {
-        tables.extend(bursts(&mut criterion, title, count, len, operations));
+    for (title, count, len, goals) in shapes {
+        bursts(&mut suite, title, count, len, goals);
     }
-    tables.extend(echo(&mut criterion));
-    criterion.final_summary();
-    if is_test() {
-        println!("\n(a test run, one burst each: the figures mean nothing)");
-    }
-    println!("{}", tables.concat());
+    echo(&mut suite);
+    suite.finish();
 }

@@ -1,0 +1,99 @@
+//! The command line, which the programs share with criterion: the cases to run, and for how long.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Options of criterion that take a value, which is no filter.
+const WITH_VALUE: [&str; 20] = [
+    "-c",
+    "--color",
+    "--colour",
+    "-s",
+    "--save-baseline",
+    "-b",
+    "--baseline",
+    "--baseline-lenient",
+    "--load-baseline",
+    "--format",
+    "--profile-time",
+    "--sample-size",
+    "--warm-up-time",
+    "--measurement-time",
+    "--nresamples",
+    "--noise-threshold",
+    "--confidence-level",
+    "--significance-level",
+    "--plotting-backend",
+    "--output-format",
+];
+
+/// The options that matter here. Criterion parses the others itself.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Each case runs once, and its figures mean nothing. As for criterion: `--test`, or no `--bench`.
+    pub test: bool,
+    pub quick: bool,
+    pub list: bool,
+    /// Part of the names of the cases to run: `copy/file to file`.
+    pub filter: Option<String>,
+    /// Seconds for one contender.
+    pub seconds: Option<f64>,
+}
+
+impl Options {
+    fn parse(args: impl Iterator<Item = String>) -> Self {
+        let mut options = Self { test: true, ..Self::default() };
+        let mut is_test = false;
+        let mut args = args.peekable();
+        while let Some(arg) = args.next() {
+            match &*arg {
+                "--bench" => options.test = false,
+                "--test" => is_test = true,
+                "--quick" => options.quick = true,
+                "--list" => options.list = true,
+                "--measurement-time" => options.seconds = args.next().and_then(|seconds| seconds.parse().ok()),
+                option if WITH_VALUE.contains(&option) => drop(args.next()),
+                option if option.starts_with("--measurement-time=") => {
+                    options.seconds = option.split_once('=').and_then(|(_, seconds)| seconds.parse().ok());
+                }
+                option if option.starts_with('-') => {}
+                _ => options.filter = Some(arg),
+            }
+        }
+        options.test |= is_test;
+        options
+    }
+
+    /// The time to measure one contender for.
+    pub fn time(&self) -> Duration {
+        match self.seconds {
+            Some(seconds) => Duration::from_secs_f64(seconds.clamp(0.01, 3600.0)),
+            None if self.quick => Duration::from_millis(100),
+            None => Duration::from_millis(500),
+        }
+    }
+
+    /// The rounds in which contenders take turns. Odd, so that one of them is the median.
+    pub fn rounds(&self) -> usize {
+        match self {
+            Self { test: true, .. } => 1,
+            Self { quick: true, .. } => 3,
+            _ => 7,
+        }
+    }
+
+    /// Picks by the mode: a test run, a quick one, or a whole one.
+    pub fn pick<T>(&self, test: T, quick: T, whole: T) -> T {
+        match self {
+            Self { test: true, .. } => test,
+            Self { quick: true, .. } => quick,
+            _ => whole,
+        }
+    }
+}
+
+/// The command line of this process.
+pub fn options() -> &'static Options {
+    static OPTIONS: OnceLock<Options> = OnceLock::new();
+    OPTIONS.get_or_init(|| Options::parse(std::env::args().skip(1)))
+}

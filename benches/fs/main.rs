@@ -1,0 +1,32 @@
+//! Files: reads, chains of operations by the ring, and headers put before contents.
+//!
+//! | module | cases |
+//! |---|---|
+//! | `read` | 4 KiB at random and front to back, in memory and from the disk |
+//! | `chain` | nothing, linked operations, one operation alone: by ring, by `tokio::fs`, by one job of the blocking pool |
+//! | `prepend` | many small files, and a large one |
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod chain;
+mod prepend;
+mod read;
+
+use millstream::runtime::{DriverBuilder, Io};
+use tokio::runtime::Runtime;
+
+/// A runtime that goes one way.
+fn on(io: Io) -> Runtime {
+    let runtime = common::runtime();
+    runtime.block_on(async { DriverBuilder::new().io(io).install().unwrap() });
+    runtime
+}
+
+fn main() {
+    let mut suite = common::suite::Suite::new(env!("CARGO_CRATE_NAME"));
+    read::run(&mut suite);
+    chain::run(&mut suite);
+    prepend::run(&mut suite);
+    suite.finish();
+}

@@ -1,0 +1,27 @@
+//! Servers: tonic on our listener, windows of HTTP/2, and several workers.
+//!
+//! | module | cases |
+//! |---|---|
+//! | `grpc` | streams of messages by tonic, on our listener and on its own |
+//! | `windows` | uploads from far away, with windows that grow and with fixed ones |
+//! | `cores` | responses that are work for a CPU, from one worker and from two |
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cores;
+mod far;
+mod grpc;
+mod ticks;
+mod windows;
+
+fn main() {
+    let mut suite = common::suite::Suite::new(env!("CARGO_CRATE_NAME"));
+    {
+        let _pinned = common::pinned();
+        grpc::run(&mut suite);
+    }
+    windows::run(&mut suite);
+    cores::run(&mut suite);
+    suite.finish();
+}

@@ -1,0 +1,126 @@
+//! One event for a thousand readers, a hundred times a second: the server's cost for each delivery.
+//!
+//! | row | |
+//! |---|---|
+//! | millstream Hub | [`Hub`] on [`http::serve`](millstream::server::serve()), sent to from a task of the server |
+//! | millstream Hub, other thread | the same, sent to from a thread without a runtime |
+//! | axum Sse | `axum::serve` on tokio's listener, each stream with a receiver of one `tokio::sync::broadcast` |
+//! | floor | a bare loop of `send` on blocking sockets, nothing else |
+//!
+//! All send the same bytes, an event of 100 bytes with its id, as chunks of HTTP/1.1 with `TCP_NODELAY`. Each server is a
+//! current-thread runtime on a thread and a CPU of its own; the load is this program's main thread, and compares every byte.
+//! The other thread's row includes the CPU time of that thread.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use axum::response::sse::{self, Sse};
+use futures_util::stream;
+use millstream::sse::{Event, Hub};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::readers::{EVENTS, HZ, floor, measure, streams};
+use crate::common::contest::{By, Case, Contender, Goal, Spent};
+use crate::common::server::{Server, spawn};
+use crate::common::suite::Suite;
+
+/// As long as those the hub gives.
+const ID: &str = "0123abcd-100000";
+
+fn data() -> String {
+    "x".repeat(100)
+}
+
+fn event() -> Vec<u8> {
+    format!("data: {}\nid: {ID}\n\n", data()).into_bytes()
+}
+
+/// Calls `send` at each tick.
+async fn tick(mut send: impl FnMut()) {
+    let mut ticks = interval(Duration::from_secs(1) / HZ);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        ticks.tick().await;
+        send();
+    }
+}
+
+fn send(hub: &Hub) {
+    // Closed at the end of the turn.
+    let _ = hub.send(Event::new().data(data()).id(ID));
+}
+
+async fn serve_hub(listener: TcpListener, hub: Hub) -> io::Result<()> {
+    let listener = millstream::net::TcpListener::from_std(listener)?;
+    let service = tower::service_fn(move |request| {
+        let answer = hub.subscribe(&request);
+        async { Ok::<_, Infallible>(answer) }
+    });
+    millstream::server::serve(listener, service).await
+}
+
+async fn hub(listener: TcpListener) -> io::Result<()> {
+    let hub = Hub::new();
+    let sender = hub.clone();
+    tokio::spawn(tick(move || send(&sender)));
+    serve_hub(listener, hub).await
+}
+
+async fn axum_sse(listener: TcpListener) -> io::Result<()> {
+    let (sender, _) = broadcast::channel::<String>(1000);
+    let events = sender.clone();
+    tokio::spawn(tick(move || drop(events.send(data()))));
+    let answer = move || {
+        let receiver = sender.subscribe();
+        let events = stream::unfold(receiver, async |mut receiver| {
+            loop {
+                match receiver.recv().await {
+                    Ok(data) => return Some((Ok::<_, Infallible>(sse::Event::default().data(data).id(ID)), receiver)),
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return None,
+                }
+            }
+        });
+        async { Sse::new(events) }
+    };
+    let app = axum::Router::new().route("/events", axum::routing::get(answer));
+    axum::serve(tokio::net::TcpListener::from_std(listener)?, app).await
+}
+
+/// The hub's sender is a thread of its own, which ends with the hub.
+fn measure_from_outside(events: u64) -> Spent {
+    let hub = Hub::new();
+    let sender = hub.clone();
+    let thread = spawn(move || {
+        let mut tick = Instant::now();
+        while sender.send(Event::new().data(data()).id(ID)).is_ok() {
+            tick += Duration::from_secs(1) / HZ;
+            std::thread::park_timeout(tick.saturating_duration_since(Instant::now()));
+        }
+    });
+    let served = hub.clone();
+    let server = Server::start(|listener| serve_hub(listener, served));
+    let (spent, _) = measure(server.addr, &event(), events);
+    hub.close();
+    thread.join().unwrap();
+    spent
+}
+
+pub(crate) fn run(suite: &mut Suite) {
+    let title = format!("hub, one event, {} readers x {HZ} Hz", streams());
+    let goal = |against, most| Goal { against, by: By::Cpu, most };
+    let goals = [goal("axum Sse", 0.75), goal("floor, bare sends", 1.15)];
+    let case = Case { operations: Some(EVENTS), goals: &goals, ..Case::new(&title, "CPU us/delivery", 1) };
+    suite.run(&case, || {
+        vec![
+            Contender::new("millstream Hub", |events| measure(Server::start(hub).addr, &event(), events).0),
+            Contender::new("millstream Hub, other thread", measure_from_outside),
+            Contender::new("axum Sse", |events| measure(Server::start(axum_sse).addr, &event(), events).0),
+            Contender::new("floor, bare sends", |events| floor(&event(), events)),
+        ]
+    });
+}

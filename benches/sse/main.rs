@@ -1,0 +1,24 @@
+//! Event streams.
+//!
+//! | module | cases |
+//! |---|---|
+//! | `events` | 1000 streams, each of which ticks by itself |
+//! | `hub` | one event for 1000 readers |
+//!
+//! Each server is a current-thread runtime on a thread and a CPU of its own; the load is this program's main thread, the same
+//! for all, and compares every byte. The figures are the CPU time of all threads but the main one.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod events;
+mod hub;
+mod readers;
+
+fn main() {
+    let mut suite = common::suite::Suite::new(env!("CARGO_CRATE_NAME"));
+    let _pinned = common::pinned();
+    events::run(&mut suite);
+    hub::run(&mut suite);
+    suite.finish();
+}

@@ -1,0 +1,170 @@
+//! The load of event streams: a thousand readers that compare every byte, and the least that a server can do for them.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use millstream::metrics::Snapshot;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::net::{RecvFlags, recv};
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::common::contest::Spent;
+use crate::common::options::options;
+use crate::common::server::spawn;
+use crate::common::{connect, cpu_of_others, listener};
+
+/// Events a second on each stream.
+pub(crate) const HZ: u32 = 100;
+
+/// Events of a turn: half a second of all streams.
+pub(crate) const EVENTS: u64 = 500 * HZ as u64;
+
+pub(crate) fn streams() -> usize {
+    if options().test { 8 } else { 1000 }
+}
+
+/// The clients, all on this thread.
+struct Readers {
+    epoll: OwnedFd,
+    readers: Vec<Reader>,
+    event: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+struct Reader {
+    stream: TcpStream,
+    place: Place,
+    /// Bytes of events so far.
+    seen: usize,
+}
+
+/// Where in the response a reader is. Nothing is taken apart that may come in pieces: sizes are summed digit by digit.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In the head, with so many bytes of its end seen.
+    Head(usize),
+    Size(usize),
+    /// In the line end before the chunk.
+    Start(usize),
+    Chunk(usize),
+    /// In the line end behind the chunk, with so many bytes to come.
+    End(usize),
+}
+
+impl Readers {
+    fn connect(addr: SocketAddr, event: &[u8]) -> Self {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let connected = connect(addr, streams()).into_iter();
+        let readers: Vec<Reader> = connected
+            .map(|mut stream| {
+                stream.write_all(b"GET /events HTTP/1.1\r\nhost: bench\r\n\r\n").unwrap();
+                Reader { stream, place: Place::Head(0), seen: 0 }
+            })
+            .collect();
+        for (index, reader) in readers.iter().enumerate() {
+            epoll::add(&epoll, &reader.stream, epoll::EventData::new_u64(index as u64), epoll::EventFlags::IN).unwrap();
+        }
+        Self { epoll, readers, event: event.to_vec(), buffer: vec![0; 64 << 10] }
+    }
+
+    /// Reads and compares until at least this many events have arrived from now on; gives their number.
+    fn read(&mut self, events: u64) -> u64 {
+        let mut ready = Vec::with_capacity(self.readers.len());
+        let mut arrived = 0;
+        while arrived < events {
+            ready.clear();
+            epoll::wait(&self.epoll, spare_capacity(&mut ready), None).unwrap();
+            for event in &ready {
+                let reader = &mut self.readers[event.data.u64() as usize];
+                let (n, _) = recv(&reader.stream, &mut self.buffer[..], RecvFlags::DONTWAIT).unwrap();
+                assert!(n > 0, "the server closed a stream that has no end");
+                arrived += reader.take(&self.buffer[..n], &self.event);
+            }
+        }
+        arrived
+    }
+}
+
+impl Reader {
+    /// Takes what has arrived; gives the number of events that are whole now.
+    fn take(&mut self, mut bytes: &[u8], event: &[u8]) -> u64 {
+        let before = self.seen / event.len();
+        while let Some((&byte, rest)) = bytes.split_first() {
+            let mut used = rest;
+            self.place = match self.place {
+                Place::Head(seen) => match b"\r\n\r\n"[seen] == byte {
+                    true if seen == 3 => Place::Size(0),
+                    true => Place::Head(seen + 1),
+                    false => Place::Head(usize::from(byte == b'\r')),
+                },
+                Place::Size(size) if byte == b'\r' => Place::Start(size),
+                Place::Size(size) => Place::Size(size * 16 + char::from(byte).to_digit(16).unwrap() as usize),
+                Place::Start(size) => Place::Chunk(size),
+                Place::Chunk(left) => {
+                    let at = self.seen % event.len();
+                    let len = bytes.len().min(left).min(event.len() - at);
+                    assert!(bytes[..len] == event[at..at + len], "{}", bytes.escape_ascii());
+                    self.seen += len;
+                    used = &bytes[len..];
+                    if left == len { Place::End(2) } else { Place::Chunk(left - len) }
+                }
+                Place::End(1) => Place::Size(0),
+                Place::End(left) => Place::End(left - 1),
+            };
+            bytes = used;
+        }
+        (self.seen / event.len() - before) as u64
+    }
+}
+
+/// Connects, reads some events without counting them, and then at least `events`. Returns the time for those, and the
+/// counters of our streams.
+pub(crate) fn measure(addr: SocketAddr, event: &[u8], events: u64) -> (Spent, Snapshot) {
+    let mut readers = Readers::connect(addr, event);
+    readers.read(events / 4);
+    let (start, cpu, calls) = (Instant::now(), cpu_of_others(), Snapshot::now());
+    let arrived = readers.read(events);
+    let calls = Snapshot::now().since(&calls);
+    let part = events as f64 / arrived as f64;
+    let cpu = cpu_of_others().saturating_sub(cpu).mul_f64(part);
+    (Spent { cpu, wall: start.elapsed().mul_f64(part) }, calls)
+}
+
+/// As [`measure`], of a bare loop of `send` on blocking sockets.
+pub(crate) fn floor(event: &[u8], events: u64) -> Spent {
+    let (listener, streams) = (listener(), streams());
+    let addr = listener.local_addr().unwrap();
+    let chunk = [format!("{:X}\r\n", event.len()).as_bytes(), event, b"\r\n"].concat();
+    let thread = spawn(move || send_all(&listener, streams, &chunk));
+    let (spent, _) = measure(addr, event, events);
+    thread.join().unwrap();
+    spent
+}
+
+/// Accepts, and then sends one frame to each connection at each tick, until one is gone.
+fn send_all(listener: &TcpListener, streams: usize, frame: &[u8]) {
+    let mut connections: Vec<TcpStream> = (0..streams)
+        .map(|_| {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+            stream
+        })
+        .collect();
+    let mut tick = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap();
+    loop {
+        for connection in &mut connections {
+            match connection.write_all(frame) {
+                Ok(()) => {}
+                Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => return,
+                Err(e) => panic!("{e}"),
+            }
+        }
+        tick += Duration::from_secs(1) / HZ;
+        clock_nanosleep_absolute(ClockId::Monotonic, &tick.try_into().unwrap()).unwrap();
+    }
+}
