@@ -72,7 +72,6 @@ impl<D> Data<D> {
     }
 }
 
-/// Wraps the response of a service.
 pub(super) fn answered<B>(mut response: Response<B>, mut open: Open) -> Response<Answered<B>> {
     if open.conn_state().limits.pressure() >= Pressure::High {
         count(Counter::ClosedUnderPressure, 1);

@@ -80,7 +80,6 @@ pub(super) enum Verdict {
 }
 
 impl Seen {
-    /// A connection that was just accepted.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             requests: 0,
@@ -95,12 +94,12 @@ impl Seen {
         }
     }
 
-    /// Bytes received by the last look.
     pub(super) fn received(&self) -> u64 {
         self.pulse.received
     }
 
-    /// Whether the peer has taken too few of the waiting bytes for too long. `before` is the pulse of the last look.
+    /// Returns whether the peer has taken too few of the waiting bytes for too long. `before` is the pulse of the last
+    /// check.
     fn is_stalled(&mut self, now: Instant, facts: &Facts, before: Pulse, limits: &Limits) -> bool {
         let pulse = facts.pulse;
         let held = std::mem::replace(&mut self.held, facts.held) as u64;

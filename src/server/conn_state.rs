@@ -1,4 +1,4 @@
-//! State that a connection shares with the sweep, and instructions of the sweep to the connection.
+//! State that a connection shares with the reaper, and the reaper's instructions to it.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,6 @@ use super::wait::Wait;
 use crate::body::GracefulClose;
 use crate::net::Handle;
 
-/// A connection, as the sweep sees it.
 #[derive(Debug)]
 pub(super) struct ConnState {
     pub(super) limits: Arc<Limits>,
@@ -42,7 +41,6 @@ pub(super) struct ConnState {
     endings: Mutex<Vec<GracefulClose>>,
 }
 
-/// Protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Protocol {
@@ -51,16 +49,16 @@ pub(super) enum Protocol {
     Two,
 }
 
-/// Instruction to a connection. Each one is stronger than the one before it.
+/// Instruction to a connection. Each phase is stronger than the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum ShutdownPhase {
     Nothing,
-    /// Ends after the requests that are being answered.
+    /// Finish after the requests in progress.
     Finish,
-    /// Reports that the request took too long, and ends.
+    /// Report that the request took too long, and end.
     TimedOut,
-    /// Ends. The socket is reset already.
+    /// End. The socket is reset already.
     Abort,
 }
 
@@ -99,7 +97,7 @@ impl ConnState {
         self.protocol.store(protocol as u8, Ordering::Relaxed);
     }
 
-    /// Requests so far, and the number of them that are not completely answered.
+    /// Returns the number of requests so far, and of those not completely answered.
     pub(super) fn requests(&self) -> (u32, u32) {
         let requests = self.requests.load(Ordering::Relaxed);
         ((requests >> 32) as u32, requests as u32)
@@ -134,7 +132,7 @@ impl ConnState {
         }
     }
 
-    /// Instructs the connection, and wakes its task. A previous stronger instruction remains in force.
+    /// Raises the shutdown phase, never lowers it, and wakes the connection's task.
     pub(super) fn tell(&self, what: ShutdownPhase) {
         if self.told.fetch_max(what as u8, Ordering::AcqRel) < what as u8
             && let Some(waker) = &*lock(&self.waker)
@@ -149,8 +147,8 @@ impl ConnState {
         self.tell(ShutdownPhase::Abort);
     }
 
-    /// Runs `work`, or returns the instruction to the connection instead, if it is stronger than `heard`. Only the
-    /// connection's own task calls this.
+    /// Runs `work`, or returns the shutdown phase if it is higher than `heard`. Only the connection's own task calls
+    /// this.
     pub(super) async fn unless_told<F: Future>(
         &self,
         heard: ShutdownPhase,
@@ -172,19 +170,19 @@ impl ConnState {
         .await
     }
 
-    /// Records that the connection's task has ended. The connection counts for as long as its socket is in use.
+    /// Records that the connection's task has ended. The connection counts until its socket is closed.
     pub(super) fn end(&self) {
         lock(&self.waker).take();
         self.release_if_closed();
         self.ended.store(true, Ordering::Release);
     }
 
-    /// Whether the connection is over: its task has ended, and its socket is closed. It no longer counts then.
+    /// Returns whether the task has ended and the socket is closed. The connection no longer counts then.
     pub(super) fn is_over(&self) -> bool {
         self.ended.load(Ordering::Acquire) && self.release_if_closed()
     }
 
-    /// Whether HTTP has finished with the connection.
+    /// Returns whether HTTP has finished with the connection.
     pub(super) fn has_ended(&self) -> bool {
         self.lingers.load(Ordering::Relaxed) || self.ended.load(Ordering::Acquire)
     }
@@ -199,7 +197,7 @@ impl ConnState {
         self.unread.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the client may still be sending the body of its last request.
+    /// Returns whether the client may still be sending the body of its last request.
     pub(super) fn has_unread(&self) -> bool {
         self.unread.load(Ordering::Relaxed)
     }
@@ -213,12 +211,12 @@ impl ConnState {
         closed
     }
 
-    /// The request bodies that had to be waited for.
+    /// Returns the request bodies that the service waited for.
     pub(super) fn waits(&self) -> MutexGuard<'_, Vec<Arc<Wait>>> {
         lock(&self.waits)
     }
 
-    /// Whether the server drains, so that no further request is accepted.
+    /// Returns whether the server drains, so that no further request is accepted.
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
     }
@@ -263,7 +261,6 @@ impl Drop for Registered {
     }
 }
 
-/// A request that is not completely answered.
 #[derive(Debug)]
 pub(super) struct Open {
     conn_state: Arc<ConnState>,

@@ -1,4 +1,4 @@
-//! The bodies of requests.
+//! Bodies of requests.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ use crate::counters::{Counter, count};
 #[derive(Debug)]
 pub struct RequestBody {
     incoming: Incoming,
-    /// Limits of the body.
     bounds: Bounds,
     /// Set once the body has failed permanently.
     failed: Option<Failed>,
@@ -28,7 +27,6 @@ pub struct RequestBody {
     wait: Option<Arc<Wait>>,
 }
 
-/// Limits of the body of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bounds {
     /// Bytes that may still arrive.
@@ -81,7 +79,6 @@ impl RequestBody {
         wait.pends(cx.waker())
     }
 
-    /// Records that nothing more follows.
     fn end(&mut self) {
         if let (Some(conn_state), Some(wait)) = (self.conn_state.take(), self.wait.take()) {
             let mut waits = conn_state.waits();
