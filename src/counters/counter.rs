@@ -1,6 +1,4 @@
-//! Process-wide counters and gauges, updated without locks and read as a [`Snapshot`].
-//!
-//! Each thread adds to its own [shard], on its own cache lines: an update costs about a nanosecond under any load.
+//! Process-wide counters and gauges. Each thread updates its own [shard], in about a nanosecond under any load.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -34,7 +32,7 @@ macro_rules! counters {
         }
 
         const COUNTERS: usize = [$(Counter::$name,)+].len();
-        /// Number of counters and gauges. The gauges follow the counters.
+        /// Gauges follow the counters.
         pub(super) const NUMBERS: usize = COUNTERS + [$(Gauge::$gauge,)+].len();
 
         impl Snapshot {
@@ -69,7 +67,6 @@ macro_rules! counters {
                 self.described_gauges().map(|(name, _, value)| (name, value))
             }
 
-            /// Name, description and value.
             pub(crate) fn described_counters(&self) -> impl Iterator<Item = Described> + use<> {
                 [$((stringify!($field), concat!($($doc),+), self.$field),)+].into_iter()
             }
@@ -118,8 +115,7 @@ counters! {
     TurnFlushes => turn_flushes,
     /// The part of `turn_flushes` that ran because a full socket became writable.
     RoomFlushes => room_flushes,
-    /// The part of `turn_flushes` done by the backstop thread because the runtime was late: a task blocked or computed,
-    /// or nothing drove the runtime.
+    /// The part of `turn_flushes` done by the backstop thread because the runtime was late or not driven.
     LateFlushes => late_flushes,
     /// Wake-ups of the backstop thread.
     LateLooks => late_looks,
@@ -145,8 +141,7 @@ counters! {
     Reads => reads,
     /// Writes of `codec::Writer`s that their inner writers accepted, in whole or in part.
     InnerWrites => inner_writes,
-    /// `codec::Writer`s that switched to a flat buffer, because their inner writer takes one slice or one record at a
-    /// time.
+    /// `codec::Writer`s that switched to a flat buffer: their inner writer takes one slice or one record at a time.
     FlatWriters => flat_writers,
     /// Connections accepted.
     Accepted => accepted,
@@ -156,8 +151,7 @@ counters! {
     ConnectionsRefused => connections_refused,
     /// Connections that a server ended because the head of a request did not arrive in time.
     HeadsTooSlow => heads_too_slow,
-    /// Requests that a server refused because their head had too many fields or too long a path. Refusals by the HTTP
-    /// implementation are not counted.
+    /// Requests that a server, not HTTP itself, refused because of too many header fields or too long a path.
     HeadsTooLarge => heads_too_large,
     /// Request bodies that made no progress while the service waited for them.
     BodiesTooSlow => bodies_too_slow,
@@ -175,8 +169,7 @@ counters! {
     TlsHandshakes => tls_handshakes,
     /// TLS handshakes that resumed a session by a ticket.
     TlsResumed => tls_resumed,
-    /// TLS handshakes that failed, timed out or received something other than TLS. Clients that left without a byte are
-    /// not counted.
+    /// TLS handshakes that failed, timed out or were not TLS, except clients that left without a byte.
     TlsFailures => tls_failures,
     /// Certificates that were reloaded and put into use.
     TlsReloads => tls_reloads,
@@ -222,8 +215,7 @@ counters! {
     RingStrays => ring_strays,
     /// Operations that the kernel refused on a ring but did by plain call. Later ones use the plain call.
     RingDemotions => ring_demotions,
-    /// Rings that could not be set up. Operations of their threads run on the blocking pool; `runtime::driver_info`
-    /// gives the reason.
+    /// Rings that could not be set up; see `runtime::driver_info`. Their threads use the blocking pool.
     RingsRefused => rings_refused,
     /// Rings that were given up while in use, or closed because their runtime ended.
     RingsClosed => rings_closed,
@@ -239,8 +231,7 @@ counters! {
     CopiedBySplice => copied_by_splice,
     /// Bytes copied by reading and writing.
     CopiedByPump => copied_by_pump,
-    /// Copy strategies that the kernel refused; the copy used another. Clones are not counted: few file systems support
-    /// them.
+    /// Copy strategies, other than clones, that the kernel refused. The copy used another.
     CopyDemotions => copy_demotions,
     /// Pipes created for copies. Most copies reuse a pipe.
     PipesMade => pipes_made,
@@ -263,15 +254,8 @@ counters! {
 }
 
 impl Snapshot {
-    /// Returns `count`, one of the fields, as a rate per second. Returns 0 if no time has passed.
-    ///
-    /// ```
-    /// # use millstream::metrics::Snapshot;
-    /// let earlier = Snapshot::now();
-    /// // Some time later:
-    /// let lately = Snapshot::now().since(&earlier);
-    /// println!("{:.0} requests a second", lately.per_second(lately.requests));
-    /// ```
+    /// Returns `count`, a field of a difference by [`since`](Self::since), as a rate per second, 0 if no time has
+    /// passed.
     pub fn per_second(&self, count: u64) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         if seconds > 0.0 { count as f64 / seconds } else { 0.0 }

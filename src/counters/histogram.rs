@@ -1,7 +1,5 @@
-//! Distributions in a fixed number of buckets: one thread adds, any thread reads.
-//!
-//! A bucket holds the sum of its values besides their count. So the total sum is exact, and an exporter that only
-//! accepts single values can use the mean of a bucket, which lies in the bucket.
+//! Distributions in a fixed number of buckets: one thread adds, any thread reads. A bucket holds the sum of its values
+//! besides their count, so the total sum is exact, and an exporter of single values can use the mean of a bucket.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,8 +8,7 @@ use super::shard::Adder;
 /// Number of buckets of every histogram; the last has no upper bound.
 pub(super) const BUCKETS: usize = 16;
 
-/// Scale of a histogram: the upper bounds of its buckets, in whole nanoseconds, bytes or frames, and the number of
-/// those in a unit.
+/// Upper bounds of the buckets, in whole nanoseconds, bytes or frames, and how many of those make a unit.
 #[derive(Debug)]
 pub(super) struct Scale {
     bounds: &'static [u64],
@@ -43,7 +40,6 @@ pub(super) static DURATION: Scale = Scale {
     unit: SECOND,
 };
 
-/// Time until the head of a response was handed to HTTP.
 pub(super) static TIME_TO_HEAD: Scale = Scale {
     bounds: &[
         250 * MICRO,
@@ -87,7 +83,6 @@ pub(super) static GAP: Scale = Scale {
     unit: SECOND,
 };
 
-/// Sizes of response bodies, in bytes.
 pub(super) static SIZE: Scale = Scale {
     bounds: &[
         64,

@@ -1,8 +1,6 @@
-//! Labels of responses.
-//!
-//! Their number is bounded for any client input: methods are the standard ones or `_OTHER`, a service names at most 126
-//! routes, and sets beyond the table count under `_OTHER`. Looking up a set takes no lock: its labels are packed into a
-//! word, the key in a table that only grows.
+//! Labels of responses. Their number is bounded for any input: methods are the standard ones or `_OTHER`, a service
+//! names at most 126 routes, and sets beyond the table count under `_OTHER`. A look-up takes no lock: the table of
+//! packed labels only grows.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +11,6 @@ pub(super) const OTHER: &str = "_OTHER";
 /// Methods by index. The last stands for all others.
 pub(crate) const METHODS: [&str; 10] =
     ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "CONNECT", "PATCH", "TRACE", OTHER];
-/// Protocol versions by index.
 const VERSIONS: [&str; 5] = ["1.1", "2", "1.0", "3", OTHER];
 /// Number of route names. Route 0 is none, the first name is 1, `ROUTE_OTHER` stands for names beyond the bound.
 const ROUTES: usize = 126;
@@ -48,7 +45,6 @@ impl Outcome {
     }
 }
 
-/// The labels of one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Labels {
     /// An index into [`METHODS`].
@@ -61,7 +57,6 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    /// Labels of the first set.
     const OVERFLOW: Self = Self {
         method: METHODS.len() as u8 - 1,
         version: VERSIONS.len() as u8 - 1,
@@ -104,8 +99,7 @@ impl Table {
         self.find(labels, limit).or_else(routeless).unwrap_or(0)
     }
 
-    /// Returns the place of a set, and claims a free one among the first `limit` if it has none. Relaxed: a key guards
-    /// no other data.
+    /// Returns the place of a set, or claims a free one among the first `limit`. Relaxed: keys guard no other data.
     fn find(&self, labels: Labels, limit: usize) -> Option<usize> {
         let key = labels.pack();
         let places = limit - 1;
@@ -157,7 +151,6 @@ pub(crate) fn version_name(number: u8) -> &'static str {
     VERSIONS[usize::from(number)]
 }
 
-/// Returns the number of a route, for [`Labels::route`].
 pub(crate) fn route(name: &str) -> u8 {
     NAMES.number(name)
 }

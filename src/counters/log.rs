@@ -1,5 +1,4 @@
-//! Log events for operators, under the `tracing` target `millstream`. Without the feature `tracing` these functions are
-//! empty.
+//! Events for operators, in `tracing` under the target `millstream`; without the feature `tracing`, empty functions.
 
 use std::error::Error;
 use std::io;

@@ -10,8 +10,7 @@
 //!  token_bucket  rates of bytes
 //! ```
 //!
-//! Updates take no lock and do not allocate; readers add the numbers of all threads. Labels are bounded: they never
-//! contain a path or a header value.
+//! Updates take no lock and do not allocate. Labels are bounded: they contain no path or header value.
 
 mod counter;
 mod histogram;

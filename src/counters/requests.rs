@@ -8,7 +8,6 @@ use super::labels::{Labels, METHODS, Outcome, SETS, TABLE, route_name, version_n
 use super::shard::{self, Adder};
 use crate::counters::{Counter, Gauge, count};
 
-/// Histograms of one set of labels.
 #[derive(Debug)]
 struct Row {
     duration: Buckets,
@@ -25,7 +24,6 @@ impl Row {
     }
 }
 
-/// Numbers of one thread.
 pub(super) struct Part {
     active: [AtomicU64; METHODS.len()],
     gaps: Buckets,

@@ -75,7 +75,6 @@ impl Drop for Mine {
     }
 }
 
-/// Calls `add` with the shard of this thread.
 #[inline]
 pub(super) fn with(add: impl Fn(&'static Shard, Adder)) {
     thread_local! {

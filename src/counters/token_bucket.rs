@@ -32,8 +32,7 @@ impl TokenBucket {
         Self { rate: rate.get().into(), burst, level: burst, at: Duration::ZERO }
     }
 
-    /// Returns the number of bytes that may be sent at `now`, at least 1, or the time until half a burst is available:
-    /// no task wakes for single bytes.
+    /// Returns the bytes that may be sent at `now`, at least 1, or the time until half a burst is available.
     pub(crate) fn grant(&mut self, now: Duration) -> Result<u64, Duration> {
         let passed = now.saturating_sub(self.at).as_nanos();
         self.level = self.burst.min(self.level.saturating_add(self.rate.saturating_mul(passed)));

@@ -24,13 +24,12 @@ static GIVEN: Mutex<Option<Requests>> = Mutex::new(None);
 /// | histograms | `http.server.response.body.size` in bytes, `millstream.http.frames` |
 /// | histogram, s, without labels | `millstream.http.frame_gap` |
 ///
-/// The labels of [`Responses`](crate::counters::Responses) have the names of OpenTelemetry: `http.request.method`,
-/// `http.response.status_code`, `network.protocol.version`, `http.route`, `error.type`. `url.scheme` is omitted,
-/// because it is not known here.
+/// Labels have the names of OpenTelemetry: `http.request.method`, `http.response.status_code`,
+/// `network.protocol.version`, `http.route`, `error.type`. `url.scheme` is not known here.
 ///
-/// The facade takes single values. A histogram records, for each bucket, as many means of the bucket as values were
-/// added since the last call: counts are right in a recorder with the same buckets, and sums in any. With several
-/// recorders each gets a part. A call costs a few look-ups in the recorder for each number; requests pay nothing.
+/// The facade takes single values. A histogram records, for each bucket, its mean for each value added since the last
+/// call: counts are right in a recorder with the same buckets, and sums in any. With several recorders each gets a
+/// part. A call costs a few look-ups in the recorder for each number; requests pay nothing.
 pub fn record_metrics() {
     let snapshot = Snapshot::now();
     for (name, help, value) in snapshot.described_counters() {
@@ -69,8 +68,7 @@ pub fn record_metrics() {
     }
 }
 
-/// Returns the current requests and those added since the last call. The recorder, foreign code, is called without the
-/// lock.
+/// Returns the current requests and those added since the last call. The recorder is called without the lock.
 fn since_last() -> (Requests, Requests) {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Requests::now();

@@ -71,20 +71,13 @@ pub(super) fn labels(responses: &Responses) -> Vec<(&'static str, String)> {
     labels
 }
 
-/// Returns all numbers of the process in the [text format] of Prometheus, version 0.0.4. Serve it at `/metrics` as
-/// `text/plain; version=0.0.4`.
+/// Returns all numbers of the process in the Prometheus [text format] 0.0.4, to serve as `text/plain; version=0.0.4`.
 ///
 /// Counters are named `millstream_NAME_total`, after the fields of [`Snapshot`]; numbers that OpenTelemetry defines
 /// have its names. `millstream_capability` is 1 for each entry of [`Capabilities`](crate::Capabilities) that is used,
-/// or 0 with the `reason`.
-///
-/// The numbers show the load of a service: do not serve them on a public address.
+/// or 0 with the `reason`. The numbers show the load of a service: do not serve them on a public address.
 ///
 /// [text format]: https://prometheus.io/docs/instrumenting/exposition_formats/
-///
-/// ```
-/// assert!(millstream::metrics::prometheus_text().contains("\nmillstream_bytes_written_total "));
-/// ```
 pub fn prometheus_text() -> String {
     render(&Snapshot::now(), &Requests::now(), &capabilities())
 }

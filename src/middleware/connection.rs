@@ -14,23 +14,8 @@ use crate::net::{Handle, IoPath};
 /// A connection for [`Stamp`](super::Stamp) and [`Canary`](super::Canary): its peer and its stream. Created once for
 /// each connection and shared by its requests; cheap to clone.
 ///
-/// With axum (feature `axum`) it is the type for `into_make_service_with_connect_info`:
-///
-/// ```no_run
-/// # #[cfg(feature = "axum")]
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> std::io::Result<()> {
-/// use axum::{Router, routing::get};
-/// use millstream::middleware::{Connection, StampLayer};
-///
-/// let app = Router::new().route("/", get(|| async { "Hello, world!" }));
-/// let app = app.layer(StampLayer::new().trusted("10.0.0.0/8".parse()?));
-/// let listener = millstream::net::TcpListener::bind("127.0.0.1:8080").await?;
-/// axum::serve(listener, app.into_make_service_with_connect_info::<Connection>()).await
-/// # }
-/// # #[cfg(not(feature = "axum"))]
-/// # fn main() {}
-/// ```
+/// With axum (feature `axum`), use `app.into_make_service_with_connect_info::<Connection>()`, as for a
+/// [`CanaryLayer`](super::CanaryLayer).
 #[derive(Clone)]
 pub struct Connection(Arc<Inner>);
 
@@ -95,7 +80,6 @@ impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crat
     }
 }
 
-/// Returns the connection that the server has added to a request.
 pub(super) fn connection(extensions: &Extensions) -> Option<&Connection> {
     #[cfg(feature = "axum")]
     if let Some(axum::extract::ConnectInfo(connection)) = extensions.get() {
@@ -104,7 +88,6 @@ pub(super) fn connection(extensions: &Extensions) -> Option<&Connection> {
     extensions.get()
 }
 
-/// Returns the peer that the server has added to a request.
 pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     if let Some(connection) = connection(extensions) {
         return connection.peer();

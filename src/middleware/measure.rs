@@ -26,9 +26,8 @@ mod exchange;
 /// and [`Snapshot`](crate::counters::Snapshot), or exported by [`prometheus_text`](crate::metrics::prometheus_text).
 ///
 /// For each response: duration until the end of the body, time until the head was handed to HTTP, largest gap between
-/// frames, frames and bytes; by method, version, status, outcome, and the [`Route`] if the service gives one. Labels
-/// never contain paths or header values, so that clients cannot create labels. Data frames pass unchanged, at the same
-/// addresses.
+/// frames, frames and bytes; by method, version, status, outcome, and [`Route`] if any. Labels never contain paths or
+/// header values, so clients cannot create labels. Data frames pass unchanged, at the same addresses.
 ///
 /// ```
 /// # #[cfg(feature = "axum")] {
@@ -73,21 +72,11 @@ impl<S> Layer<S> for Measure {
 ///
 /// The service adds it to the extensions of its response, or an outer layer to those of the request. With the feature
 /// `axum`, a `MatchedPath` is used too, if the layer was added by `Router::layer`.
-///
-/// ```
-/// use http::Response;
-/// use millstream::middleware::Route;
-///
-/// let users = Route::new("/users/{id}");
-/// let mut response = Response::new("ann");
-/// response.extensions_mut().insert(users);
-/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Route(u8);
 
 impl Route {
-    /// Returns the route of this name. The process keeps 126 names forever; every later one is `_OTHER`. Cheap to copy:
-    /// create it once.
+    /// Returns the route of this name. The process keeps 126 names forever; later ones are `_OTHER`. Cheap to copy.
     pub fn new(name: &str) -> Self {
         Self(labels::route(name))
     }

@@ -24,7 +24,6 @@ pub(super) fn value(bytes: &[u8]) -> HeaderValue {
     HeaderValue::from_maybe_shared(shared).expect("internal: made of visible ASCII")
 }
 
-/// Writes `bytes` as lower-case hexadecimal digits, two for each.
 pub(super) fn hex(bytes: &[u8], digits: &mut [u8]) {
     const DIGITS: [u8; 16] = *b"0123456789abcdef";
     assert_eq!(digits.len(), 2 * bytes.len(), "internal: two digits for a byte");

@@ -20,16 +20,7 @@ const STATE_MAX: usize = 512;
 const STATE_MEMBERS_MAX: usize = 32;
 
 /// The trace of a request, and the span that is the parent of its handler's spans. [`Stamp`](super::Stamp) adds it to
-/// the extensions and headers of the request.
-///
-/// ```
-/// use millstream::middleware::TraceParent;
-///
-/// let given: TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse()?;
-/// assert!(given.sampled());
-/// assert_eq!(given.trace_id(), 0x4bf92f3577b34da6a3ce929d0e0e4736);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// the extensions and headers of the request. It is parsed from the text of a `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceParent {
     trace_id: u128,

@@ -15,16 +15,15 @@ const DEFAULT_LIMIT: usize = 64 << 10;
 
 /// Adds header lines to one HTTP/1 message, a response or a request, that is relayed in pieces.
 ///
-/// The lines are inserted before the empty line that ends the head, after all fields of the message. Fields of the same
-/// name are not replaced. Each line is written as `name: value` and CRLF, with the name in lower case, even in a head
-/// whose lines end with LF alone, which is accepted ([RFC 9112 §2.2]). Folded lines and empty lines before the message
-/// pass unchanged.
+/// The lines are inserted before the empty line that ends the head, as `name: value` and CRLF with the name in lower
+/// case. Fields of the same name are not replaced. The message's own lines may end with LF alone ([RFC 9112 §2.2]).
+/// Folded lines and empty lines before the message pass unchanged.
 ///
-/// Interim responses (1xx other than 101) pass unchanged, and the first final response gets the lines: interim
-/// responses have no body ([RFC 9110 §15.2]), so their end is known. The end of a body is not known here: it depends on
-/// fields, on the request or on the end of the stream ([RFC 9112 §6.3]). All bytes after the head pass unchanged, be it
-/// one message or many. To add lines to every message of a connection, the caller parses the framing: it feeds a
-/// message up to its last byte, calls [`reset`](Self::reset), and continues with the next.
+/// Interim responses (1xx other than 101) pass unchanged, and the first final response gets the lines. Interim
+/// responses have no body ([RFC 9110 §15.2]), so their end is known. The end of other bodies depends on fields, on the
+/// request or on the end of the stream ([RFC 9112 §6.3]): all bytes after the head pass unchanged. To add lines to
+/// every message of a connection, the caller parses the framing, feeds a message up to its last byte, and calls
+/// [`reset`](Self::reset).
 ///
 /// Only [`new`](Self::new) allocates. Clones share the lines: create one injector and clone it for each connection.
 ///
@@ -75,8 +74,7 @@ pub struct Injector {
 }
 
 impl Injector {
-    /// Creates an injector of `fields`, in their order, for heads of up to 64 KiB. A `&HeaderMap` is accepted. The
-    /// types exclude CR and LF in names and values.
+    /// Creates an injector of `fields`, in their order, for heads of up to 64 KiB. Their types exclude CR and LF.
     ///
     /// # Panics
     ///
@@ -107,9 +105,8 @@ impl Injector {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] and [`Error::BareCr`]. The piece is not taken, and the injector keeps its state. Not yet
-    /// written are [`held`](Self::held) and the piece: the caller drops them with the connection, or writes them if an
-    /// unmodified message is acceptable.
+    /// [`Error::TooLarge`] and [`Error::BareCr`]. The piece is not taken, and the state is unchanged. The caller drops
+    /// [`held`](Self::held) and the piece with the connection, or writes them if an unmodified message is acceptable.
     pub fn feed<'a>(&'a mut self, piece: &'a [u8]) -> Result<Output<'a>, Error> {
         let Some(scan) = self.scan.as_mut().filter(|_| !piece.is_empty()) else { return Ok(Output([piece, &[], &[]])) };
         let held = scan.holds();
@@ -152,10 +149,8 @@ impl Injector {
     }
 }
 
-/// The slices to write for a piece, at most three. The bytes of the piece are not copied.
-///
-/// With `write_all_buf` of tokio, an `Output` is one vectored write if the socket accepts it whole, and more after
-/// partial writes.
+/// The slices to write for a piece, at most three. The bytes of the piece are not copied. `write_all_buf` of tokio
+/// writes them with one vectored write if the socket accepts all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Output<'a>([&'a [u8]; 3]);
 
@@ -201,8 +196,7 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
-    /// A CR in the head is not followed by LF. [RFC 9112 §2.2](https://www.rfc-editor.org/rfc/rfc9112#section-2.2) forbids
-    /// to forward it.
+    /// A CR without LF in the head. [RFC 9112 §2.2](https://www.rfc-editor.org/rfc/rfc9112#section-2.2) forbids it.
     BareCr,
     /// The stream ended in the head.
     Ended,

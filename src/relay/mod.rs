@@ -10,10 +10,8 @@
 //!            end of the head         before the empty line that ends the head
 //! ```
 //!
-//! 1. The output is the input plus the lines, before the empty line that ends the first head. It does not depend on how
-//!    the stream is cut into pieces.
-//! 2. At most one byte is held back: a CR that may begin that empty line. [`Injector::held`] returns it, so that no
-//!    byte is lost when the relay stops.
+//! 1. The output is the input plus the lines, however the stream is cut into pieces.
+//! 2. At most one byte is held back, a CR that may begin that empty line; see [`Injector::held`].
 //! 3. A piece is taken whole or, with an error, not at all.
 //! 4. Only the head is parsed. The caller marks the start of the next message with [`Injector::reset`].
 

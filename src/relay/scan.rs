@@ -33,7 +33,6 @@ enum Place {
     StartCr,
 }
 
-/// State of the search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scan {
     place: Place,
@@ -59,10 +58,8 @@ impl Scan {
         self.place == Place::StartCr && !self.is_interim()
     }
 
-    /// Scans `piece`, and returns the offset after the empty line if the head ends in it. On error the state is
-    /// unchanged.
-    ///
-    /// The end of an interim response is skipped: it has no body and another response follows ([RFC 9110
+    /// Scans `piece`, and returns the offset after the empty line if a final head ends in it. On error the state is
+    /// unchanged. Heads of interim responses are skipped: they have no body ([RFC 9110
     /// §15.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.2)).
     pub(super) fn run(&mut self, piece: &[u8], limit: usize) -> Result<Option<usize>, Error> {
         let mut at = 0;
@@ -72,8 +69,7 @@ impl Scan {
         }
         while at < piece.len() {
             if next.place == Place::Line {
-                // The place stays `Line`: among the skipped bytes each CR has an LF, and each LF a line that is not
-                // empty.
+                // The place stays `Line`: skipped CRs have their LF, and a line that is not empty follows each LF.
                 let rest = &piece[at..];
                 let n = quiet(&rest[..rest.len().min(next.room)]);
                 at += n;
@@ -106,7 +102,6 @@ impl Scan {
         Ok(None)
     }
 
-    /// Copies the first bytes of the message.
     fn note(&mut self, bytes: &[u8]) {
         let room = &mut self.first[self.first_len..];
         let n = room.len().min(bytes.len());

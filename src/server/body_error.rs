@@ -16,16 +16,13 @@ use super::server::BoxError;
 /// Error of a request body that cannot be read further. If a service fails with it, boxed or as the
 /// [source](Error::source) of another error, the server answers with 413 or 408, or the matching gRPC status.
 ///
-/// It does not implement [`Error`] itself, as [`anyhow::Error`] does not. `?` and [`Into`] convert it into the boxed
-/// error that frameworks recognise:
+/// It does not implement [`Error`] itself. `?` and [`Into`] convert it into the boxed error that frameworks recognise:
 ///
 /// | | boxed | boxed, for a gRPC request with the feature `tonic` |
 /// |---|---|---|
 /// | [too large](Self::is_too_large) | [`http_body_util::LengthLimitError`], for which axum's extractors answer 413 | `tonic::Status`, `ResourceExhausted` |
 /// | [too slow](Self::is_too_slow) | an error of this crate | `tonic::Status`, `DeadlineExceeded` |
 /// | [broken](Self::is_broken) | [`hyper::Error`] | the same |
-///
-/// [`anyhow::Error`]: https://docs.rs/anyhow/latest/anyhow/struct.Error.html
 #[derive(Debug)]
 pub struct BodyError {
     cause: Cause,

@@ -98,15 +98,13 @@ impl Seen {
         self.pulse.received
     }
 
-    /// Returns whether the peer has taken too few of the waiting bytes for too long. `before` is the pulse of the last
-    /// check.
+    /// Returns whether the peer has taken too few of the waiting bytes for too long. `before` is the previous pulse.
     fn is_stalled(&mut self, now: Instant, facts: &Facts, before: Pulse, limits: &Limits) -> bool {
         let pulse = facts.pulse;
         let held = std::mem::replace(&mut self.held, facts.held) as u64;
         let asked = std::mem::replace(&mut self.asked, facts.asked) != facts.asked;
-        // Progress is measured by bytes that leave the kernel, not by bytes that enter it: with a large send buffer the
-        // kernel accepts more only now and then. A Unix socket reports memory, which may grow by more than the bytes
-        // sent.
+        // Progress is bytes that leave the kernel, not bytes that enter it: a large send buffer accepts more only now
+        // and then. A Unix socket reports memory, which may grow by more than the bytes sent.
         self.taken += (pulse.sent - before.sent + held).saturating_sub(facts.held as u64);
         let waits = facts.held as u64 + pulse.queued as u64 + u64::from(pulse.blocked);
         if pulse.paced || (waits == 0 && !facts.owes) {
@@ -117,8 +115,7 @@ impl Seen {
         if let Some(due) = &self.due {
             let met = match facts.owes {
                 false => taken - due.taken >= due.bytes,
-                // The peer may keep all windows closed and take pings, and replies to its own pings, which have the
-                // same length.
+                // A peer may keep all windows closed and take pings, and replies of the same length to its own.
                 true => {
                     let pings = pulse.received - due.received + PING;
                     asked || facts.passed - due.passed >= rate || taken - due.taken >= rate.saturating_add(pings)
@@ -177,7 +174,6 @@ mod tests {
     const WELL: Verdict = Verdict::Well { rests: false };
     const RESTS: Verdict = Verdict::Well { rests: true };
 
-    /// A connection, and the time in seconds.
     struct Case {
         seen: Seen,
         start: Instant,
@@ -239,7 +235,7 @@ mod tests {
         assert_eq!(case.at(570.0), Verdict::HeadLate { begun: true });
 
         let mut case = Case::new(Protocol::One);
-        // The request came and went between two looks.
+        // The request came and went between two checks.
         case.facts.requests = (1, 0);
         assert_eq!(case.at(5.0), WELL);
         assert_eq!(case.at(64.9), RESTS);
@@ -266,7 +262,7 @@ mod tests {
         let mut case = Case::new(Protocol::One);
         case.facts.requests = (1, 1);
         assert_eq!(case.at(100.0), WELL);
-        // The window begins with the first look that sees waiting bytes.
+        // The window begins with the first check that sees waiting bytes.
         (case.facts.pulse.sent, case.facts.held, case.facts.pulse.queued) = (50_000, 50_000, 1000);
         assert_eq!(case.at(101.0), WELL);
         assert_eq!(case.at(130.9), WELL);
@@ -288,7 +284,7 @@ mod tests {
 
     #[test]
     fn all_of_what_waits_is_enough_however_little_it_is() {
-        // An event stream whose events are in flight at every look.
+        // An event stream whose events are in flight at every check.
         let mut case = Case::new(Protocol::One);
         case.facts.requests = (1, 1);
         for second in 0..200 {

@@ -1,4 +1,4 @@
-//! Number of connections, in total and by address.
+//! Limits the number of connections, in total and by address.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -33,7 +33,6 @@ impl Origin {
     }
 }
 
-/// The connections of a server, on all of its cores.
 #[derive(Debug, Default)]
 pub(super) struct ConnLimiter {
     counts: Mutex<Counts>,
@@ -120,8 +119,7 @@ struct Report {
 }
 
 impl Refusals {
-    /// Records a refused connection, or `None` for an admitted one. Returns the report that is due for the log, if any.
-    /// Reads the clock only if there is something to report.
+    /// Records a refused connection, or `None`. Returns the report that is due. Reads the clock only if there is one.
     fn note(
         &mut self,
         refused: Option<(Option<IpAddr>, &'static str)>,

@@ -141,14 +141,12 @@ impl ConnState {
         }
     }
 
-    /// Ends the connection at once.
     pub(super) fn abort(&self) {
         self.handle.reset();
         self.tell(ShutdownPhase::Abort);
     }
 
-    /// Runs `work`, or returns the shutdown phase if it is higher than `heard`. Only the connection's own task calls
-    /// this.
+    /// Runs `work`, or returns a shutdown phase above `heard`. Only the connection's own task calls this.
     pub(super) async fn unless_told<F: Future>(
         &self,
         heard: ShutdownPhase,
@@ -182,17 +180,14 @@ impl ConnState {
         self.ended.load(Ordering::Acquire) && self.release_if_closed()
     }
 
-    /// Returns whether HTTP has finished with the connection.
     pub(super) fn has_ended(&self) -> bool {
         self.lingers.load(Ordering::Relaxed) || self.ended.load(Ordering::Acquire)
     }
 
-    /// Records that further bytes from the client are discarded.
     pub(super) fn lingers(&self) {
         self.lingers.store(true, Ordering::Relaxed);
     }
 
-    /// Records that the body of the last request was not read to its end.
     pub(super) fn leaves_unread(&self) {
         self.unread.store(true, Ordering::Relaxed);
     }
@@ -221,8 +216,7 @@ impl ConnState {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Calls `ending` when the connection drains, or at once if it drains already, unless the returned value is dropped
-    /// before.
+    /// Calls `ending` when the connection drains, or now if it drains already, unless the result is dropped first.
     pub(super) fn ends_by(self: &Arc<Self>, ending: GracefulClose) -> Registered {
         lock(&self.endings).push(ending.clone());
         // `end_answers` sets `draining` before it looks for endings, so one of the two sees the other.
@@ -245,7 +239,6 @@ impl ConnState {
     }
 }
 
-/// A registered ending, which is called when the connection drains.
 #[derive(Debug)]
 pub(super) struct Registered {
     conn_state: Arc<ConnState>,
@@ -292,12 +285,10 @@ impl Open {
         }
     }
 
-    /// Records that `bytes` bytes of the response's last frame were sent.
     pub(super) fn passed(&self, bytes: usize) {
         self.conn_state.passed.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Records whether the response gave a frame and was not yet asked for the next.
     fn owes(&mut self, owes: bool) {
         if owes != self.owes {
             self.owes = owes;

@@ -98,8 +98,7 @@ where
     }
 }
 
-/// Runs a connection until it ends, its phase reaches `last`, or its peer leaves. In a lower phase it is told to
-/// finish.
+/// Runs a connection until it ends, its phase reaches `last` or its peer leaves. In lower phases it finishes.
 async fn until_told<C>(
     conn_state: &ConnState,
     last: ShutdownPhase,

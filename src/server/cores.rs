@@ -130,8 +130,7 @@ where
     ///
     /// # Errors
     ///
-    /// If a listener fails permanently, or there are fewer listeners than cores. All are closed then; see
-    /// [`Listeners`].
+    /// If a listener fails permanently, or there are fewer of them than cores. Then all close; see [`Listeners`].
     ///
     /// # Cancel safety
     ///
@@ -145,8 +144,7 @@ where
         })
     }
 
-    /// Starts the server, and drains all cores when `signal` is ready, as [`Serve::drain`] does. The first core polls
-    /// the signal.
+    /// Starts the server, and drains all cores as [`Serve::drain`] when `signal` is ready. The first core polls it.
     ///
     /// # Errors
     ///

@@ -20,8 +20,7 @@ pub struct Drained {
     pub connections: usize,
     /// Connections that finished by themselves.
     pub finished: usize,
-    /// Connections that finished after a response was told to [end](crate::body::GracefulClose), or with a task that
-    /// waited for a [`DrainSignal`].
+    /// Connections that finished with responses told to [end](crate::body::GracefulClose) or a waiting [`DrainSignal`].
     pub told: usize,
     /// Connections that were reset at the deadline.
     pub aborted: usize,
@@ -63,8 +62,7 @@ impl fmt::Debug for Draining {
 /// such as a WebSocket, takes the whole deadline. Cheap to clone; keeps neither the connection nor the server open.
 ///
 /// It is in the [extensions](http::Request::extensions) of requests with an `Upgrade` field and of `CONNECT`. For other
-/// requests [`Peer::drain_signal`](super::Peer::drain_signal) returns it. Endless responses are ended by their
-/// [`GracefulClose`].
+/// requests [`Peer::drain_signal`](super::Peer::drain_signal) returns it. A [`GracefulClose`] ends endless responses.
 ///
 /// A WebSocket that closes gracefully, in a service for [`serve`](super::serve()):
 ///
@@ -93,13 +91,8 @@ impl fmt::Debug for Draining {
 /// }
 /// ```
 ///
-/// In axum the extractor is `Extension<DrainSignal>`, after that of the WebSocket, with the same task:
-///
-/// ```text
-/// async fn upgrade(ws: WebSocketUpgrade, Extension(drain): Extension<DrainSignal>) -> Response {
-///     ws.on_upgrade(|socket| echo(socket, drain))
-/// }
-/// ```
+/// In axum the extractor is `Extension<DrainSignal>`, after that of the WebSocket, and the handler returns
+/// `ws.on_upgrade(|socket| echo(socket, drain))`.
 #[derive(Clone)]
 pub struct DrainSignal(Arc<ConnState>);
 

@@ -57,7 +57,7 @@ impl Leave {
     }
 }
 
-/// Returns whether a response has sent something or waits to. Another limit covers peers that take nothing.
+/// Returns whether a response has sent something or waits to. Another limit covers peers that take too little.
 fn goes_on(pulse: Pulse, sent: u64) -> bool {
     pulse.waits() || pulse.paced || pulse.sent != sent
 }

@@ -17,7 +17,6 @@ const FIELDS: usize = 100;
 
 type Hook<T> = Option<Arc<dyn Fn(&mut T) + Send + Sync>>;
 
-/// Changes to hyper's options, set by the user of a server.
 #[derive(Clone, Default)]
 pub(super) struct Hooks {
     pub(super) one: Hook<http1::Builder>,
@@ -25,26 +24,10 @@ pub(super) struct Hooks {
 }
 
 impl<L: Accept, S> Serve<L, S> {
-    /// Changes options of hyper's HTTP/1 server that [`Limits`] does not have, such as `title_case_headers` or
-    /// `ignore_invalid_headers`. `options` is called once, when the server starts, after the limits are applied, and
-    /// overrides them, for instance [`Limits::half_close`]. Options that need a timer also need `timer`.
-    ///
-    /// ```no_run
-    /// use millstream::files::Files;
-    /// use millstream::net::TcpListener;
-    /// use millstream::server;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> std::io::Result<()> {
-    /// let files = Files::new("public")?;
-    /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
-    /// server::serve(listener, files)
-    ///     .http1(|http1| {
-    ///         http1.title_case_headers(true);
-    ///     })
-    ///     .await
-    /// # }
-    /// ```
+    /// Changes options of hyper's HTTP/1 server that [`Limits`] does not have, as in `serve(listener,
+    /// service).http1(|http1| { http1.title_case_headers(true); })`. `options` is called once, when the server starts,
+    /// after the limits are applied, and overrides them, for instance [`Limits::half_close`]. Options that need a timer
+    /// also need `timer`.
     pub fn http1(mut self, options: impl Fn(&mut http1::Builder) + Send + Sync + 'static) -> Self {
         self.hooks.one = Some(Arc::new(options));
         self

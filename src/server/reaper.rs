@@ -24,7 +24,6 @@ const PATIENCE: Duration = TICK;
 /// Connections checked before other tasks may run.
 const AT_ONCE: usize = 512;
 
-/// State shared by the accept loop, the connections and the reaper of a server.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Arc<Limits>,
@@ -133,7 +132,6 @@ struct Entry {
     seen: Seen,
     /// Bytes sent when the peer had last acknowledged all of them.
     acknowledged: u64,
-    /// Whether it is a TCP connection, once known.
     is_tcp: Option<bool>,
     drained: Drain,
 }

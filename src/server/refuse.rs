@@ -24,7 +24,6 @@ const UNAVAILABLE: &[u8] =
 /// §6.8](https://www.rfc-editor.org/rfc/rfc9113#section-6.8)).
 const GOAWAY: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b";
 
-/// Number of connections that are being answered.
 #[derive(Debug, Default)]
 pub(super) struct Refused(AtomicUsize);
 
@@ -46,7 +45,6 @@ impl Drop for Place {
     }
 }
 
-/// Answers or resets a connection.
 pub(super) fn refuse<I>(refused: &Arc<Refused>, stream: I, handle: Handle)
 where
     I: hyper::rt::Write + AsyncRead + Rewind + Unpin + Send + 'static,

@@ -61,8 +61,7 @@ const WAITING: usize = 1 << 16;
 /// # }
 /// ```
 ///
-/// The default [`Limits`] apply unless [`limits`](Serve::limits) changes them. [`drain`](Serve::drain) shuts a server
-/// down gracefully.
+/// The [limits](Serve::limits) below apply by default. [`drain`](Serve::drain) shuts a server down gracefully.
 ///
 /// | | limit | beyond it |
 /// |---|---|---|
@@ -87,14 +86,8 @@ const WAITING: usize = 1 << 16;
 /// with 408, axum answers with 400.
 ///
 /// gRPC calls over HTTP/2 stream: their bodies have no size limit, and tonic limits each message. A server that also
-/// has handlers that collect whole bodies selects the streaming requests by path. Other calls beyond the body limit end
-/// with `RESOURCE_EXHAUSTED`, also in tonic if the feature `tonic` is on:
-///
-/// ```
-/// # use millstream::server::Limits;
-/// let limits = Limits::default().streaming(|head| head.uri.path().starts_with("/route_guide.RouteGuide/"));
-/// # drop(limits);
-/// ```
+/// has handlers that collect whole bodies selects the [streaming](Limits::streaming) requests by path. Other calls
+/// beyond the body limit end with `RESOURCE_EXHAUSTED`, also in tonic if the feature `tonic` is on.
 ///
 /// A response to an HTTP/1 request whose body was not read reaches the client, even one that sends all of it first: the
 /// server shuts its sending side down, discards what arrives, and closes the connection when the client does, or after
@@ -120,8 +113,7 @@ const WAITING: usize = 1 << 16;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future closes the listener at once. Open connections are finished by their own tasks, within the
-/// limits.
+/// Dropping the future closes the listener at once. Open connections are finished by their own tasks, within limits.
 pub fn serve<L, S, B>(listener: L, service: S) -> Serve<L, S>
 where
     L: Accept,

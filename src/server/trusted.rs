@@ -91,7 +91,6 @@ impl Trusted {
     }
 }
 
-/// Parses an address, with or without a port.
 fn address(entry: &[u8]) -> Option<IpAddr> {
     let entry = std::str::from_utf8(entry).ok()?.trim_matches([' ', '\t']);
     let addr = entry.parse().or_else(|_| entry.parse::<SocketAddr>().map(|addr| addr.ip()));

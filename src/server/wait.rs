@@ -27,7 +27,6 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Returns whether the current window lacks bytes.
     fn lacks(&self) -> bool {
         self.window.is_some_and(|(_, with)| self.bytes < with.saturating_add(self.rate))
     }

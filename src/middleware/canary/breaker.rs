@@ -197,8 +197,7 @@ impl Breaker {
         nanos(latency) > self.p99.load(Ordering::Relaxed)
     }
 
-    /// Records that a request was answered within `latency`. `shard` is that of the calling thread. Returns whether the
-    /// breaker tripped.
+    /// Records a response within `latency`, in the caller's `shard`. Returns whether the breaker tripped.
     pub(crate) fn answered(&self, ticket: Ticket, latency: Duration, now: Duration, shard: usize) -> bool {
         let (generation, state) = self.now();
         if ticket.generation != generation {
@@ -216,8 +215,8 @@ impl Breaker {
         (slow || count.is_multiple_of(LOOK_EVERY)) && state == State::Closed && self.look(generation, now)
     }
 
-    /// Records a failed request, with its latency unless it was [answered](Self::answered) before. Returns whether the
-    /// breaker tripped.
+    /// Records a failure, with its latency unless [answered](Self::answered) before. Returns whether the breaker
+    /// tripped.
     pub(crate) fn failed(&self, ticket: Ticket, latency: Option<Duration>, now: Duration, shard: usize) -> bool {
         let (generation, state) = self.now();
         if ticket.generation != generation {

@@ -59,9 +59,9 @@ impl CanaryBuilder {
         self
     }
 
-    /// Sets the token that a [trusted](Self::trusted) peer needs to select a path: `x-millstream-canary:
-    /// no-sendfile;<token>`. 16 to 128 visible ASCII characters, compared in constant time. Without it no request
-    /// selects a path. The header is removed from every request.
+    /// Sets the token that a [trusted](Self::trusted) peer needs to select a path, 16 to 128 visible ASCII characters,
+    /// compared in constant time. Without it no request selects a path. The header, such as `x-millstream-canary:
+    /// no-sendfile;<token>`, is removed from every request.
     pub fn token(mut self, token: &str) -> Self {
         match Token::new(token) {
             Ok(token) => (self.token, self.refused) = (Some(token), None),

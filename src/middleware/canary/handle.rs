@@ -139,8 +139,7 @@ impl CanaryHandle {
         self.shared.breakers[path as usize].clear();
     }
 
-    /// Returns the current state. Takes some microseconds, and locks that requests take only for breakers that are not
-    /// closed.
+    /// Returns the current state. Takes some microseconds, and the locks of breakers that are not closed.
     pub fn state(&self) -> CanaryState {
         let shared = &self.shared;
         let now = shared.since_start(Instant::now());

@@ -60,8 +60,7 @@ impl RequestGuard {
         shared.tallies[path][shard()].errors.fetch_add(1, Ordering::Relaxed);
         if let Some(ticket) = self.chosen.ticket {
             let now = Instant::now();
-            // Latency and failure in one call: a probe that counts as good first might close the breaker that it must
-            // open.
+            // In one call: a probe that counts as good first might close the breaker that it must open.
             let latency = (!self.answered).then(|| now.saturating_duration_since(self.start));
             let tripped = shared.breakers[path].failed(ticket, latency, shared.since_start(now), shard());
             count(Counter::BreakerTrips, tripped.into());

@@ -36,8 +36,7 @@ impl<S> Canary<S> {
         Self { inner, link: Arc::new(Link { shared, connection: None }) }
     }
 
-    /// Sets the peer and the stream of the connection, for this clone of the service and its clones. `None` is a peer
-    /// without an IP address.
+    /// Sets peer and stream of the connection, for this clone and its clones. `None` is a peer without an IP address.
     pub fn connected(&mut self, peer: impl Into<Option<IpAddr>>, handle: Handle) {
         let shared = Arc::clone(&self.link.shared);
         self.link = Arc::new(Link { shared, connection: Some(Connection::new(peer, handle)) });

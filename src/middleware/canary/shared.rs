@@ -29,7 +29,6 @@ pub(super) const PATHS: [IoPath; 5] = [IoPath::Auto, IoPath::Uring, IoPath::Epol
 /// A thread always adds to the same shard, which threads may share.
 const SHARDS: usize = 8;
 
-/// Counts of one path in one shard.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct PathStats {
@@ -45,7 +44,6 @@ pub(super) struct Shared {
     pub(super) shares: Shares,
     pub(super) token: RwLock<Option<Token>>,
     pub(super) report: AtomicBool,
-    /// Indexed by path.
     pub(super) breakers: [Breaker; PATHS.len()],
     pub(super) tallies: [[PathStats; SHARDS]; PATHS.len()],
     /// Selections of a path that were accepted, and refused.
@@ -108,7 +106,6 @@ impl Shared {
         self.shares.have_changed();
     }
 
-    /// Returns the time on the breakers' clock.
     pub(super) fn since_start(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.start)
     }
@@ -181,7 +178,6 @@ impl Shared {
         admitted.unwrap_or(Chosen { path: IoPath::Epoll, ticket: None, reported: None })
     }
 
-    /// Returns the choice for an unknown connection.
     pub(super) fn unchanged(&self) -> Chosen {
         Chosen { path: IoPath::Auto, ticket: None, reported: None }
     }

@@ -60,12 +60,10 @@ impl Shares {
         self.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the share in percent.
     pub(super) fn get(&self, path: IoPath) -> f64 {
         share(self.word.load(Ordering::Relaxed), path) as f64 / 100.0
     }
 
-    /// Changes whenever the shares change.
     pub(super) fn version(&self) -> u32 {
         self.version.load(Ordering::Relaxed)
     }
@@ -87,9 +85,8 @@ impl Shares {
     }
 }
 
-/// Returns the place of the `n`th draw among ten thousand. Any ten thousand in a row have all places, any hundred in a
-/// row have each hundred once, and neighbours lie far apart (61 is close to 100 times the golden section, and coprime
-/// to 100).
+/// Returns the place of the `n`th draw among ten thousand. Ten thousand in a row have all places, a hundred in a row
+/// have each hundred once, and neighbours lie far apart (61 is near 100 times the golden section, and coprime to it).
 fn spread(n: u64) -> u64 {
     let place = |n: u64| n % 100 * 61 % 100;
     place(n) * 100 + place(n / 100)

@@ -90,7 +90,6 @@ impl Exchange {
         }
     }
 
-    /// Records a frame of `len` bytes.
     pub(super) fn data(&mut self, len: usize, last: bool) {
         if self.over {
             return;

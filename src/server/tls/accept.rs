@@ -57,7 +57,6 @@ impl Tls {
     }
 }
 
-/// Counts the outcome of a handshake.
 struct Attempt {
     counter: Counter,
 }
@@ -68,8 +67,7 @@ impl Drop for Attempt {
     }
 }
 
-/// Returns the first byte that a client sends, and gives it back to the stream. Fails if the client leaves without one,
-/// as port scanners do.
+/// Returns a client's first byte, and gives it back to the stream. Fails if the client leaves without one.
 async fn look<S: AsyncRead + Rewind + Unpin>(stream: &mut S) -> io::Result<u8> {
     let mut bytes = vec![0; LOOK];
     let mut buf = ReadBuf::new(&mut bytes);

@@ -67,13 +67,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Tls {
-    /// Reads a certificate chain, starting with the server's certificate, and its private key (PKCS #8, PKCS #1 or SEC
-    /// 1), both PEM. Blocks on the files.
+    /// Reads a PEM certificate chain, the server's certificate first, and its PEM key (PKCS #8, PKCS #1 or SEC 1).
+    /// Blocks.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read or has nothing usable, or the key belongs to another certificate. The error names the
-    /// file.
+    /// If a file cannot be read or used, or the key belongs to another certificate. The error names the file.
     pub fn from_files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, TlsError> {
         let mut files = Files::new(certificate.into(), key.into());
         let provider = Arc::new(ring::default_provider());

@@ -13,8 +13,7 @@ const FULL: usize = 16 << 10;
 const SMALL: usize = 1400 - 5 - 24;
 /// Bytes sent in small records: about what a connection has sent once its window has grown.
 const YOUNG: usize = 64 << 10;
-/// Idle time after which the window may have shrunk: TCP's retransmission timeout (RFC 9293 §3.8.6, RFC 6298), a second
-/// at first.
+/// Idle time after which the window may have shrunk: TCP's first retransmission timeout (RFC 9293 §3.8.6, RFC 6298).
 const IDLE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]

@@ -49,7 +49,6 @@ pub struct TlsStream<S> {
 }
 
 impl<S> TlsStream<S> {
-    /// Wraps a stream whose handshake is complete.
     pub(super) fn new(mut stream: server::TlsStream<S>) -> Self {
         // Writes are bounded here, so that the remainder of a bound does not split a record.
         stream.get_mut().1.set_buffer_limit(None);

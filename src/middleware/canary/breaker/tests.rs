@@ -297,8 +297,7 @@ proptest! {
         }
     }
 
-    /// For any input: nothing passes before the cool-down, probes keep to their share, and good probes close the
-    /// breaker.
+    /// Nothing passes before the cool-down, probes keep to their share, and good probes close the breaker.
     #[test]
     fn its_states_follow_its_rules(
         steps in prop::collection::vec((0u64..20_000, 0u8..10), 1..2000), one_in in 1u32..20, good in 1u32..10,

@@ -44,8 +44,7 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// Trips when more than one response in a hundred takes longer than `latency`; 200 ms by default. A slower probe
-    /// fails.
+    /// Trips when more than 1 % of the responses take longer than `latency`; 200 ms by default. Slower probes fail.
     pub fn p99(mut self, latency: Duration) -> Self {
         self.p99 = latency;
         self
@@ -76,8 +75,7 @@ impl Thresholds {
         self
     }
 
-    /// Sets how many peers are remembered; 1024 by default, rounded up to a multiple of 16. Beyond that the oldest is
-    /// forgotten.
+    /// Sets how many peers are remembered; 1024 by default, in multiples of 16. Beyond it the oldest is forgotten.
     pub fn peers(mut self, most: usize) -> Self {
         self.peers = most;
         self

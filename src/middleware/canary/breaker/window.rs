@@ -1,7 +1,5 @@
-//! Samples of a sliding window: counts in slots of time, in shards that threads do not share.
-//!
-//! The first thread that finds a slot outdated empties it. Samples that other threads of the shard add at that moment
-//! may be lost or counted in the wrong slot, which statistics tolerate.
+//! Samples of a sliding window, in slots of time and in shards that threads do not share. The first thread that finds a
+//! slot outdated empties it. Concurrent samples of the shard may be lost or counted in the wrong slot.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
