@@ -46,7 +46,6 @@ pub(super) const FRAME_GAP: (&str, &str) =
     ("millstream.http.frame_gap", "Gaps between the frames of all responses, unfinished ones included.");
 pub(super) const ACTIVE: (&str, &str) = ("http.server.active_requests", "HTTP server requests in flight.");
 
-/// A histogram for each set of labels.
 pub(super) struct Family {
     pub(super) name: &'static str,
     pub(super) unit: &'static str,

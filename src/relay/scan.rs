@@ -16,20 +16,15 @@ const LF: u8 = b'\n';
 /// Length of the start that identifies an interim response: `HTTP/1.1 100`.
 const TELLING: usize = 12;
 
-/// Position of the next byte.
+/// Position of the next byte: before the start line, in a line after a byte of it, or at the start of a line.
+/// `Cr`: after a CR there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Before the start line.
     Leading,
-    /// Before the start line, after a CR.
     LeadingCr,
-    /// In a line, after a byte of it.
     Line,
-    /// In a line, after a CR.
     LineCr,
-    /// At the start of a line.
     Start,
-    /// At the start of a line, after a CR.
     StartCr,
 }
 

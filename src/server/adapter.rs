@@ -1,7 +1,5 @@
-//! Adapts a tower service to hyper, and applies limits before each call.
-//!
-//! Unlike `TowerToHyperService` of hyper-util, it does not move the request into the future first: a service that is
-//! ready, as nearly all are, is called at once.
+//! Adapts a tower service to hyper, and applies limits before each call. Unlike `TowerToHyperService` of hyper-util, it
+//! does not move the request into the future first: a service that is ready, as nearly all are, is called at once.
 
 use std::pin::Pin;
 use std::sync::Arc;

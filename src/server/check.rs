@@ -14,22 +14,18 @@ const FAREWELL: Duration = Duration::from_millis(400);
 /// Bytes of a PING frame sent by the server, with room for the framing of TLS.
 const PING: u64 = 64;
 
-/// Observations of a connection at one moment.
+/// Observations of a connection at one moment. The fields of [`ConnState`](super::conn_state::ConnState) explain them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) protocol: Protocol,
-    /// The connection carries something other than requests.
     pub(super) tunnel: bool,
-    /// HTTP has finished with the connection: it was handed over, or is being closed.
     pub(super) ended: bool,
     pub(super) told: ShutdownPhase,
-    /// Requests so far, and the number of them that are not completely answered.
     pub(super) requests: (u32, u32),
-    /// A response over HTTP/2 waits for the peer to open a window.
+    /// Whether a response over HTTP/2 waits for the peer to open a window.
     pub(super) owes: bool,
-    /// Number of frames requested from responses because they may send, as a wrapping `u32`.
+    /// Wraps around.
     pub(super) asked: u32,
-    /// Bytes of last frames that HTTP/2 has sent.
     pub(super) passed: u64,
     pub(super) pulse: Pulse,
     /// Bytes that the kernel took and the peer did not acknowledge.

@@ -97,7 +97,6 @@ impl ConnState {
         self.protocol.store(protocol as u8, Ordering::Relaxed);
     }
 
-    /// Returns the number of requests so far, and of those not completely answered.
     pub(super) fn requests(&self) -> (u32, u32) {
         let requests = self.requests.load(Ordering::Relaxed);
         ((requests >> 32) as u32, requests as u32)

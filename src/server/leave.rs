@@ -1,7 +1,6 @@
-//! Detects HTTP/1 clients that end their side of the connection, or leave, during a response.
-//!
-//! With half-closed clients allowed, hyper does not read during a response, and would notice only on the next write
-//! that a client has left. Here the socket is watched meanwhile.
+//! Detects HTTP/1 clients that end their side of the connection, or leave, during a response. With half-closed clients
+//! allowed, hyper does not read during a response, and would notice only on the next write that a client has left. Here
+//! the socket is watched meanwhile.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -66,12 +66,9 @@ pub(crate) struct Ticket {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Status {
     pub(crate) state: State,
-    /// Time until the first probe; zero unless the breaker is open.
     pub(crate) opens_for: Duration,
     pub(crate) trips: u64,
-    /// Of the samples in the window, rounded up to the bound of a bucket.
     pub(crate) p99: Option<Duration>,
-    /// Peers for which the breaker has tripped.
     pub(crate) peers_out: usize,
 }
 
@@ -215,8 +212,7 @@ impl Breaker {
         (slow || count.is_multiple_of(LOOK_EVERY)) && state == State::Closed && self.look(generation, now)
     }
 
-    /// Records a failure, with its latency unless [answered](Self::answered) before. Returns whether the breaker
-    /// tripped.
+    /// Records a failure, with its latency unless it was answered before. Returns whether the breaker tripped.
     pub(crate) fn failed(&self, ticket: Ticket, latency: Option<Duration>, now: Duration, shard: usize) -> bool {
         let (generation, state) = self.now();
         if ticket.generation != generation {

@@ -20,23 +20,15 @@ use crate::counters::{Counter, count};
 /// reload applies to all servers that use it.
 ///
 /// ```no_run
+/// use std::time::Duration;
+///
 /// use millstream::files::Files;
 /// use millstream::net::TcpListener;
-/// use millstream::server::tls::Tls;
-/// use millstream::server;
-/// use tokio::signal::unix::{SignalKind, signal};
+/// use millstream::server::{self, tls::Tls};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let tls = Tls::from_files("cert.pem", "key.pem")?;
-/// let (handle, mut hangup) = (tls.clone(), signal(SignalKind::hangup())?);
-/// tokio::spawn(async move {
-///     while hangup.recv().await.is_some() {
-///         if let Err(e) = handle.reload() {
-///             eprintln!("the old certificate stays: {e}");
-///         }
-///     }
-/// });
+/// let tls = Tls::from_files("cert.pem", "key.pem")?.reload_every(Duration::from_secs(60));
 /// let listener = TcpListener::bind("0.0.0.0:8443").await?;
 /// server::serve(listener, Files::new("public")?).tls(tls).await?;
 /// # Ok(())
