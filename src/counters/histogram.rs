@@ -107,7 +107,6 @@ pub(super) static SIZE: Scale = Scale {
 pub(super) static FRAMES: Scale =
     Scale { bounds: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536, 1 << 20], unit: 1 };
 
-/// The part of a histogram that one thread adds to.
 #[derive(Debug)]
 pub(super) struct Buckets {
     counts: [AtomicU64; BUCKETS],

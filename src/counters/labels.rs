@@ -47,7 +47,6 @@ impl Outcome {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Labels {
-    /// An index into [`METHODS`].
     pub(crate) method: u8,
     pub(crate) version: u8,
     /// 0 without a status.

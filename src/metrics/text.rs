@@ -166,14 +166,12 @@ mod tests {
     use crate::counters::requests;
     use crate::counters::requests::Ended;
 
-    /// Splits a metric name from the rest.
     fn name(text: &str) -> (&str, &str) {
         let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':').unwrap_or(text.len());
         assert!(end > 0 && !text.as_bytes()[0].is_ascii_digit(), "no name: {text}");
         text.split_at(end)
     }
 
-    /// Splits the labels in braces from the rest.
     fn set(mut text: &str) -> (Vec<(String, String)>, &str) {
         let mut labels = Vec::new();
         while !text.starts_with('}') {

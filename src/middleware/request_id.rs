@@ -16,7 +16,6 @@ const LEN_MAX: usize = 64;
 pub struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// Returns an id of 128 random bits.
     pub(super) fn generate() -> Self {
         let mut digits = [0; 32];
         hex(&rand::random::<[u8; 16]>(), &mut digits);

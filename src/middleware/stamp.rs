@@ -34,20 +34,12 @@ const SERVICE_VERSION: HeaderName = HeaderName::from_static("x-service-version")
 /// [`RequestId`] and [`TraceParent`]. Both are valid for any input.
 ///
 /// ```no_run
-/// use std::convert::Infallible;
-///
-/// use bytes::Bytes;
-/// use http::{HeaderValue, Request, Response};
-/// use http_body_util::Full;
-/// use millstream::middleware::{RequestId, StampLayer};
+/// use http::HeaderValue;
+/// use millstream::files::Files;
+/// use millstream::middleware::StampLayer;
 /// use millstream::net::TcpListener;
 /// use millstream::server;
-/// use tower::{Layer, service_fn};
-///
-/// async fn answer<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
-///     let id = request.extensions().get::<RequestId>().map_or("", RequestId::as_str);
-///     Ok(Response::new(Full::new(format!("you are {id}\n").into())))
-/// }
+/// use tower::Layer;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
@@ -55,7 +47,7 @@ const SERVICE_VERSION: HeaderName = HeaderName::from_static("x-service-version")
 ///     .trusted("10.0.0.0/8".parse()?)
 ///     .service_version(HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
 /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
-/// let serving = server::serve(listener, stamp.layer(service_fn(answer)));
+/// let serving = server::serve(listener, stamp.layer(Files::new("public")?));
 /// serving.on_connection(|stamp, peer| stamp.connected(peer.addr().ip())).await
 /// # }
 /// ```

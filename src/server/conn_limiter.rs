@@ -102,7 +102,6 @@ impl Counts {
     }
 }
 
-/// Refused connections that are not reported yet.
 #[derive(Debug, Default)]
 struct Refusals {
     unreported: u64,

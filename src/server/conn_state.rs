@@ -205,7 +205,6 @@ impl ConnState {
         closed
     }
 
-    /// Returns the request bodies that the service waited for.
     pub(super) fn waits(&self) -> MutexGuard<'_, Vec<Arc<Wait>>> {
         lock(&self.waits)
     }

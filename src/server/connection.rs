@@ -21,7 +21,6 @@ use super::server::BoxError;
 use super::version::{Version, version};
 use crate::net::Rewind;
 
-/// Response to an HTTP/1 request that took too long to arrive.
 const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// Runs a connection whose version was not negotiated, from its first byte to its end.

@@ -32,22 +32,15 @@ use crate::server::tls::Tls;
 /// different service on each core, use [`Cores::run`].
 ///
 /// ```no_run
-/// use std::convert::Infallible;
-///
-/// use bytes::Bytes;
-/// use http_body_util::Full;
-/// use hyper::{Request, Response};
+/// use millstream::files::Files;
 /// use millstream::net::TcpListener;
 /// use millstream::runtime::Cores;
 /// use millstream::server;
 ///
 /// fn main() -> std::io::Result<()> {
-///     let hello = tower::service_fn(async |_: Request<server::RequestBody>| {
-///         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("Hello, world!"))))
-///     });
 ///     let cores = Cores::new(4)?;
 ///     let listeners = TcpListener::builder().bind_each("127.0.0.1:8080", cores.count())?;
-///     server::serve_cores(&cores, listeners, hello).run().wait().map(drop)
+///     server::serve_cores(&cores, listeners, Files::new("public")?).run().wait().map(drop)
 /// }
 /// ```
 pub fn serve_cores<S, B>(cores: &Cores, listeners: Listeners, service: S) -> ServeCores<'_, S>

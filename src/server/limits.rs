@@ -148,11 +148,10 @@ impl Limits {
     /// HTTP/1 without TLS: sets the time for which a response may stay silent after the client has ended its side of
     /// the connection; 1 s. Then the connection is reset and the body dropped. Zero ends the response at once.
     ///
-    /// A client such as `nc -N` sends its request, ends its side (`shutdown(SHUT_WR)`) and reads the response. For TCP,
-    /// a client that has closed the connection looks the same until something is sent to it. A longer time serves
-    /// half-closed clients of slow services; a shorter one frees silent responses to clients that have left. In a chain
-    /// of servers the times add up. A reset, the close of a Unix socket and the `close_notify` of TLS end the response
-    /// at once.
+    /// A client such as `nc -N` ends its side (`shutdown(SHUT_WR)`) after its request and reads the response. For TCP
+    /// it looks like a client that has closed the connection, until something is sent. A longer time serves half-closed
+    /// clients of slow services; a shorter one frees silent responses to clients that have left. In a chain of servers
+    /// the times add up. A reset, the close of a Unix socket and the `close_notify` of TLS end the response at once.
     pub fn half_close(mut self, limit: Duration) -> Self {
         self.half_close = limit;
         self

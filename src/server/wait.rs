@@ -8,7 +8,6 @@ use tokio::time::Instant;
 
 use super::conn_state::lock;
 
-/// A request body that the service waited for.
 #[derive(Debug, Default)]
 pub(super) struct Wait {
     state: Mutex<Waiting>,

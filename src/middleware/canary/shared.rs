@@ -182,7 +182,6 @@ impl Shared {
         Chosen { path: IoPath::Auto, ticket: None, reported: None }
     }
 
-    /// Returns the path in use on `connection`, if responses report it.
     pub(super) fn reported(&self, connection: &Connection) -> Option<IoPath> {
         if self.report.load(Ordering::Relaxed) { connection.handle().effective_path() } else { None }
     }
@@ -194,7 +193,6 @@ impl Chosen {
     }
 }
 
-/// Sets the path of the stream of `connection`, unless it is set.
 pub(super) fn take(connection: &Connection, path: IoPath) {
     let current: &AtomicU8 = connection.current();
     if current.load(Ordering::Relaxed) != path as u8 {

@@ -68,7 +68,6 @@ impl Shares {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// Draws the path of the next request or connection.
     pub(super) fn draw(&self, draws: &Draws) -> IoPath {
         let word = self.word.load(Ordering::Relaxed);
         if word == 0 {

@@ -19,7 +19,6 @@ pub(super) struct Exchange {
     over: bool,
     /// Declared length of the body.
     promised: Option<u64>,
-    /// Nanoseconds until the head was handed to HTTP.
     time_to_head: Option<u64>,
     frames: u64,
     bytes: u64,

@@ -98,7 +98,6 @@ impl Window {
         }
     }
 
-    /// Returns the slots of the window that ends at `now`.
     fn slots(&self, generation: u32, now: Duration) -> impl Iterator<Item = &Slot> {
         let last = tag(generation, self.number(now));
         let first = tag(generation, self.number(now).saturating_sub(SLOTS as u64 - 1));
