@@ -254,8 +254,7 @@ counters! {
 }
 
 impl Snapshot {
-    /// Returns `count`, a field of a difference by [`since`](Self::since), as a rate per second, 0 if no time has
-    /// passed.
+    /// Returns `count`, a field of a difference by [`since`](Self::since), as a rate per second, or 0 without time.
     pub fn per_second(&self, count: u64) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         if seconds > 0.0 { count as f64 / seconds } else { 0.0 }

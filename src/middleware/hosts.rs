@@ -92,7 +92,7 @@ impl<S> Layer<S> for AllowedHostsLayer {
     }
 }
 
-/// A service behind an [`AllowedHostsLayer`].
+/// A service in an [`AllowedHostsLayer`].
 #[derive(Clone, Debug)]
 pub struct AllowedHosts<S> {
     service: S,

@@ -16,8 +16,7 @@ const LF: u8 = b'\n';
 /// Length of the start that identifies an interim response: `HTTP/1.1 100`.
 const TELLING: usize = 12;
 
-/// Position of the next byte: before the start line, in a line after a byte of it, or at the start of a line.
-/// `Cr`: after a CR there.
+/// Position of the next byte: before the start line, in a line, or at the start of a line. `Cr`: after a CR there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Leading,
@@ -114,8 +113,7 @@ impl Scan {
 }
 
 /// Returns how many bytes, starting inside a line, can be skipped without a single check: all but the last, or those
-/// before the first pair that may be more than the end of a line. A pair can be skipped if CR and LF occur only as CRLF
-/// and no CR follows the LF.
+/// before the first pair that may be more than the end of a line. A pair can be skipped if CR and LF are only a CRLF.
 fn quiet(bytes: &[u8]) -> usize {
     let Some(pairs) = bytes.len().checked_sub(1) else { return 0 };
     let (firsts, seconds) = (&bytes[..pairs], &bytes[1..]);

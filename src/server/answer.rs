@@ -116,7 +116,7 @@ fn grpc_status(status: StatusCode) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Lets the connection accept no further requests. A connection that switches protocols accepts none anyway.
+/// Ends the connection after this response, unless it switches protocols and accepts no further requests anyway.
 fn last<T>(response: &mut Response<T>, open: &Open) {
     match open.conn_state().protocol() {
         _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => {}

@@ -8,7 +8,7 @@ use super::conn_state::{Protocol, ShutdownPhase};
 use super::limits::Limits;
 use crate::net::Pulse;
 
-/// Time for a connection that was told to finish, to do so or at least to send something.
+/// Time for a connection to finish, or to send something, after the instruction to finish.
 const FAREWELL: Duration = Duration::from_millis(400);
 
 /// Bytes of a PING frame sent by the server, with room for the framing of TLS.
@@ -47,7 +47,7 @@ pub(super) struct Seen {
     quiet: (Instant, u64),
     /// Instant since which it has held a part of a head.
     head: Option<Instant>,
-    /// Instant when it was told to end, and instant when it last sent something since.
+    /// Instant of the instruction to end, and of the last byte sent since.
     told: Option<(Instant, Instant)>,
 }
 
@@ -71,7 +71,7 @@ pub(super) enum Verdict {
     HeadLate { begun: bool },
     /// The peer takes none or too few of the bytes that wait for it.
     Stalled,
-    /// It was told to end, and has not ended.
+    /// It was instructed to end, and has not ended.
     Unheeded,
 }
 
@@ -158,7 +158,7 @@ impl Seen {
         } else if now.duration_since(since) >= limits.keep_alive {
             return Verdict::Idle;
         }
-        // An HTTP/2 client that sends something between requests can be told which requests will be answered.
+        // GOAWAY informs an HTTP/2 client that sends something between requests which requests will be answered.
         Verdict::Well { rests: !spoke || facts.protocol == Protocol::Two }
     }
 }

@@ -20,7 +20,7 @@ pub struct Drained {
     pub connections: usize,
     /// Connections that finished by themselves.
     pub finished: usize,
-    /// Connections that finished with responses told to [end](crate::body::GracefulClose) or a waiting [`DrainSignal`].
+    /// Connections that finished after a [`GracefulClose`] or a [`DrainSignal`] had notified a response or a task.
     pub told: usize,
     /// Connections that were reset at the deadline.
     pub aborted: usize,

@@ -31,8 +31,7 @@ impl Name<'_> {
 }
 
 impl<'a> Host<'a> {
-    /// Parses a host with an optional port. User information, which the grammar of an authority allows, is invalid (RFC
-    /// 9110 §4.2.4).
+    /// Parses a host with an optional port. User information, allowed in an authority, is invalid (RFC 9110 §4.2.4).
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (name, port) = match text.strip_prefix('[') {
@@ -85,8 +84,7 @@ fn is_registered_name(mut name: &[u8]) -> bool {
 /// Returns whether a request names its host correctly: at most one `Host`, which HTTP/1.1 requires, and no invalid host
 /// in it or in the target ([RFC 9112 §3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2), [RFC 9113
 /// §8.3.1](https://www.rfc-editor.org/rfc/rfc9113#section-8.3.1)). A target with an authority, as in HTTP/2, may come
-/// with another `Host`, which is ignored: proxies made with hyper send their client's host besides the authority of the
-/// upstream.
+/// with another `Host`, which is ignored: proxies made with hyper send their client's host besides the upstream's.
 pub(crate) fn is_valid(version: Version, uri: &Uri, headers: &HeaderMap) -> bool {
     let mut fields = headers.get_all(HOST).iter();
     let field = match (fields.next(), fields.next()) {

@@ -9,7 +9,8 @@ use http::request::Parts;
 use crate::buf::Queue;
 use crate::server::Trusted;
 
-/// Limits of a [server](super::serve()). [`Default`] sets all of them.
+/// Limits of a [server](super::serve()). All are set by default: the values in the docs of the methods are the
+/// defaults.
 ///
 /// ```
 /// use std::time::Duration;
@@ -88,54 +89,52 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Sets the time for the head of a request, from its first byte to its last, for the first request from connecting;
+    /// Sets the time for the head of a request, from its first byte to its last, for the first request from connecting:
     /// 10 s. An HTTP/1 client that has begun is answered with 408, then the connection is closed.
     ///
-    /// Bytes of the next head that arrive together with a request do not begin it: the client is idle until its next
-    /// byte.
+    /// Bytes of the next head that arrive with a request do not begin it: the client is idle until its next byte.
     pub fn head_time(mut self, limit: Duration) -> Self {
         self.head_time = limit;
         self
     }
 
     /// Sets the time in which a request body that the service waits for must deliver [`body_rate`](Self::body_rate)
-    /// bytes, or its end; 30 s. Otherwise reading fails with a [`BodyError`](super::BodyError), and a service that
-    /// fails with it is answered for with 408. Time stands still while the service does not read. Bytes count when they
-    /// arrive.
+    /// bytes, or its end: 30 s. Otherwise reading fails with a [`BodyError`](super::BodyError); if the service fails
+    /// with it, the answer is 408. No time passes while the service does not read. Bytes count when they arrive.
     pub fn body_progress(mut self, limit: Duration) -> Self {
         self.body_progress = limit;
         self
     }
 
-    /// Sets the bytes that a request body must deliver in the time of [`body_progress`](Self::body_progress), at least
-    /// 1; 1 KiB. For bodies that [stream](Self::streaming) one byte is enough.
+    /// Sets the bytes that a request body must deliver in the time of [`body_progress`](Self::body_progress): 1 KiB, at
+    /// least 1. For bodies that [stream](Self::streaming) one byte is enough.
     pub fn body_rate(mut self, bytes: u64) -> Self {
         self.body_rate = bytes.max(1);
         self
     }
 
     /// Sets the time in which the peer must take [`write_rate`](Self::write_rate) of the bytes that wait for it, or all
-    /// of them; 30 s. Otherwise the connection is reset and counted in `writes_stalled`. TCP peers take bytes by
+    /// of them: 30 s. Otherwise the connection is reset and counted in `writes_stalled`. TCP peers take bytes by
     /// acknowledging them (`SIOCOUTQ`, [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)), so a peer that
     /// reads slowly and steadily is not reset even while its receive window keeps closing.
     ///
-    /// Also holds for event streams and after upgrades: no time passes while nothing waits, or while the connection
-    /// waits for [its own rate](crate::net::SharedPace). An HTTP/2 client that opens no window takes nothing, even if
-    /// it answers pings; one frame of any response is enough. The peer of a Unix socket is checked while more bytes
-    /// wait than the socket holds.
+    /// Also holds for event streams and after upgrades: no time passes while nothing waits, or while a
+    /// [pace](crate::net::SharedPace) delays the bytes. An HTTP/2 client that opens no window takes nothing, even if it
+    /// answers pings; one more frame of any response is enough. A Unix socket is checked while more bytes wait than it
+    /// holds.
     pub fn write_stall(mut self, limit: Duration) -> Self {
         self.write_stall = limit;
         self
     }
 
     /// Sets the bytes that the peer must take in the time of [`write_stall`](Self::write_stall) while at least as many
-    /// wait, at least 1; 8 KiB, which is 273 bytes per second.
+    /// wait: 8 KiB, which is 273 bytes per second, at least 1.
     pub fn write_rate(mut self, bytes: u64) -> Self {
         self.write_rate = bytes.max(1);
         self
     }
 
-    /// Sets the time that a connection is kept without a request after the last response was handed over; 75 s. HTTP/2
+    /// Sets the time that a connection is kept without a request after the last response was handed over: 75 s. HTTP/2
     /// clients receive GOAWAY. For tunnels (`CONNECT` over HTTP/2) it is the time without a byte.
     ///
     /// Behind a load balancer it must be longer than the balancer keeps idle connections, commonly 60 s. Otherwise the
@@ -146,7 +145,7 @@ impl Limits {
     }
 
     /// HTTP/1 without TLS: sets the time for which a response may stay silent after the client has ended its side of
-    /// the connection; 1 s. Then the connection is reset and the body dropped. Zero ends the response at once.
+    /// the connection: 1 s. Then the connection is reset and the body dropped. Zero ends the response at once.
     ///
     /// A client such as `nc -N` ends its side (`shutdown(SHUT_WR)`) after its request and reads the response. For TCP
     /// it looks like a client that has closed the connection, until something is sent. A longer time serves half-closed
@@ -157,15 +156,15 @@ impl Limits {
         self
     }
 
-    /// HTTP/2: sets the time without a received byte after which a PING is sent, and the time for its answer; 60 s and
-    /// 20 s. Without an answer the connection is closed. This detects a dead peer of a silent stream, also behind a
+    /// HTTP/2: sets the time without a received byte after which a PING is sent, and the time for its answer: 60 s and
+    /// 20 s. Without an answer the connection is closed. This detects a dead peer of a silent stream, even behind a
     /// proxy.
     pub fn ping(mut self, interval: Duration, timeout: Duration) -> Self {
         self.ping = (interval, timeout);
         self
     }
 
-    /// Sets the bytes of a request head, at least 1; 16 KiB. For HTTP/1 they are counted as sent, up to the empty line;
+    /// Sets the bytes of a request head: 16 KiB, at least 1. For HTTP/1 they are counted as sent, up to the empty line;
     /// a larger head is answered with 431, and at most one read beyond the limit is buffered. For HTTP/2 they are those
     /// of the decoded list, [RFC 9113 §6.5.2](https://www.rfc-editor.org/rfc/rfc9113#section-6.5.2).
     pub fn head(mut self, bytes: usize) -> Self {
@@ -173,22 +172,22 @@ impl Limits {
         self
     }
 
-    /// Sets the bytes of a request's path and query; 8 KiB. Beyond it: 414, if the head is within [`head`](Self::head).
+    /// Sets the bytes of a request's path and query: 8 KiB. Beyond it: 414, if the head is within [`head`](Self::head).
     pub fn uri(mut self, bytes: usize) -> Self {
         self.uri = bytes;
         self
     }
 
-    /// Sets the header fields of a request; 100, at most 16 384. Beyond it: 431. HTTP/1 allocates for more than 100.
+    /// Sets the header fields of a request: 100, at most 16 384. Beyond it: 431. HTTP/1 allocates for more than 100.
     pub fn fields(mut self, count: usize) -> Self {
         self.fields = count.min(FIELDS_MAX);
         self
     }
 
-    /// Sets the bytes of a request body, without its framing, unless the request [streams](Self::streaming); 2 MiB. A
+    /// Sets the bytes of a request body, without its framing, unless the request [streams](Self::streaming): 2 MiB. A
     /// request that declares more is answered with 413 before the service is called. A body that grows beyond the limit
-    /// fails with a [`BodyError`](super::BodyError), and a service that fails with it is answered for with 413. The
-    /// connection is not reused.
+    /// fails with a [`BodyError`](super::BodyError); if the service fails with it, the answer is 413. The connection is
+    /// closed.
     pub fn body(mut self, bytes: u64) -> Self {
         self.body = bytes;
         self
@@ -206,8 +205,7 @@ impl Limits {
         self
     }
 
-    /// Sets the number of open connections, upgraded ones included, on all [cores](super::serve_cores()) together; 10
-    /// 000.
+    /// Sets the number of open connections on all [cores](super::serve_cores()), upgraded ones included: 10 000.
     ///
     /// Further connections are answered with 503, or GOAWAY over HTTP/2, and closed. They are reset over TLS, if the
     /// client sends nothing for a second, or if many are being refused. They are counted in
@@ -217,63 +215,61 @@ impl Limits {
         self
     }
 
-    /// Sets the number of open connections from one IPv4 address or IPv6 network of 64 bits; 1000, a tenth of
+    /// Sets the number of open connections from one IPv4 address or IPv6 network of 64 bits: 1000, a tenth of
     /// [`connections`](Self::connections), so that no client takes all. Further ones are refused as described there.
-    /// Addresses that many clients share are [exempt](Self::exempt), by default private networks, where load balancers
-    /// are.
+    /// Private networks, where load balancers are, are [exempt](Self::exempt).
     pub fn per_address(mut self, count: usize) -> Self {
         self.per_address = count;
         self
     }
 
-    /// Sets the networks exempt from [`per_address`](Self::per_address); [`Trusted::private`]. Add the networks of
+    /// Sets the networks exempt from [`per_address`](Self::per_address): [`Trusted::private`]. Add the networks of
     /// proxies with public addresses by [`Trusted::and`]. Unix sockets are always exempt.
     pub fn exempt(mut self, networks: Trusted) -> Self {
         self.exempt = networks;
         self
     }
 
-    /// HTTP/2: sets the number of concurrent requests of a connection; 100.
+    /// HTTP/2: sets the number of concurrent requests of a connection: 100.
     pub fn streams(mut self, count: u32) -> Self {
         self.streams = count;
         self
     }
 
-    /// HTTP/2: sets the bytes of a request body in flight before the service reads them, at most 2 GiB; 64 KiB. Keep it
+    /// HTTP/2: sets the bytes of a request body in flight before the service reads them: 64 KiB, at most 2 GiB. Keep it
     /// below [`connection_window`](Self::connection_window), so that an unread body does not stall others.
     pub fn stream_window(mut self, bytes: u32) -> Self {
         self.stream_window = bytes.min(WINDOW_MAX);
         self
     }
 
-    /// HTTP/2: sets the [`stream_window`](Self::stream_window) of all bodies of a connection together; 1 MiB.
+    /// HTTP/2: sets the [`stream_window`](Self::stream_window) of all bodies of a connection together: 1 MiB.
     pub fn connection_window(mut self, bytes: u32) -> Self {
         self.connection_window = bytes.min(WINDOW_MAX);
         self
     }
 
-    /// HTTP/2: sets whether both windows grow from 64 KiB to what the connection carries in a round trip, at most 16
-    /// MiB, for uploads over long distances; off. With a round trip of 50 ms the first 16 MiB took 0.5 s, and 13.6 s
-    /// when off.
+    /// HTTP/2: sets whether both windows grow from 64 KiB to what a round trip carries, at most 16 MiB, for uploads
+    /// over long distances: off. With a round trip of 50 ms the first 16 MiB took 0.5 s instead of 13.6 s.
     pub fn adaptive_window(mut self, on: bool) -> Self {
         self.adaptive_window = on;
         self
     }
 
-    /// Sets the bytes of a response that HTTP holds before it waits for the stream, besides the current body frame, at
-    /// least 8 KiB; 64 KiB, for HTTP/2 for each request. The stream holds up to the listener's
+    /// Sets the bytes of a response that HTTP holds before it waits for the stream, besides the current body frame: 64
+    /// KiB, at least 8 KiB; for HTTP/2 for each request. The stream holds up to the listener's
     /// [`high_mark`](crate::net::TcpListenerBuilder::high_mark): 64 KiB, and 32 KiB until it takes more.
     pub fn buffer(mut self, bytes: usize) -> Self {
         self.buffer = bytes.max(8 << 10);
         self
     }
 
-    /// Sets the bytes that all streams of the process may queue; 256 MiB, also the maximum of all
+    /// Sets the bytes that all streams of the process may queue: 256 MiB, also the maximum of all
     /// [queues](crate::buf::Queue::all_are_full). From 90 % on responses carry `Connection: close`, or GOAWAY is sent.
     /// From 95 % on new requests are answered with 503 and `Retry-After`, and the connection is closed. A stream counts
     /// what it holds beyond 4 KiB, in steps of 16 KiB. Bytes within [`buffer`](Self::buffer) do not count. The
-    /// [log](crate::sse::log::Log::replay) bytes that readers of a [`Hub`](crate::sse::Hub) hold count too: at most 32
-    /// MiB and one event each.
+    /// [log](crate::sse::log::Log::replay) bytes held by readers of a [`Hub`](crate::sse::Hub) count: up to 32 MiB and
+    /// one event each.
     pub fn budget(mut self, bytes: usize) -> Self {
         self.budget = bytes;
         self

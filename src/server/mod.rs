@@ -17,7 +17,7 @@
 //!    for. Activity is recorded in atomics, which the reaper compares with their previous values. So limits take effect
 //!    within a second, and never early.
 //! 2. A connection counts until its socket is closed, also after an upgrade.
-//! 3. A connection that is told to finish and does not is reset.
+//! 3. A connection that is instructed to finish and does not is reset.
 
 mod adapter;
 mod answer;

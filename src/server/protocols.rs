@@ -24,10 +24,9 @@ pub(super) struct Hooks {
 }
 
 impl<L: Accept, S> Serve<L, S> {
-    /// Changes options of hyper's HTTP/1 server that [`Limits`] does not have, as in `serve(listener,
-    /// service).http1(|http1| { http1.title_case_headers(true); })`. `options` is called once, when the server starts,
-    /// after the limits are applied, and overrides them, for instance [`Limits::half_close`]. Options that need a timer
-    /// also need `timer`.
+    /// Changes options of hyper's HTTP/1 server that [`Limits`] does not have, for example by `.http1(|http1| {
+    /// http1.title_case_headers(true); })`. `options` is called once, when the server starts, after the limits, and
+    /// overrides them, for instance [`Limits::half_close`]. Options that need a timer also need `timer`.
     pub fn http1(mut self, options: impl Fn(&mut http1::Builder) + Send + Sync + 'static) -> Self {
         self.hooks.one = Some(Arc::new(options));
         self

@@ -142,7 +142,7 @@ enum Drain {
     No,
     /// Left to finish.
     Waits,
-    /// Responses were told to end.
+    /// Endless responses were notified.
     ShutdownPhase,
     Aborted,
 }

@@ -114,8 +114,7 @@ fn masked(addr: IpAddr, prefix: u8) -> Option<IpAddr> {
 impl FromStr for Trusted {
     type Err = io::Error;
 
-    /// Reads addresses and networks (`address/bits`), separated by commas. `ErrorKind::InvalidInput` for anything else,
-    /// such as bits after the prefix.
+    /// Parses addresses and networks (`address/bits`), separated by commas. `ErrorKind::InvalidInput` for others.
     fn from_str(list: &str) -> io::Result<Self> {
         let entries = list.split(',').map(str::trim).filter(|entry| !entry.is_empty());
         Ok(Self { networks: entries.map(network).collect::<io::Result<_>>()? })

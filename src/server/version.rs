@@ -20,8 +20,7 @@ pub(super) enum Version {
     Two,
 }
 
-/// Reads until the version is known, and gives the bytes back to the stream. A stream that ends early is HTTP/1, whose
-/// parser answers it.
+/// Reads until the version is known, and gives the bytes back to the stream. A stream that ends early is HTTP/1.
 pub(super) async fn version<I: AsyncRead + Rewind + Unpin>(stream: &mut I) -> io::Result<Version> {
     let mut bytes = [0; LOOK];
     let mut buf = ReadBuf::new(&mut bytes);

@@ -1,8 +1,8 @@
 //! Size of TLS records.
 //!
 //! A record can be decrypted once all of it has arrived. On a new connection, or after an idle period, TCP's congestion
-//! window is a few segments: a record of 16 KiB would take several round trips, and be useless before the last. A
-//! record that fits one segment is usable at once. Later, full records cost less.
+//! window is a few segments: a record of 16 KiB would be unusable for several round trips. A record that fits one
+//! segment is usable at once. Later, full records cost less.
 
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
