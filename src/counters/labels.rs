@@ -1,6 +1,6 @@
 //! Labels of responses. Their number is bounded for any input: methods are the standard ones or `_OTHER`, a service
-//! names at most 126 routes, and sets beyond the table count under `_OTHER`. A look-up takes no lock: the table of
-//! packed labels only grows.
+//! names at most 126 routes, and other sets count under `_OTHER`. The table of packed labels only grows, so a look-up
+//! takes no lock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

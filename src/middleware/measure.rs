@@ -1,6 +1,6 @@
-//! Measures requests and their responses. The exact clock is read at the start of a request, at its last frame or end,
-//! and for several frames at the first. A coarse clock is read at each frame, and frames are counted when it ticks.
-//! Nothing is allocated or locked.
+//! Measures requests and their responses without locks or allocations. The exact clock is read at the start and the end
+//! of a request, and at the first of several frames. A coarse clock is read at each frame; frames are counted when it
+//! ticks.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -28,7 +28,6 @@ const DEFAULT_LIMIT: usize = 64 << 10;
 /// Only [`new`](Self::new) allocates. Clones share the lines: create one injector and clone it for each connection.
 ///
 /// ```
-/// ```
 /// use http::{HeaderMap, HeaderValue};
 /// use millstream::relay::Injector;
 ///
@@ -44,6 +43,7 @@ const DEFAULT_LIMIT: usize = 64 << 10;
 /// assert_eq!(sent, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nvia: 1.1 mill\r\n\r\nbytes");
 /// # Ok::<(), millstream::relay::Error>(())
 /// ```
+///
 /// [RFC 9112 §2.2]: https://www.rfc-editor.org/rfc/rfc9112#section-2.2
 /// [RFC 9112 §6.3]: https://www.rfc-editor.org/rfc/rfc9112#section-6.3
 /// [RFC 9110 §15.2]: https://www.rfc-editor.org/rfc/rfc9110#section-15.2

@@ -112,8 +112,8 @@ impl Scan {
     }
 }
 
-/// Returns how many bytes, starting inside a line, can be skipped without a single check: all but the last, or those
-/// before the first pair that may be more than the end of a line. A pair can be skipped if CR and LF are only a CRLF.
+/// Returns how many bytes, starting inside a line, need no single check: all but the last, or those before the first
+/// pair that may be more than the end of a line. Such a pair is a CR without LF, an LF without CR, or LF and CR.
 fn quiet(bytes: &[u8]) -> usize {
     let Some(pairs) = bytes.len().checked_sub(1) else { return 0 };
     let (firsts, seconds) = (&bytes[..pairs], &bytes[1..]);

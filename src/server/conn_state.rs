@@ -49,7 +49,7 @@ pub(super) enum Protocol {
     Two,
 }
 
-/// Instruction to a connection. Each phase is stronger than the one before it.
+/// Phase of the shutdown of a connection. Each phase is stronger than the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum ShutdownPhase {

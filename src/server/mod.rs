@@ -12,7 +12,6 @@
 //! ```
 //!
 //! Invariants:
-//!
 //! 1. No request, body or connection has a timer or an allocation for a limit, except a body that the service waits
 //!    for. Activity is recorded in atomics, which the reaper compares with their previous values. So limits take effect
 //!    within a second, and never early.
