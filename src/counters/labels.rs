@@ -1,6 +1,5 @@
-//! Labels of responses. Their number is bounded for any input: methods are the standard ones or `_OTHER`, a service
-//! names at most 126 routes, and other sets count under `_OTHER`. The table of packed labels only grows, so a look-up
-//! takes no lock.
+//! Labels of responses, bounded for any input: methods are the standard ones or `_OTHER`, a service names at most 126
+//! routes, other sets count under `_OTHER`. The table of packed labels only grows, so a look-up takes no lock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -59,8 +59,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Tls {
-    /// Reads a PEM certificate chain, the server's certificate first, and a PEM key (PKCS #8, PKCS #1 or SEC 1).
-    /// Blocks.
+    /// Reads a PEM certificate chain, the server's certificate first, and its key (PKCS #8, PKCS #1 or SEC 1). Blocks.
     ///
     /// # Errors
     ///
