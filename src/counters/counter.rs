@@ -1,7 +1,4 @@
-//! Counters of the whole process: added to without locks, read as a [`Snapshot`].
-//!
-//! Each thread adds to a [shard] of its own, on cache lines of its own, so that counting costs the hot path a nanosecond
-//! whatever the other threads do. Counts only ever grow; take two snapshots and subtract. Gauges go up and down.
+//! Process-wide counters and gauges. Each thread updates its own [shard], in about a nanosecond under any load.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -18,40 +15,40 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum Counter { $($name,)+ }
 
-        /// What goes up and down. Sharded like the counters: what one thread has added another may take away.
+        /// Values that go up and down. One thread may subtract what another thread added.
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum Gauge { $($gauge,)+ }
 
-        /// The counters and gauges of the process at one moment.
+        /// Counters and gauges of the process at one moment. Counters only grow: subtract two snapshots to get a rate.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Snapshot {
             $($(#[doc = $doc])+ pub $field: u64,)+
             $($(#[doc = $gauge_doc])+ pub $gauge_field: u64,)+
-            /// Bytes that wait in queues to be sent. Queues account for what they hold beyond 4 KiB, in steps of 16 KiB.
+            /// Bytes that wait in send queues. A queue accounts for what it holds beyond 4 KiB, in steps of 16 KiB.
             pub queued_bytes: u64,
-            /// When it was taken, by a clock that starts with the first snapshot; of a difference, the time between the two.
+            /// Time since the first snapshot; in a difference, the time between the two snapshots.
             pub elapsed: Duration,
         }
 
         const COUNTERS: usize = [$(Counter::$name,)+].len();
-        /// Counters, and gauges behind them.
+        /// Gauges follow the counters.
         pub(super) const NUMBERS: usize = COUNTERS + [$(Gauge::$gauge,)+].len();
 
         impl Snapshot {
-            /// Reads all of them. What is added meanwhile may or may not be included.
+            /// Reads all counters and gauges. Concurrent updates may or may not be included.
             pub fn now() -> Self {
                 let totals = totals();
                 Self {
                     $($field: totals[Counter::$name as usize],)+
-                    // One thread's part may have been read before another's was added to.
+                    // Negative if a subtraction is read without its addition on another thread.
                     $($gauge_field: (totals[COUNTERS + Gauge::$gauge as usize] as i64).max(0) as u64,)+
                     queued_bytes: QUEUED.load(Ordering::Relaxed) as u64,
                     elapsed: clock(),
                 }
             }
 
-            /// What was added since `earlier`, and how long that took; the gauges are those of now.
+            /// Returns the counts added since `earlier` and the time between. Gauges keep their current values.
             pub fn since(&self, earlier: &Self) -> Self {
                 Self {
                     $($field: self.$field.saturating_sub(earlier.$field),)+
@@ -60,17 +57,16 @@ macro_rules! counters {
                 }
             }
 
-            /// The counters by name, in the order of the fields.
+            /// Returns the counters by name, in field order.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 self.described_counters().map(|(name, _, value)| (name, value))
             }
 
-            /// The gauges by name, in the order of the fields.
+            /// Returns the gauges by name, in field order.
             pub fn gauges(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 self.described_gauges().map(|(name, _, value)| (name, value))
             }
 
-            /// Name, description and value.
             pub(crate) fn described_counters(&self) -> impl Iterator<Item = Described> + use<> {
                 [$((stringify!($field), concat!($($doc),+), self.$field),)+].into_iter()
             }
@@ -88,113 +84,110 @@ macro_rules! counters {
 
 type Described = (&'static str, &'static str, u64);
 
-/// Bytes that all queues together account for. Shared by all threads, because the queues have a bound in common.
+/// Bytes accounted by all queues. Shared by all threads, because the queues share one budget.
 pub(crate) static QUEUED: AtomicUsize = AtomicUsize::new(0);
 
 counters! {
     gauges {
-        /// Connections that `http::serve` runs.
+        /// Open connections of `server::serve`.
         OpenConnections => open_connections,
-        /// Requests whose response has not ended yet, as `http::layer::Measure` counts them.
+        /// Requests whose response has not ended, as counted by `middleware::Measure`.
         ActiveRequests => active_requests,
-        /// Bytes of pool memory that are leased, by the sizes of their blocks.
+        /// Bytes of leased pool memory, in whole blocks.
         PoolBytes => pool_bytes,
     }
 
-    /// System calls that sent bytes to sockets of ours: `send`, `sendmsg`, `sendfile` and, for copies, `splice`.
+    /// System calls that sent bytes to sockets: `send`, `sendmsg`, `sendfile` and, for copies, `splice`.
     Writes => writes,
-    /// Bytes the kernel took from us.
+    /// Bytes accepted by the kernel.
     BytesWritten => bytes_written,
-    /// The part of `bytes_written` that went by `sendfile`, without entering this process.
+    /// The part of `bytes_written` sent by `sendfile`, without a copy through this process.
     BytesBySendfile => bytes_by_sendfile,
-    /// The part of `bytes_written` that went by ring, together with those of other streams.
+    /// The part of `bytes_written` sent through io_uring, in batches with other streams.
     BytesByRing => bytes_by_ring,
-    /// Writes by callers that were queued to leave later, together.
+    /// Writes that were queued to be sent later in one call.
     Gathered => gathered,
-    /// Bytes that were copied into a queue.
+    /// Bytes copied into send queues.
     BytesCopied => bytes_copied,
-    /// Bytes that were queued by reference.
+    /// Bytes queued by reference.
     BytesHeld => bytes_held,
-    /// FlushCounts of a stream's queue at the end of a turn.
+    /// Flushes of a stream's queue at the end of a poll turn.
     TurnFlushes => turn_flushes,
-    /// The part of `turn_flushes` for which a socket that was full had room again.
+    /// The part of `turn_flushes` that ran because a full socket became writable.
     RoomFlushes => room_flushes,
-    /// The part of `turn_flushes` that a thread did in the place of a runtime that did not come to it in time, because a task
-    /// blocked or computed, or because nothing drove the runtime.
+    /// The part of `turn_flushes` done by the backstop thread because the runtime was late or not driven.
     LateFlushes => late_flushes,
-    /// Times that thread has woken up.
+    /// Wake-ups of the backstop thread.
     LateLooks => late_looks,
-    /// Writes that went through at once, with what waited before them.
+    /// Writes that were sent at once, together with the bytes queued before them.
     ThroughFlushes => through_flushes,
-    /// Sends of what had gathered because the stream's owner waited for it, by `flushed`.
+    /// Flushes of queued bytes that the stream's owner waited for, by `flushed`.
     AskedFlushes => asked_flushes,
-    /// Sends of what had gathered because the stream's owner ended the sending side.
+    /// Flushes of queued bytes because the stream's owner shut down the sending side.
     ShutdownFlushes => shutdown_flushes,
-    /// Sends of what had gathered because the stream was dropped.
+    /// Flushes of queued bytes because the stream was dropped.
     DroppedFlushes => dropped_flushes,
-    /// Sends of what had gathered because a copy sends behind it.
+    /// Flushes of queued bytes because a copy sends after them.
     CopyFlushes => copy_flushes,
-    /// Sends that went by ring, together with those of other streams. Part of `writes`.
+    /// Sends through io_uring, in batches with other streams. Part of `writes`.
     RingSends => ring_sends,
-    /// Zero-copy sends that the kernel reports to have copied after all; the stream sends plainly from then on.
+    /// Zero-copy sends for which the kernel reported a copy. The stream uses plain sends from then on.
     ZeroCopyCopied => zero_copy_copied,
-    /// Calls for which the socket had less room than was offered.
+    /// Calls for which the socket accepted less than was offered.
     PartialWrites => partial_writes,
-    /// Calls for which the socket had no room at all.
+    /// Calls for which the socket accepted nothing.
     WouldBlock => would_block,
-    /// System calls that asked a socket for bytes, those included that found none.
+    /// System calls that read from sockets, including those that found no bytes.
     Reads => reads,
-    /// Writes of `vectored::Writer`s that their inner writers took, wholly or in part.
+    /// Writes of `codec::Writer`s that their inner writers accepted, in whole or in part.
     InnerWrites => inner_writes,
-    /// `vectored::Writer`s that went over to a flat buffer, because their inner writer takes one piece, or one record, at
-    /// a time.
+    /// `codec::Writer`s that switched to a flat buffer: their inner writer takes one slice or one record at a time.
     FlatWriters => flat_writers,
     /// Connections accepted.
     Accepted => accepted,
-    /// Times accepting paused because the process or the machine was out of descriptors.
+    /// Times that accepting paused because the process or the machine was out of descriptors.
     AcceptPauses => accept_pauses,
-    /// Connections that a server reset at once, because it had as many as it may have, or as one address may.
+    /// Connections that a server reset at once because of its limit of connections, in total or per address.
     ConnectionsRefused => connections_refused,
-    /// Connections that a server ended because the head of a request did not come in time.
+    /// Connections that a server ended because the head of a request did not arrive in time.
     HeadsTooSlow => heads_too_slow,
-    /// Requests that a server refused because their head was too long: too many fields or too long a path. What HTTP itself
-    /// refuses is not counted.
+    /// Requests that a server, not HTTP itself, refused because of too many header fields or too long a path.
     HeadsTooLarge => heads_too_large,
     /// Request bodies that made no progress while the service waited for them.
     BodiesTooSlow => bodies_too_slow,
-    /// Request bodies that were larger than allowed, by what the request announced or by what came.
+    /// Request bodies larger than allowed, by their declared or their actual length.
     BodiesTooLarge => bodies_too_large,
-    /// Connections that a server reset because their peer took nothing of what waited for it, or too little.
+    /// Connections that a server reset because the peer read nothing, or too slowly.
     WritesStalled => writes_stalled,
-    /// Connections that a server ended because they had no request for too long.
+    /// Connections that a server ended because they were idle for too long.
     IdleEnded => idle_ended,
-    /// Answers after which a server closed the connection because much waited to be sent.
+    /// Responses after which a server closed the connection because too many bytes were queued.
     ClosedUnderPressure => closed_under_pressure,
-    /// Requests that a server answered 503 because too much waited to be sent.
+    /// Requests that a server answered with 503 because too many bytes were queued.
     RequestsShed => requests_shed,
-    /// TLS handshakes that were done in full.
+    /// Full TLS handshakes.
     TlsHandshakes => tls_handshakes,
-    /// Those that resumed a session by a ticket.
+    /// TLS handshakes that resumed a session by a ticket.
     TlsResumed => tls_resumed,
-    /// Those that failed, took too long, or were none: what came was no TLS. Clients that left without a byte are left out.
+    /// TLS handshakes that failed, timed out or were not TLS, except clients that left without a byte.
     TlsFailures => tls_failures,
-    /// Certificates that were read again and are in use.
+    /// Certificates that were reloaded and put into use.
     TlsReloads => tls_reloads,
-    /// Those that were read again and could not be used: the old one stays.
+    /// Reloaded certificates that could not be used. The old ones stay in use.
     TlsReloadsRefused => tls_reloads_refused,
-    /// Requests whose response has ended, in whatever way, as `http::layer::Measure` counts them.
+    /// Requests whose response has ended, with any outcome, as counted by `middleware::Measure`.
     Requests => requests,
-    /// The part of `requests` that was answered with a status of 500 or above.
+    /// The part of `requests` answered with a status of 500 or above.
     ServerErrors => server_errors,
     /// The part of `requests` whose service or body failed.
     ResponsesFailed => responses_failed,
-    /// The part of `requests` that the client or the server gave up before the body had ended.
+    /// The part of `requests` that the client or the server gave up before the end of the body.
     ResponsesAborted => responses_aborted,
     /// Data frames of measured responses.
     Frames => frames,
-    /// Bytes of those frames.
+    /// Body bytes of measured responses.
     BodyBytes => body_bytes,
-    /// Bytes that were queued on streams which closed, or whose peer went away, before the bytes could leave.
+    /// Queued bytes that were lost because the stream closed or the peer went away.
     BytesLost => bytes_lost,
     /// Leases served from pool memory.
     PoolHits => pool_hits,
@@ -204,73 +197,64 @@ counters! {
     TornFiles => torn_files,
     /// Steps of file bodies that were read ahead on the blocking pool because they were not in the page cache.
     ColdSteps => cold_steps,
-    /// Programs of file operations, of one step or more, that ran on the blocking pool.
+    /// Programs of file operations, of one or more steps, that ran on the blocking pool.
     PoolPrograms => pool_programs,
     /// Calls of `io_uring_enter`.
     RingEnters => ring_enters,
-    /// Entries handed to a ring, those of cancels and time limits included.
+    /// Entries submitted to a ring, including those of cancels and timeouts.
     RingSubmissions => ring_submissions,
     /// Completions reaped from a ring. Equal to `ring_submissions` once nothing is in flight.
     RingCompletions => ring_completions,
-    /// Calls that had to fetch completions for which their queue had no room.
+    /// Calls that fetched completions for which the completion queue had no room.
     RingOverflows => ring_overflows,
-    /// Buffers that the kernel has filled for connections that receive by ring.
+    /// Buffers that the kernel filled for connections that receive through io_uring.
     ReceiveBuffers => receive_buffers,
-    /// Those that it was given back. Equal to `receive_buffers` once everything was read.
+    /// Receive buffers returned to the kernel. Equal to `receive_buffers` once everything was read.
     ReceiveBuffersReturned => receive_buffers_returned,
-    /// Completions that nobody was waiting for; always 0, unless the kernel errs.
+    /// Completions that no operation waited for. Always 0, unless the kernel is at fault.
     RingStrays => ring_strays,
-    /// Operations that the kernel refused by ring and did by plain call, which is used from then on.
+    /// Operations that the kernel refused on a ring but did by plain call. Later ones use the plain call.
     RingDemotions => ring_demotions,
-    /// Rings that could not be made: operations of their threads go to the blocking pool. The reason is in
-    /// `runtime::driver_info`.
+    /// Rings that could not be set up; see `runtime::driver_info`. Their threads use the blocking pool.
     RingsRefused => rings_refused,
-    /// Rings that were given up while they were in use, or because their runtime ended.
+    /// Rings that were given up while in use, or closed because their runtime ended.
     RingsClosed => rings_closed,
-    /// Programs whose memory was leaked because the kernel never said that it had finished with it.
+    /// Programs whose memory was leaked because the kernel did not report its release.
     RingLeaks => ring_leaks,
-    /// Bytes that copies have brought to their targets by sharing the blocks of a file.
+    /// Bytes copied by sharing the blocks of a file.
     CopiedByClone => copied_by_clone,
-    /// Bytes that copies have brought to their targets by `copy_file_range`.
+    /// Bytes copied by `copy_file_range`.
     CopiedByRange => copied_by_range,
-    /// Bytes that copies have brought to their targets by `sendfile`.
+    /// Bytes copied by `sendfile`.
     CopiedBySendfile => copied_by_sendfile,
-    /// Bytes that copies have brought to their targets by `splice`.
+    /// Bytes copied by `splice`.
     CopiedBySplice => copied_by_splice,
-    /// Bytes that copies have brought to their targets by reading and writing them.
+    /// Bytes copied by reading and writing.
     CopiedByPump => copied_by_pump,
-    /// Ways that the kernel refused to a copy, which went on by another. Clones are left out: few file systems know them.
+    /// Copy strategies, other than clones, that the kernel refused. The copy used another.
     CopyDemotions => copy_demotions,
-    /// Pipes that were made for copies; most copies use one that was made before.
+    /// Pipes created for copies. Most copies reuse a pipe.
     PipesMade => pipes_made,
-    /// Pipes of copies that were closed, with bytes in them or because enough others were idle.
+    /// Pipes of copies that were closed, because they held bytes or because enough others were idle.
     PipesClosed => pipes_closed,
     /// Events sent by hubs.
     EventsSent => events_sent,
-    /// Events of hubs handed to connections, counted for each reader.
+    /// Events of hubs handed to connections, counted once for each reader.
     EventsDelivered => events_delivered,
-    /// Events of hubs that readers missed because they were slow, counted for each reader.
+    /// Events of hubs that readers missed because they were slow, counted once for each reader.
     EventsDropped => events_dropped,
-    /// Gaps that readers of hubs were told.
+    /// Gaps reported to readers of hubs.
     EventGaps => event_gaps,
-    /// Ids of readers of hubs, as in `Last-Event-ID`, that were ignored because they can be none.
+    /// Invalid ids of hub readers, as in `Last-Event-ID`, that were ignored.
     EventIdsRefused => event_ids_refused,
-    /// Requests that asked a canary for a path and were not heard: not trusted, no token or a wrong one, no such path.
+    /// Requests for a canary path that were ignored: peer not trusted, no token or a wrong one, or no such path.
     CanariesRefused => canaries_refused,
-    /// Times a canary gave a path up because it did badly.
+    /// Times that a canary stopped using a path because of its errors or latency.
     BreakerTrips => breaker_trips,
 }
 
 impl Snapshot {
-    /// `count`, one of the fields, as a rate: of a difference, how many there were in a second; 0 where no time has passed.
-    ///
-    /// ```
-    /// # use millstream::metrics::Snapshot;
-    /// let earlier = Snapshot::now();
-    /// // Some time later:
-    /// let lately = Snapshot::now().since(&earlier);
-    /// println!("{:.0} requests a second", lately.per_second(lately.requests));
-    /// ```
+    /// Returns `count`, a field of a difference by [`since`](Self::since), as a rate per second, or 0 without time.
     pub fn per_second(&self, count: u64) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
@@ -286,14 +270,13 @@ impl fmt::Display for Snapshot {
     }
 }
 
-/// Adds `n` to a counter.
 #[inline]
 pub(crate) fn count(counter: Counter, n: u64) {
     shard::with(|shard, adder| adder.add(&shard.numbers[counter as usize], n));
 }
 
 impl Gauge {
-    /// Adds `n`; whoever does takes it away later.
+    /// Adds `n`. The caller subtracts it later.
     #[inline]
     pub(crate) fn add(self, n: u64) {
         shard::with(|shard, adder| adder.add(&shard.numbers[COUNTERS + self as usize], n));
@@ -305,7 +288,7 @@ impl Gauge {
     }
 }
 
-/// Something that is counted for as long as it lives.
+/// Counts one object in a gauge until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Present(Gauge);
 
@@ -342,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_threads_add_is_summed() {
+    fn counts_of_all_threads_are_summed() {
         let before = Snapshot::now();
         std::thread::scope(|scope| {
             for _ in 0..20 {
@@ -353,14 +336,14 @@ mod tests {
     }
 
     #[test]
-    fn what_one_thread_adds_to_a_gauge_another_takes_away() {
+    fn one_thread_may_subtract_from_a_gauge_what_another_added() {
         let present: Vec<_> = (0..50).map(|_| Present::in_(Gauge::OpenConnections)).collect();
         let with = Snapshot::now();
         assert!(with.open_connections >= 50);
         std::thread::spawn(move || drop(present)).join().unwrap();
         let without = Snapshot::now();
         assert!(without.open_connections <= with.open_connections - 50);
-        assert_eq!(without.since(&with).open_connections, without.open_connections, "no difference: it is one of now");
+        assert_eq!(without.since(&with).open_connections, without.open_connections, "a gauge keeps its current value");
     }
 
     #[test]

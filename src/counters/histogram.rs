@@ -1,7 +1,5 @@
-//! Distributions in a fixed number of buckets: one thread adds, any thread reads.
-//!
-//! A bucket keeps the sum of its values besides their count. So the total sum is exact, and an exporter that only
-//! accepts values can be given the mean of a bucket, which lies in the bucket.
+//! Distributions in a fixed number of buckets: one thread adds, any thread reads. A bucket holds the sum of its values
+//! besides their count, so the total sum is exact, and an exporter of single values can use the mean of a bucket.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,8 +8,7 @@ use super::shard::Adder;
 /// Number of buckets of every histogram; the last has no upper bound.
 pub(super) const BUCKETS: usize = 16;
 
-/// Scale of a histogram: the upper bounds of its buckets, in whole nanoseconds, bytes or frames, and the number of
-/// those in a unit.
+/// Upper bounds of the buckets, in whole nanoseconds, bytes or frames, and how many of those make a unit.
 #[derive(Debug)]
 pub(super) struct Scale {
     bounds: &'static [u64],
@@ -43,7 +40,6 @@ pub(super) static DURATION: Scale = Scale {
     unit: SECOND,
 };
 
-/// Time until the head of a response was handed over.
 pub(super) static TIME_TO_HEAD: Scale = Scale {
     bounds: &[
         250 * MICRO,
@@ -65,7 +61,7 @@ pub(super) static TIME_TO_HEAD: Scale = Scale {
     unit: SECOND,
 };
 
-/// Time between the frames of a response, by a clock whose ticks are 1 to 10 ms apart.
+/// Time between the frames of a response, on a clock whose ticks are 1 to 10 ms apart.
 pub(super) static GAP: Scale = Scale {
     bounds: &[
         5 * MILLI,
@@ -87,7 +83,6 @@ pub(super) static GAP: Scale = Scale {
     unit: SECOND,
 };
 
-/// Sizes of response bodies, in bytes.
 pub(super) static SIZE: Scale = Scale {
     bounds: &[
         64,
@@ -109,11 +104,9 @@ pub(super) static SIZE: Scale = Scale {
     unit: 1,
 };
 
-/// Number of data frames of a response.
 pub(super) static FRAMES: Scale =
     Scale { bounds: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536, 1 << 20], unit: 1 };
 
-/// The part of a histogram that one thread adds to.
 #[derive(Debug)]
 pub(super) struct Buckets {
     counts: [AtomicU64; BUCKETS],
@@ -128,7 +121,7 @@ impl Buckets {
     /// Adds `times` values whose sum is `sum`, each of about `value`.
     #[inline]
     pub(super) fn add(&self, adder: Adder, scale: &Scale, value: u64, times: u64) {
-        // Searched from the front: most requests are quick and small.
+        // Linear search from the front: most requests are quick and small.
         let bucket = scale.bounds.iter().position(|&bound| value <= bound).unwrap_or(scale.bounds.len());
         adder.add(&self.counts[bucket], times);
         adder.add(&self.sums[bucket], value.saturating_mul(times));
@@ -178,13 +171,12 @@ impl Histogram {
         absorb(&mut self.sums, &part.sums);
     }
 
-    /// Adds the values of `other`, a histogram of the same kind.
     pub(super) fn join(&mut self, other: &Self) {
         self.counts.iter_mut().zip(other.counts).for_each(|(all, part)| *all = all.wrapping_add(part));
         self.sums.iter_mut().zip(other.sums).for_each(|(all, part)| *all = all.wrapping_add(part));
     }
 
-    /// Values added since `earlier`; none where `earlier` has more.
+    /// Returns the values added since `earlier`; none where `earlier` has more.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let mut new = *self;
         new.counts.iter_mut().zip(earlier.counts).for_each(|(new, old)| *new = new.saturating_sub(old));
@@ -192,10 +184,10 @@ impl Histogram {
         new
     }
 
-    /// The buckets, from the smallest values to the largest.
+    /// Returns the buckets, from the smallest values to the largest.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + use<> {
         let Self { scale, counts, sums } = *self;
-        // Divided, not multiplied by a fraction: 5 ms is then exactly the number written as 0.005.
+        // Division, not multiplication by a fraction: 5 ms is then exactly the number written as 0.005.
         let value = |whole: u64| whole as f64 / scale.unit as f64;
         (0..=scale.bounds.len()).map(move |at| Bucket {
             upper: scale.bounds.get(at).map_or(f64::INFINITY, |&bound| value(bound)),
@@ -204,18 +196,18 @@ impl Histogram {
         })
     }
 
-    /// Number of values added.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |all, &count| all.wrapping_add(count))
     }
 
-    /// The sum of all values.
+    /// Returns the sum of all values.
     pub fn sum(&self) -> f64 {
         self.sums.iter().fold(0u64, |all, &sum| all.wrapping_add(sum)) as f64 / self.scale.unit as f64
     }
 
-    /// Bounds of the smallest value that `share` (0 to 1) of all values do not exceed: the bounds of its bucket,
-    /// because its exact value is unknown. `None` without values.
+    /// Returns the bounds of the smallest value that `share` (0 to 1) of all values do not exceed. They are the bounds
+    /// of its bucket, because its exact value is unknown. Returns `None` without values.
     pub fn quantile(&self, share: f64) -> Option<Quantile> {
         let wanted = self.count() as f64 * share.clamp(0.0, 1.0);
         let (mut seen, mut lower) = (0.0, 0.0);
@@ -243,13 +235,13 @@ mod tests {
     }
 
     #[test]
-    fn every_scale_rises_and_leaves_room_for_what_is_beyond() {
+    fn every_scale_rises_and_has_a_bucket_beyond_its_last_bound() {
         for scale in [&DURATION, &TIME_TO_HEAD, &GAP, &SIZE, &FRAMES] {
             assert!(scale.bounds.is_sorted_by(|a, b| a < b) && scale.bounds.len() < BUCKETS, "{scale:?}");
         }
         let advised = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, f64::INFINITY];
         let uppers: Vec<f64> = Histogram::new(&DURATION).buckets().map(|bucket| bucket.upper).collect();
-        assert_eq!(uppers, advised, "OpenTelemetry's, to the last bit");
+        assert_eq!(uppers, advised, "the bounds are exactly those of OpenTelemetry");
     }
 
     #[test]
@@ -262,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_exact_and_differences_are_of_what_is_new() {
+    fn sums_and_differences_are_exact() {
         let (old, new) = (filled(&DURATION, &[1_500_000]), filled(&DURATION, &[1_500_000, 250_000_000]));
         assert_eq!(new.sum(), 0.2515);
         let since = new.since(&old);

@@ -1,44 +1,40 @@
-//! The labels of responses: which there are, and where their numbers lie.
-//!
-//! Their number is bounded, whatever clients send: methods are those of the specifications or `_OTHER`, routes are what
-//! the service names and at most 126 of them, and what finds no room in the table of sets is counted under `_OTHER`.
-//! Finding a set takes no lock: its labels, packed into a word, are looked for in a table that only grows.
+//! Labels of responses, bounded for any input: methods are the standard ones or `_OTHER`, a service names at most 126
+//! routes, other sets count under `_OTHER`. The table of packed labels only grows, so a look-up takes no lock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is told in place of a label whose value is one too many.
+/// Label value that stands for all values beyond a bound.
 pub(super) const OTHER: &str = "_OTHER";
 
-/// Methods by their number; the last stands for all others.
+/// Methods by index. The last stands for all others.
 pub(crate) const METHODS: [&str; 10] =
     ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "CONNECT", "PATCH", "TRACE", OTHER];
-/// Protocol versions by their number.
 const VERSIONS: [&str; 5] = ["1.1", "2", "1.0", "3", OTHER];
-/// Routes: 0 is none, the first name is 1, and what is one too many.
+/// Number of route names. Route 0 is none, the first name is 1, `ROUTE_OTHER` stands for names beyond the bound.
 const ROUTES: usize = 126;
 const ROUTE_OTHER: u8 = ROUTES as u8 + 1;
-/// Sets of labels, a power of two. The first is for what finds no room.
+/// Number of label sets, a power of two. The first stands for sets beyond the bound.
 pub(super) const SETS: usize = 256;
-/// Sets that requests with a route may fill: those without find the rest.
+/// Sets available to requests with a route. The others remain for requests without one.
 const SETS_WITH_ROUTE: usize = 192;
 
-/// How a response ended.
+/// Outcome of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The body came to its end.
+    /// The body was given to its end.
     Complete,
     /// The service or the body failed.
     Error,
-    /// Given up before the end: the client has left, or the connection was closed.
+    /// The response was given up before its end: the client left, or the connection closed.
     Aborted,
 }
 
 impl Outcome {
     const ALL: [Self; 3] = [Self::Complete, Self::Error, Self::Aborted];
 
-    /// As it is told in labels and spans.
+    /// Returns the name used in labels and spans.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Complete => "complete",
@@ -48,20 +44,17 @@ impl Outcome {
     }
 }
 
-/// The labels of one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Labels {
-    /// A number of [`METHODS`].
     pub(crate) method: u8,
     pub(crate) version: u8,
-    /// 0 where there is none.
+    /// 0 without a status.
     pub(crate) status: u16,
     pub(crate) route: u8,
     pub(crate) outcome: Outcome,
 }
 
 impl Labels {
-    /// What has no room of its own.
     const OVERFLOW: Self = Self {
         method: METHODS.len() as u8 - 1,
         version: VERSIONS.len() as u8 - 1,
@@ -70,7 +63,7 @@ impl Labels {
         outcome: Outcome::Complete,
     };
 
-    /// Never 0, which marks a place that is free.
+    /// Packs the labels into a key. Never 0, which marks a free place.
     fn pack(self) -> u64 {
         1 << 63
             | u64::from(self.method)
@@ -91,21 +84,20 @@ impl Labels {
     }
 }
 
-/// The sets that have occurred.
+/// Keys of the sets that have occurred.
 pub(super) struct Table([AtomicU64; SETS]);
 
 pub(super) static TABLE: Table = Table([const { AtomicU64::new(0) }; SETS]);
 
 impl Table {
     pub(super) fn place(&self, labels: Labels) -> usize {
-        // The same set is looked for among the same places always, or it would have two of them.
+        // Each set is always searched among the same places, or it could get two.
         let limit = if matches!(labels.route, 0 | ROUTE_OTHER) { SETS } else { SETS_WITH_ROUTE };
         let routeless = || self.find(Labels { route: ROUTE_OTHER, ..labels }, SETS);
         self.find(labels, limit).or_else(routeless).unwrap_or(0)
     }
 
-    /// The place of a set, which takes a free one among the first `limit` if it has none. Relaxed: nothing is read
-    /// through a key.
+    /// Returns the place of a set, or claims a free one among the first `limit`. Relaxed: keys guard no other data.
     fn find(&self, labels: Labels, limit: usize) -> Option<usize> {
         let key = labels.pack();
         let places = limit - 1;
@@ -129,14 +121,13 @@ impl Table {
     }
 }
 
-/// The names of routes.
 struct Names([OnceLock<Box<str>>; ROUTES]);
 
 static NAMES: Names = Names([const { OnceLock::new() }; ROUTES]);
 
 impl Names {
     fn number(&self, name: &str) -> u8 {
-        // FNV-1a: names are short, and are the service's own.
+        // FNV-1a: names are short and chosen by the service.
         let hash =
             name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
         let first = (hash % ROUTES as u64) as usize;
@@ -154,17 +145,14 @@ impl Names {
     }
 }
 
-/// The version of HTTP with that number, of `Labels::version`.
 pub(crate) fn version_name(number: u8) -> &'static str {
     VERSIONS[usize::from(number)]
 }
 
-/// The number of a route's name, for [`Labels::route`].
 pub(crate) fn route(name: &str) -> u8 {
     NAMES.number(name)
 }
 
-/// The name with that number.
 pub(crate) fn route_name(number: u8) -> Option<&'static str> {
     NAMES.name(number)
 }
@@ -185,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_keep_their_places_and_what_is_one_too_many_has_none() {
+    fn sets_keep_their_places_up_to_a_bound() {
         let table = Table([const { AtomicU64::new(0) }; SETS]);
         let with_route =
             |n: usize| Labels { route: 1 + (n % ROUTES) as u8, status: 200 + (n / ROUTES) as u16, ..LABELS };
@@ -193,11 +181,11 @@ mod tests {
         let again: Vec<usize> = (0..1000).map(|n| table.place(with_route(n))).collect();
         assert_eq!(places, again);
         let own = places.iter().filter(|&&at| table.labels(at).route != ROUTE_OTHER).count();
-        assert_eq!(own, SETS_WITH_ROUTE - 1, "those that came first, and no more");
+        assert_eq!(own, SETS_WITH_ROUTE - 1, "only the first sets have places");
         for (n, &place) in places.iter().enumerate().take(own) {
             assert_eq!(table.labels(place), with_route(n));
         }
-        // Those without a route have room left, down to the last place.
+        // Sets without a route still find room, down to the last place.
         for status in 100..600 {
             let at = table.place(Labels { status, ..LABELS });
             let kept = table.labels(at);
@@ -213,7 +201,7 @@ mod tests {
     fn a_set_has_one_place_whichever_way_it_lost_its_route() {
         let table = Table([const { AtomicU64::new(0) }; SETS]);
         for n in 0..400u16 {
-            // One too many for the names, and one too many for the table.
+            // Beyond the bound of names, and beyond the bound of sets.
             for route in [ROUTE_OTHER, 1 + (n / 20) as u8] {
                 table.place(Labels { route, status: 200 + n % 20, ..LABELS });
             }

@@ -1,14 +1,12 @@
-//! What an operator should read about, as `tracing` events under the target `millstream` (feature `tracing`). Without the
-//! feature these functions are empty and cost nothing.
+//! Events for operators, in `tracing` under the target `millstream`; without the feature `tracing`, empty functions.
 
 use std::error::Error;
 use std::io;
 use std::net::IpAddr;
 
-/// Accepting pauses: out of descriptors or memory.
 pub(crate) fn accept_paused(error: &io::Error) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(target: "millstream", %error, "accepting pauses; raise RLIMIT_NOFILE or close something");
+    tracing::warn!(target: "millstream", %error, "accepting pauses; raise RLIMIT_NOFILE or close connections");
     let _ = error;
 }
 
@@ -20,7 +18,7 @@ pub(crate) fn listener_failed(error: &io::Error) {
     let _ = error;
 }
 
-/// A server has refused connections: so many since it last said so, the last one from `address` beyond `limit`.
+/// Reports the connections refused since the last report. The last one came from `address` and exceeded `limit`.
 pub(crate) fn connections_refused(refused: u64, address: Option<IpAddr>, limit: &'static str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
@@ -28,32 +26,29 @@ pub(crate) fn connections_refused(refused: u64, address: Option<IpAddr>, limit: 
         refused,
         address = address.map(tracing::field::display),
         limit,
-        "connections refused: there are as many as http::Limits allows"
+        "connections refused: a limit of server::Limits is reached"
     );
     let _ = (refused, address, limit);
 }
 
-/// A response failed because its file became shorter.
 pub(crate) fn file_torn() {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "millstream", "a file was truncated while it was being sent; replace files by renaming");
 }
 
-/// A connection ended with an error. Clients leave in every way there is, so this is detail.
+/// Level `DEBUG`, because clients end connections in every way.
 pub(crate) fn connection_failed(error: &(dyn Error + 'static)) {
     #[cfg(feature = "tracing")]
     tracing::debug!(target: "millstream", error, "connection ended");
     let _ = error;
 }
 
-/// The files of a certificate were others, and are in use now.
 #[cfg(feature = "tls")]
 pub(crate) fn certificate_replaced() {
     #[cfg(feature = "tracing")]
     tracing::info!(target: "millstream", "certificate reloaded");
 }
 
-/// The files of a certificate are others, and cannot be used.
 #[cfg(feature = "tls")]
 pub(crate) fn certificate_kept(error: &(dyn Error + 'static)) {
     #[cfg(feature = "tracing")]
@@ -61,46 +56,40 @@ pub(crate) fn certificate_kept(error: &(dyn Error + 'static)) {
     let _ = error;
 }
 
-/// Something this machine cannot do, and what is done instead.
 pub(crate) fn unsupported(capability: &str, reason: &str) {
     #[cfg(feature = "tracing")]
     tracing::info!(target: "millstream", capability, reason, "not supported here");
     let _ = (capability, reason);
 }
 
-/// A runtime ended before the kernel had finished with some memory.
 pub(crate) fn leaked(programs: usize) {
     #[cfg(feature = "tracing")]
     tracing::error!(target: "millstream", programs, "memory leaked: the kernel did not finish with it in time");
     let _ = programs;
 }
 
-/// A ring was given up while it was in use.
 pub(crate) fn ring_closed(reason: &str) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(target: "millstream", reason, "io_uring was given up; the blocking pool takes over");
+    tracing::warn!(target: "millstream", reason, "io_uring is no longer used; the blocking pool replaces it");
     let _ = reason;
 }
 
-/// Threads of cores did not end in time.
 pub(crate) fn cores_left(cores: &[usize]) {
     #[cfg(feature = "tracing")]
-    tracing::error!(target: "millstream", ?cores, "threads left behind: a task there does not come back from its poll");
+    tracing::error!(target: "millstream", ?cores, "threads did not end: a task on each does not return from its poll");
     let _ = cores;
 }
 
-/// A log in Redis has lost its connection.
 #[cfg(feature = "redis")]
 pub(crate) fn redis_away(address: &str, error: &dyn Error) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(target: "millstream", address, error = %error, "Redis is away; events wait, and it is tried again");
+    tracing::warn!(target: "millstream", address, error = %error, "connection to Redis lost; events wait for a retry");
     let _ = (address, error);
 }
 
-/// A log in Redis is connected again.
 #[cfg(feature = "redis")]
 pub(crate) fn redis_back(address: &str) {
     #[cfg(feature = "tracing")]
-    tracing::info!(target: "millstream", address, "Redis is back");
+    tracing::info!(target: "millstream", address, "connection to Redis restored");
     let _ = address;
 }

@@ -1,17 +1,16 @@
-//! Counts of the process, by thread, and messages for operators.
+//! Counts of the process, and messages for operators.
 //!
 //! ```text
 //!  counter       counts since the start and gauges of open objects, read as a Snapshot
 //!  labels        labels of measured requests
-//!  requests      results of measured requests by labels, read as Requests
-//!  histogram     distributions of durations
+//!  requests      results of measured requests by label set, read as Requests
+//!  histogram     distributions of durations and sizes
 //!  shard         the numbers of one thread
 //!  log, span     events, and spans of connections and requests, for tracing (feature `tracing`)
 //!  token_bucket  rates of bytes
 //! ```
 //!
-//! Each thread adds to its own numbers without locks or allocations; readers add the numbers of all threads. Labels are
-//! bounded: they never contain a path or a header value.
+//! Updates take no lock and do not allocate. Labels are bounded: they contain no path or header value.
 
 mod counter;
 mod histogram;

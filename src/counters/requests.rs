@@ -1,4 +1,4 @@
-//! What became of requests: histograms for each set of labels that has occurred.
+//! Results of requests: histograms for each set of labels that has occurred.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,6 @@ use super::labels::{Labels, METHODS, Outcome, SETS, TABLE, route_name, version_n
 use super::shard::{self, Adder};
 use crate::counters::{Counter, Gauge, count};
 
-/// The histograms of one set.
 #[derive(Debug)]
 struct Row {
     duration: Buckets,
@@ -25,11 +24,10 @@ impl Row {
     }
 }
 
-/// A thread's part of all this.
 pub(super) struct Part {
     active: [AtomicU64; METHODS.len()],
     gaps: Buckets,
-    /// Made when this thread first has a response of the set.
+    /// Created by the thread's first response with these labels.
     rows: [OnceLock<Box<Row>>; SETS],
 }
 
@@ -43,14 +41,13 @@ impl Part {
     }
 }
 
-/// A request has come.
 #[inline]
 pub(crate) fn began(method: u8) {
     Gauge::ActiveRequests.add(1);
     shard::with(|shard, adder| adder.add(&shard.requests.active[usize::from(method)], 1));
 }
 
-/// Frames that were given: so many, of so many bytes; those that came within a tick of the clock, and one that came later.
+/// Counts `frames` of `bytes` in total: `at_once` of them came within a tick of the clock, one came after `gap`.
 #[inline]
 pub(crate) fn frames(frames: u64, bytes: u64, at_once: u64, gap: Option<u64>) {
     count(Counter::Frames, frames);
@@ -66,11 +63,11 @@ pub(crate) fn frames(frames: u64, bytes: u64, at_once: u64, gap: Option<u64>) {
     }
 }
 
-/// What one response has come to. Durations are in nanoseconds.
+/// Results of one response. Durations are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) duration: u64,
-    /// `None` if no head was handed over.
+    /// `None` if no head was handed to HTTP.
     pub(crate) time_to_head: Option<u64>,
     /// `None` if there were fewer than two frames.
     pub(crate) largest_gap: Option<u64>,
@@ -78,7 +75,6 @@ pub(crate) struct Ended {
     pub(crate) frames: u64,
 }
 
-/// A request has ended.
 #[inline]
 pub(crate) fn ended(labels: Labels, ended: Ended) {
     count(Counter::Requests, 1);
@@ -113,20 +109,20 @@ impl Row {
     }
 }
 
-/// What [`http::layer::Measure`](crate::middleware::Measure) has seen of the process's requests up to one moment.
+/// Requests counted by [`middleware::Measure`](crate::middleware::Measure) up to one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Requests {
     /// Requests whose response has not ended, for each method that has occurred.
     pub active: Vec<(&'static str, u64)>,
-    /// Between the frames of a response, in seconds: of all responses, those included that go on. Its clock ticks every 1
-    /// to 10 ms; what comes within a tick counts as 0. The first bucket, up to 5 ms, tells no more than that.
+    /// Gaps between the frames of all responses, unfinished ones included, in seconds. The clock ticks every 1 to 10
+    /// ms, and a shorter gap counts as 0: the first bucket, up to 5 ms, is not exact.
     pub frame_gap: Histogram,
-    /// Responses that have ended, by their labels.
+    /// Responses that have ended, by labels.
     pub ended: Vec<Responses>,
 }
 
-/// The responses of one set of labels.
+/// Responses with one set of labels.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Responses {
@@ -136,25 +132,25 @@ pub struct Responses {
     pub version: &'static str,
     /// The status, if the service has answered.
     pub status: Option<u16>,
-    /// What the service calls the route, if it says so.
+    /// The name of the route, if the service gives one.
     pub route: Option<&'static str>,
-    /// How they ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// From the request's head to the end of the response, in seconds.
+    /// Time from the request's head to the end of the response, in seconds.
     pub duration: Histogram,
-    /// From the request's head until the head of the response, and what the body had ready, were handed to HTTP, in seconds.
-    /// When the client has the first byte depends on the queue, the kernel and the network as well.
+    /// Time from the request's head until the response's head and the ready part of its body were handed to HTTP, in
+    /// seconds. The client receives the first byte later, depending on the queue, the kernel and the network.
     pub time_to_head: Histogram,
-    /// The largest gap between two frames of a response, in seconds, for those that have two.
+    /// Largest gap between two frames of a response with at least two, in seconds.
     pub largest_gap: Histogram,
-    /// Bytes of body that were handed over.
+    /// Body bytes handed to HTTP.
     pub body_size: Histogram,
     /// Data frames of the body.
     pub frames: Histogram,
 }
 
 impl Requests {
-    /// Reads all of it. What ends meanwhile may or may not be included.
+    /// Reads the numbers. Responses that end meanwhile may or may not be included.
     pub fn now() -> Self {
         let mut active = [0u64; METHODS.len()];
         let mut frame_gap = Histogram::new(&GAP);
@@ -170,13 +166,13 @@ impl Requests {
             }
         });
         let ended: Vec<Responses> = ended.into_iter().flatten().collect();
-        // As for the gauges, a part may have been read too early.
+        // Negative for the same reason as a gauge of `Snapshot`.
         let mut active: Vec<_> = METHODS.into_iter().zip(active.map(|n| (n as i64).max(0) as u64)).collect();
         active.retain(|&(method, n)| n > 0 || ended.iter().any(|responses| responses.method == method));
         Self { active, frame_gap, ended }
     }
 
-    /// What has ended since `earlier`; the active ones are those of now.
+    /// Returns the responses that ended since `earlier`. `active` keeps its current values.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut new = self.clone();
@@ -190,7 +186,7 @@ impl Requests {
         new
     }
 
-    /// One histogram of all responses, whatever their labels: `which` picks it.
+    /// Returns the histogram selected by `which`, summed over all labels.
     pub fn all(&self, which: impl Fn(&Responses) -> &Histogram) -> Option<Histogram> {
         let mut parts = self.ended.iter().map(which);
         let mut all = *parts.next()?;

@@ -1,4 +1,4 @@
-//! What each thread adds to: a shard of its own, so that counting takes no lock and no cache line from another thread.
+//! One shard for each thread: counting takes no lock, and no cache line from another thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::counter::NUMBERS;
 use super::requests::Part;
 
-/// What one thread has added. Two cache lines, because processors fetch them in pairs.
+/// Counts of one thread. Two cache lines, because processors fetch them in pairs.
 #[repr(align(128))]
 pub(super) struct Shard {
     pub(super) numbers: [AtomicU64; NUMBERS],
@@ -19,12 +19,12 @@ impl Shard {
     }
 }
 
-/// Who else adds to a shard.
+/// Other threads that add to the same shard.
 #[derive(Clone, Copy)]
 pub(super) enum Adder {
-    /// Nobody, so no read-modify-write is needed, which costs ten times as much.
+    /// None, so no read-modify-write is needed, which costs ten times as much.
     Alone,
-    /// Other threads that are ending.
+    /// Threads that are ending.
     Among,
 }
 
@@ -39,10 +39,10 @@ impl Adder {
     }
 }
 
-/// For threads that are ending.
+/// Shared by threads that are ending.
 static LAST: Shard = Shard::new();
 
-/// All shards there are, and those whose threads have ended: the next thread goes on with their counts.
+/// All shards, and those free for the next thread, which continues their counts.
 struct Shards {
     all: Vec<&'static Shard>,
     free: Vec<&'static Shard>,
@@ -53,7 +53,7 @@ fn shards() -> MutexGuard<'static, Shards> {
     SHARDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The shard that only this thread adds to.
+/// The shard of a running thread. Freed when the thread ends.
 struct Mine(&'static Shard);
 
 impl Mine {
@@ -62,7 +62,7 @@ impl Mine {
         if let Some(shard) = shards.free.pop() {
             return Self(shard);
         }
-        // There are as many as there have been threads at a time.
+        // At most as many as there were threads at a time.
         let shard: &'static Shard = Box::leak(Box::new(Shard::new()));
         shards.all.push(shard);
         Self(shard)
@@ -75,7 +75,6 @@ impl Drop for Mine {
     }
 }
 
-/// Has `add` add to the shard of this thread.
 #[inline]
 pub(super) fn with(add: impl Fn(&'static Shard, Adder)) {
     thread_local! {
@@ -86,7 +85,7 @@ pub(super) fn with(add: impl Fn(&'static Shard, Adder)) {
     }
 }
 
-/// All shards, one after the other; adds that happen meanwhile may or may not be seen.
+/// Calls `look` with each shard. Concurrent additions may or may not be visible.
 pub(super) fn each(look: impl FnMut(&'static Shard)) {
     let all = shards().all.clone();
     all.into_iter().chain([&LAST]).for_each(look);

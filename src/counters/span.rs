@@ -1,4 +1,4 @@
-//! The spans of connections and requests (feature `tracing`). Without the feature they are nothing.
+//! Spans of connections and requests (feature `tracing`). Without the feature they are empty.
 
 use std::fmt::Debug;
 
@@ -32,7 +32,7 @@ impl Span {
         self.0.in_scope(run)
     }
 
-    /// `request_id` is asked for if anybody listens.
+    /// Calls `request_id` only if the span is enabled.
     #[inline]
     pub(crate) fn identify<I: std::fmt::Display>(&self, request_id: impl FnOnce() -> Option<I>) {
         if !self.0.is_disabled()
@@ -58,7 +58,7 @@ impl Span {
     }
 }
 
-/// Runs a connection's task in its span, which is the parent of its requests' spans.
+/// Runs a connection's task in a span that is the parent of its requests' spans.
 #[cfg(feature = "tracing")]
 pub(crate) fn connection<T: Future>(id: u64, peer: &dyn Debug, task: T) -> impl Future<Output = T::Output> + use<T> {
     use tracing::Instrument;

@@ -1,41 +1,38 @@
-//! A token bucket: how many bytes may go now, and when it is worth asking again.
+//! A token bucket: the number of bytes that may be sent now, or the time to wait.
 //!
 //! Invariants:
-//! 1. In any span of time at most `burst + rate × span` bytes are granted, to the nanosecond: nothing is rounded.
-//! 2. Who waits for as long as he is told is granted something.
+//! 1. In any span of time at most `burst + rate × span` bytes are granted, to the nanosecond. Nothing is rounded.
+//! 2. A caller that waits for the returned time is granted at least one byte.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 const SECOND: u128 = 1_000_000_000;
 
-/// A token bucket, full at the start. Times are counted from anywhere, and must not run backwards.
+/// A token bucket, full at the start. Times count from any fixed point and do not go backwards.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenBucket {
     /// Bytes per second, which are nanobytes per nanosecond.
     rate: u128,
-    /// What the bucket holds at most, in nanobytes.
+    /// Capacity in nanobytes.
     burst: u128,
-    /// What it holds, in nanobytes.
+    /// Content at `at`, in nanobytes.
     level: u128,
-    /// When it held that.
     at: Duration,
 }
 
 impl TokenBucket {
-    /// At most `rate` bytes per second, of which those of a tenth of a second may go at once.
+    /// Creates a bucket with a rate in bytes per second and a burst of a tenth of a second.
     pub(crate) fn new(rate: NonZeroU64) -> Self {
         Self::with_burst(rate, NonZeroU64::new(rate.get() / 10).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// As [`new`](Self::new), with `burst` bytes that may go at once.
     fn with_burst(rate: NonZeroU64, burst: NonZeroU64) -> Self {
         let burst = u128::from(burst.get()) * SECOND;
         Self { rate: rate.get().into(), burst, level: burst, at: Duration::ZERO }
     }
 
-    /// How many bytes may go at `now`, which is never none; or how long it is until half a burst may go, so that nobody
-    /// is woken for a byte at a time.
+    /// Returns the bytes that may be sent at `now`, at least 1, or the time until half a burst is available.
     pub(crate) fn grant(&mut self, now: Duration) -> Result<u64, Duration> {
         let passed = now.saturating_sub(self.at).as_nanos();
         self.level = self.burst.min(self.level.saturating_add(self.rate.saturating_mul(passed)));
@@ -48,7 +45,7 @@ impl TokenBucket {
         Err(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// Takes out what has gone: no more than was last granted.
+    /// Removes bytes that were sent, at most those of the last grant.
     pub(crate) fn spend(&mut self, bytes: u64) {
         let spent = u128::from(bytes) * SECOND;
         debug_assert!(spent <= self.level, "{bytes} bytes were not granted");
@@ -101,7 +98,7 @@ mod tests {
         assert!(pace.grant(Duration::from_secs(1)).is_ok());
         pace.spend(10);
         assert!(pace.grant(Duration::from_secs(1)).is_err());
-        assert!(pace.grant(Duration::ZERO).is_err(), "nor one that runs backwards");
+        assert!(pace.grant(Duration::ZERO).is_err(), "a clock that runs backwards grants nothing");
         assert!(pace.grant(Duration::from_secs(1)).is_err());
     }
 
@@ -127,7 +124,7 @@ mod tests {
                     Err(wait) => {
                         prop_assert!(wait > Duration::ZERO);
                         let mut later = pace.clone();
-                        prop_assert!(later.grant(now + wait).is_ok(), "told to wait for nothing");
+                        prop_assert!(later.grant(now + wait).is_ok(), "nothing was granted after the wait");
                     }
                 }
                 prop_assert!(sent <= most);
@@ -135,7 +132,7 @@ mod tests {
         }
 
         #[test]
-        fn who_takes_all_there_is_gets_the_rate(rate in 1u64..1 << 40, rounds in 1usize..100) {
+        fn taking_every_grant_yields_the_rate(rate in 1u64..1 << 40, rounds in 1usize..100) {
             let mut pace = TokenBucket::new(NonZeroU64::new(rate).unwrap());
             let (mut now, mut sent) = (Duration::ZERO, 0u128);
             for _ in 0..rounds {
@@ -144,7 +141,7 @@ mod tests {
                     Err(wait) => now += wait,
                 }
             }
-            // No more than what waits in the bucket is missing: half a burst, or the byte that is not whole yet.
+            // Only half a burst, or an incomplete byte, is left in the bucket.
             let due = u128::from(rate) * now.as_nanos();
             prop_assert!(sent + pace.burst + SECOND >= due, "{sent} of {due}");
         }

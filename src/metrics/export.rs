@@ -1,4 +1,4 @@
-//! The numbers, given to the `metrics` facade.
+//! Export to the `metrics` facade.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,27 +10,26 @@ use crate::counters::Histogram;
 use crate::counters::Snapshot;
 use crate::counters::requests::Requests;
 
-/// What the histograms of the facade were given so far.
+/// Requests that the histograms of the facade contain so far.
 static GIVEN: Mutex<Option<Requests>> = Mutex::new(None);
 
-/// Gives all numbers to the [`metrics`] facade. Call it when metrics are scraped, or every few seconds.
+/// Records all numbers in the [`metrics`] facade. Call it when metrics are scraped, or every few seconds.
 ///
 /// | | |
 /// |---|---|
-/// | counters | `millstream_NAME_total` for each counter of [`Snapshot`], set to its present value |
+/// | counters | `millstream_NAME_total` for each counter of [`Snapshot`], set to its current value |
 /// | gauges | `millstream_NAME` for each gauge of [`Snapshot`]; `http.server.active_requests` by method |
 /// | gauge | `millstream_capability` by `name` and `reason`, as in [`prometheus_text`](super::prometheus_text()) |
 /// | histograms, s | `http.server.request.duration`, `millstream.http.time_to_head`, `millstream.http.largest_gap` |
 /// | histograms | `http.server.response.body.size` in bytes, `millstream.http.frames` |
 /// | histogram, s, without labels | `millstream.http.frame_gap` |
 ///
-/// The labels of [`Responses`](crate::counters::Responses) are named as OpenTelemetry does: `http.request.method`, `http.response.status_code`, `network.protocol.version`,
-/// `http.route`, `error.type`; `url.scheme` is left out, because nothing here knows it.
+/// Labels have the names of OpenTelemetry: `http.request.method`, `http.response.status_code`,
+/// `network.protocol.version`, `http.route`, `error.type`. `url.scheme` is not known here.
 ///
-/// The facade takes single values, so a histogram is given what is new since the last call, for each bucket its count and
-/// its mean: counts come out right in a recorder with the same buckets, and sums in any. With several recorders each gets
-/// a part.
-/// Costs look-ups in the recorder, a few for each number; requests pay nothing.
+/// The facade takes single values. A histogram records, for each bucket, its mean for each value added since the last
+/// call: counts are right in a recorder with the same buckets, and sums in any. With several recorders each gets a
+/// part. A call costs a few look-ups in the recorder for each number; requests pay nothing.
 pub fn record_metrics() {
     let snapshot = Snapshot::now();
     for (name, help, value) in snapshot.described_counters() {
@@ -69,7 +68,7 @@ pub fn record_metrics() {
     }
 }
 
-/// What there is now, and what of it is new. The recorder is called without the lock: nobody knows what it does.
+/// Returns the current requests and those added since the last call. The recorder is called without the lock.
 fn since_last() -> (Requests, Requests) {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Requests::now();
@@ -135,7 +134,7 @@ mod tests {
             panic!("gauges are set, not taken from");
         }
         fn set(&self, value: f64) {
-            assert!(GIVEN.try_lock().is_ok(), "{} is set under the lock", self.0);
+            assert!(GIVEN.try_lock().is_ok(), "{} was set under the lock", self.0);
             self.1.lock().unwrap().values.insert(self.0.clone(), value);
         }
     }
@@ -145,7 +144,7 @@ mod tests {
             panic!("values are recorded together");
         }
         fn record_many(&self, value: f64, times: usize) {
-            assert!(GIVEN.try_lock().is_ok(), "{} is recorded under the lock", self.0);
+            assert!(GIVEN.try_lock().is_ok(), "{} was recorded under the lock", self.0);
             self.1.lock().unwrap().recorded.push((self.0.clone(), value, times));
         }
     }
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_facade_is_told_everything_once_with_names_units_and_descriptions() {
+    fn everything_is_recorded_once_with_name_unit_and_description() {
         let keeper = Keeper::default();
         let labels = Labels { method: 7, version: 0, status: 277, route: 0, outcome: Outcome::Aborted };
         let ended = Ended { duration: 30_000_000, time_to_head: Some(1), largest_gap: None, bytes: 5, frames: 1 };
@@ -202,13 +201,13 @@ mod tests {
         let durations: Vec<_> =
             recorded.iter().filter(|(key, ..)| key.contains("http.server.request.duration")).collect();
         let of = |value| durations.iter().filter(|(_, v, _)| *v == value).map(|(.., times)| *times).collect::<Vec<_>>();
-        assert_eq!(of(0.03), [2, 1], "what is new each time: {durations:?}");
+        assert_eq!(of(0.03), [2, 1], "the new values of each call: {durations:?}");
         assert!(
             durations[0].0.contains("http.request.method = PATCH") && durations[0].0.contains("error.type = aborted")
         );
         assert!(recorded.iter().any(|(key, v, n)| key.contains("body.size") && (*v, *n) == (5.0, 2)), "{recorded:?}");
         let active = kept.values.iter().find(|(key, _)| key.contains("active_requests") && key.contains("PATCH"));
-        assert_eq!(active.map(|(_, &n)| n), Some(0.0), "it was 1, and has been told to be none");
+        assert_eq!(active.map(|(_, &n)| n), Some(0.0), "the gauge goes from 1 to 0");
         let described = |name: &str| kept.described.get(name).and_then(|(unit, text)| Some(((*unit)?, text.len())));
         assert!(matches!(described("http.server.request.duration"), Some((Unit::Seconds, 20..))));
         assert!(matches!(described("millstream_bytes_by_sendfile_total"), Some((Unit::Bytes, 20..))));
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_are_told_with_the_reason_why_they_are_missing() {
+    fn missing_capabilities_are_recorded_with_their_reason() {
         let keeper = Keeper::default();
         let found = [("sendfile", None), ("io_uring", Some("not here".to_owned()))];
         metrics::with_local_recorder(&keeper, || give_capabilities(&found));

@@ -1,8 +1,8 @@
-//! StreamStats about the process for operators.
+//! Numbers about the process for operators.
 //!
 //! ```text
 //!  Snapshot         counts since the start, and gauges of open objects
-//!  Requests         results of requests that middleware::Measure has seen, by labels
+//!  Requests         results of requests measured by middleware::Measure, by labels
 //!  prometheus_text  all numbers in the text format of Prometheus
 //!  record_metrics   all numbers for the metrics facade (feature `metrics`)
 //! ```
@@ -18,11 +18,11 @@ pub use text::prometheus_text;
 
 use crate::sys::caps::{Capabilities, Support};
 
-/// A capability by name, and the reason why it is not used, if it is not.
+/// Name of a capability, and the reason if it is not used.
 type Capability = (&'static str, Option<String>);
 
 const CAPABILITY: (&str, &str) =
-    ("millstream_capability", "What the machine can do: 1, or 0 and the reason why it is not used.");
+    ("millstream_capability", "Capabilities of the machine: 1 if used, 0 with the reason if not.");
 
 fn capabilities() -> [Capability; 8] {
     Capabilities::get().entries().map(|(name, support)| match support {

@@ -1,4 +1,4 @@
-//! All numbers as text for Prometheus, and their names and descriptions, which the exports share.
+//! Export in the text format of Prometheus, and the names and descriptions that all exports share.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::counters::Snapshot;
 use crate::counters::labels::Outcome;
 use crate::counters::requests::{Requests, Responses};
 
-/// The histograms of responses, named as OpenTelemetry names them where it does.
+/// Histograms of responses, with the names of OpenTelemetry where it defines them.
 pub(super) const FAMILIES: [Family; 5] = [
     Family {
         name: "http.server.request.duration",
@@ -43,10 +43,9 @@ pub(super) const FAMILIES: [Family; 5] = [
 ];
 
 pub(super) const FRAME_GAP: (&str, &str) =
-    ("millstream.http.frame_gap", "Gaps between the frames of all responses, those included that go on.");
+    ("millstream.http.frame_gap", "Gaps between the frames of all responses, unfinished ones included.");
 pub(super) const ACTIVE: (&str, &str) = ("http.server.active_requests", "HTTP server requests in flight.");
 
-/// One histogram of every set of labels.
 pub(super) struct Family {
     pub(super) name: &'static str,
     pub(super) unit: &'static str,
@@ -54,7 +53,7 @@ pub(super) struct Family {
     pub(super) of: fn(&Responses) -> &Histogram,
 }
 
-/// The labels of a set, named as OpenTelemetry names them.
+/// Returns the labels of a set with their OpenTelemetry names.
 pub(super) fn labels(responses: &Responses) -> Vec<(&'static str, String)> {
     let mut labels = vec![
         ("http.request.method", responses.method.to_owned()),
@@ -71,18 +70,13 @@ pub(super) fn labels(responses: &Responses) -> Vec<(&'static str, String)> {
     labels
 }
 
-/// All numbers of the process as text for Prometheus, version 0.0.4 of its
-/// [format](https://prometheus.io/docs/instrumenting/exposition_formats/): what a scrape of `/metrics` is answered with, as
-/// `text/plain; version=0.0.4`. Counters are called `millstream_NAME_total`, after the fields of [`Snapshot`]; what
-/// OpenTelemetry has a name for is called by that. `millstream_capability` is 1 for each entry of
-/// [`Capabilities`](crate::Capabilities), or 0 with the `reason` why it is not used; told from when the process has first asked
-/// for them, as every listener does.
+/// Returns all numbers of the process in the Prometheus [text format] 0.0.4, to serve as `text/plain; version=0.0.4`.
 ///
-/// StreamStats tell what a service does and for how many: answer on an address that is not public.
+/// Counters are named `millstream_NAME_total`, after the fields of [`Snapshot`]; numbers that OpenTelemetry defines
+/// have its names. `millstream_capability` is 1 for each entry of [`Capabilities`](crate::Capabilities) that is used,
+/// or 0 with the `reason`. The numbers show the load of a service: do not serve them on a public address.
 ///
-/// ```
-/// assert!(millstream::metrics::prometheus_text().contains("\nmillstream_bytes_written_total "));
-/// ```
+/// [text format]: https://prometheus.io/docs/instrumenting/exposition_formats/
 pub fn prometheus_text() -> String {
     render(&Snapshot::now(), &Requests::now(), &capabilities())
 }
@@ -124,7 +118,7 @@ fn render(snapshot: &Snapshot, requests: &Requests, found: &[Capability]) -> Str
     text.0
 }
 
-/// A name in the characters that Prometheus takes.
+/// Replaces the dots, which Prometheus does not accept.
 fn plain(name: &str) -> String {
     name.replace('.', "_")
 }
@@ -142,7 +136,7 @@ impl Text {
         for (label, value) in labels {
             let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
             let comma = if list.is_empty() { "" } else { "," };
-            write!(list, "{comma}{}=\"{value}\"", plain(label)).expect("a String takes everything");
+            write!(list, "{comma}{}=\"{value}\"", plain(label)).expect("writing to a String does not fail");
         }
         let list = if list.is_empty() { list } else { format!("{{{list}}}") };
         self.line(format_args!("{name}{suffix}{list} {value}"));
@@ -161,7 +155,7 @@ impl Text {
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        writeln!(self.0, "{line}").expect("a String takes everything");
+        writeln!(self.0, "{line}").expect("writing to a String does not fail");
     }
 }
 
@@ -172,14 +166,12 @@ mod tests {
     use crate::counters::requests;
     use crate::counters::requests::Ended;
 
-    /// A name of the format, and what follows it.
     fn name(text: &str) -> (&str, &str) {
         let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':').unwrap_or(text.len());
         assert!(end > 0 && !text.as_bytes()[0].is_ascii_digit(), "no name: {text}");
         text.split_at(end)
     }
 
-    /// The labels between braces, and what follows them.
     fn set(mut text: &str) -> (Vec<(String, String)>, &str) {
         let mut labels = Vec::new();
         while !text.starts_with('}') {
@@ -217,7 +209,7 @@ mod tests {
         let mut families = std::collections::BTreeSet::new();
         let mut seen = std::collections::BTreeSet::new();
         let (mut family, mut kind) = ("", "");
-        // Of the histogram that is being read: bound and count of the bucket before.
+        // Bound and count of the previous bucket of the current histogram.
         let mut before = (f64::NEG_INFINITY, 0.0);
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
@@ -258,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_cannot_do_is_told_with_the_reason() {
+    fn missing_capabilities_are_written_with_their_reason() {
         assert!(!render(&Snapshot::default(), &Requests::now(), &[]).contains("millstream_capability"));
         let found = [("sendfile", None), ("io_uring", Some("\"no\" \\ not\nhere".to_owned()))];
         let text = render(&Snapshot::default(), &Requests::now(), &found);

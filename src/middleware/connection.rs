@@ -1,4 +1,4 @@
-//! Who has connected, by which stream.
+//! Peer and stream of a connection.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,53 +11,38 @@ use http::Extensions;
 
 use crate::net::{Handle, IoPath};
 
-/// A connection, as [`Stamp`](super::Stamp) and [`Canary`](super::Canary) know it: who the peer is, and the stream. One is
-/// made for each connection and shared by its requests; cheap to clone.
+/// A connection for [`Stamp`](super::Stamp) and [`Canary`](super::Canary): its peer and its stream. Created once for
+/// each connection and shared by its requests; cheap to clone.
 ///
-/// With axum (feature `axum`) it is what `into_make_service_with_connect_info` takes:
-///
-/// ```no_run
-/// # #[cfg(feature = "axum")]
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> std::io::Result<()> {
-/// use axum::{Router, routing::get};
-/// use millstream::middleware::{Connection, StampLayer};
-///
-/// let app = Router::new().route("/", get(|| async { "Hello, world!" }));
-/// let app = app.layer(StampLayer::new().trusted("10.0.0.0/8".parse()?));
-/// let listener = millstream::net::TcpListener::bind("127.0.0.1:8080").await?;
-/// axum::serve(listener, app.into_make_service_with_connect_info::<Connection>()).await
-/// # }
-/// # #[cfg(not(feature = "axum"))]
-/// # fn main() {}
-/// ```
+/// With axum (feature `axum`), use `app.into_make_service_with_connect_info::<Connection>()`, as for a
+/// [`CanaryLayer`](super::CanaryLayer).
 #[derive(Clone)]
 pub struct Connection(Arc<Inner>);
 
 struct Inner {
     peer: Option<IpAddr>,
     handle: Handle,
-    /// The path the stream had when it was accepted: what requests take that are no canaries.
+    /// Path of the stream when it was accepted, taken by requests outside the shares.
     base: IoPath,
-    /// Indices of paths: the one the stream has now, and with a version the one that the connection keeps.
+    /// Numbers of paths: that of the stream now, and with a version that which the connection keeps.
     current: AtomicU8,
     kept: AtomicU64,
 }
 
 impl Connection {
-    /// A connection of `peer`, `None` for a peer without an IP address.
+    /// Creates a connection of `peer`, `None` for a peer without an IP address.
     pub fn new(peer: impl Into<Option<IpAddr>>, handle: Handle) -> Self {
         let base = handle.path().unwrap_or_default();
         let (current, kept) = (AtomicU8::new(base as u8), AtomicU64::new(0));
         Self(Arc::new(Inner { peer: peer.into(), handle, base, current, kept }))
     }
 
-    /// The address of the peer; `None` if it has no IP address.
+    /// Returns the address of the peer; `None` if it has no IP address.
     pub fn peer(&self) -> Option<IpAddr> {
         self.0.peer
     }
 
-    /// The stream seen from outside.
+    /// Returns the handle of the stream.
     pub fn handle(&self) -> &Handle {
         &self.0.handle
     }
@@ -95,7 +80,6 @@ impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crat
     }
 }
 
-/// The connection a server has put into the extensions of a request.
 pub(super) fn connection(extensions: &Extensions) -> Option<&Connection> {
     #[cfg(feature = "axum")]
     if let Some(axum::extract::ConnectInfo(connection)) = extensions.get() {
@@ -104,7 +88,6 @@ pub(super) fn connection(extensions: &Extensions) -> Option<&Connection> {
     extensions.get()
 }
 
-/// The peer a server has put into the extensions of a request.
 pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     if let Some(connection) = connection(extensions) {
         return connection.peer();

@@ -1,4 +1,4 @@
-//! A service that answers for its own hosts only, so that no web page of another site can read it.
+//! A service that accepts requests for its own hosts only, against DNS rebinding.
 
 use std::fmt;
 use std::io;
@@ -16,27 +16,18 @@ use crate::server::host::{Host, Name};
 
 /// Answers requests for other hosts with 421 (Misdirected Request, [RFC 9110 §15.5.20]) and an empty body.
 ///
-/// A service that listens on a loopback or private address and asks for no password is protected by that address alone. A
-/// web page of any site can get around it: the owner of `evil.example` lets the name resolve to `127.0.0.1` once the page is
-/// loaded (DNS rebinding), and for the browser the service is then of the same origin as the page. The requests still name
-/// the host `evil.example`, which this layer refuses. Use it for pages of operators, metrics and debugging.
+/// A service without passwords on a loopback or private address is protected by that address alone. A web page can get
+/// around it by DNS rebinding: the owner of `evil.example` resolves the name to `127.0.0.1` once the page is loaded,
+/// and the browser takes the service for the page's origin. Its requests still name the host `evil.example`, which this
+/// layer refuses. Use it for operators' pages, metrics and debugging.
 ///
-/// ```no_run
-/// # #[cfg(feature = "axum")]
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> std::io::Result<()> {
-/// use axum::{Router, routing::get};
-/// use millstream::metrics;
+/// ```
 /// use millstream::middleware::AllowedHostsLayer;
-/// use millstream::net::TcpListener;
-/// use millstream::server;
 ///
-/// let metrics = Router::new().route("/metrics", get(|| async { metrics::prometheus_text() }));
-/// let metrics = metrics.layer(AllowedHostsLayer::local().and("metrics.internal")?);
-/// server::serve(TcpListener::bind("127.0.0.1:9100").await?, metrics).await
-/// # }
-/// # #[cfg(not(feature = "axum"))]
-/// # fn main() {}
+/// // For `axum::Router::layer`, or around any other service.
+/// let layer = AllowedHostsLayer::local().and("metrics.internal")?;
+/// # drop(layer);
+/// # Ok::<(), std::io::Error>(())
 /// ```
 ///
 /// [RFC 9110 §15.5.20]: https://www.rfc-editor.org/rfc/rfc9110#section-15.5.20
@@ -47,14 +38,13 @@ pub struct AllowedHostsLayer {
 }
 
 impl AllowedHostsLayer {
-    /// Allows every IP address, `localhost` and names that end in `.localhost`. A page that names an address as its host was
-    /// loaded from that address, and browsers do not look `localhost` up, so neither can be rebound.
+    /// Allows every IP address, `localhost` and names that end in `.localhost`. They cannot be rebound: a page of an
+    /// address was loaded from that address, and browsers do not resolve `localhost`.
     pub fn local() -> Self {
         Self { hosts: Arc::default() }
     }
 
-    /// Allows the host of this name as well, with every port, or as `name:port` only with that one. Names are compared
-    /// without case.
+    /// Also allows this host, with any port, or as `name:port` with that port only. Names are compared without case.
     ///
     /// # Errors
     ///
@@ -68,8 +58,8 @@ impl AllowedHostsLayer {
         Ok(self)
     }
 
-    /// Whether `request` is for one of the hosts: by its target and by its `Host`. A request that names no host is, for
-    /// browsers always name it.
+    /// Returns whether `request` is for an allowed host, by its target and its `Host`. A request without a host is
+    /// allowed, because browsers always send one.
     pub fn allows<B>(&self, request: &Request<B>) -> bool {
         let target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
         let fields = request.headers().get_all(HOST).iter().map(|value| value.as_bytes());
@@ -102,7 +92,7 @@ impl<S> Layer<S> for AllowedHostsLayer {
     }
 }
 
-/// A service behind an [`AllowedHostsLayer`].
+/// A service in an [`AllowedHostsLayer`].
 #[derive(Clone, Debug)]
 pub struct AllowedHosts<S> {
     service: S,
@@ -129,9 +119,9 @@ where
 }
 
 pin_project! {
-    /// The answer of an [`AllowedHosts`].
+    /// Response future of [`AllowedHosts`].
     pub struct AllowedHostsFuture<F> {
-        // `None`: the request is for another host.
+        // `None` if the request is for another host.
         #[pin]
         future: Option<F>,
     }

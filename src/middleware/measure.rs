@@ -1,8 +1,6 @@
-//! Counts requests and measures their responses, to their last byte.
-//!
-//! A request reads the exact clock twice: when it comes, and when the last frame of its body, or the end, is given. A
-//! body of several frames reads it once more, for its first, and a coarse one for each; what is counted by frame is told to
-//! the process when that clock has ticked. Nothing is allocated, and no lock is taken.
+//! Measures requests and their responses without locks or allocations. The exact clock is read at the start and the end
+//! of a request, and at the first of several frames. A coarse clock is read at each frame; frames are counted when it
+//! ticks.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -23,12 +21,12 @@ pub use self::body::MeasureBody;
 mod body;
 mod exchange;
 
-/// A layer that measures responses to their last byte; the numbers are read as [`Requests`](crate::counters::Requests) and
-/// [`Snapshot`](crate::counters::Snapshot), or exported by [`prometheus_text`](crate::metrics::prometheus_text).
+/// A layer that measures responses to their last byte. The numbers are read as [`Requests`](crate::counters::Requests)
+/// and [`Snapshot`](crate::counters::Snapshot), or exported by [`prometheus_text`](crate::metrics::prometheus_text).
 ///
-/// For each response: duration until the end of the body, time until the head was handed over, largest gap between frames,
-/// frames and bytes; by method, version, status, how it ended, and the [`Route`] if the service names one. Never by path
-/// or header values, so that clients cannot make labels. Data frames are passed on as they are, at the same addresses.
+/// For each response: duration until the end of the body, time until the head was handed to HTTP, largest gap between
+/// frames, frames and bytes; by method, version, status, outcome, and [`Route`] if any. Labels never contain paths or
+/// header values, so clients cannot create labels. Data frames pass unchanged, at the same addresses.
 ///
 /// ```
 /// # #[cfg(feature = "axum")] {
@@ -43,19 +41,19 @@ mod exchange;
 /// # }
 /// ```
 ///
-/// With the feature `tracing` each request has a span `http.request`, target `millstream`, level `DEBUG`: `method`,
-/// `version`, `request_id` if [`Stamp`](super::Stamp) gives it one, `status`, `bytes`, `frames`, `duration` in seconds, `outcome`. The service and the body are polled inside
-/// of it.
+/// With the feature `tracing`, the service and the body are polled in a span `http.request`, target `millstream`, level
+/// `DEBUG`: `method`, `version`, `request_id` if [`Stamp`](super::Stamp) sets one, `status`, `bytes`, `frames`,
+/// `duration` in seconds, `outcome`.
 ///
-/// A response is *complete* when its body has ended, has given as many bytes as it promised, or has none to give (`HEAD`,
-/// 1xx, 204, 304); an *error* when the service or the body failed; else *aborted*, as an endless one always is.
+/// A response is *complete* when its body has ended, has given its declared length, or has no bytes (`HEAD`, 1xx, 204,
+/// 304); an *error* when the service or the body failed; else *aborted*, as an endless one always is.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 #[must_use = "a layer does nothing until it is put around a service"]
 pub struct Measure;
 
 impl Measure {
-    /// The layer. Put it outermost, so that what other layers do is measured too.
+    /// Creates the layer. It should be the outermost, to measure other layers too.
     pub fn new() -> Self {
         Self
     }
@@ -69,32 +67,22 @@ impl<S> Layer<S> for Measure {
     }
 }
 
-/// A name for where a request leads, for labels: `/users/{id}`, never the path itself.
+/// Name of a route, for labels: `/users/{id}`, never the path itself.
 ///
-/// The service puts it into the extensions of its response, or something in front of [`Measure`] into those of the
-/// request. With the feature `axum` a `MatchedPath` is one, if the layer was added by `Router::layer`.
-///
-/// ```
-/// use http::Response;
-/// use millstream::middleware::Route;
-///
-/// let users = Route::new("/users/{id}");
-/// let mut response = Response::new("ann");
-/// response.extensions_mut().insert(users);
-/// ```
+/// The service adds it to the extensions of its response, or an outer layer to those of the request. With the feature
+/// `axum`, a `MatchedPath` is used too, if the layer was added by `Router::layer`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Route(u8);
 
 impl Route {
-    /// The route of this name. The process keeps 126 names for good; every later one is `_OTHER`. Cheap to copy: make it
-    /// once.
+    /// Returns the route of this name. The process keeps 126 names forever; later ones are `_OTHER`. Cheap to copy.
     pub fn new(name: &str) -> Self {
         Self(labels::route(name))
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &'static str {
-        labels::route_name(self.0).expect("internal: it was given by its name")
+        labels::route_name(self.0).expect("internal: the route has a name")
     }
 
     fn of(extensions: &Extensions) -> Option<u8> {
@@ -115,7 +103,7 @@ impl std::fmt::Debug for Route {
     }
 }
 
-/// A service that is measured; see [`Measure`].
+/// A measured service; see [`Measure`].
 #[derive(Clone, Copy, Debug)]
 pub struct MeasureService<S> {
     inner: S,
@@ -138,14 +126,14 @@ where
         let route = Route::of(request.extensions());
         let exchange = Exchange::begin(request.method(), request.version(), route);
         exchange.identify(|| request.extensions().get().cloned());
-        // A service may do its work when it is called.
+        // A service may do its work in `call`.
         let inner = exchange.inside(|| self.inner.call(request));
         MeasureFuture { inner, exchange: Some(exchange) }
     }
 }
 
 pin_project! {
-    /// An answer that is waited for; dropped before it has come, the request counts as aborted.
+    /// Response future of [`MeasureService`]. Dropped early, the request counts as aborted.
     #[derive(Debug)]
     pub struct MeasureFuture<F> {
         #[pin]
@@ -165,12 +153,12 @@ where
         let this = self.project();
         let exchange = this.exchange.as_mut().expect("polled after it was ready");
         let answer = ready!(exchange.inside(|| this.inner.poll(cx)));
-        let mut exchange = this.exchange.take().expect("internal: it was there just now");
+        let mut exchange = this.exchange.take().expect("internal: taken once");
         Poll::Ready(match answer {
             Ok(response) => {
                 let (head, body) = response.into_parts();
                 let promised = body.size_hint().exact().or_else(|| content_length(&head.headers));
-                // One that was given further in is in the head of the response.
+                // An id of an inner layer is in the head of the response.
                 exchange.identify(|| RequestId::of(&head.headers));
                 exchange.answered(head.status, Route::of(&head.extensions), promised);
                 Ok(Response::from_parts(head, MeasureBody::new(body, exchange)))
@@ -183,7 +171,6 @@ where
     }
 }
 
-/// Bytes of body that the head promises.
 fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

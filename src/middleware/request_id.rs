@@ -1,4 +1,4 @@
-//! The name of one request, in every log that speaks of it.
+//! Request ids.
 
 use std::fmt;
 
@@ -10,22 +10,20 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 
 const LEN_MAX: usize = 64;
 
-/// The name of one request: 32 hexadecimal digits that nobody can guess, or what a trusted peer has named it, up to 64 of
-/// `A-Z a-z 0-9 _ -`. [`Stamp`](super::Stamp) puts it into the extensions and the headers of the request, and into the response.
-/// Cheap to clone.
+/// Id of a request: 32 random hexadecimal digits, or the id that a trusted peer has set, up to 64 of `A-Z a-z 0-9 _ -`.
+/// [`Stamp`](super::Stamp) adds it to the extensions and headers of the request, and to the response. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// Names a request by 128 random bits.
     pub(super) fn generate() -> Self {
         let mut digits = [0; 32];
         hex(&rand::random::<[u8; 16]>(), &mut digits);
         Self(value(&digits))
     }
 
-    /// Reads the `x-request-id` of `headers`: `None` if there is none, more than one, or one with other characters. Behind
-    /// [`Stamp`](super::Stamp) there always is one, and it is the request's.
+    /// Reads the `x-request-id` of `headers`: `None` if there is none, more than one, or an invalid one. Inside
+    /// [`Stamp`](super::Stamp) there always is one.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(REQUEST_ID).iter();
         let value = values.next().filter(|_| values.next().is_none())?;
@@ -34,12 +32,12 @@ impl RequestId {
         is_id.then(|| Self(value.clone()))
     }
 
-    /// The name.
+    /// Returns the id.
     pub fn as_str(&self) -> &str {
         self.0.to_str().expect("internal: made of visible ASCII")
     }
 
-    /// The name as the value of a header, for a request that is passed on.
+    /// Returns the id as a header value, for a forwarded request.
     pub fn as_header(&self) -> &HeaderValue {
         &self.0
     }

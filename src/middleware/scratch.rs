@@ -1,18 +1,18 @@
-//! Header values made for one request, without an allocation for each.
+//! Header values of single requests, without an allocation for each.
 
 use std::cell::RefCell;
 
 use bytes::{BufMut, BytesMut};
 use http::HeaderValue;
 
-/// Bytes that are allocated at a time, for some forty requests; used again when all of them have ended.
+/// Bytes allocated at a time, for about forty requests; reused when all of them have ended.
 const CHUNK: usize = 4 << 10;
 
 thread_local! {
     static SCRATCH: RefCell<BytesMut> = RefCell::new(BytesMut::with_capacity(CHUNK));
 }
 
-/// A header value of `bytes`, which are visible ASCII.
+/// Returns a header value of `bytes`, which are visible ASCII.
 pub(super) fn value(bytes: &[u8]) -> HeaderValue {
     let shared = SCRATCH.with_borrow_mut(|scratch| {
         if scratch.capacity() < bytes.len() && !scratch.try_reclaim(bytes.len()) {
@@ -24,7 +24,6 @@ pub(super) fn value(bytes: &[u8]) -> HeaderValue {
     HeaderValue::from_maybe_shared(shared).expect("internal: made of visible ASCII")
 }
 
-/// `bytes` in lower-case hexadecimal digits, two for each.
 pub(super) fn hex(bytes: &[u8], digits: &mut [u8]) {
     const DIGITS: [u8; 16] = *b"0123456789abcdef";
     assert_eq!(digits.len(), 2 * bytes.len(), "internal: two digits for a byte");

@@ -1,4 +1,4 @@
-//! A stamp on each request and its answer: a name, a trace, and who answered.
+//! Request ids, traces, and headers that identify the service.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,34 +20,26 @@ use crate::server::Trusted;
 const ENVIRONMENT: HeaderName = HeaderName::from_static("x-environment");
 const SERVICE_VERSION: HeaderName = HeaderName::from_static("x-service-version");
 
-/// Gives each request a name and a trace, and tells the client who has answered.
+/// Gives each request an id and a trace, and adds headers that identify the service to the response.
 ///
 /// | header | request | response |
 /// |---|---|---|
 /// | `x-request-id` | kept if the peer is [trusted](Self::trusted) and it is a [`RequestId`], else a new one | the same |
-/// | `traceparent` | of a trusted peer and valid: the same trace with a new parent; else a new trace | |
-/// | `tracestate` | kept together with a `traceparent` that is | |
+/// | `traceparent` | valid and of a trusted peer: the same trace with a new parent; else a new trace | |
+/// | `tracestate` | kept if the trace is kept | |
 /// | `x-environment` | | if [set](Self::environment) |
 /// | `x-service-version` | | if [set](Self::service_version) |
 ///
-/// The service finds the name and the trace in the headers, where a proxy passes them on, and in the extensions of the
-/// request, as [`RequestId`] and [`TraceParent`]. Whatever comes in, only valid names and values go out.
+/// The service finds the id and the trace in the headers, for forwarding, and in the extensions of the request, as
+/// [`RequestId`] and [`TraceParent`]. Both are valid for any input.
 ///
 /// ```no_run
-/// use std::convert::Infallible;
-///
-/// use bytes::Bytes;
-/// use http::{HeaderValue, Request, Response};
-/// use http_body_util::Full;
-/// use millstream::middleware::{RequestId, StampLayer};
+/// use http::HeaderValue;
+/// use millstream::files::Files;
+/// use millstream::middleware::StampLayer;
 /// use millstream::net::TcpListener;
 /// use millstream::server;
-/// use tower::{Layer, service_fn};
-///
-/// async fn answer<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
-///     let id = request.extensions().get::<RequestId>().map_or("", RequestId::as_str);
-///     Ok(Response::new(Full::new(format!("you are {id}\n").into())))
-/// }
+/// use tower::Layer;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
@@ -55,16 +47,16 @@ const SERVICE_VERSION: HeaderName = HeaderName::from_static("x-service-version")
 ///     .trusted("10.0.0.0/8".parse()?)
 ///     .service_version(HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
 /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
-/// let serving = server::serve(listener, stamp.layer(service_fn(answer)));
+/// let serving = server::serve(listener, stamp.layer(Files::new("public")?));
 /// serving.on_connection(|stamp, peer| stamp.connected(peer.addr().ip())).await
 /// # }
 /// ```
 ///
 /// # Cost
 ///
-/// A name and a trace are 40 random bytes. Their header values share memory that is allocated for some forty requests at a
-/// time. The extensions of a request without any are four allocations of their own;
-/// [`extensions(false)`](Self::extensions) spares them: then [`RequestId::of`] reads the header.
+/// An id and a trace are 40 random bytes. Their header values share memory that is allocated for about forty requests
+/// at a time. The extensions of a request without others take four allocations; [`extensions(false)`](Self::extensions)
+/// avoids them, and [`RequestId::of`] reads the header.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing unless it is put around a service"]
 pub struct StampLayer {
@@ -77,13 +69,13 @@ struct Settings {
     environment: Option<HeaderValue>,
     service_version: Option<HeaderValue>,
     trace: bool,
-    /// For [`TraceParent::start`].
+    /// Threshold of [`TraceParent::start`].
     threshold: u64,
     extensions: bool,
 }
 
 impl StampLayer {
-    /// Trusts nobody, and samples no trace.
+    /// Creates a layer that trusts no peer, and samples no trace.
     pub fn new() -> Self {
         let (trusted, environment, service_version) = (Trusted::nobody(), None, None);
         let settings =
@@ -91,39 +83,38 @@ impl StampLayer {
         Self { settings }
     }
 
-    /// Whose names and traces are kept. Nobody's unless set.
+    /// Sets the peers whose ids and traces are kept; none by default.
     pub fn trusted(mut self, trusted: Trusted) -> Self {
         self.settings.trusted = trusted;
         self
     }
 
-    /// Says in each response, as `x-environment`, where it was made: `production` or `staging`, perhaps. Not said unless set.
+    /// Adds `x-environment` to each response, such as `production` or `staging`; off by default.
     pub fn environment(mut self, environment: HeaderValue) -> Self {
         self.settings.environment = Some(environment);
         self
     }
 
-    /// Says in each response, as `x-service-version`, what made it. Not said unless set.
+    /// Adds `x-service-version` to each response; off by default.
     pub fn service_version(mut self, version: HeaderValue) -> Self {
         self.settings.service_version = Some(version);
         self
     }
 
-    /// Whether requests belong to traces. They do unless turned off: then both headers of Trace Context are left alone.
+    /// Sets whether requests belong to traces; on by default. If off, both headers of Trace Context pass unchanged.
     pub fn trace(mut self, on: bool) -> Self {
         self.settings.trace = on;
         self
     }
 
-    /// Which share of the traces that begin here is sampled, in percent. None unless set. Traces that are gone on with are
-    /// sampled if they were.
+    /// Sets the share of new traces that are sampled, in percent; 0 by default. Continued traces keep their flag.
     pub fn sampled(mut self, percent: f64) -> Self {
         let whole = (1u64 << 56) as f64;
         self.settings.threshold = (whole * (1.0 - percent.clamp(0.0, 100.0) / 100.0)) as u64;
         self
     }
 
-    /// Whether [`RequestId`] and [`TraceParent`] are in the extensions of requests. They are unless turned off.
+    /// Sets whether [`RequestId`] and [`TraceParent`] are in the extensions of requests; on by default.
     pub fn extensions(mut self, on: bool) -> Self {
         self.settings.extensions = on;
         self
@@ -144,33 +135,33 @@ impl<S> Layer<S> for StampLayer {
     }
 }
 
-/// A service whose requests and answers are stamped; see [`StampLayer`].
+/// A service with stamped requests and responses; see [`StampLayer`].
 #[derive(Clone)]
 pub struct Stamp<S> {
     inner: S,
-    // One for each connection, so that requests of different connections count on no common line.
+    // One for each connection, so that connections do not contend for one reference count.
     link: Arc<Link>,
 }
 
 struct Link {
     settings: Arc<Settings>,
-    /// Whether the peer is; `None` where it is not known by connection.
+    /// Whether the peer is trusted; `None` if the connection is not known.
     trusted: Option<bool>,
 }
 
 impl<S> Stamp<S> {
-    /// Notes who has connected, for this clone of the service and its clones.
+    /// Sets the peer of the connection, for this clone of the service and its clones.
     pub fn connected(&mut self, peer: IpAddr) {
         let settings = Arc::clone(&self.link.settings);
         self.link = Arc::new(Link { trusted: Some(settings.trusted.contains(peer)), settings });
     }
 
-    /// The service inside.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The service inside, which may want to know who has connected as well.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
@@ -233,7 +224,7 @@ where
 }
 
 pin_project! {
-    /// The future of one stamped answer.
+    /// Response future of [`Stamp`].
     pub struct StampFuture<F> {
         #[pin]
         inner: F,

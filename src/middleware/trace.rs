@@ -1,4 +1,4 @@
-//! W3C Trace Context: the trace a request belongs to (<https://www.w3.org/TR/trace-context-2/>).
+//! W3C Trace Context (<https://www.w3.org/TR/trace-context-2/>).
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,21 +15,12 @@ const RANDOM: u8 = 2;
 
 /// `00-<32 digits>-<16 digits>-<2 digits>`.
 const LEN: usize = 55;
-/// What has to be passed on of a `tracestate`, in bytes and members.
+/// Limits of a `tracestate` that must be forwarded, in bytes and members.
 const STATE_MAX: usize = 512;
 const STATE_MEMBERS_MAX: usize = 32;
 
-/// The trace a request belongs to, and the span in it that whoever handles the request is the parent of.
-/// [`Stamp`](super::Stamp) puts it into the extensions and the headers of the request.
-///
-/// ```
-/// use millstream::middleware::TraceParent;
-///
-/// let given: TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse()?;
-/// assert!(given.sampled());
-/// assert_eq!(given.trace_id(), 0x4bf92f3577b34da6a3ce929d0e0e4736);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// The trace of a request, and the span that is the parent of its handler's spans. [`Stamp`](super::Stamp) adds it to
+/// the extensions and headers of the request. It is parsed from the text of a `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceParent {
     trace_id: u128,
@@ -38,27 +29,27 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// Begins a trace, sampled if the last 56 bits of its random name are not below `threshold`: so all who know the share
-    /// of traces that is sampled choose the same ones.
+    /// Begins a trace. It is sampled if the last 56 bits of its random id are at least `threshold`, so that all
+    /// services with the same share sample the same traces.
     pub(super) fn start(threshold: u64) -> Self {
         let trace_id = std::iter::repeat_with(rand::random).find(|&id| id != 0).unwrap_or(1);
         let sampled = trace_id as u64 & ((1 << 56) - 1) >= threshold;
         Self { trace_id, parent_id: span(), flags: RANDOM | if sampled { SAMPLED } else { 0 } }
     }
 
-    /// The same trace, with a span of ours. Flags that are not known are not passed on.
+    /// Returns the same trace with a new span. Unknown flags are dropped.
     pub(super) fn child(self) -> Self {
         Self { parent_id: span(), flags: self.flags & (SAMPLED | RANDOM), ..self }
     }
 
-    /// Reads the `traceparent` of `headers`: `None` if there is none, more than one, or one that is not valid.
+    /// Reads the `traceparent` of `headers`: `None` if there is none, more than one, or an invalid one.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(TRACEPARENT).iter();
         let value = values.next().filter(|_| values.next().is_none())?;
         Self::parse(value.as_bytes())
     }
 
-    /// Versions that are not known yet may go on after the flags; `ff` will never be one.
+    /// Unknown versions may have more fields after the flags. `ff` is never a version.
     fn parse(text: &[u8]) -> Option<Self> {
         let (known, rest) = text.split_at_checked(LEN)?;
         let version = digits(&known[..2])?;
@@ -75,22 +66,22 @@ impl TraceParent {
         (parsed.trace_id != 0 && parsed.parent_id != 0).then_some(parsed)
     }
 
-    /// The name of the trace; never 0.
+    /// Returns the id of the trace, never 0.
     pub fn trace_id(&self) -> u128 {
         self.trace_id
     }
 
-    /// The name of the span; never 0.
+    /// Returns the id of the span, never 0.
     pub fn parent_id(&self) -> u64 {
         self.parent_id
     }
 
-    /// Whether whoever asked may have recorded the trace.
+    /// Returns whether the caller may have recorded the trace.
     pub fn sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 
-    /// Whether at least the last 56 bits of the trace's name are random (level 2).
+    /// Returns whether at least the last 56 bits of the trace id are random (level 2).
     pub fn random(&self) -> bool {
         self.flags & RANDOM != 0
     }
@@ -104,7 +95,7 @@ impl TraceParent {
         text
     }
 
-    /// As the value of a `traceparent` header, for a request that is passed on.
+    /// Returns the value of a `traceparent` header, for a forwarded request.
     pub fn to_header(&self) -> HeaderValue {
         value(&self.text())
     }
@@ -114,7 +105,7 @@ fn span() -> u64 {
     std::iter::repeat_with(rand::random).find(|&id| id != 0).unwrap_or(1)
 }
 
-/// Lower-case hexadecimal digits, 32 at most.
+/// Parses lower-case hexadecimal digits, at most 32.
 fn digits(text: &[u8]) -> Option<u128> {
     text.iter().try_fold(0, |number, digit| {
         let digit = match digit {
@@ -126,7 +117,7 @@ fn digits(text: &[u8]) -> Option<u128> {
     })
 }
 
-/// Whether the `tracestate` of `headers` is one that has to be passed on.
+/// Returns whether the `tracestate` of `headers` must be forwarded.
 pub(super) fn has_good_state(headers: &HeaderMap) -> bool {
     let (mut bytes, mut members) = (0, 0);
     for line in headers.get_all(TRACESTATE) {
@@ -145,7 +136,7 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// A text is no `traceparent`.
+/// Error of a text that is no `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoTraceParent;
@@ -174,7 +165,7 @@ mod tests {
     const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn what_is_valid_is_read() {
+    fn valid_values_are_read() {
         let given: TraceParent = GIVEN.parse().unwrap();
         assert_eq!((given.trace_id(), given.parent_id()), (0x4bf92f3577b34da6a3ce929d0e0e4736, 0x00f067aa0ba902b7));
         assert!(given.sampled() && !given.random());
@@ -189,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_is_not() {
+    fn invalid_values_are_not_read() {
         for wrong in [
             "".to_owned(),
             GIVEN[..54].to_owned(),

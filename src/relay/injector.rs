@@ -1,4 +1,4 @@
-//! [`Injector`]: what to write, for each piece of a message that was read.
+//! [`Injector`]: adds header lines to a relayed message.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -10,57 +10,38 @@ use http::{HeaderName, HeaderValue};
 
 use super::scan::Scan;
 
-/// Default limit of a head in bytes: that of [`http::serve`](crate::server::serve()) for requests.
+/// Default limit of a head in bytes, that of [`server::serve`](crate::server::serve()) for requests.
 const DEFAULT_LIMIT: usize = 64 << 10;
 
-/// Puts header lines into one HTTP/1 message, a response or a request, that passes by in pieces.
+/// Adds header lines to one HTTP/1 message, a response or a request, that is relayed in pieces.
 ///
-/// The lines stand in front of the empty line that ends the head, so behind every field the message has. A field of the
-/// same name is neither looked for nor replaced. Each line is written `name: value` and CRLF, with the name in lower case,
-/// also in a head whose own lines end with LF alone ([RFC 9112 §2.2]: a recipient may recognise those, and this one does).
-/// Folded lines and empty lines in front of the message pass as they are.
+/// The lines are inserted before the empty line that ends the head, as `name: value` and CRLF with the name in lower
+/// case. Fields of the same name are not replaced. The message's own lines may end with LF alone ([RFC 9112 §2.2]).
+/// Folded lines and empty lines before the message pass unchanged.
 ///
-/// Responses of the class 1xx other than 101 pass as they are, and the first one that is none gets the lines: they have no
-/// body ([RFC 9110 §15.2]), so where they end is certain. Where the body of the message ends is not known here, because
-/// that is told by its fields, or by the request, or by the end of the stream ([RFC 9112 §6.3]). Whatever follows the head
-/// passes untouched, be it one message or many. A relay that wants every message of a connection stamped must read their
-/// framing itself: it feeds a message up to its last byte, calls [`reset`](Self::reset), and goes on with the next.
+/// Interim responses (1xx other than 101) pass unchanged, and the first final response gets the lines. Interim
+/// responses have no body ([RFC 9110 §15.2]), so their end is known. The end of other bodies depends on fields, on the
+/// request or on the end of the stream ([RFC 9112 §6.3]): all bytes after the head pass unchanged. To add lines to
+/// every message of a connection, the caller parses the framing, feeds a message up to its last byte, and calls
+/// [`reset`](Self::reset).
 ///
-/// Memory is allocated by [`new`](Self::new) alone. A clone shares the lines: make one for all, and clone it for each
-/// connection.
+/// Only [`new`](Self::new) allocates. Clones share the lines: create one injector and clone it for each connection.
 ///
 /// ```
-/// use std::io;
 /// use http::{HeaderMap, HeaderValue};
 /// use millstream::relay::Injector;
-/// use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 ///
-/// /// Moves one response from `upstream` to `client`, with two lines added.
-/// async fn relay(upstream: &mut (impl AsyncRead + Unpin), client: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
-///     let mut fields = HeaderMap::new();
-///     fields.insert("via", HeaderValue::from_static("1.1 mill"));
-///     fields.insert("x-served-by", HeaderValue::from_static("mill-7"));
-///     let mut injector = Injector::new(&fields);
-///     let mut piece = vec![0; 16 << 10];
-///     loop {
-///         let n = upstream.read(&mut piece).await?;
-///         if n == 0 {
-///             return Ok(injector.finish()?);
-///         }
-///         // One vectored write, if the client takes it whole.
-///         client.write_all_buf(&mut injector.feed(&piece[..n])?).await?;
-///     }
+/// let mut fields = HeaderMap::new();
+/// fields.insert("via", HeaderValue::from_static("1.1 mill"));
+/// let mut injector = Injector::new(&fields);
+/// let mut sent = Vec::new();
+/// for piece in [&b"HTTP/1.1 200 OK\r\nContent-"[..], b"Length: 5\r\n\r\nbytes"] {
+///     // To a socket: `write_all_buf(&mut injector.feed(piece)?)`.
+///     injector.feed(piece)?.slices().iter().for_each(|slice| sent.extend_from_slice(slice));
 /// }
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> io::Result<()> {
-/// let mut upstream = &b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nbytes"[..];
-/// let mut client = Vec::new();
-/// relay(&mut upstream, &mut client).await?;
-/// let expected = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nvia: 1.1 mill\r\nx-served-by: mill-7\r\n\r\nbytes";
-/// assert_eq!(client, expected);
-/// # Ok(())
-/// # }
+/// injector.finish()?;
+/// assert_eq!(sent, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nvia: 1.1 mill\r\n\r\nbytes");
+/// # Ok::<(), millstream::relay::Error>(())
 /// ```
 ///
 /// [RFC 9112 §2.2]: https://www.rfc-editor.org/rfc/rfc9112#section-2.2
@@ -68,23 +49,20 @@ const DEFAULT_LIMIT: usize = 64 << 10;
 /// [RFC 9110 §15.2]: https://www.rfc-editor.org/rfc/rfc9110#section-15.2
 #[derive(Clone, Debug)]
 pub struct Injector {
-    /// The lines, and behind them a CR, for when the one that begins the empty line was held back.
+    /// The lines, followed by a CR for the case that the CR of the empty line was held back.
     lines: Arc<[u8]>,
     limit: usize,
-    /// Until the head has ended.
+    /// `None` after the end of the head.
     scan: Option<Scan>,
 }
 
 impl Injector {
-    /// Adds `fields` in their order; a `&HeaderMap` will do. Heads may have 64 KiB.
-    ///
-    /// The types keep CR and LF out of names and values.
+    /// Creates an injector of `fields`, in their order, for heads of up to 64 KiB. Their types exclude CR and LF.
     ///
     /// # Panics
     ///
-    /// If one of them is `Content-Length` or `Transfer-Encoding`: the body passes as it is, so a second word on where it
-    /// ends would be a lie, and a way to smuggle in a message ([RFC 9112
-    /// §11.2](https://www.rfc-editor.org/rfc/rfc9112#section-11.2)).
+    /// If a field is `Content-Length` or `Transfer-Encoding`: the body is relayed unchanged, and a second, wrong length
+    /// allows request smuggling ([RFC 9112 §11.2](https://www.rfc-editor.org/rfc/rfc9112#section-11.2)).
     pub fn new<'a>(fields: impl IntoIterator<Item = (&'a HeaderName, &'a HeaderValue)>) -> Self {
         let mut lines = Vec::new();
         for (name, value) in fields {
@@ -97,23 +75,21 @@ impl Injector {
         Self { lines: lines.into(), limit: DEFAULT_LIMIT, scan: Some(Scan::new(DEFAULT_LIMIT)) }
     }
 
-    /// Allows heads of at most `bytes`, with the empty line at the end and empty lines in front; added lines do not count,
-    /// and each interim response has a head of its own. What was fed so far is forgotten, as by [`reset`](Self::reset).
+    /// Sets the limit of a head to `bytes`, including the empty line at its end and empty lines before it. Added lines
+    /// do not count; each interim response has its own head. Resets the injector, as [`reset`](Self::reset) does.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = bytes;
         self.reset();
         self
     }
 
-    /// Takes a piece of the message, of any length, and says what to write for it. Does not allocate.
-    ///
-    /// Once the head has ended, that is the piece itself; see [`is_done`](Self::is_done).
+    /// Takes a piece of the message, of any length, and returns the slices to write for it. Does not allocate. After
+    /// the end of the head, it returns the piece itself; see [`is_done`](Self::is_done).
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] and [`Error::BareCr`]. Then nothing of the piece was taken and the injector is as it was before.
-    /// What was to be written until then was written; what remains is [`held`](Self::held) and the piece, which a relay
-    /// drops with the connection, or passes on by itself if an unstamped message is better than none.
+    /// [`Error::TooLarge`] and [`Error::BareCr`]. The piece is not taken, and the state is unchanged. The caller drops
+    /// [`held`](Self::held) and the piece with the connection, or writes them if an unmodified message is acceptable.
     pub fn feed<'a>(&'a mut self, piece: &'a [u8]) -> Result<Output<'a>, Error> {
         let Some(scan) = self.scan.as_mut().filter(|_| !piece.is_empty()) else { return Ok(Output([piece, &[], &[]])) };
         let held = scan.holds();
@@ -121,51 +97,48 @@ impl Injector {
             return Ok(Output([&piece[..piece.len() - usize::from(scan.holds())], &[], &[]]));
         };
         self.scan = None;
-        // The empty line: LF, behind a CR or not, and that may be the one that was held back.
+        // The empty line is LF alone or CRLF. The CR may have been held back.
         let lf = end - 1;
         let empty = lf - usize::from(lf > 0 && piece[lf - 1] == b'\r');
         let lines = &self.lines[..self.lines.len() - usize::from(!held)];
         Ok(Output([&piece[..empty], lines, &piece[empty..]]))
     }
 
-    /// Says that no more pieces come.
+    /// Checks that the input did not end within a head.
     ///
     /// # Errors
     ///
-    /// [`Error::Ended`] if a head has begun and not ended, or the response behind an interim one is missing. A stream that
-    /// ended before a message, at most behind empty lines, is no error; nor is one that ended in a body, which cannot be
-    /// told here.
+    /// [`Error::Ended`] if a head is incomplete, or the response after an interim one is missing. The end of the stream
+    /// before a message, or after empty lines only, is no error; nor is the end in a body, which is not detected here.
     pub fn finish(&self) -> Result<(), Error> {
         if self.scan.is_some_and(|scan| scan.has_begun()) { Err(Error::Ended) } else { Ok(()) }
     }
 
-    /// Whether the lines are in: every further piece passes untouched, and need not be fed at all. A relay may go on with
-    /// `splice` or [`tokio::io::copy`] from here.
+    /// Returns whether the lines are inserted. Further pieces pass unchanged and need not be fed: the caller may
+    /// continue with `splice` or [`tokio::io::copy`].
     pub fn is_done(&self) -> bool {
         self.scan.is_none()
     }
 
-    /// What was taken from pieces and not given out yet: nothing, or a CR.
+    /// Returns the bytes that were taken from pieces and not yet returned: none, or a CR.
     pub fn held(&self) -> &'static [u8] {
         if self.scan.is_some_and(|scan| scan.holds()) { b"\r" } else { b"" }
     }
 
-    /// Says that the next piece begins a new message. What is held back is forgotten.
+    /// Starts a new message. A byte held back is discarded.
     #[inline]
     pub fn reset(&mut self) {
         self.scan = Some(Scan::new(self.limit));
     }
 }
 
-/// What to write for a piece that was read: at most three slices, those of the piece not copied.
-///
-/// As a [`Buf`] it goes into `write_all_buf` of tokio, which makes one vectored write of it as long as the socket takes it
-/// whole, and goes on behind what was taken where it does not.
+/// The slices to write for a piece, at most three. The bytes of the piece are not copied. `write_all_buf` of tokio
+/// writes them with one vectored write if the socket accepts all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Output<'a>([&'a [u8]; 3]);
 
 impl<'a> Output<'a> {
-    /// The slices in their order, empty ones among them.
+    /// Returns the slices in their order. Some may be empty.
     #[inline]
     pub fn slices(&self) -> [IoSlice<'a>; 3] {
         self.0.map(IoSlice::new)
@@ -192,11 +165,11 @@ impl Buf for Output<'_> {
             *part = &part[here..];
             n -= here;
         }
-        assert_eq!(n, 0, "advanced beyond the end");
+        assert_eq!(n, 0, "cannot advance beyond the end");
     }
 }
 
-/// Why a message cannot be stamped.
+/// Reason why a message gets no lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -206,8 +179,7 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
-    /// A CR in the head is not followed by LF. [RFC 9112 §2.2](https://www.rfc-editor.org/rfc/rfc9112#section-2.2) forbids
-    /// to forward it.
+    /// A CR without LF in the head. [RFC 9112 §2.2](https://www.rfc-editor.org/rfc/rfc9112#section-2.2) forbids it.
     BareCr,
     /// The stream ended in the head.
     Ended,

@@ -1,73 +1,60 @@
-//! Finds where the head of a message ends, in pieces of any size.
+//! Search for the end of a message's head, in pieces of any size. Lines are those of [RFC 9112
+//! §2.2](https://www.rfc-editor.org/rfc/rfc9112#section-2.2):
 //!
-//! What a line is, by [RFC 9112 §2.2](https://www.rfc-editor.org/rfc/rfc9112#section-2.2):
-//!
-//! * A line ends with CRLF, or with LF alone. A recipient *may* recognise the latter; here it is, because the next one
-//!   may, and a stamp behind what it takes for the end of the head would be in its body.
-//! * A CR that no LF follows *must not* be forwarded as it is: some take it for the end of a line and some do not. It is
-//!   an error.
-//! * Empty lines in front of the start line belong to no message and are passed over.
-//! * A line that begins with a space or a tab continues the one before it (obs-fold), be there anything else in it or not.
-//!   It is like every other line: only one without any byte ends the head.
+//! * A line ends with CRLF or with LF alone. A recipient *may* accept the latter. It is accepted here, because the next
+//!   recipient may accept it, and lines added after what it takes for the end of the head would be in its body.
+//! * A CR without LF *must not* be forwarded, because recipients disagree on its meaning. It is an error.
+//! * Empty lines before the start line are skipped.
+//! * A line that begins with a space or a tab continues the one before it (obs-fold), even if it contains nothing else.
+//!   Only a line without any byte ends the head.
 
 use super::injector::Error;
 
 const CR: u8 = b'\r';
 const LF: u8 = b'\n';
 
-/// Bytes at the start of a message that tell what it is: `HTTP/1.1 100`.
+/// Length of the start that identifies an interim response: `HTTP/1.1 100`.
 const TELLING: usize = 12;
 
-/// Where the next byte lies.
+/// Position of the next byte: before the start line, in a line, or at the start of a line. `Cr`: after a CR there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// In front of the start line.
     Leading,
-    /// There, behind a CR.
     LeadingCr,
-    /// In a line, behind a byte of it.
     Line,
-    /// There, behind a CR.
     LineCr,
-    /// Behind the end of a line.
     Start,
-    /// There, behind a CR.
     StartCr,
 }
 
-/// How far the search for the end of the head has come.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scan {
     place: Place,
-    /// Bytes that this head may still have.
+    /// Bytes left of the limit.
     room: usize,
-    /// What the message began with, as far as it has come.
+    /// The first bytes of the message.
     first: [u8; TELLING],
     first_len: usize,
 }
 
 impl Scan {
-    /// For a head of at most `limit` bytes.
     #[inline]
     pub(super) fn new(limit: usize) -> Self {
         Self { place: Place::Leading, room: limit, first: [0; TELLING], first_len: 0 }
     }
 
-    /// Whether a message has begun.
     pub(super) fn has_begun(&self) -> bool {
         self.first_len > 0
     }
 
-    /// Whether the last byte was a CR that may begin the empty line behind a head that is to be stamped.
+    /// Returns whether the last byte was a CR that may begin the empty line of a final head.
     pub(super) fn holds(&self) -> bool {
         self.place == Place::StartCr && !self.is_interim()
     }
 
-    /// Goes on with `piece`; if the head ends in it, says where: behind the LF of the empty line. With an error it stays
-    /// where it was.
-    ///
-    /// A response of the class 1xx has no body and another behind it ([RFC 9110
-    /// §15.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.2)), so its end is not the end that is looked for.
+    /// Scans `piece`, and returns the offset after the empty line if a final head ends in it. On error the state is
+    /// unchanged. Heads of interim responses are skipped: they have no body ([RFC 9110
+    /// §15.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.2)).
     pub(super) fn run(&mut self, piece: &[u8], limit: usize) -> Result<Option<usize>, Error> {
         let mut at = 0;
         let mut next = *self;
@@ -76,7 +63,7 @@ impl Scan {
         }
         while at < piece.len() {
             if next.place == Place::Line {
-                // Still in a line: behind a CR lies its LF and behind an LF a line that is not empty, or `quiet` ends there.
+                // The place stays `Line`: skipped CRs have their LF, and a line that is not empty follows each LF.
                 let rest = &piece[at..];
                 let n = quiet(&rest[..rest.len().min(next.room)]);
                 at += n;
@@ -109,7 +96,6 @@ impl Scan {
         Ok(None)
     }
 
-    /// Keeps what the message begins with.
     fn note(&mut self, bytes: &[u8]) {
         let room = &mut self.first[self.first_len..];
         let n = room.len().min(bytes.len());
@@ -117,7 +103,7 @@ impl Scan {
         self.first_len += n;
     }
 
-    /// Whether the message is a response that another one follows. 101 is none: behind it lies another protocol.
+    /// Returns whether the message is an interim response. 101 is not: another protocol follows it.
     fn is_interim(&self) -> bool {
         let [b'H', b'T', b'T', b'P', b'/', major, b'.', minor, b' ', b'1', tens, ones] = self.first else {
             return false;
@@ -126,9 +112,8 @@ impl Scan {
     }
 }
 
-/// How many bytes, of some that begin inside a line, can be passed over without a look at each: all but the last, or those
-/// in front of the first that, with the one behind it, may be more than the end of a line. Nothing is where CR and LF
-/// always stand together and no CR stands behind them.
+/// Returns how many bytes, starting inside a line, need no single check: all but the last, or those before the first
+/// pair that may be more than the end of a line. Such a pair is a CR without LF, an LF without CR, or LF and CR.
 fn quiet(bytes: &[u8]) -> usize {
     let Some(pairs) = bytes.len().checked_sub(1) else { return 0 };
     let (firsts, seconds) = (&bytes[..pairs], &bytes[1..]);
@@ -137,7 +122,7 @@ fn quiet(bytes: &[u8]) -> usize {
     at + quiet_blocks::<1>(&firsts[at..], &seconds[at..])
 }
 
-/// As [`quiet`], by blocks of `N` pairs. No branch in a block: the compiler makes a few wide comparisons of it.
+/// As [`quiet`], in blocks of `N` pairs. A block has no branch, so the compiler uses a few wide comparisons.
 fn quiet_blocks<const N: usize>(firsts: &[u8], seconds: &[u8]) -> usize {
     let loud = |a: u8, b: u8| ((a == CR) != (b == LF)) | ((a == LF) & (b == CR));
     let blocks = firsts.as_chunks::<N>().0.iter().zip(seconds.as_chunks::<N>().0);

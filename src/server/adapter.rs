@@ -1,7 +1,5 @@
-//! A tower service, as hyper takes services: with what has to be asked before it is called, and noted besides.
-//!
-//! Does what hyper-util's `TowerToHyperService` does without moving the request into the future first: a service that is
-//! ready when it is asked, as nearly all are, is called at once.
+//! Adapts a tower service to hyper, and applies limits before each call. Unlike `TowerToHyperService` of hyper-util, it
+//! does not move the request into the future first: a service that is ready, as nearly all are, is called at once.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,7 +22,6 @@ use super::request_body::{Bounds, RequestBody};
 use crate::counters::{Counter, count};
 use crate::server::host;
 
-/// A tower service that is cloned for each request of a connection.
 pub(super) struct Adapter<S> {
     service: S,
     conn_state: Arc<ConnState>,
@@ -51,7 +48,7 @@ where
         let state = match admit(request, &self.conn_state) {
             Ok(request) => {
                 let mut service = self.service.clone();
-                // With a waker that wakes nobody: a service that is not ready is asked again by the future.
+                // A no-op waker: the future polls a service that is not ready again.
                 match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(Ok(())) => State::Called { future: service.call(request) },
                     Poll::Ready(Err(error)) => State::Failed { error: Some(error.into()) },
@@ -69,7 +66,7 @@ where
     }
 }
 
-/// Gives the body of a request its limits, or says how the request is answered without the service.
+/// Applies the limits to a request, or returns the status to answer it with.
 fn admit(request: Request<Incoming>, conn_state: &Arc<ConnState>) -> Result<Request<RequestBody>, StatusCode> {
     let limits = &*conn_state.limits;
     if limits.pressure() == Pressure::Full {
@@ -92,7 +89,7 @@ fn admit(request: Request<Incoming>, conn_state: &Arc<ConnState>) -> Result<Requ
         head.extensions.insert(DrainSignal::new(conn_state));
     }
     let bounds = match body.is_end_stream() {
-        // Nothing will come, so nobody has to be asked.
+        // No body follows, so `streaming` is not called.
         true => Bounds::default(),
         false => bounds_of_body(limits, &head),
     };
@@ -104,7 +101,6 @@ fn admit(request: Request<Incoming>, conn_state: &Arc<ConnState>) -> Result<Requ
     Ok(Request::from_parts(head, body))
 }
 
-/// The limits of the body of a request.
 fn bounds_of_body(limits: &Limits, head: &http::request::Parts) -> Bounds {
     let grpc = is_grpc(&head.headers);
     let streams = match &limits.streaming {
@@ -115,7 +111,6 @@ fn bounds_of_body(limits: &Limits, head: &http::request::Parts) -> Bounds {
     Bounds { left, rate, grpc }
 }
 
-/// Whether a request is one of gRPC.
 fn is_grpc(fields: &HeaderMap) -> bool {
     let kind = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
@@ -123,13 +118,12 @@ fn is_grpc(fields: &HeaderMap) -> bool {
 }
 
 pin_project! {
-    /// The future of one answer.
     pub(super) struct Answer<S: Service<Request<RequestBody>>> {
         #[pin]
         state: State<S>,
-        // Until it is the answer's.
+        // Moved into the response.
         open: Option<Open>,
-        // It is a `CONNECT` of HTTP/2.
+        // Whether the request is a `CONNECT` of HTTP/2.
         tunnels: bool,
         grpc: bool,
     }
@@ -175,7 +169,7 @@ impl<S> State<S>
 where
     S: Service<Request<RequestBody>, Error: Into<BoxError>>,
 {
-    /// The service's response, or the status to answer without it.
+    /// Returns the service's response, or the status to answer without it.
     fn poll_answer(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

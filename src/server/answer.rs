@@ -64,7 +64,7 @@ impl<D: Buf> Buf for Data<D> {
 }
 
 impl<D> Data<D> {
-    /// A last frame may be long, and no further frame is requested from the response.
+    /// Records sent bytes: a last frame may be long, and no further frame is requested from the response.
     fn passed(&self, bytes: usize) {
         if let Some(open) = &self.open {
             open.passed(bytes);
@@ -72,7 +72,6 @@ impl<D> Data<D> {
     }
 }
 
-/// Wraps the response of a service.
 pub(super) fn answered<B>(mut response: Response<B>, mut open: Open) -> Response<Answered<B>> {
     if open.conn_state().limits.pressure() >= Pressure::High {
         count(Counter::ClosedUnderPressure, 1);
@@ -86,8 +85,8 @@ pub(super) fn answered<B>(mut response: Response<B>, mut open: Open) -> Response
     response.map(|body| Answered { body: Some(body), open: Some(open) })
 }
 
-/// A response of the server itself, after which an HTTP/1 connection is closed, because the request was not read. For a
-/// gRPC request it carries a gRPC status, if there is one for `status`.
+/// Returns a response of the server itself, after which an HTTP/1 connection is closed, because the request was not
+/// read. A gRPC request gets a gRPC status, if there is one for `status`.
 pub(super) fn refused<B>(status: StatusCode, grpc: bool, open: Open) -> Response<Answered<B>> {
     let mut response = Response::new(());
     match grpc_status(status).filter(|_| grpc) {
@@ -108,7 +107,6 @@ pub(super) fn refused<B>(status: StatusCode, grpc: bool, open: Open) -> Response
     response.map(|()| Answered { body: None, open: Some(open) })
 }
 
-/// The gRPC status for an HTTP status, with a message.
 fn grpc_status(status: StatusCode) -> Option<(&'static str, &'static str)> {
     match status {
         StatusCode::REQUEST_TIMEOUT => Some(("4", "the request came too slowly")),
@@ -118,7 +116,7 @@ fn grpc_status(status: StatusCode) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Makes the connection accept no further requests. A connection that switches protocols accepts none anyway.
+/// Ends the connection after this response, unless it switches protocols and accepts no further requests anyway.
 fn last<T>(response: &mut Response<T>, open: &Open) {
     match open.conn_state().protocol() {
         _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => {}

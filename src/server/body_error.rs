@@ -1,4 +1,4 @@
-//! Why the body of a request cannot be read on, in words that frameworks know.
+//! Errors of request bodies.
 
 use std::error::Error;
 use std::fmt;
@@ -13,19 +13,16 @@ use http_body_util::{Full, LengthLimitError, Limited};
 
 use super::http_service::BoxError;
 
-/// Why the body of a request cannot be read on. A service that fails with it, boxed or as the
-/// [source](Error::source) of another error, has the request answered for it: 413 or 408, or the gRPC status that says so.
+/// Error of a request body that cannot be read further. If a service fails with it, boxed or as the
+/// [source](Error::source) of another error, the server answers with 413 or 408, or the matching gRPC status.
 ///
-/// It does not implement [`Error`] itself, as [`anyhow::Error`] does not: `?` and [`Into`] make it the boxed error that
-/// frameworks look for.
+/// It does not implement [`Error`] itself. `?` and [`Into`] convert it into the boxed error that frameworks recognise:
 ///
-/// | | boxed | boxed, in a request of gRPC, with the feature `tonic` |
+/// | | boxed | boxed, for a gRPC request with the feature `tonic` |
 /// |---|---|---|
 /// | [too large](Self::is_too_large) | [`http_body_util::LengthLimitError`], for which axum's extractors answer 413 | `tonic::Status`, `ResourceExhausted` |
 /// | [too slow](Self::is_too_slow) | an error of this crate | `tonic::Status`, `DeadlineExceeded` |
 /// | [broken](Self::is_broken) | [`hyper::Error`] | the same |
-///
-/// [`anyhow::Error`]: https://docs.rs/anyhow/latest/anyhow/struct.Error.html
 #[derive(Debug)]
 pub struct BodyError {
     cause: Cause,
@@ -34,9 +31,8 @@ pub struct BodyError {
 
 #[derive(Debug)]
 pub(super) enum Cause {
-    /// The limit, in bytes.
+    /// The limit in bytes.
     TooLarge(u64),
-    /// The limit.
     TooSlow(Duration),
     Broken(hyper::Error),
 }
@@ -46,17 +42,17 @@ impl BodyError {
         Self { cause, grpc }
     }
 
-    /// The body is larger than [`Limits::body`](super::Limits::body).
+    /// Returns whether the body is larger than [`Limits::body`](super::Limits::body).
     pub fn is_too_large(&self) -> bool {
         matches!(self.cause, Cause::TooLarge(_))
     }
 
-    /// The body brought too little in the time of [`Limits::body_progress`](super::Limits::body_progress).
+    /// Returns whether the body was slower than [`Limits::body_progress`](super::Limits::body_progress) allows.
     pub fn is_too_slow(&self) -> bool {
         matches!(self.cause, Cause::TooSlow(_))
     }
 
-    /// The client did not send the body to its end, or not as HTTP requires it.
+    /// Returns whether the client did not send the body completely, or not as HTTP requires.
     pub fn is_broken(&self) -> bool {
         matches!(self.cause, Cause::Broken(_))
     }
@@ -66,7 +62,7 @@ impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
             Cause::TooLarge(limit) => write!(f, "the request body is larger than {limit} bytes"),
-            Cause::TooSlow(limit) => write!(f, "the request body brought too little in {limit:?}"),
+            Cause::TooSlow(limit) => write!(f, "the request body was too slow: too few bytes arrived in {limit:?}"),
             Cause::Broken(_) => f.write_str("the request body was not received to its end"),
         }
     }
@@ -84,7 +80,6 @@ impl From<BodyError> for BoxError {
     }
 }
 
-/// A body that was too slow.
 #[derive(Debug)]
 struct Late(String);
 
@@ -96,7 +91,7 @@ impl fmt::Display for Late {
 
 impl Error for Late {}
 
-/// A [`LengthLimitError`], which only a body that is limited can make.
+/// Returns a [`LengthLimitError`], which only a limited body can create.
 fn length_limit() -> BoxError {
     let body = pin!(Limited::new(Full::new(Bytes::from_static(b"x")), 0));
     match body.poll_frame(&mut Context::from_waker(Waker::noop())) {
@@ -118,7 +113,7 @@ fn grpc_status(error: BoxError, _: String) -> BoxError {
     error
 }
 
-/// How a request is answered whose service fails with `error`, if it says that the body was not received.
+/// Returns the status for a service that fails with `error`, if a request body caused it.
 pub(super) fn status_of(error: &(dyn Error + 'static)) -> Option<StatusCode> {
     let mut error = Some(error);
     while let Some(cause) = error {

@@ -8,28 +8,24 @@ use super::conn_state::{Protocol, ShutdownPhase};
 use super::limits::Limits;
 use crate::net::Pulse;
 
-/// Time for a connection that was told to finish, to do so or at least to send something.
+/// Time for a connection to finish, or to send something, after the instruction to finish.
 const FAREWELL: Duration = Duration::from_millis(400);
 
 /// Bytes of a PING frame sent by the server, with room for the framing of TLS.
 const PING: u64 = 64;
 
-/// Observations of a connection at one moment.
+/// Observations of a connection at one moment. The fields of [`ConnState`](super::conn_state::ConnState) explain them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) protocol: Protocol,
-    /// The connection carries something other than requests.
     pub(super) tunnel: bool,
-    /// HTTP has finished with the connection: it was handed over, or is being closed.
     pub(super) ended: bool,
     pub(super) told: ShutdownPhase,
-    /// Requests so far, and the number of them that are not completely answered.
     pub(super) requests: (u32, u32),
-    /// A response over HTTP/2 waits for the peer to open a window.
+    /// Whether a response over HTTP/2 waits for the peer to open a window.
     pub(super) owes: bool,
-    /// Number of frames requested from responses because they may send, as a wrapping `u32`.
+    /// Wraps around.
     pub(super) asked: u32,
-    /// Bytes of last frames that HTTP/2 has sent.
     pub(super) passed: u64,
     pub(super) pulse: Pulse,
     /// Bytes that the kernel took and the peer did not acknowledge.
@@ -51,7 +47,7 @@ pub(super) struct Seen {
     quiet: (Instant, u64),
     /// Instant since which it has held a part of a head.
     head: Option<Instant>,
-    /// Instant when it was told to end, and instant when it last sent something since.
+    /// Instant of the instruction to end, and of the last byte sent since.
     told: Option<(Instant, Instant)>,
 }
 
@@ -75,12 +71,11 @@ pub(super) enum Verdict {
     HeadLate { begun: bool },
     /// The peer takes none or too few of the bytes that wait for it.
     Stalled,
-    /// It was told to end, and has not ended.
+    /// It was instructed to end, and has not ended.
     Unheeded,
 }
 
 impl Seen {
-    /// A connection that was just accepted.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             requests: 0,
@@ -95,19 +90,17 @@ impl Seen {
         }
     }
 
-    /// Bytes received by the last look.
     pub(super) fn received(&self) -> u64 {
         self.pulse.received
     }
 
-    /// Whether the peer has taken too few of the waiting bytes for too long. `before` is the pulse of the last look.
+    /// Returns whether the peer has taken too few of the waiting bytes for too long. `before` is the previous pulse.
     fn is_stalled(&mut self, now: Instant, facts: &Facts, before: Pulse, limits: &Limits) -> bool {
         let pulse = facts.pulse;
         let held = std::mem::replace(&mut self.held, facts.held) as u64;
         let asked = std::mem::replace(&mut self.asked, facts.asked) != facts.asked;
-        // Progress is measured by bytes that leave the kernel, not by bytes that enter it: with a large send buffer the
-        // kernel accepts more only now and then. A Unix socket reports memory, which may grow by more than the bytes
-        // sent.
+        // Progress is bytes that leave the kernel, not bytes that enter it: a large send buffer accepts more only now
+        // and then. A Unix socket reports memory, which may grow by more than the bytes sent.
         self.taken += (pulse.sent - before.sent + held).saturating_sub(facts.held as u64);
         let waits = facts.held as u64 + pulse.queued as u64 + u64::from(pulse.blocked);
         if pulse.paced || (waits == 0 && !facts.owes) {
@@ -118,8 +111,7 @@ impl Seen {
         if let Some(due) = &self.due {
             let met = match facts.owes {
                 false => taken - due.taken >= due.bytes,
-                // The peer may keep all windows closed and take pings, and replies to its own pings, which have the
-                // same length.
+                // A peer may keep all windows closed and take pings, and replies of the same length to its own.
                 true => {
                     let pings = pulse.received - due.received + PING;
                     asked || facts.passed - due.passed >= rate || taken - due.taken >= rate.saturating_add(pings)
@@ -166,7 +158,7 @@ impl Seen {
         } else if now.duration_since(since) >= limits.keep_alive {
             return Verdict::Idle;
         }
-        // An HTTP/2 client that sends something between requests can be told which requests will be answered.
+        // GOAWAY informs an HTTP/2 client that sends something between requests which requests will be answered.
         Verdict::Well { rests: !spoke || facts.protocol == Protocol::Two }
     }
 }
@@ -178,7 +170,6 @@ mod tests {
     const WELL: Verdict = Verdict::Well { rests: false };
     const RESTS: Verdict = Verdict::Well { rests: true };
 
-    /// A connection, and the time in seconds.
     struct Case {
         seen: Seen,
         start: Instant,
@@ -240,7 +231,7 @@ mod tests {
         assert_eq!(case.at(570.0), Verdict::HeadLate { begun: true });
 
         let mut case = Case::new(Protocol::One);
-        // The request came and went between two looks.
+        // The request came and went between two checks.
         case.facts.requests = (1, 0);
         assert_eq!(case.at(5.0), WELL);
         assert_eq!(case.at(64.9), RESTS);
@@ -267,7 +258,7 @@ mod tests {
         let mut case = Case::new(Protocol::One);
         case.facts.requests = (1, 1);
         assert_eq!(case.at(100.0), WELL);
-        // The window begins with the first look that sees waiting bytes.
+        // The window begins with the first check that sees waiting bytes.
         (case.facts.pulse.sent, case.facts.held, case.facts.pulse.queued) = (50_000, 50_000, 1000);
         assert_eq!(case.at(101.0), WELL);
         assert_eq!(case.at(130.9), WELL);
@@ -289,7 +280,7 @@ mod tests {
 
     #[test]
     fn all_of_what_waits_is_enough_however_little_it_is() {
-        // An event stream whose events are in flight at every look.
+        // An event stream whose events are in flight at every check.
         let mut case = Case::new(Protocol::One);
         case.facts.requests = (1, 1);
         for second in 0..200 {

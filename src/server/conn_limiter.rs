@@ -1,4 +1,4 @@
-//! Number of connections, in total and by address.
+//! Limits the number of connections, in total and by address.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,8 +14,7 @@ use crate::counters::{Counter, count};
 /// Shortest time between two log lines about refused connections.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// Connections are counted together by origin: an IPv4 address, or the network of an IPv6 address, because one client
-/// may have all of that network.
+/// Origin of connections that count together. A network of IPv6 counts as one, because one client may have all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Origin {
     Four([u8; 4]),
@@ -34,7 +33,6 @@ impl Origin {
     }
 }
 
-/// The connections of a server, on all of its cores.
 #[derive(Debug, Default)]
 pub(super) struct ConnLimiter {
     counts: Mutex<Counts>,
@@ -75,7 +73,6 @@ impl ConnLimiter {
         }
     }
 
-    /// Number of connections, and of addresses they come from.
     #[cfg(test)]
     fn totals(&self) -> (usize, usize) {
         let counts = self.counts();
@@ -105,7 +102,6 @@ impl Counts {
     }
 }
 
-/// Refused connections that are not reported yet.
 #[derive(Debug, Default)]
 struct Refusals {
     unreported: u64,
@@ -114,7 +110,6 @@ struct Refusals {
     reported: Option<Instant>,
 }
 
-/// A line of the log.
 #[derive(Debug, PartialEq, Eq)]
 struct Report {
     refused: u64,
@@ -123,8 +118,7 @@ struct Report {
 }
 
 impl Refusals {
-    /// Records a connection; `None` means that it was admitted. Returns the report that is due for the log, if any. The
-    /// clock is read only if there is something to report.
+    /// Records a refused connection, or `None`. Returns the report that is due. Reads the clock only if there is one.
     fn note(
         &mut self,
         refused: Option<(Option<IpAddr>, &'static str)>,
@@ -182,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn all_together_have_so_many_and_exempt_networks_are_not_told_apart() {
+    fn the_total_is_limited_and_exempt_networks_have_no_limit_of_their_own() {
         let (limiter, limits) = (Arc::default(), Limits::default().per_address(1).connections(8));
         let near = ["127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "10.0.0.1", "fd00::1"];
         let near: Vec<_> = near.map(|ip| admit(&limiter, ip, &limits).unwrap()).into();
@@ -217,7 +211,7 @@ mod tests {
         assert_eq!(at(9, None), None);
         assert_eq!(at(10, Some("192.0.2.3")), report(501, "192.0.2.3"));
         assert_eq!(at(11, Some("192.0.2.4")), None);
-        assert_eq!(at(20, None), report(1, "192.0.2.4"), "by a connection that was admitted");
+        assert_eq!(at(20, None), report(1, "192.0.2.4"), "reported by an admitted connection");
         assert_eq!(at(40, None), None, "nothing is left");
     }
 }

@@ -1,4 +1,4 @@
-//! State that a connection shares with the sweep, and instructions of the sweep to the connection.
+//! State that a connection shares with the reaper, and the reaper's instructions to it.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,6 @@ use super::wait::Wait;
 use crate::body::GracefulClose;
 use crate::net::Handle;
 
-/// A connection, as the sweep sees it.
 #[derive(Debug)]
 pub(super) struct ConnState {
     pub(super) limits: Arc<Limits>,
@@ -42,7 +41,6 @@ pub(super) struct ConnState {
     endings: Mutex<Vec<GracefulClose>>,
 }
 
-/// Protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Protocol {
@@ -51,16 +49,16 @@ pub(super) enum Protocol {
     Two,
 }
 
-/// Instruction to a connection. Each one is stronger than the one before it.
+/// Phase of the shutdown of a connection. Each phase is stronger than the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum ShutdownPhase {
     Nothing,
-    /// Ends after the requests that are being answered.
+    /// Finish after the requests in progress.
     Finish,
-    /// Reports that the request took too long, and ends.
+    /// Report that the request took too long, and end.
     TimedOut,
-    /// Ends. The socket is reset already.
+    /// End. The socket is reset already.
     Abort,
 }
 
@@ -99,7 +97,6 @@ impl ConnState {
         self.protocol.store(protocol as u8, Ordering::Relaxed);
     }
 
-    /// Requests so far, and the number of them that are not completely answered.
     pub(super) fn requests(&self) -> (u32, u32) {
         let requests = self.requests.load(Ordering::Relaxed);
         ((requests >> 32) as u32, requests as u32)
@@ -134,7 +131,7 @@ impl ConnState {
         }
     }
 
-    /// Instructs the connection, and wakes its task. A previous stronger instruction remains in force.
+    /// Raises the shutdown phase, never lowers it, and wakes the connection's task.
     pub(super) fn tell(&self, what: ShutdownPhase) {
         if self.told.fetch_max(what as u8, Ordering::AcqRel) < what as u8
             && let Some(waker) = &*lock(&self.waker)
@@ -143,14 +140,12 @@ impl ConnState {
         }
     }
 
-    /// Ends the connection at once.
     pub(super) fn abort(&self) {
         self.handle.reset();
         self.tell(ShutdownPhase::Abort);
     }
 
-    /// Runs `work`, or returns the instruction to the connection instead, if it is stronger than `heard`. Only the
-    /// connection's own task calls this.
+    /// Runs `work`, or returns a shutdown phase above `heard`. Only the connection's own task calls this.
     pub(super) async fn unless_told<F: Future>(
         &self,
         heard: ShutdownPhase,
@@ -172,34 +167,31 @@ impl ConnState {
         .await
     }
 
-    /// Records that the connection's task has ended. The connection counts for as long as its socket is in use.
+    /// Records that the connection's task has ended. The connection counts until its socket is closed.
     pub(super) fn end(&self) {
         lock(&self.waker).take();
         self.release_if_closed();
         self.ended.store(true, Ordering::Release);
     }
 
-    /// Whether the connection is over: its task has ended, and its socket is closed. It no longer counts then.
+    /// Returns whether the task has ended and the socket is closed. The connection no longer counts then.
     pub(super) fn is_over(&self) -> bool {
         self.ended.load(Ordering::Acquire) && self.release_if_closed()
     }
 
-    /// Whether HTTP has finished with the connection.
     pub(super) fn has_ended(&self) -> bool {
         self.lingers.load(Ordering::Relaxed) || self.ended.load(Ordering::Acquire)
     }
 
-    /// Records that further bytes from the client are discarded.
     pub(super) fn lingers(&self) {
         self.lingers.store(true, Ordering::Relaxed);
     }
 
-    /// Records that the body of the last request was not read to its end.
     pub(super) fn leaves_unread(&self) {
         self.unread.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the client may still be sending the body of its last request.
+    /// Returns whether the client may still be sending the body of its last request.
     pub(super) fn has_unread(&self) -> bool {
         self.unread.load(Ordering::Relaxed)
     }
@@ -213,18 +205,16 @@ impl ConnState {
         closed
     }
 
-    /// The request bodies that had to be waited for.
     pub(super) fn waits(&self) -> MutexGuard<'_, Vec<Arc<Wait>>> {
         lock(&self.waits)
     }
 
-    /// Whether the server drains, so that no further request is accepted.
+    /// Returns whether the server drains, so that no further request is accepted.
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Calls `ending` when the connection drains, or at once if it drains already, unless the returned value is dropped
-    /// before.
+    /// Calls `ending` when the connection drains, or now if it drains already, unless the result is dropped first.
     pub(super) fn ends_by(self: &Arc<Self>, ending: GracefulClose) -> Registered {
         lock(&self.endings).push(ending.clone());
         // `end_answers` sets `draining` before it looks for endings, so one of the two sees the other.
@@ -247,7 +237,6 @@ impl ConnState {
     }
 }
 
-/// A registered ending, which is called when the connection drains.
 #[derive(Debug)]
 pub(super) struct Registered {
     conn_state: Arc<ConnState>,
@@ -263,7 +252,6 @@ impl Drop for Registered {
     }
 }
 
-/// A request that is not completely answered.
 #[derive(Debug)]
 pub(super) struct Open {
     conn_state: Arc<ConnState>,
@@ -295,12 +283,10 @@ impl Open {
         }
     }
 
-    /// Records that `bytes` bytes of the response's last frame were sent.
     pub(super) fn passed(&self, bytes: usize) {
         self.conn_state.passed.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Records whether the response gave a frame and was not yet asked for the next.
     fn owes(&mut self, owes: bool) {
         if owes != self.owes {
             self.owes = owes;

@@ -1,4 +1,4 @@
-//! One connection, from accepting it to its end.
+//! One connection, from accept to end.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,10 +17,9 @@ use super::protocols::Protocols;
 use super::version::{Version, version};
 use crate::net::Rewind;
 
-/// What a client of HTTP/1 is answered whose request took too long to come.
 const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
-/// Runs a connection, from its first byte to its end, whose version nobody has agreed on.
+/// Runs a connection whose version was not negotiated, from its first byte to its end.
 pub(super) async fn connection<I, S>(
     protocols: &Protocols,
     mut stream: I,
@@ -38,7 +37,6 @@ where
     speak(version, protocols, stream, service, conn_state).await
 }
 
-/// Speaks HTTP of one version on a stream to its end.
 pub(super) async fn speak<I, S>(
     version: Version,
     protocols: &Protocols,
@@ -76,7 +74,7 @@ where
         }
         Version::Two => {
             conn_state.speaks(Protocol::Two);
-            // Twice as large as one of HTTP/1, and every task would have to have room for it.
+            // Boxed: it is twice as large as a connection of HTTP/1, and every task would reserve the space.
             let mut connection = Box::pin(protocols.two.serve_connection(stream, adapter));
             let ended =
                 until_told(conn_state, ShutdownPhase::Abort, &mut connection, |c| c.as_mut().graceful_shutdown()).await;
@@ -85,7 +83,7 @@ where
     }
 }
 
-/// Runs a connection until it ends, is told `last` or more, or its peer leaves. ShutdownPhase less, it is to finish.
+/// Runs a connection until it ends, its phase reaches `last` or its peer leaves. In lower phases it finishes.
 async fn until_told<C>(
     conn_state: &ConnState,
     last: ShutdownPhase,
@@ -97,7 +95,7 @@ where
 {
     let (mut finishes, mut leave) = (false, Leave::default());
     poll_fn(|cx| {
-        // What came to be told that its head is late may have become a request meanwhile: that is answered.
+        // A late head may have become a request meanwhile, which is answered.
         let told = match conn_state.told() {
             ShutdownPhase::TimedOut if finishes || conn_state.requests().1 > 0 => ShutdownPhase::Finish,
             told => told,
@@ -105,7 +103,7 @@ where
         if told >= last {
             return Poll::Ready(Err(told));
         }
-        // Before it finishes it may see what has come.
+        // Polled first, so that it reads the received bytes before it finishes.
         let mut polled = Pin::new(&mut connection).poll(cx);
         if polled.is_pending() && !finishes && told > ShutdownPhase::Nothing {
             finishes = true;
@@ -121,14 +119,14 @@ where
     .await
 }
 
-/// Ends a connection of HTTP/1 that is not in a request.
+/// Ends an HTTP/1 connection that is not in a request.
 async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
     mut stream: I,
     told: ShutdownPhase,
     conn_state: &ConnState,
 ) -> Result<(), BoxError> {
     match told {
-        // It never began.
+        // No request has begun.
         ShutdownPhase::Nothing | ShutdownPhase::Finish => return Ok(()),
         ShutdownPhase::TimedOut => {}
         ShutdownPhase::Abort => return Err(aborted()),
@@ -162,7 +160,7 @@ mod tests {
     use super::*;
     use crate::net::TcpListener;
 
-    /// Is told once that its head is late, and has a request by then or not.
+    /// Tells a connection once that its head is late, with or without a request by then.
     async fn told_late(has_request: bool) -> (Result<(), ShutdownPhase>, bool) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let (client, accepted) = tokio::join!(
@@ -175,7 +173,7 @@ mod tests {
         let conn_state = ConnState::new(limits, stream.handle(), permit);
         conn_state.tell(ShutdownPhase::TimedOut);
         let mut open = has_request.then(|| Open::begin(&conn_state));
-        // The answer is at its end when it is asked for the second time, and the connection then.
+        // The response ends when it is polled for the second time, and the connection with it.
         let mut left = 2;
         let mut connection = poll_fn(move |cx: &mut Context<'_>| {
             if left == 0 {
@@ -194,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_came_after_all_is_answered() {
+    async fn a_request_that_arrives_in_the_meantime_is_answered() {
         assert_eq!(told_late(false).await, (Err(ShutdownPhase::TimedOut), false));
         assert_eq!(told_late(true).await, (Ok(()), true));
     }

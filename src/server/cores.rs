@@ -25,26 +25,19 @@ use crate::runtime::{Cores, Run};
 #[cfg(feature = "tls")]
 use crate::server::tls::Tls;
 
-/// Serves on each of `cores` the connections of one of `listeners`, as [`serve`] does, with clones of one
-/// `service`. For a service made anew on each core, or something else besides, give [`Cores::run`] such a function.
+/// Serves on each of `cores` the connections of one of `listeners`, as [`serve`] does, with clones of `service`. For a
+/// different service on each core, use [`Cores::run`].
 ///
 /// ```no_run
-/// use std::convert::Infallible;
-///
-/// use bytes::Bytes;
-/// use http_body_util::Full;
-/// use hyper::{Request, Response};
+/// use millstream::files::Files;
 /// use millstream::net::TcpListener;
 /// use millstream::runtime::Cores;
 /// use millstream::server;
 ///
 /// fn main() -> std::io::Result<()> {
-///     let hello = tower::service_fn(async |_: Request<server::RequestBody>| {
-///         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("Hello, world!"))))
-///     });
 ///     let cores = Cores::new(4)?;
 ///     let listeners = TcpListener::builder().bind_each("127.0.0.1:8080", cores.count())?;
-///     server::serve_cores(&cores, listeners, hello).run().wait().map(drop)
+///     server::serve_cores(&cores, listeners, Files::new("public")?).run().wait().map(drop)
 /// }
 /// ```
 pub fn serve_cores<S: HttpService>(cores: &Cores, listeners: Listeners, service: S) -> ServeCores<'_, S> {
@@ -60,7 +53,7 @@ pub fn serve_cores<S: HttpService>(cores: &Cores, listeners: Listeners, service:
     }
 }
 
-/// A server on several cores that is ready to [run](Self::run). Made by [`serve_cores`].
+/// A server on several cores, from [`serve_cores`]. It starts with [`run`](Self::run) or [`drain`](Self::drain).
 #[must_use = "a server does nothing until it runs"]
 pub struct ServeCores<'a, S> {
     cores: &'a Cores,
@@ -74,32 +67,32 @@ pub struct ServeCores<'a, S> {
 }
 
 impl<S> ServeCores<'_, S> {
-    /// As [`Serve::limits`].
+    /// Sets the limits; see [`Serve::limits`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// As [`Serve::tls`].
+    /// Serves over TLS; see [`Serve::tls`].
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// As [`Serve::http1`].
+    /// Changes options of hyper's HTTP/1 server; see [`Serve::http1`].
     pub fn http1(mut self, options: impl Fn(&mut http1::Builder) + Send + Sync + 'static) -> Self {
         self.hooks.one = Some(Arc::new(options));
         self
     }
 
-    /// As [`Serve::http2`].
+    /// Changes options of hyper's HTTP/2 server; see [`Serve::http2`].
     pub fn http2(mut self, options: impl Fn(&mut http2::Builder<TokioExecutor>) + Send + Sync + 'static) -> Self {
         self.hooks.two = Some(Arc::new(options));
         self
     }
 
-    /// As [`Serve::on_connection`].
+    /// Sets a hook for each connection; see [`Serve::on_connection`].
     pub fn on_connection(mut self, greet: impl Fn(&mut S, &Peer<SocketAddr>) + Send + Sync + 'static) -> Self {
         self.greet = Some(Arc::new(greet));
         self
@@ -107,15 +100,15 @@ impl<S> ServeCores<'_, S> {
 }
 
 impl<S: HttpService> ServeCores<'_, S> {
-    /// Serves. What is returned serves already: wait for it, await it, or drop it to close the listeners.
+    /// Starts the server. The returned value runs already: block on it, await it, or drop it to close the listeners.
     ///
     /// # Errors
     ///
-    /// When a listener fails for good, or there are fewer of them than cores: then all are closed, see [`Listeners`].
+    /// If a listener fails permanently, or there are fewer of them than cores. Then all close; see [`Listeners`].
     ///
-    /// # Cancellation
+    /// # Cancel safety
     ///
-    /// Dropping what is returned closes the listeners. Connections that run are finished by their own tasks, until the
+    /// Dropping the returned value closes the listeners. Open connections are finished by their own tasks, until the
     /// cores are [shut down](Cores::shutdown) or dropped.
     pub fn run(self) -> Run<(), io::Error> {
         let (cores, plan) = self.plan();
@@ -125,15 +118,15 @@ impl<S: HttpService> ServeCores<'_, S> {
         })
     }
 
-    /// Serves until `signal` is ready and then drains all cores, as [`Serve::drain`] does. The first core runs the signal.
+    /// Starts the server, and drains all cores as [`Serve::drain`] when `signal` is ready. The first core polls it.
     ///
     /// # Errors
     ///
     /// As for [`run`](Self::run), before the signal.
     ///
-    /// # Cancellation
+    /// # Cancel safety
     ///
-    /// As for [`run`](Self::run), before the signal; after it the connections are drained all the same.
+    /// As for [`run`](Self::run), before the signal. After it the connections are drained regardless.
     pub fn drain<F>(self, signal: F, deadline: Duration) -> DrainingCores
     where
         F: Future + Send + 'static,
@@ -144,7 +137,6 @@ impl<S: HttpService> ServeCores<'_, S> {
         let tell = Arc::new(tell);
         let run = cores.run(move |core| {
             let serve = plan.serve();
-            // One of them takes it.
             let signal = if core.index() == 0 { lock(&signal).take() } else { None };
             let (tell, mut told) = (Arc::clone(&tell), told.clone());
             let signal = async move {
@@ -176,7 +168,7 @@ impl<'a, S: Clone> ServeCores<'a, S> {
     }
 }
 
-/// What each core makes its server of. Connections are counted together.
+/// Settings for the server of each core. Connections are counted together.
 #[derive(Clone)]
 struct Plan<S> {
     listeners: Listeners,
@@ -200,16 +192,15 @@ impl<S: HttpService> Plan<S> {
     }
 }
 
-/// A server on several cores that serves until it is to drain; from [`ServeCores::drain`]. It runs already: wait for it,
-/// or await it.
+/// A running server on several cores, from [`ServeCores::drain`]. Block on it or await it.
 #[derive(Debug)]
-#[must_use = "the server is dropped with this"]
+#[must_use = "the server stops when this is dropped"]
 pub struct DrainingCores {
     run: Run<Drained, io::Error>,
 }
 
 impl DrainingCores {
-    /// Waits until all cores have drained, blocking the calling thread; the counts are sums, the duration is the longest.
+    /// Blocks the calling thread until all cores have drained. The counts are sums; the duration is the longest.
     ///
     /// # Errors
     ///

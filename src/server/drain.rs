@@ -1,4 +1,4 @@
-//! A server that ends without cutting off requests in progress.
+//! Graceful shutdown of a server.
 
 use std::fmt;
 use std::io;
@@ -20,8 +20,7 @@ pub struct Drained {
     pub connections: usize,
     /// Connections that finished by themselves.
     pub finished: usize,
-    /// Connections that finished and had responses which were told to [end](crate::body::GracefulClose), or a task that waited
-    /// for a [`DrainSignal`].
+    /// Connections that finished after a [`GracefulClose`] or a [`DrainSignal`] had notified a response or a task.
     pub told: usize,
     /// Connections that were reset at the deadline.
     pub aborted: usize,
@@ -30,7 +29,6 @@ pub struct Drained {
 }
 
 impl Drained {
-    /// Combines the results of two servers that drained at the same time.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             connections: self.connections + other.connections,
@@ -60,14 +58,13 @@ impl fmt::Debug for Draining {
     }
 }
 
-/// Notifies the tasks of a connection that its server drains, so that they finish: an upgraded connection, such as a
-/// WebSocket, otherwise takes the whole deadline. Cheap to clone; keeps neither the connection nor the server open.
+/// Notifies the tasks of a connection that its server drains, so that they finish. Without it an upgraded connection,
+/// such as a WebSocket, takes the whole deadline. Cheap to clone; keeps neither the connection nor the server open.
 ///
-/// The signal is in the [extensions](http::Request::extensions) of requests for another protocol: those with an
-/// `Upgrade` field, and `CONNECT`. For other requests [`Peer::drain_signal`](super::Peer::drain_signal) returns it, and
-/// a response that may go on forever is notified by its [`GracefulClose`].
+/// It is in the [extensions](http::Request::extensions) of requests with an `Upgrade` field and of `CONNECT`. For other
+/// requests [`Peer::drain_signal`](super::Peer::drain_signal) returns it. A [`GracefulClose`] ends endless responses.
 ///
-/// A WebSocket that closes in order, in a service for [`serve`](super::serve()):
+/// A WebSocket that closes gracefully, in a service for [`serve`](super::serve()):
 ///
 /// ```
 /// use futures_util::{SinkExt, StreamExt};
@@ -88,19 +85,14 @@ impl fmt::Debug for Draining {
 ///             return;
 ///         }
 ///     }
-///     // A close frame, and then what the client still sends until it has confirmed that.
+///     // Sends a close frame, and reads until the client has confirmed it.
 ///     let _ = socket.close(None).await;
 ///     while let Some(Ok(_)) = socket.next().await {}
 /// }
 /// ```
 ///
-/// In axum the extractor is `Extension<DrainSignal>`, after that of the WebSocket, and the task is the same:
-///
-/// ```text
-/// async fn upgrade(ws: WebSocketUpgrade, Extension(drain): Extension<DrainSignal>) -> Response {
-///     ws.on_upgrade(|socket| echo(socket, drain))
-/// }
-/// ```
+/// In axum the extractor is `Extension<DrainSignal>`, after that of the WebSocket, and the handler returns
+/// `ws.on_upgrade(|socket| echo(socket, drain))`.
 #[derive(Clone)]
 pub struct DrainSignal(Arc<ConnState>);
 
@@ -109,13 +101,12 @@ impl DrainSignal {
         Self(Arc::clone(conn_state))
     }
 
-    /// Whether the server drains.
+    /// Returns whether the server drains.
     pub fn is_draining(&self) -> bool {
         self.0.is_draining()
     }
 
-    /// Waits until the server [drains](super::Serve::drain); ready at once if it does already. Never ready if the
-    /// server is dropped without draining.
+    /// Waits until the server [drains](super::Serve::drain). Never ready if the server is dropped without draining.
     ///
     /// # Cancel safety
     ///

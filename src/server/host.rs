@@ -1,5 +1,5 @@
-//! The host that a request is for: the value of `Host` and `:authority`, `uri-host [ ":" port ]`
-//! ([RFC 9110 §7.2](https://www.rfc-editor.org/rfc/rfc9110#section-7.2)).
+//! The host of a request: the value of `Host` and `:authority`, `uri-host [ ":" port ]` ([RFC 9110
+//! §7.2](https://www.rfc-editor.org/rfc/rfc9110#section-7.2)).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use http::header::HOST;
 use http::uri::Authority;
 use http::{HeaderMap, Uri, Version};
 
-/// A host as it was sent: the name is not decoded, and may be empty.
+/// A host as received: the name is not decoded, and may be empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Host<'a> {
     pub(crate) name: Name<'a>,
@@ -21,7 +21,7 @@ pub(crate) enum Name<'a> {
 }
 
 impl Name<'_> {
-    /// Whether both are the same; registered names are compared without case.
+    /// Returns whether both are equal. Registered names are compared without case.
     pub(crate) fn is(self, other: Name<'_>) -> bool {
         match (self, other) {
             (Name::Registered(one), Name::Registered(other)) => one.eq_ignore_ascii_case(other),
@@ -31,8 +31,7 @@ impl Name<'_> {
 }
 
 impl<'a> Host<'a> {
-    /// `None` if this is not a host with an optional port. User information, which the grammar of an authority allows, makes
-    /// it invalid (RFC 9110 §4.2.4).
+    /// Parses a host with an optional port. User information, allowed in an authority, is invalid (RFC 9110 §4.2.4).
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (name, port) = match text.strip_prefix('[') {
@@ -51,7 +50,7 @@ impl<'a> Host<'a> {
             }
         };
         let port = match port {
-            // An empty port is valid, and stands for the default one (RFC 3986 §3.2.3).
+            // An empty port is valid, and means the default port (RFC 3986 §3.2.3).
             "" | ":" => None,
             _ => {
                 let digits = port.strip_prefix(':').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;
@@ -61,13 +60,12 @@ impl<'a> Host<'a> {
         Some(Self { name, port })
     }
 
-    /// As [`parse`](Self::parse), of an authority that a URI holds.
     pub(crate) fn of(authority: &'a Authority) -> Option<Self> {
         Self::parse(authority.as_str().as_bytes())
     }
 }
 
-/// Whether these are the characters of `reg-name` (RFC 3986 §3.2.2).
+/// Returns whether these are the characters of `reg-name` (RFC 3986 §3.2.2).
 fn is_registered_name(mut name: &[u8]) -> bool {
     while let [first, rest @ ..] = name {
         name = match first {
@@ -83,12 +81,10 @@ fn is_registered_name(mut name: &[u8]) -> bool {
     true
 }
 
-/// Whether a request says well which host it is for: at most one `Host`, which HTTP/1.1 requires, and nothing in it or in the
-/// target that is no host ([RFC 9112 §3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2),
-/// [RFC 9113 §8.3.1](https://www.rfc-editor.org/rfc/rfc9113#section-8.3.1)).
-///
-/// A target with an authority, as every one of HTTP/2 is, may come with another `Host`, which then says nothing: proxies made
-/// with hyper send the host of their client besides the authority of the upstream.
+/// Returns whether a request names its host correctly: at most one `Host`, which HTTP/1.1 requires, and no invalid host
+/// in it or in the target ([RFC 9112 §3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2), [RFC 9113
+/// §8.3.1](https://www.rfc-editor.org/rfc/rfc9113#section-8.3.1)). A target with an authority, as in HTTP/2, may come
+/// with another `Host`, which is ignored: proxies made with hyper send their client's host besides the upstream's.
 pub(crate) fn is_valid(version: Version, uri: &Uri, headers: &HeaderMap) -> bool {
     let mut fields = headers.get_all(HOST).iter();
     let field = match (fields.next(), fields.next()) {
@@ -115,7 +111,7 @@ mod tests {
             ("127.0.0.1:80", address("127.0.0.1", Some(80))),
             ("[::1]", address("::1", None)),
             ("[::1]:443", address("::1", Some(443))),
-            // No address, so a name.
+            // Not an address, so a name.
             ("127.0.0.1.", name("127.0.0.1.", None)),
             ("mill::80", None),
             ("mill:+80", None),

@@ -1,4 +1,4 @@
-//! Requests that say who has sent them, in their extensions, as services of axum and tonic expect it.
+//! Adds the peer to the extensions of requests, for services of axum and tonic.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,8 +8,7 @@ use tower_service::Service;
 
 use crate::net::Identity;
 
-/// The service of one connection, whose requests say who the peer is. A future that is moved on from function to function has
-/// room for it in each, so it is small.
+/// The service of one connection. Small, because each future that it is moved through reserves space for it.
 pub(super) struct Introduced<S, I> {
     service: S,
     peer: Arc<I>,

@@ -1,7 +1,6 @@
-//! Clients of HTTP/1 that end their side of the connection while they are answered: half-closed, or gone.
-//!
-//! hyper does not read while it answers if half-closed clients are to be served, so it would not notice one that has left
-//! before something is sent to it. Here the socket is watched meanwhile.
+//! Detects HTTP/1 clients that end their side of the connection, or leave, during a response. With half-closed clients
+//! allowed, hyper does not read during a response, and would notice only on the next write that a client has left. Here
+//! the socket is watched meanwhile.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,36 +10,35 @@ use tokio::time::{Sleep, sleep};
 use super::conn_state::{ConnState, Protocol};
 use crate::net::{Leaving, Pulse};
 
-/// Watches the peer of one connection. Small, for each connection has one.
+/// Watches the peer of a connection. Small, because each connection has one.
 #[derive(Debug, Default)]
 pub(super) struct Leave {
-    /// Bytes received when it was last looked at.
+    /// Bytes received at the last poll.
     received: u64,
-    /// Since the peer has ended its side.
+    /// Set once the peer has ended its side.
     silence: Option<Box<Silence>>,
 }
 
-/// The time in which an answer to a half-closed peer has to send something.
+/// Time in which a response to a half-closed peer must send something.
 #[derive(Debug)]
 struct Silence {
     ends: Pin<Box<Sleep>>,
-    /// Bytes sent before.
     sent: u64,
 }
 
 impl Leave {
-    /// Ready when the peer has left, or has ended its side and the answer has been silent for as long as it may be.
+    /// Ready when the peer has left, or has ended its side and the response was silent for too long.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, conn_state: &ConnState) -> Poll<()> {
         let limit = conn_state.limits.half_close;
         if limit.is_zero() || conn_state.protocol() != Protocol::One || conn_state.requests().1 == 0 {
-            // hyper reads, and sees the end itself.
+            // hyper reads, and detects the end itself.
             self.silence = None;
             return Poll::Pending;
         }
         let Some(pulse) = conn_state.handle.pulse() else { return Poll::Ready(()) };
         let silence = || Box::new(Silence { ends: Box::pin(sleep(limit)), sent: pulse.sent });
         if self.silence.is_none() {
-            // While something comes nothing has ended, and asking costs a call.
+            // A peer that sends has not ended its side, and each check is a system call.
             let comes = std::mem::replace(&mut self.received, pulse.received) != pulse.received;
             match ready!(conn_state.handle.poll_leaving(cx, !comes)) {
                 Leaving::Gone => return Poll::Ready(()),
@@ -58,7 +56,7 @@ impl Leave {
     }
 }
 
-/// Whether an answer has sent something, or waits to: that a peer takes nothing is the affair of another limit.
+/// Returns whether a response has sent something or waits to. Another limit covers peers that take too little.
 fn goes_on(pulse: Pulse, sent: u64) -> bool {
     pulse.waits() || pulse.paced || pulse.sent != sent
 }

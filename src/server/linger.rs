@@ -1,4 +1,4 @@
-//! The end of a connection whose client may still be sending.
+//! End of a connection whose client may still be sending.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -8,20 +8,17 @@ use tokio::time::{Instant, timeout};
 
 use super::conn_state::{ConnState, ShutdownPhase};
 
-/// Time for a client to read its answer and to close the connection.
+/// Time for a client to read its response and close the connection.
 const TIME: Duration = Duration::from_secs(30);
-/// Time without a byte after which it is taken to have ended.
+/// Time without a byte after which the client counts as gone.
 const QUIET: Duration = Duration::from_secs(5);
-/// Bytes that are discarded.
+/// Bytes discarded at most.
 const BYTES: usize = 64 << 20;
-/// Bytes of a read.
 const PIECE: usize = 16 << 10;
 
-/// Discards what the client sends, until it ends the connection, or for [`TIME`] and [`BYTES`] at most. The answer was sent
-/// and the sending side was shut down before.
-///
-/// A socket that is closed while bytes lie unread in it is reset, and a client that is reset loses the answer that it has
-/// not read ([RFC 9112 §9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)).
+/// Discards what the client sends until it ends the connection, within [`TIME`] and [`BYTES`]. The response was sent
+/// and the sending side shut down before. Closing a socket with unread bytes resets it, and a client that is reset
+/// loses the unread response ([RFC 9112 §9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)).
 pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, conn_state: &ConnState) {
     conn_state.lingers();
     let discard = async {
@@ -38,6 +35,6 @@ pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, conn_state
             left -= got;
         }
     };
-    // A connection that is told to end at once has been reset, which is the end of what it reads.
+    // An aborted connection was reset, which ends its reads.
     let _ = conn_state.unless_told(ShutdownPhase::TimedOut, discard).await;
 }

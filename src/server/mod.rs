@@ -1,23 +1,22 @@
-//! A server: connections of a listener, HTTP/1.1 or HTTP/2, to one service, with limits and an end.
+//! Serves HTTP/1.1 and HTTP/2 on the connections of a listener, with limits and graceful shutdown.
 //!
 //! ```text
-//!  listener ─▶ server: accepts ─┬─ over a limit: told so, or reset (addresses, refuse)
+//!  listener ─▶ server: accepts ─┬─ over a limit: answered or reset (conn_limiter, refuse)
 //!                               └─▶ a task for each connection: version ─▶ hyper ─▶ adapter ─▶ your service
 //!                                        │ ▲                                └ request_body in, answer out
-//!                       notes what it does│ │told to finish, or ended
+//!                               activity │ │ instructions: finish, abort
 //!                                        ▼ │
-//!                                      watch ◀── sweep: one task, looks at all connections a few times a second
-//!                                                  ▲
-//!                                        drain: ───┘ the signal, the deadline
+//!                                   conn_state ◀── reaper: one task, checks all connections a few times a second
+//!                                                    ▲
+//!                                          drain ────┘ the signal, the deadline
 //! ```
 //!
 //! Invariants:
-//!
-//! 1. No request, body or connection has a timer or an allocation for a limit's sake, unless a body has to be waited for:
-//!    what happens is noted in atomics, and the sweep compares them with what it saw before. So limits are kept to within
-//!    a second, and never early.
-//! 2. A connection counts until its socket is closed, also when an upgrade has handed it to somebody else.
-//! 3. A connection that is told to finish and does not is ended.
+//! 1. No request, body or connection has a timer or an allocation for a limit, except a body that the service waits
+//!    for. Activity is recorded in atomics, which the reaper compares with their previous values. So limits take effect
+//!    within a second, and never early.
+//! 2. A connection counts until its socket is closed, also after an upgrade.
+//! 3. A connection that is instructed to finish and does not is reset.
 
 mod adapter;
 mod answer;

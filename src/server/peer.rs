@@ -18,12 +18,12 @@ impl<A> Peer<A> {
         Self { addr, handle, drain }
     }
 
-    /// Returns its address: a [`SocketAddr`](std::net::SocketAddr), or that of a Unix socket.
+    /// Returns the address: a [`SocketAddr`](std::net::SocketAddr), or that of a Unix socket.
     pub fn addr(&self) -> &A {
         &self.addr
     }
 
-    /// Returns the handle to its connection, which counts the bytes sent and can reset the connection.
+    /// Returns the handle of the connection, which counts the bytes sent and can reset it.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }

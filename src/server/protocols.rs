@@ -1,4 +1,4 @@
-//! hyper's servers, with our limits. The timers of HTTP/1 are off: the sweep does what they are for.
+//! hyper's servers with the limits applied. The timers of HTTP/1 are off: the reaper replaces them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,13 @@ use super::limits::Limits;
 use super::server::Serve;
 use crate::net::Accept;
 
-/// Times as long as that are none.
+/// Times of this length or more are no limit.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// Header fields for which hyper has room without an allocation.
+/// Header fields for which hyper does not allocate.
 const FIELDS: usize = 100;
 
-/// Changes options of hyper's.
 type Hook<T> = Option<Arc<dyn Fn(&mut T) + Send + Sync>>;
 
-/// The options of hyper's that the user of a server changes.
 #[derive(Clone, Default)]
 pub(super) struct Hooks {
     pub(super) one: Hook<http1::Builder>,
@@ -26,50 +24,16 @@ pub(super) struct Hooks {
 }
 
 impl<L: Accept, S> Serve<L, S> {
-    /// Changes options of hyper's HTTP/1 server that [`Limits`] does not have, such as `title_case_headers` or
-    /// `ignore_invalid_headers`.
-    ///
-    /// `options` is called once, when the server starts, and after the limits were applied: what it sets replaces what they
-    /// say, for instance [`Limits::half_close`]. Options that need a timer also need `timer`.
-    ///
-    /// ```no_run
-    /// use millstream::files::Files;
-    /// use millstream::net::TcpListener;
-    /// use millstream::server;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> std::io::Result<()> {
-    /// let files = Files::new("public")?;
-    /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
-    /// server::serve(listener, files)
-    ///     .http1(|http1| {
-    ///         http1.title_case_headers(true);
-    ///     })
-    ///     .await
-    /// # }
-    /// ```
+    /// Changes options of hyper's HTTP/1 server that [`Limits`] does not have, for example by `.http1(|http1| {
+    /// http1.title_case_headers(true); })`. `options` is called once, when the server starts, after the limits, and
+    /// overrides them, for instance [`Limits::half_close`]. Options that need a timer also need `timer`.
     pub fn http1(mut self, options: impl Fn(&mut http1::Builder) + Send + Sync + 'static) -> Self {
         self.hooks.one = Some(Arc::new(options));
         self
     }
 
-    /// As [`http1`](Self::http1) for HTTP/2, whose timer is set: `enable_connect_protocol` for WebSockets (RFC 8441),
-    /// `max_frame_size`, `max_pending_accept_reset_streams` and others.
-    ///
-    /// ```no_run
-    /// use millstream::net::TcpListener;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> std::io::Result<()> {
-    /// let files = Files::new("public")?;
-    /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
-    /// server::serve(listener, files)
-    ///     .http2(|http2| {
-    ///         http2.enable_connect_protocol().max_frame_size(64 << 10);
-    ///     })
-    ///     .await
-    /// # }
-    /// ```
+    /// Changes options of hyper's HTTP/2 server, as [`http1`](Self::http1) does: `enable_connect_protocol` for
+    /// WebSockets (RFC 8441), `max_frame_size`, `max_pending_accept_reset_streams` and others. The timer is set.
     pub fn http2(mut self, options: impl Fn(&mut http2::Builder<TokioExecutor>) + Send + Sync + 'static) -> Self {
         self.hooks.two = Some(Arc::new(options));
         self
@@ -83,31 +47,30 @@ pub(super) struct Protocols {
 }
 
 impl Protocols {
-    /// The hooks come last, so that they may change everything.
+    /// The hooks come last, so that they can override everything.
     pub(super) fn new(limits: &Limits, hooks: &Hooks) -> Self {
         let mut one = http1::Builder::new();
-        // A body frame is queued if there is any room for it, whatever its size, so a mapped file stays one piece. hyper's
-        // default of 408 KiB is what each slow reader could make a connection keep, and on loopback it saved calls but
-        // no CPU time that could be told from noise.
+        // A body frame is queued if there is any space, so a mapped file stays one piece. hyper's default of 408 KiB is
+        // what each slow reader could make a connection hold. On loopback it saved calls but no measurable CPU time.
         one.half_close(!limits.half_close.is_zero())
             .header_read_timeout(None)
             .max_header_size(limits.head)
             .max_buf_size(limits.buffer.max(limits.head));
         if limits.fields > FIELDS {
-            // Fewer are looked for in the adapter.
+            // Smaller limits are checked in the adapter.
             one.max_headers(limits.fields);
         }
         let mut two = http2::Builder::new(TokioExecutor::new());
-        // The timer is for the adaptive window and for pings.
+        // For the adaptive window and for pings.
         two.timer(TokioTimer::new())
             .max_concurrent_streams(limits.streams)
             .max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX))
-            // As for HTTP/1. hyper's default is 400 KiB; on loopback the difference could not be told from noise.
+            // As for HTTP/1. hyper's default is 400 KiB; on loopback there was no measurable difference.
             .max_send_buf_size(limits.buffer)
             .initial_stream_window_size(limits.stream_window)
             .initial_connection_window_size(limits.connection_window);
         let (interval, timeout) = limits.ping;
-        // hyper adds it to a moment of now.
+        // hyper adds the interval to the current time, which must not overflow.
         if interval < YEAR {
             two.keep_alive_interval(interval).keep_alive_timeout(timeout.min(YEAR));
         }

@@ -1,4 +1,4 @@
-//! One task that looks at all connections of a server, ends those that have passed a limit, and all when the server drains.
+//! A task that checks all connections of a server against the limits, and drains them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,22 +16,20 @@ use super::protocols::Protocols;
 use crate::counters::{Counter, Gauge, Present, count};
 use crate::net::Pulse;
 
-/// Time between two looks, where no limit is so short that it has to be less.
+/// Longest interval of the checks. Short limits reduce it.
 const TICK: Duration = Duration::from_millis(250);
 const TICK_MIN: Duration = Duration::from_millis(10);
-/// Time for those who have a connection that was reset at the deadline to let go of it.
+/// Time for the owners of a connection that was reset at the deadline to drop it.
 const PATIENCE: Duration = TICK;
-/// Connections that are looked at before other tasks may run.
+/// Connections checked before other tasks may run.
 const AT_ONCE: usize = 512;
 
-/// What the accept loop of a server, its connections and its sweep share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Arc<Limits>,
     pub(super) protocols: Protocols,
     pub(super) limiter: Arc<ConnLimiter>,
     state: Mutex<State>,
-    /// Connections whose task runs.
     running: AtomicUsize,
     changed: Notify,
 }
@@ -39,9 +37,9 @@ pub(super) struct Shared {
 #[derive(Debug)]
 struct State {
     stage: Stage,
-    /// Connections that the sweep has not seen yet.
+    /// Connections that the reaper has not seen yet.
     new: Vec<Arc<ConnState>>,
-    /// The sweep waits for a connection.
+    /// Whether the reaper waits for a connection.
     sleeps: bool,
 }
 
@@ -52,12 +50,12 @@ enum Stage {
         since: Instant,
         deadline: Instant,
     },
-    /// Nobody accepts connections any more.
+    /// No further connection is accepted.
     Left,
 }
 
 impl Stage {
-    /// Whether the drain waits no longer for a connection that was reset: whoever has it neither reads nor writes.
+    /// Returns whether the drain no longer waits for a connection that was reset: its owner neither reads nor writes.
     fn has_waited_for(self, entry: &Entry) -> bool {
         let Self::Drains { deadline, .. } = self else { return false };
         entry.drained == Drain::Aborted && Instant::now() >= deadline + PATIENCE
@@ -71,7 +69,7 @@ impl Shared {
         Arc::new(Self { limits: Arc::new(limits), protocols, limiter, state, running, changed })
     }
 
-    /// Has the sweep look at a connection until it is over; the task is to hold what is returned.
+    /// Adds a connection, to be checked until it is over. Its task holds the returned value.
     pub(super) fn enter(self: &Arc<Self>, conn_state: &Arc<ConnState>) -> Running {
         self.running.fetch_add(1, Ordering::Relaxed);
         let mut state = lock(&self.state);
@@ -86,16 +84,16 @@ impl Shared {
         }
     }
 
-    /// Has the sweep end all connections within `patience`.
+    /// Ends all connections within `patience`.
     pub(super) fn drain(&self, patience: Duration) {
         let since = Instant::now();
-        // Decades are as good as forever, and can be added to any moment.
+        // Decades are enough, and can be added to any `Instant`.
         let deadline = since.checked_add(patience).unwrap_or_else(|| since + Duration::from_secs(1 << 30));
         lock(&self.state).stage = Stage::Drains { since, deadline };
         self.changed.notify_one();
     }
 
-    /// Nobody accepts connections any more: the sweep ends with the last of them.
+    /// Records that no further connection is accepted. The reaper ends with the last one.
     pub(super) fn leave(&self) {
         let mut state = lock(&self.state);
         if state.stage == Stage::Serves {
@@ -105,7 +103,6 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    /// Time between two looks.
     fn tick(&self) -> Duration {
         let Limits { head_time, body_progress, write_stall, keep_alive, .. } = *self.limits;
         let shortest = head_time.min(body_progress).min(write_stall).min(keep_alive);
@@ -113,7 +110,6 @@ impl Shared {
     }
 }
 
-/// A connection's task that runs.
 #[derive(Debug)]
 pub(super) struct Running {
     shared: Arc<Shared>,
@@ -124,37 +120,34 @@ pub(super) struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.conn_state.end();
-        // So that a server that drains does not wait for the next look.
+        // A server that drains does not wait for the next check.
         if self.shared.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.shared.changed.notify_one();
         }
     }
 }
 
-/// A connection that is looked at.
 struct Entry {
     conn_state: Arc<ConnState>,
     seen: Seen,
     /// Bytes sent when the peer had last acknowledged all of them.
     acknowledged: u64,
-    /// Whether it is a TCP connection, once that was asked.
     is_tcp: Option<bool>,
-    /// What the drain did about it.
     drained: Drain,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Drain {
-    /// Nothing yet: it was not looked at since.
+    /// Not checked since the drain began.
     No,
-    /// It was left to finish.
+    /// Left to finish.
     Waits,
-    /// Answers that may go on forever were told to end.
+    /// Endless responses were notified.
     ShutdownPhase,
     Aborted,
 }
 
-/// Looks at the connections of a server until the server is gone and they are over.
+/// Checks the connections of a server until the server is gone and all of them are over.
 pub(super) async fn reaper(shared: Arc<Shared>) -> Drained {
     let tick = shared.tick();
     let mut entries: Vec<Entry> = Vec::new();
@@ -193,7 +186,7 @@ pub(super) async fn reaper(shared: Arc<Shared>) -> Drained {
                 tokio::task::yield_now().await;
             }
         }
-        // What has ended by then is over at once.
+        // Wakes at the deadline, not at the next tick after it.
         let wait = match stage {
             Stage::Drains { deadline, .. } => {
                 tick.min(deadline.saturating_duration_since(Instant::now())).max(TICK_MIN)
@@ -209,8 +202,8 @@ impl Entry {
         Self { conn_state, seen: Seen::new(now), acknowledged: 0, is_tcp: None, drained: Drain::No }
     }
 
-    /// Bytes that the kernel took and the peer did not acknowledge. A peer on a Unix socket is not asked to read before
-    /// more waits than the socket holds: there is no acknowledgement, only what it has read.
+    /// Returns the bytes that the kernel took and the peer did not acknowledge. A Unix socket has no acknowledgements,
+    /// and is asked only while more waits than it holds.
     fn held(&mut self, pulse: &Pulse) -> usize {
         let handle = &self.conn_state.handle;
         if pulse.sent == self.acknowledged || !(pulse.waits() || *self.is_tcp.get_or_insert_with(|| handle.is_tcp())) {
@@ -228,7 +221,7 @@ impl Entry {
         let Some(pulse) = self.conn_state.handle.pulse() else { return };
         let held = self.held(&pulse);
         let conn_state = &*self.conn_state;
-        // Unless it has read since the last look, bytes that lie in the kernel came before it was its turn.
+        // Without a read since the last check, bytes in the kernel wait for the server, not for the client.
         let reads_late = pulse.received == self.seen.received();
         let facts = Facts {
             protocol: conn_state.protocol(),
@@ -243,7 +236,7 @@ impl Entry {
             held,
         };
         let verdict = self.seen.check(now, &facts, limits);
-        // Not under the lock: whoever is woken may drop the body.
+        // Not under the lock: a woken task may drop the body.
         let waits = conn_state.waits().clone();
         for wait in waits {
             wait.look(now, limits.body_progress, || {
@@ -257,7 +250,7 @@ impl Entry {
                 }
                 conn_state.abort();
             }
-            // Who is slow to finish while the server drains has until the deadline.
+            // During a drain a slow connection has until the deadline.
             Verdict::Unheeded if !matches!(stage, Stage::Drains { .. }) || facts.told > ShutdownPhase::Finish => {
                 conn_state.abort()
             }
@@ -272,13 +265,12 @@ impl Entry {
             Verdict::Well { .. } | Verdict::Unheeded => {}
         }
         if let Stage::Drains { since, deadline } = stage {
-            // A request that was just on its way may have come since. One whose head has begun to come is waited for.
+            // Waits a tick for requests that were on their way, and for heads that have begun.
             let rests = verdict == Verdict::Well { rests: true } && now.duration_since(since) >= tick;
             self.drain(now >= deadline, rests);
         }
     }
 
-    /// Goes on with ending the connection.
     fn drain(&mut self, is_late: bool, rests: bool) {
         let conn_state = &*self.conn_state;
         if is_late {
@@ -298,7 +290,7 @@ impl Entry {
 impl Drained {
     fn add(&mut self, drain: Drain) {
         match drain {
-            // Before the drain.
+            // It ended before the drain.
             Drain::No => return,
             Drain::Waits => self.finished += 1,
             Drain::ShutdownPhase => self.told += 1,

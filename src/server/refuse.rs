@@ -1,4 +1,4 @@
-//! Connections beyond a limit: the client is told, if that costs little, and the connection is closed.
+//! Connections over a limit: answered if that costs little, and closed.
 
 use std::future::poll_fn;
 use std::io;
@@ -13,30 +13,28 @@ use tokio::time::timeout;
 use super::version::{Version, version};
 use crate::net::{Handle, Rewind};
 
-/// Connections that are told at a time; more are reset at once. Bounds what a flood costs.
+/// Connections answered at a time. Further ones are reset at once, which bounds the cost of a flood.
 const AT_ONCE: usize = 128;
-/// Time for the request to begin, the answer to leave and the client to close.
+/// Time for the request to begin, the answer to be sent and the client to close.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const UNAVAILABLE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
-/// An empty SETTINGS frame, and GOAWAY with ENHANCE_YOUR_CALM after stream 0, which says that no request was processed
-/// ([RFC 9113 §6.8](https://www.rfc-editor.org/rfc/rfc9113#section-6.8)).
+/// An empty SETTINGS frame, and GOAWAY with ENHANCE_YOUR_CALM after stream 0: no request was processed ([RFC 9113
+/// §6.8](https://www.rfc-editor.org/rfc/rfc9113#section-6.8)).
 const GOAWAY: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b";
 
-/// The connections of a server that are being told.
 #[derive(Debug, Default)]
 pub(super) struct Refused(AtomicUsize);
 
-/// A connection that is being told.
 #[derive(Debug)]
 struct Place(Arc<Refused>);
 
 impl Refused {
-    /// `None` if there are as many as there may be.
+    /// Returns `None` if as many are answered as allowed.
     fn place(self: &Arc<Self>) -> Option<Place> {
         let taken = Place(Arc::clone(self));
-        // Given back at once if it is one too many.
+        // Dropped at once if it is beyond the limit.
         (self.0.fetch_add(1, Ordering::Relaxed) < AT_ONCE).then_some(taken)
     }
 }
@@ -47,7 +45,6 @@ impl Drop for Place {
     }
 }
 
-/// Ends a connection that is one too many: its client is told, or it is reset.
 pub(super) fn refuse<I>(refused: &Arc<Refused>, stream: I, handle: Handle)
 where
     I: hyper::rt::Write + AsyncRead + Rewind + Unpin + Send + 'static,
@@ -58,9 +55,8 @@ where
     }
 }
 
-/// Answers the first request of a connection that it is one too many. The answer waits for the request, because clients take
-/// what comes before it for an error; and the socket is read to its end, because closing it with something unread resets the
-/// connection, which may lose the answer.
+/// Answers the first request of a connection, and not before it: clients take an earlier answer for an error. Reads the
+/// socket to its end, because closing it with unread bytes resets it, which may lose the answer.
 async fn refuse_in<I>(_place: Place, mut stream: I, handle: Handle)
 where
     I: hyper::rt::Write + AsyncRead + Rewind + Unpin,
@@ -100,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_are_told_at_a_time() {
+    fn answers_at_a_time_are_limited() {
         let refused = Arc::<Refused>::default();
         for _ in 0..2 {
             let places: Vec<_> = (0..AT_ONCE).map(|_| refused.place().unwrap()).collect();

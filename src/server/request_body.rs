@@ -1,4 +1,4 @@
-//! The bodies of requests.
+//! Bodies of requests.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,29 +13,25 @@ use super::conn_state::ConnState;
 use super::wait::Wait;
 use crate::counters::{Counter, count};
 
-/// The body of a request to a [server](super::serve()), within its [limits](super::Limits). Frames are passed on as
-/// they arrive.
+/// The body of a request to a [server](super::serve()), within its [limits](super::Limits). Frames pass unchanged.
 #[derive(Debug)]
 pub struct RequestBody {
     incoming: Incoming,
-    /// Limits of the body.
     bounds: Bounds,
     /// Set once the body has failed permanently.
     failed: Option<Failed>,
     /// `None` if the body is empty, or was read to its end.
     conn_state: Option<Arc<ConnState>>,
-    /// Set once the body had to be waited for.
+    /// Set once the service waited for the body.
     wait: Option<Arc<Wait>>,
 }
 
-/// Limits of the body of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bounds {
     /// Bytes that may still arrive.
     pub(super) left: u64,
-    /// Bytes that have to arrive in a period.
+    /// Bytes that must arrive in a period.
     pub(super) rate: u64,
-    /// Whether the request is a gRPC request.
     pub(super) grpc: bool,
 }
 
@@ -51,7 +47,7 @@ impl RequestBody {
         Self { incoming, bounds, failed: None, conn_state, wait: None }
     }
 
-    /// Fails permanently. A failed body was not read to its end, so it is still watched.
+    /// Fails permanently. A failed body was not read to its end, so it still counts as unread.
     fn fail(&mut self, how: Failed) -> BodyError {
         if self.failed.replace(how).is_none() {
             count(
@@ -70,7 +66,7 @@ impl RequestBody {
         BodyError::new(cause, self.bounds.grpc)
     }
 
-    /// Records that the body has to be waited for. Returns `true` if it has been waited for too long already.
+    /// Records that the service waits for the body. Returns `true` if it has waited too long.
     fn pends(&mut self, cx: &Context<'_>) -> bool {
         let Some(conn_state) = &self.conn_state else { return false };
         let wait = self.wait.get_or_insert_with(|| {
@@ -81,7 +77,6 @@ impl RequestBody {
         wait.pends(cx.waker())
     }
 
-    /// Records that nothing more follows.
     fn end(&mut self) {
         if let (Some(conn_state), Some(wait)) = (self.conn_state.take(), self.wait.take()) {
             let mut waits = conn_state.waits();

@@ -1,4 +1,4 @@
-//! Accepting connections: each is a task of its own, so what goes wrong in it stays in it.
+//! Accepts connections. Each has its own task, so a failure affects no other connection.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -29,13 +29,13 @@ use crate::net::{Accept, Origin, Seen};
 #[cfg(feature = "tls")]
 use crate::server::tls::{Tls, Watching};
 
-/// Connections that are accepted after the signal to drain: more than can have been waiting.
+/// Connections accepted after the signal to drain: more than can have been waiting.
 const WAITING: usize = 1 << 16;
 
 /// Serves the connections of `listener`, TCP or Unix, with `service`: HTTP/1.1 and HTTP/2 without TLS on the same port.
 ///
-/// `service` is any tower service that takes requests with a [`RequestBody`], such as an axum `Router` or tonic's `Routes`; each
-/// connection has a clone, and each request one of that. Await what is returned:
+/// `service` is any tower service for requests with a [`RequestBody`], such as an axum `Router` or tonic's `Routes`.
+/// Each connection has a clone of it, and each request a clone of that. Await the returned value:
 ///
 /// ```no_run
 /// use std::convert::Infallible;
@@ -55,17 +55,16 @@ const WAITING: usize = 1 << 16;
 /// # }
 /// ```
 ///
-/// [`limits`](Serve::limits) are on, whether or not they are set; see [`Limits`] for each. [`drain`](Serve::drain) ends a
-/// server without cutting off what it has begun.
+/// The [limits](Serve::limits) below apply by default. [`drain`](Serve::drain) shuts a server down gracefully.
 ///
 /// | | limit | beyond it |
 /// |---|---|---|
 /// | first request after connecting | 10 s | 408 if it was begun, GOAWAY; closed |
 /// | next request head of HTTP/1, from its first byte | 10 s | 408; closed |
 /// | no request | 75 s | GOAWAY; closed |
-/// | request body that is waited for | 1 KiB in 30 s | the service is told; 408 |
-/// | answer that the peer takes too slowly | 8 KiB in 30 s | reset |
-/// | silent answer after an HTTP/1 client has ended its side | 1 s | reset |
+/// | request body that is waited for | 1 KiB in 30 s | reading fails; 408 |
+/// | response that the peer takes too slowly | 8 KiB in 30 s | reset |
+/// | silent response after an HTTP/1 client has ended its side | 1 s | reset |
 /// | HTTP/2 peer that does not answer a PING | 20 s, after 60 s without a byte | closed |
 /// | request head | 16 KiB, 100 fields, 8 KiB path and query | 431, 414 |
 /// | request body | 2 MiB, unless it streams | 413 |
@@ -75,47 +74,40 @@ const WAITING: usize = 1 << 16;
 /// | response bytes queued, besides the body frame in hand | 64 KiB; HTTP/2: for each stream | the body waits |
 /// | bytes queued in the process | 256 MiB | `Connection: close`, 503 |
 ///
-/// With an axum `Router` nothing else is needed: `server::serve(listener, router)`. Its extractors read the
-/// [`RequestBody`] as they read any body, and answer 413 where it is too large. Handlers that are to take more than 2 MiB
-/// need both `DefaultBodyLimit::disable()` on their route, and [`Limits::streaming`] for their path. axum answers 400
-/// where a service that fails would have been answered for with 408.
+/// An axum `Router` needs nothing else: `server::serve(listener, router)`. Its extractors read the [`RequestBody`] as
+/// any body, and answer with 413 if it is too large. Handlers that accept more than 2 MiB need both
+/// `DefaultBodyLimit::disable()` on their route and [`Limits::streaming`] for their path. Where other services answer
+/// with 408, axum answers with 400.
 ///
-/// Calls of gRPC over HTTP/2 stream: their bodies have no limit of size, and the limit of tonic for each message holds. A
-/// server that also has handlers that collect whole bodies names by path what streams. Other calls that go beyond the
-/// limit for bodies then end with `RESOURCE_EXHAUSTED`, also in tonic if the feature `tonic` is on:
+/// gRPC calls over HTTP/2 stream: their bodies have no size limit, and tonic limits each message. A server that also
+/// has handlers that collect whole bodies selects the [streaming](Limits::streaming) requests by path. Other calls
+/// beyond the body limit end with `RESOURCE_EXHAUSTED`, also in tonic if the feature `tonic` is on.
 ///
-/// ```
-/// # use millstream::server::Limits;
-/// let limits = Limits::default().streaming(|head| head.uri.path().starts_with("/route_guide.RouteGuide/"));
-/// # drop(limits);
-/// ```
+/// A response to an HTTP/1 request whose body was not read reaches the client, even one that sends all of it first: the
+/// server shuts its sending side down, discards what arrives, and closes the connection when the client does, or after
+/// 5 s without a byte, 30 s, or 64 MiB.
 ///
-/// An answer to an HTTP/1 request whose body was not read reaches the client, also one that sends all of it first: the
-/// server shuts its sending side down, discards what comes, and closes the connection when the client does, after 5 s
-/// without a byte, 30 s, or 64 MiB.
+/// The extensions of a request identify its peer. With the feature `axum`, handlers take `ConnectInfo<SocketAddr>`
+/// without `into_make_service_with_connect_info`; with the feature `tonic`, `remote_addr` is set by `TcpConnectInfo`.
+/// On a Unix socket the address is a [`std::os::unix::net::SocketAddr`], and tonic's services find an
+/// `Option<`[`Credentials`](crate::net::Credentials)`>`. Other services use [`on_connection`](Serve::on_connection).
 ///
-/// Services learn from the extensions of a request who has sent it: with the feature `axum` handlers take
-/// `ConnectInfo<SocketAddr>`, without `into_make_service_with_connect_info`, and with the feature `tonic` the `remote_addr` of a
-/// request is known, by `TcpConnectInfo`. On a Unix socket the address is a [`std::os::unix::net::SocketAddr`], and tonic's
-/// services find an `Option<`[`Credentials`](crate::net::Credentials)`>`. [`on_connection`](Serve::on_connection) tells others.
+/// Requests without exactly one valid `Host` are answered with 400; HTTP/1.0 and HTTP/2 may omit it ([RFC 9112
+/// §3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)).
 ///
-/// Requests are answered 400 before the service sees them unless they have exactly one valid `Host`, which HTTP/1.0 and HTTP/2
-/// may lack ([RFC 9112 §3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)).
-///
-/// Upgrades (WebSocket, `CONNECT`) work; [`Upgraded::downcast`](hyper::upgrade::Upgraded::downcast) gives the
-/// stream back, a [`TcpStream`](crate::net::TcpStream) for example. Such a connection goes on counting as one, and a [`DrainSignal`]
-/// tells its task when the server drains.
+/// Upgrades (WebSocket, `CONNECT`) are supported: [`Upgraded::downcast`](hyper::upgrade::Upgraded::downcast) returns
+/// the stream, for example a [`TcpStream`](crate::net::TcpStream). The connection still counts, and a [`DrainSignal`]
+/// notifies its task when the server drains.
 ///
 /// # Errors
 ///
-/// The future ends only when the listener fails for good. What fails in a connection ends that connection, and what panics
-/// in the service or a body ends its connection or, over HTTP/2, its stream; only what panics in `call` itself, not in the
-/// future that it gives, ends the connection there too.
+/// If the listener fails permanently. An error in a connection ends that connection. A panic in the service or a body
+/// ends its connection or, over HTTP/2, its stream; a panic in `call` itself, not in the returned future, always ends
+/// the connection.
 ///
-/// # Cancellation
+/// # Cancel safety
 ///
-/// Dropping the future closes the listener at once. Connections that run are finished by their own tasks, within the
-/// limits.
+/// Dropping the future closes the listener at once. Open connections are finished by their own tasks, within limits.
 pub fn serve<L: Accept, S: HttpService>(listener: L, service: S) -> Serve<L, S> {
     Serve {
         listener,
@@ -129,7 +121,7 @@ pub fn serve<L: Accept, S: HttpService>(listener: L, service: S) -> Serve<L, S> 
     }
 }
 
-/// A server that is ready to run: await it. Made by [`serve`].
+/// A server that is ready to run, from [`serve`]. Await it.
 #[must_use = "a server does nothing unless awaited"]
 pub struct Serve<L: Accept, S> {
     listener: L,
@@ -145,14 +137,14 @@ pub struct Serve<L: Accept, S> {
 pub(super) type Greet<S, A> = Arc<dyn Fn(&mut S, &Peer<A>) + Send + Sync>;
 
 impl<L: Accept, S> Serve<L, S> {
-    /// Sets what the server puts up with.
+    /// Sets the limits.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Has `greet` tell each connection's clone of the service who has connected, for a proxy that names its clients or a
-    /// layer that needs the [`Handle`](crate::net::Handle) of the connection.
+    /// Calls `greet` with each connection's clone of the service and its peer, for a proxy that identifies its clients
+    /// or a layer that needs the [`Handle`](crate::net::Handle) of the connection.
     pub fn on_connection(mut self, greet: impl Fn(&mut S, &Peer<L::Addr>) + Send + Sync + 'static) -> Self {
         self.greet = Some(Arc::new(greet));
         self
@@ -160,22 +152,24 @@ impl<L: Accept, S> Serve<L, S> {
 }
 
 impl<L: Accept, S: HttpService> Serve<L, S> {
-    /// Serves until `signal` is ready, whatever it gives, and then ends: the listener is closed, idle connections are
-    /// closed, the others finish what they have begun and take no further requests (`Connection: close`, GOAWAY). Answers
-    /// that have an [`GracefulClose`](crate::body::GracefulClose) are told to end, and tasks that wait for a [`DrainSignal`]. What is left at the `deadline`, counted from the
-    /// signal, is reset.
+    /// Serves until `signal` is ready, and then shuts down: the listener and idle connections are closed, and other
+    /// connections finish their requests and accept no further ones (`Connection: close`, GOAWAY). Responses with a
+    /// [`GracefulClose`](crate::body::GracefulClose) are told to end, and tasks that wait for a [`DrainSignal`] are
+    /// notified. Connections still open at the `deadline`, counted from the signal, are reset.
     ///
-    /// Connections that the kernel had accepted are served, and so is a request that is just coming: a connection is
-    /// idle if it has received nothing for a quarter of a second after the signal.
+    /// Connections that the kernel has accepted are served, and so is a request that is arriving: a connection is idle
+    /// if it receives nothing for a quarter of a second after the signal.
     ///
     /// ```no_run
     /// use std::time::Duration;
     ///
+    /// use millstream::files::Files;
     /// use millstream::net::TcpListener;
+    /// use millstream::server;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> std::io::Result<()> {
-    /// let files = files::Files::new("public")?;
+    /// let files = Files::new("public")?;
     /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
     /// let drained = server::serve(listener, files).drain(tokio::signal::ctrl_c(), Duration::from_secs(10)).await?;
     /// println!("{} connections finished, {} were cut off", drained.finished + drained.told, drained.aborted);
@@ -187,9 +181,9 @@ impl<L: Accept, S: HttpService> Serve<L, S> {
     ///
     /// As [`serve`], before the signal.
     ///
-    /// # Cancellation
+    /// # Cancel safety
     ///
-    /// Dropping the future before the signal is as for [`serve`]; after it the connections are drained all the same.
+    /// As for [`serve`], before the signal. After it the connections are drained regardless.
     pub fn drain<F>(self, signal: F, deadline: Duration) -> Draining
     where
         F: Future + Send + 'static,
@@ -210,7 +204,7 @@ impl<L: Accept, S: HttpService> Serve<L, S> {
     }
 }
 
-/// A running server; see [`serve`] for how it ends.
+/// A running server; see [`serve`] for its end.
 #[must_use = "a server does nothing unless polled"]
 pub struct Serving(Pin<Box<dyn Future<Output = io::Result<()>> + Send>>);
 
@@ -223,7 +217,6 @@ impl<L: Accept, S: HttpService> IntoFuture for Serve<L, S> {
     }
 }
 
-/// A server that runs.
 struct Server<L: Accept, S> {
     serve: Serve<L, S>,
     shared: Arc<Shared>,
@@ -241,7 +234,7 @@ impl<L: Accept, S> Drop for Server<L, S> {
 impl<L: Accept, S: HttpService> Server<L, S> {
     fn start(mut serve: Serve<L, S>) -> Self {
         let limits = std::mem::take(&mut serve.limits);
-        // A client of TLS says by `close_notify` when it has left, which has to be read to be noticed.
+        // A TLS client ends its side by `close_notify`, which must be read to be noticed.
         #[cfg(feature = "tls")]
         let limits = if serve.tls.is_some() { limits.half_close(Duration::ZERO) } else { limits };
         let protocols = Protocols::new(&limits, &serve.hooks);
@@ -263,7 +256,6 @@ impl<L: Accept, S: HttpService> Server<L, S> {
         }
     }
 
-    /// Accepts the connections that wait.
     async fn accept_waiting(&mut self) {
         let mut asks_again = false;
         for _ in 0..WAITING {
@@ -273,7 +265,7 @@ impl<L: Accept, S: HttpService> Server<L, S> {
                     asks_again = false;
                     self.begin(stream, addr);
                 }
-                // This task may have had its turn, or the runtime not have looked yet.
+                // The task's budget may be used up, or the runtime may not have polled the socket yet.
                 Poll::Pending if !asks_again => {
                     asks_again = true;
                     tokio::task::yield_now().await;
@@ -283,11 +275,10 @@ impl<L: Accept, S: HttpService> Server<L, S> {
         }
     }
 
-    /// Starts the task of a connection, unless there are too many.
     fn begin(&self, stream: L::Stream, addr: L::Addr) {
         let (shared, handle) = (&self.shared, stream.seen());
         let Some(permit) = shared.limiter.admit(addr.ip(), &shared.limits) else {
-            // A handshake is most of what a connection costs, and before it a client of TLS understands nothing.
+            // A handshake is most of the cost of a connection, and before it a TLS client understands no answer.
             #[cfg(feature = "tls")]
             if self.serve.tls.is_some() {
                 return handle.reset();
@@ -320,7 +311,6 @@ impl<L: Accept, S: HttpService> Server<L, S> {
         tokio::spawn(span::connection(id, addr, task));
     }
 
-    /// Closes the listener, and has the connections end.
     async fn drain(mut self, deadline: Duration) -> io::Result<Drained> {
         self.shared.drain(deadline);
         let reaper = self.reaper.take().expect("internal: drained once");
@@ -329,7 +319,7 @@ impl<L: Accept, S: HttpService> Server<L, S> {
     }
 }
 
-/// The one place that learns how a connection ended.
+/// Logs how a connection ended.
 fn ended(how: Result<(), BoxError>) {
     if let Err(error) = how {
         log::connection_failed(&*error);

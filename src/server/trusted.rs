@@ -1,4 +1,4 @@
-//! The peers whose word is taken.
+//! Networks of trusted peers.
 
 use std::fmt;
 use std::io;
@@ -8,12 +8,12 @@ use std::str::FromStr;
 use http::HeaderMap;
 use http::header::HeaderName;
 
-/// RFC 7239 names it as what [`Trusted::client`] reads.
+/// Described by RFC 7239. Read by [`Trusted::client`].
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// A list of networks whose peers are trusted: headers of proxies and operators' machines are believed, and
-/// [`Limits::exempt`](crate::server::Limits::exempt) does not count their connections. Where headers are believed the list is
-/// empty by default, without this machine: anyone who can make a proxy on it send requests comes from there.
+/// Networks of trusted peers: headers of proxies and operators' machines are believed, and
+/// [`Limits::exempt`](crate::server::Limits::exempt) does not count their connections. For headers the list is empty by
+/// default, without the local machine: anyone who makes a proxy on it send requests comes from there.
 ///
 /// ```
 /// use millstream::server::Trusted;
@@ -30,20 +30,20 @@ pub struct Trusted {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network {
-    /// With all bits behind the prefix 0.
+    /// All bits after the prefix are 0.
     first: IpAddr,
     prefix: u8,
 }
 
 impl Trusted {
-    /// Nobody.
+    /// Returns an empty list.
     pub fn nobody() -> Self {
         Self::default()
     }
 
-    /// The networks that are not on the public Internet: loopback, private (RFC 1918, RFC 4193), shared (RFC 6598) and
-    /// link-local (RFC 3927, RFC 4291) addresses. Connections from there are [exempt](crate::server::Limits::exempt) from the
-    /// limit for one address. Do not take their headers for true unless every machine there is yours.
+    /// Returns the networks outside the public Internet: loopback, private (RFC 1918, RFC 4193), shared (RFC 6598) and
+    /// link-local (RFC 3927, RFC 4291) addresses. Their connections are [exempt](crate::server::Limits::exempt) from
+    /// the limit per address. Do not trust their headers unless every machine there is yours.
     pub fn private() -> Self {
         let four: [([u8; 4], u8); 6] = [
             ([127, 0, 0, 0], 8),
@@ -60,22 +60,22 @@ impl Trusted {
         Self { networks: [&four[..], &six[..]].concat() }
     }
 
-    /// These networks and those of `others`.
+    /// Returns these networks and those of `others`.
     #[must_use]
     pub fn and(mut self, others: Self) -> Self {
         self.networks.extend(others.networks);
         self
     }
 
-    /// Whether `peer` is in one of the networks. An IPv4 address in IPv6 form is the IPv4 address.
+    /// Returns whether `peer` is in one of the networks. An IPv4 address in IPv6 form is the IPv4 address.
     pub fn contains(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         self.networks.iter().any(|network| masked(peer, network.prefix) == Some(network.first))
     }
 
-    /// Who has sent a request that came from `peer`, by its `X-Forwarded-For`: what trusted peers have added is read from right
-    /// to left, up to the first address that is not trusted. What is left of that anybody may have written. Where an entry
-    /// is no address, the client is whoever wrote it.
+    /// Returns the client of a request that came from `peer`, by its `X-Forwarded-For`: the entries of trusted peers
+    /// are read from right to left, up to the first address that is not trusted. Entries left of it may be forged. If
+    /// an entry is not an address, the client is the peer that added it.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = peer.to_canonical();
         let lines = headers.get_all(FORWARDED_FOR);
@@ -91,14 +91,13 @@ impl Trusted {
     }
 }
 
-/// An address, alone or with a port.
 fn address(entry: &[u8]) -> Option<IpAddr> {
     let entry = std::str::from_utf8(entry).ok()?.trim_matches([' ', '\t']);
     let addr = entry.parse().or_else(|_| entry.parse::<SocketAddr>().map(|addr| addr.ip()));
     Some(addr.ok()?.to_canonical())
 }
 
-/// The first address of the network of `prefix` bits that `addr` is in.
+/// Returns the first address of the network of `prefix` bits around `addr`.
 fn masked(addr: IpAddr, prefix: u8) -> Option<IpAddr> {
     Some(match addr {
         IpAddr::V4(v4) => {
@@ -115,8 +114,7 @@ fn masked(addr: IpAddr, prefix: u8) -> Option<IpAddr> {
 impl FromStr for Trusted {
     type Err = io::Error;
 
-    /// Reads addresses and networks (`address/bits`), separated by commas. `ErrorKind::InvalidInput` for anything else,
-    /// such as bits behind the prefix, which were meant to be something.
+    /// Parses addresses and networks (`address/bits`), separated by commas. `ErrorKind::InvalidInput` for others.
     fn from_str(list: &str) -> io::Result<Self> {
         let entries = list.split(',').map(str::trim).filter(|entry| !entry.is_empty());
         Ok(Self { networks: entries.map(network).collect::<io::Result<_>>()? })
@@ -163,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_hold_what_they_say() {
+    fn networks_contain_their_addresses() {
         let trusted: Trusted = "10.0.0.0/8, 192.0.2.7 ,2001:db8::/33,203.0.113.128/25,,fe80::1".parse().unwrap();
         for (addr, expected) in [
             ("10.0.0.0", true),
@@ -181,7 +179,7 @@ mod tests {
             ("fe80::2", false),
             ("127.0.0.1", false),
             ("::1", false),
-            // The bits of 10.0.0.0, in another family.
+            // The bits of 10.0.0.0 in another family.
             ("a00::", false),
         ] {
             assert_eq!(trusted.contains(ip(addr)), expected, "{addr}");
@@ -218,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_refused_by_name() {
+    fn invalid_networks_are_refused_by_name() {
         for (list, why) in [
             ("10.0.0.1/8", "write 10.0.0.0/8"),
             ("2001:db8::1/64", "write 2001:db8::/64"),

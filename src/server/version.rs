@@ -1,4 +1,4 @@
-//! Which version of HTTP a client speaks, where no TLS has agreed on one (RFC 9113 §3.3).
+//! Detects the HTTP version of a client if TLS has not negotiated it (RFC 9113 §3.3).
 
 use std::future::poll_fn;
 use std::io;
@@ -8,10 +8,10 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::net::Rewind;
 
-/// What a client of HTTP/2 begins with, and no other does.
+/// Start of every HTTP/2 connection, and of no other.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Bytes that are read at once to find out: enough for most requests, so that nothing else has to be read for them.
+/// Bytes of the first read: enough for most requests, so that they need no other read.
 const LOOK: usize = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,7 @@ pub(super) enum Version {
     Two,
 }
 
-/// Reads until it is clear, and has the stream begin with what was read. A stream that ends before speaks HTTP/1, which
-/// knows how to answer that.
+/// Reads until the version is known, and gives the bytes back to the stream. A stream that ends early is HTTP/1.
 pub(super) async fn version<I: AsyncRead + Rewind + Unpin>(stream: &mut I) -> io::Result<Version> {
     let mut bytes = [0; LOOK];
     let mut buf = ReadBuf::new(&mut bytes);
@@ -54,13 +53,13 @@ mod tests {
             for piece in pieces {
                 client.write_all(piece).await.unwrap();
                 client.flushed().await.unwrap();
-                // The other side looks at each by itself.
+                // The other side sees each piece by itself.
                 tokio::task::yield_now().await;
             }
             client.shutdown().await.unwrap();
         };
         let (version, ()) = tokio::join!(version(&mut stream), send);
-        assert!(pieces.is_empty() || stream.receives_ahead(), "nobody reads the socket past what was given back");
+        assert!(pieces.is_empty() || stream.receives_ahead(), "no read overtakes the bytes that were given back");
         let mut all = Vec::new();
         // In small reads and large ones.
         let mut first = [0; 3];

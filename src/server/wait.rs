@@ -1,4 +1,4 @@
-//! How long a request body may be waited for.
+//! Timeout of request bodies.
 
 use std::sync::Mutex;
 use std::task::Waker;
@@ -8,7 +8,6 @@ use tokio::time::Instant;
 
 use super::conn_state::lock;
 
-/// A request body that had to be waited for.
 #[derive(Debug, Default)]
 pub(super) struct Wait {
     state: Mutex<Waiting>,
@@ -16,19 +15,17 @@ pub(super) struct Wait {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// The task that waits.
     waker: Option<Waker>,
     bytes: u64,
-    /// Bytes that have to come in each window.
+    /// Bytes that must arrive in each window.
     rate: u64,
-    /// When the window began, by the sweep's looks, and with how many bytes.
+    /// Start of the window, at a check of the reaper, and the bytes by then.
     window: Option<(Instant, u64)>,
-    /// The window has passed. Whether too little came is for the task to find out, which may have slept since it came.
+    /// Whether the window has passed. The task decides whether too few bytes came: some may have come while it slept.
     late: bool,
 }
 
 impl Waiting {
-    /// Whether the window that has begun lacks bytes.
     fn lacks(&self) -> bool {
         self.window.is_some_and(|(_, with)| self.bytes < with.saturating_add(self.rate))
     }
@@ -39,7 +36,7 @@ impl Wait {
         Self { state: Mutex::new(Waiting { rate, ..Waiting::default() }) }
     }
 
-    /// Notes that nothing more has come, for which the service waits; `true`: it has waited for too long.
+    /// Records that the service waits for bytes. Returns `true` if it has waited too long.
     pub(super) fn pends(&self, waker: &Waker) -> bool {
         let mut state = lock(&self.state);
         match &mut state.waker {
@@ -49,7 +46,7 @@ impl Wait {
         state.late
     }
 
-    /// Notes that `bytes` have come, and that the service does not wait; `true`: too late.
+    /// Records that `bytes` came and the service does not wait. Returns `true` if they are too late.
     pub(super) fn came(&self, bytes: u64) -> bool {
         let mut state = lock(&self.state);
         state.bytes += bytes;
@@ -58,8 +55,8 @@ impl Wait {
         state.late
     }
 
-    /// Wakes the service if its window has passed, at `now`, and too little has come. What has come and lies `unread` in
-    /// the kernel is not missing: then it is the server that is late.
+    /// Wakes the service if its window has passed at `now` and too few bytes came. Bytes that are `unread` in the
+    /// kernel are not missing: the server is late, not the client.
     pub(super) fn look(&self, now: Instant, limit: Duration, unread: impl FnOnce() -> bool) {
         let mut state = lock(&self.state);
         if state.waker.is_none() {
@@ -86,7 +83,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(1);
 
-    /// A body that is to bring `rate` bytes in each second, and waits since `Instant::now()`.
+    /// A body that must deliver `rate` bytes per second, waited for since `Instant::now()`.
     fn waiting(rate: u64) -> (Wait, Instant) {
         let (wait, now) = (Wait::new(rate), Instant::now());
         assert!(!wait.pends(Waker::noop()));

@@ -1,16 +1,16 @@
-//! What comes out of what was put in.
+//! Results of requests, by label set.
 
 use super::*;
 
 const LABELS: Labels = Labels { method: 0, version: 0, status: 200, route: 0, outcome: Outcome::Complete };
 
-/// Only tests that say so use this status.
+/// `status` identifies one test: no other test uses it.
 fn of(status: u16, requests: &Requests) -> Option<Responses> {
     requests.ended.iter().find(|responses| responses.status == Some(status)).cloned()
 }
 
 #[test]
-fn what_threads_add_comes_out_by_labels() {
+fn results_of_all_threads_are_summed_by_labels() {
     let ended = |duration| Ended {
         duration,
         time_to_head: Some(1_000_000),
@@ -37,7 +37,7 @@ fn what_threads_add_comes_out_by_labels() {
 }
 
 #[test]
-fn who_has_come_and_not_ended_is_active() {
+fn a_request_is_active_until_it_ends() {
     const TRACE: u8 = 8;
     let active = || Requests::now().active.into_iter().find(|&(method, _)| method == "TRACE").map_or(0, |(_, n)| n);
     began(TRACE);

@@ -1,4 +1,4 @@
-//! The answer to a request, watched until its body has ended.
+//! The response to a request, watched until the end of its body.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,11 +14,11 @@ use super::request_guard::RequestGuard;
 use super::shared::REPORT;
 use crate::body::GracefulClose;
 
-/// Bodies of known length up to this are part of the latency: hyper takes them as fast as they come.
+/// Bodies of known length up to this count as part of the latency: hyper takes them as fast as they come.
 const SMALL: u64 = 64 << 10;
 
 pin_project! {
-    /// The future of an answer that a canary watches.
+    /// Response future of a [`Canary`](super::Canary).
     pub struct CanaryFuture<F> {
         #[pin]
         inner: F,
@@ -59,7 +59,7 @@ where
     }
 }
 
-/// What has to be watched of a body, if anything.
+/// Returns how to watch the body, or `None` if the outcome is known.
 fn watched<R: Body>(mut request_guard: RequestGuard, response: &Response<R>, bodiless: bool) -> Option<Watched> {
     let status = response.status();
     if status.is_server_error() {
@@ -81,22 +81,21 @@ fn watched<R: Body>(mut request_guard: RequestGuard, response: &Response<R>, bod
     Some(Watched { request_guard: Some(request_guard), left, endless: false })
 }
 
-/// The length that a service has given a body which does not know it.
+/// Returns the `Content-Length` that a service set for a body of unknown length.
 fn declared(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Whether it is a stream of server-sent events, which clients leave when they like.
+/// Returns whether the response is a stream of server-sent events, which clients may leave at any time.
 fn is_events(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes());
     kind.and_then(|kind| kind.get(..17)).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
 }
 
-/// A body that has not ended.
 struct Watched {
-    /// `None` when it has.
+    /// `None` after the end of the body.
     request_guard: Option<RequestGuard>,
-    /// Bytes that are missing, where that is known: hyper does not ask for an end that it knows.
+    /// Bytes left, if known: hyper does not poll for an end that it knows.
     left: Option<u64>,
     endless: bool,
 }
@@ -133,7 +132,7 @@ impl Drop for Watched {
 }
 
 pin_project! {
-    /// A body that a canary watches: its frames, unchanged.
+    /// Response body of a [`Canary`](super::Canary). Frames pass unchanged.
     pub struct CanaryBody<B> {
         #[pin]
         inner: B,

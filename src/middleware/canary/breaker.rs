@@ -1,4 +1,4 @@
-//! A circuit breaker: whether a path may be used, by how it did.
+//! A circuit breaker for a path.
 //!
 //! ```text
 //!            p99 or errors over the threshold
@@ -8,15 +8,15 @@
 //!     └──────────────────────enough good probes───────────────────────────┘
 //! ```
 //!
-//! Samples go to shards that threads do not share and to a window that slides by slots; what is looked at for each request
-//! is one word. Times are counted from anywhere, by one clock for all calls.
+//! Samples go to shards that threads do not share, in a window that slides by slots. A request reads one word. Times
+//! count from any fixed point, on one clock for all calls.
 //!
 //! Invariants:
-//! 1. Each change of state begins a generation. What belongs to an older one has no effect any more: an answer that was
-//!    begun before a trip is no probe after it.
-//! 2. While it is half-open, no more than one request in [`Thresholds::probe_one_in`] goes through, and in each cool-down no
-//!    more than twice as many as would close it: probes that never end cost no more than that.
-//! 3. The thresholds are compared when a bad sample comes, and with every 32nd good one of a shard.
+//! 1. Each change of state begins a generation. Tickets of older generations have no effect: a request that was
+//!    admitted before a trip is no probe after it.
+//! 2. While half-open, at most one request in [`Thresholds::probe_one_in`] passes, and in each cool-down at most twice
+//!    as many as close the breaker. This bounds the cost of probes that never end.
+//! 3. The thresholds are checked with each bad sample, and with every 32nd good one of a shard.
 
 mod peers;
 #[cfg(test)]
@@ -33,10 +33,10 @@ use peers::Peers;
 pub use thresholds::Thresholds;
 use window::Window;
 
-/// Good samples of a shard between two looks at the thresholds.
+/// Good samples of a shard between two checks of the thresholds.
 const LOOK_EVERY: u32 = 32;
 
-/// The state of a breaker.
+/// State of a circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
@@ -44,11 +44,11 @@ pub enum State {
     Closed,
     /// The path is not used.
     Open,
-    /// Some requests try the path.
+    /// Some requests probe the path.
     HalfOpen,
-    /// An operator has said that the path is used, however it does.
+    /// An operator has set that the path is used, regardless of its samples.
     PinnedClosed,
-    /// An operator has said that the path is not used.
+    /// An operator has set that the path is not used.
     PinnedOpen,
 }
 
@@ -56,49 +56,43 @@ impl State {
     const ALL: [Self; 5] = [Self::Closed, Self::Open, Self::HalfOpen, Self::PinnedClosed, Self::PinnedOpen];
 }
 
-/// What lets a request through, and what its outcome is told with.
+/// Admission of a request, with which its outcome is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     generation: u32,
     probe: bool,
 }
 
-/// A breaker at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Status {
     pub(crate) state: State,
-    /// Until the first probe may go; zero where the breaker is not open.
     pub(crate) opens_for: Duration,
-    /// How often it has tripped.
     pub(crate) trips: u64,
-    /// Of the samples in the window, rounded up to the bound of a bucket.
     pub(crate) p99: Option<Duration>,
-    /// Peers for which it has tripped.
     pub(crate) peers_out: usize,
 }
 
-/// A breaker, shared by threads.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     window: Window,
-    /// Of the thresholds, what is looked at without the lock: nanoseconds, and requests.
+    /// Copies of thresholds, read without the lock: nanoseconds, and requests.
     p99: AtomicU64,
     probe_one_in: AtomicU32,
-    /// The generation, and in the low byte the state.
+    /// The generation, with the state in the low byte.
     word: AtomicU64,
-    /// When the cool-down ends, in nanoseconds.
+    /// End of the cool-down, in nanoseconds.
     until: AtomicU64,
-    /// How often it was asked while it was half-open.
+    /// Requests since the breaker became half-open.
     asked: AtomicU64,
     peers: Peers,
     slow_path: Mutex<Slow>,
 }
 
-/// What only changes, probes, and samples that may change something touch.
+/// State that is used only by changes, probes, and samples that may change the state.
 #[derive(Debug)]
 struct Slow {
     thresholds: Thresholds,
-    /// Trips since it was last closed for long.
+    /// Trips since the last long closed period.
     strikes: u32,
     closed_at: Duration,
     probes_sent: u32,
@@ -107,14 +101,13 @@ struct Slow {
 }
 
 impl Slow {
-    /// Twice as long for each strike.
     fn cool_down(&self) -> Duration {
         self.thresholds.cool_down_after(self.strikes)
     }
 }
 
 impl Breaker {
-    /// A closed breaker, fed by threads that name one of `shards` shards.
+    /// Creates a closed breaker. Each sample names one of `shards` shards.
     pub(crate) fn new(thresholds: Thresholds, shards: usize) -> Self {
         Self {
             window: Window::new(thresholds.window, shards),
@@ -141,11 +134,11 @@ impl Breaker {
     }
 
     fn slow_path(&self) -> MutexGuard<'_, Slow> {
-        // Plain numbers, right after each line.
+        // Poisoning is harmless: the numbers are valid after each statement.
         self.slow_path.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a generation. With the lock held, so that there is one writer.
+    /// Begins a generation. The lock is held, so that there is one writer.
     fn enter(&self, _slow: &mut Slow, state: State, until: Duration) {
         let (generation, _) = self.now();
         self.until.store(nanos(until), Ordering::Relaxed);
@@ -153,7 +146,7 @@ impl Breaker {
         self.word.store(u64::from(generation.wrapping_add(1)) << 8 | state as u64, Ordering::Release);
     }
 
-    /// Whether a request of `peer` may take the path.
+    /// Returns a ticket if a request of `peer` may take the path.
     pub(crate) fn admit(&self, peer: Option<IpAddr>, now: Duration) -> Option<Ticket> {
         let (generation, state) = self.now();
         match state {
@@ -164,7 +157,7 @@ impl Breaker {
             State::Closed => return Some(Ticket { generation, probe: false }),
             State::Open => {
                 let mut slow = self.slow_path();
-                // Somebody else may have been here first.
+                // Another thread may have been first.
                 if self.now() == (generation, State::Open) {
                     (slow.probes_sent, slow.probes_good) = (0, 0);
                     let until = now.saturating_add(slow.cool_down());
@@ -201,7 +194,7 @@ impl Breaker {
         nanos(latency) > self.p99.load(Ordering::Relaxed)
     }
 
-    /// Notes that a request was answered within `latency`; `shard` is the calling thread's. Says whether that has tripped it.
+    /// Records a response within `latency`, in the caller's `shard`. Returns whether the breaker tripped.
     pub(crate) fn answered(&self, ticket: Ticket, latency: Duration, now: Duration, shard: usize) -> bool {
         let (generation, state) = self.now();
         if ticket.generation != generation {
@@ -219,8 +212,7 @@ impl Breaker {
         (slow || count.is_multiple_of(LOOK_EVERY)) && state == State::Closed && self.look(generation, now)
     }
 
-    /// Notes that a request has failed: with its latency, if it was not [answered](Self::answered) before. Says whether that
-    /// has tripped it.
+    /// Records a failure, with its latency unless it was answered before. Returns whether the breaker tripped.
     pub(crate) fn failed(&self, ticket: Ticket, latency: Option<Duration>, now: Duration, shard: usize) -> bool {
         let (generation, state) = self.now();
         if ticket.generation != generation {
@@ -236,7 +228,7 @@ impl Breaker {
         state == State::Closed && self.look(generation, now)
     }
 
-    /// Notes that `peer` has ended a request before its answer was whole.
+    /// Records that `peer` ended a request before its response was complete.
     pub(crate) fn reset_by(&self, peer: IpAddr, ticket: Ticket, now: Duration) {
         let (generation, state) = self.now();
         if ticket.generation == generation && !matches!(state, State::PinnedClosed | State::PinnedOpen) {
@@ -245,14 +237,14 @@ impl Breaker {
         }
     }
 
-    /// Trips it if the thresholds are not met.
+    /// Trips if the thresholds are exceeded.
     fn look(&self, generation: u32, now: Duration) -> bool {
         let sums = self.window.sums(generation, now);
         let mut slow = self.slow_path();
         if slow.thresholds.are_met(&sums) || self.now() != (generation, State::Closed) {
             return false;
         }
-        // A path that did well for long begins anew.
+        // A long closed period ends a row of trips.
         if now.saturating_sub(slow.closed_at) >= slow.thresholds.cool_down_max {
             slow.strikes = 0;
         }
@@ -287,10 +279,10 @@ impl Breaker {
         }
     }
 
-    /// Changes the thresholds. A generation begins, so that no sample is compared with others' thresholds.
+    /// Changes the thresholds. Begins a generation, so that no sample is compared with other thresholds.
     pub(crate) fn set_thresholds(&self, thresholds: &Thresholds) {
         let mut slow = self.slow_path();
-        // Before the generation, which is read before them.
+        // Before the new generation, which readers load first.
         self.window.set_length(thresholds.window);
         self.p99.store(nanos(thresholds.p99), Ordering::Relaxed);
         self.probe_one_in.store(thresholds.probe_one_in, Ordering::Relaxed);
@@ -300,7 +292,7 @@ impl Breaker {
         self.enter(&mut slow, self.now().1, until);
     }
 
-    /// Holds the breaker open or closed, or lets go of it: then it is closed.
+    /// Pins the breaker closed or open. `None` unpins and closes it.
     pub(crate) fn pin(&self, pinned: Option<bool>) {
         let state = match pinned {
             Some(true) => State::PinnedClosed,
@@ -310,7 +302,7 @@ impl Breaker {
         self.enter(&mut self.slow_path(), state, Duration::ZERO);
     }
 
-    /// Closes the breaker and forgets what led to its trips, which are still counted.
+    /// Closes the breaker and forgets its strikes and peers. The count of trips remains.
     pub(crate) fn clear(&self) {
         let mut slow = self.slow_path();
         slow.strikes = 0;
@@ -318,7 +310,7 @@ impl Breaker {
         self.enter(&mut slow, State::Closed, Duration::ZERO);
     }
 
-    /// How it is now. Waits for locks; not for the hot path.
+    /// Returns the current status. Takes locks; not for the hot path.
     pub(crate) fn status(&self, now: Duration) -> Status {
         let slow = self.slow_path();
         let (generation, state) = self.now();

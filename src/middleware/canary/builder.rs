@@ -1,4 +1,4 @@
-//! How a canary begins.
+//! Settings of a canary.
 
 use std::io;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::middleware::canary::breaker::Thresholds;
 use crate::net::IoPath;
 use crate::server::Trusted;
 
-/// Settings of a [`CanaryLayer`]; made by [`CanaryLayer::builder`].
+/// Builder of a [`CanaryLayer`], from [`CanaryLayer::builder`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made before build"]
+#[must_use = "a builder does nothing unless `build` is called"]
 pub struct CanaryBuilder {
     trusted: Trusted,
     thresholds: Thresholds,
@@ -39,29 +39,29 @@ impl CanaryBuilder {
         }
     }
 
-    /// The share of requests or connections that take `path`, in percent, to a hundredth. 0 for each path unless set; what is
-    /// left, which is the share of [`IoPath::Auto`], takes the listener's path. Exact: whole percents over any hundred, others
-    /// over any ten thousand, of all threads together, spread evenly.
+    /// Sets the share of requests or connections that take `path`, in percent, to a hundredth; 0 by default. The rest,
+    /// the share of [`IoPath::Auto`], takes the listener's path. Shares are evenly spread over all threads, and exact
+    /// over any ten thousand, whole percents over any hundred.
     pub fn share(mut self, path: IoPath, percent: f64) -> Self {
         self.shares.push((path, percent));
         self
     }
 
-    /// What shares are shares of. [`Unit::Requests`] unless set.
+    /// Sets the unit of the shares; [`Unit::Requests`] by default.
     pub fn unit(mut self, unit: Unit) -> Self {
         self.unit = unit;
         self
     }
 
-    /// Who may ask for a path by a header. Nobody unless set.
+    /// Sets the peers that may select a path by a header; none by default.
     pub fn trusted(mut self, trusted: Trusted) -> Self {
         self.trusted = trusted;
         self
     }
 
-    /// The token that a request needs to ask for a path, besides coming from a [trusted](Self::trusted) peer:
-    /// `x-millstream-canary: no-sendfile;<token>`. From 16 to 128 visible ASCII characters; compared in constant time. Without
-    /// one nobody can ask. The header is taken off each request, whoever sends it.
+    /// Sets the token that a [trusted](Self::trusted) peer needs to select a path, 16 to 128 visible ASCII characters,
+    /// compared in constant time. Without it no request selects a path. The header, such as `x-millstream-canary:
+    /// no-sendfile;<token>`, is removed from every request.
     pub fn token(mut self, token: &str) -> Self {
         match Token::new(token) {
             Ok(token) => (self.token, self.refused) = (Some(token), None),
@@ -70,31 +70,31 @@ impl CanaryBuilder {
         self
     }
 
-    /// Whether responses say which path they took, as `x-millstream-path`: what really runs, so `epoll` where the share was of
-    /// `uring` and the thread has no ring. They do not unless turned on.
+    /// Sets whether responses report their path as `x-millstream-path`; off by default. It is the path in use: `epoll`
+    /// for a share of `uring` on a thread without a ring.
     pub fn report(mut self, on: bool) -> Self {
         self.report = on;
         self
     }
 
-    /// When a path is given up, and for how long.
+    /// Sets the thresholds at which a path is disabled.
     pub fn thresholds(mut self, thresholds: Thresholds) -> Self {
         self.thresholds = thresholds;
         self
     }
 
-    /// Whether [`IoPath::Auto`] is given up like the others, for `epoll`. It is not unless turned on.
+    /// Sets whether [`IoPath::Auto`] may be disabled too, in favour of `epoll`; off by default.
     pub fn breaks_auto(mut self, on: bool) -> Self {
         self.breaks_auto = on;
         self
     }
 
-    /// Makes the layer.
+    /// Builds the layer.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::InvalidInput`: a share is not from 0 to 100, or one of `auto`, or together they are more than 100; or the
-    /// token is too short, too long, or has other characters.
+    /// `ErrorKind::InvalidInput` if a share is not from 0 to 100 or is one of `auto`, if the shares exceed 100
+    /// together, or if the token is too short, too long, or has other characters.
     pub fn build(self) -> io::Result<CanaryLayer> {
         if let Some(refused) = self.refused {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, refused));

@@ -1,4 +1,4 @@
-//! A canary seen from outside: what is changed while requests run, and how the paths do.
+//! Control of a canary at run time.
 
 use std::fmt;
 use std::io;
@@ -15,67 +15,65 @@ use crate::middleware::canary::breaker::{State, Thresholds};
 use crate::net::IoPath;
 use crate::server::Trusted;
 
-/// Changes a canary while requests run, and tells how its paths do. Cheap to clone. Requests that have begun end as they
-/// began; those that come see the change at once.
+/// Changes a canary at run time, and reports the state of its paths. Cheap to clone. Changes apply to new requests.
 #[derive(Clone)]
 pub struct CanaryHandle {
     shared: Arc<Shared>,
 }
 
-/// How a breaker is held.
+/// Pinned state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pin {
-    /// The path is used, however it does.
+    /// The path is used, regardless of its samples.
     Closed,
     /// The path is not used.
     Open,
 }
 
-/// A canary at one moment.
+/// State of a canary at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CanaryState {
-    /// What shares are shares of.
+    /// Unit of the shares.
     pub unit: Unit,
-    /// Who may ask for a path.
+    /// Peers that may select a path.
     pub trusted: Trusted,
-    /// Whether responses say which path they took.
+    /// Whether responses report their path.
     pub report: bool,
-    /// Whether there is a token, so that trusted peers may ask for a path.
+    /// Whether there is a token. Without one, no request selects a path.
     pub has_token: bool,
-    /// Requests that asked for a path and got it, or would have if the path had been well.
+    /// Accepted selections of a path, even if the path was disabled.
     pub heard: u64,
-    /// Requests that asked and were not heard: not trusted, no token or a wrong one, no such path.
+    /// Refused selections of a path: peer not trusted, no token or a wrong one, or no such path.
     pub refused: u64,
     /// All paths, [`IoPath::Auto`] first.
     pub paths: Vec<PathState>,
 }
 
-/// One path at one moment.
+/// State of a path at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PathState {
-    /// Which.
+    /// The path.
     pub path: IoPath,
-    /// Its share, in percent.
+    /// Share in percent.
     pub share: f64,
-    /// Requests that took it; with `auto` those whose connection is not known.
+    /// Requests that took the path; for `auto`, also those of unknown connections.
     pub requests: u64,
-    /// Those that failed.
+    /// Requests that failed.
     pub errors: u64,
-    /// Those that their peer ended before the answer was whole.
+    /// Requests that the peer ended before the response was complete.
     pub resets: u64,
-    /// What 99 of 100 answers within the window of the [`Thresholds`] did not exceed, rounded
-    /// up by at most a half; longer than 50 s is told as 50 s.
+    /// 99th percentile of the latency in the window of the [`Thresholds`], rounded up by at most a half, up to 50 s.
     pub p99: Option<Duration>,
-    /// Whether it is used.
+    /// State of the breaker.
     pub breaker: State,
-    /// Until an open breaker lets probes through.
+    /// Time until an open breaker admits probes.
     pub opens_for: Duration,
-    /// How often its breaker has tripped.
+    /// Trips of the breaker.
     pub trips: u64,
-    /// Peers that go without it, because they ended too many answers.
+    /// Peers excluded from the path because they ended too many responses early.
     pub peers_out: usize,
 }
 
@@ -84,65 +82,64 @@ impl CanaryHandle {
         Self { shared }
     }
 
-    /// Changes the share of a path, in percent. Connections that keep a path choose anew, unless they asked for it.
+    /// Changes the share of a path, in percent. Connections that keep a path choose again, unless they selected it.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::InvalidInput`: not from 0 to 100, more than the others leave, or the path is [`IoPath::Auto`], which has
-    /// what is left.
+    /// `ErrorKind::InvalidInput` if `percent` is not from 0 to 100, if the other paths leave less, or if the path is
+    /// [`IoPath::Auto`], which has the rest.
     pub fn set_share(&self, path: IoPath, percent: f64) -> io::Result<()> {
         self.shared.shares.set(path, percent)
     }
 
-    /// Changes the token; without one nobody can ask for a path any more.
+    /// Changes the token. Without one, no request selects a path.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::InvalidInput`: see [`CanaryBuilder::token`](super::CanaryBuilder::token).
+    /// `ErrorKind::InvalidInput` for an invalid token; see [`CanaryBuilder::token`](super::CanaryBuilder::token).
     pub fn set_token(&self, token: Option<&str>) -> io::Result<()> {
         let token = token.map(Token::new).transpose()?;
         *self.shared.token.write().unwrap_or_else(PoisonError::into_inner) = token;
         Ok(())
     }
 
-    /// Changes who may ask for a path. Connections of HTTP/2 keep what was asked for before.
+    /// Changes the peers that may select a path. HTTP/2 connections keep earlier selections.
     pub fn set_trusted(&self, trusted: Trusted) {
         *self.shared.trusted.write().unwrap_or_else(PoisonError::into_inner) = trusted;
     }
 
-    /// Changes what shares are shares of. Connections that keep a path choose anew, unless they asked for it.
+    /// Changes the unit of the shares. Connections that keep a path choose again, unless they selected it.
     pub fn set_unit(&self, unit: Unit) {
         self.shared.set_unit(unit);
     }
 
-    /// Changes when paths are given up, and for how long. What was counted by the old thresholds is forgotten, and answers
-    /// that are under way are not counted by the new ones. A path that is given up stays so until the end of its cool-down;
-    /// [`clear`](Self::clear) takes it at once.
+    /// Changes the thresholds. Earlier samples and requests in progress no longer count. A disabled path stays disabled
+    /// until the end of its cool-down, unless it is [cleared](Self::clear).
     pub fn set_thresholds(&self, thresholds: &Thresholds) {
         self.shared.breakers.iter().for_each(|breaker| breaker.set_thresholds(thresholds));
     }
 
-    /// Whether responses say which path they took, as `x-millstream-path`.
+    /// Sets whether responses report their path as `x-millstream-path`.
     pub fn set_report(&self, on: bool) {
         self.shared.report.store(on, Ordering::Relaxed);
     }
 
-    /// Holds the breaker of a path, until it is let go of.
+    /// Pins the breaker of a path until it is unpinned.
     pub fn pin(&self, path: IoPath, pin: Pin) {
         self.shared.breakers[path as usize].pin(Some(pin == Pin::Closed));
     }
 
-    /// Lets go of the breaker of a path: it is closed, and may trip.
+    /// Unpins the breaker of a path. It is closed, and may trip.
     pub fn unpin(&self, path: IoPath) {
         self.shared.breakers[path as usize].pin(None);
     }
 
-    /// Closes the breaker of a path, for all peers, and forgets what led to its trips. One that is held is let go of.
+    /// Closes and unpins the breaker of a path, for all peers, and forgets what led to its trips.
     pub fn clear(&self, path: IoPath) {
         self.shared.breakers[path as usize].clear();
     }
 
-    /// How everything is. Takes some microseconds, and locks that requests take only where a breaker is not closed.
+    /// Returns the current state. Takes some microseconds, and the locks of breakers that are not closed.
     pub fn state(&self) -> CanaryState {
         let shared = &self.shared;
         let now = shared.since_start(Instant::now());

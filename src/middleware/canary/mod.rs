@@ -1,4 +1,4 @@
-//! A share of the answers goes another way, watched, and back as soon as it is worse.
+//! Sends a share of the responses by another path, and disables the path while it does worse.
 
 mod answer;
 mod breaker;
@@ -22,19 +22,20 @@ pub use handle::{CanaryHandle, CanaryState, PathState, Pin};
 pub use service::Canary;
 use shared::Shared;
 
-/// What the shares of a canary are shares of.
+/// Unit of the shares of a canary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
-    /// Requests of HTTP/1, each for itself; with HTTP/2, connections.
+    /// Requests, each on its own; for HTTP/2, connections.
     #[default]
     Requests,
-    /// Connections: all requests of one take the same path, until the shares are changed.
+    /// Connections: all requests of a connection take the same path, until the shares change.
     Connections,
 }
 
-/// Sends a share of the answers by a given [path](crate::net::IoPath) instead of the listener's, which is `auto` unless it
-/// was set, and gives a path up while it does badly. Made by a [builder](Self::builder), changed by a [handle](Self::handle). All paths give the same bytes, and none lifts a limit.
+/// Sends a share of the responses by a given [path](crate::net::IoPath) instead of the listener's, and disables a path
+/// while it is slow or fails. Built by a [builder](Self::builder), changed by a [handle](Self::handle). All paths send
+/// the same bytes, within the same limits.
 ///
 /// ```no_run
 /// # #[cfg(feature = "axum")]
@@ -48,7 +49,7 @@ pub enum Unit {
 /// let handle = canary.handle();
 /// let app = Router::new()
 ///     .route("/", get(|| async { "Hello, world!" }))
-///     // For example: elsewhere than where everybody can ask.
+///     // For operators only: not on a public address.
 ///     .route("/canary", get(async move || format!("{:#?}\n", handle.state())))
 ///     .layer(canary);
 /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
@@ -58,31 +59,29 @@ pub enum Unit {
 /// # fn main() {}
 /// ```
 ///
-/// # Who takes which path
+/// # Choice of the path
 ///
-/// The path is chosen by [share](CanaryBuilder::share), or asked for by a header (see [`token`](CanaryBuilder::token)). It is the socket's: a response
-/// of HTTP/1 sets it for itself, when the request reaches this layer; of HTTP/2, whose responses share a socket, the
-/// connection keeps one, and a request that asks for another sets it for all of them. Where this layer does not know the
-/// connection (see [`layer`](super)), no path is changed.
+/// The path is chosen by [share](CanaryBuilder::share) or selected by a header ([`token`](CanaryBuilder::token)). It
+/// belongs to the socket: an HTTP/1 response sets it when its request reaches this layer. The responses of an HTTP/2
+/// connection share a socket, so the connection keeps one path, and a request that selects another sets it for all of
+/// them. Without a known connection (see [`middleware`](super)) no path changes.
+/// # Circuit breakers
 ///
-/// # When a path is given up
+/// Each path has a circuit breaker with [`Thresholds`](super::Thresholds). It records for each response:
 ///
-/// Each path has a circuit breaker, which is told of each answer ([`Thresholds`](super::Thresholds)):
+/// * the latency, from the request to the response's head, or to the end of a body of known length of up to 64 KiB. It
+///   is the time of the service, not that of the kernel;
+/// * failures: an error of the service or the body, a panic, or a status of 5xx;
+/// * resets: the peer closed or reset the connection or the HTTP/2 stream before the end. Endless bodies are exempt:
+///   those with a [`GracefulClose`](crate::body::GracefulClose), and `text/event-stream`.
 ///
-/// * its latency, from the request until the head of the answer, or until the end of a body of known length of up to
-///   64 KiB: when the service has done its part; what the kernel does with it later is not seen;
-/// * whether it failed: an error of the service or the body, a panic, or a status of 5xx;
-/// * whether the peer ended it before it was whole: the connection or the HTTP/2 stream was reset or closed. Not told of
-///   bodies that have no end of their own: those with an [`GracefulClose`](crate::body::GracefulClose), and `text/event-stream`.
-///
-/// While it is open, requests take the listener's path instead, and `epoll` where that one's breaker is open as well. The
-/// breaker of `auto` is held closed unless that is [turned off](CanaryBuilder::breaks_auto): a service may well be slow by
-/// itself, and then it is no slower with `auto`.
+/// While it is open, requests take the listener's path, or `epoll` if that is disabled too. The breaker of `auto` is
+/// pinned closed unless [`breaks_auto`](CanaryBuilder::breaks_auto) is set: a service may be slow by itself.
 ///
 /// # Cost
 ///
-/// Two looks at the clock and three additions to memory that threads do not share; one addition that they share where there
-/// are shares. No allocation, no lock, no timer.
+/// Two clock reads and three additions to memory that threads do not share, and with shares one addition to memory that
+/// they share. No allocation, lock or timer.
 #[derive(Clone)]
 #[must_use = "a layer does nothing unless it is put around a service"]
 pub struct CanaryLayer {
@@ -90,12 +89,12 @@ pub struct CanaryLayer {
 }
 
 impl CanaryLayer {
-    /// Settings: no shares, no token, default [`Thresholds`](super::Thresholds).
+    /// Returns a builder, with no shares, no token and default [`Thresholds`](super::Thresholds).
     pub fn builder() -> CanaryBuilder {
         CanaryBuilder::new()
     }
 
-    /// What changes the settings while requests run, and tells how the paths do.
+    /// Returns a handle to change the settings at run time and to read the state.
     pub fn handle(&self) -> CanaryHandle {
         CanaryHandle::new(Arc::clone(&self.shared))
     }

@@ -1,4 +1,4 @@
-//! One request, watched until its answer has ended.
+//! One request, watched until the end of its response.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::service::Link;
 use super::shared::{Chosen, shard};
 use crate::counters::{Counter, count};
 
-/// One request. Dropped before its end is told, it was given up: by its peer, or by a panic.
+/// One request. Dropped without an outcome, it was ended early by its peer, or by a panic.
 #[derive(Debug)]
 pub(super) struct RequestGuard {
     link: Arc<Link>,
@@ -32,7 +32,7 @@ impl RequestGuard {
         self.chosen
     }
 
-    /// What it took until now was its latency.
+    /// Records the latency.
     pub(super) fn answered(&mut self) {
         if let Some(ticket) = self.chosen.ticket.filter(|_| !self.answered) {
             let now = Instant::now();
@@ -44,13 +44,11 @@ impl RequestGuard {
         self.answered = true;
     }
 
-    /// The answer was whole.
     pub(super) fn ended(mut self) {
         self.answered();
         self.ended = true;
     }
 
-    /// The answer failed.
     pub(super) fn failed(mut self) {
         self.fail();
     }
@@ -62,7 +60,7 @@ impl RequestGuard {
         shared.tallies[path][shard()].errors.fetch_add(1, Ordering::Relaxed);
         if let Some(ticket) = self.chosen.ticket {
             let now = Instant::now();
-            // Told at once: a probe that was answered well first might close what it has to open.
+            // In one call: a probe that counts as good first might close the breaker that it must open.
             let latency = (!self.answered).then(|| now.saturating_duration_since(self.start));
             let tripped = shared.breakers[path].failed(ticket, latency, shared.since_start(now), shard());
             count(Counter::BreakerTrips, tripped.into());

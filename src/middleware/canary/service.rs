@@ -1,4 +1,4 @@
-//! The service: which path, and then the service inside.
+//! Chooses the path of a request, and calls the inner service.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,11 +17,11 @@ use crate::middleware::Connection;
 use crate::middleware::connection::{connection, peer};
 use crate::net::Handle;
 
-/// A service whose answers take the path that a canary chooses; see [`CanaryLayer`](super::CanaryLayer).
+/// A service whose responses take the path that a canary chooses; see [`CanaryLayer`](super::CanaryLayer).
 #[derive(Clone)]
 pub struct Canary<S> {
     inner: S,
-    // One for each connection, so that requests of different connections count on no common line.
+    // One for each connection, so that connections do not contend for one reference count.
     link: Arc<Link>,
 }
 
@@ -36,19 +36,18 @@ impl<S> Canary<S> {
         Self { inner, link: Arc::new(Link { shared, connection: None }) }
     }
 
-    /// Notes who has connected by which stream, for this clone of the service and its clones. `None` is a peer without an IP
-    /// address.
+    /// Sets peer and stream of the connection, for this clone and its clones. `None` is a peer without an IP address.
     pub fn connected(&mut self, peer: impl Into<Option<IpAddr>>, handle: Handle) {
         let shared = Arc::clone(&self.link.shared);
         self.link = Arc::new(Link { shared, connection: Some(Connection::new(peer, handle)) });
     }
 
-    /// The service inside.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The service inside, which may want to know who has connected as well.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
@@ -87,7 +86,7 @@ where
             None => shared.unchanged(),
         };
         let request_guard = RequestGuard::new(Arc::clone(&self.link), chosen, peer, start);
-        // Neither has a body, or not one that is an answer's.
+        // Their responses have no body, or none of the service.
         let bodiless = matches!(*request.method(), Method::HEAD | Method::CONNECT);
         CanaryFuture::new(self.inner.call(request), request_guard, bodiless)
     }

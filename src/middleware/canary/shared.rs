@@ -1,4 +1,4 @@
-//! What all clones of a canary share: the settings, which change, and what was counted.
+//! State shared by all clones of a canary: settings, which change, and counts.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -18,18 +18,17 @@ use crate::middleware::canary::breaker::{Breaker, Thresholds, Ticket};
 use crate::net::IoPath;
 use crate::server::Trusted;
 
-/// What a trusted peer asks for a path with: `<path>;<token>`.
+/// Selects a path, in requests of trusted peers: `<path>;<token>`.
 pub(super) const ASK: HeaderName = HeaderName::from_static("x-millstream-canary");
-/// Which path a response took.
+/// Reports the path of a response.
 pub(super) const REPORT: HeaderName = HeaderName::from_static("x-millstream-path");
 
-/// All paths, in the order of their numbers.
+/// All paths, by number.
 pub(super) const PATHS: [IoPath; 5] = [IoPath::Auto, IoPath::Uring, IoPath::Epoll, IoPath::NoSendfile, IoPath::NoCork];
 
-/// Each thread adds to a shard; with more threads than shards, some share one.
+/// A thread always adds to the same shard, which threads may share.
 const SHARDS: usize = 8;
 
-/// What one path did, by shard.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct PathStats {
@@ -41,15 +40,13 @@ pub(super) struct PathStats {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) trusted: RwLock<Trusted>,
-    /// Whether shares are shares of connections.
     by_connection: AtomicBool,
     pub(super) shares: Shares,
     pub(super) token: RwLock<Option<Token>>,
     pub(super) report: AtomicBool,
-    /// By path.
     pub(super) breakers: [Breaker; PATHS.len()],
     pub(super) tallies: [[PathStats; SHARDS]; PATHS.len()],
-    /// Headers that asked for a path and were heard, and those that were not.
+    /// Selections of a path that were accepted, and refused.
     pub(super) heard: AtomicU64,
     pub(super) refused: AtomicU64,
     /// Separate, so that each is exact.
@@ -58,17 +55,15 @@ pub(super) struct Shared {
     start: Instant,
 }
 
-/// The path of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chosen {
     pub(super) path: IoPath,
-    /// `None` where even `epoll` had better not be used, which it is all the same.
+    /// `None` if no breaker admits the request, which takes `epoll` then.
     pub(super) ticket: Option<Ticket>,
-    /// What the answer says it took, if it does: where the connection is known, what really runs.
+    /// The path in use, if the response reports it.
     pub(super) reported: Option<IoPath>,
 }
 
-/// The shard of the calling thread.
 pub(super) fn shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -111,12 +106,11 @@ impl Shared {
         self.shares.have_changed();
     }
 
-    /// The breakers' clock.
     pub(super) fn since_start(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.start)
     }
 
-    /// Takes the header that asks for a path off a request, and gives the path if the peer may ask.
+    /// Removes the header that selects a path, and returns the path if the peer may select it.
     pub(super) fn asked(&self, headers: &mut HeaderMap, peer: Option<IpAddr>) -> Option<IoPath> {
         if !headers.contains_key(ASK) {
             return None;
@@ -136,24 +130,24 @@ impl Shared {
         let value = values.next().filter(|_| values.next().is_none())?.as_bytes();
         let (path, token) = value.split_at_checked(value.iter().position(|&b| b == b';')?)?;
         let expected = self.token.read().unwrap_or_else(PoisonError::into_inner);
-        // Compared before anything is said about the path.
+        // The token is compared before the path is looked up.
         expected.as_ref().filter(|expected| expected.is(&token[1..]))?;
         PATHS.into_iter().find(|&known| name(known).as_bytes() == path)
     }
 
-    /// The path that a request is to take, before it is asked whether that is well.
+    /// Returns the path for a request, regardless of breakers.
     pub(super) fn wanted(&self, connection: &Connection, asked: Option<IoPath>, multiplexed: bool) -> IoPath {
         let keeps = multiplexed || self.unit() == Unit::Connections;
         if !keeps {
             return asked.unwrap_or_else(|| self.shares.draw(&self.requests));
         }
-        // In 32 bits the version of the shares, then whether it was asked for, then the path, from 1.
+        // 32 bits for the version of the shares, a bit for a selected path, and the number of the path, from 1.
         let version = self.shares.version();
         let pack = |path: IoPath, asked: bool| u64::from(version) << 32 | u64::from(asked) << 8 | (path as u64 + 1);
         let kept = connection.kept().load(Ordering::Relaxed);
         let of_kept = (kept & 0xff).checked_sub(1).map(|n| PATHS[n as usize]);
         match (asked, of_kept) {
-            // For this request alone, where requests do not share the socket.
+            // For this request only: no other shares the socket.
             (Some(path), _) if !multiplexed => path,
             (Some(path), _) => {
                 connection.kept().store(pack(path, true), Ordering::Relaxed);
@@ -168,10 +162,10 @@ impl Shared {
         }
     }
 
-    /// The path that a request takes, when it wants one.
+    /// Returns the path that the breakers admit for a request.
     pub(super) fn choose(&self, wanted: IoPath, base: IoPath, peer: Option<IpAddr>, now: Instant) -> Chosen {
         let now = self.since_start(now);
-        // What takes no canary takes what the listener was given.
+        // Requests outside the shares take the listener's path.
         let wanted = if wanted == IoPath::Auto { base } else { wanted };
         let tried = [wanted, base, IoPath::Epoll];
         let admitted = tried.into_iter().enumerate().find_map(|(n, path)| {
@@ -184,25 +178,21 @@ impl Shared {
         admitted.unwrap_or(Chosen { path: IoPath::Epoll, ticket: None, reported: None })
     }
 
-    /// The path of a request whose connection is not known.
     pub(super) fn unchanged(&self) -> Chosen {
         Chosen { path: IoPath::Auto, ticket: None, reported: None }
     }
 
-    /// The path that answers on `connection` take now, if they are to say so.
     pub(super) fn reported(&self, connection: &Connection) -> Option<IoPath> {
         if self.report.load(Ordering::Relaxed) { connection.handle().effective_path() } else { None }
     }
 }
 
 impl Chosen {
-    /// The value of [`REPORT`] for the answer, if it has one.
     pub(super) fn report(self) -> Option<HeaderValue> {
         self.reported.map(|path| HeaderValue::from_static(name(path)))
     }
 }
 
-/// Has the stream of `connection` take `path`, if it does not already.
 pub(super) fn take(connection: &Connection, path: IoPath) {
     let current: &AtomicU8 = connection.current();
     if current.load(Ordering::Relaxed) != path as u8 {
@@ -211,7 +201,7 @@ pub(super) fn take(connection: &Connection, path: IoPath) {
     }
 }
 
-/// As [`IoPath`] displays itself.
+/// Returns the text that [`IoPath`] displays.
 fn name(path: IoPath) -> &'static str {
     match path {
         IoPath::Auto => "auto",

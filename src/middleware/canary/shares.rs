@@ -1,4 +1,4 @@
-//! Which share takes which path: exact, evenly spread, and changed while it is read.
+//! Shares of the paths: exact, evenly spread, and changed while they are read.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::shared::PATHS;
 use crate::net::IoPath;
 
-/// A whole, in hundredths of a percent.
+/// 100 %, in hundredths of a percent.
 const WHOLE: u64 = 10_000;
 
-/// The shares of all paths but `auto`, 16 bits for each, in the order of their numbers.
+/// Shares of all paths but `auto`, 16 bits each, by number.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     word: AtomicU64,
     version: AtomicU32,
 }
 
-/// What is counted to draw from the shares. On cache lines of its own, because all threads write it.
+/// Number of draws. On its own cache lines, because all threads write it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Draws(AtomicU64);
@@ -31,11 +31,10 @@ fn share(word: u64, path: IoPath) -> u64 {
 }
 
 impl Shares {
-    /// Changes the share of a path.
     pub(super) fn set(&self, path: IoPath, percent: f64) -> io::Result<()> {
         let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         let Some(shift) = shift(path) else {
-            return refuse(format!("{percent} % for {path}: it has what the others leave, set theirs"));
+            return refuse(format!("{percent} % for {path}: the rest is for this path; set the shares of the others"));
         };
         if !(0.0..=100.0).contains(&percent) {
             return refuse(format!("{percent} % for {path}: a share is from 0 to 100 %"));
@@ -56,22 +55,19 @@ impl Shares {
         }
     }
 
-    /// Has connections that keep a path choose anew.
+    /// Makes connections that keep a path choose again.
     pub(super) fn have_changed(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// In percent.
     pub(super) fn get(&self, path: IoPath) -> f64 {
         share(self.word.load(Ordering::Relaxed), path) as f64 / 100.0
     }
 
-    /// Changes with the shares.
     pub(super) fn version(&self) -> u32 {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// The path of the next one.
     pub(super) fn draw(&self, draws: &Draws) -> IoPath {
         let word = self.word.load(Ordering::Relaxed);
         if word == 0 {
@@ -88,8 +84,8 @@ impl Shares {
     }
 }
 
-/// A place among ten thousand for the `n`th: any ten thousand in a row have all of them, any hundred in a row have each hundred
-/// once, and neighbours lie far apart (61 is near a hundred times the golden section, and coprime to it).
+/// Returns the place of the `n`th draw among ten thousand. Ten thousand in a row have all places, a hundred in a row
+/// have each hundred once, and neighbours lie far apart (61 is near 100 times the golden section, and coprime to it).
 fn spread(n: u64) -> u64 {
     let place = |n: u64| n % 100 * 61 % 100;
     place(n) * 100 + place(n / 100)
@@ -161,7 +157,7 @@ mod tests {
             shares.set(IoPath::NoSendfile, b.into()).unwrap();
             let counts = drawn(&shares, &draws, 100);
             prop_assert_eq!(counts, [usize::from(100 - a - b), a.into(), 0, b.into(), 0]);
-            // And in every part of it there are about as many as there should be.
+            // Every part of them has about its share.
             let counts = drawn(&shares, &draws, 20);
             prop_assert!(counts[1].abs_diff(usize::from(a) / 5) <= 4, "{} of 20 at {} %", counts[1], a);
         }

@@ -1,4 +1,4 @@
-//! The secret that a request needs to ask for a path.
+//! The secret that a request needs to select a path.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq;
 const LEN_MIN: usize = 16;
 const LEN_MAX: usize = 128;
 
-/// A token, at full length, so that comparing does not tell how long it is either.
+/// A token, padded to full length, so that the time of a comparison does not depend on its length.
 #[derive(Clone)]
 pub(super) struct Token {
     bytes: [u8; LEN_MAX],
@@ -30,7 +30,7 @@ impl Token {
         Some(Self { bytes, len: token.len() as u8 })
     }
 
-    /// Takes as long for one token as for any other.
+    /// Compares in constant time.
     pub(super) fn is(&self, given: &[u8]) -> bool {
         Self::padded(given).is_some_and(|given| (given.bytes.ct_eq(&self.bytes) & given.len.ct_eq(&self.len)).into())
     }

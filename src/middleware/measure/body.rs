@@ -1,4 +1,4 @@
-//! The body of a response that is measured.
+//! Body of a measured response.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 use super::exchange::Exchange;
 
 pin_project! {
-    /// A body whose frames are counted and passed on as they are; dropped before its end, the response counts as aborted.
+    /// A measured body. Frames pass unchanged. Dropped before its end, the response counts as aborted.
     #[derive(Debug)]
     pub struct MeasureBody<B> {
         #[pin]
@@ -22,7 +22,7 @@ pin_project! {
 impl<B: Body> MeasureBody<B> {
     pub(super) fn new(inner: B, mut exchange: Exchange) -> Self {
         if inner.is_end_stream() {
-            // Nobody will ask it for anything.
+            // It is not polled.
             exchange.complete();
         }
         Self { inner, exchange }

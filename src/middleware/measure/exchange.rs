@@ -1,4 +1,4 @@
-//! One request and its response: the clocks, the counts, and the span.
+//! Measurements of one request and its response.
 
 use std::time::Instant;
 
@@ -11,21 +11,20 @@ use crate::counters::requests::Ended;
 use crate::counters::span::Span;
 use crate::sys::clock;
 
-/// What is known of a response so far. Tells the process when it ends, at the latest by being dropped.
+/// Measurements so far. They are published at the end of the response, at the latest by drop.
 #[derive(Debug)]
 pub(super) struct Exchange {
     started: Instant,
     labels: Labels,
     over: bool,
-    /// Bytes after which nothing is missing.
+    /// Declared length of the body.
     promised: Option<u64>,
-    /// Nanoseconds until the head was handed over.
     time_to_head: Option<u64>,
     frames: u64,
     bytes: u64,
-    /// The part of them that the process was told of.
+    /// Frames and bytes that were published.
     told: (u64, u64),
-    /// Frames that came in the tick of the one before, of which the process was not told.
+    /// Unpublished frames that came in the tick of the one before.
     at_once: u64,
     /// The tick of the last frame, 0 before the first.
     tick: u64,
@@ -60,19 +59,18 @@ impl Exchange {
         }
     }
 
-    /// Runs the service or the body, inside of the request's span.
     #[inline]
     pub(super) fn inside<R>(&self, run: impl FnOnce() -> R) -> R {
         self.span.inside(run)
     }
 
-    /// Who the request is, for the span.
+    /// Sets the request id of the span.
     #[inline]
     pub(super) fn identify(&self, id: impl FnOnce() -> Option<RequestId>) {
         self.span.identify(id);
     }
 
-    /// The service has answered; `promised` bytes of body are to come, if it says how many.
+    /// Records the head of the response, and the declared length of its body.
     pub(super) fn answered(&mut self, status: StatusCode, route: Option<u8>, promised: Option<u64>) {
         self.labels.status = status.as_u16();
         self.labels.route = route.unwrap_or(self.labels.route);
@@ -80,18 +78,17 @@ impl Exchange {
         let no_body = METHODS[usize::from(self.labels.method)] == "HEAD"
             || status.is_informational()
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        // Where there is no body, the one that was given is dropped without being asked.
+        // Without a body, HTTP drops the given one without a poll.
         self.promised = if no_body { Some(0) } else { promised };
     }
 
-    /// The head has gone, and the body has nothing ready. Reads the clock the first time only.
+    /// Records that the head was handed over and the body has nothing ready. Reads the clock the first time only.
     pub(super) fn handed_over(&mut self) {
         if self.time_to_head.is_none() {
             self.time_to_head = Some(self.elapsed());
         }
     }
 
-    /// A frame of `len` bytes was given, maybe the last.
     pub(super) fn data(&mut self, len: usize, last: bool) {
         if self.over {
             return;
@@ -122,7 +119,7 @@ impl Exchange {
         }
     }
 
-    /// Tells the process of the frames that it does not know of yet.
+    /// Publishes the frames that were not published yet.
     fn tell(&mut self, gap: Option<u64>) {
         let (frames, bytes) = self.told;
         requests::frames(self.frames - frames, self.bytes - bytes, self.at_once, gap);
@@ -134,7 +131,6 @@ impl Exchange {
         self.end(Outcome::Complete);
     }
 
-    /// The service or the body has failed.
     pub(super) fn failed(&mut self) {
         self.end(Outcome::Error);
     }

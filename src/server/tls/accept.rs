@@ -1,4 +1,4 @@
-//! The handshake, and those who do not know that there is one.
+//! TLS handshakes, and clients that do not use TLS.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,12 +12,12 @@ use super::stream::TlsStream;
 use crate::counters::{Counter, count};
 use crate::net::Rewind;
 
-/// Bytes that are read at once to look at the first: most clients' first message.
+/// Bytes read to see the first one: most clients' whole first message.
 const LOOK: usize = 2 << 10;
-/// Most bytes of a request without TLS that are read and thrown away, so that closing does not reset the answer.
+/// Most bytes of a request without TLS that are discarded, so that closing does not reset the answer.
 const REQUEST_MAX: u64 = 64 << 10;
 
-/// What a client is told that speaks HTTP without TLS.
+/// Answer to a client that speaks HTTP without TLS.
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     content-type: text/plain; charset=utf-8\r\n\
     content-length: 36\r\n\
@@ -26,18 +26,18 @@ const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     This port speaks TLS: use https://.\n";
 
 impl Tls {
-    /// Makes a connection of this crate's, which was accepted and not read from, one over TLS. A client that speaks
-    /// HTTP without TLS is answered with 400.
+    /// Performs the handshake on a stream of this crate that was accepted and not yet read. A client that speaks HTTP
+    /// without TLS is answered with 400.
     ///
-    /// A server that was given [`Serve::tls`](crate::server::Serve::tls) does this by itself. By hand, wrap it into a
-    /// time-out: it waits for the client as long as that takes.
+    /// A server with [`Serve::tls`](crate::server::Serve::tls) calls this itself. Other callers should set a timeout:
+    /// it waits for the client without a limit.
     ///
     /// # Errors
     ///
-    /// Those of the connection; `ErrorKind::InvalidData` for what is no TLS and for what cannot be agreed on, of which
-    /// the client has been told by an alert; `ErrorKind::UnexpectedEof` if it has left.
+    /// Those of the stream; `ErrorKind::InvalidData` for data that is not TLS and for a failed negotiation, of which
+    /// the client receives an alert; `ErrorKind::UnexpectedEof` if the client has left.
     ///
-    /// # Cancellation
+    /// # Cancel safety
     ///
     /// Dropping the future closes the connection.
     pub async fn accept<S>(&self, mut stream: S) -> io::Result<TlsStream<S>>
@@ -45,7 +45,7 @@ impl Tls {
         S: AsyncRead + AsyncWrite + Rewind + Unpin,
     {
         let first = look(&mut stream).await?;
-        // Counted when it is dropped, which is what a time-out does.
+        // Counted on drop, so that a timeout counts as well.
         let mut attempt = Attempt { counter: Counter::TlsFailures };
         if first.is_ascii_uppercase() {
             refuse(&mut stream).await?;
@@ -57,7 +57,6 @@ impl Tls {
     }
 }
 
-/// What a handshake has come to.
 struct Attempt {
     counter: Counter,
 }
@@ -68,8 +67,7 @@ impl Drop for Attempt {
     }
 }
 
-/// The first byte that a client sends, which is given back. An error if it leaves without one, as those do that only
-/// look whether somebody listens.
+/// Returns a client's first byte, and gives it back to the stream. Fails if the client leaves without one.
 async fn look<S: AsyncRead + Rewind + Unpin>(stream: &mut S) -> io::Result<u8> {
     let mut bytes = vec![0; LOOK];
     let mut buf = ReadBuf::new(&mut bytes);

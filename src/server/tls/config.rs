@@ -1,4 +1,4 @@
-//! What a server needs for TLS, and how it is replaced.
+//! TLS configuration of a server, and its replacement.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,37 +16,28 @@ use super::identity::{Files, identity};
 use crate::counters::log;
 use crate::counters::{Counter, count};
 
-/// What [`Serve::tls`](crate::server::Serve::tls) needs: a certificate chain and its key. Clones are handles on the same:
-/// what one reloads, all servers use.
+/// TLS configuration for [`Serve::tls`](crate::server::Serve::tls): a certificate chain and its key. Clones share it: a
+/// reload applies to all servers that use it.
 ///
 /// ```no_run
+/// use std::time::Duration;
+///
 /// use millstream::files::Files;
 /// use millstream::net::TcpListener;
-/// use millstream::server::tls::Tls;
-/// use millstream::server;
-/// use tokio::signal::unix::{SignalKind, signal};
+/// use millstream::server::{self, tls::Tls};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let tls = Tls::from_files("cert.pem", "key.pem")?;
-/// let (handle, mut hangup) = (tls.clone(), signal(SignalKind::hangup())?);
-/// tokio::spawn(async move {
-///     while hangup.recv().await.is_some() {
-///         if let Err(e) = handle.reload() {
-///             eprintln!("the old certificate stays: {e}");
-///         }
-///     }
-/// });
+/// let tls = Tls::from_files("cert.pem", "key.pem")?.reload_every(Duration::from_secs(60));
 /// let listener = TcpListener::bind("0.0.0.0:8443").await?;
 /// server::serve(listener, Files::new("public")?).tls(tls).await?;
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// TLS 1.3 and 1.2; HTTP/2 or HTTP/1.1 by ALPN, and for clients without ALPN by what they begin with. Sessions are
-/// resumed by tickets, whose keys stay the same when a certificate is reloaded, are made by this process and change
-/// every six hours. No client certificates: for these, and for anything else, [`from_config`](Self::from_config) takes
-/// a configuration of rustls.
+/// TLS 1.3 and 1.2; HTTP/2 or HTTP/1.1 by ALPN, or without ALPN by the client's first bytes. Sessions are resumed by
+/// tickets, whose keys are created by this process, change every six hours, and survive a reload. For client
+/// certificates and other options, [`from_config`](Self::from_config) takes a configuration of rustls.
 #[derive(Clone)]
 pub struct Tls {
     shared: Arc<Shared>,
@@ -54,12 +45,12 @@ pub struct Tls {
 }
 
 struct Shared {
-    /// For new connections. Locked once for each of them, and never while anything is read.
+    /// For new connections. Locked once for each of them, and never during a read of files.
     config: Mutex<Arc<ServerConfig>>,
-    /// Locked while they are read, so that what was read first is not put in last.
+    /// Locked during a read, so that an older read does not replace a newer one.
     files: Mutex<Option<Files>>,
     provider: Arc<CryptoProvider>,
-    /// Of all configurations made here, so that sessions outlive them.
+    /// Shared by all configurations created here, so that sessions outlive them.
     tickets: Option<Arc<dyn ProducesTickets>>,
 }
 
@@ -68,13 +59,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Tls {
-    /// Reads a certificate chain, the server's own certificate first, and its private key (PKCS #8, PKCS #1 or SEC 1),
-    /// both PEM. Blocks while it reads.
+    /// Reads a PEM certificate chain, the server's certificate first, and its key (PKCS #8, PKCS #1 or SEC 1). Blocks.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read, holds nothing that can be used, or the key is another certificate's. The error names
-    /// the file.
+    /// If a file cannot be read or used, or the key belongs to another certificate. The error names the file.
     pub fn from_files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, TlsError> {
         let mut files = Files::new(certificate.into(), key.into());
         let provider = Arc::new(ring::default_provider());
@@ -82,19 +71,19 @@ impl Tls {
         Self::new(provider, identity, Some(files))
     }
 
-    /// As [`from_files`](Self::from_files), of PEM texts.
+    /// Reads a certificate chain and its key, as [`from_files`](Self::from_files), from PEM texts.
     ///
     /// # Errors
     ///
-    /// If a text holds nothing that can be used, or the key is another certificate's.
+    /// If a text has nothing usable, or the key belongs to another certificate.
     pub fn from_pem(certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Result<Self, TlsError> {
         let provider = Arc::new(ring::default_provider());
         let identity = of_texts(certificate.as_ref(), key.as_ref(), &provider)?;
         Self::new(provider, identity, None)
     }
 
-    /// Takes a configuration as it is: ALPN, tickets, client certificates and versions are what it says. It should
-    /// offer `h2` and `http/1.1` by `alpn_protocols`; browsers speak HTTP/2 to nobody who does not.
+    /// Uses a configuration of rustls unchanged, with its ALPN, tickets, client certificates and versions. Set
+    /// `alpn_protocols` to `h2` and `http/1.1`: browsers use HTTP/2 only if it is offered.
     pub fn from_config(config: Arc<ServerConfig>) -> Self {
         let provider = Arc::clone(config.crypto_provider());
         let shared = Shared { config: Mutex::new(config), files: Mutex::new(None), provider, tickets: None };
@@ -108,8 +97,8 @@ impl Tls {
         Ok(Self { shared: Arc::new(shared), every: None })
     }
 
-    /// Has the server that is given this look at the files so often, and reload them when they are others. What is
-    /// wrong with them is told to the log, once for each change.
+    /// Makes a server with this configuration check the files at this interval, and reload them if they have changed.
+    /// Errors are logged once for each change.
     ///
     /// # Panics
     ///
@@ -125,18 +114,17 @@ impl Tls {
         self.every
     }
 
-    /// Reads the files again, for connections that come from now on; those that are open keep what they have. Blocks
-    /// while it reads.
+    /// Reads the files again, for new connections. Open connections are not affected. Blocks on the files.
     ///
     /// # Errors
     ///
-    /// As [`from_files`](Self::from_files), and if there are no files. What was in use stays in use.
+    /// As [`from_files`](Self::from_files), and if there are no files. The previous certificate stays in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         let mut files = lock(&self.shared.files);
         self.read(files.as_mut().ok_or(TlsError::NoFiles)?)
     }
 
-    /// Reloads the files if they are others than those that were read last, and tells the log.
+    /// Reloads the files if they have changed since the last read, and logs the result.
     pub(super) fn reload_if_changed(&self) {
         let mut files = lock(&self.shared.files);
         if let Some(files) = files.as_mut().filter(|files| files.have_changed()) {
@@ -153,12 +141,11 @@ impl Tls {
         replaced
     }
 
-    /// Replaces certificate and key by others, for connections that come from now on. Files, if it was made of any, are
-    /// forgotten.
+    /// Replaces certificate and key, for new connections. Files, if any, are no longer used.
     ///
     /// # Errors
     ///
-    /// As [`from_pem`](Self::from_pem). What was in use stays in use.
+    /// As [`from_pem`](Self::from_pem). The previous certificate stays in use.
     pub fn replace_pem(&self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Result<(), TlsError> {
         let identity = of_texts(certificate.as_ref(), key.as_ref(), &self.shared.provider)?;
         let mut files = lock(&self.shared.files);
@@ -170,7 +157,7 @@ impl Tls {
     fn replace(&self, identity: CertifiedKey) -> Result<(), TlsError> {
         let new = match &self.shared.tickets {
             Some(tickets) => config(&self.shared.provider, tickets, identity)?,
-            // All that the user has chosen but the certificate.
+            // Keeps the user's other settings.
             None => {
                 let mut config = ServerConfig::clone(&self.config());
                 config.cert_resolver = Arc::new(SingleCertAndKey::from(identity));
@@ -181,7 +168,7 @@ impl Tls {
         Ok(())
     }
 
-    /// The configuration that a connection of now gets.
+    /// Returns the configuration for new connections.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&lock(&self.shared.config))
     }

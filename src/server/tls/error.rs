@@ -1,4 +1,4 @@
-//! What can be wrong with a certificate and its key.
+//! Errors of certificates and keys.
 
 use std::error::Error;
 use std::fmt;
@@ -7,21 +7,21 @@ use std::path::PathBuf;
 
 use tokio_rustls::rustls;
 
-/// Why a certificate and its key cannot be used. Where there was a configuration before, that stays in use.
+/// Error of a certificate or its key. A previous configuration stays in use.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read.
     Read(PathBuf, io::Error),
-    /// There is no certificate, or one that does not parse: where, and what is wrong.
+    /// No certificate, or one that does not parse: place and reason.
     Certificate(String, String),
-    /// There is no private key, or one that does not parse: where, and what is wrong.
+    /// No private key, or one that does not parse: place and reason.
     Key(String, String),
-    /// The key is another certificate's: where the certificate is, and where the key.
+    /// The key belongs to another certificate: places of the certificate and the key.
     Mismatch(String, String),
-    /// The cryptography refused: no randomness, for instance.
+    /// The cryptography failed, for instance without randomness.
     Setup(rustls::Error),
-    /// There are no files to read again: it was not made by [`Tls::from_files`](super::Tls::from_files).
+    /// No files to reload: not created by [`Tls::from_files`](super::Tls::from_files).
     NoFiles,
 }
 

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{Error, InconsistentKeys};
 
 use super::error::TlsError;
 
-/// Makes an identity of two PEM texts; the places are for errors.
+/// Creates an identity from two PEM texts. The places are for errors.
 pub(super) fn identity(
     (certificate, certificate_place): (&[u8], &str),
     (key, key_place): (&[u8], &str),
@@ -43,22 +43,22 @@ pub(super) fn identity(
 
     let identity = CertifiedKey::new(chain, key);
     match identity.keys_match() {
-        // Keys that do not tell are of providers that the user chose.
+        // Keys of custom providers may not support the check.
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(identity),
         Err(_) => Err(TlsError::Mismatch(certificate_place.to_owned(), key_place.to_owned())),
     }
 }
 
-/// The files of an identity, and the state of them in which they were read last.
+/// Files of an identity, and their state at the last read.
 #[derive(Debug)]
 pub(super) struct Files {
     certificate: PathBuf,
     key: PathBuf,
-    /// `None` before the first time; of a file that was not there as well.
+    /// `None` before the first read. The inner `None` is a missing file.
     read: Option<[Option<Stamp>; 2]>,
 }
 
-/// Changes when a file is replaced or written to. The inode tells files apart that a link led to at different times.
+/// Changes when a file is replaced or written to. The inode detects a link that leads to another file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: (u64, u64),
@@ -78,7 +78,7 @@ impl Files {
         Self { certificate, key, read: None }
     }
 
-    /// Whether they are others than those that were read last, successfully or not.
+    /// Returns whether the files have changed since the last read, successful or not.
     pub(super) fn have_changed(&self) -> bool {
         self.read != Some(self.stamps())
     }
@@ -87,9 +87,9 @@ impl Files {
         [Stamp::of(&self.certificate), Stamp::of(&self.key)]
     }
 
-    /// Reads both, which blocks.
+    /// Reads both files. Blocks.
     pub(super) fn read(&mut self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
-        // Asked before, so that what is written while they are read counts as a change.
+        // Before the read, so that a write during it counts as a change.
         self.read = Some(self.stamps());
         let read = |path: &Path| fs::read(path).map_err(|e| TlsError::Read(path.to_owned(), e));
         let (certificate, key) = (read(&self.certificate)?, read(&self.key)?);

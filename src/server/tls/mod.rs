@@ -1,5 +1,4 @@
-//! TLS for the server: certificates that can be replaced while it runs, and a stream that chooses the size of its
-//! records.
+//! TLS for the server: certificates that can be replaced at run time, and a stream that adapts the size of its records.
 //!
 //! ```text
 //!  files ──▶ Tls ──current configuration──▶ handshake ──▶ TlsStream ◀──plain bytes──▶ hyper
@@ -8,8 +7,8 @@
 //!                                                        net::TcpStream, which gathers them
 //! ```
 //!
-//! The cryptography and the protocol are those of [rustls], by [tokio_rustls]. TLS 1.3 and 1.2 (RFC 8446, RFC 5246),
-//! with session tickets; HTTP/2 and HTTP/1.1 are agreed on by ALPN (RFC 7301).
+//! Protocol and cryptography are those of [rustls], through [tokio_rustls]: TLS 1.3 and 1.2 (RFC 8446, RFC 5246), with
+//! session tickets. ALPN (RFC 7301) negotiates HTTP/2 or HTTP/1.1.
 //!
 //! [rustls]: tokio_rustls::rustls
 

@@ -1,29 +1,25 @@
-//! How large the next record is.
+//! Size of TLS records.
 //!
-//! A record can be decrypted when all of it has come. While a connection is young, or after it was idle, TCP's
-//! congestion window is a few segments: a record of 16 KiB would then arrive in several round trips, and nothing of it
-//! could be used before the last. A record that fits one segment can be used at once; later, full records cost less.
+//! A record can be decrypted once all of it has arrived. On a new connection, or after an idle period, TCP's congestion
+//! window is a few segments: a record of 16 KiB would be unusable for several round trips. A record that fits one
+//! segment is usable at once. Later, full records cost less.
 
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
 /// Bytes in a full record, RFC 8446 §5.1.
 const FULL: usize = 16 << 10;
-/// Bytes in a record that is at most 1400 bytes with its header, of 5, and what encryption adds, 17 in TLS 1.3 and 24
-/// in TLS 1.2.
+/// Bytes in a record of at most 1400 bytes, with a header of 5 and 17 (TLS 1.3) or 24 (TLS 1.2) for encryption.
 const SMALL: usize = 1400 - 5 - 24;
-/// Bytes that are sent in small records: about what a connection has sent once its window has grown.
+/// Bytes sent in small records: about what a connection has sent once its window has grown.
 const YOUNG: usize = 64 << 10;
-/// How long nothing was sent when the window cannot be taken for what it was; TCP has it shrink after a retransmission
-/// time-out (RFC 9293 §3.8.6, RFC 6298), a second at first.
+/// Idle time after which the window may have shrunk: TCP's first retransmission timeout (RFC 9293 §3.8.6, RFC 6298).
 const IDLE: Duration = Duration::from_secs(1);
 
-/// What a connection has sent.
 #[derive(Debug)]
 pub(super) struct Records {
-    /// Bytes since it was young.
+    /// Bytes sent since the start or the last idle period.
     sent: usize,
-    /// When it wrote last.
     last: Instant,
 }
 
@@ -32,7 +28,6 @@ impl Records {
         Self { sent: 0, last: now }
     }
 
-    /// Something is about to be written.
     pub(super) fn begin(&mut self, now: Instant) {
         if now.saturating_duration_since(self.last) >= IDLE {
             self.sent = 0;
@@ -40,7 +35,6 @@ impl Records {
         self.last = now;
     }
 
-    /// Bytes that the next record may have.
     pub(super) fn room(&self) -> usize {
         if self.sent < YOUNG { SMALL } else { FULL }
     }
@@ -50,8 +44,7 @@ impl Records {
     }
 }
 
-/// Puts into `pieces` what lies in `bufs` behind `skip` bytes, at most `room` bytes of it; says how many pieces that
-/// are.
+/// Fills `pieces` with at most `room` bytes of `bufs`, after the first `skip`. Returns the number of pieces.
 pub(super) fn cut<'a>(bufs: &'a [IoSlice<'_>], mut skip: usize, mut room: usize, pieces: &mut [IoSlice<'a>]) -> usize {
     let mut used = 0;
     for buf in bufs {
@@ -93,7 +86,7 @@ mod tests {
         assert_eq!(records.room(), SMALL);
         records.wrote(YOUNG);
         assert_eq!(records.room(), FULL);
-        // Clocks of different processors.
+        // The clocks of two processors may differ.
         records.begin(start);
         assert_eq!(records.room(), FULL);
     }

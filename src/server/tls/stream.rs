@@ -16,9 +16,9 @@ use crate::counters::log;
 use crate::counters::{Counter, count};
 use crate::net::Rewind;
 
-/// Bytes that one write encrypts: as many as one call sends.
+/// Bytes encrypted by one write: as many as one call sends.
 const WRITE_MAX: usize = 64 << 10;
-/// Slices of one write that go into a record; hyper passes no more.
+/// Slices of one write in a record. hyper passes no more.
 const PIECES: usize = 64;
 
 /// A connection over TLS, from [`Tls::accept`](super::Tls::accept) or, as the result of an upgrade, from a
@@ -30,26 +30,25 @@ const PIECES: usize = 64;
 /// # Errors
 ///
 /// Errors of the stream below. `ErrorKind::InvalidData` for data that is not TLS. Reads return
-/// `ErrorKind::UnexpectedEof` if the peer has ended the connection without a `close_notify`, because anybody on the way
-/// can do that. Writes return it if a mapped file shrinks while it is encrypted; nothing more is sent then, not even a
+/// `ErrorKind::UnexpectedEof` if the peer ends the connection without a `close_notify`, because anyone on the network
+/// path can do that. Writes return it if a mapped file shrinks during encryption. Then nothing more is sent, not even a
 /// `close_notify`.
 ///
-/// # Cancellation and drop
+/// # Cancel safety
 ///
-/// As the stream below. `shutdown` sends a `close_notify`. A stream that is dropped without `shutdown` does not, so
-/// that the peer can detect truncation.
+/// As for the stream below. `shutdown` sends a `close_notify`. A stream dropped without `shutdown` does not, so that
+/// the peer detects the truncation.
 pub struct TlsStream<S> {
     /// Boxed, because its size is a kilobyte and it is moved often.
     stream: Box<server::TlsStream<S>>,
     records: Records,
     /// Bytes that were received and given back by a reader.
     unread: Vec<u8>,
-    /// Whether a file shrank while it was encrypted: encrypted bytes are no longer handed over then.
+    /// Whether a file shrank during encryption. No more encrypted bytes are handed over then.
     torn: bool,
 }
 
 impl<S> TlsStream<S> {
-    /// Wraps a stream whose handshake is complete.
     pub(super) fn new(mut stream: server::TlsStream<S>) -> Self {
         // Writes are bounded here, so that the remainder of a bound does not split a record.
         stream.get_mut().1.set_buffer_limit(None);
@@ -81,7 +80,7 @@ impl<S> TlsStream<S> {
         self.session().server_name()
     }
 
-    /// Whether the client has resumed a session with a ticket, so that no certificate was needed.
+    /// Returns whether the client resumed a session with a ticket, so that no certificate was needed.
     pub fn is_resumed(&self) -> bool {
         self.session().handshake_kind() == Some(HandshakeKind::Resumed)
     }
@@ -143,7 +142,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
         Poll::Ready(Ok(taken))
     }
 
-    /// Ready once the stream below has taken everything.
+    /// Ready once the stream below has taken all bytes.
     fn poll_handed_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.torn {
             return Poll::Ready(Err(torn()));
@@ -214,7 +213,7 @@ macro_rules! writes {
             }
 
             fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                // No `close_notify`: the peer would take the received bytes for the whole.
+                // No `close_notify`: the peer would take the received bytes for all.
                 if self.torn {
                     return Poll::Ready(Err(torn()));
                 }
@@ -237,7 +236,6 @@ mod tests {
     use tokio_rustls::rustls::{ClientConfig, RootCertStore};
     use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-    /// Counts the bytes written to it.
     struct Counted(DuplexStream, usize);
 
     impl AsyncRead for Counted {
@@ -263,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_encrypted_is_offered_in_the_same_poll_and_one_write_waits_at_most() {
+    async fn encrypted_bytes_are_offered_in_the_same_poll_and_at_most_one_write_waits() {
         let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
         let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
         let mut roots = RootCertStore::empty();

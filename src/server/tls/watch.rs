@@ -1,4 +1,4 @@
-//! Looking at the files of a certificate while a server runs.
+//! Periodic reload of certificate files.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::config::Tls;
 
-/// Longer periods are this long: what lies further ahead, the clock may not be able to tell.
+/// Longest period that the clock supports for certain.
 const LONGEST: Duration = Duration::from_secs(1 << 30);
 
-/// Looks until it is dropped.
+/// Aborts the reload task when it is dropped.
 #[derive(Debug)]
 pub(in crate::server) struct Watching(AbortHandle);
 
@@ -21,7 +21,7 @@ impl Drop for Watching {
 }
 
 impl Tls {
-    /// Begins to look as often as [`reload_every`](Self::reload_every) says, if it does.
+    /// Starts the reload task, if [`reload_every`](Self::reload_every) was called.
     pub(in crate::server) fn watching(&self) -> Option<Watching> {
         let every = self.every()?.min(LONGEST);
         Some(Watching(tokio::spawn(watch(self.clone(), every)).abort_handle()))
@@ -34,7 +34,7 @@ async fn watch(tls: Tls, every: Duration) {
     loop {
         ticks.tick().await;
         let tls = tls.clone();
-        // It fails only if the runtime ends.
+        // Fails only if the runtime ends.
         if tokio::task::spawn_blocking(move || tls.reload_if_changed()).await.is_err() {
             return;
         }

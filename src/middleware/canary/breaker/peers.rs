@@ -1,4 +1,4 @@
-//! The peers that end answers before they are whole, as many as fit into a table of fixed size.
+//! Peers that end responses early, in a table of fixed size.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ const SHARDS: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    /// When the last cool-down of any peer ends, in nanoseconds: after that, no table is looked at.
+    /// End of the last cool-down of any peer, in nanoseconds. After it no table is searched.
     until: AtomicU64,
     shards: [Mutex<Vec<Peer>>; SHARDS],
 }
@@ -26,7 +26,7 @@ struct Peer {
     until: Duration,
 }
 
-/// An address, or the network of one host: whoever has an IPv6 address has the 2⁶⁴ around it.
+/// Returns the key of an address: for IPv6 its network of 64 bits, because one host may have all of it.
 fn key(peer: IpAddr) -> u128 {
     match peer.to_canonical() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
@@ -41,7 +41,7 @@ impl Peers {
         self.shards[at as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it goes without the path.
+    /// Returns whether `peer` is excluded from the path.
     pub(super) fn is_out(&self, peer: IpAddr, now: Duration) -> bool {
         if super::nanos(now) >= self.until.load(Ordering::Relaxed) {
             return false;
@@ -54,9 +54,9 @@ impl Peers {
         let key = key(peer);
         let mut shard = self.shard(key);
         let at = shard.iter().position(|peer| peer.key == key).unwrap_or_else(|| {
-            // More than one if there may be fewer than there were.
+            // A loop, because the limit may have become smaller.
             while shard.len() >= limits.peers.div_ceil(SHARDS).max(1) {
-                // Those that are out are kept before those that are not.
+                // Excluded peers are kept before others.
                 let oldest = shard.iter().enumerate().min_by_key(|(_, peer)| (now < peer.until, peer.heard));
                 let (oldest, _) = oldest.expect("internal: a full table is not empty");
                 shard.swap_remove(oldest);
@@ -70,7 +70,7 @@ impl Peers {
         }
         peer.heard = now;
         if now < peer.until {
-            // Begun before the trip.
+            // The request was admitted before the trip.
             return;
         }
         peer.resets.retain(|&at| now.saturating_sub(at) < limits.resets_within);
@@ -83,7 +83,7 @@ impl Peers {
         }
     }
 
-    /// How many go without the path.
+    /// Returns the number of excluded peers.
     pub(super) fn out(&self, now: Duration) -> usize {
         let lock = |shard: &Mutex<Vec<Peer>>| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The breaker against a model that keeps every sample, and each of its promises by name.
+//! The breaker compared with a model that keeps every sample, and each of its properties.
 
 mod thresholds;
 
@@ -29,7 +29,7 @@ fn peer(n: u32) -> IpAddr {
     Ipv4Addr::from_bits(n).into()
 }
 
-/// `count` answers at `now` through one closed breaker.
+/// Reports `count` responses at `now` to a closed breaker.
 fn feed(breaker: &Breaker, count: usize, latency: Duration, now: Duration) {
     for _ in 0..count {
         let Some(ticket) = breaker.admit(None, now) else { return };
@@ -95,7 +95,7 @@ fn good_samples_complete_a_window_that_is_bad() {
     feed(&breaker, 37, GOOD, ms(1));
     assert_eq!(state(&breaker), State::Closed);
     feed(&breaker, 1, GOOD, ms(1));
-    assert_eq!(state(&breaker), State::Open, "looked at with every 32nd");
+    assert_eq!(state(&breaker), State::Open, "checked with every 32nd sample");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn it_cools_down_probes_and_closes() {
     fail(&breaker, 100, ms(0));
     assert_eq!(breaker.status(ms(0)).opens_for, secs(30));
     assert_eq!(breaker.admit(None, secs(30) - ms(1)), None);
-    // One in ten, and never more than twice what is needed at a time.
+    // One in ten, and at most twice the number needed.
     let tickets: Vec<_> = (0..1000).filter_map(|_| breaker.admit(None, secs(30))).collect();
     assert_eq!(tickets.len(), 40);
     assert!(tickets.iter().all(|ticket| ticket.probe));
@@ -155,7 +155,7 @@ fn trips_in_a_row_take_twice_as_long_up_to_a_bound_and_are_forgotten() {
 }
 
 #[test]
-fn what_was_begun_before_a_trip_is_no_probe() {
+fn requests_admitted_before_a_trip_are_no_probes() {
     let breaker = breaker();
     let old: Vec<_> = (0..50).filter_map(|_| breaker.admit(None, ms(0))).collect();
     fail(&breaker, 100, ms(0));
@@ -201,12 +201,12 @@ fn three_resets_within_a_minute_trip_it_for_that_peer() {
     }
     reset(&breaker, peer(1), ms(119_500));
     assert_eq!(breaker.admit(Some(peer(1)), ms(119_500)), None);
-    assert!(breaker.admit(Some(peer(2)), ms(119_500)).is_some(), "others go on");
+    assert!(breaker.admit(Some(peer(2)), ms(119_500)).is_some(), "other peers are still admitted");
     assert_eq!(breaker.status(secs(120)).peers_out, 1);
     assert_eq!(state(&breaker), State::Closed);
     assert!(breaker.admit(Some(peer(1)), secs(150)).is_some(), "after the cool-down");
     reset(&breaker, peer(1), secs(150));
-    assert_eq!(breaker.admit(Some(peer(1)), secs(209)), None, "one is enough now, and for twice as long");
+    assert_eq!(breaker.admit(Some(peer(1)), secs(209)), None, "one reset is enough now, for twice as long");
     assert!(breaker.admit(Some(peer(1)), secs(210)).is_some());
     for s in [0, 1] {
         reset(&breaker, peer(1), secs(1000 + s));
@@ -259,7 +259,7 @@ fn threads_that_feed_it_together_trip_it_once() {
 }
 
 proptest! {
-    /// While it is closed it does what a model does that keeps every sample.
+    /// A closed breaker trips when a model does that keeps every sample.
     #[test]
     fn it_trips_when_the_model_does(
         steps in prop::collection::vec((0u64..200, 0u8..100), 1..600), slow in 0u8..4, failed in 0u8..12, least in 1u32..50,
@@ -287,7 +287,7 @@ proptest! {
                 && (sums.slow as f64 > sums.answered as f64 / 100.0 || sums.failed as f64 > sums.answered as f64 / 20.0);
             match state(&breaker) {
                 State::Open => {
-                    // An answer is counted before it fails: then it may be one slow answer of too few.
+                    // A response counts as answered before it fails: it may be one slow response of too few.
                     prop_assert!(bad, "{sums:?}");
                     return Ok(());
                 }
@@ -297,7 +297,7 @@ proptest! {
         }
     }
 
-    /// Whatever comes: nothing passes before the cool-down, probes keep to their share, and good ones close it.
+    /// Nothing passes before the cool-down, probes keep to their share, and good probes close the breaker.
     #[test]
     fn its_states_follow_its_rules(
         steps in prop::collection::vec((0u64..20_000, 0u8..10), 1..2000), one_in in 1u32..20, good in 1u32..10,
@@ -351,7 +351,7 @@ proptest! {
         }
     }
 
-    /// A peer is out exactly if the last of its resets were close enough.
+    /// A peer is excluded exactly if the last of its resets are close enough together.
     #[test]
     fn peers_are_out_when_a_model_says_so(resets in prop::collection::vec((0u64..50, 0u32..3), 1..60), most in 1u32..=8) {
         let breaker = Breaker::new(Thresholds::default().resets(most, secs(60)).cool_down(secs(10_000), secs(10_000)), 1);

@@ -1,13 +1,13 @@
-//! When a breaker trips, and what it takes to close again.
+//! Thresholds of a circuit breaker.
 
 use std::time::Duration;
 
 use super::window::Sums;
 
-/// Most resets that are remembered of a peer.
+/// Most resets remembered for a peer.
 pub(super) const RESETS_MAX: u32 = 8;
 
-/// When the breaker of a path trips, and what it takes to close again.
+/// Thresholds at which the breaker of a path trips, and closes again.
 #[derive(Clone, Debug)]
 #[must_use = "thresholds do nothing unless given to a builder"]
 pub struct Thresholds {
@@ -44,65 +44,63 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// Trips when more than one answer in a hundred took longer: 200 ms unless set. A probe that takes longer has failed.
+    /// Trips when more than 1 % of the responses take longer than `latency`; 200 ms by default. Slower probes fail.
     pub fn p99(mut self, latency: Duration) -> Self {
         self.p99 = latency;
         self
     }
 
-    /// Trips when a larger share of the answers failed, in percent: 5 unless set; 100 or more is never.
+    /// Trips when more than `percent` of the responses fail; 5 by default. 100 or more never trips.
     pub fn errors(mut self, percent: f64) -> Self {
         self.errors = (percent.clamp(0.0, 100.0) * 100.0).round() as u32;
         self
     }
 
-    /// Fewer answers than these within the window trip nothing: 100 unless set, at least 1.
+    /// Sets the number of responses in the window below which nothing trips; 100 by default, at least 1.
     pub fn samples(mut self, least: u32) -> Self {
         self.samples = least.max(1);
         self
     }
 
-    /// How far back answers are looked at: 10 s unless set, at least 8 ms. It slides in eight steps.
+    /// Sets the window of the samples; 10 s by default, at least 8 ms. It slides in eight steps.
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window.max(Duration::from_millis(8));
         self
     }
 
-    /// A peer that ends so many answers before they are whole, within so much time, goes without the path for a cool-down:
-    /// 3 within 60 s unless set; from 1 to 8. After that cool-down the next one is enough, until nothing was heard of it for
-    /// the longest cool-down.
+    /// Excludes a peer from the path for a cool-down after it has ended `count` responses early within a time; 3 within
+    /// 60 s by default, from 1 to 8. Then one more is enough, until it ends none for the longest cool-down.
     pub fn resets(mut self, count: u32, within: Duration) -> Self {
         (self.resets, self.resets_within) = (count.clamp(1, RESETS_MAX), within);
         self
     }
 
-    /// Most peers whose resets are remembered: 1024 unless set, rounded up to a multiple of 16. One more, and the one heard of
-    /// least recently is forgotten.
+    /// Sets how many peers are remembered; 1024 by default, in multiples of 16. Beyond it the oldest is forgotten.
     pub fn peers(mut self, most: usize) -> Self {
         self.peers = most;
         self
     }
 
-    /// For how long a path is not used after a trip: 30 s unless set, and twice as long for each trip in a row, up to `max`,
-    /// 10 min unless set. Trips are in a row if the path was not closed for `max` between them.
+    /// Sets the cool-down after a trip; 30 s by default. It doubles with each trip in a row, up to `max`, 10 min by
+    /// default. Trips are in a row if the path was closed for less than `max` between them.
     pub fn cool_down(mut self, first: Duration, max: Duration) -> Self {
         (self.cool_down, self.cool_down_max) = (first, max.max(first));
         self
     }
 
-    /// After the cool-down, one request in `one_in` tries the path, and `good` of them that are well close the breaker: one in
-    /// 10, and 20, unless set; each at least 1. One that is not opens it again.
+    /// Sets the probes after a cool-down: one request in `one_in` tries the path, and `good` successful ones close the
+    /// breaker; 10 and 20 by default, each at least 1. A failed probe opens it again.
     pub fn probes(mut self, one_in: u32, good: u32) -> Self {
         (self.probe_one_in, self.probes) = (one_in.max(1), good.max(1));
         self
     }
 
-    /// The cool-down after one more trip than `strikes`.
+    /// Returns the cool-down of a trip that follows `strikes` others.
     pub(super) fn cool_down_after(&self, strikes: u32) -> Duration {
         self.cool_down.saturating_mul(1 << strikes.min(20)).min(self.cool_down_max)
     }
 
-    /// Whether all is well, or too little known.
+    /// Returns whether the thresholds are met, or there are too few samples.
     pub(super) fn are_met(&self, sums: &Sums) -> bool {
         sums.answered < self.samples.into()
             || (sums.slow * 100 <= sums.answered && sums.failed * 10_000 <= u64::from(self.errors) * sums.answered)

@@ -1,18 +1,15 @@
-//! The samples of the last while: counts in slots of time, in shards that threads do not share.
-//!
-//! A slot that is used again is emptied by whoever finds it old. What another thread of the same shard adds in that moment may
-//! be lost, or counted in the wrong slot: these are statistics.
+//! Samples of a sliding window, in slots of time and in shards that threads do not share. The first thread that finds a
+//! slot outdated empties it. Concurrent samples of the shard may be lost or counted in the wrong slot.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 const SLOTS: usize = 8;
-/// Two to an octave, from 64 µs to 50 s; the last has all that is longer.
+/// Two buckets to an octave, from 64 µs to 50 s. The last has no upper bound.
 const BUCKETS: usize = 40;
 const FIRST_BUCKET: Duration = Duration::from_micros(64);
 
-/// What was counted in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) answered: u64,
@@ -21,7 +18,7 @@ pub(super) struct Sums {
 }
 
 struct Slot {
-    /// Generation and number of the slot that these counts belong to; 0 is none.
+    /// Generation and number of the slot; 0 for none.
     tag: AtomicU64,
     answered: AtomicU32,
     slow: AtomicU32,
@@ -57,7 +54,7 @@ impl Window {
         Self { slot_nanos: AtomicU64::new(slot_nanos(window)), shards }
     }
 
-    /// Changes how far back it goes. Slots have other numbers then: a generation has to begin.
+    /// Changes the length. Slots get other numbers, so the caller begins a generation.
     pub(super) fn set_length(&self, window: Duration) {
         self.slot_nanos.store(slot_nanos(window), Ordering::Relaxed);
     }
@@ -66,7 +63,7 @@ impl Window {
         (super::nanos(now) / self.slot_nanos.load(Ordering::Relaxed)) & ((1 << 40) - 1)
     }
 
-    /// The slot of now, unless the window has moved on.
+    /// Returns the slot of `now`, or `None` if the window has moved on.
     fn slot(&self, generation: u32, now: Duration, shard: usize) -> Option<&Slot> {
         let number = self.number(now);
         let slot = &self.shards[shard % self.shards.len()].0[number as usize % SLOTS];
@@ -85,7 +82,7 @@ impl Window {
         Some(slot)
     }
 
-    /// Counts an answer; gives how many the slot has of this shard.
+    /// Counts a response, and returns the count of the slot in this shard.
     pub(super) fn answered(&self, generation: u32, latency: Duration, slow: bool, now: Duration, shard: usize) -> u32 {
         let Some(slot) = self.slot(generation, now, shard) else { return 1 };
         slot.buckets[bucket(latency)].fetch_add(1, Ordering::Relaxed);
@@ -101,7 +98,6 @@ impl Window {
         }
     }
 
-    /// The slots of the window that ends now.
     fn slots(&self, generation: u32, now: Duration) -> impl Iterator<Item = &Slot> {
         let last = tag(generation, self.number(now));
         let first = tag(generation, self.number(now).saturating_sub(SLOTS as u64 - 1));
@@ -119,7 +115,7 @@ impl Window {
         sums
     }
 
-    /// The latency that the share `q` of the answers did not exceed, rounded up to the bound of its bucket.
+    /// Returns the latency that the share `q` of the responses does not exceed, rounded up to the bound of its bucket.
     pub(super) fn quantile(&self, generation: u32, now: Duration, q: f64) -> Option<Duration> {
         let mut counts = [0u64; BUCKETS];
         for slot in self.slots(generation, now) {
@@ -148,7 +144,7 @@ fn slot_nanos(window: Duration) -> u64 {
     super::nanos(window / SLOTS as u32).max(1)
 }
 
-/// 24 bits of generation, of which none is 0, and 40 of number.
+/// 24 bits of generation, never 0, and 40 bits of slot number.
 fn tag(generation: u32, number: u64) -> u64 {
     u64::from(generation % 0xff_ffff + 1) << 40 | number
 }
@@ -160,7 +156,7 @@ fn bucket(latency: Duration) -> usize {
     (1 + 2 * octave as usize + half as usize).min(BUCKETS - 1)
 }
 
-/// What is shorter than this is in the bucket, or in one before it.
+/// Upper bound of a bucket, exclusive.
 fn bound(bucket: usize) -> Duration {
     let Some(at) = bucket.checked_sub(1) else { return FIRST_BUCKET };
     let octave = FIRST_BUCKET * (1 << (at / 2));
@@ -172,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_in_order_and_hold_what_they_say() {
+    fn buckets_are_in_order_and_bound_their_values() {
         let mut last = 0;
         for micros in (0..3_000_000).step_by(7) {
             let latency = Duration::from_micros(micros);
@@ -185,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_threads_count_is_summed() {
+    fn counts_of_all_threads_are_summed() {
         let window = Window::new(Duration::from_secs(8), 2);
         std::thread::scope(|scope| {
             for shard in 0..4 {
@@ -198,10 +194,10 @@ mod tests {
                 });
             }
         });
-        // Whoever empties the slot first may lose what the other of his shard has just added.
+        // The thread that empties the slot may lose a sample of another thread of its shard.
         let sums = window.sums(1, Duration::from_secs(4));
         assert!((3990..=4000).contains(&sums.answered) && (3990..=4000).contains(&sums.failed), "{sums:?}");
         assert_eq!(window.sums(2, Duration::from_secs(4)), Sums::default());
-        assert_eq!(window.sums(1, Duration::from_secs(11)), Sums::default(), "it has slid past");
+        assert_eq!(window.sums(1, Duration::from_secs(11)), Sums::default(), "the window has moved on");
     }
 }

@@ -8,14 +8,14 @@ fn thresholds_change_at_once_and_for_new_samples_only() {
     fail(&breaker, 99, ms(0));
     let old = breaker.admit(None, ms(0)).unwrap();
     breaker.set_thresholds(&Thresholds::default().p99(ms(1)).samples(3).window(secs(3600)));
-    assert!(!breaker.failed(old, Some(GOOD), ms(0), 0), "of the old ones");
+    assert!(!breaker.failed(old, Some(GOOD), ms(0), 0), "a sample of the old thresholds");
     feed(&breaker, 3, ms(2), secs(3000));
     assert_eq!((state(&breaker), breaker.status(secs(3000)).trips), (State::Open, 1));
     breaker.set_thresholds(&Thresholds::default().probes(1, 1).samples(1).resets(1, secs(60)).window(ms(8)));
     assert_eq!(breaker.status(secs(3000)).opens_for, secs(30), "it stays open");
     let probe = breaker.admit(None, secs(3030)).unwrap();
     breaker.answered(probe, ms(2), secs(3030), 0);
-    assert_eq!(state(&breaker), State::Closed, "one that is slow by the old ones only");
+    assert_eq!(state(&breaker), State::Closed, "slow by the old thresholds only");
     reset(&breaker, peer(1), secs(3030));
     assert_eq!(breaker.admit(Some(peer(1)), secs(3030)), None);
     fail(&breaker, 1, secs(3031));
@@ -46,7 +46,7 @@ fn cool_downs_without_end_do_not_overflow() {
     fail(&breaker, 1, secs(3));
     assert_eq!((state(&breaker), breaker.admit(None, secs(1 << 30))), (State::Open, None));
     assert!(breaker.status(secs(3)).opens_for > secs(1 << 30));
-    // As late as a clock can tell, the first probe goes, and the next ones not before the end of a further cool-down.
+    // At the end of the clock the first probe passes, and the next ones wait for the end of another cool-down.
     assert!((0..1000).filter_map(|_| breaker.admit(None, Duration::MAX)).count() > 0);
     assert_eq!(state(&breaker), State::HalfOpen);
 }
