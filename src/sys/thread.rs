@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use rustix::thread::gettid;
 
-/// Number of a thread of this process.
 pub(crate) type ThreadId = i32;
 
-/// Returns the calling thread.
 #[inline]
 pub(crate) fn current() -> ThreadId {
     thread_local! {
@@ -25,10 +23,9 @@ pub(crate) fn current() -> ThreadId {
     id
 }
 
-/// Activity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Activity {
-    /// Whether it runs, or is ready to run.
+    /// Whether the thread runs, or is ready to run.
     pub(crate) runnable: bool,
     /// CPU time used so far.
     pub(crate) ran: Duration,

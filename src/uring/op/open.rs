@@ -39,12 +39,10 @@ impl Dir {
         Self(Some(dir))
     }
 
-    /// Returns the directory for plain calls.
     pub(in crate::uring) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_ref().map_or(CWD, |dir| dir.as_ref().as_fd())
     }
 
-    /// Returns the directory for entries.
     pub(super) fn in_ring(&self) -> Fd {
         Fd(self.as_fd().as_raw_fd())
     }
@@ -74,12 +72,11 @@ impl Open {
         Self { place: Some(n), ..Self::new(dir, path, how) }
     }
 
-    /// Returns the directory, the path and the flags of the open.
     pub(in crate::uring) fn what(&self) -> (&Dir, &CStr, How) {
         (&self.dir, &self.path, self.how)
     }
 
-    /// Returns the descriptor that was opened for the caller. It is closed if it is not taken.
+    /// Returns the descriptor that was opened for the caller.
     pub(crate) fn into_fd(self) -> Option<OwnedFd> {
         self.fd
     }
@@ -100,7 +97,7 @@ impl Operation for Open {
         let open = opcode::OpenAt2::new(self.dir.in_ring(), self.path.as_ptr(), &raw const self.raw);
         let place = self.place.map(|n| {
             let place = DestinationSlot::try_from_slot_target(files.slot(n));
-            place.expect("internal: a place outside of the table")
+            place.expect("internal: a place outside the table")
         });
         open.file_index(place).build()
     }
@@ -128,7 +125,7 @@ impl Operation for Open {
     }
 }
 
-/// Closes a file. This does not guarantee that the bytes are on the disk: sync first.
+/// Closes a file. Does not guarantee that the bytes are on the disk: sync first.
 #[derive(Debug)]
 pub(crate) struct Close(Closing);
 
@@ -141,12 +138,11 @@ enum Closing {
 }
 
 impl Close {
-    /// Closes a descriptor of the process. It is closed exactly once, whatever the outcome of the step.
+    /// Closes a descriptor of the process, exactly once, with any outcome of the step.
     pub(crate) fn fd(fd: OwnedFd) -> Self {
         Self(Closing::Fd(Some(fd)))
     }
 
-    /// Closes the `n`th file of the program.
     pub(crate) fn of_program(n: usize) -> Self {
         Self(Closing::Place(n))
     }
@@ -200,7 +196,7 @@ impl Operation for Close {
     }
 
     fn fail(&mut self, errno: i32) -> Option<Outcome> {
-        // The step was not run. After any other error the kernel has released the descriptor, and its number may
+        // The step did not run. After any other error the kernel has released the descriptor, and its number may
         // already be in use for another file.
         if errno == Errno::CANCELED.raw_os_error() {
             return None;

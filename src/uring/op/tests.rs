@@ -1,4 +1,4 @@
-//! Operations on open files do the same by ring and by plain calls, whatever one call moves.
+//! Operations on open files give the same results on a ring and by plain calls, for any number of bytes per call.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -35,7 +35,7 @@ fn file() -> (Arc<File>, Target) {
 
 #[test]
 fn many_pieces_are_written_and_read_whatever_one_call_takes() {
-    // Of 0 to 6 bytes, more of them than one call takes.
+    // Pieces of 0 to 6 bytes, more than one call accepts.
     let pieces: Vec<Bytes> = (0..1500usize).map(|n| Bytes::from(vec![n as u8; n % 7])).collect();
     let whole: Vec<u8> = pieces.concat();
     let lens: Vec<usize> = pieces.iter().map(Bytes::len).collect();
@@ -92,7 +92,7 @@ fn memory_the_ring_knows_is_named_by_index() {
     let lease = lease.freeze();
     let files = Files { registered: true, ..Files::default() };
     assert!(files.buffer(lease.as_ptr()).is_some());
-    assert!(files.buffer(bytes.as_ptr()).is_none(), "not ours");
+    assert!(files.buffer(bytes.as_ptr()).is_none(), "not pool memory");
     assert!(Files::default().buffer(lease.as_ptr()).is_none(), "not registered");
     let Some(write) = by_ring(|| Program::of(Write::new(target.clone(), 1, lease.slice(1000..))), true) else {
         return;
