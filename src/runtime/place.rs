@@ -1,22 +1,21 @@
-//! Which CPU each core runs on: facts in, places out.
+//! CPU placement of cores.
 
 use std::io;
 
-/// What is known about the CPUs of this process.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// Those it may run on, by number, or why that is not known.
+    /// Allowed CPUs by number, or the reason why they are unknown.
     pub(super) allowed: io::Result<Vec<usize>>,
-    /// How many of them it is given the time of, which a cgroup may limit.
+    /// Number of CPUs whose time is available, which a cgroup may limit.
     pub(super) parallelism: usize,
 }
 
-/// Where cores run.
+/// Placement of cores.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Places {
-    /// In turn on these CPUs.
+    /// On these CPUs, in order, repeatedly.
     On(Vec<usize>),
-    /// Wherever the kernel puts them, and why.
+    /// On any CPU, with the reason.
     Anywhere(String),
 }
 
@@ -25,7 +24,7 @@ impl Facts {
         match self.allowed {
             Err(e) => Places::Anywhere(format!("the CPUs this process may run on are not known: {e}")),
             Ok(cpus) if cpus.is_empty() => Places::Anywhere("this process may run on CPUs that have no number".into()),
-            // Every container that is limited so would start with the same first CPUs.
+            // All containers with such a quota would choose the same first CPUs.
             Ok(cpus) if cpus.len() > self.parallelism => Places::Anywhere(format!(
                 "a quota gives this process the time of {} CPUs but lets it run on {}: \
                  use a cpuset to give it CPUs of its own",
@@ -38,7 +37,6 @@ impl Facts {
 }
 
 impl Places {
-    /// The CPU of the core `index`.
     pub(super) fn of(&self, index: usize) -> Option<usize> {
         match self {
             Self::On(cpus) => Some(cpus[index % cpus.len()]),
