@@ -1,11 +1,8 @@
 //! Streaming for hyper, axum and tonic services on Linux, with fewer system calls, copies and wake-ups.
 //!
-//! A service that streams (files, server-sent events, model tokens, gRPC messages) spends most of its time handing bytes
-//! to the kernel. This crate changes how that is done and nothing else: the service stays a tower service, its bodies stay
-//! [`http_body::Body`]s, HTTP stays hyper's. There are a [listener](net::TcpListener) and a [stream](net::TcpStream) to
-//! use in place of tokio's, a [directory](http::Files) as a service, [events](http::Hub) for many readers, a
-//! [body adapter](http::Batch) for many small frames,
-//! a [server](http::serve()) for those who have none, and [files](fs) and [chains](chain) of operations on them.
+//! A service that streams (files, server-sent events, model tokens, gRPC messages) spends most of its CPU time in the
+//! kernel, sending. This crate reduces that time. The service stays a tower service, its bodies stay
+//! `http_body::Body`s, and HTTP stays hyper's.
 //!
 //! ```no_run
 //! # use std::convert::Infallible;
@@ -20,108 +17,122 @@
 //! # }
 //! ```
 //!
-//! With axum it is one line, and the feature `axum`:
+//! With axum and the feature `axum`, one line changes:
 //! `axum::serve(millstream::net::TcpListener::bind(addr).await?, app)`.
 //!
-//! # The way of a byte
+//! # Data path
 //!
 //! ```text
-//!  Body ──frames──▶ hyper ──IoSlice──▶ net::TcpStream ──▶ egress ──▶ turn (end of this turn) ──▶ kernel
-//!  file · batch · yours                recognises origins   a queue of                           sendmsg | sendfile
-//!                                                           segments                            | ring
+//!  Body ──frames──▶ hyper ──IoSlice──▶ net::TcpStream ──▶ send queue ──▶ flusher (end of this turn) ──▶ kernel
+//!  file · batch · yours                recognises origins  segments                                sendmsg | sendfile
+//!                                                                                                 | io_uring
 //! ```
 //!
-//! It runs one way, and three things happen on it:
+//! * **Gathering.** A *turn* is the time between two waits of a runtime thread. The first write after a read is sent at
+//!   once, because the peer waits for it. Further writes are gathered and sent by one system call at the end of the
+//!   turn, at most 1 ms later. No timer is armed, and an idle service flushes at once.
+//! * **Origins.** Files are mapped into an address range of this crate, and pool memory lies in another. hyper passes body
+//!   memory by address, so the stream recognises it: long parts of files are sent by `sendfile` and never enter the
+//!   process, and pool memory is kept by reference count instead of being copied. Other readers of such memory, for
+//!   example TLS and compression, see ordinary bytes.
+//! * **Merging.** [`body::Batch`] merges the frames that a body has ready into one, and never waits for more.
 //!
-//! * **Gathering.** Between two waits of a runtime thread lies one *turn*. The first write after something was received
-//!   leaves at once, because somebody waits for it. Further writes gather while they keep coming and leave in one system
-//!   call at the end of the turn, or after 1 ms. No timer is armed, and an idle service flushes at once.
-//! * **Origins.** Files are mapped into an address range of the crate's own, and pool memory lies there too. hyper hands
-//!   body memory on by address, so the stream can tell where the bytes came from: long pieces of files go by `sendfile`
-//!   and never enter the process, pool memory is kept by reference count instead of being copied. Whoever reads such
-//!   memory (TLS, compression, a log) sees ordinary bytes.
-//! * **Merging.** A [`Batch`](http::Batch) turns the frames a body has ready into one, without waiting for more.
+//! Operations of [`fs`] read cached data on the spot. Others are submitted to io_uring together with those of other tasks at
+//! the end of the turn, or run on the blocking pool. A ring belongs to a worker thread and is created by its first operation.
+//! Buffers and descriptors belong to an operation until the kernel has completed it, even if its future is dropped.
 //!
-//! # The way of an operation
+//! [`copy`](mod@copy) moves bytes inside the kernel where both ends allow it: files share blocks or use `copy_file_range`,
+//! and sockets use `sendfile` and `splice`.
 //!
-//! ```text
-//!  fs::File · Chain ──program──▶ page cache, at once     what is in memory is read on the spot
-//!                          ├───▶ ring, end of this turn   with what other tasks ask for: one io_uring_enter for all
-//!                          └───▶ blocking pool            one job for the whole program: the same answers
-//! ```
+//! # First steps
 //!
-//! A ring is made for each worker thread when its first operation asks for one. Buffers and descriptors belong to the
-//! operation until the kernel has let go of them, whatever happens to the future. [`runtime`] says which way operations go.
+//! 1. Replace tokio's listener by [`net::TcpListener`], and measure.
+//! 2. Serve a directory with [`files::Files`], or a single file with [`body::FileBody`].
+//! 3. Send events with [`sse::Hub`]. Wrap bodies with many small frames in [`body::Batch`].
+//! 4. Test wrappers between hyper and the stream with [`testing::assert_vectored`]: by default, such a wrapper makes hyper
+//!    copy every byte.
+//! 5. Use [`fs::File`], [`fs::replace`], [`fs::prepend`], [`fs::append`] and [`fs::chain`] for files.
+//! 6. Relay with [`copy::copy_bidirectional`].
+//! 7. Read [`metrics::Snapshot`] and [`Capabilities`] to see which paths were taken, and what this machine lacks and why.
 //!
-//! # The way of a copy
-//!
-//! [`copy`](mod@copy) looks at what it is given and lets the kernel move the bytes where it can: files share blocks or are copied
-//! inside the kernel, files go to sockets by `sendfile` and `splice`, sockets to sockets by `splice`; what the kernel cannot
-//! do is read and written. For streams that are not this crate's, [`vectored`] has readers and writers.
-//!
-//! # The paved path
-//!
-//! 1. Put [`net::TcpListener`] where tokio's is, and measure.
-//! 2. Serve files with [`http::Files`], or a single one with [`http::FileBody`].
-//! 3. Wrap bodies that make many small frames in [`http::Batch`].
-//! 4. If something of your own stands between hyper and the stream, test it with [`testing::assert_vectored`]: by default
-//!    such a wrapper makes hyper copy every byte, and says nothing.
-//! 5. Work on files with [`fs::File`], change them with [`fs::replace`], [`fs::prepend`] and [`fs::append`], and make one piece
-//!    of several operations with a [`Chain`].
-//! 6. Relay with [`copy::copy_bidirectional`], and connect by [`net::Connector`].
-//! 7. Put [`http::layer::Measure`] around the service and read [`observe::Requests`], [`observe::Snapshot`] and
-//!    [`Capabilities`] to see what was done, and what this machine cannot do and why.
-//!
-//! Where the kernel lacks something, or a container forbids it, another path gives the same bytes. The one exception is
-//! `openat2`: without it directories are not served, because nothing else keeps a path inside of one.
+//! If the kernel lacks a feature, or a container forbids it, another path gives the same bytes. The one exception is
+//! `openat2`: without it, directories are not served, because nothing else confines a path to a directory.
 //!
 //! # Features
 //!
-//! | | |
-//! |---|---|
-//! | `axum` | [`net::TcpListener`] and [`net::UnixListener`] are `axum::serve::Listener`s |
-//! | `client` | [`net::Connector`] serves `hyper_util::client::legacy::Client` |
-//! | `tls` | `http::Tls`: [`http::serve()`] over TLS, by rustls |
-//! | `tonic` | [`net::TcpStream`] and [`net::UnixStream`] are `Connected`, for `serve_with_incoming` |
-//! | `redis` | `http::Redis` is a log for [`http::Hub`], in a Redis stream that several processes share |
-//! | `metrics` | `observe::record_metrics` gives the numbers to the metrics facade |
-//! | `tracing` | what an operator should read about is told to tracing; connections of [`http::serve()`] have spans, and measured requests in them |
+//! Without features, the crate has the listeners, the streams and gathering.
+//!
+//! | feature | default | |
+//! |---|---|---|
+//! | `uring` | yes | io_uring for files and, where chosen, for sockets |
+//! | `server` | yes | [`server`]: HTTP/1.1 and HTTP/2 on hyper, with limits and graceful shutdown |
+//! | `files` | yes | [`files`]: a directory as a tower service; implies `fs` and `body` |
+//! | `sse` | yes | [`sse`]: events for many readers; implies `body` |
+//! | `fs` | yes | [`fs`]: files, chains of operations, replace, prepend and append; implies `uring` |
+//! | `copy` | yes | [`copy`](mod@copy): copies between files, pipes and sockets; implies `fs` |
+//! | `codec` | yes | [`codec`]: buffered readers and writers for other streams, and `Framed` |
+//! | `body` | | [`body`]: `Batch`, and with `fs` also `FileBody` and `OpenFile` |
+//! | `middleware` | | [`middleware`]: request ids, trace context, measurements, allowed hosts; implies `server` |
+//! | `canary` | | `middleware::CanaryLayer`: a share of the answers by another path; implies `middleware` |
+//! | `relay` | | [`relay`]: header lines for messages that are relayed as bytes |
+//! | `axum` | | the listeners implement `axum::serve::Listener` |
+//! | `client` | | `net::Connector` for `hyper_util::client::legacy::Client` |
+//! | `metrics` | | `metrics::record_metrics` for the metrics facade |
+//! | `redis` | | `sse::log::redis`: a log that several processes share; implies `sse` |
+//! | `tls` | | `server::tls`: TLS by rustls; implies `server` |
+//! | `tonic` | | the streams implement tonic's `Connected`; `net::Incoming` |
+//! | `tracing` | | events for operators, and spans of connections and requests |
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// Modules that are left out leave internal functions and re-exports without a user.
+#![cfg_attr(
+    not(all(
+        feature = "canary",
+        feature = "codec",
+        feature = "copy",
+        feature = "files",
+        feature = "redis",
+        feature = "tls"
+    )),
+    allow(dead_code, unreachable_pub, unused_imports)
+)]
+
 #[cfg(not(target_os = "linux"))]
 compile_error!("millstream needs Linux: its system calls exist there only");
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "body"))]
 pub mod body;
 #[cfg(target_os = "linux")]
 pub mod buf;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "codec"))]
 pub mod codec;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "copy"))]
 pub mod copy;
 #[cfg(target_os = "linux")]
 mod counters;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "files"))]
 pub mod files;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "fs"))]
 pub mod fs;
 #[cfg(target_os = "linux")]
 pub mod metrics;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "middleware"))]
 pub mod middleware;
 #[cfg(target_os = "linux")]
 pub mod net;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "relay"))]
 pub mod relay;
 #[cfg(target_os = "linux")]
 pub mod runtime;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "server"))]
 pub mod server;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "sse"))]
 pub mod sse;
 #[cfg(target_os = "linux")]
 mod sys;
 #[cfg(target_os = "linux")]
 pub mod testing;
 #[cfg(target_os = "linux")]
+#[cfg_attr(not(feature = "uring"), path = "uring/absent.rs")]
 mod uring;
 
 #[cfg(target_os = "linux")]
@@ -131,7 +142,17 @@ pub use sys::caps::{Capabilities, Support};
 #[path = "../tests/support/skips.rs"]
 mod skips;
 
-// The examples of the README are compiled.
-#[cfg(all(doctest, feature = "axum", feature = "redis", feature = "tls"))]
-#[doc = include_str!("../README.md")]
-mod readme {}
+// The examples of the README and of docs/ are compiled.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/guide.md")]
+    mod guide {}
+    #[doc = include_str!("../docs/fallbacks.md")]
+    #[doc = include_str!("../docs/limits.md")]
+    #[doc = include_str!("../docs/numbers.md")]
+    #[doc = include_str!("../docs/safety.md")]
+    #[doc = include_str!("../docs/testing.md")]
+    mod others {}
+}

@@ -24,13 +24,19 @@
 //! the matter of tower layers: [`layer`].
 
 mod batch;
+#[cfg(feature = "fs")]
 pub(crate) mod file;
 mod graceful_close;
+#[cfg(feature = "fs")]
 mod open;
+#[cfg(feature = "fs")]
 mod reader;
 
 pub use batch::Batch;
+#[cfg(feature = "fs")]
 pub use file::FileBody;
 pub use graceful_close::GracefulClose;
+#[cfg(feature = "fs")]
 pub use open::OpenFile;
+#[cfg(feature = "fs")]
 pub(crate) use open::Tag;

@@ -12,6 +12,14 @@ pub(crate) fn accept_paused(error: &io::Error) {
     let _ = error;
 }
 
+/// A listener has failed for good, and its caller cannot be told.
+#[cfg(feature = "axum")]
+pub(crate) fn listener_failed(error: &io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(target: "millstream", %error, "the listener has failed and accepts no more connections");
+    let _ = error;
+}
+
 /// A server has refused connections: so many since it last said so, the last one from `address` beyond `limit`.
 pub(crate) fn connections_refused(refused: u64, address: Option<IpAddr>, limit: &'static str) {
     #[cfg(feature = "tracing")]

@@ -26,6 +26,7 @@
 //!
 //! Otherwise nobody is trusted, and [`Canary`] changes no path.
 
+#[cfg(feature = "canary")]
 mod canary;
 mod connection;
 mod hosts;
@@ -35,6 +36,7 @@ mod scratch;
 mod stamp;
 mod trace;
 
+#[cfg(feature = "canary")]
 pub use canary::{
     BreakerState, Canary, CanaryBody, CanaryBuilder, CanaryFuture, CanaryHandle, CanaryLayer, CanaryState, PathState,
     Pin, Thresholds, Unit,

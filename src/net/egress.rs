@@ -15,6 +15,7 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
@@ -367,9 +368,9 @@ impl Drop for Egress {
         if let Some(record) = record {
             record.set(&numbers);
         }
-        if let Some(on_close) = self.options.on_close {
+        if let Some(on_close) = &self.options.on_close {
             // It may run inside of a flush of many streams, which one bad hook must not end.
-            let _ = std::panic::catch_unwind(|| on_close(&numbers));
+            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| on_close.0(&numbers)));
         }
     }
 }

@@ -131,8 +131,8 @@ impl Handle {
         tcp::set_congestion(egress.as_fd(), name)
     }
 
-    /// Returns the bytes sent that the peer has not acknowledged; `None` once the stream is closed. For a Unix socket, the
-    /// memory of unread bytes.
+    /// Returns the bytes sent that the peer has not acknowledged; `None` once the stream is closed. For a Unix socket,
+    /// the memory of unread bytes.
     pub(crate) fn unacknowledged(&self) -> Option<usize> {
         self.egress.upgrade().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
     }

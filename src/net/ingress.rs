@@ -83,8 +83,8 @@ impl AsFd for Ingress {
 }
 
 impl Ingress {
-    pub(super) fn new(egress: Arc<Egress>, turn: Arc<Turn>) -> Arc<Self> {
-        Arc::new(Self { egress, turn, state: Mutex::default() })
+    pub(super) fn new(egress: &Arc<Egress>, turn: Arc<Turn>) -> Option<Arc<Self>> {
+        Some(Arc::new(Self { egress: Arc::clone(egress), turn, state: Mutex::default() }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -205,11 +205,14 @@ macro_rules! listener {
             type Io = $stream;
             type Addr = $addr;
 
-            /// As the inherent `accept`, but waits forever if the listener is broken.
+            /// As the inherent `accept`, but if the listener is broken, logs the error and never completes.
             async fn accept(&mut self) -> (Self::Io, Self::Addr) {
                 match Self::accept(self).await {
                     Ok(connection) => connection,
-                    Err(_) => std::future::pending().await,
+                    Err(e) => {
+                        $crate::counters::log::listener_failed(&e);
+                        std::future::pending().await
+                    }
                 }
             }
 
@@ -299,8 +302,8 @@ macro_rules! stream_options {
             /// the kernel. It runs on the closing thread and must not block; a panic in it has no other effect. Without
             /// a hook, and without a [`Closing`](crate::net::Closing), the kernel is not queried.
             #[must_use]
-            pub fn on_close(mut self, hook: fn(&$crate::net::StreamStats)) -> Self {
-                self.options.on_close = Some(hook);
+            pub fn on_close(mut self, hook: impl Fn(&$crate::net::StreamStats) + Send + Sync + 'static) -> Self {
+                self.options.on_close = Some($crate::net::options::CloseHook(std::sync::Arc::new(hook)));
                 self
             }
         }

@@ -16,12 +16,16 @@
 //! writes gather while they keep coming, at most for the listener's gather limit, and leave in one call. Long slices
 //! are never copied. Otherwise the streams behave like tokio's; [`TcpStream`] lists the exceptions.
 
+#[cfg(feature = "client")]
 mod connect_error;
+#[cfg(feature = "client")]
 mod connector;
 mod egress;
 mod handle;
 mod identity;
+#[cfg(feature = "tonic")]
 mod incoming;
+#[cfg_attr(not(feature = "uring"), path = "no_ingress.rs")]
 mod ingress;
 mod listener;
 mod listeners;
@@ -38,11 +42,14 @@ mod tcp;
 mod unix;
 
 pub use crate::sys::tcp::TcpInfo;
+#[cfg(feature = "client")]
 pub use connect_error::ConnectError;
+#[cfg(feature = "client")]
 pub use connector::{Connecting, Connector, UnixConnector};
 pub(crate) use handle::Leaving;
 pub use handle::{Closing, Handle};
 pub(crate) use identity::{Identity, Origin};
+#[cfg(feature = "tonic")]
 pub use incoming::Incoming;
 pub use listener::Accept;
 pub use listeners::Listeners;

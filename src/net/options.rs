@@ -1,5 +1,7 @@
 //! What a listener's connections are like.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::pace::SharedPace;
@@ -60,7 +62,17 @@ pub(super) struct Options {
     /// Long pieces of kept memory may be sent without a copy.
     pub(super) zero_copy: bool,
     /// Told the last numbers of each.
-    pub(super) on_close: Option<fn(&StreamStats)>,
+    pub(super) on_close: Option<CloseHook>,
+}
+
+/// A function that is called with the last statistics of each stream.
+#[derive(Clone)]
+pub(super) struct CloseHook(pub(super) Arc<dyn Fn(&StreamStats) + Send + Sync>);
+
+impl fmt::Debug for CloseHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CloseHook")
+    }
 }
 
 impl Default for Options {

@@ -39,7 +39,7 @@ impl Stream {
         options.receive = options.receive.on(&turn);
         let by_ring = options.receive == Receive::Multishot;
         let egress = Egress::new(socket, Arc::clone(&turn), options)?;
-        let ingress = by_ring.then(|| Ingress::new(Arc::clone(&egress), turn));
+        let ingress = if by_ring { Ingress::new(&egress, turn) } else { None };
         Ok(Self { egress, ingress, unread: Vec::new() })
     }
 

@@ -27,15 +27,19 @@
 //!   connections.
 
 pub(crate) mod blocking;
+#[cfg(feature = "uring")]
 pub(crate) mod programs;
 
+#[cfg(feature = "uring")]
 mod admit;
 mod backstop;
+#[cfg(feature = "uring")]
 mod chain;
 mod cores;
 mod dirty;
 mod flusher;
 mod place;
+#[cfg_attr(not(feature = "uring"), path = "no_reactor.rs")]
 mod reactor;
 mod run;
 mod setup;
@@ -44,6 +48,7 @@ mod turns;
 
 pub use cores::{Cores, CoresBuilder};
 pub(crate) use dirty::Held;
+#[cfg(feature = "uring")]
 pub use reactor::RuntimeBuilderExt;
 pub use run::Run;
 pub use setup::{DriverBuilder, DriverInfo, Io, driver_info};

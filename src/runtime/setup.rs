@@ -7,7 +7,9 @@ use std::{env, io};
 
 use super::Turn;
 use crate::counters::log;
+#[cfg(feature = "uring")]
 use crate::sys::uring;
+#[cfg(feature = "uring")]
 use crate::uring::net::receive::Buffers;
 
 /// Which way operations on files go.
@@ -82,22 +84,31 @@ impl Io {
 #[must_use = "nothing changes until it is installed"]
 pub struct DriverBuilder {
     pub(super) io: Io,
+    #[cfg(feature = "uring")]
     pub(super) ring: uring::Setup,
+    #[cfg(feature = "uring")]
     pub(super) registered_buffers: bool,
+    #[cfg(feature = "uring")]
     pub(super) receive_buffers: Buffers,
+    #[cfg(feature = "uring")]
     pub(super) waiting_jobs: usize,
 }
 
 /// Threads of the blocking pool, which has 512, for chains that wait for a peer.
+#[cfg(feature = "uring")]
 const WAITING_JOBS: usize = 64;
 
 impl Default for DriverBuilder {
     fn default() -> Self {
         Self {
             io: Io::from_env(),
+            #[cfg(feature = "uring")]
             ring: uring::Setup::default(),
+            #[cfg(feature = "uring")]
             registered_buffers: false,
+            #[cfg(feature = "uring")]
             receive_buffers: Buffers::default(),
+            #[cfg(feature = "uring")]
             waiting_jobs: WAITING_JOBS,
         }
     }
@@ -115,6 +126,7 @@ impl DriverBuilder {
         self
     }
 
+    #[cfg(feature = "uring")]
     /// Entries of each ring, rounded up to a power of two between 32 and 4096; 128 by default. There is one ring for
     /// each worker thread that uses files, and its memory, about 50 KiB for 128 entries, counts against
     /// `RLIMIT_MEMLOCK`. Where that is too small the ring gets smaller, down to 32 entries.
@@ -123,6 +135,7 @@ impl DriverBuilder {
         self
     }
 
+    #[cfg(feature = "uring")]
     /// Most kernel threads that each thread's operations may use where they cannot go on without waiting: for files, and
     /// for everything else. 2 for each core by default, at least 8 for files: more of them contend for the locks of the file
     /// system.
@@ -133,6 +146,7 @@ impl DriverBuilder {
         self
     }
 
+    #[cfg(feature = "uring")]
     /// Most threads of the blocking pool that are held at a time by chains which may wait for a peer: for a pipe, a socket,
     /// a terminal. 64 by default. They have a quarter of each ring besides; more of them wait until one of these has ended.
     /// Set it below [`max_blocking_threads`](tokio::runtime::Builder::max_blocking_threads), or such chains can keep all
@@ -142,6 +156,7 @@ impl DriverBuilder {
         self
     }
 
+    #[cfg(feature = "uring")]
     /// The caller's promise that this runtime is of the current-thread flavour and that the thread which installs this
     /// is the one that runs it to its end. Completions are then worked on only when that thread asks for them
     /// (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1). If the promise is broken, the ring is given up and operations go to
@@ -151,6 +166,7 @@ impl DriverBuilder {
         self
     }
 
+    #[cfg(feature = "uring")]
     /// Registers the larger half of the buffer pool with each ring, so that reads into it and writes from it need not
     /// look up their pages. Off by default: it pins 64 MiB whether they are used or not, which pays with direct I/O only.
     /// Where the limits forbid it, operations do without.
@@ -159,6 +175,7 @@ impl DriverBuilder {
         self
     }
 
+    #[cfg(feature = "uring")]
     /// Buffers that the kernel fills for connections whose listener chose
     /// [`Receive::Multishot`](crate::net::Receive::Multishot): how many, rounded up to a power of two of at most 32768, and
     /// the bytes of each, at most 1 MiB. 512 of 4 KiB by default, made when the first such connection is read from, for each

@@ -8,7 +8,9 @@ use std::time::Instant;
 use tokio::runtime::{Builder, Handle, LocalOptions, LocalRuntime};
 use tokio::sync::oneshot;
 
-use crate::runtime::{DriverBuilder, RuntimeBuilderExt};
+use crate::runtime::DriverBuilder;
+#[cfg(feature = "uring")]
+use crate::runtime::RuntimeBuilderExt;
 use crate::sys::cpu;
 
 /// One of the [`Cores`](super::Cores), as seen by its tasks.
@@ -110,7 +112,9 @@ impl Plan {
 
     fn runtime(self, core: Core) -> io::Result<LocalRuntime> {
         let mut builder = Builder::new_current_thread();
-        builder.enable_all().drive_rings_at_park();
+        builder.enable_all();
+        #[cfg(feature = "uring")]
+        builder.drive_rings_at_park();
         if core.cpu.is_some() {
             // Threads of the blocking pool inherit the CPU, where they would delay the core that waits for them.
             let everywhere = self.everywhere;
@@ -119,7 +123,11 @@ impl Plan {
             });
         }
         let runtime = builder.build_local(LocalOptions::default())?;
-        runtime.block_on(async { self.driver.single_thread(true).install() })?;
+        #[cfg(feature = "uring")]
+        let driver = self.driver.single_thread(true);
+        #[cfg(not(feature = "uring"))]
+        let driver = self.driver;
+        runtime.block_on(async { driver.install() })?;
         Ok(runtime)
     }
 }

@@ -257,6 +257,7 @@ impl Turn {
     }
 
     /// Permits for jobs of programs that may wait for a peer: these hold a part of the blocking pool only.
+    #[cfg(feature = "uring")]
     pub(super) fn waiting_jobs(&self) -> &Arc<Semaphore> {
         self.waiting_jobs.get_or_init(|| Arc::new(Semaphore::new(self.setup().waiting_jobs)))
     }

@@ -18,9 +18,9 @@ use super::answer::{Answered, answered, refused};
 use super::body_error::status_of;
 use super::conn_state::{ConnState, Open, Protocol};
 use super::drain::DrainSignal;
+use super::http_service::BoxError;
 use super::limits::{Limits, Pressure};
 use super::request_body::{Bounds, RequestBody};
-use super::server::BoxError;
 use crate::counters::{Counter, count};
 use crate::server::host;
 

@@ -11,7 +11,7 @@ use http::StatusCode;
 use http_body::Body;
 use http_body_util::{Full, LengthLimitError, Limited};
 
-use super::server::BoxError;
+use super::http_service::BoxError;
 
 /// Why the body of a request cannot be read on. A service that fails with it, boxed or as the
 /// [source](Error::source) of another error, has the request answered for it: 413 or 408, or the gRPC status that says so.

@@ -6,18 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use http::{Request, Response};
-use http_body::Body;
 use tokio::io::AsyncRead;
-use tower_service::Service;
 
 use super::adapter::Adapter;
 use super::conn_state::{ConnState, Protocol, ShutdownPhase};
+use super::http_service::{BoxError, HttpService};
 use super::leave::Leave;
 use super::linger::linger;
 use super::protocols::Protocols;
-use super::request_body::RequestBody;
-use super::server::BoxError;
 use super::version::{Version, version};
 use crate::net::Rewind;
 
@@ -25,7 +21,7 @@ use crate::net::Rewind;
 const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// Runs a connection, from its first byte to its end, whose version nobody has agreed on.
-pub(super) async fn connection<I, S, B>(
+pub(super) async fn connection<I, S>(
     protocols: &Protocols,
     mut stream: I,
     service: S,
@@ -33,12 +29,7 @@ pub(super) async fn connection<I, S, B>(
 ) -> Result<(), BoxError>
 where
     I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Rewind + Unpin + Send + 'static,
-    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
-    S::Error: Into<BoxError>,
-    S::Future: Send + 'static,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
+    S: HttpService,
 {
     let version = match conn_state.unless_told(ShutdownPhase::Nothing, version(&mut stream)).await {
         Ok(version) => version?,
@@ -48,7 +39,7 @@ where
 }
 
 /// Speaks HTTP of one version on a stream to its end.
-pub(super) async fn speak<I, S, B>(
+pub(super) async fn speak<I, S>(
     version: Version,
     protocols: &Protocols,
     stream: I,
@@ -57,12 +48,7 @@ pub(super) async fn speak<I, S, B>(
 ) -> Result<(), BoxError>
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
-    S::Error: Into<BoxError>,
-    S::Future: Send + 'static,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
+    S: HttpService,
 {
     let adapter = Adapter::new(service, Arc::clone(conn_state));
     match version {

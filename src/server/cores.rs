@@ -8,21 +8,18 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response};
-use http_body::Body;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioExecutor;
 use tokio::sync::watch;
-use tower_service::Service;
 
 use super::conn_limiter::ConnLimiter;
 use super::conn_state::lock;
 use super::drain::Drained;
+use super::http_service::HttpService;
 use super::limits::Limits;
 use super::peer::Peer;
 use super::protocols::Hooks;
-use super::request_body::RequestBody;
-use super::server::{BoxError, Greet, Serve, serve};
+use super::server::{Greet, Serve, serve};
 use crate::net::{Listeners, TcpListener};
 use crate::runtime::{Cores, Run};
 #[cfg(feature = "tls")]
@@ -50,15 +47,7 @@ use crate::server::tls::Tls;
 ///     server::serve_cores(&cores, listeners, hello).run().wait().map(drop)
 /// }
 /// ```
-pub fn serve_cores<S, B>(cores: &Cores, listeners: Listeners, service: S) -> ServeCores<'_, S>
-where
-    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
-    S::Error: Into<BoxError>,
-    S::Future: Send + 'static,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
+pub fn serve_cores<S: HttpService>(cores: &Cores, listeners: Listeners, service: S) -> ServeCores<'_, S> {
     ServeCores {
         cores,
         listeners,
@@ -117,15 +106,7 @@ impl<S> ServeCores<'_, S> {
     }
 }
 
-impl<S, B> ServeCores<'_, S>
-where
-    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
-    S::Error: Into<BoxError>,
-    S::Future: Send + 'static,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
+impl<S: HttpService> ServeCores<'_, S> {
     /// Serves. What is returned serves already: wait for it, await it, or drop it to close the listeners.
     ///
     /// # Errors
@@ -208,15 +189,7 @@ struct Plan<S> {
     tls: Option<Tls>,
 }
 
-impl<S, B> Plan<S>
-where
-    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
-    S::Error: Into<BoxError>,
-    S::Future: Send + 'static,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
+impl<S: HttpService> Plan<S> {
     fn serve(&self) -> io::Result<Serve<TcpListener, S>> {
         let mut serve = serve(self.listeners.take()?, self.service.clone()).limits(self.limits.clone());
         (serve.greet, serve.hooks) = (self.greet.clone(), self.hooks.clone());

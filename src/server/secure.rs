@@ -2,15 +2,11 @@
 
 use std::sync::Arc;
 
-use http::{Request, Response};
-use http_body::Body;
-use tower_service::Service;
-
 use super::conn_state::{ConnState, ShutdownPhase};
 use super::connection::{aborted, connection, speak};
+use super::http_service::{BoxError, HttpService};
 use super::protocols::Protocols;
-use super::request_body::RequestBody;
-use super::server::{BoxError, Serve};
+use super::server::Serve;
 use super::version::Version;
 use crate::net::{Accept, Rewind};
 use crate::server::tls::Tls;
@@ -29,7 +25,7 @@ impl<L: Accept, S> Serve<L, S> {
 }
 
 /// Runs a connection over TLS, from its first byte to its end.
-pub(super) async fn secure<I, S, B>(
+pub(super) async fn secure<I, S>(
     tls: &Tls,
     protocols: &Protocols,
     stream: I,
@@ -38,12 +34,7 @@ pub(super) async fn secure<I, S, B>(
 ) -> Result<(), BoxError>
 where
     I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Rewind + Unpin + Send + 'static,
-    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
-    S::Error: Into<BoxError>,
-    S::Future: Send + 'static,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
+    S: HttpService,
 {
     // There are no words yet in which it could be told.
     let stream = conn_state.unless_told(ShutdownPhase::Nothing, tls.accept(stream)).await.map_err(|_| aborted())??;

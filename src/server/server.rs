@@ -1,7 +1,6 @@
 //! Accepting connections: each is a task of its own, so what goes wrong in it stays in it.
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -10,30 +9,25 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response};
-use http_body::Body;
 use tokio::task::JoinHandle;
-use tower_service::Service;
 
 use super::conn_limiter::ConnLimiter;
 use super::conn_state::ConnState;
 use super::connection::connection;
 use super::drain::{DrainSignal, Drained, Draining};
+use super::http_service::{BoxError, HttpService};
 use super::introduce::Introduced;
 use super::limits::Limits;
 use super::peer::Peer;
 use super::protocols::{Hooks, Protocols};
 use super::reaper::{Shared, reaper};
 use super::refuse::refuse;
-use super::request_body::RequestBody;
 #[cfg(feature = "tls")]
 use super::secure::secure;
 use crate::counters::{log, span};
 use crate::net::{Accept, Origin, Seen};
 #[cfg(feature = "tls")]
 use crate::server::tls::{Tls, Watching};
-
-pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Connections that are accepted after the signal to drain: more than can have been waiting.
 const WAITING: usize = 1 << 16;
@@ -122,16 +116,7 @@ const WAITING: usize = 1 << 16;
 ///
 /// Dropping the future closes the listener at once. Connections that run are finished by their own tasks, within the
 /// limits.
-pub fn serve<L, S, B>(listener: L, service: S) -> Serve<L, S>
-where
-    L: Accept,
-    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
-    S::Error: Into<BoxError>,
-    S::Future: Send + 'static,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
+pub fn serve<L: Accept, S: HttpService>(listener: L, service: S) -> Serve<L, S> {
     Serve {
         listener,
         service,
@@ -174,16 +159,7 @@ impl<L: Accept, S> Serve<L, S> {
     }
 }
 
-impl<L, S, B> Serve<L, S>
-where
-    L: Accept,
-    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
-    S::Error: Into<BoxError>,
-    S::Future: Send + 'static,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
+impl<L: Accept, S: HttpService> Serve<L, S> {
     /// Serves until `signal` is ready, whatever it gives, and then ends: the listener is closed, idle connections are
     /// closed, the others finish what they have begun and take no further requests (`Connection: close`, GOAWAY). Answers
     /// that have an [`GracefulClose`](crate::body::GracefulClose) are told to end, and tasks that wait for a [`DrainSignal`]. What is left at the `deadline`, counted from the
@@ -238,16 +214,7 @@ where
 #[must_use = "a server does nothing unless polled"]
 pub struct Serving(Pin<Box<dyn Future<Output = io::Result<()>> + Send>>);
 
-impl<L, S, B> IntoFuture for Serve<L, S>
-where
-    L: Accept,
-    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
-    S::Error: Into<BoxError>,
-    S::Future: Send + 'static,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
+impl<L: Accept, S: HttpService> IntoFuture for Serve<L, S> {
     type Output = io::Result<()>;
     type IntoFuture = Serving;
 
@@ -271,16 +238,7 @@ impl<L: Accept, S> Drop for Server<L, S> {
     }
 }
 
-impl<L, S, B> Server<L, S>
-where
-    L: Accept,
-    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
-    S::Error: Into<BoxError>,
-    S::Future: Send + 'static,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
+impl<L: Accept, S: HttpService> Server<L, S> {
     fn start(mut serve: Serve<L, S>) -> Self {
         let limits = std::mem::take(&mut serve.limits);
         // A client of TLS says by `close_notify` when it has left, which has to be read to be noticed.

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::OnceLock;
 
+#[cfg(feature = "uring")]
 use super::uring::{Setup, Uring};
 use super::{call, file, map, transfer};
 
@@ -209,6 +210,12 @@ fn try_mapping() -> io::Result<()> {
     granule.map_file(sample()?.as_fd(), 0, 10)
 }
 
+#[cfg(not(feature = "uring"))]
+fn try_io_uring() -> io::Result<()> {
+    Err(io::Error::other("the crate was built without the feature `uring`"))
+}
+
+#[cfg(feature = "uring")]
 fn try_io_uring() -> io::Result<()> {
     Uring::new(Setup::default()).map(drop).map_err(io::Error::other)
 }

@@ -40,5 +40,6 @@ pub(crate) mod tcp;
 pub(crate) mod thread;
 pub(crate) mod transfer;
 pub(crate) mod unix;
+#[cfg(feature = "uring")]
 pub(crate) mod uring;
 pub(crate) mod vectored;

@@ -3,19 +3,27 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 use std::task::Wake;
+#[cfg(feature = "uring")]
 use std::time::Duration;
 
+#[cfg(feature = "uring")]
 use rustix::io::Errno;
 
+#[cfg(feature = "uring")]
 use super::super::options::Receive;
+#[cfg(feature = "uring")]
 use super::super::path::IoPath;
+#[cfg(feature = "uring")]
 use super::super::socket_writer;
 use super::super::stats::Reason;
 use super::{Egress, State};
 use crate::counters::{Counter, count};
 use crate::runtime::{Flush, Io};
+#[cfg(feature = "uring")]
 use crate::sys::call::IOV_LIMIT;
+#[cfg(feature = "uring")]
 use crate::uring::net::send::SendOp;
+#[cfg(feature = "uring")]
 use crate::uring::op::Target;
 
 impl Egress {
@@ -62,6 +70,7 @@ impl Flush for Egress {
         self.sent(state);
     }
 
+    #[cfg(feature = "uring")]
     fn joins(&self) -> usize {
         match (self.path(), &self.zero_copy) {
             (IoPath::Epoll, _) => 0,
@@ -74,6 +83,7 @@ impl Flush for Egress {
         }
     }
 
+    #[cfg(feature = "uring")]
     fn begin(self: Arc<Self>) -> Option<SendOp> {
         let mut state = self.state();
         let queue = &state.queue;
@@ -96,6 +106,7 @@ impl Flush for Egress {
         Some(SendOp::new(Target::from(self), queue, zero_copy))
     }
 
+    #[cfg(feature = "uring")]
     fn end(self: Arc<Self>, send_op: SendOp) {
         let SendOp { mut queue, result, offered, .. } = send_op;
         let mut state = self.state();

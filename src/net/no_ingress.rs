@@ -1,0 +1,25 @@
+//! Takes the place of `ingress` in builds without the feature `uring`: no stream receives by a ring.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::egress::{Egress, HeldOpen};
+use super::stream::RecvBuf;
+use crate::runtime::Turn;
+
+pub(super) enum Ingress {}
+
+impl Ingress {
+    pub(super) fn new(_: &Arc<Egress>, _: Arc<Turn>) -> Option<Arc<Self>> {
+        None
+    }
+
+    pub(super) fn poll_receive(self: &Arc<Self>, _: &mut Context<'_>, _: &mut impl RecvBuf) -> Poll<io::Result<()>> {
+        match **self {}
+    }
+
+    pub(super) fn abandon(&self) -> Option<HeldOpen> {
+        match *self {}
+    }
+}
