@@ -11,7 +11,6 @@ use super::race::Tried;
 /// `?` converts it to an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error.
 #[derive(Debug)]
 pub struct ConnectError {
-    /// Host and port, or a path.
     to: String,
     why: Why,
 }
@@ -20,15 +19,12 @@ pub struct ConnectError {
 pub(super) enum Why {
     /// The URI is not a valid destination, with the reason.
     Uri(&'static str),
-    /// The name lookup failed.
     Resolve(io::Error),
     /// No address has the family of the local address.
     Family,
-    /// All addresses failed.
     Refused(Tried),
     /// The time limit expired after these attempts.
     Timeout(Duration, Tried),
-    /// The path of a Unix socket failed.
     Path(io::Error),
 }
 

@@ -133,7 +133,6 @@ impl Connector {
         stream.map_err(|e| failed(Why::Refused(vec![(addr, Some(e))])))
     }
 
-    /// Returns host and port of a URI.
     fn target(&self, uri: &Uri) -> Result<(String, u16), ConnectError> {
         let failed = |what| ConnectError::new(uri.to_string(), Why::Uri(what));
         let encrypted = uri.scheme() == Some(&Scheme::HTTPS);

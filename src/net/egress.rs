@@ -73,7 +73,6 @@ pub(super) struct Egress {
     /// The task that waits to read. It is woken for a failure.
     reader: Mutex<Option<Waker>>,
     state: Mutex<State>,
-    /// Receives the last numbers, if requested.
     record: OnceLock<Arc<Record>>,
     me: Weak<Self>,
 }
@@ -326,7 +325,6 @@ impl Egress {
         self.check()
     }
 
-    /// Sends queued bytes, then closes the sending side.
     pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.state();
         self.send_queue(&mut state, Reason::Shutdown);

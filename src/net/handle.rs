@@ -39,7 +39,6 @@ impl Closing {
 pub(crate) enum Leaving {
     /// The peer has closed its sending side. It may still read.
     Half,
-    /// The connection is over.
     Gone,
 }
 
@@ -58,7 +57,6 @@ impl Handle {
         self.egress.upgrade().map(|egress| egress.numbers())
     }
 
-    /// Returns the numbers that are read often; `None` once the stream is closed.
     pub(crate) fn pulse(&self) -> Option<Pulse> {
         self.egress.upgrade().map(|egress| egress.pulse())
     }
@@ -137,7 +135,6 @@ impl Handle {
         self.egress.upgrade().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
     }
 
-    /// Returns the received bytes that are still in the kernel; `None` once the stream is closed.
     pub(crate) fn unread(&self) -> Option<usize> {
         self.egress.upgrade().and_then(|egress| tcp::unread(egress.as_fd()))
     }

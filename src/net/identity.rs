@@ -18,7 +18,6 @@ pub trait Origin {
 }
 
 pub trait Identity: Send + Sync + 'static {
-    /// Inserts the identity into the extensions of a request.
     fn insert(&self, extensions: &mut Extensions);
 }
 

@@ -46,14 +46,11 @@ pub(super) struct Ingress {
 
 #[derive(Default)]
 struct State {
-    /// Received bytes that are unread.
     chunks: VecDeque<Chunk>,
     unread: usize,
     phase: Phase,
-    /// The end of the stream, after the unread bytes.
     end: Option<Result<(), Errno>>,
     reader: Option<Waker>,
-    /// Whether the owner has dropped the stream.
     gone: bool,
 }
 

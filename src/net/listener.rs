@@ -53,7 +53,6 @@ pub(super) mod sealed {
     pub trait Sealed: AsFd {}
 }
 
-/// A listening socket of any family.
 #[derive(Debug)]
 pub(super) struct Listener {
     io: AsyncFd<OwnedFd>,
@@ -113,7 +112,6 @@ impl AsFd for Listener {
     }
 }
 
-/// Logs missing capabilities of this machine, once.
 fn log_capabilities() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -224,7 +222,6 @@ macro_rules! listener {
 }
 pub(super) use listener;
 
-/// Adds the options of streams to a builder with the field `options`.
 macro_rules! stream_options {
     ($builder:ident) => {
         impl $builder {
@@ -338,7 +335,6 @@ mod tests {
         }
     }
 
-    /// Returns a listener with a pending connection.
     fn listener() -> (Listener, std::net::TcpStream) {
         let socket = socket::listen(([127, 0, 0, 1], 0).into(), 8, false).unwrap();
         let client = std::net::TcpStream::connect(socket::local_addr(&socket).unwrap()).unwrap();

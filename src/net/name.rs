@@ -23,7 +23,6 @@ use crate::sys::unix;
 /// Time limit for the lock on the directory. This crate holds it for a few system calls; a longer holder uses it for
 /// another purpose, and the steps then run without it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Polling interval of the lock.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A listening socket and its name. Fields are dropped in order: no other file can have this inode number while the
@@ -38,7 +37,6 @@ pub(super) struct Bound {
 #[derive(Debug)]
 pub(super) struct Name {
     path: PathBuf,
-    /// Device and inode.
     file: (u64, u64),
 }
 
@@ -100,7 +98,6 @@ fn bind_blocking(path: &Path, backlog: u32, mode: Option<u32>, locks: bool) -> i
     Ok(Some(bound))
 }
 
-/// Locks the directory of `path`, unless it is not readable.
 fn lock(path: &Path) -> io::Result<Option<OwnedFd>> {
     let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match unix::lock_directory_blocking(directory) {

@@ -57,12 +57,10 @@ pub(super) struct Options {
     pub(super) path: IoPath,
     pub(super) profile: Profile,
     pub(super) pace: Option<SharedPace>,
-    /// Whether long pieces of kept memory may be sent without a copy.
     pub(super) zero_copy: bool,
     pub(super) on_close: Option<CloseHook>,
 }
 
-/// A function that is called with the last statistics of each stream.
 #[derive(Clone)]
 pub(super) struct CloseHook(pub(super) Arc<dyn Fn(&StreamStats) + Send + Sync>);
 

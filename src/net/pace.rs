@@ -41,9 +41,7 @@ struct State {
     rate: NonZeroU64,
     /// Bytes sent in excess of the bucket.
     owed: u64,
-    /// Blocked streams with their numbers of bytes.
     waiting: VecDeque<(Weak<Egress>, u64)>,
-    /// Whether a task waits for them.
     attended: bool,
 }
 
@@ -139,7 +137,6 @@ impl fmt::Debug for SharedPace {
     }
 }
 
-/// The task that waits for the bucket.
 struct Attendant {
     bucket: Arc<Bucket>,
     /// Whether no stream waits, or another task has taken over.

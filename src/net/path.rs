@@ -30,7 +30,6 @@ pub enum IoPath {
 }
 
 impl IoPath {
-    /// All paths, by number.
     const ALL: [Self; 5] = [Self::Auto, Self::Uring, Self::Epoll, Self::NoSendfile, Self::NoCork];
 
     fn name(self) -> &'static str {
@@ -62,7 +61,6 @@ impl FromStr for IoPath {
     }
 }
 
-/// The path of one stream, which any thread may change.
 #[derive(Debug)]
 pub(super) struct PathSwitch(AtomicU8);
 

@@ -70,7 +70,6 @@ impl Profile {
         };
     }
 
-    /// Returns the profile for a round-trip time, given the current one.
     pub(super) fn fitting(rtt: Duration, now: Self) -> Self {
         let far = if now == Self::Bulk { NEAR } else { FAR };
         if rtt >= far { Self::Bulk } else { Self::Latency }
@@ -95,7 +94,6 @@ impl FromStr for Profile {
     }
 }
 
-/// The profile of one stream, which any thread may change.
 #[derive(Debug)]
 pub(super) struct ProfileCell(AtomicU8);
 
@@ -141,7 +139,6 @@ impl ProfileSwitch {
         (Profile::from_number((wanted >> 16) as u8), wanted as u8)
     }
 
-    /// Returns the profile of the next connection, if it is in the share.
     pub(super) fn next(&self) -> Option<Profile> {
         let (profile, percent) = self.get();
         if percent == 0 {

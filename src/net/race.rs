@@ -91,13 +91,11 @@ mod tests {
         assert_eq!(in_turns([]), []);
     }
 
-    /// Succeeds or fails after `ms` milliseconds.
     async fn after(ms: u64, fine: bool) -> io::Result<u64> {
         sleep(Duration::from_millis(ms)).await;
         if fine { Ok(ms) } else { Err(io::ErrorKind::ConnectionRefused.into()) }
     }
 
-    /// Returns the winner, the time taken, and the attempts.
     async fn run(plan: &'static [(u64, bool)]) -> (Option<u64>, Duration, Tried) {
         let (since, mut tried) = (Instant::now(), Tried::new());
         let addrs = (0..plan.len()).map(|n| v4(n as u8)).collect();

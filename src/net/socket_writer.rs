@@ -21,7 +21,6 @@ use crate::sys::call;
 use crate::sys::call::IOV_LIMIT;
 use crate::sys::socket;
 
-/// Maximum number of bytes per `sendfile`.
 const SENDFILE_MAX: usize = 2 << 20;
 
 #[derive(Debug)]
@@ -87,7 +86,6 @@ impl SocketWriter {
         }
     }
 
-    /// Returns the socket's registration with the runtime's driver, if any.
     #[inline]
     pub(super) fn watched(&self) -> Option<&AsyncFd<Arc<OwnedFd>>> {
         self.io.get()

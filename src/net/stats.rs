@@ -68,7 +68,6 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    /// Returns whether bytes wait for room in the kernel.
     pub(crate) fn waits(&self) -> bool {
         self.queued > 0 || self.blocked
     }
@@ -175,7 +174,6 @@ pub(super) enum Way {
     Ring,
 }
 
-/// Adds to a counter that only the caller writes.
 fn add(to: &AtomicU64, n: u64) {
     to.store(to.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
@@ -284,7 +282,6 @@ impl Meter {
         add_one(&self.would_block);
     }
 
-    /// Counts a flush.
     #[inline]
     pub(super) fn flushes(&self, reason: Reason) {
         if let Some(counter) = reason.counter() {
@@ -298,7 +295,6 @@ impl Meter {
         add(&self.lost, bytes as u64);
     }
 
-    /// Returns all numbers; the queue and the path are those of the caller.
     pub(super) fn numbers(&self, queued: usize, blocked: bool, path: IoPath) -> StreamStats {
         let millis = |of: &AtomicU32| Duration::from_millis(of.load(Ordering::Relaxed).into());
         let first_byte = self.first_byte.load(Ordering::Relaxed).checked_sub(1);
@@ -334,7 +330,6 @@ impl Record {
         self.0.get().map(|numbers| **numbers)
     }
 
-    /// Stores the numbers; later calls have no effect.
     pub(super) fn set(&self, numbers: &StreamStats) {
         let _ = self.0.set(Box::new(*numbers));
     }

@@ -13,12 +13,10 @@ use super::options::{Options, Receive};
 use crate::runtime::Turn;
 use crate::sys::call;
 
-/// A connected socket of any family, without addresses.
 pub(super) struct Stream {
     pub(super) egress: Arc<Egress>,
     /// Present if the kernel receives ahead, by a multishot receive.
     ingress: Option<Arc<Ingress>>,
-    /// Bytes that were received and given back by a reader.
     unread: Vec<u8>,
 }
 
@@ -216,7 +214,6 @@ macro_rules! stream {
                 $crate::net::stream::poll_plain(&self.stream.egress, cx, room, receive)
             }
 
-            /// Calls `send` to send its own bytes, after all bytes that were written before.
             pub(crate) fn poll_send_with(
                 &self,
                 cx: &mut std::task::Context<'_>,

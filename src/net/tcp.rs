@@ -215,20 +215,12 @@ impl TcpListener {
         }
     }
 
-    /// Binds the first usable address and listens.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside a tokio runtime with I/O enabled.
+    /// Binds the first usable address and listens; see [`TcpListenerBuilder::bind`] for errors and panics.
     pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
         Self::builder().bind(addr).await
     }
 
-    /// Takes over an existing listener; see [`TcpListenerBuilder::from_std`].
-    ///
-    /// # Panics
-    ///
-    /// Panics outside a tokio runtime with I/O enabled.
+    /// Takes over an existing listener; see [`TcpListenerBuilder::from_std`], also for panics.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         Self::builder().from_std(listener)
     }

@@ -57,15 +57,7 @@ impl UnixListenerBuilder {
         self
     }
 
-    /// Binds and listens; see [`UnixListener::bind`].
-    ///
-    /// # Errors
-    ///
-    /// As [`UnixListener::bind`].
-    ///
-    /// # Panics
-    ///
-    /// Panics outside a tokio runtime with I/O enabled.
+    /// Binds and listens; see [`UnixListener::bind`] for errors, cancel safety and panics.
     pub async fn bind(self, path: impl AsRef<Path>) -> io::Result<UnixListener> {
         let Self { backlog, mode, options } = self;
         let Bound { name, socket } = name::bind(path.as_ref().to_owned(), backlog, mode).await?;
@@ -115,11 +107,7 @@ impl UnixListener {
         Self::builder().bind(path).await
     }
 
-    /// Takes over an existing listener; see [`UnixListenerBuilder::from_std`].
-    ///
-    /// # Panics
-    ///
-    /// Panics outside a tokio runtime with I/O enabled.
+    /// Takes over an existing listener; see [`UnixListenerBuilder::from_std`], also for panics.
     pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
         Self::builder().from_std(listener)
     }
@@ -159,7 +147,6 @@ impl UnixStream {
         Self::connect_with(path.as_ref(), Options::default())
     }
 
-    /// As [`connect`](Self::connect), with options. Never waits.
     pub(super) fn connect_with(path: &Path, options: Options) -> io::Result<Self> {
         let socket = unix::stream()?;
         unix::connect_blocking(socket.as_fd(), path)?;

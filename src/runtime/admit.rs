@@ -24,11 +24,8 @@ use crate::uring::driver::Driver;
 use crate::uring::program::Program;
 
 pub(super) enum Place {
-    /// The program does not wait for a peer.
     Any,
-    /// The ring, with the permit.
     Ring(OwnedSemaphorePermit),
-    /// The blocking pool, with the permit.
     Pool(OwnedSemaphorePermit),
 }
 

@@ -71,14 +71,11 @@ fn wake(state: u8) {
     }
 }
 
-/// Result of a check.
 #[derive(Default)]
 struct Look {
-    /// Whether a stream is dirty.
     pending: bool,
     /// Changes when a stream becomes dirty after the last check.
     rounds: u32,
-    /// Whether late flushers may be stuck.
     suspects: bool,
     late: Vec<Held>,
 }

@@ -51,7 +51,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Cores {
     cores: Vec<Running>,
-    /// Receives the index of each thread that ends.
     ended: Mutex<Receiver<usize>>,
 }
 
@@ -248,7 +247,6 @@ impl Cores {
         Err(io::Error::new(io::ErrorKind::TimedOut, format!("cores {late:?} still run after {patience:?}")))
     }
 
-    /// Returns the cores that did not end in time, and the panic of a thread.
     fn end(&mut self, patience: Duration) -> (Vec<usize>, Option<Box<dyn Any + Send>>) {
         let deadline = Instant::now() + patience;
         // All are notified before the first one is joined, so that they stop at the same time.

@@ -43,18 +43,14 @@ impl Held {
 
 pub(super) struct Dirty {
     pub(super) stream: Held,
-    /// Maximum time that the stream may wait.
     pub(super) limit: Duration,
-    /// Number of writes at the last check.
     seen: usize,
     /// Number of consecutive checks without a new write.
     quiet: u32,
-    /// Time of the first check.
     pub(super) since: Instant,
 }
 
 impl Dirty {
-    /// Creates the entry of a stream that the flusher sees for the first time.
     pub(super) fn new(stream: Held, limit: Duration, since: Instant) -> Self {
         let seen = stream.get().map_or(0, |stream| stream.writes());
         Self { stream, limit, seen, quiet: 0, since }
@@ -73,17 +69,12 @@ impl Dirty {
 /// the [`ShardState`](super::turns::ShardState). The [`backstop`](super::backstop) only tries to lock it.
 #[derive(Default)]
 pub(super) struct Work {
-    /// Streams that may still be written to.
     pub(super) waiting: Vec<Dirty>,
-    /// Streams to flush now.
     pub(super) due: VecDeque<Held>,
-    /// Time of the last check; `None` before the first.
     pub(super) looked: Option<Instant>,
-    /// The thread of the last check.
     pub(super) thread: Option<ThreadId>,
     /// Delay of recent checks.
     pub(super) lag: Duration,
-    /// Present while the next check is late.
     pub(super) suspect: Option<Suspect>,
 }
 

@@ -50,12 +50,9 @@ pub(super) struct FlusherTask {
     /// New dirty streams with their limits, during sorting. `since` is the time at which the first socket became dirty.
     taken: Vec<(Held, Duration)>,
     since: Option<Instant>,
-    /// Streams that are being flushed.
     batch: Vec<Arc<dyn Flush>>,
-    /// Sends that are being submitted to the ring, and their streams.
     send_batch: SendBatch,
     sending: Vec<Arc<dyn Flush>>,
-    /// Whether any stream may still be written to.
     waits: bool,
     /// Present once the shard has a ring.
     bell: Option<Bell>,
@@ -105,7 +102,6 @@ impl FlusherTask {
         }
     }
 
-    /// Takes the streams that have become dirty.
     fn take(&mut self) {
         let mut state = self.turn.shards[self.index].state();
         self.since = state.since.take();

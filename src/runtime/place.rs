@@ -10,10 +10,8 @@ pub(super) struct Facts {
     pub(super) parallelism: usize,
 }
 
-/// Placement of cores.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Places {
-    /// On these CPUs, in order, repeatedly.
     On(Vec<usize>),
     /// On any CPU, with the reason.
     Anywhere(String),

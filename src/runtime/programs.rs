@@ -21,7 +21,6 @@ pub(crate) enum Alone {
     Pool,
 }
 
-/// Returns whether this thread has a ring.
 pub(crate) fn has_ring() -> bool {
     Turn::try_current().is_ok_and(|turn| turn.driver().is_some())
 }

@@ -93,7 +93,6 @@ impl Bell {
     }
 }
 
-/// Drives the rings of this thread once.
 fn drive() {
     // The list no longer exists on an ending thread.
     let _ = MINE.try_with(|mine| {

@@ -8,7 +8,6 @@ use std::thread;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinHandle;
 
-/// Result or panic of the future of a core.
 type Outcome<T, E> = (usize, thread::Result<Result<T, E>>);
 
 /// Futures that run on all cores, from [`Cores::run`](super::Cores::run). They run even if this is not polled.
@@ -89,7 +88,6 @@ impl<T, E> Future for Run<T, E> {
     }
 }
 
-/// A task that is aborted on drop.
 #[derive(Debug)]
 pub(super) struct Aborting<T>(pub(super) JoinHandle<T>);
 

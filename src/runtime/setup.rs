@@ -53,7 +53,6 @@ impl fmt::Display for Io {
 }
 
 impl Io {
-    /// Returns the value of `MILLSTREAM_IO`.
     fn from_env() -> Self {
         static KEPT: OnceLock<Io> = OnceLock::new();
         *KEPT.get_or_init(|| {

@@ -47,7 +47,6 @@ impl Core {
     }
 }
 
-/// Properties of a core to start.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) index: usize,
@@ -62,7 +61,6 @@ pub(super) struct Plan {
 pub(super) struct Started {
     pub(super) core: Core,
     pub(super) runtime: Handle,
-    /// The reason why the thread could not be pinned.
     pub(super) loose: Option<io::Error>,
 }
 
@@ -99,7 +97,6 @@ impl Plan {
         runtime.shutdown_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 
-    /// Pins the thread to its CPU. Returns the error if that fails.
     fn settle(&self) -> (Core, Option<io::Error>) {
         let pinned = self.cpu.map(|cpu| cpu::stay_on(&[cpu]));
         let (cpu, loose) = match pinned {

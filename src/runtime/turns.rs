@@ -53,12 +53,10 @@ pub(crate) trait Flush: Send + Sync {
     }
 }
 
-/// The dirty streams of one runtime.
 pub(crate) struct Turn {
     runtime: Handle,
     pub(super) shards: Box<[Shard]>,
     setup: OnceLock<DriverBuilder>,
-    /// Permits for jobs of programs that may wait for a peer.
     waiting_jobs: OnceLock<Arc<Semaphore>>,
     look_jobs: Arc<Semaphore>,
 }
@@ -75,12 +73,10 @@ pub(super) struct Shard {
     programs: AtomicUsize,
 }
 
-/// Counts a running program until dropped.
 #[derive(Debug)]
 pub(super) struct Running {
     turn: Arc<Turn>,
     index: usize,
-    /// Whether other programs were running when it started.
     pub(super) together: bool,
 }
 
@@ -94,14 +90,11 @@ impl Drop for Running {
 pub(super) struct ShardState {
     /// Streams that the flusher has not seen yet, with their limits.
     pub(super) dirty: Vec<(Held, Duration)>,
-    /// Time at which the first socket among them became dirty.
     pub(super) since: Option<Instant>,
-    /// The thread that wrote to it.
     pub(super) thread: Option<ThreadId>,
     /// Number of times the list became non-empty.
     pub(super) rounds: u32,
     pub(super) flusher: Flusher,
-    /// Present until the flusher takes it.
     pub(super) bell: Option<Bell>,
 }
 
@@ -113,7 +106,6 @@ pub(super) enum Flusher {
     /// It has work, or is about to check for some.
     Awake,
     Asleep(Waker),
-    /// The runtime has shut down.
     Gone,
 }
 
@@ -137,20 +129,17 @@ impl Shard {
 static TURNS: Mutex<Option<HashMap<Id, Weak<Turn>>>> = Mutex::new(None);
 
 impl Turn {
-    /// Returns the turn of the current runtime. Panics outside a tokio runtime.
     #[track_caller]
     pub(crate) fn current() -> Arc<Self> {
         Self::of(Handle::current())
     }
 
-    /// As [`current`](Self::current), but fails without a runtime.
     pub(super) fn try_current() -> io::Result<Arc<Self>> {
         Ok(Self::of(Handle::try_current().map_err(io::Error::other)?))
     }
 
     fn of(runtime: Handle) -> Arc<Self> {
         thread_local! {
-            /// The turn that this thread used last, which is nearly always its only one.
             static LAST: RefCell<Weak<Turn>> = const { RefCell::new(Weak::new()) };
         }
         let last = LAST.try_with(|last| last.borrow().upgrade()).ok().flatten();
@@ -180,7 +169,6 @@ impl Turn {
         turn
     }
 
-    /// Appends the turns of all runtimes to `turns`.
     pub(super) fn all(turns: &mut Vec<Arc<Self>>) {
         let guard = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
         turns.extend(guard.iter().flatten().filter_map(|(_, turn)| turn.upgrade()));
@@ -241,7 +229,6 @@ impl Turn {
         }
     }
 
-    /// Sets the driver options before their first use. Returns them if that is too late.
     pub(super) fn install(&self, setup: DriverBuilder) -> Result<(), DriverBuilder> {
         self.setup.set(setup)
     }
@@ -261,7 +248,6 @@ impl Turn {
         self.waiting_jobs.get_or_init(|| Arc::new(Semaphore::new(self.setup().waiting_jobs)))
     }
 
-    /// Returns the permits of jobs that check whether a program may wait for a peer.
     pub(super) fn look_jobs(&self) -> &Arc<Semaphore> {
         &self.look_jobs
     }

@@ -168,7 +168,6 @@ fn expect(what: bool) -> io::Result<()> {
     if what { Ok(()) } else { Err(io::Error::other("the call returned a wrong result")) }
 }
 
-/// Checks that `expected` arrived at a socket. Does not wait: a call that moved fewer bytes is an error, not a hang.
 fn arrived(at: &UnixStream, expected: &[u8]) -> io::Result<()> {
     at.set_nonblocking(true)?;
     let mut got = vec![0; expected.len()];

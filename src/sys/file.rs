@@ -188,7 +188,6 @@ pub(crate) fn set_mode(file: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fchmod(file, Mode::from_raw_mode(mode & 0o7777)))?)
 }
 
-/// Returns the names of the visible extended attributes; empty if the file system has none.
 pub(crate) fn attributes(file: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
     let list = match growing(|buf| rustix::fs::flistxattr(file, buf)) {
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
@@ -220,7 +219,6 @@ pub(crate) fn set_attribute(file: BorrowedFd<'_>, name: &CStr, value: Option<&[u
 
 /// Reads a value of unknown length with a growing buffer; `read` fails with `ERANGE` if the buffer is too small.
 fn growing(read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
-    /// Above `XATTR_LIST_MAX`, the largest list or value in Linux.
     const MOST: usize = 128 << 10;
     let mut buf = vec![0; 256];
     loop {

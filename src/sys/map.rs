@@ -22,7 +22,6 @@ mod pages;
 
 /// Size of a granule in bytes: the longest window of a file that is mapped at once.
 pub(crate) const GRANULE: usize = if cfg!(miri) { 2 << 20 } else { 64 << 20 };
-/// Maximum number of granules: 1 TiB of addresses.
 pub(crate) const GRANULES: usize = if cfg!(miri) { 32 } else { 16 << 10 };
 
 /// Bytes of a file mapped in each granule; 0 = none. Read by the signal handler.
@@ -84,7 +83,6 @@ impl Range {
         free.returned.len() + free.end - free.next
     }
 
-    /// Takes an empty granule.
     pub(crate) fn take(&'static self) -> io::Result<Granule> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let index = match free.returned.pop() {
@@ -118,7 +116,6 @@ impl Granule {
         self.range.base.as_ptr().wrapping_add(self.index * GRANULE)
     }
 
-    /// Returns whether the mapped file has shrunk and was read beyond its end.
     pub(crate) fn is_torn(&self) -> bool {
         TORN[self.index].load(Ordering::Acquire)
     }

@@ -80,7 +80,6 @@ pub(crate) fn may_wait(on: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Returns the file system type of mount `number` in the text of a mountinfo file.
 fn type_of(mounts: &str, number: u64) -> Option<&str> {
     let number = number.to_string();
     let mount = mounts.lines().find(|line| line.split(' ').next() == Some(&number))?;

@@ -44,7 +44,6 @@ fn is_ignored() -> bool {
 struct Blocked {
     signal: libc::sigset_t,
     mask: libc::sigset_t,
-    /// Whether the signal was already blocked and pending.
     was_pending: bool,
 }
 
@@ -66,7 +65,6 @@ impl Blocked {
         Self { signal, mask, was_pending }
     }
 
-    /// Consumes the pending signal raised by the call.
     fn discard(&self) {
         if self.was_pending {
             return;
@@ -107,7 +105,6 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::process::Command;
 
-    /// Environment variable that marks a child of this test.
     const CHILD: &str = "MILLSTREAM_TEST_SIGPIPE";
 
     /// Signal actions are per process, so the test runs in a process of its own.

@@ -61,7 +61,6 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAdd
     Ok((socket, peer.ok_or(Errno::CONNABORTED)?))
 }
 
-/// Ends the sending side. The peer reads the end of the stream after the sent bytes.
 pub(crate) fn shutdown_write(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?)
 }
@@ -88,12 +87,9 @@ pub(crate) fn keep_alive(socket: BorrowedFd<'_>, idle: Duration) -> io::Result<(
     SockRef::from(&socket).set_tcp_keepalive(&times)
 }
 
-/// State of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// No unread bytes; more may arrive.
     Quiet,
-    /// Bytes can be read.
     Spoke,
     /// No more bytes will arrive. The peer may still read.
     Ended,
@@ -188,7 +184,6 @@ pub(crate) fn peer_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
     addr.as_socket().ok_or_else(|| io::Error::from(Errno::AFNOSUPPORT))
 }
 
-/// Whether the peer is certainly on this machine.
 pub(crate) fn is_loopback(socket: &impl AsFd) -> bool {
     peer_addr(socket).map_or(true, |peer| peer.ip().to_canonical().is_loopback())
 }

@@ -167,13 +167,11 @@ pub(crate) fn set_pacing(socket: BorrowedFd<'_>, rate: Option<NonZeroU64>) -> io
     Err(io::Error::last_os_error())
 }
 
-/// Returns the congestion control of a connection (`TCP_CONGESTION`).
 pub(crate) fn congestion(socket: BorrowedFd<'_>) -> io::Result<String> {
     let name = SockRef::from(&socket).tcp_congestion()?;
     Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())
 }
 
-/// Sets the congestion control. The error lists the available ones.
 pub(crate) fn set_congestion(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     SockRef::from(&socket).set_tcp_congestion(name.as_bytes()).map_err(|error| {
         let list = |of: &str| {

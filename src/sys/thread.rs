@@ -25,9 +25,7 @@ pub(crate) fn current() -> ThreadId {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Activity {
-    /// Whether the thread runs, or is ready to run.
     pub(crate) runnable: bool,
-    /// CPU time used so far.
     pub(crate) ran: Duration,
 }
 

@@ -74,7 +74,6 @@ pub(crate) fn set_pipe_size(pipe: BorrowedFd<'_>, bytes: usize) -> io::Result<()
     Ok(())
 }
 
-/// Returns the capacity of a pipe in bytes.
 pub(crate) fn pipe_size(pipe: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(rustix::pipe::fcntl_getpipe_size(pipe)?)
 }
@@ -90,7 +89,6 @@ pub(crate) fn position(file: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(rustix::fs::tell(file)?)
 }
 
-/// Returns whether all writes append to the file.
 pub(crate) fn appends(file: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(rustix::fs::fcntl_getfl(file)?.contains(OFlags::APPEND))
 }

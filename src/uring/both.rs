@@ -14,7 +14,6 @@ use crate::sys::uring::{Setup, Uring};
 
 const FILES: u32 = 4;
 
-/// Runs the program by plain calls and, if available, by a ring. Asserts that both end alike.
 pub(super) fn both_ways(make: impl Fn() -> Program) -> Vec<Program> {
     let mut by_calls = make();
     by_calls.run_blocking();

@@ -10,7 +10,6 @@ use std::io;
 use crate::buf::pool;
 use crate::sys::uring::Uring;
 
-/// Minimum size of registered blocks.
 const BLOCK_MIN: usize = 64 << 10;
 
 pub(crate) fn register(uring: &mut Uring) -> io::Result<()> {

@@ -28,13 +28,8 @@ use crate::sys::peer;
 
 #[derive(Debug)]
 enum Doubt {
-    /// An operation on a descriptor of the user.
     On(Target),
-    Opens {
-        dir: Dir,
-        path: CString,
-        how: How,
-    },
+    Opens { dir: Dir, path: CString, how: How },
 }
 
 impl Doubt {
@@ -64,9 +59,7 @@ impl Doubt {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// The program does not wait for a peer.
     Swift,
-    /// The program may wait for a peer.
     Waits,
     /// Only [`Doubts::look_blocking`] can decide.
     Unsure,

@@ -51,7 +51,6 @@ const FORKED: &str = "the process has forked, and the ring belongs to the parent
 
 pub(super) struct Ring {
     pub(super) port: Box<dyn Port>,
-    /// Entries that are pushed but not submitted, in order.
     pub(super) pushed: VecDeque<(u64, bool)>,
     /// Whether the kernel holds back completions until it is entered.
     pub(super) held_back: bool,
@@ -65,7 +64,6 @@ pub(crate) struct Driver {
     waiting: Arc<Semaphore>,
     /// `None` after shutdown.
     pub(super) ring: Mutex<Option<Ring>>,
-    /// Number of receives among the last completions.
     arrived: AtomicUsize,
     pub(super) kick: Box<dyn Fn() + Send + Sync>,
 }
@@ -121,12 +119,10 @@ impl Driver {
         Ok(Running::new(Arc::clone(self), key))
     }
 
-    /// Returns whether [`turn`](Self::turn) has something to submit.
     pub(crate) fn has_work(&self) -> bool {
         lock(&self.queue).has_work()
     }
 
-    /// Returns the number of operations whose last completion is outstanding.
     pub(crate) fn in_flight(&self) -> usize {
         let queue = lock(&self.queue);
         queue.in_flight + queue.net.receive.armed
@@ -239,13 +235,11 @@ impl Driver {
         }
     }
 
-    /// Counts a stall. Returns whether another attempt is allowed.
     fn stall(&self, ring: &mut Ring, max: u32) -> bool {
         ring.stalls += 1;
         ring.stalls < max
     }
 
-    /// Reaps and distributes completions. Returns their number.
     pub(super) fn reap(&self, ring: &mut Ring, after: &mut After) -> usize {
         let mut done = std::mem::take(&mut ring.done);
         ring.held_back = ring.port.reap(&mut done);

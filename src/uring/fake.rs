@@ -19,38 +19,31 @@ use super::port::Port;
 pub(super) use super::sqe::Sqe;
 use crate::sys::uring::{Completion, Provided};
 
-/// How an entry ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// Is carried out.
     Do,
-    /// Moves at most this many bytes.
     Short(u32),
     Fail(Errno),
     /// Returns this number and does nothing.
     Give(u32),
     /// Returns this number, and its memory is in use until [`Handle::notify`].
     GiveAndKeep(u32),
-    /// Stays in flight until the script changes.
     Hold,
     /// Its time limit, the entry linked after it, expires.
     TimeOut,
 }
 
-/// Decides about an entry, each time it could be carried out.
 pub(super) type Script = Box<dyn FnMut(&Sqe) -> Act + Send>;
 
 struct State {
     capacity: usize,
     completions: usize,
     pushed: VecDeque<(Sqe, bool)>,
-    /// Chains in flight, each with its remaining entries.
     flight: Vec<VecDeque<Sqe>>,
     kept: Vec<u64>,
     done: VecDeque<Completion>,
     script: Script,
     enter_errors: VecDeque<Errno>,
-    /// Maximum number of entries accepted per enter.
     takes: usize,
     obeys_cancel: bool,
     cancel_errors: VecDeque<Errno>,
@@ -105,12 +98,10 @@ impl Handle {
         self.state().script = Box::new(script);
     }
 
-    /// Asks the script again about all entries in flight.
     pub(super) fn proceed(&self) {
         self.state().proceed();
     }
 
-    /// Makes the next enters fail with these errors.
     pub(super) fn fail_enters(&self, errors: impl IntoIterator<Item = Errno>) {
         self.state().enter_errors.extend(errors);
     }
@@ -129,7 +120,6 @@ impl Handle {
         self.state().cancel_errors.push_back(errno);
     }
 
-    /// Reverses the order of completions.
     pub(super) fn reverse(&self) {
         self.state().reversed = true;
     }
@@ -147,12 +137,10 @@ impl Handle {
         self.state().unsupported.push(opcode);
     }
 
-    /// Adds a completion that belongs to no entry.
     pub(super) fn complete(&self, key: u64, result: Result<u32, i32>) {
         self.state().complete(key, result, false, false);
     }
 
-    /// Expires timers.
     pub(super) fn elapse(&self) {
         let mut state = self.state();
         for key in std::mem::take(&mut state.timers) {
@@ -160,7 +148,6 @@ impl Handle {
         }
     }
 
-    /// Releases the memory of sends.
     pub(super) fn notify(&self) {
         let mut state = self.state();
         for key in std::mem::take(&mut state.kept) {
@@ -202,7 +189,6 @@ impl State {
         }
     }
 
-    /// Runs a chain as far as the script allows.
     fn run(&mut self, chain: &mut VecDeque<Sqe>) {
         while let Some(sqe) = chain.front().copied() {
             let limit = chain.get(1).copied().filter(|next| next.opcode == opcode::LinkTimeout::CODE);

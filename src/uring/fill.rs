@@ -15,7 +15,6 @@ use super::program::Verdict;
 use super::queue::{After, Queue};
 use super::sync::lock;
 
-/// Maximum number of entries and completions per turn.
 const TURN_WORK: usize = 1024;
 /// Maximum number of bytes that submitting one turn may move: about 100 us of copying. A single entry may exceed it.
 const TURN_BYTES: usize = 1 << 20;
@@ -26,7 +25,6 @@ static LATER: Timespec = Timespec::new().nsec(2_000_000);
 pub(super) struct Done {
     pub(super) work: usize,
     bytes: usize,
-    /// Whether work is left for the next turn.
     full: bool,
 }
 
@@ -47,7 +45,6 @@ impl Done {
 }
 
 impl Driver {
-    /// Closes files that chains left open in the table.
     pub(super) fn close_files(&self, ring: &mut Ring) {
         let stale = std::mem::take(&mut lock(&self.queue).stale_files);
         if !stale.is_empty() {
@@ -56,7 +53,6 @@ impl Driver {
         }
     }
 
-    /// Pushes cancels, receives and programs while there is room.
     pub(super) fn fill(&self, ring: &mut Ring, done: &mut Done, after: &mut After) {
         let mut queue = lock(&self.queue);
         let queue = &mut *queue;
@@ -99,7 +95,6 @@ impl Driver {
         }
     }
 
-    /// Pushes cancels, and the timer for cancels to retry.
     fn fill_cancels(&self, ring: &mut Ring, queue: &mut Queue) {
         if !queue.later.is_empty() && !queue.timer && queue.room.control.left() > 0 && ring.port.room() > 0 {
             queue.timer = true;

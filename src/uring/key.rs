@@ -18,11 +18,8 @@ const INDEX_BITS: u32 = 22;
 const SOCKET_BIT: u64 = 1 << 31;
 /// The step that, combined with the limit bit, marks a cancel.
 const CANCEL_STEP: u64 = (1 << STEP_BITS) - 1;
-/// Maximum number of steps of a program.
 pub(super) const STEPS_MAX: usize = CANCEL_STEP as usize;
-/// Maximum number of slots of a table.
 pub(super) const INDEX_MAX: u32 = (1 << INDEX_BITS) - 1;
-/// Steps of sockets.
 const SEND: u64 = 0;
 const RECEIVE: u64 = 1;
 const STOP: u64 = 2;
@@ -33,14 +30,15 @@ const TIMER: u64 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
     /// A step of a program, or its time limit.
-    Step { key: Key, step: usize, is_limit: bool },
-    /// The cancel of a program.
+    Step {
+        key: Key,
+        step: usize,
+        is_limit: bool,
+    },
     Cancel(Key),
     /// A send of the current round: its index in the `SendBatch`.
     Send(Key),
-    /// A receive.
     Receive(Key),
-    /// The cancel of a receive.
     Stop(Key),
     /// The timer that repeats cancels.
     Timer,

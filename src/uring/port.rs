@@ -10,7 +10,6 @@ use io_uring::squeue::Entry;
 use crate::sys::uring::{Completion, Provided, Uring};
 
 pub(crate) trait Port: Send {
-    /// Returns the number of entries that can be pushed now.
     fn room(&mut self) -> usize;
 
     /// Returns the size of the completion queue, which limits the entries in flight.
@@ -46,10 +45,8 @@ pub(crate) trait Port: Send {
     /// They must live as long as a receive may be in flight.
     unsafe fn provide(&mut self, buffers: &Provided) -> io::Result<()>;
 
-    /// Returns whether one receive can fill several buffers.
     fn has_bundles(&self) -> bool;
 
-    /// Returns the number of lost completions.
     fn dropped(&mut self) -> u32;
 
     /// Cancels everything in flight; the completions must still be reaped.

@@ -20,6 +20,7 @@ use super::op::{FileUse, Files, Operation};
 use super::room::Need;
 use super::step::{CANCELED, Judgement, Limit, RETRIES, Step};
 
+/// Outcome of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -34,7 +35,6 @@ pub enum Outcome {
     Skipped,
 }
 
-/// The condition under which the next step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     /// The step was completed in full.
@@ -46,9 +46,7 @@ pub(crate) enum Link {
 /// Action for a program whose completions have all arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Every step has its outcome.
     Finished,
-    /// Steps are left to submit.
     Again,
     /// The ring refuses this step; a plain call may do it.
     Refused(usize),
@@ -62,11 +60,9 @@ pub(crate) struct Program {
     retries: u32,
     by_calls: bool,
     abandoned: Option<Arc<AtomicBool>>,
-    /// Peers that the program may have to wait for.
     pub(crate) doubts: Doubts,
     /// Permission to wait for a peer on a ring.
     permit: Option<OwnedSemaphorePermit>,
-    /// Room that the program holds in a ring.
     taken: Option<Need>,
 }
 
@@ -106,7 +102,6 @@ impl Program {
         program
     }
 
-    /// Appends a step, soft-linked.
     pub(crate) fn push(&mut self, op: impl Operation) {
         self.steps.push(Step::new(Box::new(op)));
     }
@@ -141,7 +136,6 @@ impl Program {
         self.abandoned = Some(abandoned);
     }
 
-    /// Returns whether any step ran by plain calls.
     pub(crate) fn ran_by_calls(&self) -> bool {
         self.by_calls
     }
@@ -163,12 +157,10 @@ impl Program {
         self.permit.take()
     }
 
-    /// Returns the room that the program needs in a ring.
     pub(super) fn need(&self, waits: bool) -> Need {
         Need { waits, completions: self.entries_in_all(), places: self.opens }
     }
 
-    /// Records the room and the places that the program has taken.
     pub(super) fn enter(&mut self, need: Need, places: Vec<u32>) {
         self.taken = Some(need);
         if !places.is_empty() {
@@ -189,7 +181,6 @@ impl Program {
         self.steps[step].outcome.unwrap_or(Outcome::Skipped)
     }
 
-    /// Takes the operation of a step out of a program that has ended.
     pub(crate) fn take<T: Operation>(&mut self, step: usize) -> T {
         let op = std::mem::replace(&mut self.steps[step].op, Box::new(super::op::rw::Nop));
         let op: Box<dyn Any> = op;
@@ -211,7 +202,6 @@ impl Program {
         self.steps[step].op.code()
     }
 
-    /// Returns the opcodes of the remaining operations.
     pub(super) fn codes(&self) -> impl Iterator<Item = u8> {
         self.steps.iter().filter(|step| step.outcome.is_none()).map(|step| step.op.code())
     }
@@ -241,7 +231,6 @@ impl Program {
         })
     }
 
-    /// Returns the maximum number of entries that the program can need at once.
     pub(super) fn entries_in_all(&self) -> usize {
         self.steps.iter().map(|step| 1 + usize::from(step.limit.is_some())).sum()
     }
@@ -277,17 +266,14 @@ impl Program {
         self.steps.get_mut(step).is_some_and(|step| step.complete(is_limit, result))
     }
 
-    /// Returns the number of outstanding completions.
     pub(super) fn owed(&self) -> usize {
         self.steps.iter().map(|step| usize::from(step.owed)).sum()
     }
 
-    /// Returns the steps with outstanding completions.
     pub(super) fn owed_steps(&self) -> impl Iterator<Item = usize> {
         self.steps.iter().enumerate().filter(|(_, step)| step.owed > 0).map(|(n, _)| n)
     }
 
-    /// Returns the places of files that were opened and not closed.
     pub(super) fn open_places(&self) -> Vec<u32> {
         let mut open: Vec<u32> = Vec::new();
         let places = self.files.assigned();
@@ -310,7 +296,6 @@ impl Program {
         left.for_each(|step| step.outcome = Some(Outcome::Skipped));
     }
 
-    /// Turns results into outcomes.
     pub(super) fn settle(&mut self) -> Verdict {
         // After an incomplete step the kernel cancels the linked steps: for good, or until the step is resumed.
         let mut cut: Option<bool> = None;

@@ -30,15 +30,12 @@ pub(super) struct Queue {
     pub(super) cancels: VecDeque<Key>,
     /// Programs whose cancel found nothing. They are cancelled again when the timer expires.
     pub(super) later: VecDeque<Key>,
-    /// Whether the timer is in flight.
     pub(super) timer: bool,
-    /// Sockets with receives, and sends.
     pub(super) net: Net,
     /// Number of owed final completions, including those of cancels and excluding those of receives.
     pub(super) in_flight: usize,
     /// Room that programs, sends and cancels may use, and the room in use.
     pub(super) room: Room,
-    /// Free places in the ring's table of files.
     pub(super) files: Vec<u32>,
     /// Places whose files are still open although their programs have ended.
     pub(super) stale_files: Vec<u32>,
@@ -51,7 +48,6 @@ pub(super) struct Queue {
     pub(super) closed: Option<String>,
 }
 
-/// Work to do without a lock: wakers, programs and permits may run code of users.
 #[derive(Default)]
 pub(super) struct After {
     pub(super) wake: Vec<Waker>,
@@ -217,7 +213,6 @@ impl Queue {
         after.ended(ended);
     }
 
-    /// Frees the room of an abandoned program.
     pub(super) fn without_room(&mut self, mut program: Box<Program>) -> Box<Program> {
         release(&mut program, &mut self.room, &mut self.files, &mut self.stale_files);
         program

@@ -13,7 +13,6 @@
 //! 2. Programs and sends never use the room of control entries, so everything in flight can be cancelled at any time.
 //! 3. Programs that may wait for a peer without bound never use the room of programs that do not.
 
-/// One kind of room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) used: usize,
@@ -32,7 +31,6 @@ impl Share {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Need {
-    /// Whether the program may wait for a peer.
     pub(super) waits: bool,
     pub(super) completions: usize,
     pub(super) places: usize,
@@ -77,7 +75,6 @@ impl Room {
         }
     }
 
-    /// Returns whether an empty ring could admit the program.
     pub(super) fn could_take(&mut self, need: Need) -> bool {
         let (completions, places) = self.shares(need.waits);
         need.completions <= completions.limit && need.places <= places.limit

@@ -17,7 +17,6 @@ use super::sync::lock;
 /// completed them, and descriptors that they open are closed.
 pub(crate) struct Running {
     driver: Arc<Driver>,
-    /// `None` after the end.
     key: Option<Key>,
 }
 

@@ -21,7 +21,6 @@ use super::program::Program;
 
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// Every step has its outcome.
     Finished(Box<Program>),
     /// The rest must run by plain calls; names the step that the ring refused, if any.
     Fallback(Box<Program>, Option<usize>),
@@ -77,7 +76,6 @@ impl Slots {
         std::mem::replace(&mut slot.1, State::Free)
     }
 
-    /// Returns the program of a key if it is queued.
     pub(super) fn queued(&mut self, key: Key) -> Option<&mut Program> {
         match self.get(key)? {
             State::Queued { program, .. } => Some(program),
@@ -85,7 +83,6 @@ impl Slots {
         }
     }
 
-    /// Returns the program of a key if it is in flight.
     pub(super) fn in_flight(&mut self, key: Key) -> Option<&mut Program> {
         match self.get(key)? {
             State::InFlight { program, .. } => Some(program),
@@ -93,7 +90,6 @@ impl Slots {
         }
     }
 
-    /// Returns whether a program is in flight without a future.
     pub(super) fn is_orphan(&mut self, key: Key) -> bool {
         matches!(self.get(key), Some(State::InFlight { orphaned: true, .. }))
     }
@@ -155,7 +151,6 @@ impl Slots {
         }
     }
 
-    /// Records that the future was dropped.
     pub(super) fn orphan(&mut self, key: Key) -> Orphan {
         match self.get(key) {
             Some(State::InFlight { orphaned, waker, .. }) => {
@@ -173,7 +168,6 @@ impl Slots {
         }
     }
 
-    /// Returns the keys of all programs that are queued or in flight.
     pub(super) fn keys(&self) -> Vec<Key> {
         let busy = |state: &State| matches!(state, State::Queued { .. } | State::InFlight { .. });
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| busy(&slot.1));

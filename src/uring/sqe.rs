@@ -36,7 +36,6 @@ impl Sqe {
         unsafe { std::ptr::from_ref(entry).cast::<Self>().read() }
     }
 
-    /// Whether the next entry belongs to the same chain.
     pub(super) fn is_linked(&self) -> bool {
         self.flags & (LINK | HARDLINK) != 0
     }

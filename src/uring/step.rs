@@ -22,12 +22,10 @@ pub(super) const CANCELED: i32 = Errno::CANCELED.raw_os_error();
 const RESTART: i32 = 512;
 /// Errors after which a step may be tried again.
 const AGAIN: [i32; 4] = [CANCELED, Errno::INTR.raw_os_error(), Errno::AGAIN.raw_os_error(), RESTART];
-/// Results of an expired time limit.
 const EXPIRED: [i32; 2] = [Errno::TIME.raw_os_error(), Errno::ALREADY.raw_os_error()];
 /// Errors that may mean that only the ring lacks the operation.
 const REFUSED: [i32; 3] = [Errno::NOSYS.raw_os_error(), Errno::INVAL.raw_os_error(), Errno::OPNOTSUPP.raw_os_error()];
 
-/// Meaning of the result of one step.
 pub(super) enum Judgement {
     Ended(Outcome),
     Again,
@@ -38,7 +36,6 @@ pub(super) enum Judgement {
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) op: Box<dyn Operation>,
-    /// Link to the next step.
     pub(super) link: Link,
     pub(super) limit: Option<Limit>,
     /// Whether the step runs after any outcome of the previous one. Only such steps follow it.
@@ -80,7 +77,6 @@ impl Limit {
 }
 
 impl Step {
-    /// Creates a step with a soft link to the next.
     pub(super) fn new(op: Box<dyn Operation>) -> Self {
         Self {
             op,
@@ -95,7 +91,6 @@ impl Step {
         }
     }
 
-    /// Returns whether a descriptor is polled before the step is tried again.
     pub(super) fn is_waiting(&self) -> bool {
         self.waits % 2 == 1
     }
@@ -166,7 +161,6 @@ impl Step {
         Judgement::Ended(outcome)
     }
 
-    /// Runs the step to its end by plain calls.
     pub(super) fn perform(&mut self, files: &mut Files, mut is_abandoned: impl FnMut() -> bool) -> Outcome {
         let mut retries = 0;
         loop {

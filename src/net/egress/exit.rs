@@ -33,7 +33,6 @@ pub(super) fn unregister(egress: &Egress) {
 }
 
 impl Egress {
-    /// Hands waiting bytes to the kernel, on any thread. Returns the number of bytes left.
     pub(super) fn finish(&self) -> usize {
         let Some(mut state) = try_for(&self.state, LOCK) else { return 1 };
         self.hand_over(&mut state);

@@ -100,7 +100,6 @@ impl Egress {
         }
     }
 
-    /// Returns the task to wake for a failure that the flusher has met.
     pub(super) fn reader_to_tell(&self, state: &State) -> Option<Waker> {
         if !state.untold {
             return None;

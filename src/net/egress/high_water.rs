@@ -25,12 +25,10 @@ pub(crate) struct HighWater {
     /// Bytes written and sent in the previous window and in this one.
     before: (u64, u64),
     now: (u64, u64),
-    /// Start of this window.
     since: u32,
 }
 
 impl HighWater {
-    /// Creates a mark within `bounds`, which starts at the lower one.
     pub(crate) fn new(bounds: RangeInclusive<usize>, now: u32) -> Self {
         Self { bounds, before: (0, 0), now: (0, 0), since: now }
     }

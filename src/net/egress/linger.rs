@@ -17,7 +17,6 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Lingering {
     /// `None` once the work is done.
     egress: Option<Arc<Egress>>,
-    /// Present if a ring holds the socket open.
     held: Option<HeldOpen>,
 }
 
@@ -26,7 +25,6 @@ impl Lingering {
         Self { egress: Some(egress), held }
     }
 
-    /// Sends the remaining bytes while the peer keeps reading.
     pub(super) async fn run(mut self) {
         if let Some(egress) = &self.egress {
             send(egress).await;
@@ -63,12 +61,10 @@ async fn send(egress: &Egress) {
     }
 }
 
-/// Streams whose runtime has ended.
 static OUTLIVING: Mutex<Outliving> = Mutex::new(Outliving { streams: Vec::new(), runs: false });
 
 struct Outliving {
     streams: Vec<Arc<Egress>>,
-    /// Whether the thread is running.
     runs: bool,
 }
 
@@ -89,7 +85,6 @@ fn outlive(egress: Arc<Egress>) {
     }
 }
 
-/// Sends the remaining bytes of the streams. Returns when none are left.
 fn run() {
     let mut mine: Vec<(Arc<Egress>, usize, Instant)> = Vec::new();
     loop {

@@ -21,7 +21,6 @@ impl Egress {
         self.writer.meter.numbers(state.queued(), state.blocked, self.path())
     }
 
-    /// Returns the numbers that are read often.
     pub(in crate::net) fn pulse(&self) -> Pulse {
         let state = self.state();
         let (queued, blocked, paced) = (state.queued(), state.blocked, state.paced);
@@ -63,7 +62,6 @@ impl Egress {
         }
     }
 
-    /// Returns the record that will receive the last numbers.
     pub(in crate::net) fn record(&self) -> Arc<Record> {
         Arc::clone(self.record.get_or_init(Arc::default))
     }

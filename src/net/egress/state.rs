@@ -23,7 +23,6 @@ pub(super) struct State {
     pub(super) paced: bool,
     /// The socket has room again, and a flush is scheduled.
     pub(super) room: bool,
-    /// Bytes that the ring is sending.
     pub(super) away: usize,
     /// Number of bytes sent at which the round trip is measured next, and the profile chosen for it.
     pub(super) look_at: u64,
@@ -38,7 +37,6 @@ pub(super) struct State {
     pub(super) dead: bool,
     /// Whether the kernel refuses all writes: the sending side was closed, or reading has failed.
     pub(super) ended: bool,
-    /// Bytes sent since the writing task last waited.
     pub(super) burst: usize,
     /// Gathered since the last flush: writes, bytes copied, bytes held.
     pub(super) tally: (u64, usize, usize),
@@ -59,7 +57,6 @@ impl State {
         }
     }
 
-    /// Returns whether sending has to wait.
     pub(super) fn is_held(&self) -> bool {
         self.blocked || self.away > 0
     }
@@ -85,7 +82,6 @@ impl State {
         }
     }
 
-    /// Adds the gathered amounts to the counters.
     pub(super) fn settle(&mut self) {
         if self.tally.0 > 0 {
             let (writes, copied, held) = std::mem::take(&mut self.tally);
@@ -95,7 +91,6 @@ impl State {
         }
     }
 
-    /// Returns the reason for a flush at the end of the turn.
     pub(super) fn reason(&mut self) -> Reason {
         if std::mem::take(&mut self.room) { Reason::RecvBuf } else { Reason::Turn }
     }

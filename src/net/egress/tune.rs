@@ -50,7 +50,6 @@ impl Egress {
         self.me.clone()
     }
 
-    /// Measures the round trip if enough bytes were sent since the last time.
     #[inline]
     pub(super) fn look(&self, state: &mut State) {
         let sent = self.writer.meter.bytes_sent();

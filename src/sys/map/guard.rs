@@ -88,7 +88,6 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     }
 }
 
-/// Returns whether the interrupted instruction accessed lost bytes.
 fn is_lost(code: c_int) -> bool {
     matches!(code, libc::BUS_ADRERR | libc::BUS_MCEERR_AR)
 }

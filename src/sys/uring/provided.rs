@@ -20,7 +20,6 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::counters::{Counter, count};
 
-/// Maximum number of buffers of a ring.
 const COUNT_MAX: u16 = 1 << 15;
 
 /// Buffers of one size, and the queue of free buffers that the kernel reads.
@@ -80,7 +79,6 @@ impl Provided {
         Ok(Arc::new(provided))
     }
 
-    /// Returns the address of the queue, for the kernel.
     pub(super) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
@@ -89,7 +87,6 @@ impl Provided {
         self.count
     }
 
-    /// Returns the number of buffers held by chunks.
     pub(crate) fn lent(&self) -> usize {
         self.lent.load(Ordering::Relaxed)
     }
@@ -105,7 +102,6 @@ impl Provided {
         unsafe { self.start.add(buffers + usize::from(buffer) * self.size) }
     }
 
-    /// Appends a buffer to the kernel's queue.
     fn give(&self, buffer: u16) {
         let address = self.buffer(buffer).as_ptr() as u64;
         let mut queue = self.queue();

@@ -37,7 +37,6 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Completion {
     pub(crate) key: u64,
-    /// Result of the operation, or its error number.
     pub(crate) result: Result<u32, i32>,
     /// Whether another completion with the same key will follow.
     pub(crate) more: bool,
@@ -118,12 +117,10 @@ impl Uring {
         works
     }
 
-    /// Returns the number of files that linked operations can have open at a time.
     pub(crate) fn files(&self) -> u32 {
         self.files
     }
 
-    /// Closes a file that was opened by a linked operation.
     pub(crate) fn close_file(&mut self, place: u32) {
         // Fails only for a place outside the table.
         let _ = self.ring.submitter().register_files_update(place, &[-1]);
@@ -174,7 +171,6 @@ impl Uring {
         }
     }
 
-    /// Returns the number of submission entries.
     pub(crate) fn entries(&self) -> u32 {
         self.ring.params().sq_entries()
     }
@@ -184,12 +180,10 @@ impl Uring {
         self.ring.params().cq_entries()
     }
 
-    /// Returns the names of the set-up flags in use.
     pub(crate) fn flags(&self) -> &[&'static str] {
         &self.flags
     }
 
-    /// Returns whether the kernel reports support for an operation.
     pub(crate) fn supports(&self, opcode: u8) -> bool {
         self.probe.is_supported(opcode)
     }
@@ -200,7 +194,6 @@ impl Uring {
         Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
     }
 
-    /// Returns whether this thread may enter the ring.
     fn is_mine(&self) -> bool {
         self.owner.is_none_or(|owner| owner == thread::current().id())
     }
@@ -211,7 +204,6 @@ impl Uring {
         self.process == getpid()
     }
 
-    /// Returns the number of entries that can be pushed now.
     pub(crate) fn room(&mut self) -> usize {
         let queue = self.ring.submission();
         queue.capacity() - queue.len()
@@ -295,7 +287,6 @@ mod tests {
         Uring::new(setup).inspect_err(|refused| crate::skips::skip("io_uring", refused)).ok()
     }
 
-    /// Submits an operation that completes on a kernel thread, or at once.
     fn submit(ring: &mut Uring, key: u64) {
         let entry = opcode::Nop::new().build().user_data(key).flags(io_uring::squeue::Flags::ASYNC);
         // SAFETY: a NOP points to nothing.

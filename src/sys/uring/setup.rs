@@ -13,7 +13,6 @@ use rustix::io::Errno;
 /// Minimum number of entries of a useful ring.
 const ENTRIES_MIN: u32 = 32;
 
-/// Requested properties of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     /// Submission entries, a power of two; the completion queue has four times as many.

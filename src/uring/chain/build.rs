@@ -74,12 +74,9 @@ use super::{OpenOptions, Report};
 pub struct Chain {
     program: Box<Program>,
     said: Vec<Said>,
-    /// Base of relative paths.
     dir: Dir,
     file: Option<Current>,
-    /// Numbers of files that are open.
     open: Vec<usize>,
-    /// The first mistake in the chain, and its step.
     mistake: Option<(usize, &'static str)>,
 }
 

@@ -19,13 +19,10 @@ pub enum Way {
     Pool,
 }
 
-/// Description of a step, for errors.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     pub(super) verb: &'static str,
-    /// The path, or the name of the descriptor.
     pub(super) what: Box<str>,
-    /// Number of bytes to move.
     pub(super) want: u64,
 }
 
@@ -92,7 +89,6 @@ impl Report {
         self.way
     }
 
-    /// Creates the report of a chain that was not run.
     pub(super) fn of_none(steps: &Steps) -> Self {
         Self { outcomes: vec![Outcome::Skipped; steps.0.len()], reads: Vec::new(), way: Way::Pool }
     }
@@ -107,7 +103,6 @@ impl Report {
         (0..self.outcomes.len()).find(|&step| is_wrong(step))
     }
 
-    /// Returns an error if a step was not completed.
     fn checked(self, steps: &Steps) -> Result<Self, Error> {
         let Some(step) = self.blamed(&steps.0) else { return Ok(self) };
         let what = &steps.0[step];
@@ -205,7 +200,6 @@ mod tests {
     use super::*;
     use Outcome::*;
 
-    /// Checks the outcomes of the first of four steps.
     fn check(outcomes: &[Outcome]) -> Result<Report, Error> {
         let said = ["open", "read", "write", "sync"].map(|verb| Said { want: 100, ..Said::new(verb, "a") });
         let report = Report { outcomes: outcomes.to_vec(), reads: Vec::new(), way: Way::Pool };

@@ -28,17 +28,14 @@ impl Net {
         Self { receive: receive::MultishotRecv::new(buffers), send: send::Sends::default() }
     }
 
-    /// Returns whether a receive waits to be armed.
     pub(super) fn has_receives(&self) -> bool {
         !self.receive.queued.is_empty()
     }
 
-    /// Returns whether a receive waits to be stopped.
     pub(super) fn has_stops(&self) -> bool {
         !self.receive.stopping.is_empty()
     }
 
-    /// Called when the ring is closed.
     pub(super) fn close(&mut self, after: &mut After) {
         self.receive.close(after);
     }

@@ -32,7 +32,6 @@ use super::super::sync::lock;
 use crate::counters::{Counter, count};
 use crate::sys::uring::{Chunk, Completion, Provided};
 
-/// Group of the provided buffers: a ring has one.
 const GROUP: u16 = 0;
 
 #[derive(Debug)]
@@ -44,7 +43,6 @@ pub(crate) enum Arrival {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The peer has ended the stream.
     Eof,
     /// Stopped by the caller or the kernel; can be armed again.
     Stopped,
@@ -59,12 +57,9 @@ pub(crate) trait Receiver: AsFd + Send + Sync {
     fn arrived(&self, arrival: Arrival) -> Answer;
 }
 
-/// Request of a receiver to the driver.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
-    /// The task to wake.
     pub(crate) wake: Option<Waker>,
-    /// Whether to stop the receive.
     pub(crate) stop: bool,
 }
 
@@ -74,7 +69,6 @@ enum State {
     Armed(Arc<dyn Receiver>),
 }
 
-/// Size and number of the provided buffers of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Buffers {
     pub(crate) count: u16,
@@ -87,23 +81,18 @@ impl Default for Buffers {
     }
 }
 
-/// Receiving sockets of a ring.
 pub(in crate::uring) struct MultishotRecv {
     places: Vec<(u32, State)>,
     free: Vec<u32>,
     /// Receives to submit; keys that were stopped stay and are skipped.
     pub(in crate::uring) queued: VecDeque<Key>,
-    /// Receives to cancel.
     pub(in crate::uring) stopping: VecDeque<Key>,
-    /// Number of armed receives.
     pub(in crate::uring) armed: usize,
     /// Number of completions with bytes since the last query.
     pub(in crate::uring) arrivals: usize,
     buffers: Buffers,
-    /// The provided buffers, once registered.
     provided: Option<Arc<Provided>>,
     has_bundles: bool,
-    /// Reason why the kernel refuses receives.
     refused: Option<String>,
 }
 
@@ -148,7 +137,6 @@ impl MultishotRecv {
         std::mem::replace(&mut place.1, State::Free)
     }
 
-    /// Arms a queued receive and returns its entry.
     pub(in crate::uring) fn arm(&mut self, key: Key) -> Option<Entry> {
         let has_bundles = self.has_bundles;
         let state = self.get(key)?;
@@ -206,7 +194,6 @@ impl MultishotRecv {
         }
     }
 
-    /// Ends queued receives, because the ring is closed.
     pub(in crate::uring) fn close(&mut self, after: &mut After) {
         self.stopping.clear();
         while let Some(key) = self.queued.pop_front() {
@@ -237,7 +224,6 @@ impl MultishotRecv {
         }
     }
 
-    /// Registers the buffers at the first call.
     fn provide(&mut self, port: &mut dyn Port) -> Result<(), String> {
         if let Some(reason) = &self.refused {
             return Err(reason.clone());

@@ -38,7 +38,6 @@ const IDLE_MAX: u32 = 3;
 /// Result of a pushed send until its completion arrives.
 const PUSHED: Result<usize, i32> = Err(Errno::INPROGRESS.raw_os_error());
 
-/// Bytes to send on one socket, and the progress of sending them.
 pub(crate) struct SendOp {
     pub(crate) socket: Target,
     pub(crate) queue: queue::Queue,
@@ -60,7 +59,6 @@ impl SendOp {
     }
 }
 
-/// Sends that are submitted together.
 #[derive(Default)]
 pub(crate) struct SendBatch {
     pub(crate) send_ops: Vec<SendOp>,
@@ -73,9 +71,7 @@ pub(crate) struct SendBatch {
 /// The part of a [`SendOp`] that is sent.
 struct List {
     pieces: Range<usize>,
-    /// Whether more bytes follow.
     more: bool,
-    /// Memory to keep, if the part is sent without a copy.
     kept: Option<Kept>,
 }
 
@@ -97,7 +93,6 @@ pub(in crate::uring) struct Sends {
 }
 
 impl Sends {
-    /// Takes a completion. Returns whether it was the last one of its entry.
     pub(in crate::uring) fn complete(&mut self, key: Key, completion: Completion, after: &mut After) -> bool {
         if !completion.notification && key.generation == self.round {
             self.ended.push((key.index as usize, completion.result));
@@ -147,7 +142,6 @@ impl SendBatch {
         }));
     }
 
-    /// Builds the entry of one send. Also returns the memory to keep for it.
     fn entry(&mut self, place: usize) -> (Entry, Option<Kept>) {
         let List { pieces, more, kept } = &mut self.lists[place];
         let (fd, _) = self.send_ops[place].socket.in_ring(&Files::default());
@@ -224,7 +218,6 @@ impl Driver {
         }
     }
 
-    /// Pushes sends while there is room. Returns their number.
     fn push_sends(&self, ring: &mut Ring, send_batch: &mut SendBatch, left: &mut Range<usize>) -> usize {
         let mut queue = lock(&self.queue);
         let room = ring.port.room().min(queue.room.swift.left());

@@ -17,7 +17,6 @@ use crate::sys::uring::Completion;
 
 /// `IORING_SEND_ZC_REPORT_USAGE`, Linux 6.2: the notification reports whether the kernel copied after all.
 const REPORT_USAGE: u16 = 1 << 3;
-/// Result of a notification that reports a copy.
 const COPIED: i32 = i32::MIN;
 /// Minimum length in bytes of kept memory for a send without a copy.
 const MIN: usize = 16 << 10;
@@ -30,7 +29,6 @@ pub(crate) type ZeroCopy = Arc<AtomicBool>;
 /// The memory of one send, and the switch of its socket.
 pub(in crate::uring) type Kept = (Shares, ZeroCopy);
 
-/// Memory of all sends that the kernel has not released.
 #[derive(Default)]
 pub(super) struct Notices(HashMap<u64, Kept>);
 

@@ -42,9 +42,7 @@ pub(crate) mod sync;
 pub(crate) mod transfer;
 pub(crate) mod vectored;
 
-/// One request to the kernel.
 pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
-    /// Returns the entry for the rest of the work.
     fn entry(&mut self, files: &Files) -> Entry;
 
     /// Does the rest of the work by plain system calls, **which may wait**; moves at most `limit` bytes.
@@ -63,15 +61,12 @@ pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns the effect on the files of the program.
     fn file(&self) -> FileUse {
         FileUse::None
     }
 
-    /// Returns the opcode, without needing places for files.
     fn code(&self) -> u8;
 
-    /// Records the result of a successful call.
     fn advance(&mut self, result: u32) -> Progress {
         let _ = result;
         Progress::Done
@@ -101,21 +96,15 @@ pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
 /// Descriptors that an operation may have to wait for: up to two that are not files.
 pub(crate) type Waits<'a> = [Option<(&'a Target, PollFlags)>; 2];
 
-/// Effect of an operation on the files of its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileUse {
-    /// Opens and closes none.
     None,
-    /// Opens the `n`th.
     Opens(usize),
-    /// Closes the `n`th.
     Closes(usize),
 }
 
-/// Progress of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// All work is done.
     Done,
     /// A part is done, and the rest can be requested.
     More,
@@ -195,12 +184,10 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Assigns the places of a ring's table that the program's opens will fill.
     pub(super) fn assign(&mut self, slots: Vec<u32>) {
         self.slots = slots;
     }
 
-    /// Sets whether pool memory may be named by index.
     pub(super) fn set_registered(&mut self, registered: bool) {
         self.registered = registered;
     }

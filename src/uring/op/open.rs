@@ -48,13 +48,11 @@ impl Dir {
     }
 }
 
-/// Opens a path, for later steps of the program or for the caller.
 #[derive(Debug)]
 pub(crate) struct Open {
     dir: Dir,
     path: CString,
     how: How,
-    /// The argument that the entry points to.
     raw: OpenHow,
     /// Number of the file in its program, if it is opened for the program.
     place: Option<usize>,
@@ -62,7 +60,6 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Opens into a descriptor: see [`into_fd`](Self::into_fd).
     pub(crate) fn new(dir: Dir, path: CString, how: How) -> Self {
         Self { dir, path, how, raw: OpenHow::new(), place: None, fd: None }
     }
@@ -76,7 +73,6 @@ impl Open {
         (&self.dir, &self.path, self.how)
     }
 
-    /// Returns the descriptor that was opened for the caller.
     pub(crate) fn into_fd(self) -> Option<OwnedFd> {
         self.fd
     }
@@ -131,7 +127,6 @@ pub(crate) struct Close(Closing);
 
 #[derive(Debug)]
 enum Closing {
-    /// The `n`th file of the program.
     Place(usize),
     /// A descriptor that was passed in; `None` once it is closed.
     Fd(Option<OwnedFd>),
@@ -147,7 +142,6 @@ impl Close {
         Self(Closing::Place(n))
     }
 
-    /// Records that the kernel has closed the descriptor.
     fn forget(&mut self) {
         if let Closing::Fd(fd) = &mut self.0 {
             let _: Option<RawFd> = fd.take().map(IntoRawFd::into_raw_fd);

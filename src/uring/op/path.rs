@@ -11,7 +11,6 @@ use super::open::Dir;
 use super::{Files, Operation};
 use crate::sys::path;
 
-/// A path and the directory it is relative to.
 pub(crate) type Name = (Dir, CString);
 
 #[derive(Debug)]

@@ -26,7 +26,6 @@ pub(super) fn worker(len: usize) -> Flags {
     if len > INLINE_MAX { Flags::ASYNC } else { Flags::empty() }
 }
 
-/// Returns the number of bytes copied during submission.
 pub(super) fn at_once(len: usize) -> usize {
     if len > INLINE_MAX { 0 } else { len }
 }
@@ -37,7 +36,6 @@ fn in_ring(offset: Option<u64>) -> u64 {
     offset.map_or(NO_OFFSET, |offset| if i64::try_from(offset).is_ok() { offset } else { BAD_OFFSET })
 }
 
-/// Returns the length of the next piece, with `done` of `len` bytes done.
 pub(super) fn piece(len: usize, done: usize, limit: usize) -> usize {
     (len - done).min(CALL_MAX).min(limit)
 }
@@ -63,7 +61,6 @@ impl Operation for Nop {
     }
 }
 
-/// Reads `len` bytes into pool memory, fewer only at the end of the file.
 #[derive(Debug)]
 pub(crate) struct Read {
     file: Target,
@@ -83,7 +80,6 @@ impl Read {
         Self { file, offset: Some(offset), len, lease }
     }
 
-    /// Reads at the file position.
     pub(crate) fn next(file: Target, len: usize) -> Self {
         Self { file, offset: None, len, lease: pool::lease(len) }
     }
@@ -164,7 +160,6 @@ impl Write {
         Self { file, offset: Some(offset), bytes, done: 0 }
     }
 
-    /// Writes at the file position.
     pub(crate) fn next(file: Target, bytes: Bytes) -> Self {
         Self { file, offset: None, bytes, done: 0 }
     }

@@ -19,7 +19,6 @@ const _: () = assert!(size_of::<Statx>() == size_of::<libc::statx>());
 #[derive(Debug)]
 pub(crate) struct Stat {
     file: Target,
-    /// Memory that the kernel writes to.
     lease: Lease,
     found: Option<Statx>,
 }

@@ -16,7 +16,6 @@ use crate::buf::pool;
 use crate::uring::both::{both_ways, by_ring};
 use crate::uring::program::Program;
 
-/// Runs one operation by plain calls of at most `limit` bytes.
 fn by_calls<T: Operation>(mut op: T, limit: usize) -> (T, u64) {
     let mut files = Files::default();
     loop {

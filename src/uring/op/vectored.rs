@@ -44,7 +44,6 @@ impl Vector {
 pub(crate) struct ReadVectored {
     file: Target,
     offset: u64,
-    /// Length and contents of each piece.
     pieces: Vec<(usize, Lease)>,
     vector: Vector,
 }
@@ -60,7 +59,6 @@ impl ReadVectored {
         self.pieces.into_iter().map(|(_, lease)| lease.freeze()).collect()
     }
 
-    /// Returns the pieces that are not full.
     fn rest(pieces: &mut [(usize, Lease)]) -> impl Iterator<Item = (usize, &mut Lease)> {
         let rest = pieces.iter_mut().map(|(len, lease)| (*len - lease.len(), lease));
         rest.filter(|(left, _)| *left > 0).take(PIECES_MAX)
@@ -123,7 +121,6 @@ impl Operation for ReadVectored {
     }
 }
 
-/// Writes several consecutive pieces at `offset`.
 #[derive(Debug)]
 pub(crate) struct WriteVectored {
     file: Target,

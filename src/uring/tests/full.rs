@@ -15,10 +15,8 @@ use super::*;
 use crate::buf::queue;
 use crate::sys::path::How;
 
-/// Maximum number of turns per test.
 const TURNS_MAX: usize = 100;
 
-/// Runs turns until there is no work.
 fn turns(driver: &Driver) {
     for _ in 0..TURNS_MAX {
         if !driver.turn() && !driver.has_work() {
@@ -28,7 +26,6 @@ fn turns(driver: &Driver) {
     panic!("the driver always has something to do: {driver:?}");
 }
 
-/// Reads at the file position, like reads of pipes.
 fn waits(file: &Arc<File>) -> Read {
     Read::next(target(file), 1)
 }
@@ -42,7 +39,6 @@ fn nobody_writes(sqe: &Sqe) -> Act {
     }
 }
 
-/// Submits a program that may wait, if there is room.
 fn submit_waiting(driver: &Arc<Driver>, mut program: Program) -> Option<Running> {
     let (room, units) = driver.waiting_room(&program)?;
     program.permit(room.try_acquire_many_owned(units).ok()?);
@@ -61,7 +57,6 @@ fn opens(files: usize, file: &Arc<File>) -> Program {
     program
 }
 
-/// Sends a byte on a stream, by the ring or else by a plain call.
 fn sends(driver: &Driver) {
     let file = file();
     let mut queue = queue::Queue::default();
@@ -246,21 +241,15 @@ fn a_turn_does_a_bounded_number_of_operations() {
     running.iter_mut().for_each(|running| drop(finished(running)));
 }
 
-/// An action of a user or of the kernel.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
-    /// Opens this many files and then waits for a peer.
     Wait(usize),
-    /// Waits for a disk.
     Disk,
-    /// Drops or forgets a future.
     Drop(usize),
     Forget(usize),
     /// A cancel finds nothing.
     Miss,
-    /// The timer expires.
     Elapse,
-    /// Disks and peers answer for a while.
     Answer,
 }
 

@@ -283,7 +283,6 @@ fn a_forked_child_is_told_and_touches_nothing() {
     assert_eq!(alive.load(Ordering::SeqCst), 1, "the parent's kernel may still use it");
 }
 
-/// Counts the descriptors of this process that lead to a file.
 fn descriptors(path: &std::path::Path) -> usize {
     let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     all.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|link| link == path)).count()

@@ -71,7 +71,6 @@ fn outcomes(program: &Program) -> Vec<Outcome> {
     (0..program.len()).map(|step| program.outcome(step)).collect()
 }
 
-/// Creates bytes that count their live instances.
 fn counted(len: usize, alive: &Arc<AtomicUsize>) -> Bytes {
     struct Counted(Vec<u8>, Arc<AtomicUsize>);
     impl AsRef<[u8]> for Counted {

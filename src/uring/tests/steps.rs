@@ -26,7 +26,6 @@ fn once(n: usize, act: Act) -> impl FnMut(&Sqe) -> Act + Send {
     }
 }
 
-/// Three consecutive writes of 100 bytes.
 fn three(file: &Arc<File>) -> Program {
     chain((0..3).map(|n| write(file, n * 100, pattern(300)[n as usize * 100..][..100].to_vec())))
 }
