@@ -191,8 +191,8 @@ impl Service<Uri> for Connector {
 
 /// Connects [`UnixStream`]s to one Unix socket, for all URIs. Created by [`Connector::unix`].
 ///
-/// If the listener's queue is full, it retries every 10 ms, because Unix sockets cannot wait for room. Errors name the
-/// path and the remedy.
+/// If the listener's queue is full, retries every 10 ms: Unix sockets cannot wait for room. Errors name path and
+/// remedy.
 #[derive(Clone, Debug)]
 pub struct UnixConnector {
     path: PathBuf,

@@ -163,8 +163,7 @@ impl Egress {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts bytes of `slices` in order. Returns their number. `Pending` means none: the task is woken when there is
-    /// room.
+    /// Accepts bytes of `slices` in order. Returns their number. `Pending` means none; room wakes the task.
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let progress = ready!(coop::poll_proceed(cx));
         let mut state = self.state();
@@ -181,8 +180,7 @@ impl Egress {
             if slices.iter().any(|slice| origin::is_torn(slice)) {
                 return Poll::Ready(Err(self.fail_now(&mut state, Failure::Torn)));
             }
-            // Written only under the lock, so a plain store suffices; an atomic increment would cost more than the
-            // copy.
+            // Written only under the lock, so a plain store suffices; an atomic increment costs more than the copy.
             self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             let flush = state.needs_flush();
             drop(state);
@@ -333,7 +331,6 @@ impl Egress {
         state.ended = true;
         drop(state);
         match socket::shutdown_write(self.as_fd()) {
-            // The peer has already closed the connection.
             Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
             done => Poll::Ready(done),
         }

@@ -13,8 +13,7 @@ use super::profile::Profile;
 use super::stats::{KernelStats, Pulse, Record, StreamStats};
 use crate::sys::{socket, tcp};
 
-/// A handle to a stream: reports its numbers and controls it without owning it. Cheap to clone. Keeps neither the
-/// stream nor its socket open.
+/// A handle to a stream: reports its numbers and controls it. Cheap to clone. Keeps neither stream nor socket open.
 #[derive(Clone)]
 pub struct Handle {
     id: u64,
@@ -91,8 +90,8 @@ impl Handle {
         self.egress.upgrade().map(|egress| egress.effective_path())
     }
 
-    /// Sets the path of writes, from the next write or flush on. No byte is lost, duplicated or reordered. Does nothing
-    /// once the stream is closed.
+    /// Sets the path of writes from now on. Bytes are neither lost nor reordered. Does nothing once the stream is
+    /// closed.
     pub fn set_path(&self, path: IoPath) {
         if let Some(egress) = self.egress.upgrade() {
             egress.set_path(path);
@@ -112,8 +111,7 @@ impl Handle {
     }
 
     /// Returns the congestion control of a TCP connection, such as `cubic` (`TCP_CONGESTION`,
-    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)); `None` for other sockets, and once the stream is
-    /// closed.
+    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)); `None` for other or closed streams.
     pub fn congestion(&self) -> Option<String> {
         tcp::congestion(self.egress.upgrade()?.as_fd()).ok()
     }

@@ -93,7 +93,6 @@ mod tests {
             let stream = poll_fn(|cx| Pin::new(&mut incoming).poll_next(cx)).await.unwrap().unwrap();
             assert_eq!(stream.peer_addr().unwrap(), client.local_addr().unwrap());
         }
-        // Breaks the listener.
         rustix::net::shutdown(incoming.as_ref().as_fd(), rustix::net::Shutdown::Both).unwrap();
         assert!(poll_fn(|cx| Pin::new(&mut incoming).poll_next(cx)).await.unwrap().is_err());
         assert!(poll_fn(|cx| Pin::new(&mut incoming).poll_next(cx)).await.is_none());

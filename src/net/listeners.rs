@@ -54,8 +54,7 @@ pub struct Listeners {
 }
 
 impl TcpListenerBuilder {
-    /// Binds `count` listeners, at least one, to the first usable address. With port 0 the kernel chooses one port for
-    /// all of them.
+    /// Binds `count` listeners, at least one, to the first usable address. Port 0 chooses one port for all of them.
     ///
     /// With [`reuse_port`](Self::reuse_port) other processes of the same user can share the address. Without it, an
     /// address in use is an error, unless both processes start at the same moment.

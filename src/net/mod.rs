@@ -1,11 +1,9 @@
 //! Sockets: listeners and streams that replace those of tokio.
 //!
 //! ```text
-//!  hyper, tonic, your code ──poll_write_vectored──▶ stream ──▶ egress ──┬─ at once ─────────▶ kernel
-//!                                                                       └─ queue ─▶ flusher ─┬─▶ kernel, one call per
-//!                                                                       stream
-//!                                                                                            └─▶ ring, one call for
-//!                                                                                            many streams
+//!  hyper, tonic, your code ──poll_write_vectored──▶ stream ──▶ egress ──┬─ at once ─▶ kernel
+//!                                                                       └─ queue ─▶ flusher ─┬─▶ kernel, a call each
+//!                                                                                            └─▶ ring, a call for all
 //!  hyper, tonic, your code ◀──poll_read── stream ◀──┬─ when ready ── kernel
 //!                                                   └─ ingress ◀──── ring, multishot receive
 //! ```

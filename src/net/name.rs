@@ -25,8 +25,7 @@ use crate::sys::unix;
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A listening socket and its name. Fields are dropped in order: no other file can have this inode number while the
-/// socket is open.
+/// A listening socket and its name. Dropped in order: while the socket is open, no other file has its inode number.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) name: Option<Name>,

@@ -1,8 +1,7 @@
 //! A send rate shared by many streams: one token bucket, and one task that waits for it.
 //!
 //! A stream without tokens is blocked and joins a queue. While the queue is not empty, a task sleeps until the bucket
-//! has tokens, and unblocks as many streams as they suffice for. So there is no timer per stream, and none while the
-//! bucket is not empty.
+//! has tokens, and unblocks as many streams as they suffice for. So there is no timer per stream.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -105,8 +104,7 @@ impl SharedPace {
         }
     }
 
-    /// Returns whether a stream may send `bytes` now. Otherwise the stream is queued, and [`Egress::go_on`] is called
-    /// when it may.
+    /// Returns whether a stream may send `bytes` now. Otherwise queues it, for a call of [`Egress::go_on`].
     pub(super) fn may_send(&self, egress: &Egress, bytes: usize) -> bool {
         let mut state = self.0.state();
         let Err(wait) = state.grant(self.0.start.elapsed()) else { return true };
@@ -172,7 +170,6 @@ impl Attendant {
                     due.push(egress);
                 }
                 state.attended = !state.waiting.is_empty();
-                // The unblocked streams are about to take the tokens.
                 state.attended.then_some(Duration::from_millis(1))
             }
         }

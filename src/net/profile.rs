@@ -111,9 +111,8 @@ impl ProfileCell {
     }
 }
 
-/// Changes the profile of a share of new connections, for trials. Created by
-/// [`switch`](super::TcpListenerBuilder::switch) of a builder, whose clones and listeners all share it, or of a
-/// listener. Cheap to clone.
+/// Changes the profile of a share of new connections, for trials. Cheap to clone. Created by
+/// [`switch`](super::TcpListenerBuilder::switch) of a listener, or of a builder, whose clones and listeners share it.
 #[derive(Clone, Debug, Default)]
 pub struct ProfileSwitch(Arc<Share>);
 

@@ -65,7 +65,6 @@ where
                 of.expect("internal: the attempt was started").1 = Some(error);
             }
             Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
-            // The runtime is shutting down.
             Err(_) => return None,
         }
     }
@@ -112,7 +111,6 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_that_answers_wins() {
-        // The test runs in virtual time.
         let (winner, took, tried) = run(&[(249, true), (1, true)]).await;
         assert_eq!((winner, took, tried.len()), (Some(249), 249 * MS, 1), "the first won within its head start");
         let (winner, took, tried) = run(&[(10_000, true), (10, true), (1, true)]).await;

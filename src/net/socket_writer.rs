@@ -280,7 +280,6 @@ impl SocketWriter {
                     // Without the task's budget: a forced yield would call our waker during this call.
                     let mut ready = pin!(unconstrained(poll_fn(|cx| io.poll_write_ready(cx).map_ok(drop))));
                     match ready.as_mut().poll(&mut Context::from_waker(&self.writable)) {
-                        // The socket got room in the meantime.
                         Poll::Ready(Ok(_)) => {}
                         // The runtime has ended, but the connection still lives and may yet be closed normally.
                         Poll::Ready(Err(_)) => self.set_unwatched(true),

@@ -274,7 +274,6 @@ macro_rules! stream {
         $crate::net::stream::stream!($name writes by tokio::io::AsyncWrite);
         $crate::net::stream::stream!($name writes by hyper::rt::Write);
     };
-    // Both traits have the same methods.
     ($name:ident writes by $($write:ident)::+) => {
         impl $($write)::+ for $name {
             fn poll_write(

@@ -75,9 +75,8 @@ impl TcpListenerBuilder {
         self
     }
 
-    /// Sets whether several listeners can share the address (`SO_REUSEPORT`,
-    /// [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)); the kernel distributes connections among
-    /// them. Off by default.
+    /// Sets whether listeners share the address (`SO_REUSEPORT`,
+    /// [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)) and its connections. Off by default.
     #[must_use]
     pub fn reuse_port(mut self, on: bool) -> Self {
         self.reuse_port = on;
@@ -248,8 +247,7 @@ listener!(TcpListener, TcpStream, SocketAddr, socket::accept);
 ///
 /// A write that returns `n` has accepted `n` bytes. They are sent once and in order: at the end of the runtime's turn,
 /// or, while more writes keep coming, after the gather limit (1 ms unless set on the
-/// [listener](super::TcpListener::builder)). The first write after a read leaves at once, because the peer waits for
-/// it.
+/// [listener](super::TcpListener::builder)). The first write after a read leaves at once: the peer waits.
 ///
 /// If the runtime does not reach the end of the turn, because a task blocks or computes, or because `block_on` has
 /// returned, a thread of this crate sends the bytes some milliseconds after the gather limit.
@@ -264,8 +262,7 @@ listener!(TcpListener, TcpStream, SocketAddr, socket::accept);
 /// peer that takes no more bytes can still be read.
 ///
 /// A file that shrinks while it is sent fails the stream permanently with
-/// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) and resets the connection, so that the peer notices the incomplete
-/// message.
+/// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) and resets the connection, so that the peer notices.
 ///
 /// # Cancel safety and drop
 ///

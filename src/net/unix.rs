@@ -87,9 +87,8 @@ impl UnixListener {
     /// process in the network namespace can connect.
     ///
     /// If the directory is readable it is locked meanwhile
-    /// ([flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html)), so that exactly one of several servers started
-    /// at once gets the name. Waiting for the lock needs the runtime's timer. After 2 s, binding continues without the
-    /// lock.
+    /// ([flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html)), so that exactly one of several starting
+    /// servers gets the name. The lock needs the runtime's timer. After 2 s, binding continues without the lock.
     ///
     /// # Errors
     ///
@@ -136,9 +135,8 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) means that the listener's queue is full: unlike TCP, Unix sockets
-    /// cannot wait for room without blocking. [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) means that no
-    /// server listens.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): the listener's queue is full, and Unix sockets cannot wait for room
+    /// without blocking. [`ConnectionRefused`](io::ErrorKind::ConnectionRefused): no server listens.
     ///
     /// # Panics
     ///
@@ -198,8 +196,7 @@ impl UnixStream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Credentials {
-    /// Process ID; 0 if it is not visible from this process's namespace. It may have been reused since: decide by user
-    /// and group.
+    /// Process ID; 0 if not visible from this process's namespace. It may have been reused: decide by user and group.
     pub pid: i32,
     /// Effective user ID.
     pub uid: u32,

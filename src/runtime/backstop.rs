@@ -214,8 +214,7 @@ fn look_at(shard: &Shard, now: Instant, activity: impl Fn() -> Activity, found: 
     }
 }
 
-/// Returns whether a stream that has been dirty for `waited` should have been flushed: its gather limit and the
-/// flusher's interval have passed.
+/// Returns whether a stream is late: its gather limit and the flusher's interval have passed.
 fn is_late(waited: Duration, limit: Duration, slack: Duration) -> bool {
     waited >= limit.max(TICK) + slack
 }
@@ -279,7 +278,6 @@ mod tests {
                 for _ in 0..looks {
                     tokio::task::yield_now().await;
                 }
-                // The thread of the runtime is blocked.
                 assert!(wait.recv_timeout(HANGS).is_ok());
             }
         });

@@ -80,8 +80,7 @@ impl CoresBuilder {
         self
     }
 
-    /// Sets whether each thread is pinned to a CPU; on by default. Turn it off if other programs on the machine pin
-    /// their threads.
+    /// Sets whether threads are pinned to CPUs; on by default. Turn it off if other programs pin their threads too.
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
         self
@@ -103,8 +102,7 @@ impl CoresBuilder {
     ///
     /// # Errors
     ///
-    /// Fails if a thread or a runtime cannot be created; the others are ended then. A thread that cannot be pinned is
-    /// not an error.
+    /// Fails if a thread or a runtime cannot be created, and ends the others. A failure to pin is not an error.
     pub fn build(self) -> io::Result<Cores> {
         let parallelism = thread::available_parallelism().map_or(1, usize::from);
         let allowed = cpu::allowed();
@@ -115,7 +113,6 @@ impl CoresBuilder {
         };
         let count = self.workers.unwrap_or(parallelism);
         let (tell, ended) = channel();
-        // An error drops it, which ends the running threads.
         let mut cores = Cores { cores: Vec::with_capacity(count), ended: Mutex::new(ended) };
         let mut loose = match &places {
             Places::Anywhere(reason) if self.pin => Some(reason.clone()),

@@ -14,8 +14,7 @@ const QUIET_LOOKS: u32 = 2;
 /// A reference to a dirty stream.
 #[derive(Clone)]
 pub(crate) enum Held {
-    /// A socket of this crate. It closes as soon as its owner has dropped it and no bytes wait, regardless of the turn.
-    /// Any thread can flush it.
+    /// A socket of this crate. It closes once its owner has dropped it and no bytes wait. Any thread can flush it.
     Weak(Weak<dyn Flush>),
     /// A writer around another type. It is kept until it is flushed, and only its runtime flushes it.
     Kept(Arc<dyn Flush>),

@@ -83,8 +83,7 @@ impl FlusherTask {
         loop {
             self.wait(stalled).await;
             if self.look(true) && self.turn.shards.len() > 1 {
-                // A task that was just woken on a multi-thread runtime runs before tasks that have work for the same
-                // call.
+                // A task that was just woken on a multi-thread runtime runs next, before others with work to batch.
                 requeue().await;
                 self.take();
                 self.look(false);
@@ -296,7 +295,6 @@ mod tests {
         schedule(&turn, &busy, LONG);
         schedule(&turn, &quiet, LONG);
         for turn in 0..100 {
-            // In every turn, then in every other.
             if turn < 50 || turn % 2 == 0 {
                 busy.write();
             }
@@ -341,7 +339,6 @@ mod tests {
             let streams: Vec<_> = (0..FLUSH_BATCH * 3 + 5).map(|_| Arc::new(Counted::default())).collect();
             runtime.block_on(async {
                 let turn = Turn::current();
-                // The ring gets an operation too, if there is one.
                 let mut nothing = Box::pin(crate::uring::chain::Chain::new().nop().run());
                 let _ = poll_fn(|cx| Poll::Ready(nothing.as_mut().poll(cx).is_ready())).await;
                 for stream in &streams {

@@ -72,7 +72,6 @@ impl<T, E> Run<T, E> {
     }
 }
 
-// No field is pinned.
 impl<T, E> Unpin for Run<T, E> {}
 
 impl<T, E> Future for Run<T, E> {
@@ -104,7 +103,6 @@ impl<F: Future> Future for Caught<'_, F> {
     type Output = thread::Result<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // The future is not polled again after a panic.
         match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),

@@ -157,17 +157,15 @@ impl DriverBuilder {
     #[cfg(feature = "uring")]
     /// Declares that this is a current-thread runtime and that the installing thread runs it to its end. The kernel
     /// then processes completions only when that thread enters the ring (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1). If
-    /// another thread runs the runtime, the ring is closed and operations run on the blocking pool; those in flight end
-    /// only with the runtime.
+    /// another thread does, the ring is closed, and its operations end only with the runtime.
     pub fn single_thread(mut self, single_thread: bool) -> Self {
         self.ring.single_thread = single_thread;
         self
     }
 
     #[cfg(feature = "uring")]
-    /// Registers the larger half of the buffer pool with each ring, which saves page lookups in its reads and writes.
-    /// Off by default: it always pins 64 MiB, which pays only with direct I/O. If the limits forbid it, buffers are not
-    /// registered.
+    /// Registers the larger half of the buffer pool with each ring, if the limits allow, which saves page lookups. Off
+    /// by default: it always pins 64 MiB, which pays only with direct I/O.
     pub fn registered_buffers(mut self, registered_buffers: bool) -> Self {
         self.registered_buffers = registered_buffers;
         self

@@ -21,8 +21,7 @@ use crate::counters::{Counter, count};
 pub(crate) const IOV_LIMIT: usize = 64;
 
 /// Sends `slices` in order, [sendmsg(2)](https://man7.org/linux/man-pages/man2/sendmsg.2.html). `more` keeps the last
-/// segment open for later bytes (`MSG_MORE`). Returns the number of bytes the kernel accepted, which may be fewer than
-/// offered.
+/// segment open for later bytes (`MSG_MORE`). Returns the number of bytes accepted.
 pub(crate) fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
     let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     if more {
@@ -183,8 +182,7 @@ pub(crate) enum Links {
 /// Opens `path` for reading, resolved strictly beneath `dir`,
 /// [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html), Linux 5.6. Escapes fail with `EXDEV`. With
 /// `cached`, the call fails with `EAGAIN` instead of reading directory entries from the disk (Linux 5.12), and with
-/// `EXDEV` instead of crossing to another mount. A FIFO opens without waiting for a writer, so the caller must check
-/// the file type.
+/// `EXDEV` instead of crossing to another mount. A FIFO opens without waiting: check the file type.
 pub(crate) fn open_beneath(dir: BorrowedFd<'_>, path: &Path, links: Links, cached: bool) -> io::Result<OwnedFd> {
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     if links == Links::Refuse {

@@ -41,8 +41,7 @@ impl fmt::Display for Support {
 /// Kernel capabilities that millstream uses; [`Display`](fmt::Display) prints them as a report.
 ///
 /// Each entry is probed once, at first use. If an entry is unavailable, the same calls give the same results by another
-/// path. `MILLSTREAM_DISABLE`, a comma-separated list of the names below, turns entries off before the probe, for tests
-/// and emergencies.
+/// path. `MILLSTREAM_DISABLE`, a comma-separated list of the names below, turns entries off unprobed.
 #[derive(Debug)]
 pub struct Capabilities {
     release: String,
@@ -88,9 +87,8 @@ impl Capabilities {
         &self.mapping
     }
 
-    /// Returns support for [io_uring(7)](https://man7.org/linux/man-pages/man7/io_uring.7.html): a ring was created,
-    /// has the features `NODROP`, `EXT_ARG` and `NATIVE_WORKERS` (all present since Linux 5.12), and completed one
-    /// operation.
+    /// Returns support for [io_uring(7)](https://man7.org/linux/man-pages/man7/io_uring.7.html): a ring with `NODROP`,
+    /// `EXT_ARG` and `NATIVE_WORKERS` (all present since Linux 5.12) completed one operation.
     pub fn io_uring(&self) -> &Support {
         &self.io_uring
     }

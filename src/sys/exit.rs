@@ -14,8 +14,7 @@ static HANDLER: OnceLock<(fn(), Pid)> = OnceLock::new();
 /// already destroyed. The handler does not run in a forked child, whose descriptors are shared with this process.
 pub(crate) fn at_exit(handler: fn()) {
     if HANDLER.set((handler, getpid())).is_ok() {
-        // SAFETY: the function is never unloaded, does not unwind, and may run at any time. If registration fails,
-        // nothing runs.
+        // SAFETY: the function is never unloaded, does not unwind, and may run at any time. A failure has no effect.
         unsafe { libc::atexit(run) };
     }
 }

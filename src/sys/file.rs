@@ -141,9 +141,8 @@ pub(crate) fn copy_range(
     Ok(retry_on_intr(|| rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut to_at), len))?)
 }
 
-/// Shares all blocks of `from` with `to` at `to_at`, without copying,
-/// [ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html). `to_at` must be a multiple
-/// of the [block size](block_size).
+/// Shares all blocks of `from` with `to` at `to_at`, a multiple of the [block size](block_size), without copying,
+/// [ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html).
 pub(crate) fn clone_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>, to_at: u64) -> io::Result<()> {
     #[repr(C)]
     struct Range {

@@ -143,8 +143,7 @@ impl Granule {
 impl Drop for Granule {
     fn drop(&mut self) {
         FILES[self.index].store(0, Ordering::Release);
-        // SAFETY: the owner is being dropped, so nothing refers to these pages. Invariant 1 holds, because the
-        // addresses stay reserved.
+        // SAFETY: the owner is being dropped, so nothing refers to these pages. Their addresses stay reserved (1).
         let is_free = self.mapped == 0 || unsafe { pages::unmap(self.start(), self.mapped) }.is_ok();
         // A granule that cannot be unmapped is never reused; only its address space leaks.
         if is_free {

@@ -21,8 +21,7 @@
 //!  map       a reserved address range, files mapped into it, and the guard that survives a truncated file
 //! ```
 //!
-//! Other modules use these functions and never see a raw descriptor number or a raw pointer. Interrupted calls are
-//! retried here.
+//! Other modules never see raw descriptor numbers or raw pointers. Interrupted calls are retried here.
 
 pub(crate) mod call;
 pub(crate) mod caps;

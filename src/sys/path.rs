@@ -1,5 +1,4 @@
-//! Calls on paths: open, rename, remove, link; and close with its result. All of them **may wait for the disk**, and
-//! none returns `EINTR`.
+//! Calls on paths, and close with its result. All of them **may wait for the disk**, and none returns `EINTR`.
 
 #![allow(unsafe_code)]
 
@@ -10,8 +9,7 @@ use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-/// The `open_how` of [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html). Descriptors are always closed
-/// on exec.
+/// The `open_how` of [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html), always with close-on-exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct How {
     flags: OFlags,
@@ -31,8 +29,7 @@ impl How {
         Self { flags: self.flags | flags, resolve: self.resolve | resolve, ..self }
     }
 
-    /// Returns whether it does more than open an existing file, and so may wait for the disk even if the path is
-    /// cached.
+    /// Returns whether it does more than open an existing file, and so may wait for the disk in any case.
     pub(crate) fn may_wait(&self) -> bool {
         let harmless = OFlags::ACCMODE | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         !(self.flags - harmless).is_empty()
@@ -87,8 +84,7 @@ pub(crate) fn unlink_blocking(dir: BorrowedFd<'_>, path: &CStr) -> io::Result<()
     Ok(retry_on_intr(|| rustix::fs::unlinkat(dir, path, AtFlags::empty()))?)
 }
 
-/// Creates a hard link, [linkat(2)](https://man7.org/linux/man-pages/man2/link.2.html). A final symbolic link is not
-/// followed.
+/// Creates a hard link, [linkat(2)](https://man7.org/linux/man-pages/man2/link.2.html). Does not follow a final link.
 pub(crate) fn link_blocking(
     (from_dir, from): (BorrowedFd<'_>, &CStr),
     (to_dir, to): (BorrowedFd<'_>, &CStr),

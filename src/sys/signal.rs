@@ -11,8 +11,7 @@ use rustix::io::Errno;
 /// Runs `call`, which may fail with `EPIPE`, without raising `SIGPIPE` on this thread.
 ///
 /// Rust programs ignore the signal, and then this costs nothing. In programs of other languages the default action ends
-/// the process, so the signal is blocked during the call, at the price of two more system calls. The first call
-/// determines which case applies.
+/// the process, so the signal is blocked during the call, by two more system calls. The first call decides.
 pub(crate) fn without_sigpipe<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     if is_ignored() {
         return call();
@@ -136,7 +135,6 @@ mod tests {
             transfer::splice((read.as_fd(), None), (to.as_fd(), None), 4096)
         };
         assert_eq!(pipe(spliced(&file, &ours).unwrap_err()), Some(Errno::PIPE));
-        // No signal is pending, and the mask is restored.
         let mut mask = empty();
         // SAFETY: without a new mask the call only writes the current one, which outlives it.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut mask) };

@@ -17,8 +17,7 @@ use tokio::io::unix::AsyncFd;
 /// Registers a socket with the runtime's driver. Panics outside of a tokio runtime with I/O enabled.
 #[track_caller]
 pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` is open and stays the same while the `AsyncFd` owns it: only shared references to it are
-    // handed out.
+    // SAFETY: an `OwnedFd` stays open and the same while the `AsyncFd` owns it, which only shares references to it.
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }
 
@@ -188,9 +187,8 @@ pub(crate) fn is_loopback(socket: &impl AsFd) -> bool {
     peer_addr(socket).map_or(true, |peer| peer.ip().to_canonical().is_loopback())
 }
 
-/// Defers the choice of a port from bind to connect (`IP_BIND_ADDRESS_NO_PORT`,
-/// [ip(7)](https://man7.org/linux/man-pages/man7/ip.7.html), Linux 4.2; IPv6 sockets accept it too). Without the option
-/// fewer ports are available.
+/// Defers the choice of a port from bind to connect, which allows more ports (`IP_BIND_ADDRESS_NO_PORT`,
+/// [ip(7)](https://man7.org/linux/man-pages/man7/ip.7.html), Linux 4.2; IPv6 sockets accept it too).
 pub(crate) fn bind_without_port(socket: &impl AsFd) {
     let on: libc::c_int = 1;
     let (fd, len) = (socket.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
@@ -198,9 +196,9 @@ pub(crate) fn bind_without_port(socket: &impl AsFd) {
     unsafe { libc::setsockopt(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, (&raw const on).cast(), len) };
 }
 
-/// Returns process, user and group of the peer at the time when it connected or listened (`SO_PEERCRED`,
-/// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). The process is 0 if it is not visible from here;
-/// rustix's type cannot represent that.
+/// Returns process, user and group of the peer when it connected or listened (`SO_PEERCRED`,
+/// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). An invisible process is 0, which rustix's type cannot
+/// represent.
 pub(crate) fn peer_credentials(socket: &impl AsFd) -> io::Result<(i32, u32, u32)> {
     let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

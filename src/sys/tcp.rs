@@ -80,8 +80,7 @@ pub(crate) fn info(socket: BorrowedFd<'_>) -> Option<TcpInfo> {
     Some(TcpInfo::parse(filled))
 }
 
-/// Returns the bytes in the kernel that the peer has not acknowledged (`SIOCOUTQ`); for a Unix socket, the memory of
-/// unread bytes.
+/// Returns the bytes that the peer has not acknowledged (`SIOCOUTQ`); for a Unix socket, the memory of unread bytes.
 pub(crate) fn unconfirmed(socket: BorrowedFd<'_>) -> Option<usize> {
     let mut bytes: c_int = 0;
     // SIOCOUTQ has the number of TIOCOUTQ.
@@ -105,15 +104,13 @@ pub(crate) fn coarse_millis() -> u32 {
     (now.tv_sec as u32).wrapping_mul(1000).wrapping_add((now.tv_nsec / 1_000_000) as u32)
 }
 
-/// Limits the unsent bytes that a socket accepts (`TCP_NOTSENT_LOWAT`); `None` restores the system default. Fails if
-/// the socket is not TCP.
+/// Limits the unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`); `None` is the system default. Fails without TCP.
 pub(crate) fn set_not_sent_low(socket: BorrowedFd<'_>, bytes: Option<u32>) -> io::Result<()> {
     SockRef::from(&socket).set_tcp_notsent_lowat(bytes.unwrap_or(0))
 }
 
-/// Limits the send buffer (`SO_SNDBUF`, [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)); the kernel
-/// doubles the value for its overhead and caps it at `net.core.wmem_max`. The buffer no longer adapts to the
-/// connection.
+/// Limits the send buffer (`SO_SNDBUF`, [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)), which no
+/// longer adapts; the kernel doubles the value for its overhead and caps it at `net.core.wmem_max`.
 pub(crate) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     SockRef::from(&socket).set_send_buffer_size(bytes)
 }

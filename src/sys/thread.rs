@@ -55,7 +55,6 @@ mod tests {
         });
         let id = told.recv().unwrap();
         assert_ne!(id, current());
-        // The thread goes to sleep after some time.
         let since = std::time::Instant::now();
         while activity(id).unwrap().runnable {
             assert!(since.elapsed() < Duration::from_secs(30));

@@ -15,9 +15,8 @@ use super::signal::without_sigpipe;
 /// Bytes that a writable pipe accepts without waiting, [pipe(7)](https://man7.org/linux/man-pages/man7/pipe.7.html).
 pub(crate) const PIPE_BUF: usize = 4096;
 
-/// Waits until a descriptor is ready or has failed, at most for `limit`,
-/// [poll(2)](https://man7.org/linux/man-pages/man2/poll.2.html). Files are always ready. Returns `false` on timeout or
-/// after a signal.
+/// Waits until a descriptor is ready or has failed, at most for `limit`. Files are always ready. Returns `false` on
+/// timeout or after a signal. [poll(2)](https://man7.org/linux/man-pages/man2/poll.2.html)
 pub(crate) fn wait_blocking(fd: BorrowedFd<'_>, events: PollFlags, limit: Duration) -> io::Result<bool> {
     let limit = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
     match rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, events)], Some(&limit)) {

@@ -1,5 +1,5 @@
-//! Typed vectored calls on open files, and calls that set their length. **All of them may wait for the disk**, and none
-//! returns `EINTR`.
+//! Typed vectored calls on files, and calls on their length. **All of them may wait for the disk**; none returns
+//! `EINTR`.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;

@@ -25,8 +25,7 @@ pub(super) fn both_ways(make: impl Fn() -> Program) -> Vec<Program> {
     ended
 }
 
-/// Runs the program on a ring, with registered pool memory if `registered`. Returns `None`, without calling `make`, if
-/// there is no ring.
+/// Runs the program on a ring, with registered pool memory if `registered`; returns `None` if there is no ring.
 pub(super) fn by_ring(make: impl FnOnce() -> Program, registered: bool) -> Option<Program> {
     let mut uring = match Uring::new(Setup::default()) {
         Ok(uring) => uring,
@@ -42,7 +41,6 @@ pub(super) fn by_ring(make: impl FnOnce() -> Program, registered: bool) -> Optio
     let driver = Arc::new(Driver::new(Box::new(uring), FILES, registered, Buffers::default(), Box::new(|| {})));
     let mut running = match driver.submit(Box::new(make())) {
         Ok(running) => pin!(running),
-        // The kernel's ring lacks an operation.
         Err((mut program, why)) => {
             crate::skips::skip("a program on a ring", why);
             program.run_blocking();

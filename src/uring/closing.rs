@@ -85,8 +85,7 @@ impl Driver {
             if self.in_flight() == 0 || left.is_zero() {
                 break;
             }
-            // Repeated, because chains continue with other steps. Fails before Linux 6.0, or in a sandbox; then only
-            // waiting is left.
+            // Repeated, because chains continue. Fails before Linux 6.0, or in a sandbox; then only waiting is left.
             let _ = ring.port.cancel_all(left);
             match ring.port.enter(0, 1, Some(left)) {
                 Ok(_) => {}

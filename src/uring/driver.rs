@@ -6,8 +6,7 @@
 //!  drop   ──▶ orphan, cancel ──kick──▶     shutdown: cancel all ─▶ reap to zero ─▶ else leak and count
 //! ```
 //!
-//! Two locks: `queue` is held briefly by any thread; `ring` is held by the driving thread while it enters the kernel.
-//! `ring` is locked first.
+//! Two locks: `queue` is held briefly by any thread; `ring`, which is locked first, is held to enter the kernel.
 //!
 //! Invariants:
 //! 1. Programs, sends and cancels in flight never exceed the completion queue, nor each kind its [share](super::room).
@@ -92,8 +91,7 @@ impl Driver {
         Self { queue: Mutex::new(queue), waiting, ring: Mutex::new(Some(ring)), arrived: AtomicUsize::new(0), kick }
     }
 
-    /// Returns the permits of programs that may wait for a peer, and the number this program needs. `None` if it cannot
-    /// run here.
+    /// Returns the permits of programs that may wait for a peer, and the number needed. `None`: it cannot run here.
     pub(crate) fn waiting_room(&self, program: &Program) -> Option<(Arc<Semaphore>, u32)> {
         let need = program.need(true);
         let mut queue = lock(&self.queue);
@@ -173,8 +171,7 @@ impl Driver {
                     false
                 }
             };
-            // Does not loop until nothing is held back: entering from this thread does not fetch completions that
-            // another thread has to run.
+            // Does not loop until nothing is held back: completions that another thread has to run would not arrive.
             let reaped = self.reap(ring, &mut after);
             done.work += reaped;
             if reaped > 0 {
@@ -189,8 +186,7 @@ impl Driver {
         more
     }
 
-    /// Enters the ring if necessary. `Ok(true)` means that the kernel accepted nothing for now, `Err` that the ring is
-    /// unusable.
+    /// Enters the ring if necessary. `Ok(true)`: the kernel accepted nothing for now; `Err`: the ring is unusable.
     pub(super) fn hand_over(
         &self,
         ring: &mut Ring,

@@ -1,8 +1,6 @@
-//! A scripted kernel: carries entries out like the real one, or partially, late, twice, in another order, or not at
-//! all.
+//! A scripted kernel: carries entries out like the real one, or partially, late, twice, out of order, or not at all.
 //!
-//! It asserts that nothing is pushed without room, that chains are submitted whole, and that the completion queue never
-//! overflows.
+//! Asserts that nothing is pushed without room, chains are submitted whole, and the completion queue never overflows.
 
 #![allow(unsafe_code)]
 

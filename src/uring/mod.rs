@@ -24,9 +24,8 @@
 //! completion, regardless of the future that waits for it.
 //!
 //! **A ring without room behaves like no ring.** Programs that find no room run by plain calls at once. Programs that
-//! may wait for a peer have a bounded share of the ring, and a bounded share of the blocking pool; if both are full,
-//! they wait in a separate queue that no other program enters. Room for cancels is reserved, so abandoned programs can
-//! always be cancelled.
+//! may wait for a peer have a bounded share of the ring and of the blocking pool; if both are full, they wait in a
+//! separate queue that no other program enters. Room for cancels is reserved, so everything can be cancelled.
 
 pub(crate) mod buffers;
 pub(crate) mod chain;

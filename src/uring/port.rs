@@ -29,8 +29,8 @@ pub(crate) trait Port: Send {
     /// Memory that the entry points to must stay valid, unmoved and untouched until its final completion is reaped.
     unsafe fn push(&mut self, entry: &Entry, linked: bool);
 
-    /// Submits the first `submit` queued entries and waits for `want` completions, at most for `timeout`. Returns the
-    /// number of accepted entries.
+    /// Submits the first `submit` entries and waits for `want` completions, at most for `timeout`. Returns the number
+    /// accepted.
     fn enter(&mut self, submit: usize, want: usize, timeout: Option<Duration>) -> io::Result<usize>;
 
     /// Moves available completions to `into`. Returns whether an [`enter`](Self::enter) would fetch more.

@@ -187,8 +187,7 @@ impl Program {
         *op.downcast().expect("internal: an operation of another type")
     }
 
-    /// Returns the operation of a program of one step, and the bytes it moved or its error. A short step is not an
-    /// error here.
+    /// Returns the operation of a one-step program, and the bytes moved or the error. A short step is no error.
     pub(crate) fn into_single<T: Operation>(mut self) -> (T, io::Result<u64>) {
         let result = match self.outcome(0) {
             Outcome::Done(n) | Outcome::Short(n) => Ok(n),
@@ -206,8 +205,7 @@ impl Program {
         self.steps.iter().filter(|step| step.outcome.is_none()).map(|step| step.op.code())
     }
 
-    /// Returns the steps to submit together: the rest, up to the first step after which the kernel would wrongly
-    /// continue.
+    /// Returns the steps to submit together: up to the first one after which the kernel would wrongly continue.
     fn todo(&self) -> impl Iterator<Item = (usize, &Step)> {
         let (mut may_go_on, mut is_over) = (true, false);
         let left = self.steps.iter().enumerate().filter(|(_, step)| step.outcome.is_none());
@@ -222,8 +220,7 @@ impl Program {
         })
     }
 
-    /// Returns the number of entries of [`pieces`](Self::pieces), and of bytes that the kernel may move while it
-    /// accepts them.
+    /// Returns the number of [`pieces`](Self::pieces), and of bytes that the kernel may move at submission.
     pub(super) fn weight(&self) -> (usize, usize) {
         self.todo().fold((0, 0), |(entries, bytes), (_, step)| {
             let here = if step.is_waiting() { 0 } else { step.op.bytes_at_once() };
@@ -348,7 +345,6 @@ impl Program {
             }
             cut |= step.link == Link::Soft && !matches!(step.outcome, Some(Outcome::Done(_)));
         }
-        // Closing may block as well.
         self.files.close_all();
     }
 }

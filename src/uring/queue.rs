@@ -134,8 +134,7 @@ impl Queue {
             About::Step { key, step, is_limit } => self.complete_step(key, step, is_limit, completion, after),
             About::Cancel(key) => {
                 self.control_ended();
-                // Between two steps of a chain a cancel finds nothing, although the kernel may be about to begin the
-                // second step.
+                // Between two steps of a chain a cancel finds nothing, but the second step may be about to begin.
                 let found_nothing = completion.result == Err(Errno::NOENT.raw_os_error());
                 if found_nothing && self.closed.is_none() && self.slots.is_orphan(key) {
                     self.later.push_back(key);

@@ -1,11 +1,9 @@
 //! Shares of a ring's capacity: completions, and places in its table of files.
 //!
 //! ```text
-//!  completion queue  ├─ control: cancels, stops, the timer ─┤── programs that may wait ──┤── all other programs, sends
-//!  ──┤
+//!  completion queue  ├─ control: cancels, stops, the timer ─┤── programs that may wait ──┤── other programs, sends ──┤
 //!                      an eighth                              a quarter                    the rest
-//!  table of files                                           ├── half of it ──────────────┤── half of it
-//!  ─────────────────┤
+//!  table of files                                           ├── half of it ──────────────┤── half of it ────────────┤
 //! ```
 //!
 //! Invariants:

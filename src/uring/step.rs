@@ -178,7 +178,6 @@ impl Step {
                 Ok(Progress::Done) => return Outcome::Done(self.op.bytes()),
                 Ok(Progress::End) => return Outcome::Short(self.op.bytes()),
                 Ok(Progress::More) => retries = 0,
-                // Another reader or writer was faster.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && retries < RETRIES => retries += 1,
                 Err(e) => return Outcome::Failed(e.raw_os_error().unwrap_or(Errno::IO.raw_os_error())),
             }
@@ -253,7 +252,6 @@ mod tests {
         assert!(matches!(step.judge(Ok(4), false), Judgement::Again), "a poll result is not a number of bytes");
         assert!(!step.is_waiting());
         ended(step.judge(Ok(10), false), Outcome::Done(10));
-        // A file is always ready, so the call is repeated.
         let mut step = Step::new(Box::new(Read::new(file(), 0, 10)));
         assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
         assert!(!step.is_waiting());

@@ -80,8 +80,7 @@ impl Egress {
         }
     }
 
-    /// Records that reading has failed: the kernel refuses writes from now on, and each write returns its error at
-    /// once.
+    /// Records that reading has failed: the kernel refuses writes, and each write returns its error at once.
     #[cold]
     pub(in crate::net) fn reading_failed(&self) {
         self.state().ended = true;

@@ -1,5 +1,4 @@
-//! Flushing a stream: at the end of a turn, by its own call or in a batch by the ring, and when its socket has room
-//! again.
+//! Flushing a stream: at the end of a turn, by its own call or in a batch by the ring, and when its socket has room.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, OnceLock, Weak};

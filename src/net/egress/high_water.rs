@@ -7,8 +7,7 @@
 //! A stream whose reader keeps up queues a twentieth of a second of input, and more during a burst. A slow reader
 //! stalls its writer, so input drops and the mark shrinks: queued bytes would only become stale.
 //!
-//! [`Elastic`](crate::codec::elastic::Elastic) differs: it sizes a buffer that is filled and emptied in turn, by the
-//! duration of a cycle.
+//! [`Elastic`](crate::codec::elastic::Elastic) differs: it sizes a buffer that is filled and emptied in turn, by time.
 
 use std::ops::RangeInclusive;
 

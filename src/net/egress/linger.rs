@@ -45,8 +45,7 @@ impl Drop for Lingering {
     }
 }
 
-/// Sends the remaining bytes. Resets a peer that reads nothing for [`LINGER`], so that it notices the incomplete
-/// message.
+/// Sends the remaining bytes. Resets a peer that reads nothing for [`LINGER`], so that it notices the missing bytes.
 async fn send(egress: &Egress) {
     let left = || (egress.queued(), tcp::unconfirmed(egress.as_fd()));
     loop {

@@ -2,25 +2,19 @@
 //!
 //! Touching a page beyond the end of a mapped file raises `SIGBUS` ([mmap(2)]). If the address lies in a granule with a
 //! mapped file, the guard marks the granule as torn and maps zeros from the touched page to the end of the mapping. The
-//! operation that read there checks afterwards whether its bytes are [torn](super::Range::is_torn_at). Other operations
-//! are not affected.
+//! operation that read there checks afterwards whether its bytes are [torn](super::Range::is_torn_at).
 //!
 //! `si_code` ([sigaction(2)]) distinguishes other causes of `SIGBUS`:
 //!
 //! | | |
 //! |---|---|
-//! | `BUS_ADRERR`, `BUS_MCEERR_AR` in a mapped file | the bytes are lost: the file shrank, or its disk or the memory
-//! failed |
+//! | `BUS_ADRERR`, `BUS_MCEERR_AR` in a mapped file | bytes are lost: the file shrank, or disk or memory failed |
 //! | any other fault, pool memory included | passed to the previous action |
 //! | sent by `kill(2)` and the like | passed to the previous action; the guard stays installed |
 //!
-//! The previous action is one of three:
-//!
-//! * Default: the process ends by `SIGBUS`.
-//! * Ignore: a sent signal is ignored; a fault ends the process, because the kernel does not ignore faults.
-//! * A handler, which is called. If it restores the default action, as the handler of Rust's standard library does, a
-//!   fault ends the process when the instruction runs again. After a sent signal nothing runs again, so the guard
-//!   reinstalls itself.
+//! The previous action is the default, which ends the process, to ignore a sent signal (the kernel ignores no fault), or
+//! a handler, which is called. If that restores the default action, as the handler of Rust's standard library does, a
+//! fault ends the process when the instruction runs again. After a sent signal the guard reinstalls itself.
 //!
 //! [mmap(2)]: https://man7.org/linux/man-pages/man2/mmap.2.html
 //! [sigaction(2)]: https://man7.org/linux/man-pages/man2/sigaction.2.html
@@ -67,7 +61,6 @@ fn set(action: &libc::sigaction) -> io::Result<()> {
 
 pub(super) fn install() -> io::Result<()> {
     if cfg!(miri) {
-        // miri has no mappings, and so no faults.
         return Ok(());
     }
     let previous = present()?;

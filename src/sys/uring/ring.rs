@@ -1,7 +1,6 @@
 //! One io_uring and its three calls ([io_uring(7)](https://man7.org/linux/man-pages/man7/io_uring.7.html)).
 //!
-//! [`Uring::new`] returns a ring that has completed one operation, so a filter that allows set-up and blocks the rest
-//! is detected there.
+//! [`Uring::new`] completes one operation, to detect a filter that allows set-up and blocks the rest.
 
 #![allow(unsafe_code)]
 
@@ -108,8 +107,7 @@ impl Uring {
         Ok(uring)
     }
 
-    /// Registers a table of `files` places for files opened by linked operations. Returns `false` if the kernel has
-    /// none.
+    /// Registers a table of `files` places for files opened by linked operations. Returns `false` on failure.
     pub(crate) fn register_files(&mut self, files: u32) -> bool {
         let works =
             self.ring.params().is_feature_linked_file() && self.ring.submitter().register_files_sparse(files).is_ok();
@@ -198,8 +196,7 @@ impl Uring {
         self.owner.is_none_or(|owner| owner == thread::current().id())
     }
 
-    /// Returns whether this process created the ring. A forked child has the descriptor but not the memory, and must
-    /// call nothing else here.
+    /// Returns whether this process created the ring. A forked child lacks its memory, and must call nothing else.
     pub(crate) fn is_ours(&self) -> bool {
         self.process == getpid()
     }
@@ -244,8 +241,7 @@ impl Uring {
         }
     }
 
-    /// Moves available completions to `into`. Returns whether the kernel holds more, which the next
-    /// [`enter`](Self::enter) fetches.
+    /// Moves available completions to `into`. Returns whether an [`enter`](Self::enter) would fetch more.
     pub(crate) fn reap(&mut self, into: &mut Vec<Completion>) -> bool {
         into.extend(self.ring.completion().map(|c| {
             let result = c.result();

@@ -46,8 +46,7 @@ use super::{OpenOptions, Report};
 /// each ring and [`waiting_jobs`](crate::runtime::DriverBuilder::waiting_jobs). Other chains never wait for them.
 ///
 /// [`open`](Self::open) and [`on`](Self::on) set the file of later steps, [`at`](Self::at) the base of their relative
-/// paths. On a ring, files opened by the chain are not descriptors of this process. They are always closed when the
-/// chain ends.
+/// paths. On a ring, opened files are not descriptors of this process. They are closed when the chain ends.
 ///
 /// ```
 /// use millstream::fs::OpenOptions;
@@ -156,8 +155,8 @@ impl Chain {
         self.add(Said::new("close", name), n.map(Close::of_program))
     }
 
-    /// Reads `len` bytes at the file position; fewer only at the end of the file. The bytes are in the [`Report`].
-    /// Allocates their memory at once.
+    /// Reads `len` bytes at the file position, fewer only at the end of the file, for the [`Report`]. Allocates at
+    /// once.
     pub fn read(self, len: usize) -> Self {
         self.with_file("read", len, |file| Read::next(file, len))
     }

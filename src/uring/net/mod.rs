@@ -6,9 +6,8 @@
 //!  zero_copy  memory of sends without a copy, kept until the kernel has released it
 //! ```
 //!
-//! The file operations do not depend on this module. The driver uses it in these places: [`Net`] is a field of the
-//! queue, each turn calls `Driver::fill_receives`, completions of sends and receives are passed on, and closing a ring
-//! (`close`, `lose`) calls it.
+//! The file operations do not depend on this module. The driver uses it as follows: [`Net`] is a field of the queue,
+//! each turn calls `Driver::fill_receives`, completions of sends and receives, `close` and `lose` are passed on.
 
 pub(crate) mod receive;
 pub(crate) mod send;

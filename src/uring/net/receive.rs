@@ -252,8 +252,7 @@ impl MultishotRecv {
 }
 
 impl Driver {
-    /// Starts a receive for `receiver`, until it is stopped or ends. The error is the reason why this ring cannot do
-    /// it.
+    /// Starts a receive for `receiver`, until it is stopped or ends. The error says why this ring cannot do it.
     pub(crate) fn receive(&self, receiver: Arc<dyn Receiver>) -> Result<Key, String> {
         let mut queue = lock(&self.queue);
         if let Some(why) = &queue.closed {

@@ -1,8 +1,7 @@
 //! Sends on many sockets at once: one entry per socket, one call for all.
 //!
 //! Sends do not wait (`MSG_DONTWAIT`), so they end during submission, like a plain call. Bytes that a socket does not
-//! accept are reported at once, and nothing stays in flight except the memory of sends
-//! [without a copy](super::zero_copy).
+//! accept are reported at once. Only the memory of sends [without a copy](super::zero_copy) stays in flight.
 //!
 //! Nothing in this module waits. Sends that find no room in the ring report `ECANCELED` and are left to plain calls.
 
@@ -185,11 +184,9 @@ impl Driver {
         loop {
             in_flight += self.push_sends(ring, send_batch, &mut left);
             if in_flight == 0 {
-                // All submitted sends have ended. The others have no room.
                 return;
             }
-            // Sends do not wait, so they end in the first call. Otherwise, query the kernel for due completions without
-            // waiting.
+            // Sends do not wait, so they end in the first call. Otherwise query for due completions without waiting.
             let (want, patience) = if idle > 0 { (1, Some(Duration::ZERO)) } else { (0, None) };
             let stalled = match self.hand_over(ring, want, patience, after) {
                 Ok(stalled) => stalled,
@@ -243,8 +240,7 @@ impl Driver {
     }
 }
 
-/// Gives up submitted sends whose completions do not arrive: the number of bytes sent is unknown, and the memory must
-/// never be reused.
+/// Gives up sends whose completions do not arrive: the number of bytes sent is unknown, and their memory is lost.
 fn lose(send_batch: &mut SendBatch) {
     for send_op in send_batch.send_ops.iter_mut().filter(|send_op| send_op.result == PUSHED) {
         leak(mem::take(&mut send_op.queue));

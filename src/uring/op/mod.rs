@@ -174,8 +174,7 @@ impl Target {
     }
 }
 
-/// Files that the steps of one program open, as places in the table of a ring or as descriptors, and whether the ring
-/// knows the registered buffers.
+/// Files that a program opens, as places in the table of a ring or as descriptors, and whether buffers are registered.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     slots: Vec<u32>,

@@ -75,7 +75,6 @@ fn a_chain_that_was_cut_is_not_continued() {
     driver.turn();
     assert!(driver.closed().unwrap().contains("part of a chain"));
     assert_eq!(handle.submitted(), 2, "the rest lost its link and must not run");
-    // The caller runs the rest by plain calls.
     for running in [&mut cut, &mut behind] {
         let Ended::Fallback(mut program, None) = drive(&driver, running) else { panic!("no fallback") };
         program.run_blocking();

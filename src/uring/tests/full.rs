@@ -142,7 +142,6 @@ fn programs_that_hold_files_open_leave_places_for_others() {
     let mut other = submit(&driver, opens(4, &file));
     turns(&driver);
     finished(&mut other);
-    // More files than there are places for programs that may wait.
     assert!(driver.waiting_room(&opens(5, &file)).is_none());
     drop(running);
     turns(&driver);

@@ -47,7 +47,6 @@ fn completions_that_nobody_is_owed_change_nothing() {
     handle.complete(key, Ok(3));
     driver.turn();
     assert_eq!(outcomes(&finished(&mut first)), [Outcome::Done(10)]);
-    // The slot is reused with another key.
     let mut second = submit(&driver, Program::of(write(&file(), 0, pattern(10))));
     driver.turn();
     handle.complete(key, Ok(10));
@@ -118,7 +117,6 @@ fn a_dropped_chain_is_cancelled_at_whatever_step_it_is() {
     let (driver, handle) = driver(8, |_| Act::Hold);
     let running = submit(&driver, chain((0..3).map(|n| write(&file(), n, counted(8, &alive)))));
     driver.turn();
-    // A kernel thread runs the first step.
     handle.fail_cancel(Errno::ALREADY);
     drop(running);
     driver.turn();
@@ -318,7 +316,6 @@ fn files_that_a_chain_leaves_open_are_closed_and_their_places_used_again() {
     driver.turn();
     all.iter_mut().for_each(|running| assert_eq!(outcomes(&finished(running))[2], Outcome::Skipped));
     assert_eq!(handle.closed_files().len(), 20);
-    // Drops a program whose write never ends.
     handle.set_script(fails(Act::Hold));
     drop(submit(&driver, with_file(&alive)));
     let running = submit(&driver, with_file(&alive));

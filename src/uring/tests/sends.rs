@@ -127,7 +127,6 @@ fn what_a_ring_does_not_take_is_left_to_plain_calls() {
     assert!(send_batch.send_ops.iter().all(|send_op| send_op.queue.len() == 1), "nothing is lost");
     assert!(driver.closed().is_some());
     assert_eq!(driver.in_flight(), 0);
-    // The ring is not entered again.
     let enters = handle.enters();
     send_batch.send_ops.truncate(1);
     driver.send(&mut send_batch);
