@@ -83,7 +83,7 @@ impl fmt::Display for ConnectError {
         match &self.why {
             Why::Uri(what) => return f.write_str(what),
             Why::Resolve(e) => write!(f, "resolve the name: {e}")?,
-            Why::Family => f.write_str("it has no address of the local address's family")?,
+            Why::Family => f.write_str("it has no address in the family of the local address")?,
             Why::Refused(tried) => list(f, tried)?,
             Why::Timeout(limit, tried) => {
                 write!(f, "no connection within {limit:?}: ")?;

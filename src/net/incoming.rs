@@ -85,7 +85,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     #[tokio::test]
-    async fn connections_come_one_after_the_other_and_nothing_comes_after_an_error() {
+    async fn yields_connections_and_ends_after_an_error() {
         let mut incoming = TcpListener::bind("127.0.0.1:0").await.unwrap().incoming();
         let addr = incoming.as_ref().local_addr().unwrap();
         for _ in 0..3 {

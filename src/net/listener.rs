@@ -254,10 +254,7 @@ macro_rules! stream_options {
             #[must_use]
             #[track_caller]
             pub fn adaptive_high_mark(mut self, bounds: std::ops::RangeInclusive<usize>) -> Self {
-                assert!(
-                    !bounds.is_empty(),
-                    "adaptive high mark {bounds:?}: the lower bound must not exceed the upper one"
-                );
+                assert!(!bounds.is_empty(), "adaptive high mark {bounds:?}: the lower bound comes first");
                 self.options.elastic = Some((*bounds.start(), *bounds.end()));
                 self
             }
@@ -355,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_passes_is_tried_again() {
+    fn only_temporary_errors_are_retried() {
         for (errno, expected) in [
             (Errno::CONNABORTED, After::Next),
             (Errno::PROTO, After::Next),

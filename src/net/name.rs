@@ -119,9 +119,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(e) => return Err(e),
     };
     if !is_socket {
-        return Err(in_use(
-            "the name is in use by a file that is not a socket; remove it or choose another name".into(),
-        ));
+        return Err(in_use("the name is taken by a file that is no socket; remove it or choose another name".into()));
     }
     let probe = unix::stream()?;
     match unix::connect_blocking(probe.as_fd(), path) {

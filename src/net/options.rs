@@ -10,7 +10,7 @@ use super::profile::Profile;
 use super::stats::StreamStats;
 use crate::runtime::{Io, Turn};
 
-/// How a connection receives.
+/// Receive mode of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Receive {

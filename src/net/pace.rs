@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_sent_too_much_is_paid_back(
+        fn excess_bytes_delay_later_sends(
             rate in 1000u64..1 << 30, sends in proptest::collection::vec(0u64..10_000_000, 1..50),
         ) {
             let pace = SharedPace::new(NonZeroU64::new(rate).unwrap());

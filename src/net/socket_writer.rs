@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_only_the_ring_refuses_is_left_to_a_plain_call() {
+    async fn sends_refused_by_the_ring_are_left_to_plain_calls() {
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let writer = SocketWriter::new(socket.into(), Handle::current(), Waker::noop().clone());
         let sent = |errno| writer.sent(&Queue::default(), Err(errno));

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_of_what_belongs_together() {
+    fn times_pair_matching_events() {
         let meter = Meter { since: 1000, ..Meter::new() };
         let millis = |n| Duration::from_millis(n);
         assert_eq!(meter.numbers(0, false, IoPath::Auto).first_byte, None);

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_flusher_has_taken_is_flushed_as_well() {
+    fn streams_taken_by_the_flusher_are_flushed_too() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let turn = Turn::current();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn others_than_sockets_and_those_with_time_left_are_left_alone() {
+    fn other_writers_and_streams_in_time_are_not_flushed() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let turn = runtime.block_on(async { Turn::current() });
         let (_kept, kept) = told(&turn, SHORT, true);

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_job_gives_its_result_and_its_error() {
+    async fn a_task_returns_its_result_or_error() {
         assert_eq!(BlockingTask::start(|| Ok(7)).unwrap().await.unwrap(), 7);
         let failed = BlockingTask::<()>::start(|| Err(io::ErrorKind::NotFound.into())).unwrap().await;
         assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::NotFound);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_disposed_of_is_dropped_on_another_thread() {
+    async fn disposed_values_are_dropped_on_another_thread() {
         struct Told(std::sync::mpsc::Sender<std::thread::ThreadId>);
         impl Drop for Told {
             fn drop(&mut self) {

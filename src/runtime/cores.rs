@@ -130,7 +130,7 @@ impl CoresBuilder {
             };
             let failed = |e: io::Error| io::Error::new(e.kind(), format!("core {index} of {count} did not start: {e}"));
             let thread = thread::Builder::new().name(format!("{}{index}", self.name)).spawn(body).map_err(failed)?;
-            let gone = || Err(io::Error::other("its thread has ended"));
+            let gone = || Err(io::Error::other("its thread ended"));
             let Started { core, runtime, loose: error } = start.recv().unwrap_or_else(|_| gone()).map_err(failed)?;
             loose = loose.or_else(|| error.map(|e| e.to_string()));
             cores.cores.push(Running { core, runtime, stop, thread });
@@ -168,7 +168,7 @@ impl Cores {
     pub fn handle(&self, core: usize) -> &Handle {
         match self.cores.get(core) {
             Some(running) => &running.runtime,
-            None => panic!("there are {} cores and none has the number {core}", self.count()),
+            None => panic!("core {core} does not exist: there are {}", self.count()),
         }
     }
 

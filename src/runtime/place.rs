@@ -20,11 +20,11 @@ pub(super) enum Places {
 impl Facts {
     pub(super) fn places(self) -> Places {
         match self.allowed {
-            Err(e) => Places::Anywhere(format!("the CPUs this process may run on are not known: {e}")),
-            Ok(cpus) if cpus.is_empty() => Places::Anywhere("this process may run on CPUs that have no number".into()),
+            Err(e) => Places::Anywhere(format!("the CPU affinity of this process is unknown: {e}")),
+            Ok(cpus) if cpus.is_empty() => Places::Anywhere("the CPUs of this process have no numbers".into()),
             // All containers with such a quota would choose the same first CPUs.
             Ok(cpus) if cpus.len() > self.parallelism => Places::Anywhere(format!(
-                "a quota gives this process the time of {} CPUs but lets it run on {}: \
+                "a quota limits this process to the time of {} CPUs but lets it run on {}; \
                  use a cpuset to give it CPUs of its own",
                 self.parallelism,
                 cpus.len()
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_no_reason_to_stop() {
+    fn unknown_cpus_are_not_an_error() {
         let unknown = Facts { allowed: Err(io::ErrorKind::PermissionDenied.into()), parallelism: 4 };
         assert_eq!(unknown.places().of(0), None);
         assert_eq!(places(&[], 1).of(0), None);

@@ -11,12 +11,12 @@ use crate::counters::{Counter, count};
 use crate::uring::program::{Outcome, Program};
 use crate::uring::slots::Ended;
 
-/// Where a single program runs in the mode [`Io::Auto`].
+/// Preference for a single program in the mode [`Io::Auto`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alone {
-    /// Always on the ring.
+    /// Runs on the ring.
     Ring,
-    /// On the blocking pool, unless other programs of this thread are running.
+    /// Runs on the blocking pool, unless other programs of this thread are running.
     Pool,
 }
 

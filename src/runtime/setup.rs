@@ -12,7 +12,7 @@ use crate::sys::uring;
 #[cfg(feature = "uring")]
 use crate::uring::net::receive::Buffers;
 
-/// How file operations run.
+/// Mode of file operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Io {
@@ -200,7 +200,7 @@ impl DriverBuilder {
     }
 }
 
-/// How the file operations of a runtime run, and why. [`Display`](fmt::Display) prints it as text.
+/// State of a runtime's file driver. [`Display`](fmt::Display) prints it as text.
 #[derive(Clone, Debug)]
 pub struct DriverInfo {
     pub(super) io: Io,

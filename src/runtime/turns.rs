@@ -103,7 +103,7 @@ pub(super) enum Flusher {
     /// No stream was ever dirty in this shard.
     #[default]
     NotStarted,
-    /// It has work, or is about to check for some.
+    /// The flusher has work, or is about to check for some.
     Awake,
     Asleep(Waker),
     Gone,

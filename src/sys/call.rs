@@ -171,7 +171,7 @@ pub(crate) fn warm_blocking(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::
     Ok(())
 }
 
-/// How [`open_beneath`] treats symbolic links.
+/// Treatment of symbolic links by [`open_beneath`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
     /// Fails with `ELOOP` on any link in the path.

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_had_by_one_and_returns_when_it_closes() {
+    fn a_lock_is_exclusive_and_released_on_close() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let (one, other) = (std::fs::File::create(&path).unwrap(), std::fs::File::open(&path).unwrap());

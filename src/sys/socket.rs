@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Registers a socket with the runtime's driver. Panics outside of a tokio runtime with I/O enabled.
+/// Registers a socket with the runtime's driver. Panics outside a tokio runtime with I/O enabled.
 #[track_caller]
 pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` stays open and the same while the `AsyncFd` owns it, which only shares references to it.
@@ -168,7 +168,7 @@ fn send_buffer_limit() -> usize {
     *LIMIT.get_or_init(|| read().unwrap_or(DEFAULT))
 }
 
-/// Whether closing the socket resets the connection and discards unsent bytes (`SO_LINGER` of zero).
+/// Returns whether closing the socket resets the connection and discards unsent bytes (`SO_LINGER` of zero).
 pub(crate) fn discards_at_close(socket: BorrowedFd<'_>) -> bool {
     SockRef::from(&socket).linger().is_ok_and(|linger| linger == Some(Duration::ZERO))
 }

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_of_a_connection() {
+    fn the_kernel_reports_a_connection() {
         let (mut ours, mut theirs) = pair();
         ours.write_all(&[1; 1000]).unwrap();
         theirs.read_exact(&mut [0; 1000]).unwrap();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_in_the_kernel_is_seen() {
+    fn bytes_in_the_kernel_are_counted() {
         let (ours, _theirs) = pair();
         ours.set_nonblocking(true).unwrap();
         let mut written = 0;

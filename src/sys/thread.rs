@@ -44,7 +44,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn a_thread_that_waits_is_told_from_one_that_runs() {
+    fn waiting_threads_differ_from_running_ones() {
         let me = activity(current()).unwrap();
         assert!(me.runnable);
         let (tell, told) = mpsc::channel();

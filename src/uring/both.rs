@@ -64,7 +64,7 @@ pub(super) fn by_ring(make: impl FnOnce() -> Program, registered: bool) -> Optio
 
 /// Checks every operation: either the kernel or the end of a submission stops the steps after a failure.
 #[test]
-fn whatever_fails_nothing_runs_behind_it() {
+fn nothing_runs_after_a_failure() {
     use super::op::open::{Close, Dir, Open};
     use super::op::path::{Link, Rename, Unlink};
     use super::op::rw::{Nop, Read, Write};

@@ -115,7 +115,7 @@ impl Driver {
 
     /// Pushes the steps of an admitted program. Returns whether they fit into this submission and this turn.
     fn push_program(&self, ring: &mut Ring, queue: &mut Queue, key: Key, done: &mut Done) -> bool {
-        let program = queue.slots.queued(key).expect("internal: the program is queued");
+        let program = queue.slots.queued(key).expect("internal: the program is not queued");
         let (entries, bytes) = program.weight();
         if entries > ring.port.room() || !done.takes(entries, bytes) {
             return false;

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_is_about_survives_the_round_trip() {
+    fn keys_survive_the_round_trip() {
         for key in [Key::new(0, 0), Key::new(INDEX_MAX, u32::MAX), Key::new(5, 7)] {
             let steps = [(0, false), (STEPS_MAX - 1, true), (7, false), (1, false), (2, false)];
             let steps = steps.map(|(step, is_limit)| About::Step { key, step, is_limit });

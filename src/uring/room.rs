@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_take_no_room_of_others() {
+    fn waiting_programs_take_no_room_of_others() {
         let mut room = Room::new(32, 8);
         let waits = Need { waits: true, completions: 2, places: 1 };
         let swift = Need { waits: false, ..waits };

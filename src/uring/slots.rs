@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_flight_stays_until_it_ends() {
+    fn programs_in_flight_stay_until_they_end() {
         let mut slots = Slots::default();
         let key = slots.insert(program());
         slots.submitted(key);

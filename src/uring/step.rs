@@ -52,7 +52,7 @@ pub(super) struct Step {
 #[derive(Debug)]
 pub(super) struct Limit {
     limit: Duration,
-    /// When the step began. On a ring it is unknown until the step is the first one.
+    /// Start time of the step. On a ring it is unknown until the step is the first one.
     since: Option<Instant>,
     /// The remaining time, as read by the kernel.
     left: Box<types::Timespec>,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_an_expired_limit_leaves_behind_is_a_timeout() {
+    fn an_expired_limit_is_a_timeout() {
         let timed_out = Outcome::Failed(Errno::TIMEDOUT.raw_os_error());
         for limit in [Errno::TIME, Errno::ALREADY] {
             for result in [errno(Errno::CANCELED), errno(Errno::INTR), Err(RESTART), Ok(3)] {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_nobody_wants_does_nothing_more() {
+    fn an_abandoned_job_does_nothing_more() {
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
         let mut step = Step::new(Box::new(Read::next(Arc::new(reader).into(), 1)));
         let mut asked = 0;

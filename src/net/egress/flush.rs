@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_goes_without_a_ring_gives_others_no_reason_for_one() {
+    async fn streams_without_a_ring_do_not_join_batches() {
         let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();
         let options = Options { receive: Receive::Multishot, ..Options::default() };
         let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), options).unwrap();

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_up_gets_what_comes_in_a_moment() {
+    fn a_fast_reader_gets_a_moment_of_input() {
         // 1 MiB per second in and out.
         let mark = after(10, 10_486, 10_486, 0);
         assert!((51_000..=54_000).contains(&mark), "{mark}");
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slow_gets_little() {
+    fn a_slow_reader_gets_little() {
         assert_eq!(after(10, 102, 102, 0), MIN);
     }
 
@@ -126,7 +126,7 @@ mod tests {
         }
 
         #[test]
-        fn it_never_exceeds_what_came_in_two_windows(steps in proptest::collection::vec((1u32..500, 0usize..1_000_000), 1..100)) {
+        fn the_mark_follows_recent_input(steps in proptest::collection::vec((1u32..500, 0usize..1_000_000), 1..100)) {
             let mut mark = HighWater::new(0..=usize::MAX, 0);
             let (mut now, mut all) = (0, Vec::new());
             for (later, came) in steps {

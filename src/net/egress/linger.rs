@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::{Egress, HeldOpen};
 use crate::sys::{socket, tcp, transfer};
 
-/// How long a dropped stream waits for a peer that takes none of the remaining bytes.
+/// Time limit for a peer that takes none of a dropped stream's bytes.
 const LINGER: Duration = Duration::from_secs(30);
 /// Polling interval of the thread.
 const LOOK: Duration = Duration::from_millis(50);

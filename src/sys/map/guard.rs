@@ -12,9 +12,9 @@
 //! | any other fault, pool memory included | passed to the previous action |
 //! | sent by `kill(2)` and the like | passed to the previous action; the guard stays installed |
 //!
-//! The previous action is the default, which ends the process, to ignore a sent signal (the kernel ignores no fault), or
-//! a handler, which is called. If that restores the default action, as the handler of Rust's standard library does, a
-//! fault ends the process when the instruction runs again. After a sent signal the guard reinstalls itself.
+//! The previous action ends the process (the default), ignores a sent signal (but no fault), or is a handler, which is
+//! called. If a handler restores the default action, as that of Rust's standard library does, a fault ends the process
+//! when the instruction runs again. After a sent signal the guard reinstalls itself.
 //!
 //! [mmap(2)]: https://man7.org/linux/man-pages/man2/mmap.2.html
 //! [sigaction(2)]: https://man7.org/linux/man-pages/man2/sigaction.2.html
@@ -52,7 +52,8 @@ fn present() -> io::Result<libc::sigaction> {
 }
 
 fn set(action: &libc::sigaction) -> io::Result<()> {
-    // SAFETY: the handler is async-signal-safe: it reads atomics, makes system calls and touches no lock and no allocator.
+    // SAFETY: the handler is async-signal-safe: it reads atomics, makes system calls, and uses no lock and no
+    // allocator.
     match unsafe { libc::sigaction(libc::SIGBUS, action, ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

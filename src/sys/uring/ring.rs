@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_wake_whoever_waits_and_bring_their_completions() {
+    fn both_kinds_signal_their_completions() {
         for single_thread in [false, true] {
             let Some(mut ring) = ring(Setup { single_thread, ..Setup::default() }) else { return };
             assert_eq!(ring.flags().contains(&"DEFER_TASKRUN"), single_thread);

@@ -66,7 +66,7 @@ impl fmt::Display for Refused {
                  processes of this user"
             }
             Errno::MFILE | Errno::NFILE => "there are too many open files (ulimit -n)",
-            _ => "this kernel is not known to behave so",
+            _ => "the cause is not known",
         };
         write!(f, "{}: {}: {cause}", self.step, io::Error::from(self.error))
     }

@@ -148,7 +148,7 @@ impl Chain {
     pub fn close(mut self) -> Self {
         let (name, n) = match self.file.take() {
             Some(Current { target: Target::Opened(n), name }) => (name, Ok(n)),
-            Some(Current { name, .. }) => (name, Err("the chain closes only what it has opened")),
+            Some(Current { name, .. }) => (name, Err("the chain closes only files that it opened")),
             None => (NO_FILE.0.into(), Err(NO_FILE.1)),
         };
         self.open.retain(|open| Ok(*open) != n);
@@ -335,10 +335,10 @@ impl Chain {
 }
 
 /// Name of a missing file, and the error.
-const NO_FILE: (&str, &str) = ("(no file)", "there is no file to work on: open one, or name one by `on`");
+const NO_FILE: (&str, &str) = ("(no file)", "there is no file to work on; call `open` or `on` first");
 
 fn text(path: &Path) -> Result<CString, &'static str> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| "there is a NUL byte in the path")
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| "the path contains a NUL byte")
 }
 
 #[cfg(test)]
@@ -356,23 +356,26 @@ mod tests {
     fn mistakes_are_errors_that_name_the_step() {
         let read = OpenOptions::new().read(true);
         for (chain, expected) in [
-            (Chain::new().unlink("a").open("b\0", read), "open b\0 (step 2 of 2): there is a NUL byte in the path"),
-            (Chain::new().open("a", OpenOptions::new()), "open a (step 1 of 1): say whether to read, write or append"),
+            (Chain::new().unlink("a").open("b\0", read), "open b\0 (step 2 of 2): the path contains a NUL byte"),
+            (
+                Chain::new().open("a", OpenOptions::new()),
+                "open a (step 1 of 1): set at least one of read, write and append",
+            ),
             (
                 Chain::new().sync(),
-                "sync (no file) (step 1 of 1): there is no file to work on: open one, or name one by `on`",
+                "sync (no file) (step 1 of 1): there is no file to work on; call `open` or `on` first",
             ),
             (Chain::new().open("a", read).close().read(1), "read (no file) (step 3 of 3): there is no file"),
             (Chain::new().open("a", read).close().close(), "close (no file) (step 3 of 3): there is no file"),
             (Chain::new().timeout(Duration::ZERO).unlink("a"), "unlink a (step 1 of 1): this is about the step before"),
             (Chain::new().hardlink(), "a chain without steps: this is about the step before"),
-            (Chain::new().rename("a", "\0"), "rename a to \0 (step 1 of 1): there is a NUL byte"),
+            (Chain::new().rename("a", "\0"), "rename a to \0 (step 1 of 1): the path contains a NUL byte"),
         ] {
             let error = mistake(chain);
             assert!(error.starts_with(expected), "{error}");
         }
         let stdin = Arc::new(std::io::stdin());
-        assert!(mistake(Chain::new().on(stdin).close()).contains("closes only what it has opened"));
+        assert!(mistake(Chain::new().on(stdin).close()).contains("closes only files that it opened"));
     }
 
     #[test]
@@ -384,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_opened_and_not_closed_is_closed_at_the_end() {
+    fn open_files_are_closed_at_the_end() {
         let read = OpenOptions::new().read(true);
         let chain = Chain::new().open("a", read).open("b", read).close().open("c", read).sync();
         let (program, steps) = chain.ready().unwrap();

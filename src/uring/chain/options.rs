@@ -122,7 +122,7 @@ impl OpenOptions {
             (true, true, false) => OFlags::RDWR,
             (false, _, true) => OFlags::WRONLY | OFlags::APPEND,
             (true, _, true) => OFlags::RDWR | OFlags::APPEND,
-            (false, false, false) => return Err("say whether to read, write or append"),
+            (false, false, false) => return Err("set at least one of read, write and append"),
         };
         if !self.write && !self.append && (self.truncate || self.create || self.create_new) {
             return Err("create and truncate require write or append");
@@ -151,7 +151,7 @@ mod tests {
 
     /// Compares every combination with the standard library: the same are refused, and the others open alike.
     #[test]
-    fn they_mean_what_those_of_the_standard_library_mean() {
+    fn options_match_the_standard_library() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         for bits in 0..1 << 7 {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::super::op::rw::Read;
 use super::super::program::{Outcome, Program};
 
-/// How a chain was run.
+/// Execution mode of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Way {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_begun_is_an_error() {
+    fn steps_that_never_began_are_an_error() {
         assert_eq!(check(&[Skipped]).unwrap_err().step(), Some(0));
         assert!(check(&[]).is_ok());
     }

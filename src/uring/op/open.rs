@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_opened_for_the_caller_is_closed_on_exec() {
+    fn descriptors_for_the_caller_are_closed_on_exec() {
         let tree = tempfile::tempdir().unwrap();
         std::fs::write(tree.path().join("file"), "bytes").unwrap();
         let open = || Program::of(Open::new(dir(tree.path()), path("file"), how(OFlags::RDONLY)));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_leaves_nothing_for_others_to_close() {
+    fn a_job_leaves_no_open_files() {
         let mut program = Program::new();
         let n = program.open_next();
         program.push(Open::for_program(Dir::default(), path("/dev/null"), how(OFlags::RDONLY), n));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_closed_once_whatever_becomes_of_the_step() {
+    fn a_descriptor_is_closed_exactly_once() {
         // The other end of a pipe shows whether this end is open.
         let is_open = |reader: &OwnedFd| {
             rustix::io::ioctl_fionbio(reader, true).unwrap();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_error_of_closing_nobody_closes_again() {
+    fn a_failed_close_is_not_repeated() {
         for (errno, outcome) in [
             (Errno::INTR, Some(Outcome::Done(0))),
             (Errno::IO, Some(Outcome::Failed(Errno::IO.raw_os_error()))),

@@ -126,7 +126,7 @@ fn room_and_length_are_changed_and_seen() {
 }
 
 #[test]
-fn what_is_long_is_left_to_a_thread_of_the_kernel() {
+fn long_operations_run_on_kernel_threads() {
     let (_, target) = file();
     let flags_of = |op: &mut dyn Operation| {
         let entry = format!("{:?}", op.entry(&Files::default()));

@@ -28,7 +28,7 @@ fn more_operations_than_entries_are_all_done() {
 }
 
 #[test]
-fn what_is_in_flight_never_exceeds_the_completion_queue() {
+fn entries_in_flight_never_exceed_the_completion_queue() {
     // The fake asserts that the queue does not overflow when all entries end at once.
     let (driver, handle) = driver(8, |_| Act::Hold);
     let file = file();
@@ -84,7 +84,7 @@ fn a_chain_that_was_cut_is_not_continued() {
 }
 
 #[test]
-fn a_busy_kernel_is_asked_again_and_nobody_notices() {
+fn a_busy_kernel_is_retried_unnoticed() {
     for errno in [Errno::AGAIN, Errno::BUSY, Errno::INTR] {
         for every in 1..=20 {
             let (driver, handle) = driver(8, |_| Act::Do);
@@ -125,7 +125,7 @@ fn a_kernel_without_memory_gives_way_to_plain_calls() {
 }
 
 #[test]
-fn what_is_in_flight_ends_though_the_ring_was_given_up() {
+fn entries_in_flight_end_after_the_ring_is_closed() {
     let (driver, handle) = driver(8, |_| Act::Hold);
     let file = file();
     let mut held = submit(&driver, Program::of(write(&file, 0, pattern(50))));

@@ -149,7 +149,7 @@ fn programs_that_hold_files_open_leave_places_for_others() {
 }
 
 #[test]
-fn what_has_no_room_holds_up_nothing_behind_it() {
+fn programs_without_room_delay_no_others() {
     let (driver, _) = driver(8, |sqe| if sqe.opcode == opcode::Write::CODE { Act::Hold } else { Act::Do });
     let file = file();
     // These operations never complete. There is room for one more program, but not for eight steps.

@@ -32,7 +32,7 @@ fn results_reach_their_own_operations_in_any_order() {
 }
 
 #[test]
-fn completions_that_nobody_is_owed_change_nothing() {
+fn unowed_completions_change_nothing() {
     let (driver, handle) = driver(8, |_| Act::Hold);
     let before = Snapshot::now();
     let mut first = submit(&driver, Program::of(write(&file(), 0, pattern(10))));
@@ -134,7 +134,7 @@ fn a_dropped_chain_is_cancelled_at_whatever_step_it_is() {
 }
 
 #[test]
-fn what_was_not_submitted_never_is() {
+fn unsubmitted_programs_are_never_submitted() {
     let alive = alive();
     let (driver, handle) = driver(8, |_| Act::Do);
     let file = file();
@@ -221,7 +221,7 @@ fn a_chain_between_two_steps_when_all_is_cancelled_is_cancelled_again() {
 }
 
 #[test]
-fn what_the_kernel_does_not_let_go_of_is_leaked_and_counted() {
+fn unreleased_memory_is_leaked_and_counted() {
     let alive = alive();
     let (driver, handle) = driver(64, |_| Act::Hold);
     handle.ignore_cancels();
@@ -328,7 +328,7 @@ fn files_that_a_chain_leaves_open_are_closed_and_their_places_used_again() {
 }
 
 #[test]
-fn a_descriptor_that_nobody_waits_for_is_closed() {
+fn an_abandoned_descriptor_is_closed() {
     for dropped_after in [0, 1, 2] {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = std::ffi::CString::new(file.path().to_str().unwrap()).unwrap();

@@ -23,7 +23,7 @@ fn operation(alive: &Arc<AtomicUsize>) -> Program {
 }
 
 #[test]
-fn whoever_waits_is_woken() {
+fn the_waiting_task_is_woken() {
     loom::model(|| {
         let (alive, driver, _) = setup();
         let running = submit(&driver, operation(&alive));
@@ -127,7 +127,7 @@ fn a_program_that_may_wait_gives_its_room_to_the_next() {
 }
 
 #[test]
-fn what_has_no_room_is_not_kept_waiting() {
+fn programs_without_room_do_not_wait() {
     loom::model(|| {
         let alive = Arc::new(AtomicUsize::new(0));
         let (driver, _) = driver(1, |_| Act::Hold);

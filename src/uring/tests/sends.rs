@@ -117,7 +117,7 @@ fn a_kernel_that_is_busy_is_asked_again() {
 }
 
 #[test]
-fn what_a_ring_does_not_take_is_left_to_plain_calls() {
+fn rejected_sends_are_left_to_plain_calls() {
     let (driver, handle) = driver(16, |_| Act::Give(1));
     handle.take_at_most(3);
     handle.fail_enters([Errno::INTR, Errno::PERM]);

@@ -46,7 +46,7 @@ fn a_failure_skips_what_is_linked_behind_it() {
 }
 
 #[test]
-fn what_is_behind_a_failed_sync_is_not_done_though_the_kernel_would_go_on() {
+fn steps_after_a_failed_sync_do_not_run() {
     let build = |file: &Arc<File>, link| {
         let mut program = chain([write(file, 0, pattern(10))]);
         program.push(Sync::new(target(file), false));
@@ -187,7 +187,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 }))]
 
     #[test]
-    fn every_byte_is_written_and_read_once_whatever_happens(
+    fn every_byte_is_written_and_read_once(
         script in proptest::collection::vec(hardship(), 1..60),
         sizes in proptest::collection::vec(1usize..400, 1..6),
         reversed: bool,
