@@ -1,4 +1,4 @@
-//! The socket file of a Unix listener: created atomically, and removed with the listener.
+//! The socket file of a Unix listener: created under a lock, and removed with the listener.
 //!
 //! ```text
 //!  lock the directory ─▶ bind ─┬─ done ──────────────────────────────────▶ mode ─▶ listen ─▶ unlock

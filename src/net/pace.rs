@@ -91,8 +91,8 @@ impl SharedPace {
         self.0.state().rate
     }
 
-    /// Changes the rate of all streams that share it. Streams that already wait finish their wait at the old rate: up
-    /// to a tenth of a second, plus the excess.
+    /// Changes the rate of all streams that share it. Streams that already wait finish their wait at the old rate: a
+    /// tenth of a second, or the time that the excess takes.
     pub fn set(&self, bytes_per_second: NonZeroU64) {
         let mut state = self.0.state();
         let now = self.0.start.elapsed();

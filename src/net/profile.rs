@@ -36,8 +36,8 @@ pub enum Profile {
     /// Much: the system's defaults, with a send buffer that grows with the connection.
     Bulk,
     /// [`Latency`](Self::Latency) for a peer with a round-trip time below 50 ms, else [`Bulk`](Self::Bulk). Flushes
-    /// query the time (`TCP_INFO`) after 64 KiB, and again whenever the amount sent has doubled, at most every 4 MiB;
-    /// no timer is used. The system's defaults apply before the first query. A far peer stays far down to 40 ms.
+    /// query the time (`TCP_INFO`) after 64 KiB, and then whenever the amount sent has doubled or grown by 4 MiB; no
+    /// timer is used. The system's defaults apply before the first query. A far peer stays far down to 40 ms.
     Auto,
 }
 

@@ -51,12 +51,11 @@ pub struct StreamStats {
     pub longest_gap: Duration,
     /// Path of the stream's writes.
     pub path: IoPath,
-    /// Numbers of the kernel, set when the stream closes; for a live stream use
-    /// [`Handle::kernel`](super::Handle::kernel).
+    /// Kernel statistics, set on close; for a live stream use [`Handle::kernel`](super::Handle::kernel).
     pub kernel: Option<KernelStats>,
 }
 
-/// The numbers that observers of many streams read often.
+/// Statistics that observers of many streams read often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pulse {
     pub(crate) received: u64,
@@ -80,14 +79,14 @@ impl StreamStats {
     }
 }
 
-/// Numbers of the kernel about a stream.
+/// Kernel statistics of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelStats {
     /// Bytes that the peer has not acknowledged (`SIOCOUTQ`,
     /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)). For a Unix socket, the memory of unread bytes.
     pub unconfirmed: usize,
-    /// Numbers of a TCP connection; `None` for other sockets.
+    /// Statistics of a TCP connection; `None` for other sockets.
     pub tcp: Option<TcpInfo>,
 }
 
@@ -321,7 +320,7 @@ impl Meter {
     }
 }
 
-/// The last numbers of a stream, once it is closed.
+/// The last statistics of a stream, once it is closed.
 #[derive(Debug, Default)]
 pub(super) struct Record(OnceLock<Box<StreamStats>>);
 

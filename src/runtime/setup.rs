@@ -157,7 +157,8 @@ impl DriverBuilder {
     #[cfg(feature = "uring")]
     /// Declares that this is a current-thread runtime and that the installing thread runs it to its end. The kernel
     /// then processes completions only when that thread enters the ring (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1). If
-    /// another thread does, the ring is closed, and its operations end only with the runtime.
+    /// another thread runs it, the ring is closed: later operations use the blocking pool, those in flight end with the
+    /// runtime.
     pub fn single_thread(mut self, single_thread: bool) -> Self {
         self.ring.single_thread = single_thread;
         self

@@ -41,7 +41,7 @@ impl fmt::Display for Support {
 /// Kernel capabilities that millstream uses; [`Display`](fmt::Display) prints them as a report.
 ///
 /// Each entry is probed once, at first use. If an entry is unavailable, the same calls give the same results by another
-/// path. `MILLSTREAM_DISABLE`, a comma-separated list of the names below, turns entries off unprobed.
+/// path. `MILLSTREAM_DISABLE`, a comma-separated list of the names below, turns entries off, for tests and emergencies.
 #[derive(Debug)]
 pub struct Capabilities {
     release: String,

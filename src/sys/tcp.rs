@@ -19,7 +19,7 @@ use socket2::SockRef;
 pub struct TcpInfo {
     /// Smoothed round-trip time; 0 before the first acknowledgement.
     pub rtt: Duration,
-    /// Variance of the round-trip time.
+    /// Variation of the round-trip time.
     pub rtt_var: Duration,
     /// Minimum round-trip time (Linux 4.9).
     pub min_rtt: Duration,

@@ -7,7 +7,8 @@
 //! A stream whose reader keeps up queues a twentieth of a second of input, and more during a burst. A slow reader
 //! stalls its writer, so input drops and the mark shrinks: queued bytes would only become stale.
 //!
-//! [`Elastic`](crate::codec::elastic::Elastic) differs: it sizes a buffer that is filled and emptied in turn, by time.
+//! [`Elastic`](crate::codec::elastic::Elastic) differs: it sizes a buffer by the time that filling and emptying it
+//! takes.
 
 use std::ops::RangeInclusive;
 

@@ -155,8 +155,8 @@ impl Chain {
         self.add(Said::new("close", name), n.map(Close::of_program))
     }
 
-    /// Reads `len` bytes at the file position, fewer only at the end of the file, for the [`Report`]. Allocates at
-    /// once.
+    /// Reads `len` bytes at the file position; fewer only at the end of the file. [`Report::reads`] returns them.
+    /// Allocates their memory at once.
     pub fn read(self, len: usize) -> Self {
         self.with_file("read", len, |file| Read::next(file, len))
     }
