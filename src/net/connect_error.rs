@@ -1,4 +1,4 @@
-//! Why there is no connection: to whom, what was tried, what to do.
+//! Error of a failed connection: destination, attempts, advice.
 
 use std::fmt;
 use std::io;
@@ -6,29 +6,25 @@ use std::time::Duration;
 
 use super::race::Tried;
 
-/// Why a [`Connector`](super::Connector) has not connected.
+/// Error of a [`Connector`](super::Connector).
 ///
-/// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error.
+/// `?` converts it to an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error.
 #[derive(Debug)]
 pub struct ConnectError {
-    /// Host and port, or a path.
     to: String,
     why: Why,
 }
 
 #[derive(Debug)]
 pub(super) enum Why {
-    /// The URI names nothing that can be connected to: what is wrong with it.
+    /// The URI is not a valid destination, with the reason.
     Uri(&'static str),
-    /// The name was not resolved.
     Resolve(io::Error),
-    /// No address is of the family of the local one.
+    /// No address has the family of the local address.
     Family,
-    /// All addresses were tried.
     Refused(Tried),
-    /// Time was over; these were tried by then.
+    /// The time limit expired after these attempts.
     Timeout(Duration, Tried),
-    /// By path.
     Path(io::Error),
 }
 
@@ -37,7 +33,7 @@ impl ConnectError {
         Self { to: to.into(), why }
     }
 
-    /// The kind of the last error, or `TimedOut`; `InvalidInput` if the URI cannot be connected to.
+    /// Returns the kind of the last error: `TimedOut` on timeout, `InvalidInput` if the URI is not a valid destination.
     pub fn kind(&self) -> io::ErrorKind {
         match (&self.why, self.cause()) {
             (Why::Timeout(..), _) => io::ErrorKind::TimedOut,
@@ -47,7 +43,7 @@ impl ConnectError {
         }
     }
 
-    /// The number of the last error, if the kernel gave one.
+    /// Returns the last error number, if the kernel reported one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.cause().and_then(io::Error::raw_os_error)
     }
@@ -87,7 +83,7 @@ impl fmt::Display for ConnectError {
         match &self.why {
             Why::Uri(what) => return f.write_str(what),
             Why::Resolve(e) => write!(f, "resolve the name: {e}")?,
-            Why::Family => f.write_str("it has no address of the local address's family")?,
+            Why::Family => f.write_str("it has no address in the family of the local address")?,
             Why::Refused(tried) => list(f, tried)?,
             Why::Timeout(limit, tried) => {
                 write!(f, "no connection within {limit:?}: ")?;

@@ -1,4 +1,4 @@
-//! Connecting, as a service: the upstream side of a proxy gets the streams of this crate.
+//! Connecting, as a service: upstream connections with the streams of this crate.
 
 use std::fmt;
 use std::future::ready;
@@ -21,15 +21,16 @@ use super::tcp::TcpStream;
 use super::unix::UnixStream;
 use crate::sys::socket;
 
-/// From the name to a connection.
+/// Default time limit, including the name lookup.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two tries at a Unix listener whose queue is full.
+/// Interval between attempts at a Unix listener whose queue is full.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Makes [`TcpStream`]s to the hosts of URIs.
+/// Connects [`TcpStream`]s to the hosts of URIs.
 ///
 /// A tower service, as hyper-util's client and tonic's `connect_with_connector` take one. With the feature `client` its
-/// streams are what `hyper_util::client::legacy::Client` asks for, so a proxy has the same stream on both sides:
+/// streams implement the traits that `hyper_util::client::legacy::Client` requires, so a proxy has the same stream on
+/// both sides:
 ///
 /// ```
 /// # #[cfg(feature = "client")] {
@@ -43,19 +44,19 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// # }
 /// ```
 ///
-/// # How it connects
+/// # Attempts
 ///
-/// The name is resolved on the blocking pool (`getaddrinfo`). The addresses are tried in the resolver's order, the two
-/// families taking turns; each has 250 ms before the next is tried as well, which begins at once where one fails. The first
-/// that answers is taken and the others are dropped. All of it has [5 s](Self::timeout). This needs the runtime's timer.
+/// The name is resolved on the blocking pool (`getaddrinfo`). Addresses are tried in the resolver's order, alternating
+/// between the families. The next attempt starts after 250 ms, or at once if one fails. The first connection wins, and
+/// the other attempts are dropped. The total time is limited to [5 s](Self::timeout), which needs the runtime's timer.
 ///
 /// # Errors
 ///
-/// A [`ConnectError`], which names host, port, every address that was tried with what it said, and what to do.
+/// A [`ConnectError`] names host, port, every address tried with its error, and the remedy.
 ///
-/// # Cancellation
+/// # Cancel safety
 ///
-/// Dropping the future closes what was being connected.
+/// Dropping the future closes unfinished connections.
 #[derive(Clone, Debug)]
 pub struct Connector {
     timeout: Duration,
@@ -67,41 +68,41 @@ pub struct Connector {
 stream_options!(Connector);
 
 impl Connector {
-    /// A connector with the defaults.
+    /// Creates a connector with the defaults.
     pub fn new() -> Self {
         Self { timeout: TIMEOUT, local: None, only_http: true, options: Options::default() }
     }
 
-    /// One that connects to the Unix socket at `path`, whatever a URI says. It has the defaults, too.
+    /// Creates a connector to the Unix socket at `path`, for all URIs, with the same defaults.
     pub fn unix(path: impl AsRef<Path>) -> UnixConnector {
         UnixConnector { path: path.as_ref().to_owned(), timeout: TIMEOUT, options: Options::default() }
     }
 
-    /// Longest time from the name to a connection, for all addresses together; 5 s by default.
+    /// Sets the time limit of a connection, including the name lookup and all addresses; 5 s by default.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
         self
     }
 
-    /// Connects from this address of the machine; addresses of the other family are not tried. The port is chosen when the
-    /// destination is known (`IP_BIND_ADDRESS_NO_PORT`, [ip(7)](https://man7.org/linux/man-pages/man7/ip.7.html)), so
-    /// that connections to different destinations can share one.
+    /// Sets the local address; addresses of the other family are not tried. The port is chosen at connect time
+    /// (`IP_BIND_ADDRESS_NO_PORT`, [ip(7)](https://man7.org/linux/man-pages/man7/ip.7.html)), so that connections to
+    /// different destinations can share one.
     #[must_use]
     pub fn local(mut self, addr: IpAddr) -> Self {
         self.local = Some(addr);
         self
     }
 
-    /// Whether a scheme other than `http` is an error, as it is by default. A TLS connector around this one, such as that
-    /// of hyper-rustls, passes `https` URIs on and needs `false`.
+    /// Sets whether a scheme other than `http` is an error; `true` by default. A TLS connector around this one, such as
+    /// that of hyper-rustls, passes `https` URIs on and needs `false`.
     #[must_use]
     pub fn enforce_http(mut self, on: bool) -> Self {
         self.only_http = on;
         self
     }
 
-    /// Connects to a port of a host, which is a name or an address; an IPv6 address may have brackets.
+    /// Connects to a port of a host: a name or an address, with or without the brackets of IPv6.
     ///
     /// # Errors
     ///
@@ -109,7 +110,7 @@ impl Connector {
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime with I/O and time enabled.
+    /// Panics outside a tokio runtime with I/O and time enabled.
     pub async fn connect_to(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
         let failed = |why| ConnectError::new(format!("{host}:{port}"), why);
         let mut tried = Tried::new();
@@ -132,7 +133,6 @@ impl Connector {
         stream.map_err(|e| failed(Why::Refused(vec![(addr, Some(e))])))
     }
 
-    /// Host and port of a URI.
     fn target(&self, uri: &Uri) -> Result<(String, u16), ConnectError> {
         let failed = |what| ConnectError::new(uri.to_string(), Why::Uri(what));
         let encrypted = uri.scheme() == Some(&Scheme::HTTPS);
@@ -189,10 +189,10 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Makes [`UnixStream`]s to one Unix socket, whatever a URI says. From [`Connector::unix`].
+/// Connects [`UnixStream`]s to one Unix socket, for all URIs. Created by [`Connector::unix`].
 ///
-/// A listener whose queue is full, which Unix sockets cannot wait for, is tried again every 10 ms. Errors name the path and
-/// what to do.
+/// If the listener's queue is full, retries every 10 ms: Unix sockets cannot wait for room. Errors name path and
+/// remedy.
 #[derive(Clone, Debug)]
 pub struct UnixConnector {
     path: PathBuf,
@@ -203,7 +203,7 @@ pub struct UnixConnector {
 stream_options!(UnixConnector);
 
 impl UnixConnector {
-    /// Longest time to a connection; 5 s by default. Counts only while the listener's queue is full.
+    /// Sets the time limit; 5 s by default. It applies only while the listener's queue is full.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
@@ -240,8 +240,8 @@ impl Service<Uri> for UnixConnector {
     }
 }
 
-/// A connection that is being made: the future of [`Connector`] and [`UnixConnector`] as services.
-#[must_use = "nothing is connected unless it is polled"]
+/// Future of [`Connector`] and [`UnixConnector`].
+#[must_use = "futures do nothing unless polled"]
 pub struct Connecting<S>(Pin<Box<dyn Future<Output = Result<S, ConnectError>> + Send>>);
 
 impl<S> Future for Connecting<S> {

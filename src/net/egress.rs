@@ -1,16 +1,15 @@
-//! The sending side of a stream: at once, or gathered until the end of the turn.
+//! The sending side of a stream: writes leave at once, or gather until the end of the turn.
 //!
-//! A write goes *through*, with what is queued before it in the same call, when the peer has spoken since the last write
-//! and so waits for an answer, when gathering is off, or when it carries a long slice of unknown origin. Other writes
-//! are queued: short slices copied, those of known origin kept by reference.
+//! A write goes *through*, in one call with the bytes queued before it, if the peer has sent bytes since the last write
+//! and so waits for an answer, if gathering is off, or if it carries a long slice of unknown origin. Other writes are
+//! queued: short slices are copied, slices of known origin are kept by reference.
 //!
 //! Invariants:
-//! 1. Bytes leave in the order in which writes returned: whoever sends holds the lock and sends the queue first.
-//! 2. While `blocked`, the wire's waker is armed with the runtime's driver; nobody tries to send before it fires.
-//! 3. While bytes are `away`, handed out to be sent by the ring, nobody sends but the ring; what is written gathers
-//!    behind them.
-//! 4. A queue that is not empty has someone to empty it: it is scheduled, away, or blocked, or the stream has failed.
-//! 5. Once bytes were lost nothing is sent any more: the peer must not read on behind a gap.
+//! 1. Bytes leave in the order in which writes returned: every sender holds the lock and sends the queue first.
+//! 2. While `blocked`, the writer's waker is armed with the runtime's driver, and nothing is sent before it is called.
+//! 3. While bytes are `away`, handed out to the ring, only the ring sends; new writes gather behind them.
+//! 4. A non-empty queue is scheduled, away or blocked, or the stream has failed.
+//! 5. Once bytes are lost nothing more is sent: the peer must not read on after a gap.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -51,30 +50,29 @@ mod seen;
 mod state;
 mod tune;
 
-/// Slices of unknown origin longer than this are sent at once rather than copied.
+/// Slices of unknown origin longer than this are sent at once, not copied.
 const COPY_MAX: usize = 16 << 10;
-/// Bytes a task sends before it lets others run.
+/// Bytes a task sends before it yields to others.
 const BURST: usize = 2 << 20;
 
-/// A socket, what waits to be sent on it, and who waits for that.
+/// A socket, the bytes to send on it, and the tasks that wait for it.
 pub(super) struct Egress {
     writer: SocketWriter,
     turn: Arc<Turn>,
     options: Options,
     path: PathSwitch,
     profile: ProfileCell,
-    /// Whether kept memory may be sent without a copy, for as long as the kernel does not copy after all.
+    /// Whether kept memory may be sent without a copy; cleared if the kernel copies anyway.
     zero_copy: Option<ZeroCopy>,
-    /// The peer has sent something since our last write.
+    /// Whether the peer has sent bytes since the last write.
     peer_spoke: AtomicBool,
-    /// Counts gathered writes, for the turn to look at without the lock.
+    /// Counts gathered writes, so that the flusher can check for new ones without the lock.
     writes: AtomicUsize,
-    /// There is a failure to be told: lets flushes, which are many, look without the lock.
+    /// Whether there is a failure to return, so that flushes can check without the lock.
     failed: AtomicBool,
-    /// The task that waits to read. It is woken to be told of a failure.
+    /// The task that waits to read. It is woken for a failure.
     reader: Mutex<Option<Waker>>,
     state: Mutex<State>,
-    /// For those who want its last numbers.
     record: OnceLock<Arc<Record>>,
     me: Weak<Self>,
 }
@@ -92,13 +90,13 @@ impl fmt::Debug for Egress {
 }
 
 impl Egress {
-    /// Panics outside of a tokio runtime with I/O enabled.
+    /// Panics outside a tokio runtime with I/O enabled.
     #[track_caller]
     pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, options: Options) -> io::Result<Arc<Self>> {
-        // The waker needs the stream and the stream the waker: it is told afterwards.
+        // The waker and the stream refer to each other, so the waker gets its reference later.
         let writable = Arc::new(Writable::default());
         let writer = SocketWriter::new(socket, turn.runtime().clone(), Waker::from(Arc::clone(&writable)));
-        // A stream that the ring receives for may never have to be waited for.
+        // A stream that the ring receives for may never need the runtime's driver.
         if options.receive == Receive::Ready {
             writer.io()?;
         }
@@ -126,25 +124,24 @@ impl Egress {
         Ok(egress)
     }
 
-    /// The socket, to wait for what it can be read of.
+    /// Returns the socket's registration with the runtime's driver, to wait for readability.
     #[inline]
     pub(super) fn io(&self) -> io::Result<&AsyncFd<Arc<OwnedFd>>> {
         if let Some(io) = self.writer.watched() {
             return Ok(io);
         }
-        // One at a time may be the first to ask for it.
+        // The lock makes first calls exclusive.
         let _state = self.state();
         self.writer.io()
     }
 
-    /// Notes that `bytes` were received. One at a time calls this.
+    /// Records received bytes. Calls must not be concurrent.
     #[inline]
     pub(super) fn received(&self, bytes: usize) {
         self.peer_spoke.store(true, Ordering::Relaxed);
         self.writer.meter.received(bytes);
     }
 
-    /// Which ways it may take.
     #[inline]
     pub(super) fn path(&self) -> IoPath {
         self.path.get()
@@ -154,12 +151,10 @@ impl Egress {
         self.path.set(path);
     }
 
-    /// Whether pieces of files may be sent from the file.
     fn sends_files(&self) -> bool {
         self.path() != IoPath::NoSendfile
     }
 
-    /// Bytes that wait to be sent.
     pub(super) fn queued(&self) -> usize {
         self.state().queued()
     }
@@ -168,7 +163,7 @@ impl Egress {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes bytes of `slices` in order; says how many. `Pending` means none: the task is woken when there is room.
+    /// Accepts bytes of `slices` in order. Returns their number. `Pending` means none; room wakes the task.
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let progress = ready!(coop::poll_proceed(cx));
         let mut state = self.state();
@@ -181,11 +176,11 @@ impl Egress {
             state.enqueue(slices);
             state.moved(offered, 0);
             self.writer.meter.frame();
-            // Short slices are copied, and that may be what meets the end of their file.
+            // Copying a short slice may read beyond the end of its file.
             if slices.iter().any(|slice| origin::is_torn(slice)) {
                 return Poll::Ready(Err(self.fail_now(&mut state, Failure::Torn)));
             }
-            // Written under the lock only, so no read-modify-write, which would cost more than the copy.
+            // Written only under the lock, so a plain store suffices; an atomic increment costs more than the copy.
             self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             let flush = state.needs_flush();
             drop(state);
@@ -212,19 +207,19 @@ impl Egress {
         Poll::Pending
     }
 
-    /// How long a write may wait in the queue; `None`: it is to go through.
+    /// Returns the maximum time that a write may wait in the queue, or `None` if it goes through.
     fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> Option<Duration> {
         let (mut limit, path) = (self.options.limit, self.path());
         if limit.is_zero() || path == IoPath::NoCork || state.queued() + offered > state.high {
             return None;
         }
-        // The kernel answers a write that is empty, or that it is bound to refuse, as it does without us.
+        // Empty writes, and writes that must fail, go to the kernel for its own result.
         if state.failure.is_some() || state.ended || (offered == 0 && state.queued() == 0) {
             return None;
         }
         if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
             self.peer_spoke.store(false, Ordering::Relaxed);
-            // What arrives together is answered together, without waiting for more.
+            // Answers to requests that arrived together leave together, without waiting for more.
             let together = match path {
                 IoPath::Uring => self.turn.driver().is_some(),
                 _ => self.options.receive == Receive::Multishot && self.turn.answers_together(),
@@ -234,7 +229,7 @@ impl Egress {
             }
             limit = Duration::ZERO;
         }
-        // The rest of a file has nothing to be gathered with; HTTP/2 frames come with their heads.
+        // The rest of a file cannot be gathered with other bytes; HTTP/2 frames include their heads.
         if origin::is_one_file(slices) {
             return None;
         }
@@ -267,8 +262,8 @@ impl Egress {
         }
     }
 
-    /// Has the queue flushed at the end of the turn, after `limit` at the latest, or now if the runtime is gone. Called
-    /// without the lock, after [`State::needs_flush`]: a runtime that shuts down flushes from inside this call.
+    /// Schedules a flush at the end of the turn, at most after `limit`; flushes now if the runtime is gone. Must be
+    /// called without the lock, after [`State::needs_flush`]: a runtime that shuts down flushes inside this call.
     fn schedule(&self, limit: Duration) {
         if !self.turn.schedule(Held::Weak(self.me.clone()), limit)
             && let Some(me) = self.me.upgrade()
@@ -277,7 +272,7 @@ impl Egress {
         }
     }
 
-    /// Sends the queue as far as the socket takes it, unless that is known to be not at all.
+    /// Sends the queue as far as the socket accepts it, unless sending is blocked.
     fn send_queue(&self, state: &mut State, reason: Reason) {
         if state.is_held() || state.failure.is_some() || state.queue.is_empty() {
             return;
@@ -298,7 +293,7 @@ impl Egress {
         }
     }
 
-    /// Ready once every byte that was written has been taken by the kernel; what waits is sent for `reason`.
+    /// Waits until the kernel has accepted every byte that was written. Sends queued bytes for `reason`.
     pub(super) fn poll_drained(&self, cx: &mut Context<'_>, reason: Reason) -> Poll<io::Result<()>> {
         let mut state = self.state();
         self.send_queue(&mut state, reason);
@@ -318,8 +313,8 @@ impl Egress {
         Poll::Pending
     }
 
-    /// The owner asks that what waits be sent. In a task the end of the turn does that, with what is written until then;
-    /// the future of a `block_on` has no turn that is sure to end.
+    /// Flushes for the owner. In a task the end of the turn does that, together with later writes; the future of a
+    /// `block_on` may never reach the end of a turn, so it flushes here.
     pub(super) fn flush_asked(&self) -> io::Result<()> {
         if tokio::task::try_id().is_none() {
             let mut state = self.state();
@@ -328,7 +323,6 @@ impl Egress {
         self.check()
     }
 
-    /// Sends what waits, then ends the sending side.
     pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.state();
         self.send_queue(&mut state, Reason::Shutdown);
@@ -337,13 +331,11 @@ impl Egress {
         state.ended = true;
         drop(state);
         match socket::shutdown_write(self.as_fd()) {
-            // The peer has closed the connection already: there is nothing left to end.
             Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
             done => Poll::Ready(done),
         }
     }
 
-    /// The runtime that the stream belongs to.
     pub(super) fn runtime(&self) -> &Handle {
         self.turn.runtime()
     }
@@ -369,7 +361,7 @@ impl Drop for Egress {
             record.set(&numbers);
         }
         if let Some(on_close) = &self.options.on_close {
-            // It may run inside of a flush of many streams, which one bad hook must not end.
+            // The hook may run inside a flush of many streams, which its panic must not end.
             let _ = std::panic::catch_unwind(AssertUnwindSafe(|| on_close.0(&numbers)));
         }
     }

@@ -1,4 +1,4 @@
-//! A stream seen from outside, by whoever watches over many of them.
+//! Handles to streams, for observers of many streams.
 
 use std::fmt;
 use std::io;
@@ -13,21 +13,20 @@ use super::profile::Profile;
 use super::stats::{KernelStats, Pulse, Record, StreamStats};
 use crate::sys::{socket, tcp};
 
-/// A stream seen from outside: its numbers, and what can be done to it without owning it. Cheap to clone; holds neither the
-/// stream nor its socket open.
+/// A handle to a stream: reports its numbers and controls it. Cheap to clone. Keeps neither stream nor socket open.
 #[derive(Clone)]
 pub struct Handle {
     id: u64,
     egress: Weak<Egress>,
 }
 
-/// What is told the numbers with which a stream was closed; from [`Handle::closing`].
+/// Record of the last numbers of a stream, from [`Handle::closing`].
 #[derive(Clone, Debug)]
 pub struct Closing(Arc<Record>);
 
 impl Closing {
-    /// The last numbers, those of the kernel included; `None` while the stream lives. A stream that was dropped lives for as
-    /// long as it has something to send. What [`TcpListenerBuilder::on_close`] is given is the same.
+    /// Returns the last numbers, including those of the kernel, or `None` while the stream lives. A dropped stream
+    /// lives until its bytes are sent. [`TcpListenerBuilder::on_close`] receives the same numbers.
     ///
     /// [`TcpListenerBuilder::on_close`]: super::TcpListenerBuilder::on_close
     pub fn numbers(&self) -> Option<StreamStats> {
@@ -35,12 +34,10 @@ impl Closing {
     }
 }
 
-/// How a peer leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
-    /// It sends nothing more. It may still read.
+    /// The peer has closed its sending side. It may still read.
     Half,
-    /// The connection is over.
     Gone,
 }
 
@@ -49,23 +46,22 @@ impl Handle {
         Self { id: egress.id(), egress: Arc::downgrade(egress) }
     }
 
-    /// The number of the stream among all streams of this process, from 1 on. None has that of another, also once it is closed.
+    /// Returns the number of the stream, which is unique in this process and starts at 1.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The numbers of now, without a system call; `None` once the stream is closed.
+    /// Returns the current numbers, without a system call; `None` once the stream is closed.
     pub fn numbers(&self) -> Option<StreamStats> {
         self.egress.upgrade().map(|egress| egress.numbers())
     }
 
-    /// The little of the numbers that is looked at often; `None` once the stream is closed.
     pub(crate) fn pulse(&self) -> Option<Pulse> {
         self.egress.upgrade().map(|egress| egress.pulse())
     }
 
-    /// Ready when the peer has ended its side and everything it has sent was read. Only for the task that reads the stream,
-    /// while it does not read. `look`: a system call may be made to find out.
+    /// Waits until the peer has closed its side and all of its bytes were read. Only for the task that reads the
+    /// stream, while it does not read. `look` allows a system call.
     pub(crate) fn poll_leaving(&self, cx: &mut Context<'_>, look: bool) -> Poll<Leaving> {
         match self.egress.upgrade() {
             Some(egress) => egress.poll_leaving(cx, look),
@@ -73,93 +69,91 @@ impl Handle {
         }
     }
 
-    /// What the kernel says of the stream now, by two system calls; `None` once the stream is closed.
+    /// Returns the kernel's numbers, by two system calls; `None` once the stream is closed.
     pub fn kernel(&self) -> Option<KernelStats> {
         self.egress.upgrade().map(|egress| KernelStats::of(egress.as_fd()))
     }
 
-    /// Has the stream keep the numbers with which it will be closed, which costs two system calls then; `None` once it is
-    /// closed.
+    /// Returns a record that will hold the last numbers, at the price of two system calls on close; `None` once the
+    /// stream is closed.
     pub fn closing(&self) -> Option<Closing> {
         self.egress.upgrade().map(|egress| Closing(egress.record()))
     }
 
-    /// Which ways the stream's writes may take; `None` once the stream is closed.
+    /// Returns the path of writes; `None` once the stream is closed.
     pub fn path(&self) -> Option<IoPath> {
         self.egress.upgrade().map(|egress| egress.path())
     }
 
-    /// [`path`](Self::path), or `epoll` where that asks for a ring and this thread has none; `None` once the stream is closed.
+    /// Returns [`path`](Self::path), or `epoll` if the ring it asks for is missing; `None` once the stream is closed.
     pub(crate) fn effective_path(&self) -> Option<IoPath> {
         self.egress.upgrade().map(|egress| egress.effective_path())
     }
 
-    /// Changes which ways the stream's writes may take, from its next write or flush on. No byte is lost, sent twice or
-    /// overtaken, whatever is under way. Nothing happens once the stream is closed.
+    /// Sets the path of writes from now on. Bytes are neither lost nor reordered. Does nothing once the stream is
+    /// closed.
     pub fn set_path(&self, path: IoPath) {
         if let Some(egress) = self.egress.upgrade() {
             egress.set_path(path);
         }
     }
 
-    /// How much the kernel holds for the stream; `None` once it is closed.
+    /// Returns the socket profile; `None` once the stream is closed.
     pub fn profile(&self) -> Option<Profile> {
         self.egress.upgrade().map(|egress| egress.profile())
     }
 
-    /// Changes how much the kernel holds for the stream, at once. Nothing happens once the stream is closed.
+    /// Sets the socket profile, at once. Does nothing once the stream is closed.
     pub fn set_profile(&self, profile: Profile) {
         if let Some(egress) = self.egress.upgrade() {
             egress.set_profile(profile);
         }
     }
 
-    /// The congestion control of a TCP connection, `cubic` for instance (`TCP_CONGESTION`,
-    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)); `None` for others, and once the stream is closed.
+    /// Returns the congestion control of a TCP connection, such as `cubic` (`TCP_CONGESTION`,
+    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)); `None` for other or closed streams.
     pub fn congestion(&self) -> Option<String> {
         tcp::congestion(self.egress.upgrade()?.as_fd()).ok()
     }
 
-    /// Chooses the congestion control by its name, for what is sent from now on.
+    /// Sets the congestion control by name.
     ///
     /// # Errors
     ///
-    /// If the kernel has none of that name, this process may not use it, or the stream is no TCP connection: the error lists
-    /// what the kernel offers. `ErrorKind::NotConnected` once the stream is closed.
+    /// Fails if the kernel does not have it, this process may not use it, or the stream is not TCP: the error lists the
+    /// available ones. `ErrorKind::NotConnected` once the stream is closed.
     pub fn set_congestion(&self, name: &str) -> io::Result<()> {
         let egress = self.egress.upgrade().ok_or(io::ErrorKind::NotConnected)?;
         tcp::set_congestion(egress.as_fd(), name)
     }
 
-    /// Bytes that the kernel took from us and the peer has not acknowledged; `None` once the stream is closed. Of a Unix
-    /// socket, the memory of what the peer has not read.
+    /// Returns the bytes sent that the peer has not acknowledged; `None` once the stream is closed. For a Unix socket,
+    /// the memory of unread bytes.
     pub(crate) fn unacknowledged(&self) -> Option<usize> {
         self.egress.upgrade().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
     }
 
-    /// Bytes that have arrived and were not taken from the kernel; `None` once the stream is closed.
     pub(crate) fn unread(&self) -> Option<usize> {
         self.egress.upgrade().and_then(|egress| tcp::unread(egress.as_fd()))
     }
 
-    /// Whether the stream is a TCP connection.
     pub(crate) fn is_tcp(&self) -> bool {
         self.egress.upgrade().is_some_and(|egress| tcp::congestion(egress.as_fd()).is_ok())
     }
 
-    /// Has the kernel send no faster than so many bytes per second from now on, or as fast as may be
-    /// (`SO_MAX_PACING_RATE`, [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)).
+    /// Limits the kernel's send rate in bytes per second (`SO_MAX_PACING_RATE`,
+    /// [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)); `None` removes the limit.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Unsupported` if the stream is no TCP connection; `ErrorKind::NotConnected` once it is closed.
+    /// `ErrorKind::Unsupported` if the stream is not TCP; `ErrorKind::NotConnected` once it is closed.
     pub fn set_pace(&self, bytes_per_second: Option<NonZeroU64>) -> io::Result<()> {
         let egress = self.egress.upgrade().ok_or(io::ErrorKind::NotConnected)?;
         tcp::set_pacing(egress.as_fd(), bytes_per_second)
     }
 
-    /// Ends the connection at once, by a reset where the family has one: what waits to be sent is lost, and the peer cannot
-    /// take what it got for the whole. Tasks that wait for the stream are woken and see an error or the end.
+    /// Ends the connection at once, by a reset if the family has one. Unsent bytes are lost, and the peer can tell that
+    /// the message is incomplete. Waiting tasks are woken and see an error or the end.
     pub fn reset(&self) {
         if let Some(egress) = self.egress.upgrade() {
             socket::reset(egress.as_fd());
@@ -198,8 +192,8 @@ mod tests {
             assert!(!numbers.blocked);
             handle.reset();
             client.read_exact(&mut [0; 9]).await.unwrap();
-            assert!(client.read(&mut got).await.is_err(), "a reset is no end");
-            assert!(matches!(stream.read(&mut got).await, Ok(0) | Err(_)), "who waits is woken");
+            assert!(client.read(&mut got).await.is_err(), "a reset must not read as an end");
+            assert!(matches!(stream.read(&mut got).await, Ok(0) | Err(_)), "the waiting reader is woken");
             drop(stream);
             assert_eq!(handle.numbers(), None);
             assert_eq!((handle.id(), numbers.id > 0), (numbers.id, true));

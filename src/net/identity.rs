@@ -6,21 +6,18 @@ use std::os::unix::net as unix;
 
 use http::Extensions;
 
-/// Address of the peer of a connection.
 pub trait Origin {
-    /// Returns the IP address of the machine, if the family has one.
+    /// Returns the IP address of the peer, if the family has one.
     fn ip(&self) -> Option<IpAddr>;
 
-    /// The values that services of axum and tonic look for in the extensions of requests.
+    /// The values that axum and tonic services read from the extensions of requests.
     type Identity: Identity;
 
-    /// Returns the identity of the peer of `socket`, which has this address.
+    /// Returns the identity of the peer of `socket` at this address.
     fn identity(&self, socket: &impl AsFd) -> Self::Identity;
 }
 
-/// Identity of a peer.
 pub trait Identity: Send + Sync + 'static {
-    /// Inserts the identity into the extensions of a request.
     fn insert(&self, extensions: &mut Extensions);
 }
 
@@ -42,7 +39,7 @@ pub struct UnixIdentity {
     credentials: Option<crate::net::Credentials>,
 }
 
-#[allow(unused, reason = "without the features there is nothing to tell")]
+#[allow(unused, reason = "used only with the features axum and tonic")]
 impl Identity for TcpIdentity {
     fn insert(&self, extensions: &mut Extensions) {
         #[cfg(feature = "axum")]
@@ -55,7 +52,7 @@ impl Identity for TcpIdentity {
     }
 }
 
-#[allow(unused, reason = "without the features there is nothing to tell")]
+#[allow(unused, reason = "used only with the features axum and tonic")]
 impl Identity for UnixIdentity {
     fn insert(&self, extensions: &mut Extensions) {
         #[cfg(feature = "axum")]
@@ -72,7 +69,7 @@ impl Origin for SocketAddr {
         Some(self.ip())
     }
 
-    #[allow(unused, reason = "without the features there is nothing to tell")]
+    #[allow(unused, reason = "used only with the features axum and tonic")]
     fn identity(&self, socket: &impl AsFd) -> TcpIdentity {
         TcpIdentity {
             #[cfg(any(feature = "axum", feature = "tonic"))]
@@ -90,7 +87,7 @@ impl Origin for unix::SocketAddr {
         None
     }
 
-    #[allow(unused, reason = "without the features there is nothing to tell")]
+    #[allow(unused, reason = "used only with the features axum and tonic")]
     fn identity(&self, socket: &impl AsFd) -> UnixIdentity {
         UnixIdentity {
             #[cfg(feature = "axum")]

@@ -1,4 +1,4 @@
-//! A listener's connections as a stream, for servers that take them so.
+//! The connections of a listener as a `Stream`.
 
 use std::fmt;
 use std::io;
@@ -14,13 +14,13 @@ use super::{TcpListener, UnixListener};
 
 type Accepted<L> = io::Result<(<L as Accept>::Stream, <L as Accept>::Addr)>;
 
-/// The connections of a listener, from [`TcpListener::incoming`] and [`UnixListener::incoming`]: what tonic's
-/// `serve_with_incoming` takes (feature `tonic`). Accepts as the listener itself does.
+/// The connections of a listener, from [`TcpListener::incoming`] and [`UnixListener::incoming`]; for tonic's
+/// `serve_with_incoming` (feature `tonic`). Skips failed connections like the listener itself.
 ///
-/// Ends after an error, which only a listener that is broken gives. Dropping it closes the listener.
+/// Ends after an error, which means that the listener is broken. Dropping the stream closes the listener.
 pub struct Incoming<L: Accept> {
     listener: Arc<L>,
-    /// Its memory is used again for every connection. `None` after an error.
+    /// The accept future; its memory is reused for every connection. `None` after an error.
     accepting: Option<ReusableBoxFuture<'static, Accepted<L>>>,
 }
 
@@ -64,14 +64,14 @@ impl<L: Accept> fmt::Debug for Incoming<L> {
 }
 
 impl TcpListener {
-    /// The connections as a stream.
+    /// Returns the connections as a stream.
     pub fn incoming(self) -> Incoming<Self> {
         Incoming::new(self)
     }
 }
 
 impl UnixListener {
-    /// The connections as a stream.
+    /// Returns the connections as a stream.
     pub fn incoming(self) -> Incoming<Self> {
         Incoming::new(self)
     }
@@ -85,7 +85,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     #[tokio::test]
-    async fn connections_come_one_after_the_other_and_nothing_comes_after_an_error() {
+    async fn yields_connections_and_ends_after_an_error() {
         let mut incoming = TcpListener::bind("127.0.0.1:0").await.unwrap().incoming();
         let addr = incoming.as_ref().local_addr().unwrap();
         for _ in 0..3 {
@@ -93,7 +93,6 @@ mod tests {
             let stream = poll_fn(|cx| Pin::new(&mut incoming).poll_next(cx)).await.unwrap().unwrap();
             assert_eq!(stream.peer_addr().unwrap(), client.local_addr().unwrap());
         }
-        // It does not listen any more.
         rustix::net::shutdown(incoming.as_ref().as_fd(), rustix::net::Shutdown::Both).unwrap();
         assert!(poll_fn(|cx| Pin::new(&mut incoming).poll_next(cx)).await.unwrap().is_err());
         assert!(poll_fn(|cx| Pin::new(&mut incoming).poll_next(cx)).await.is_none());

@@ -1,18 +1,18 @@
-//! The receiving side of a stream for which the kernel receives by itself ([`Receive::Multishot`](super::Receive)).
+//! The receiving side of a stream with a multishot receive ([`Receive::Multishot`](super::Receive)).
 //!
 //! ```text
 //!          first read                 64 KiB unread           all of it read
 //!   Idle ─────────────▶ Armed ─────────────────────▶ Stopping ───────▶ Idle ──▶ Armed
-//!                         │ no buffer was free                no ring: Plain, for good
+//!                         │ no buffer was free                no ring: Plain, permanently
 //!                         ▼
 //!                        Dry: plain reads until one would have to wait ──▶ Idle, if buffers are free by then
 //!
-//!   While the stream's path is `IoPath::Epoll`: Armed ──▶ Stopping ──▶ Idle, where reads are plain.
+//!   While the stream's path is `IoPath::Epoll`: Armed ──▶ Stopping ──▶ Idle, with plain reads.
 //! ```
 //!
 //! Invariants:
-//! 1. While a receive is armed or being stopped nobody else reads the socket: bytes would come out of order.
-//! 2. The driver is never called with the state locked: it calls here with its own locks held.
+//! 1. While a receive is armed or being stopped, nothing else reads the socket: bytes would arrive out of order.
+//! 2. The driver is never called with the state locked: it calls this module with its own locks held.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -33,12 +33,11 @@ use crate::uring::driver::Driver;
 use crate::uring::key::Key;
 use crate::uring::net::receive::{Answer, Arrival, Ending, Receiver};
 
-/// Rewind bytes of one connection at which its receive is stopped. It goes on when they were read.
+/// Number of unread bytes of one connection at which its receive is stopped, until they are read.
 const CREDIT: usize = 64 << 10;
-/// The kernel lacks multishot receives, or does not do them for this socket.
+/// Errors of a kernel or a socket without multishot receives.
 const LACKING: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
 
-/// What arrives on a socket.
 pub(super) struct Ingress {
     egress: Arc<Egress>,
     turn: Arc<Turn>,
@@ -47,14 +46,11 @@ pub(super) struct Ingress {
 
 #[derive(Default)]
 struct State {
-    /// Arrived and not read.
     chunks: VecDeque<Chunk>,
     unread: usize,
     phase: Phase,
-    /// How the stream has ended, behind what is unread.
     end: Option<Result<(), Errno>>,
     reader: Option<Waker>,
-    /// Nobody will read any more.
     gone: bool,
 }
 
@@ -63,7 +59,7 @@ enum Phase {
     #[default]
     Idle,
     Dry,
-    /// Without a key only while it is being asked for.
+    /// `None` only while the receive is being armed.
     Armed(Option<(Arc<Driver>, Key)>),
     Stopping,
     Plain,
@@ -91,7 +87,7 @@ impl Ingress {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves what has arrived into `buf`; nothing moved is the end of the stream.
+    /// Moves received bytes into `buf`; none mean the end of the stream.
     pub(super) fn poll_receive(self: &Arc<Self>, cx: &mut Context<'_>, buf: &mut impl RecvBuf) -> Poll<io::Result<()>> {
         let progress = ready!(coop::poll_proceed(cx));
         loop {
@@ -103,7 +99,7 @@ impl Ingress {
             }
             if let Some(end) = state.end {
                 if end.is_err() {
-                    // The kernel reports an error once; later reads ask it again.
+                    // The error is returned once; later reads query the kernel again.
                     state.end = None;
                 }
                 progress.made_progress();
@@ -151,7 +147,7 @@ impl Ingress {
         }
     }
 
-    /// Asks the kernel to receive. Where that cannot be, reads are plain from now on.
+    /// Arms a multishot receive. If that fails, reads are plain from now on.
     fn arm(self: &Arc<Self>) {
         self.state().phase = Phase::Armed(None);
         let driver = self.turn.driver();
@@ -161,7 +157,7 @@ impl Ingress {
             Some((driver, key))
         });
         let mut state = self.state();
-        // It may have ended by now.
+        // The receive may have ended already.
         if matches!(state.phase, Phase::Armed(None)) {
             state.phase = match armed {
                 Some(armed) => Phase::Armed(Some(armed)),
@@ -192,7 +188,7 @@ impl Ingress {
 }
 
 impl State {
-    /// Moves the first bytes into `buf`, as many as it takes. Buffers that are done with go back to the kernel.
+    /// Moves bytes into `buf` while it has room. Empty buffers return to the kernel.
     fn read(&mut self, buf: &mut impl RecvBuf) {
         while let Some(chunk) = self.chunks.front_mut() {
             let n = buf.room().min(chunk.as_ref().len());
@@ -212,7 +208,7 @@ impl Receiver for Ingress {
         let mut state = self.state();
         let mut stop = false;
         match arrival {
-            // Given back at once, so that the kernel can go on with it.
+            // Returned at once, so that the kernel can reuse the buffer.
             Arrival::Bytes(chunk) if state.gone => drop(chunk),
             Arrival::Bytes(chunk) => {
                 self.egress.received(chunk.as_ref().len());

@@ -1,4 +1,4 @@
-//! What all listeners do, whatever their family: they do not end.
+//! Accept loop and options shared by all listeners.
 
 use std::fmt;
 use std::io;
@@ -21,14 +21,14 @@ use crate::runtime::Turn;
 use crate::sys::caps::{Capabilities, Support};
 use crate::sys::socket;
 
-/// How long accepting pauses when the process or the machine is out of descriptors or memory.
+/// Pause after running out of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Failed connections in a row after which it pauses as well: whatever fails them may fail all.
+/// Number of consecutive failed connections that also causes a pause: the cause may affect all of them.
 const FAILED_MAX: u32 = 16;
 
-/// A listener of this crate: what [`http::serve`](crate::server::serve()) takes. Nothing else can implement it.
+/// A listener of this crate, as accepted by [`server::serve`](crate::server::serve()). The trait is sealed.
 pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
-    /// Its connections.
+    /// Type of the connections.
     type Stream: hyper::rt::Read
         + hyper::rt::Write
         + tokio::io::AsyncRead
@@ -39,21 +39,20 @@ pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
         + Unpin
         + Send
         + 'static;
-    /// The addresses of those who connect.
+    /// Type of the peer addresses.
     type Addr: Origin + fmt::Debug + Send;
 
-    /// Accepts a connection; see [`TcpListener::accept`](super::TcpListener::accept), which holds for every listener.
+    /// Accepts a connection; see [`TcpListener::accept`](super::TcpListener::accept).
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Self::Addr)>> + Send;
 }
 
 pub(super) mod sealed {
     use std::os::fd::AsFd;
 
-    /// Implemented by the listeners of this crate alone.
+    /// Implemented only by the listeners of this crate.
     pub trait Sealed: AsFd {}
 }
 
-/// A listening socket of any family.
 #[derive(Debug)]
 pub(super) struct Listener {
     io: AsyncFd<OwnedFd>,
@@ -63,7 +62,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Panics outside of a tokio runtime with I/O enabled, and with a shared rate on one without timers.
+    /// Panics outside a tokio runtime with I/O enabled, and with a shared rate on one without timers.
     #[track_caller]
     pub(super) fn new(socket: OwnedFd, options: Options, switch: ProfileSwitch) -> io::Result<Self> {
         log_capabilities();
@@ -74,7 +73,7 @@ impl Listener {
         Ok(Self { io, turn: Turn::current(), options, switch })
     }
 
-    /// Accepts a connection by the call `accept`. Returns errors that are not about one connection and will not pass.
+    /// Accepts a connection by the call `accept`. Returns only errors of the listener itself.
     pub(super) async fn accept<A>(
         &self,
         accept: impl Fn(BorrowedFd<'_>) -> io::Result<(OwnedFd, A)>,
@@ -113,7 +112,6 @@ impl AsFd for Listener {
     }
 }
 
-/// Tells the log, once, what this machine cannot do.
 fn log_capabilities() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -125,18 +123,19 @@ fn log_capabilities() {
     });
 }
 
-/// What to do after a failed accept.
+/// Reaction to a failed accept.
 #[derive(Debug, PartialEq, Eq)]
 enum After {
-    /// That connection was gone; others are not.
+    /// Accept the next connection: only this one failed.
     Next,
-    /// Nothing can be accepted until something is freed.
+    /// Pause until resources are freed.
     Pause,
-    /// The listener itself is broken.
+    /// Return the error: the listener is broken.
     Give,
 }
 
-/// See [accept(2)](https://man7.org/linux/man-pages/man2/accept.2.html) for what Linux passes on from the new socket.
+/// Classifies errors, including those that Linux passes on from the new socket,
+/// [accept(2)](https://man7.org/linux/man-pages/man2/accept.2.html).
 fn after(error: &io::Error) -> After {
     match Errno::from_io_error(error) {
         Some(
@@ -149,7 +148,7 @@ fn after(error: &io::Error) -> After {
             | Errno::HOSTUNREACH
             | Errno::NONET
             | Errno::TIMEDOUT
-            // A firewall forbids this one.
+            // A firewall rejects this connection.
             | Errno::PERM,
         ) => After::Next,
         // NOSPC: the limit of epoll watches (fs.epoll.max_user_watches).
@@ -158,24 +157,24 @@ fn after(error: &io::Error) -> After {
     }
 }
 
-/// Makes a type of the field `listener` a listener: `$accept` is the call, `$stream` the type around its streams.
+/// Implements a listener for a type with the field `listener`: `$accept` is the call, `$stream` the stream type.
 macro_rules! listener {
     ($name:ident, $stream:ident, $addr:ty, $accept:path) => {
         impl $name {
             /// Accepts a connection.
             ///
-            /// Connections that failed before they could be accepted are skipped: `ECONNABORTED`, `EPROTO`, and the network
-            /// errors that [accept(2)](https://man7.org/linux/man-pages/man2/accept.2.html) lists. While the process or the
-            /// machine is out of descriptors or memory (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`), and after 16 failed
-            /// connections in a row, this waits 50 ms and tries again, which needs the runtime's timer.
+            /// Connections that failed before they could be accepted are skipped: `ECONNABORTED`, `EPROTO`, and the
+            /// network errors that [accept(2)](https://man7.org/linux/man-pages/man2/accept.2.html) lists. If the
+            /// process or the machine is out of descriptors or memory (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`), and
+            /// after 16 consecutive failures, it waits 50 ms and retries, which needs the runtime's timer.
             ///
             /// # Errors
             ///
-            /// All others: the socket does not listen any more (`EINVAL`), or the process may not accept (`EACCES`).
+            /// All other errors: the socket no longer listens (`EINVAL`), or the process may not accept (`EACCES`).
             ///
-            /// # Cancellation
+            /// # Cancel safety
             ///
-            /// Safe: a connection that was not returned waits to be accepted.
+            /// Cancel safe: no connection is lost.
             pub async fn accept(&self) -> std::io::Result<($stream, $addr)> {
                 let (stream, peer) = self.listener.accept($accept).await?;
                 Ok(($stream { stream }, peer))
@@ -204,8 +203,7 @@ macro_rules! listener {
             type Io = $stream;
             type Addr = $addr;
 
-            /// Accepts as the inherent `accept` does. If that fails, the listener cannot accept any more: the error is
-            /// logged, and the future never completes.
+            /// As the inherent `accept`, but if the listener is broken, logs the error and never completes.
             async fn accept(&mut self) -> (Self::Io, Self::Addr) {
                 match Self::accept(self).await {
                     Ok(connection) => connection,
@@ -224,20 +222,19 @@ macro_rules! listener {
 }
 pub(super) use listener;
 
-/// Gives a builder of the field `options` the options of its streams.
 macro_rules! stream_options {
     ($builder:ident) => {
         impl $builder {
-            /// Longest time a written byte waits for company while it is written to again and again; 1 ms by default.
-            /// Zero sends every write at once, as tokio's stream does.
+            /// Sets the maximum time that a written byte waits for more bytes; 1 ms by default. Zero sends every write
+            /// at once, like tokio's stream.
             #[must_use]
             pub fn gather_limit(mut self, limit: std::time::Duration) -> Self {
                 self.options.limit = limit;
                 self
             }
 
-            /// Queued bytes of one connection beyond which its writer waits; 64 KiB by default. It is woken at half of
-            /// that. Of the pool a connection keeps by reference at most twice as much and
+            /// Sets the number of queued bytes of one connection above which its writer waits; 64 KiB by default. The
+            /// writer is woken at half of it. A connection references at most twice as much pool memory plus
             /// [256 KiB](crate::buf::Queue#memory).
             #[must_use]
             pub fn high_mark(mut self, bytes: usize) -> Self {
@@ -246,58 +243,58 @@ macro_rules! stream_options {
                 self
             }
 
-            /// Instead of a fixed [`high_mark`](Self::high_mark) one that follows each connection's rates, between these
-            /// bounds, in bytes: what 50 ms bring over the last second, and more for as long as less leaves than comes. A
-            /// reader that is fast gets room for bursts, one that is slow holds little memory and gets nothing that is old.
-            /// Use it with [`profile`](Self::profile), for the kernel holds bytes as well.
+            /// Replaces the fixed [`high_mark`](Self::high_mark) by one that adapts to each connection's rates over the
+            /// last second, between these bounds in bytes: 50 ms of input, and more while input outpaces output. A fast
+            /// reader gets room for bursts; a slow one holds little memory and gets no stale bytes. Use it with
+            /// [`profile`](Self::profile), because the kernel queues bytes as well.
             ///
             /// # Panics
             ///
-            /// If the lower bound is above the upper one.
+            /// Panics if the lower bound is above the upper one.
             #[must_use]
             #[track_caller]
             pub fn adaptive_high_mark(mut self, bounds: std::ops::RangeInclusive<usize>) -> Self {
-                assert!(!bounds.is_empty(), "an elastic mark between {bounds:?}: the lower bound comes first");
+                assert!(!bounds.is_empty(), "adaptive high mark {bounds:?}: the lower bound comes first");
                 self.options.elastic = Some((*bounds.start(), *bounds.end()));
                 self
             }
 
-            /// How connections receive; [`Receive::Ready`](crate::net::Receive::Ready) by default.
+            /// Sets how connections receive; [`Receive::Ready`](crate::net::Receive::Ready) by default.
             #[must_use]
             pub fn receive(mut self, receive: $crate::net::Receive) -> Self {
                 self.options.receive = receive;
                 self
             }
 
-            /// Which ways the writes of new connections may take; [`IoPath::Auto`](crate::net::IoPath::Auto) by default.
-            /// [`Handle::set_path`](crate::net::Handle::set_path) changes it for one that lives.
+            /// Sets the path of writes of new connections; [`IoPath::Auto`](crate::net::IoPath::Auto) by default.
+            /// [`Handle::set_path`](crate::net::Handle::set_path) changes a live connection.
             #[must_use]
             pub fn path(mut self, path: $crate::net::IoPath) -> Self {
                 self.options.path = path;
                 self
             }
 
-            /// How much the kernel holds for new connections; [`Profile::System`](crate::net::Profile::System) by default.
-            /// [`Handle::set_profile`](crate::net::Handle::set_profile) changes it for one that lives.
+            /// Sets the socket profile of new connections; [`Profile::System`](crate::net::Profile::System) by default.
+            /// [`Handle::set_profile`](crate::net::Handle::set_profile) changes a live connection.
             #[must_use]
             pub fn profile(mut self, profile: $crate::net::Profile) -> Self {
                 self.options.profile = profile;
                 self
             }
 
-            /// Has all connections together send no faster than that. The same rate may be given to several listeners, and
-            /// changed while they live. By default there is none.
+            /// Limits the total send rate of all connections; unlimited by default. Several listeners can share one
+            /// rate, and it can be changed at any time.
             ///
-            /// It needs the timer of the runtime: on a runtime without timers, binding a listener that has a rate panics.
+            /// Needs the runtime's timer: binding a listener with a rate panics on a runtime without timers.
             #[must_use]
             pub fn pace_all(mut self, rate: &$crate::net::SharedPace) -> Self {
                 self.options.pace = Some(rate.clone());
                 self
             }
 
-            /// Has `hook` told the last numbers of every connection when it is closed, those of the kernel included. It runs
-            /// on whatever thread closes the connection, and must not block; if it panics, nothing else happens. Without a
-            /// hook, and without anybody who keeps a [`Closing`](crate::net::Closing), the kernel is not asked.
+            /// Sets a function that receives the last numbers of every connection when it closes, including those of
+            /// the kernel. It runs on the closing thread and must not block; a panic in it has no other effect. Without
+            /// a hook, and without a [`Closing`](crate::net::Closing), the kernel is not queried.
             #[must_use]
             pub fn on_close(mut self, hook: impl Fn(&$crate::net::StreamStats) + Send + Sync + 'static) -> Self {
                 self.options.on_close = Some($crate::net::options::CloseHook(std::sync::Arc::new(hook)));
@@ -335,7 +332,6 @@ mod tests {
         }
     }
 
-    /// A listener with a connection that waits.
     fn listener() -> (Listener, std::net::TcpStream) {
         let socket = socket::listen(([127, 0, 0, 1], 0).into(), 8, false).unwrap();
         let client = std::net::TcpStream::connect(socket::local_addr(&socket).unwrap()).unwrap();
@@ -356,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_passes_is_tried_again() {
+    fn only_temporary_errors_are_retried() {
         for (errno, expected) in [
             (Errno::CONNABORTED, After::Next),
             (Errno::PROTO, After::Next),

@@ -1,4 +1,4 @@
-//! Several listeners on one address, a core each.
+//! Several listeners on one address, one per core.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::tcp::{TcpListener, TcpListenerBuilder};
 use crate::sys::socket;
 
-/// Listeners that share an address, one for each core or worker, from [`TcpListenerBuilder::bind_each`]. The kernel spreads
-/// connections over them by a hash of their addresses (`SO_REUSEPORT`,
+/// Listeners that share an address, one for each core or worker, from [`TcpListenerBuilder::bind_each`]. The kernel
+/// distributes connections by a hash of their addresses (`SO_REUSEPORT`,
 /// [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)).
 ///
-/// They listen from the start, whoever takes them and when: connections that come before wait. So take each of them: the
-/// kernel gives its share of connections to one that nobody accepts from, too.
+/// All of them listen from the start, and early connections wait. Take every one of them: the kernel also assigns
+/// connections to a listener that no task accepts from.
 ///
-/// [`http::serve_cores`](crate::server::serve_cores()) serves them all. By hand, with axum for instance:
+/// [`server::serve_cores`](crate::server::serve_cores()) serves them all. By hand, with axum for instance:
 ///
 /// ```no_run
 /// # #[cfg(feature = "axum")]
@@ -29,7 +29,7 @@ use crate::sys::socket;
 ///     let (listener, app) = (listeners.take(), app.clone());
 ///     async move { axum::serve(listener?, app).await }
 /// })
-/// .wait()?;
+/// wait()?;
 /// # Ok(())
 /// # }
 /// # #[cfg(not(feature = "axum"))]
@@ -38,35 +38,32 @@ use crate::sys::socket;
 ///
 /// # Closing
 ///
-/// A connection belongs to the listener that the kernel has chosen for it. If that is closed before the connection was
-/// accepted, the connection is reset, although other listeners of the address live: Linux moves it only where
-/// `net.ipv4.tcp_migrate_req` is set
-/// ([ip-sysctl](https://docs.kernel.org/networking/ip-sysctl.html), Linux 5.14). So close all of them at about the same
-/// time, as [`Cores`](crate::runtime::Cores) does, and not one while others go on; to restart without losing a connection,
-/// have a supervisor keep the sockets and take them by [`TcpListener::from_std`].
+/// A connection belongs to the listener that the kernel chose for it. If that listener closes before it has accepted
+/// the connection, the connection is reset, even if other listeners of the address live. Linux moves it only if
+/// `net.ipv4.tcp_migrate_req` is set ([ip-sysctl](https://docs.kernel.org/networking/ip-sysctl.html), Linux 5.14). So
+/// close all listeners together, as [`Cores`](crate::runtime::Cores) does. To restart without losing a connection, let
+/// a supervisor keep the sockets and pass them to [`TcpListener::from_std`].
 ///
-/// Clones are of the same listeners; when the last is dropped, those that were not taken are closed.
+/// Clones share the same listeners; dropping the last clone closes those that were not taken.
 #[derive(Clone, Debug)]
 pub struct Listeners {
     addr: SocketAddr,
     builder: TcpListenerBuilder,
-    /// Not on a runtime yet: that is for the thread which takes one.
+    /// Listeners without a runtime; the taking thread registers them.
     left: Arc<Mutex<Vec<std::net::TcpListener>>>,
 }
 
 impl TcpListenerBuilder {
-    /// Binds `count` listeners, at least one, to the first of the addresses that can be bound. With port 0 the kernel
-    /// chooses one for all of them.
+    /// Binds `count` listeners, at least one, to the first usable address. Port 0 chooses one port for all of them.
     ///
-    /// Who else listens there is told from a mistake by [`reuse_port`](Self::reuse_port): it lets these listeners share the
-    /// address with those of another process of the same user; without it that is an error, unless both start in the same
-    /// moment.
+    /// With [`reuse_port`](Self::reuse_port) other processes of the same user can share the address. Without it, an
+    /// address in use is an error, unless both processes start at the same moment.
     ///
     /// Needs no runtime; looking up a name blocks the thread.
     ///
     /// # Errors
     ///
-    /// Those of binding the last of the addresses; `ErrorKind::InvalidInput` if the name has none.
+    /// The error of the last address; `ErrorKind::InvalidInput` if the name has no address.
     pub fn bind_each(&self, addr: impl ToSocketAddrs, count: usize) -> io::Result<Listeners> {
         let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
         for addr in addr.to_socket_addrs()? {
@@ -80,7 +77,7 @@ impl TcpListenerBuilder {
 
     fn bind_all(&self, addr: SocketAddr, count: usize) -> io::Result<Listeners> {
         if !self.reuse_port && addr.port() != 0 {
-            // Alone: fails if somebody listens there.
+            // Without `SO_REUSEPORT`, which fails if the address is in use.
             drop(socket::listen(addr, self.backlog, false)?);
         }
         let listen = |addr| socket::listen(addr, self.backlog, true).map(std::net::TcpListener::from);
@@ -95,24 +92,24 @@ impl TcpListenerBuilder {
 }
 
 impl Listeners {
-    /// The address they listen on.
+    /// Returns the shared address.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// One that nobody has taken yet, for the runtime this is called on.
+    /// Takes a listener and registers it with the current runtime.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::NotFound` if all are taken; those of registering it with the runtime.
+    /// `ErrorKind::NotFound` if all are taken, or the error of the registration.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime with I/O enabled.
+    /// Panics outside a tokio runtime with I/O enabled.
     #[track_caller]
     pub fn take(&self) -> io::Result<TcpListener> {
         let taken = self.left.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let none = || io::Error::new(io::ErrorKind::NotFound, "every listener is taken: bind one for each core");
+        let none = || io::Error::new(io::ErrorKind::NotFound, "all listeners are taken; bind one for each core");
         self.builder.clone().from_std(taken.ok_or_else(none)?)
     }
 }

@@ -1,20 +1,18 @@
-//! Sockets: a listener and a stream to use where tokio's are used today.
+//! Sockets: listeners and streams that replace those of tokio.
 //!
 //! ```text
-//!  hyper, tonic, your code ──poll_write_vectored──▶ stream ──▶ egress ──┬─ at once ─────────▶ kernel
-//!                                                                       └─ queue ─▶ turn ─┬─▶ kernel, by its own call
-//!                                                                                          └─▶ ring, one call for many: where
-//!                                                                                              that was asked for
+//!  hyper, tonic, your code ──poll_write_vectored──▶ stream ──▶ egress ──┬─ at once ─▶ kernel
+//!                                                                       └─ queue ─▶ flusher ─┬─▶ kernel, a call each
+//!                                                                                            └─▶ ring, a call for all
 //!  hyper, tonic, your code ◀──poll_read── stream ◀──┬─ when ready ── kernel
-//!                                                   └─ ingress ◀── ring, which receives by itself
+//!                                                   └─ ingress ◀──── ring, multishot receive
 //! ```
 //!
-//! TCP and Unix sockets have the same stream under names of their own, and the same accept loop. The other way round, a
-//! [`Connector`] makes such streams for an HTTP client.
+//! TCP and Unix sockets share the stream and the accept loop. A [`Connector`] makes such streams for HTTP clients.
 //!
-//! The peer that has just spoken waits for an answer: the first write after a read leaves at once, as it would from
-//! tokio's stream. Further writes gather while they keep coming, at most for the listener's gather limit, and leave in
-//! one call. Long slices are never copied. In all else the streams do what tokio's do; [`TcpStream`] lists the exceptions.
+//! The first write after a read leaves at once, as on tokio's stream, because the peer waits for an answer. Further
+//! writes gather while they keep coming, at most for the listener's gather limit, and leave in one call. Long slices
+//! are never copied. Otherwise the streams behave like tokio's; [`TcpStream`] lists the exceptions.
 
 #[cfg(feature = "client")]
 mod connect_error;

@@ -1,4 +1,4 @@
-//! The name of a Unix listener in the file system: taken without a gap, given back when the listener goes.
+//! The socket file of a Unix listener: created under a lock, and removed with the listener.
 //!
 //! ```text
 //!  lock the directory ─▶ bind ─┬─ done ──────────────────────────────────▶ mode ─▶ listen ─▶ unlock
@@ -6,8 +6,8 @@
 //!                                                 └─ refused: remove ─▶ bind
 //! ```
 //!
-//! The file of a socket stays behind when its process is killed, and nobody can bind over it; whether anybody listens is
-//! known from connecting. Between bind and listen a live socket refuses as well, so all of it happens under a lock.
+//! A killed process leaves its socket file behind, and bind fails on it. Connecting shows whether a server listens.
+//! Between bind and listen a live socket refuses connections as well, so all steps run under a lock.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,38 +20,35 @@ use tokio::time::Instant;
 use crate::runtime::blocking::BlockingTask;
 use crate::sys::unix;
 
-/// How long to wait for the lock on the directory. Servers of ours hold it for some system calls; who holds it for longer
-/// has locked the directory for reasons of its own, and then there is no lock.
+/// Time limit for the lock on the directory. This crate holds it for a few system calls; a longer holder uses it for
+/// another purpose, and the steps then run without it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks at the lock.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A socket that listens under a name of ours. Fields are dropped in order: a socket that is open holds its file's number,
-/// so while it is, nothing else can have it.
+/// A listening socket and its name. Dropped in order: while the socket is open, no other file has its inode number.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) name: Option<Name>,
     pub(super) socket: OwnedFd,
 }
 
-/// The name of a socket that listens; removed when this is dropped, if the name is still that socket's.
+/// The name of a listening socket; dropping it removes the file, if it is still that socket.
 #[derive(Debug)]
 pub(super) struct Name {
     path: PathBuf,
-    /// Device and number of the file.
     file: (u64, u64),
 }
 
 impl Drop for Name {
     fn drop(&mut self) {
         if unix::identify_blocking(&self.path).is_ok_and(|(file, _)| file == self.file) {
-            // Whoever comes next removes it otherwise.
+            // If this fails, the next server removes the file.
             let _ = unix::remove_blocking(&self.path);
         }
     }
 }
 
-/// Binds `path` and listens. The directory is locked meanwhile, unless somebody else keeps it locked.
+/// Binds `path` and listens, with the directory locked if possible.
 pub(super) async fn bind(path: PathBuf, backlog: u32, mode: Option<u32>) -> io::Result<Bound> {
     let since = Instant::now();
     loop {
@@ -65,11 +62,11 @@ pub(super) async fn bind(path: PathBuf, backlog: u32, mode: Option<u32>) -> io::
     }
 }
 
-/// As [`bind`], **waiting for the disk**. `None` says that somebody else has the lock on the directory, if it `locks`.
+/// As [`bind`], **waiting for the disk**. Returns `None` if `locks` is set and the directory is locked elsewhere.
 fn bind_blocking(path: &Path, backlog: u32, mode: Option<u32>, locks: bool) -> io::Result<Option<Bound>> {
     let shown = path.display();
     let failed = |what: &str, e: io::Error| io::Error::new(e.kind(), format!("{shown}: {what}: {e}"));
-    let socket = unix::stream().map_err(|e| failed("make a socket", e))?;
+    let socket = unix::stream().map_err(|e| failed("create a socket", e))?;
     if unix::abstract_name(path).is_some() {
         let taken = |e| failed("bind the abstract name", e);
         unix::bind_blocking(socket.as_fd(), path).map_err(taken)?;
@@ -88,11 +85,11 @@ fn bind_blocking(path: &Path, backlog: u32, mode: Option<u32>, locks: bool) -> i
         }
         bound => bound.map_err(|e| failed("bind", e))?,
     }
-    let (file, _) = unix::identify_blocking(path).map_err(|e| failed("look at the new socket", e))?;
-    // The process may go to another directory.
+    let (file, _) = unix::identify_blocking(path).map_err(|e| failed("query the new socket", e))?;
+    // The working directory may change.
     let path = std::path::absolute(path)?;
     let bound = Bound { name: Some(Name { path: path.clone(), file }), socket };
-    // Before it listens: until then nobody can connect, whatever the mode.
+    // Set before listening, so that no peer connects earlier.
     if let Some(mode) = mode {
         unix::set_mode_blocking(&path, mode).map_err(|e| failed("set the mode", e))?;
     }
@@ -100,7 +97,6 @@ fn bind_blocking(path: &Path, backlog: u32, mode: Option<u32>, locks: bool) -> i
     Ok(Some(bound))
 }
 
-/// Locks the directory of `path`, unless it may not be read.
 fn lock(path: &Path) -> io::Result<Option<OwnedFd>> {
     let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match unix::lock_directory_blocking(directory) {
@@ -109,21 +105,21 @@ fn lock(path: &Path) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Removes the socket file of a server that is gone.
+/// Removes the socket file of a dead server.
 ///
 /// # Errors
 ///
-/// What has the name is no such file, or it cannot be told.
+/// Fails if the file is not a socket, a server listens on it, or that is unknown.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let in_use = |why: String| io::Error::new(io::ErrorKind::AddrInUse, format!("{}: {why}", path.display()));
     let (file, is_socket) = match unix::identify_blocking(path) {
         Ok(found) => found,
-        // Its server has just removed it.
+        // The server has just removed it.
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e),
     };
     if !is_socket {
-        return Err(in_use("the name is taken by something that is no socket; remove it or choose another".into()));
+        return Err(in_use("the name is taken by a file that is no socket; remove it or choose another name".into()));
     }
     let probe = unix::stream()?;
     match unix::connect_blocking(probe.as_fd(), path) {

@@ -1,4 +1,4 @@
-//! What a listener's connections are like.
+//! Options of connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use super::profile::Profile;
 use super::stats::StreamStats;
 use crate::runtime::{Io, Turn};
 
-/// How a connection receives.
+/// Receive mode of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Receive {
-    /// When something has arrived it is read, by a call for each read, into the memory of whoever reads.
+    /// Reads when bytes have arrived, by one call per read, into the memory of the reader.
     #[default]
     Ready,
-    /// The kernel receives by itself, for as long as the connection lives, into buffers that all connections of a thread
-    /// share (multishot receive, Linux 6.0, [io_uring_prep_recv_multishot(3)]). A connection that is idle holds no memory to
-    /// read into; those that have something to read cost no call; and answers to what has arrived together leave together.
+    /// The kernel receives for as long as the connection lives, into buffers shared by all connections of a thread
+    /// (multishot receive, Linux 6.0, [io_uring_prep_recv_multishot(3)]). Idle connections hold no read buffer,
+    /// receives need no system call, and answers to requests that arrived together leave together.
     ///
-    /// What it gives is memory: with 10 000 idle connections and 16 KiB to read into for each, that is 160 MB. In time it does
-    /// not pay on the machine it was measured on: an echo of 64 bytes cost 5 % more CPU time than with [`Ready`](Self::Ready)
-    /// on 1 and on 64 connections, 25 % more on 8 and 10 % more on 512, with 5 calls for 100 messages instead of 200. Bytes
-    /// are copied once more, so it is no gain for bulk.
+    /// The gain is memory: 160 MB for 10 000 idle connections with read buffers of 16 KiB. CPU time was higher on the
+    /// machine of the measurement: for an echo of 64 bytes 5 % more than with [`Ready`](Self::Ready) on 1 and on 64
+    /// connections, 25 % more on 8 and 10 % more on 512, with 5 calls for 100 messages instead of 200. Bulk transfers
+    /// lose too, because bytes are copied once more.
     ///
-    /// A connection whose owner does not read is stopped when it has 64 KiB; the kernel may have received more by then, at most
-    /// what it had buffers for. Where there is no ring, or no free buffer, reads are as with [`Ready`](Self::Ready).
+    /// If the owner does not read, the receive stops at 64 KiB; the kernel may have received more by then, at most the
+    /// provided buffers. Without a ring or a free buffer, reads are as with [`Ready`](Self::Ready).
     ///
     /// [io_uring_prep_recv_multishot(3)]: https://man7.org/linux/man-pages/man3/io_uring_prep_recv_multishot.3.html
     Multishot,
 }
 
 impl Receive {
-    /// What it is on a runtime: [`Io`] may ask for another way, and the machine may not have this one.
+    /// Returns the effective value on a runtime: [`Io`] may override it, and the machine may not support it.
     pub(super) fn on(self, turn: &std::sync::Arc<Turn>) -> Self {
         let wanted = match turn.io() {
             Io::Auto => self,
@@ -45,27 +45,22 @@ impl Receive {
     }
 }
 
-/// What a connection is like.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
-    /// Longest time a byte waits for company; zero sends every write at once.
+    /// Maximum time that a byte waits for more bytes; zero sends every write at once.
     pub(super) limit: Duration,
-    /// Queued bytes beyond which writers wait; they are woken at half of it.
+    /// Number of queued bytes above which writers wait; they are woken at half of it.
     pub(super) high: usize,
-    /// If the mark follows the rates: between which bounds.
+    /// Bounds of the adaptive high-water mark, if set.
     pub(super) elastic: Option<(usize, usize)>,
     pub(super) receive: Receive,
     pub(super) path: IoPath,
     pub(super) profile: Profile,
-    /// What it shares a rate with.
     pub(super) pace: Option<SharedPace>,
-    /// Long pieces of kept memory may be sent without a copy.
     pub(super) zero_copy: bool,
-    /// Told the last numbers of each.
     pub(super) on_close: Option<CloseHook>,
 }
 
-/// A function that is called with the last statistics of each stream.
 #[derive(Clone)]
 pub(super) struct CloseHook(pub(super) Arc<dyn Fn(&StreamStats) + Send + Sync>);
 

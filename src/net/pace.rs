@@ -1,8 +1,7 @@
-//! A rate that many streams share: one bucket, and one task that waits for it.
+//! A send rate shared by many streams: one token bucket, and one task that waits for it.
 //!
-//! A stream that is told to wait counts as blocked, and stands in line. While anybody stands there a task sleeps until the
-//! bucket holds something, and lets the first ones go on, as many as what it holds is enough for. So there is no timer for
-//! each stream, and none at all while the bucket is not empty.
+//! A stream without tokens is blocked and joins a queue. While the queue is not empty, a task sleeps until the bucket
+//! has tokens, and unblocks as many streams as they suffice for. So there is no timer per stream.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,18 +14,18 @@ use tokio::time::Instant;
 use super::egress::Egress;
 use crate::counters::token_bucket::TokenBucket;
 
-/// What a stream that goes on will take at least, for all that is known.
+/// Minimum number of bytes that an unblocked stream is assumed to send.
 const TAKES: u64 = 4 << 10;
 
-/// A rate that all the streams of a listener share, or of several: what they send together. Cheap to clone; clones are the
-/// same rate. Given to [`pace_all`](super::TcpListenerBuilder::pace_all).
+/// A send rate shared by all streams of one or several listeners. Cheap to clone; clones share the rate. Passed to
+/// [`pace_all`](super::TcpListenerBuilder::pace_all).
 ///
-/// A tenth of a second's bytes may go at once. A call to the kernel is not cut short for the rate: what it sends too much
-/// (what has gathered, or up to 2 MiB of a file) is waited for afterwards.
+/// Bursts of up to a tenth of a second are allowed. A system call is not cut short: its excess (gathered bytes, or up
+/// to 2 MiB of a file) delays later calls.
 ///
 /// # Panics
 ///
-/// Waiting needs the runtime's timer. A listener with a rate panics when it is bound on a runtime without one; see
+/// Binding a listener with a rate panics on a runtime without timers, because waiting needs them; see
 /// [`tokio::runtime::Builder::enable_time`].
 #[derive(Clone)]
 pub struct SharedPace(Arc<Bucket>);
@@ -39,16 +38,14 @@ struct Bucket {
 struct State {
     pace: TokenBucket,
     rate: NonZeroU64,
-    /// Sent beyond what the bucket held.
+    /// Bytes sent in excess of the bucket.
     owed: u64,
-    /// With how much they have.
     waiting: VecDeque<(Weak<Egress>, u64)>,
-    /// A task waits for them.
     attended: bool,
 }
 
 impl State {
-    /// What may be sent now, or how long it is until something may.
+    /// Returns the number of bytes that may be sent now, or the delay until some may.
     fn grant(&mut self, now: Duration) -> Result<u64, Duration> {
         loop {
             let granted = self.pace.grant(now)?;
@@ -71,7 +68,7 @@ impl State {
 }
 
 impl SharedPace {
-    /// At most so many bytes per second.
+    /// Creates a rate with a limit in bytes per second.
     pub fn new(bytes_per_second: NonZeroU64) -> Self {
         let state = State {
             pace: TokenBucket::new(bytes_per_second),
@@ -83,32 +80,31 @@ impl SharedPace {
         Self(Arc::new(Bucket { start: Instant::now(), state: Mutex::new(state) }))
     }
 
-    /// Panics, with tokio's message, on a runtime without timers: the task that waits for the bucket would panic there,
-    /// as often as somebody waits.
+    /// Panics, with tokio's message, on a runtime without timers, where the waiting task would panic.
     #[track_caller]
     pub(super) fn require_timer() {
         drop(tokio::time::sleep(Duration::ZERO));
     }
 
-    /// The rate, in bytes per second.
+    /// Returns the rate in bytes per second.
     pub fn rate(&self) -> NonZeroU64 {
         self.0.state().rate
     }
 
-    /// Changes the rate, for all streams that have it and at once but for those that wait already: they wait for as long as
-    /// they were told, a tenth of a second by the old rate or what was sent too much.
+    /// Changes the rate of all streams that share it. Streams that already wait finish their wait at the old rate: a
+    /// tenth of a second, or the time that the excess takes.
     pub fn set(&self, bytes_per_second: NonZeroU64) {
         let mut state = self.0.state();
         let now = self.0.start.elapsed();
         state.rate = bytes_per_second;
         state.pace = TokenBucket::new(bytes_per_second);
-        // A new bucket is full; one that is changed again and again would never be empty.
+        // A new bucket is full; without this, repeated changes would refill it forever.
         if let Ok(granted) = state.pace.grant(now) {
             state.pace.spend(granted);
         }
     }
 
-    /// Whether a stream with so many bytes may send now. If not, it stands in line, and is told by [`Egress::go_on`] when it may.
+    /// Returns whether a stream may send `bytes` now. Otherwise queues it, for a call of [`Egress::go_on`].
     pub(super) fn may_send(&self, egress: &Egress, bytes: usize) -> bool {
         let mut state = self.0.state();
         let Err(wait) = state.grant(self.0.start.elapsed()) else { return true };
@@ -121,7 +117,6 @@ impl SharedPace {
         false
     }
 
-    /// Notes what was sent.
     pub(super) fn spend(&self, bytes: usize) {
         self.0.state().spend(bytes as u64, self.0.start.elapsed());
     }
@@ -140,10 +135,9 @@ impl fmt::Debug for SharedPace {
     }
 }
 
-/// The task that waits for the bucket.
 struct Attendant {
     bucket: Arc<Bucket>,
-    /// Nobody waits, or whoever does has another.
+    /// Whether no stream waits, or another task has taken over.
     retired: bool,
 }
 
@@ -154,7 +148,7 @@ impl Attendant {
             tokio::time::sleep(wait).await;
             let more = self.next(&mut due);
             self.retired = more.is_none();
-            // Not under the bucket's lock: each comes back with its own locked.
+            // The bucket's lock is not held: each stream calls back with its own lock held.
             due.drain(..).filter_map(|egress: Weak<Egress>| egress.upgrade()).for_each(|egress| egress.go_on());
             match more {
                 Some(longer) => wait = longer,
@@ -163,7 +157,7 @@ impl Attendant {
         }
     }
 
-    /// Those for whom the bucket holds enough now, and when to look again, if anybody waits.
+    /// Moves streams that may send to `due`. Returns the next delay, if streams still wait.
     fn next(&self, due: &mut Vec<Weak<Egress>>) -> Option<Duration> {
         let mut state = self.bucket.state();
         match state.grant(self.bucket.start.elapsed()) {
@@ -176,7 +170,6 @@ impl Attendant {
                     due.push(egress);
                 }
                 state.attended = !state.waiting.is_empty();
-                // They are about to take what there is.
                 state.attended.then_some(Duration::from_millis(1))
             }
         }
@@ -189,12 +182,12 @@ impl Drop for Attendant {
             return;
         }
         let mut state = self.bucket.state();
-        // The runtime ends. Those of others ask again, and the first of them finds another to wait.
+        // The runtime ends. Streams of other runtimes ask again, and the first of them starts another task.
         state.attended = false;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         for egress in waiting.iter().filter_map(|(egress, _)| egress.upgrade()) {
-            // By a task, because whoever drops this may have one of them locked.
+            // In a task, because the dropping thread may hold the lock of a stream.
             egress.runtime().clone().spawn(async move { egress.go_on() });
         }
     }
@@ -207,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_sent_too_much_is_paid_back(
+        fn excess_bytes_delay_later_sends(
             rate in 1000u64..1 << 30, sends in proptest::collection::vec(0u64..10_000_000, 1..50),
         ) {
             let pace = SharedPace::new(NonZeroU64::new(rate).unwrap());

@@ -1,4 +1,4 @@
-//! Sockets that fit the peer: how much the kernel may hold of what is sent, and for which connections.
+//! Socket profiles: how much unsent data the kernel holds, and for which connections.
 
 use std::fmt;
 use std::io;
@@ -10,34 +10,34 @@ use std::time::Duration;
 
 use crate::sys::tcp;
 
-/// Round trips from which on a peer counts as far away, and below which one that did no longer does.
+/// Round-trip times: a peer is far from `FAR` on, and near again below `NEAR`.
 const FAR: Duration = Duration::from_millis(50);
 const NEAR: Duration = Duration::from_millis(40);
 
-/// Bytes of what cannot be sent yet that the kernel takes for a peer nearby.
+/// Maximum number of unsent bytes in the kernel for a near peer.
 const NOT_SENT_LOW: u32 = 16 << 10;
-/// Its send buffer for one.
+/// Send buffer for a near peer, in bytes.
 const SEND_BUFFER: usize = 256 << 10;
 
-/// How much the kernel holds of what is sent on a TCP connection. What it does not hold waits in the stream, where
-/// [`high_mark`](super::TcpListenerBuilder::high_mark) bounds it, and then with whoever writes.
+/// How much unsent data the kernel holds for a TCP connection. Other bytes wait in the stream, up to
+/// [`high_mark`](super::TcpListenerBuilder::high_mark), and then in the writer.
 ///
-/// Unix sockets have no such thing: there a profile is kept and nothing else happens.
+/// Unix sockets store the profile without effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Profile {
-    /// As the system has it (`net.ipv4.tcp_wmem`, `net.ipv4.tcp_notsent_lowat`).
+    /// The system's defaults (`net.ipv4.tcp_wmem`, `net.ipv4.tcp_notsent_lowat`).
     #[default]
     System,
-    /// Little: at most 16 KiB that cannot be sent yet (`TCP_NOTSENT_LOWAT`,
-    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)), in a send buffer of 256 KiB. What is written last leaves
-    /// soon, a reader that is slow holds little memory, and bulk over long distances is slow.
+    /// Little: at most 16 KiB of unsent bytes (`TCP_NOTSENT_LOWAT`,
+    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)) and a send buffer of 256 KiB. New bytes leave soon
+    /// and slow readers hold little memory, but bulk transfers over long distances are slow.
     Latency,
-    /// Much: as the system has it, in a send buffer that grows with the connection.
+    /// Much: the system's defaults, with a send buffer that grows with the connection.
     Bulk,
-    /// [`Latency`](Self::Latency) for a peer whose round trip is shorter than 50 ms, else [`Bulk`](Self::Bulk). The kernel
-    /// is asked for it (`TCP_INFO`) by a flush when 64 KiB were sent, and then each time that as much again was sent, 4 MiB at
-    /// most; never by a timer. Until then as the system has it. One that was far away stays so down to 40 ms.
+    /// [`Latency`](Self::Latency) for a peer with a round-trip time below 50 ms, else [`Bulk`](Self::Bulk). Flushes
+    /// query the time (`TCP_INFO`) after 64 KiB, and then whenever the amount sent has doubled or grown by 4 MiB; no
+    /// timer is used. The system's defaults apply before the first query. A far peer stays far down to 40 ms.
     Auto,
 }
 
@@ -57,20 +57,19 @@ impl Profile {
         Self::ALL[usize::from(n)]
     }
 
-    /// Has a socket be like that, if it is TCP. `Auto` is to be decided by [`fitting`](Self::fitting) first.
+    /// Applies the profile to a TCP socket. Resolve `Auto` by [`fitting`](Self::fitting) first.
     pub(super) fn apply(self, socket: BorrowedFd<'_>) {
         let small = self == Self::Latency;
         if tcp::set_not_sent_low(socket, small.then_some(NOT_SENT_LOW)).is_err() {
             return;
         }
-        // Neither changes what is sent, so a refusal is no reason to fail.
+        // A failure is ignored, because the options do not change the bytes sent.
         let _ = match small {
             true => tcp::set_send_buffer(socket, SEND_BUFFER),
             false => tcp::free_send_buffer(socket),
         };
     }
 
-    /// What fits a peer with such a round trip, given what it is now.
     pub(super) fn fitting(rtt: Duration, now: Self) -> Self {
         let far = if now == Self::Bulk { NEAR } else { FAR };
         if rtt >= far { Self::Bulk } else { Self::Latency }
@@ -86,16 +85,15 @@ impl fmt::Display for Profile {
 impl FromStr for Profile {
     type Err = io::Error;
 
-    /// Reads the name that [`Display`](fmt::Display) writes; `ErrorKind::InvalidInput` lists them all.
+    /// Parses the name written by [`Display`](fmt::Display); the error, `ErrorKind::InvalidInput`, lists all names.
     fn from_str(name: &str) -> io::Result<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            io::Error::new(io::ErrorKind::InvalidInput, format!("`{name}` is no profile: use one of {names}"))
+            io::Error::new(io::ErrorKind::InvalidInput, format!("`{name}` is not a profile; use one of {names}"))
         })
     }
 }
 
-/// The profile of one stream, which may be changed at any time by anybody.
 #[derive(Debug)]
 pub(super) struct ProfileCell(AtomicU8);
 
@@ -113,9 +111,8 @@ impl ProfileCell {
     }
 }
 
-/// Changes the profile of a share of the connections that a listener accepts from now on, to try it on some of them. From
-/// [`switch`](super::TcpListenerBuilder::switch) of a builder, whose clones and whose listeners all share it, or of a
-/// listener. Cheap to clone.
+/// Changes the profile of a share of new connections, for trials. Cheap to clone. Created by
+/// [`switch`](super::TcpListenerBuilder::switch) of a listener, or of a builder, whose clones and listeners share it.
 #[derive(Clone, Debug, Default)]
 pub struct ProfileSwitch(Arc<Share>);
 
@@ -123,25 +120,24 @@ pub struct ProfileSwitch(Arc<Share>);
 struct Share {
     /// The profile in the upper half, the percentage in the lower.
     wanted: AtomicU32,
-    /// Connections accepted since there was a share.
+    /// Number of connections accepted since the share was first set.
     accepted: AtomicU32,
 }
 
 impl ProfileSwitch {
-    /// Gives `percent` of a hundred new connections this profile, at most all of them; the others get the listener's. They
-    /// are spread evenly: with 25 it is every fourth. Connections that live keep theirs.
+    /// Gives `percent` of 100 new connections this profile, at most all of them, and the others that of the listener.
+    /// The share is spread evenly: 25 selects every fourth. Live connections are unchanged.
     pub fn set(&self, profile: Profile, percent: u8) {
         let wanted = u32::from(profile as u8) << 16 | u32::from(percent.min(100));
         self.0.wanted.store(wanted, Ordering::Relaxed);
     }
 
-    /// The profile and the percentage that were last set; at first 0 %.
+    /// Returns the profile and the percentage that were last set; initially 0 %.
     pub fn get(&self) -> (Profile, u8) {
         let wanted = self.0.wanted.load(Ordering::Relaxed);
         (Profile::from_number((wanted >> 16) as u8), wanted as u8)
     }
 
-    /// The profile of the next connection, if it is one of the share.
     pub(super) fn next(&self) -> Option<Profile> {
         let (profile, percent) = self.get();
         if percent == 0 {
@@ -160,11 +156,11 @@ mod tests {
     #[test]
     fn profiles_are_read_by_the_names_they_are_written_by() {
         for (n, profile) in Profile::ALL.into_iter().enumerate() {
-            assert_eq!(profile as usize, n, "the place of {profile}");
+            assert_eq!(profile as usize, n, "the number of {profile}");
             assert_eq!(profile.to_string().parse::<Profile>().unwrap(), profile);
         }
         let error = "fast".parse::<Profile>().unwrap_err().to_string();
-        assert_eq!(error, "`fast` is no profile: use one of system, latency, bulk, auto");
+        assert_eq!(error, "`fast` is not a profile; use one of system, latency, bulk, auto");
     }
 
     #[test]

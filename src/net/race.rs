@@ -1,9 +1,8 @@
-//! Connecting to a name with several addresses: the first that answers wins.
+//! Connecting to a name with several addresses: the first connection wins.
 //!
-//! The addresses are tried in the resolver's order, which is that of [RFC 6724](https://www.rfc-editor.org/rfc/rfc6724),
-//! with the two families taking turns. Each has a head start over the next; one that fails lets the next start at once.
-//! This is what [RFC 8305](https://www.rfc-editor.org/rfc/rfc8305) asks for, but that the resolver answers for both
-//! families together.
+//! Addresses are tried in the resolver's order ([RFC 6724](https://www.rfc-editor.org/rfc/rfc6724)), alternating
+//! between the families. Each has a head start over the next; a failure starts the next at once. This is
+//! [RFC 8305](https://www.rfc-editor.org/rfc/rfc8305), except that both families are resolved in one query.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,13 +12,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long an address is tried alone: the recommendation of RFC 8305 §5.
+/// Delay before the next address is tried as well: the recommendation of RFC 8305 §5.
 pub(super) const HEAD_START: Duration = Duration::from_millis(250);
 
-/// What became of an address that was tried: the error, or no answer yet.
+/// Addresses that were tried, with their error; `None` if there was no answer yet.
 pub(super) type Tried = Vec<(SocketAddr, Option<io::Error>)>;
 
-/// The addresses in the order in which they are tried: that of the first's family and the other take turns.
+/// Returns the addresses in the order of attempts: alternating families, beginning with that of the first address.
 pub(super) fn in_turns(addrs: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     let addrs: Vec<_> = addrs.into_iter().collect();
     let first_is_v6 = addrs.first().is_some_and(SocketAddr::is_ipv6);
@@ -33,8 +32,8 @@ pub(super) fn in_turns(addrs: impl IntoIterator<Item = SocketAddr>) -> Vec<Socke
     turns
 }
 
-/// Runs `attempt` for one address after the other until one succeeds, and says which; the others are dropped then. `None`:
-/// all have failed. `tried` says how far it came also if the future is dropped.
+/// Runs `attempt` for each address until one succeeds, and returns its result; the other attempts are dropped. Returns
+/// `None` if all fail. `tried` is up to date even if the future is dropped.
 pub(super) async fn race<T, F>(
     addrs: Vec<SocketAddr>,
     tried: &mut Tried,
@@ -63,10 +62,9 @@ where
             Ok((addr, Ok(connected))) => return Some((addr, connected)),
             Ok((addr, Err(error))) => {
                 let of = tried.iter_mut().find(|(tried, _)| *tried == addr);
-                of.expect("internal: it was started").1 = Some(error);
+                of.expect("internal: the attempt was started").1 = Some(error);
             }
             Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
-            // The runtime is shutting down.
             Err(_) => return None,
         }
     }
@@ -92,13 +90,11 @@ mod tests {
         assert_eq!(in_turns([]), []);
     }
 
-    /// Answers after so many milliseconds, rightly or not.
     async fn after(ms: u64, fine: bool) -> io::Result<u64> {
         sleep(Duration::from_millis(ms)).await;
         if fine { Ok(ms) } else { Err(io::ErrorKind::ConnectionRefused.into()) }
     }
 
-    /// The winner, what it took, what was tried.
     async fn run(plan: &'static [(u64, bool)]) -> (Option<u64>, Duration, Tried) {
         let (since, mut tried) = (Instant::now(), Tried::new());
         let addrs = (0..plan.len()).map(|n| v4(n as u8)).collect();
@@ -115,13 +111,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_that_answers_wins() {
-        // Virtual time.
         let (winner, took, tried) = run(&[(249, true), (1, true)]).await;
-        assert_eq!((winner, took, tried.len()), (Some(249), 249 * MS, 1), "it had its head start");
+        assert_eq!((winner, took, tried.len()), (Some(249), 249 * MS, 1), "the first won within its head start");
         let (winner, took, tried) = run(&[(10_000, true), (10, true), (1, true)]).await;
         assert_eq!((winner, took, tried.len()), (Some(10), 260 * MS, 2));
         let (winner, took, _) = run(&[(300, true), (200, true)]).await;
-        assert_eq!((winner, took), (Some(300), 300 * MS), "the first still runs");
+        assert_eq!((winner, took), (Some(300), 300 * MS), "the first attempt still runs");
         let (winner, took, tried) = run(&[(5, false), (7, false), (3, true)]).await;
         assert_eq!((winner, took), (Some(3), 15 * MS), "a failure starts the next at once");
         assert!(tried[0].1.is_some() && tried[1].1.is_some() && tried[2].1.is_none());

@@ -1,5 +1,4 @@
-//! Sending on one socket: splits bytes into system calls, and interprets the results. Independent of the tasks that
-//! wait and their reasons.
+//! Sending on one socket: splits bytes into system calls, and interprets their results.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -22,24 +21,22 @@ use crate::sys::call;
 use crate::sys::call::IOV_LIMIT;
 use crate::sys::socket;
 
-/// Maximum number of bytes that one `sendfile` moves.
 const SENDFILE_MAX: usize = 2 << 20;
 
-/// A socket, and the waker to wake when it has room again.
 #[derive(Debug)]
 pub(super) struct SocketWriter {
     socket: Arc<OwnedFd>,
     runtime: Handle,
-    /// The registration with the runtime's driver, made when the socket has to be waited for.
+    /// The registration with the runtime's driver, made when the socket is first full.
     io: OnceLock<AsyncFd<Arc<OwnedFd>>>,
     writable: Waker,
     /// Whether the runtime's driver is not used, because it has ended or no task may wait for it.
     unwatched: AtomicBool,
-    /// Counts of the bytes and calls. The sender holds the lock of the egress.
+    /// Counters. The sender holds the lock of the egress.
     pub(super) meter: Meter,
 }
 
-/// Why nothing more can be sent. Kept, because later calls return the error.
+/// Permanent failure of sending, which later calls return again.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Failure {
     Errno(Errno),
@@ -59,14 +56,14 @@ impl From<Failure> for io::Error {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match Errno::from_io_error(&error) {
-            // The file no longer backs the mapping that a slice lies in.
+            // The file no longer backs the mapping of a slice.
             Some(Errno::FAULT) => Self::Torn,
             errno => Self::Errno(errno.unwrap_or(Errno::IO)),
         }
     }
 }
 
-/// Whether an error may be due to the way of sending, and nothing was sent.
+/// Returns whether an error may be due to the way of sending, and no bytes were sent.
 pub(super) fn is_refused(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS)
 }
@@ -89,13 +86,12 @@ impl SocketWriter {
         }
     }
 
-    /// The socket's registration with the runtime's driver, if there is one.
     #[inline]
     pub(super) fn watched(&self) -> Option<&AsyncFd<Arc<OwnedFd>>> {
         self.io.get()
     }
 
-    /// Whether a socket without room is not watched: no waker is called when it has room.
+    /// Returns whether a full socket is not watched: no waker is called when it has room.
     pub(super) fn is_unwatched(&self) -> bool {
         self.unwatched.load(Ordering::Relaxed)
     }
@@ -116,7 +112,7 @@ impl SocketWriter {
         Ok(self.io.get_or_init(|| io))
     }
 
-    /// Sends `queue` until the socket is full, pieces of files by `sendfile` if `files`. `None` means that the socket
+    /// Sends `queue` until the socket is full; pieces of files by `sendfile` if `files`. `None` means that the socket
     /// is full and that the waker is armed, unless [`is_unwatched`](Self::is_unwatched).
     pub(super) fn send_queue(&self, queue: &mut Queue, files: bool) -> Result<Option<()>, Failure> {
         while !queue.is_empty() {
@@ -146,7 +142,7 @@ impl SocketWriter {
     ) -> Result<Option<usize>, Failure> {
         let has_file = || files && slices.iter().any(|s| origin::is_sent_from_file(s));
         if queue.is_empty() && slices.len() <= IOV_LIMIT && !has_file() {
-            // The common case, a response from memory: the caller's slices are sent unchanged.
+            // A response from memory, the common case: the caller's slices are sent unchanged.
             return self.send_memory(slices, false);
         }
         loop {
@@ -162,7 +158,7 @@ impl SocketWriter {
         }
     }
 
-    /// Sends all of `queue` and the memory at the front of `slices` in one call, and a piece of a file that follows in
+    /// Sends all of `queue` and the memory at the front of `slices` in one call, and a following piece of a file in
     /// another. Returns the number of bytes sent.
     fn send_both(&self, queue: &Queue, slices: &[IoSlice<'_>], files: bool) -> Result<Option<usize>, Failure> {
         let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
@@ -192,7 +188,7 @@ impl SocketWriter {
         }
         let mut sent = 0;
         if used > 0 {
-            // The last segment of a head stays open for the file after it.
+            // The last segment of a head stays open for the following file.
             let more = file.is_some();
             match self.send_memory(&iov[..used], more)? {
                 Some(n) => sent = n,
@@ -210,16 +206,16 @@ impl SocketWriter {
         }
     }
 
-    /// Evaluates the result of a send by the ring that has offered the memory at the front of `queue`. Returns the
-    /// bytes sent, or `None` if the socket had no room. The waker is not armed then.
+    /// Evaluates the result of a send by the ring of the memory at the front of `queue`. Returns the bytes sent, or
+    /// `None` if the socket had no room. The waker is not armed then.
     pub(super) fn sent(&self, queue: &Queue, result: Result<usize, Errno>) -> Result<Option<usize>, Failure> {
         match result {
             Ok(n) => {
                 self.meter.sent(n, Way::Ring);
-                // Checked as in `send_memory`, and also before the send.
+                // Checked after the send, as in `send_memory`, and also before it.
                 if queue.is_torn(IOV_LIMIT) { Err(Failure::Torn) } else { Ok(Some(n)) }
             }
-            // The ring did not accept it, or does not support it: a plain call decides.
+            // The ring did not accept or support it: a plain call decides.
             Err(Errno::AGAIN | Errno::INTR | Errno::CANCELED | Errno::NOMEM | Errno::NOBUFS) => Ok(None),
             Err(errno) if is_refused(errno) => Ok(None),
             Err(errno) => Err(io::Error::from(errno).into()),
@@ -227,8 +223,8 @@ impl SocketWriter {
     }
 
     fn send_memory(&self, slices: &[IoSlice<'_>], more: bool) -> Result<Option<usize>, Failure> {
-        // The kernel refuses slices of a mapping that has lost its file, but not the zeros that another reader was
-        // given instead. These may appear during the call, so the check is repeated afterwards.
+        // The kernel refuses slices of a mapping without its file, but not the zeros that replaced them for another
+        // reader. These may appear during the call, so the check is repeated afterwards.
         let torn = || slices.iter().any(|slice| origin::is_torn(slice));
         if torn() {
             return Err(Failure::Torn);
@@ -242,7 +238,7 @@ impl SocketWriter {
         if sent == Some(0) { Err(Failure::Torn) } else { Ok(sent) }
     }
 
-    /// Runs `send`, which uses `way`; `None` if the socket has no room. The waker is armed then, unless
+    /// Runs `send`, which uses `way`. Returns `None` if the socket has no room; the waker is armed then, unless
     /// [`is_unwatched`](Self::is_unwatched).
     pub(super) fn send(
         &self,
@@ -259,7 +255,7 @@ impl SocketWriter {
             });
             let sent = match known {
                 Some(sent) if asked => sent,
-                // The runtime's driver has not reported yet whether there is room, and may not be driven by any task.
+                // The runtime's driver has not reported whether there is room, and may not be driven by any task.
                 _ => send(self.socket.as_fd()),
             };
             match sent {
@@ -281,13 +277,11 @@ impl SocketWriter {
                         }
                         Err(e) => return Err(e.into()),
                     };
-                    // Unconstrained by the task's budget: a forced yield would call our waker while this call still
-                    // runs.
+                    // Without the task's budget: a forced yield would call our waker during this call.
                     let mut ready = pin!(unconstrained(poll_fn(|cx| io.poll_write_ready(cx).map_ok(drop))));
                     match ready.as_mut().poll(&mut Context::from_waker(&self.writable)) {
-                        // The socket got room in the meantime.
                         Poll::Ready(Ok(_)) => {}
-                        // The runtime has ended. The connection still lives, and its owner may yet drop it in order.
+                        // The runtime has ended, but the connection still lives and may yet be closed normally.
                         Poll::Ready(Err(_)) => self.set_unwatched(true),
                         Poll::Pending => return Ok(None),
                     }
@@ -303,7 +297,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_only_the_ring_refuses_is_left_to_a_plain_call() {
+    async fn sends_refused_by_the_ring_are_left_to_plain_calls() {
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let writer = SocketWriter::new(socket.into(), Handle::current(), Waker::noop().clone());
         let sent = |errno| writer.sent(&Queue::default(), Err(errno));

@@ -1,7 +1,7 @@
-//! What a stream has done: noted by whoever sends and receives, read by whoever watches.
+//! Statistics of a stream: written by its sender and receiver, read by observers.
 //!
-//! Notes are of one writer each, the holder of the stream's lock or whoever receives, so they are plain stores. Times are
-//! read off a clock that costs a few nanoseconds and ticks every few milliseconds, once for each receive and each send.
+//! Each value has one writer, the holder of the stream's lock or the receiver, so plain stores suffice. Times come from
+//! a clock that costs a few nanoseconds and ticks every few milliseconds, read once per receive and send.
 
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
@@ -13,85 +13,80 @@ use crate::counters::{Counter, count};
 use crate::sys::tcp;
 use crate::sys::tcp::{TcpInfo, coarse_millis};
 
-/// What a stream has done so far. Times are as fine as the kernel's tick, 1 to 10 ms.
+/// Statistics of a stream. Times have the resolution of the kernel's tick, 1 to 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamStats {
-    /// The stream: its number among all of this process, from 1 on.
+    /// Number of the stream, unique in this process, starting at 1.
     pub id: u64,
-    /// Bytes taken from the kernel.
+    /// Bytes received from the kernel.
     pub received: u64,
-    /// Bytes the kernel took from us.
+    /// Bytes that the kernel has accepted.
     pub sent: u64,
-    /// The part of `sent` that went by `sendfile`.
+    /// The part of `sent` that used `sendfile`.
     pub by_sendfile: u64,
-    /// The part of `sent` that went by ring. What is in neither part went by `send` and `sendmsg`, or was spliced.
+    /// The part of `sent` that used a ring. The rest used `send`, `sendmsg` or `splice`.
     pub by_ring: u64,
-    /// Bytes that were written and wait to be handed to the kernel.
+    /// Bytes written but not handed to the kernel yet.
     pub queued: usize,
-    /// Whether the kernel had no room for more when it was last asked, and has not said since that it has.
+    /// Whether the socket was full at the last send and has not become writable since.
     pub blocked: bool,
-    /// Bytes that were written and will not be sent: the stream has failed, or was dropped and its peer did not read.
+    /// Bytes written that will never be sent: the stream has failed, or was dropped and its peer did not read.
     pub lost: u64,
-    /// Calls that sent bytes, those of a ring included.
+    /// Calls that sent bytes, including those of a ring.
     pub writes: u64,
-    /// Writes of callers that were taken: many may leave in one call, and a long one takes several.
+    /// Accepted writes of callers: one call may send many of them, and a long one takes several calls.
     pub frames: u64,
-    /// Calls for which the socket had less room than was offered.
+    /// Calls that sent only a part, because the socket had less room.
     pub partial_writes: u32,
-    /// Calls for which the socket had no room at all (`EAGAIN`).
+    /// Calls that sent nothing, because the socket had no room (`EAGAIN`).
     pub would_block: u32,
-    /// Why what had gathered was sent.
+    /// Number of flushes by reason.
     pub flushes: FlushCounts,
-    /// From the stream's beginning to the first byte sent; `None`: nothing was sent yet.
+    /// Time from the start of the stream to the first byte sent; `None` if nothing was sent yet.
     pub first_byte: Option<Duration>,
-    /// The longest time from something received to the first bytes sent after it.
+    /// Longest time from receiving bytes to the first bytes sent after them.
     pub longest_answer: Duration,
-    /// The longest time from bytes sent to the next bytes sent, with nothing received in between.
+    /// Longest time between two sends with nothing received in between.
     pub longest_gap: Duration,
-    /// Which ways the stream may take.
+    /// Path of the stream's writes.
     pub path: IoPath,
-    /// What the kernel says. Filled in at the close; of a live stream ask [`Handle::kernel`](super::Handle::kernel).
+    /// Kernel statistics, set on close; for a live stream use [`Handle::kernel`](super::Handle::kernel).
     pub kernel: Option<KernelStats>,
 }
 
-/// What is looked at again and again by whoever watches over many streams.
+/// Statistics that observers of many streams read often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pulse {
-    /// Bytes taken from the kernel.
     pub(crate) received: u64,
-    /// Bytes the kernel took from us.
     pub(crate) sent: u64,
-    /// Bytes that wait to be handed to the kernel.
     pub(crate) queued: usize,
-    /// The kernel had no room for more when it was last asked.
     pub(crate) blocked: bool,
-    /// It waits for a rate of ours, and the peer can do nothing about it.
+    /// Whether the stream waits for a shared rate, not for the peer.
     pub(crate) paced: bool,
 }
 
 impl Pulse {
-    /// Whether bytes wait for room in the kernel.
     pub(crate) fn waits(&self) -> bool {
         self.queued > 0 || self.blocked
     }
 }
 
 impl StreamStats {
-    /// Writes of callers for each call that sent bytes; 0 before the first call.
+    /// Returns the writes of callers per call that sent bytes; 0 before the first call.
     pub fn frames_per_write(&self) -> f64 {
         if self.writes == 0 { 0.0 } else { self.frames as f64 / self.writes as f64 }
     }
 }
 
-/// What the kernel says of a stream.
+/// Kernel statistics of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelStats {
-    /// Bytes that the kernel took and that the other end has not confirmed (`SIOCOUTQ`,
-    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)). Of a Unix socket: the memory that what was not read takes.
+    /// Bytes that the peer has not acknowledged (`SIOCOUTQ`,
+    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)). For a Unix socket, the memory of unread bytes.
     pub unconfirmed: usize,
-    /// Of a TCP connection only.
+    /// Statistics of a TCP connection; `None` for other sockets.
     pub tcp: Option<TcpInfo>,
 }
 
@@ -103,12 +98,11 @@ impl KernelStats {
 
 macro_rules! reasons {
     ($($(#[$doc:meta])+ $name:ident => $field:ident: $counter:expr,)+) => {
-        /// Why bytes were sent: how often for each reason.
+        /// Number of flushes by reason.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct FlushCounts { $($(#[$doc])+ pub $field: u32,)+ }
 
-        /// A reason to send.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Reason { $($name,)+ }
 
@@ -130,27 +124,26 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// A write went through at once, with what waited before it.
+    /// A write was sent at once, with the bytes queued before it.
     Through => through: Some(Counter::ThroughFlushes),
-    /// The end of a turn: nothing more had come, or the gather limit was reached.
-    // Counted by the turn itself, with those for which there was nothing left to do.
+    /// The end of a turn: no more writes came, or the gather limit was reached.
+    // The flusher counts it, including flushes with no bytes left.
     Turn => turn: None,
-    /// A socket that was full had room again.
+    /// A full socket had room again.
     RecvBuf => room: Some(Counter::RoomFlushes),
-    /// The owner waited for it: `flushed`, or `flush` in the future of a `block_on`.
+    /// The owner waited: `flushed`, or `flush` in the future of a `block_on`.
     Flushed => flushed: Some(Counter::AskedFlushes),
-    /// The owner has ended the sending side.
+    /// The owner closed the sending side.
     Shutdown => shutdown: Some(Counter::ShutdownFlushes),
-    /// The owner has dropped the stream, or the process exits.
+    /// The owner dropped the stream, or the process exits.
     Dropped => dropped: Some(Counter::DroppedFlushes),
-    /// A [`copy`](mod@crate::copy) sends behind it.
+    /// A [`copy`](mod@crate::copy) sends after the queued bytes.
     Copy => copy: Some(Counter::CopyFlushes),
 }
 
-/// What a stream notes. Small, because there is one for each connection.
+/// Counters of a stream. Small, because every connection has one.
 #[derive(Debug)]
 pub(super) struct Meter {
-    /// The stream's.
     pub(super) id: u64,
     received: AtomicU64,
     sent: AtomicU64,
@@ -162,18 +155,17 @@ pub(super) struct Meter {
     partial_writes: AtomicU32,
     would_block: AtomicU32,
     reasons: [AtomicU32; Reason::ALL],
-    /// By the coarse clock: the beginning, the last receive that nothing was sent after, and the last send. The latter two
-    /// are 0 where there is none, and that millisecond counts as the next.
+    /// Coarse times of the start, of the last receive without a send after it, and of the last send. The latter two are
+    /// 0 if there is none; the millisecond 0 is stored as 1.
     since: u32,
     heard: AtomicU32,
     spoke: AtomicU32,
-    /// Milliseconds; of the first byte one more, so that 0 is none.
+    /// In milliseconds; the first byte plus one, so that 0 means none.
     first_byte: AtomicU32,
     longest_answer: AtomicU32,
     longest_gap: AtomicU32,
 }
 
-/// How bytes left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Call,
@@ -181,7 +173,6 @@ pub(super) enum Way {
     Ring,
 }
 
-/// Adds to what only the caller adds to.
 fn add(to: &AtomicU64, n: u64) {
     to.store(to.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
@@ -220,14 +211,14 @@ impl Meter {
         }
     }
 
-    /// Notes that `bytes` came. One at a time calls this, with or without the lock.
+    /// Counts received bytes. Calls must not be concurrent; the lock is not required.
     #[inline]
     pub(super) fn received(&self, bytes: usize) {
         add(&self.received, bytes as u64);
         self.heard.store(coarse_millis().max(1), Ordering::Relaxed);
     }
 
-    /// Notes that a call took `bytes`. Under the lock, as all below.
+    /// Counts a call that sent `bytes`. Requires the lock, like the methods below.
     #[inline]
     pub(super) fn sent(&self, bytes: usize, way: Way) {
         count(Counter::Writes, 1);
@@ -255,7 +246,7 @@ impl Meter {
             (0, 0) => {}
             (0, spoke) => raise(&self.longest_gap, now.wrapping_sub(spoke)),
             (heard, _) => {
-                // The two clocks are one, but 0 was taken for 1.
+                // Both times are from the same clock, but 0 is stored as 1.
                 raise(&self.longest_answer, now.max(1).wrapping_sub(heard));
                 self.heard.store(0, Ordering::Relaxed);
             }
@@ -266,36 +257,30 @@ impl Meter {
         self.spoke.store(now.max(1), Ordering::Relaxed);
     }
 
-    /// Bytes taken from the kernel.
     pub(super) fn bytes_received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Bytes the kernel took from us.
     #[inline]
     pub(super) fn bytes_sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Notes that a caller's write was taken.
     #[inline]
     pub(super) fn frame(&self) {
         add(&self.frames, 1);
     }
 
-    /// Notes that a call took less than it was offered.
     pub(super) fn partial(&self) {
         count(Counter::PartialWrites, 1);
         add_one(&self.partial_writes);
     }
 
-    /// Notes that a call took nothing.
     pub(super) fn would_block(&self) {
         count(Counter::WouldBlock, 1);
         add_one(&self.would_block);
     }
 
-    /// Notes why what waits is sent.
     #[inline]
     pub(super) fn flushes(&self, reason: Reason) {
         if let Some(counter) = reason.counter() {
@@ -304,13 +289,11 @@ impl Meter {
         add_one(&self.reasons[reason as usize]);
     }
 
-    /// Notes that so many bytes will never be sent.
     pub(super) fn lost(&self, bytes: usize) {
         count(Counter::BytesLost, bytes as u64);
         add(&self.lost, bytes as u64);
     }
 
-    /// All of it, of a stream with so many bytes queued, for which the socket has room or has not.
     pub(super) fn numbers(&self, queued: usize, blocked: bool, path: IoPath) -> StreamStats {
         let millis = |of: &AtomicU32| Duration::from_millis(of.load(Ordering::Relaxed).into());
         let first_byte = self.first_byte.load(Ordering::Relaxed).checked_sub(1);
@@ -337,7 +320,7 @@ impl Meter {
     }
 }
 
-/// The last numbers of a stream, once it is closed.
+/// The last statistics of a stream, once it is closed.
 #[derive(Debug, Default)]
 pub(super) struct Record(OnceLock<Box<StreamStats>>);
 
@@ -346,7 +329,6 @@ impl Record {
         self.0.get().map(|numbers| **numbers)
     }
 
-    /// Keeps them. Only the first are kept.
     pub(super) fn set(&self, numbers: &StreamStats) {
         let _ = self.0.set(Box::new(*numbers));
     }
@@ -362,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_of_what_belongs_together() {
+    fn times_pair_matching_events() {
         let meter = Meter { since: 1000, ..Meter::new() };
         let millis = |n| Duration::from_millis(n);
         assert_eq!(meter.numbers(0, false, IoPath::Auto).first_byte, None);
@@ -372,7 +354,7 @@ mod tests {
         let numbers = meter.numbers(0, false, IoPath::Auto);
         assert_eq!((numbers.first_byte, numbers.longest_answer), (Some(millis(30)), millis(20)));
         assert_eq!(numbers.longest_gap, millis(5));
-        // A peer that took its time to ask again is no gap.
+        // The time until the peer's next request is not a gap.
         meter.heard.store(9000, Ordering::Relaxed);
         meter.sent_at(9001);
         meter.sent_at(9008);

@@ -1,4 +1,4 @@
-//! Common part of all streams: bytes are received by [`Stream::poll_receive`] and sent by the egress.
+//! Common part of all streams: [`Stream::poll_receive`] receives, the egress sends.
 
 use std::fmt;
 use std::io;
@@ -13,29 +13,25 @@ use super::options::{Options, Receive};
 use crate::runtime::Turn;
 use crate::sys::call;
 
-/// A connected socket of any family: a stream without its name and its addresses.
 pub(super) struct Stream {
     pub(super) egress: Arc<Egress>,
-    /// Present if the kernel receives ahead, by itself.
+    /// Present if the kernel receives ahead, by a multishot receive.
     ingress: Option<Arc<Ingress>>,
-    /// Bytes that were received and given back by a reader.
     unread: Vec<u8>,
 }
 
-/// A stream to which read bytes can be given back.
+/// A stream that accepts bytes back after they were read.
 pub trait Rewind {
     /// Makes the next reads begin with `bytes`. Bytes given back before must have been read again.
     fn unread(&mut self, bytes: &[u8]);
 }
 
-/// A stream that has a [`Handle`].
 pub trait Seen {
-    /// Returns a handle to the stream.
     fn seen(&self) -> Handle;
 }
 
 impl Stream {
-    /// Panics outside of a tokio runtime with I/O enabled.
+    /// Panics outside a tokio runtime with I/O enabled.
     #[track_caller]
     pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, mut options: Options) -> io::Result<Self> {
         options.receive = options.receive.on(&turn);
@@ -45,14 +41,14 @@ impl Stream {
         Ok(Self { egress, ingress, unread: Vec::new() })
     }
 
-    /// Receives into `buf`, once; 0 bytes mean the end of the stream. All reads go through this function.
+    /// Receives into `buf`, once; 0 bytes mean the end of the stream. All reads use this function.
     pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>, buf: &mut impl RecvBuf) -> Poll<io::Result<()>> {
         let again = self.unread.len().min(buf.room());
         if again > 0 {
             buf.put(&self.unread[..again]);
             self.unread.drain(..again);
             if self.unread.is_empty() {
-                // Frees the buffer: most streams do not need it again.
+                // Frees the buffer, which most streams never need again.
                 self.unread = Vec::new();
             }
         }
@@ -65,7 +61,7 @@ impl Stream {
             None => poll_plain(&self.egress, cx, room, |fd| buf.receive(fd)),
         };
         match new {
-            // Bytes that have arrived since are appended.
+            // The given-back bytes are returned first.
             Poll::Pending if again > 0 => Poll::Ready(Ok(())),
             Poll::Pending => {
                 self.egress.wake_at_failure(cx);
@@ -81,18 +77,18 @@ impl Stream {
     }
 
     pub(super) fn unread(&mut self, bytes: &[u8]) {
-        debug_assert!(self.unread.is_empty(), "internal: given back twice");
+        debug_assert!(self.unread.is_empty(), "internal: bytes were given back twice");
         self.unread = bytes.to_vec();
     }
 
-    /// Whether the kernel receives by itself, or bytes were given back, so that no other caller may receive.
+    /// Returns whether other callers may not receive, because of a multishot receive or bytes that were given back.
     pub(super) fn receives_ahead(&self) -> bool {
         self.ingress.is_some() || !self.unread.is_empty()
     }
 }
 
-/// Calls `receive` to take at most `room` bytes from the socket, when the runtime's driver reports it readable. With a
-/// `room` of 1 a short read does not mean that the socket is empty.
+/// Calls `receive` to take at most `room` bytes when the socket is readable. With a `room` of 1 a short read does not
+/// mean that the socket is empty.
 pub(super) fn poll_plain(
     egress: &Egress,
     cx: &mut Context<'_>,
@@ -138,12 +134,10 @@ impl Drop for Stream {
     }
 }
 
-/// Destination of received bytes: tokio's buffer or hyper's.
 pub(super) trait RecvBuf {
-    /// Number of bytes that fit.
     fn room(&self) -> usize;
 
-    /// Receives without waiting, and returns the number of bytes; 0 means the end of the stream.
+    /// Receives without waiting. Returns the number of bytes; 0 means the end of the stream.
     fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize>;
 
     /// Appends received bytes; there must be room.
@@ -178,25 +172,25 @@ impl RecvBuf for hyper::rt::ReadBufCursor<'_> {
     }
 }
 
-/// Implements the stream traits of tokio and hyper for a type with the one field `stream` and a method `peer_addr`.
+/// Implements the stream traits of tokio and hyper for a type with the field `stream` and a method `peer_addr`.
 macro_rules! stream {
     ($name:ident) => {
         impl $name {
-            /// Bytes that were written and not yet handed to the kernel.
+            /// Returns the number of bytes written but not handed to the kernel yet.
             pub fn queued(&self) -> usize {
                 self.stream.egress.queued()
             }
 
-            /// Returns a handle to the stream, which reports its numbers and can reset it.
+            /// Returns a handle, which reports the stream's numbers and controls it.
             pub fn handle(&self) -> $crate::net::Handle {
                 $crate::net::Handle::new(&self.stream.egress)
             }
 
-            /// Waits until the kernel has taken every byte that was written.
+            /// Waits until the kernel has accepted every byte that was written.
             ///
             /// # Errors
             ///
-            /// The error that ended the sending side, if one did; the bytes that were queued then are lost.
+            /// The error that ended the sending side; bytes queued at that time are lost.
             pub async fn flushed(&mut self) -> std::io::Result<()> {
                 std::future::poll_fn(|cx| {
                     self.stream.egress.poll_drained(cx, $crate::net::stats::Reason::Flushed)
@@ -204,8 +198,7 @@ macro_rules! stream {
                 .await
             }
 
-            /// Whether the kernel receives by itself; then [`poll_receive_with`](Self::poll_receive_with) must not be
-            /// called.
+            /// Returns whether [`poll_receive_with`](Self::poll_receive_with) must not be called.
             pub(crate) fn receives_ahead(&self) -> bool {
                 self.stream.receives_ahead()
             }
@@ -221,7 +214,6 @@ macro_rules! stream {
                 $crate::net::stream::poll_plain(&self.stream.egress, cx, room, receive)
             }
 
-            /// Calls `send` to send its own bytes, after all bytes that were written before.
             pub(crate) fn poll_send_with(
                 &self,
                 cx: &mut std::task::Context<'_>,
@@ -282,7 +274,6 @@ macro_rules! stream {
         $crate::net::stream::stream!($name writes by tokio::io::AsyncWrite);
         $crate::net::stream::stream!($name writes by hyper::rt::Write);
     };
-    // The two traits have the same methods.
     ($name:ident writes by $($write:ident)::+) => {
         impl $($write)::+ for $name {
             fn poll_write(
@@ -331,7 +322,7 @@ mod tests {
 
     use crate::net::{TcpListener, TcpStream};
 
-    /// A connection with a small receive buffer, on which `bytes` bytes wait, some of them in the stream's own queue.
+    /// Returns a connection with a small receive buffer and `bytes` unsent bytes, some of them in the stream's queue.
     async fn loaded(bytes: usize) -> (TcpStream, tokio::net::TcpStream) {
         let listener = TcpListener::builder().high_mark(16 << 20).bind("127.0.0.1:0").await.unwrap();
         socket2::SockRef::from(&listener).set_send_buffer_size(64 << 10).unwrap();
@@ -352,7 +343,7 @@ mod tests {
         let socket = socket2::SockRef::from(&stream).try_clone().unwrap();
         drop(stream);
         tokio::task::yield_now().await;
-        // The timeout also counts time in which the window is closed although the peer reads.
+        // The timeout would also count time with a closed window although the peer reads.
         assert_eq!(socket.tcp_user_timeout().unwrap(), None);
         drop(socket);
         let (mut piece, mut got) = ([0; 20_000], 0);

@@ -1,13 +1,13 @@
-//! Where a program goes that may wait for a peer, perhaps for ever.
+//! Placement of programs that may wait for a peer, perhaps forever.
 //!
 //! ```text
-//!  room for it on the ring of this thread ──▶ ring
-//!  else a look at what it works on: files ──▶ as any other program
-//!  else a free job for such programs      ──▶ blocking pool
-//!  else it waits for one of the two, behind programs of its kind and nothing behind it
+//!  room on the ring of this thread        ──▶ ring
+//!  else, if a check finds only files      ──▶ like other programs
+//!  else, a free job for such programs     ──▶ blocking pool
+//!  else it waits for one of the two; other programs do not wait behind it
 //! ```
 //!
-//! The ring and the pool each have a bounded share for such programs, so that they fill neither. One that waits for room
+//! The ring and the pool each have a bounded share for such programs, which so cannot fill either. A waiting program
 //! holds nothing but its own memory.
 
 use std::future::{Future, poll_fn};
@@ -23,19 +23,14 @@ use crate::uring::doubt::Look;
 use crate::uring::driver::Driver;
 use crate::uring::program::Program;
 
-/// Where a program goes.
 pub(super) enum Place {
-    /// It waits for no peer.
     Any,
-    /// To the ring, with the permit.
     Ring(OwnedSemaphorePermit),
-    /// To the blocking pool, with the permit.
     Pool(OwnedSemaphorePermit),
 }
 
-/// Finds a place for a program that may wait. `driver` is there if it can go by ring.
-///
-/// Dropping the future gives the place in the line to the next.
+/// Finds a place for a program that may wait. `driver` is `None` if it cannot run on a ring. Dropping the future gives
+/// up its position in the queue.
 pub(super) async fn admit(turn: &Turn, driver: Option<&Arc<Driver>>, program: &mut Program) -> Place {
     let by_thread = program.doubts.may_hold_a_thread();
     if by_thread && program.doubts.look() == Look::Swift {
@@ -48,7 +43,7 @@ pub(super) async fn admit(turn: &Turn, driver: Option<&Arc<Driver>>, program: &m
     {
         return Place::Ring(permit);
     }
-    // Without a ring a look costs more than a job that is free, and so does a look that has to wait.
+    // Without a ring, a check costs more than a free job, and so does a check that has to wait.
     if (room.is_none() || program.doubts.look() == Look::Unsure)
         && let Ok(permit) = Arc::clone(jobs).try_acquire_owned()
     {
@@ -73,7 +68,7 @@ pub(super) async fn admit(turn: &Turn, driver: Option<&Arc<Driver>>, program: &m
     .await
 }
 
-/// Has a job look. There are few of these at a time, since a file system may not answer.
+/// Checks the program in a job. Few run at a time, because a file system may not answer.
 async fn look_by_job(turn: &Turn, program: &mut Program) {
     let permit = granted(Arc::clone(turn.look_jobs()).acquire_owned().await);
     let mut doubts = std::mem::take(&mut program.doubts);
@@ -89,7 +84,7 @@ async fn look_by_job(turn: &Turn, program: &mut Program) {
     }
 }
 
-/// A job for a program that may wait and was not taken, or not done, by a ring.
+/// Waits for a job for a program that may wait and did not run, or did not finish, on a ring.
 pub(super) fn job(turn: &Turn) -> Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send + Sync>> {
     let jobs = Arc::clone(turn.waiting_jobs());
     Box::pin(async move { granted(jobs.acquire_owned().await) })

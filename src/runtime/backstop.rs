@@ -1,22 +1,20 @@
-//! A thread that flushes streams when a flusher does not flush them in time.
+//! A thread that flushes streams when a flusher is late.
 //!
 //! A flusher is a task, and a task can be delayed: by a task on the same worker that blocks or computes (a task that it
 //! has just woken runs next, and no other worker steals that one), or because a current-thread runtime is not driven
-//! after its `block_on` has returned. tokio's streams have already sent their bytes by then, so these streams have to
-//! do so as well.
+//! after its `block_on` has returned. tokio's streams have sent their bytes by then, so these streams must as well.
 //!
-//! A flusher that is [late](is_late) is not necessarily stuck: on a busy machine its thread may be waiting for a CPU,
-//! and an early flush would gather less when gathering matters most. A flusher counts as stuck only if, from one look
-//! to the next, all known threads of its runtime sleep, or use enough CPU time to have reached it.
+//! A [late](is_late) flusher is not necessarily stuck: on a busy machine its thread may wait for a CPU, and an early
+//! flush would gather less when gathering matters most. A flusher counts as stuck only if, between two checks, all
+//! known threads of its runtime sleep, or use enough CPU time to have reached it.
 //!
 //! ```text
 //!            a first stream becomes dirty: unpark             nothing dirty in a whole tick
-//!   asleep ────────────────────────────────▶ looks, 1 to 4 ms apart ───────────────▶ asleep
+//!   asleep ────────────────────────────────▶ checks, 1 to 4 ms apart ─────────────▶ asleep
 //! ```
 //!
-//! There is one thread per process, started by the first stream that becomes dirty. While the thread looks, arming it
-//! costs one load. It holds no stream and no runtime. It only tries to get the locks under which it takes lists, so a
-//! running flusher is never disturbed.
+//! There is one thread per process, started by the first dirty stream. While it is awake, arming it costs one load. It
+//! holds no stream and no runtime, and only tries to lock the lists, so it never delays a running flusher.
 
 use std::cell::OnceCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,9 +28,9 @@ use super::turns::{Shard, Turn};
 use crate::counters::{Counter, count};
 use crate::sys;
 
-/// Time from arming to the first look, and the shortest delay that counts as late.
+/// Time from arming to the first check, and the minimum delay of a late flusher.
 const TICK: Duration = Duration::from_millis(1);
-/// Interval between looks while all flushers are in time.
+/// Interval between checks while all flushers are in time.
 const LONG_TICK: Duration = Duration::from_millis(4);
 /// Maximum allowance for long turns.
 const SLACK: Duration = Duration::from_millis(8);
@@ -40,13 +38,13 @@ const SLACK: Duration = Duration::from_millis(8);
 const NONE: u8 = 0;
 const ASLEEP: u8 = 1;
 const LOOKING: u8 = 2;
-/// The thread cannot be started: flushers run without a backstop.
+/// The thread could not be started: flushers run without a backstop.
 const REFUSED: u8 = 3;
 
 static STATE: AtomicU8 = AtomicU8::new(NONE);
 static THREAD: OnceLock<Thread> = OnceLock::new();
 
-/// Called without locks when the first stream of a shard becomes dirty.
+/// Must be called without locks when the first stream of a shard becomes dirty.
 #[inline]
 pub(super) fn arm() {
     match STATE.load(Ordering::SeqCst) {
@@ -73,14 +71,11 @@ fn wake(state: u8) {
     }
 }
 
-/// The result of a look.
 #[derive(Default)]
 struct Look {
-    /// Something is dirty.
     pending: bool,
-    /// Changes when something becomes dirty after the last look.
+    /// Changes when a stream becomes dirty after the last check.
     rounds: u32,
-    /// Some flushers are late and may be stuck.
     suspects: bool,
     late: Vec<Held>,
 }
@@ -106,10 +101,10 @@ fn run() {
     }
 }
 
-/// Sleeps until armed, unless something has become dirty since the look that saw `rounds`.
+/// Sleeps until armed, unless a stream has become dirty since the check that saw `rounds`.
 fn sleep(rounds: u32) {
     STATE.store(ASLEEP, Ordering::SeqCst);
-    // The locks of the shards order this: a thread that makes a stream dirty after this look sees the state above.
+    // The locks of the shards order this: a thread that makes a stream dirty after this check sees the state above.
     let again = look();
     if again.pending || again.rounds != rounds {
         STATE.store(LOOKING, Ordering::SeqCst);
@@ -123,7 +118,7 @@ fn sleep(rounds: u32) {
 
 fn flush(stream: Held) {
     count(Counter::LateFlushes, 1);
-    // This runs wakers and hooks; a panic in one of them must not end this thread.
+    // Wakers and hooks run here; their panics must not end this thread.
     let _ = catch_unwind(AssertUnwindSafe(|| stream.flush()));
 }
 
@@ -142,7 +137,6 @@ fn look() -> Look {
     found
 }
 
-/// Activity of the threads of a runtime.
 #[derive(Clone, Copy, Default)]
 struct Activity {
     runnable: bool,
@@ -220,8 +214,7 @@ fn look_at(shard: &Shard, now: Instant, activity: impl Fn() -> Activity, found: 
     }
 }
 
-/// Returns whether a stream that has been dirty for `waited` should have been flushed: its gather limit has passed, and
-/// so has the time that the flusher needs between two looks.
+/// Returns whether a stream is late: its gather limit and the flusher's interval have passed.
 fn is_late(waited: Duration, limit: Duration, slack: Duration) -> bool {
     waited >= limit.max(TICK) + slack
 }
@@ -276,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_flusher_has_taken_is_flushed_as_well() {
+    fn streams_taken_by_the_flusher_are_flushed_too() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let turn = Turn::current();
@@ -285,20 +278,19 @@ mod tests {
                 for _ in 0..looks {
                     tokio::task::yield_now().await;
                 }
-                // The thread of the runtime is blocked.
                 assert!(wait.recv_timeout(HANGS).is_ok());
             }
         });
     }
 
     #[test]
-    fn others_than_sockets_and_those_with_time_left_are_left_alone() {
+    fn other_writers_and_streams_in_time_are_not_flushed() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let turn = runtime.block_on(async { Turn::current() });
         let (_kept, kept) = told(&turn, SHORT, true);
         let (_patient, patient) = told(&turn, HANGS * 2, false);
         let (_late, late) = told(&turn, SHORT, false);
-        assert!(late.recv_timeout(HANGS).is_ok(), "one that waits behind others is found");
+        assert!(late.recv_timeout(HANGS).is_ok(), "the late stream was not found");
         assert!(kept.try_recv().is_err() && patient.try_recv().is_err());
         runtime.block_on(async {
             for _ in 0..6 {

@@ -1,7 +1,7 @@
 //! Work that waits for a disk, on the blocking pool of the runtime.
 //!
-//! Invariant: dropping a [`BlockingTask`] takes it back if it has not started; one that runs finishes by itself and its result
-//! is dropped on the pool's thread, so a job must own what it works on.
+//! Invariant: dropping a [`BlockingTask`] cancels it if it has not started. A running task finishes, and its result is
+//! dropped on the pool's thread, so a task must own its data.
 
 use std::future::Future;
 use std::io;
@@ -11,12 +11,12 @@ use std::task::{Context, Poll, ready};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// A closure on the blocking pool, as a future of its result.
+/// A closure on the blocking pool; resolves to its result.
 #[derive(Debug)]
 pub(crate) struct BlockingTask<T>(JoinHandle<io::Result<T>>);
 
 impl<T: Send + 'static> BlockingTask<T> {
-    /// Hands `work` to the blocking pool of the current runtime. The error says that there is no runtime.
+    /// Runs `work` on the blocking pool of the current runtime. Fails without a runtime.
     pub(crate) fn start(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<Self> {
         let runtime = Handle::try_current().map_err(io::Error::other)?;
         Ok(Self(runtime.spawn_blocking(work)))
@@ -37,12 +37,12 @@ impl<T> Future for BlockingTask<T> {
 
 impl<T> Drop for BlockingTask<T> {
     fn drop(&mut self) {
-        // Nobody wants the result any more; a queue full of such work must not delay the others.
+        // Removes unstarted work, which would delay other work in a full queue.
         self.0.abort();
     }
 }
 
-/// Drops `value` on the blocking pool, for what the disk takes its time to drop. Without a runtime it is dropped here.
+/// Drops `value` on the blocking pool, because the drop may wait for the disk; without a runtime, on this thread.
 pub(crate) fn dispose<T: Send + 'static>(value: T) {
     match Handle::try_current() {
         Ok(runtime) => drop(runtime.spawn_blocking(move || drop(value))),
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_job_gives_its_result_and_its_error() {
+    async fn a_task_returns_its_result_or_error() {
         assert_eq!(BlockingTask::start(|| Ok(7)).unwrap().await.unwrap(), 7);
         let failed = BlockingTask::<()>::start(|| Err(io::ErrorKind::NotFound.into())).unwrap().await;
         assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::NotFound);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_disposed_of_is_dropped_on_another_thread() {
+    async fn disposed_values_are_dropped_on_another_thread() {
         struct Told(std::sync::mpsc::Sender<std::thread::ThreadId>);
         impl Drop for Told {
             fn drop(&mut self) {
@@ -93,7 +93,7 @@ mod tests {
             }));
             go.send(()).unwrap();
             busy.await.unwrap();
-            // The pool has one thread and a queue in order: when this one has run, the dropped one would have.
+            // The pool has one thread and a FIFO queue, so the dropped task would have run before this one.
             BlockingTask::start(|| Ok(())).unwrap().await.unwrap();
             assert!(!ran.load(std::sync::atomic::Ordering::Relaxed));
         });

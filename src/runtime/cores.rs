@@ -1,4 +1,4 @@
-//! Threads that share nothing: starting them, giving them work, ending them.
+//! Threads that share nothing: start, work, end.
 
 use std::any::Any;
 use std::io;
@@ -20,10 +20,10 @@ use crate::counters::log;
 use crate::runtime::DriverBuilder;
 use crate::sys::cpu;
 
-/// How long cores that are dropped may take to end.
+/// Time limit for the end of dropped cores.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Threads that share nothing: each is pinned to a CPU and runs a current-thread runtime with a ring of its own.
+/// Threads that share nothing: each is pinned to a CPU and runs a current-thread runtime with its own ring.
 ///
 /// ```
 /// use millstream::runtime::Cores;
@@ -35,24 +35,22 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// # }
 /// ```
 ///
-/// A server with a listener for each core is [`http::serve_cores`](crate::server::serve_cores()).
+/// A server with one listener per core is [`server::serve_cores`](crate::server::serve_cores()).
 ///
 /// # CPUs
 ///
-/// The cores take the CPUs this process may run on in order
-/// ([sched_setaffinity(2)](https://man7.org/linux/man-pages/man2/sched_setaffinity.2.html)), and start again from the first if
-/// they are more. Where a thread cannot be pinned it runs wherever the kernel puts it, and the log is told once: so also
-/// where a cgroup's quota gives this process the time of fewer CPUs than it may run on, because every container with such
-/// a quota would choose the same first ones. The threads of the blocking pools may run on all CPUs; threads that a core
-/// starts by other means stay on its CPU.
+/// Cores use the allowed CPUs of this process in order
+/// ([sched_setaffinity(2)](https://man7.org/linux/man-pages/man2/sched_setaffinity.2.html)), starting over if there are
+/// more cores. A thread that cannot be pinned runs anywhere, which is logged once. Cores are not pinned if a cgroup
+/// quota allows less CPU time than the number of allowed CPUs, because all such containers would choose the same first
+/// CPUs. Threads of the blocking pools may run on all CPUs; threads that a core starts by other means stay on its CPU.
 ///
-/// # Ending
+/// # Shutdown
 ///
-/// Dropping this is [`shutdown`](Self::shutdown) with 5 s of patience.
+/// Dropping `Cores` calls [`shutdown`](Self::shutdown) with a limit of 5 s.
 #[derive(Debug)]
 pub struct Cores {
     cores: Vec<Running>,
-    /// Told by each thread that it has ended.
     ended: Mutex<Receiver<usize>>,
 }
 
@@ -64,9 +62,9 @@ struct Running {
     thread: Thread<()>,
 }
 
-/// Options of [`Cores`], from [`Cores::builder`].
+/// Builder of [`Cores`], from [`Cores::builder`].
 #[derive(Clone, Debug)]
-#[must_use = "no thread is started until it is built"]
+#[must_use = "builders do nothing unless built"]
 pub struct CoresBuilder {
     workers: Option<usize>,
     pin: bool,
@@ -75,37 +73,36 @@ pub struct CoresBuilder {
 }
 
 impl CoresBuilder {
-    /// How many, at least 1. By default as many as this process is given CPUs, by its affinity and by its cgroup
-    /// ([`available_parallelism`](std::thread::available_parallelism)).
+    /// Sets the number of cores, at least 1. The default is the number of CPUs available to this process, by its
+    /// affinity and its cgroup ([`available_parallelism`](std::thread::available_parallelism)).
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers.max(1));
         self
     }
 
-    /// Whether each thread stays on a CPU of its own; on by default. Turn it off where other programs that pin their
-    /// threads share the machine.
+    /// Sets whether threads are pinned to CPUs; on by default. Turn it off if other programs pin their threads too.
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
         self
     }
 
-    /// How each of them drives its files. [`DriverBuilder::single_thread`] is set for it.
+    /// Sets the driver options of each core. [`DriverBuilder::single_thread`] is always set.
     pub fn driver(mut self, driver: DriverBuilder) -> Self {
         self.driver = driver;
         self
     }
 
-    /// What the threads are called, with their number behind it; `core-` by default. Linux shows the first 15 bytes.
+    /// Sets the prefix of the thread names, followed by the index; `core-` by default. Linux shows the first 15 bytes.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Starts the threads, and returns when their runtimes run.
+    /// Starts the threads. Returns when their runtimes run.
     ///
     /// # Errors
     ///
-    /// A thread or a runtime could not be made; the others are ended then. That a thread could not be pinned is no error.
+    /// Fails if a thread or a runtime cannot be created, and ends the others. A failure to pin is not an error.
     pub fn build(self) -> io::Result<Cores> {
         let parallelism = thread::available_parallelism().map_or(1, usize::from);
         let allowed = cpu::allowed();
@@ -116,7 +113,6 @@ impl CoresBuilder {
         };
         let count = self.workers.unwrap_or(parallelism);
         let (tell, ended) = channel();
-        // Dropped on an error, which ends those that run.
         let mut cores = Cores { cores: Vec::with_capacity(count), ended: Mutex::new(ended) };
         let mut loose = match &places {
             Places::Anywhere(reason) if self.pin => Some(reason.clone()),
@@ -134,7 +130,7 @@ impl CoresBuilder {
             };
             let failed = |e: io::Error| io::Error::new(e.kind(), format!("core {index} of {count} did not start: {e}"));
             let thread = thread::Builder::new().name(format!("{}{index}", self.name)).spawn(body).map_err(failed)?;
-            let gone = || Err(io::Error::other("its thread has ended"));
+            let gone = || Err(io::Error::other("its thread ended"));
             let Started { core, runtime, loose: error } = start.recv().unwrap_or_else(|_| gone()).map_err(failed)?;
             loose = loose.or_else(|| error.map(|e| e.to_string()));
             cores.cores.push(Running { core, runtime, stop, thread });
@@ -152,38 +148,38 @@ impl Cores {
         Self::builder().workers(workers).build()
     }
 
-    /// Options other than the defaults.
+    /// Returns a builder with default options.
     pub fn builder() -> CoresBuilder {
         CoresBuilder { workers: None, pin: true, driver: DriverBuilder::new(), name: "core-".to_owned() }
     }
 
-    /// How many there are.
+    /// Returns the number of cores.
     pub fn count(&self) -> usize {
         self.cores.len()
     }
 
-    /// The runtime of a core, for futures that are `Send`. A future that is not is built on its core by
-    /// [`spawn_on`](Self::spawn_on). Do not run the handle's `block_on` on a core.
+    /// Returns the runtime of a core, for futures that are `Send`; use [`spawn_on`](Self::spawn_on) for others. Do not
+    /// call the handle's `block_on` on a core.
     ///
     /// # Panics
     ///
-    /// If there is no core of that number.
+    /// Panics if there is no such core.
     #[track_caller]
     pub fn handle(&self, core: usize) -> &Handle {
         match self.cores.get(core) {
             Some(running) => &running.runtime,
-            None => panic!("there are {} cores and none has the number {core}", self.count()),
+            None => panic!("core {core} does not exist: there are {}", self.count()),
         }
     }
 
-    /// Has a core call `work` and run the future it gives, which need not be `Send`.
+    /// Calls `work` on a core and spawns the returned future there, which need not be `Send`.
     ///
-    /// What is returned is tokio's: awaiting it gives the result or the panic, dropping it lets the future go on, and
-    /// aborting it drops the future. After the cores have ended it says that the task was cancelled.
+    /// The returned handle is tokio's: awaiting it returns the result or the panic, dropping it detaches the task, and
+    /// aborting it drops the future. After the end of the cores the task counts as cancelled.
     ///
     /// # Panics
     ///
-    /// If there is no core of that number.
+    /// Panics if there is no such core.
     #[track_caller]
     pub fn spawn_on<F, T>(&self, core: usize, work: impl FnOnce(Core) -> F + Send + 'static) -> JoinHandle<T>
     where
@@ -193,19 +189,19 @@ impl Cores {
         let runtime = self.handle(core);
         let core = self.cores[core].core;
         runtime.spawn(async move {
-            // Both are tasks of this core; the first can be handed over, the second is born there.
+            // Two tasks of the core: the outer one is sent to it, the inner one need not be `Send`.
             let mut local = Aborting(spawn_local(async move { work(core).await }));
             match (&mut local.0).await {
                 Ok(done) => done,
                 Err(e) if e.is_panic() => resume_unwind(e.into_panic()),
-                // Cancelled by the end of the runtime, and so is this.
+                // The end of the runtime cancels both tasks.
                 Err(_) => std::future::pending().await,
             }
         })
     }
 
     /// Runs one future on each core. `work` is called on the core's thread, inside its runtime; the future need not be
-    /// `Send`. Await what is returned, or [`wait`](Run::wait) for it; dropping it drops the futures.
+    /// `Send`. Await the result, or [`wait`](Run::wait) for it; dropping it drops the futures.
     pub fn run<W, F, T, E>(&self, work: W) -> Run<T, E>
     where
         W: Fn(Core) -> F + Clone + Send + 'static,
@@ -213,7 +209,6 @@ impl Cores {
         T: Send + 'static,
         E: Send + 'static,
     {
-        // One outcome from each.
         let (tell, told) = mpsc::channel(self.count());
         let task = |index| {
             let (work, tell) = (work.clone(), tell.clone());
@@ -227,17 +222,17 @@ impl Cores {
         Run { tasks, told, results }
     }
 
-    /// Ends all cores: their tasks are dropped, connections with them, and their threads joined. Work on a blocking pool
-    /// that has begun is waited for. Streams send what they have queued as far as their sockets take it at once.
+    /// Ends all cores: drops their tasks, including connections, and joins their threads. Waits for running work on a
+    /// blocking pool. Streams send queued bytes as far as their sockets accept them at once.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::TimedOut` names the cores that have not ended within `patience`, because a task does not come back from
-    /// its poll or the kernel does not let go of memory. Their threads are left to themselves.
+    /// `ErrorKind::TimedOut` lists the cores that did not end within `patience`, because a task does not return from
+    /// its poll or the kernel does not release memory. Their threads are detached.
     ///
     /// # Panics
     ///
-    /// With the panic of a thread that did not end by itself.
+    /// Resumes the panic of a thread that panicked.
     pub fn shutdown(mut self, patience: Duration) -> io::Result<()> {
         let (late, panic) = self.end(patience);
         if let Some(panic) = panic {
@@ -249,14 +244,13 @@ impl Cores {
         Err(io::Error::new(io::ErrorKind::TimedOut, format!("cores {late:?} still run after {patience:?}")))
     }
 
-    /// Gives the numbers of the cores that have not ended in time, and a panic that has ended one.
     fn end(&mut self, patience: Duration) -> (Vec<usize>, Option<Box<dyn Any + Send>>) {
         let deadline = Instant::now() + patience;
-        // All are told before one is waited for, so that none serves what another has stopped to.
+        // All are notified before the first one is joined, so that they stop at the same time.
         let mut threads: Vec<Option<Thread<()>>> = Vec::with_capacity(self.cores.len());
         for Running { stop, thread, .. } in self.cores.drain(..) {
             let _ = stop.send(deadline);
-            // Dropped by a task of its own, a core cannot be waited for: it ends when that task comes back.
+            // A core dropped by one of its own tasks cannot be joined: it ends when that task returns.
             threads.push(Some(thread).filter(|thread| thread.thread().id() != thread::current().id()));
         }
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -274,7 +268,7 @@ impl Cores {
 
 impl Drop for Cores {
     fn drop(&mut self) {
-        // A panic that has ended a thread was printed by then; another one here might end the process.
+        // The thread's panic was already printed; resuming it here might abort the process.
         let (late, _) = self.end(PATIENCE);
         if !late.is_empty() {
             log::cores_left(&late);

@@ -1,4 +1,4 @@
-//! Streams with bytes that wait for the end of a turn, in the form in which the flusher holds them.
+//! Dirty streams: streams with bytes that wait for the end of a turn.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -7,22 +7,20 @@ use std::time::{Duration, Instant};
 use super::turns::Flush;
 use crate::sys::thread::ThreadId;
 
-/// Number of looks without a new write after which a stream is flushed. It is two because the runtime may run the
-/// flusher before a stream's task in one turn and after it in the next: tasks that yield are woken last in, first out.
+/// Number of checks without a new write after which a stream is flushed. Two, because the runtime may run the flusher
+/// before a stream's task in one turn and after it in the next: yielding tasks are woken last in, first out.
 const QUIET_LOOKS: u32 = 2;
 
-/// A dirty stream, in the form in which the turn holds it.
+/// A reference to a dirty stream.
 #[derive(Clone)]
 pub(crate) enum Held {
-    /// A socket of this crate. It is closed as soon as its owner has dropped it and no bytes wait, regardless of the
-    /// turn. Any thread can flush it.
+    /// A socket of this crate. It closes once its owner has dropped it and no bytes wait. Any thread can flush it.
     Weak(Weak<dyn Flush>),
     /// A writer around another type. It is kept until it is flushed, and only its runtime flushes it.
     Kept(Arc<dyn Flush>),
 }
 
 impl Held {
-    /// Returns the stream, if it still exists.
     pub(super) fn get(&self) -> Option<Arc<dyn Flush>> {
         match self {
             Self::Weak(stream) => stream.upgrade(),
@@ -42,27 +40,21 @@ impl Held {
     }
 }
 
-/// A stream that is dirty.
 pub(super) struct Dirty {
     pub(super) stream: Held,
-    /// Maximum time that the stream may wait.
     pub(super) limit: Duration,
-    /// Number of writes at the last look.
     seen: usize,
-    /// Number of consecutive looks without a new write.
+    /// Number of consecutive checks without a new write.
     quiet: u32,
-    /// Time of the first look at the stream.
     pub(super) since: Instant,
 }
 
 impl Dirty {
-    /// Creates the entry of a stream that the flusher sees for the first time.
     pub(super) fn new(stream: Held, limit: Duration, since: Instant) -> Self {
         let seen = stream.get().map_or(0, |stream| stream.writes());
         Self { stream, limit, seen, quiet: 0, since }
     }
 
-    /// Returns whether the stream is to be flushed now.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         // A stream that no longer exists is due; flushing it does nothing.
         let Some(writes) = self.stream.get().map(|stream| stream.writes()) else { return true };
@@ -72,32 +64,27 @@ impl Dirty {
     }
 }
 
-/// Streams that the flusher has taken. The flusher holds the lock while it looks, and acquires it before the lock of
+/// Streams that the flusher has taken. The flusher holds the lock during a check, and acquires it before the lock of
 /// the [`ShardState`](super::turns::ShardState). The [`backstop`](super::backstop) only tries to lock it.
 #[derive(Default)]
 pub(super) struct Work {
-    /// Streams that may still be written to.
     pub(super) waiting: Vec<Dirty>,
-    /// Streams to flush now.
     pub(super) due: VecDeque<Held>,
-    /// Time of the last look; `None` before the first.
     pub(super) looked: Option<Instant>,
-    /// The thread that looked.
     pub(super) thread: Option<ThreadId>,
-    /// Delay of recent looks.
+    /// Delay of recent checks.
     pub(super) lag: Duration,
-    /// Present while the next look is late.
     pub(super) suspect: Option<Suspect>,
 }
 
-/// CPU time that the threads of a late flusher had used when it became late, and at the last look.
+/// CPU time that the threads of a late flusher had used when it became late, and at the last check.
 pub(super) struct Suspect {
     pub(super) since: Duration,
     pub(super) last: Duration,
 }
 
 impl Suspect {
-    /// Whether the threads sleep, or have used so much CPU time that they would have reached the flusher.
+    /// Returns whether the threads sleep, or have used enough CPU time to have reached the flusher.
     pub(super) fn is_stuck(&self, runnable: bool, ran: Duration, enough: Duration) -> bool {
         let sleep = !runnable && ran == self.last;
         sleep || ran.saturating_sub(self.since) >= enough

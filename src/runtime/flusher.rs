@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!  stream ──schedule──▶ shard of this thread: dirty list ──wakes──▶ flusher task
-//!                                                                      │ let the other tasks run, then look:
-//!                                                                      │ has this stream been written to again?
-//!                                                                      │   yes → look again after the next turn
-//!                                                                      ▼   no, or it has waited long enough
+//!                                                                      │ let the other tasks run, then check:
+//!                                                                      │ was this stream written to again?
+//!                                                                      │   yes → check again after the next turn
+//!                                                                      ▼   no, or its limit is reached
 //!                                                                   flush it
 //! ```
 //!
 //! The flusher is an ordinary task. `yield_now` runs it after all runnable tasks and after the runtime has polled its
-//! driver once, so another look costs no timer and no sleep. A stream that is written to once is flushed after two
-//! looks. No runtime hooks are needed: `on_thread_park` is not called under load.
+//! driver once, so another check costs no timer and no sleep. A stream that is written to once is flushed after two
+//! checks. No runtime hooks are needed: `on_thread_park` is not called under load.
 //!
 //! A backstop thread takes over if a flusher does not run in time: see [`backstop`](super::backstop).
 //!
@@ -19,7 +19,7 @@
 //! ready tasks run, submits the programs that have been queued by then, and reaps at once, because most operations on
 //! cached files end during submission. While the flusher sleeps, the ring's descriptor wakes it.
 //!
-//! Each runtime has one [`Turn`] with one shard, and one flusher, for each of its worker threads.
+//! Each runtime has one [`Turn`] with one shard and one flusher per worker thread.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -47,16 +47,12 @@ const SHUTDOWN: Duration = Duration::from_secs(2);
 pub(super) struct FlusherTask {
     turn: Arc<Turn>,
     index: usize,
-    /// Streams that have just become dirty, with their limits. Empty except during sorting. `since` is the time at which
-    /// the first socket among them became dirty.
+    /// New dirty streams with their limits, during sorting. `since` is the time at which the first socket became dirty.
     taken: Vec<(Held, Duration)>,
     since: Option<Instant>,
-    /// Streams that are being flushed. Empty except during a flush.
     batch: Vec<Arc<dyn Flush>>,
-    /// Parcels that are being submitted to the ring, and their streams. Empty except during submission.
     send_batch: SendBatch,
     sending: Vec<Arc<dyn Flush>>,
-    /// Whether any stream may still be written to.
     waits: bool,
     /// Present once the shard has a ring.
     bell: Option<Bell>,
@@ -87,8 +83,7 @@ impl FlusherTask {
         loop {
             self.wait(stalled).await;
             if self.look(true) && self.turn.shards.len() > 1 {
-                // On several threads a task that was just woken runs next, before tasks that have something for the
-                // same call.
+                // A task that was just woken on a multi-thread runtime runs next, before others with work to batch.
                 requeue().await;
                 self.take();
                 self.look(false);
@@ -106,7 +101,6 @@ impl FlusherTask {
         }
     }
 
-    /// Takes the streams that have become dirty.
     fn take(&mut self) {
         let mut state = self.turn.shards[self.index].state();
         self.since = state.since.take();
@@ -143,7 +137,7 @@ impl FlusherTask {
         work.due.len() > before
     }
 
-    /// FlushCounts the first due streams, by the ring if there are several. Returns whether more are due.
+    /// Flushes the first due streams, by the ring if there are several. Returns whether more are due.
     fn flush_batch(&mut self) -> bool {
         let mut work = self.turn.shards[self.index].work();
         let batch = work.due.len().min(FLUSH_BATCH);
@@ -172,13 +166,12 @@ impl FlusherTask {
         more
     }
 
-    /// Returns the driver of the shard's ring, once it exists.
     fn driver(&self) -> Option<&Driver> {
         self.bell.as_ref()?;
         self.shard().ring.get()?.as_ref().ok().map(|reactor| &*reactor.driver)
     }
 
-    /// Takes the streams that have become dirty, and waits for one if there is no other work.
+    /// Takes the streams that have become dirty. Waits for one if there is no other work.
     async fn wait(&mut self, stalled: bool) {
         poll_fn(|cx| {
             let turn = Arc::clone(&self.turn);
@@ -198,8 +191,8 @@ impl FlusherTask {
     }
 }
 
-/// Runs the calling task again after all ready tasks. Unlike `yield_now` this does not wait for the runtime to poll its
-/// driver. On several threads a task that was just woken runs next; this function moves it behind the others.
+/// Runs the calling task again after all ready tasks, without waiting for the runtime to poll its driver as `yield_now`
+/// does. A task that was just woken on a multi-thread runtime would otherwise run before the others.
 async fn requeue() {
     let mut waited = false;
     poll_fn(|cx| {
@@ -225,7 +218,7 @@ impl Drop for FlusherTask {
                 log::leaked(leaked);
             }
         }
-        // The runtime is shutting down: one last attempt to flush the streams that still wait.
+        // The runtime is shutting down: flush the waiting streams one last time.
         let mut work = self.shard().work();
         let (due, waiting) = (std::mem::take(&mut work.due), std::mem::take(&mut work.waiting));
         drop(work);
@@ -302,7 +295,6 @@ mod tests {
         schedule(&turn, &busy, LONG);
         schedule(&turn, &quiet, LONG);
         for turn in 0..100 {
-            // In every turn, or in every other.
             if turn < 50 || turn % 2 == 0 {
                 busy.write();
             }
@@ -347,7 +339,6 @@ mod tests {
             let streams: Vec<_> = (0..FLUSH_BATCH * 3 + 5).map(|_| Arc::new(Counted::default())).collect();
             runtime.block_on(async {
                 let turn = Turn::current();
-                // The ring gets an operation as well, if there is one.
                 let mut nothing = Box::pin(crate::uring::chain::Chain::new().nop().run());
                 let _ = poll_fn(|cx| Poll::Ready(nothing.as_mut().poll(cx).is_ready())).await;
                 for stream in &streams {
@@ -377,7 +368,7 @@ mod tests {
         assert_eq!(stream.flushes(), 1);
         assert!(!turn.schedule(held(&stream), LONG));
         assert_eq!(Arc::strong_count(&stream), 1);
-        // The backstop thread holds the turn for a moment now and then.
+        // The backstop thread may hold the turn briefly.
         let since = Instant::now();
         while Arc::strong_count(&turn) > 1 {
             assert!(since.elapsed() < Duration::from_secs(30), "the flusher let go");

@@ -1,8 +1,8 @@
-//! The end of each turn of a runtime, settings of its driver, and a runtime for each core.
+//! Flushing at the end of a runtime's turn, settings of the file driver, and a runtime per core.
 //!
 //! ```text
-//!  setup     the driver's settings: io_uring or the blocking pool
-//!  turns     the streams and programs of each worker thread that wait for the end of the turn
+//!  setup     settings of the driver: io_uring or the blocking pool
+//!  turns     the dirty streams and programs of each worker thread
 //!  dirty     streams with bytes that wait
 //!  flusher   flushes these streams, and drives the ring, once per turn
 //!  backstop  a thread that flushes streams when a flusher is late
@@ -10,7 +10,7 @@
 //!  programs  runs a program of file operations by ring or on the blocking pool
 //!  admit     admits programs that may wait for a peer
 //!  chain     runs chains that users have built
-//!  job       work on the blocking pool
+//!  blocking  work on the blocking pool
 //!  cores     threads that share nothing, each with a runtime, a ring and a CPU
 //!  place     CPUs of the cores
 //!  run       one future on each core, as one future
@@ -19,12 +19,12 @@
 //!
 //! There are two ways to use the CPUs of a machine:
 //!
-//! * **tokio's multi-thread runtime** is the default choice. A thread without work takes some from another, so a connection
-//!   with much work delays no other connection.
-//! * **[`Cores`]**: a connection stays on the core that accepted it. Nothing moves between threads, so no lock or wake-up
-//!   crosses them, and futures need not be `Send`. This pays for many connections with little work each. A connection with
-//!   much work delays all connections of its core. The kernel spreads connections by a hash, which is even only for many
-//!   connections.
+//! * **tokio's multi-thread runtime** is the default choice. An idle thread steals work, so a connection with much work
+//!   delays no other connection.
+//! * **[`Cores`]**: a connection stays on the core that accepted it. Nothing moves between threads, so no lock or
+//!   wake-up crosses them, and futures need not be `Send`. This pays for many connections with little work each. A
+//!   connection with much work delays all connections of its core. The kernel distributes connections by a hash, which
+//!   is even only for many connections.
 
 pub(crate) mod blocking;
 #[cfg(feature = "uring")]

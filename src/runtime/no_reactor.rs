@@ -1,4 +1,4 @@
-//! Takes the place of `reactor` in builds without the feature `uring`: every worker thread is refused a ring.
+//! Replaces `reactor` in builds without the feature `uring`: every ring is refused.
 
 use std::sync::Arc;
 use std::task::Context;

@@ -1,33 +1,30 @@
-//! Which CPU each core runs on: facts in, places out.
+//! CPU placement of cores.
 
 use std::io;
 
-/// What is known about the CPUs of this process.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// Those it may run on, by number, or why that is not known.
+    /// Allowed CPUs by number, or the reason why they are unknown.
     pub(super) allowed: io::Result<Vec<usize>>,
-    /// How many of them it is given the time of, which a cgroup may limit.
+    /// Number of CPUs whose time is available, which a cgroup may limit.
     pub(super) parallelism: usize,
 }
 
-/// Where cores run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Places {
-    /// In turn on these CPUs.
     On(Vec<usize>),
-    /// Wherever the kernel puts them, and why.
+    /// On any CPU, with the reason.
     Anywhere(String),
 }
 
 impl Facts {
     pub(super) fn places(self) -> Places {
         match self.allowed {
-            Err(e) => Places::Anywhere(format!("the CPUs this process may run on are not known: {e}")),
-            Ok(cpus) if cpus.is_empty() => Places::Anywhere("this process may run on CPUs that have no number".into()),
-            // Every container that is limited so would start with the same first CPUs.
+            Err(e) => Places::Anywhere(format!("the CPU affinity of this process is unknown: {e}")),
+            Ok(cpus) if cpus.is_empty() => Places::Anywhere("the CPUs of this process have no numbers".into()),
+            // All containers with such a quota would choose the same first CPUs.
             Ok(cpus) if cpus.len() > self.parallelism => Places::Anywhere(format!(
-                "a quota gives this process the time of {} CPUs but lets it run on {}: \
+                "a quota limits this process to the time of {} CPUs but lets it run on {}; \
                  use a cpuset to give it CPUs of its own",
                 self.parallelism,
                 cpus.len()
@@ -38,7 +35,6 @@ impl Facts {
 }
 
 impl Places {
-    /// The CPU of the core `index`.
     pub(super) fn of(&self, index: usize) -> Option<usize> {
         match self {
             Self::On(cpus) => Some(cpus[index % cpus.len()]),
@@ -69,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_no_reason_to_stop() {
+    fn unknown_cpus_are_not_an_error() {
         let unknown = Facts { allowed: Err(io::ErrorKind::PermissionDenied.into()), parallelism: 4 };
         assert_eq!(unknown.places().of(0), None);
         assert_eq!(places(&[], 1).of(0), None);

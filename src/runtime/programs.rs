@@ -1,5 +1,4 @@
-//! Which way a program goes: by the ring of this thread, or in one job on the blocking pool. Those that may wait for a
-//! peer are [admitted](super::admit) first.
+//! Runs programs on the ring or in a blocking job. Those that may wait for a peer are [admitted](super::admit) first.
 
 use std::io;
 use std::sync::Arc;
@@ -12,28 +11,27 @@ use crate::counters::{Counter, count};
 use crate::uring::program::{Outcome, Program};
 use crate::uring::slots::Ended;
 
-/// What wins for a program that is alone, in the mode [`Io::Auto`].
+/// Preference for a single program in the mode [`Io::Auto`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alone {
-    /// The ring, also then.
+    /// Runs on the ring.
     Ring,
-    /// The blocking pool, unless other programs of this thread are under way.
+    /// Runs on the blocking pool, unless other programs of this thread are running.
     Pool,
 }
 
-/// Whether programs of this thread can go by ring.
 pub(crate) fn has_ring() -> bool {
     Turn::try_current().is_ok_and(|turn| turn.driver().is_some())
 }
 
-/// Whether what the kernel has in memory is asked for at once, without a program.
+/// Returns whether cached data is read at once, without a program.
 pub(crate) fn looks_now() -> bool {
     Turn::try_current().is_ok_and(|turn| turn.io() != Io::Uring)
 }
 
-/// Runs a program to its end. The error says that there is no runtime, or that the kernel never told what became of it.
+/// Runs a program to its end. Fails without a runtime, or if the kernel lost a completion.
 ///
-/// Dropping the future cancels what has not begun; what has begun may yet happen.
+/// Dropping the future cancels steps that have not begun; steps in progress may still complete.
 pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<Box<Program>> {
     let turn = Turn::try_current()?;
     let mut refused = None;
@@ -46,7 +44,7 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
     let mut driver = if by_ring { turn.driver() } else { None };
     let mut permit = None;
     if program.doubts.may_wait() {
-        // Boxed, so that the futures of other programs are no larger for it.
+        // Boxed to keep the futures of other programs small.
         match Box::pin(admit(&turn, driver.as_ref(), &mut program)).await {
             Place::Any => {}
             Place::Ring(permit) => program.permit(permit),
@@ -67,7 +65,7 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
         permit = Some(admit::job(&turn).await);
     }
     count(Counter::PoolPrograms, 1);
-    // A job that runs cannot be taken back: it is told.
+    // A running job cannot be cancelled, so a flag stops it.
     let abandoned = Abandoned::default();
     program.abandon_by(Arc::clone(&abandoned.0));
     let program = BlockingTask::start(move || {
@@ -77,7 +75,7 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
     })?;
     let program = program.await?;
     if let (Some(driver), Some(step)) = (driver, refused) {
-        // Refused by ring and done by call: the ring lacks the operation. Else its arguments were wrong.
+        // If the plain call succeeds, the ring lacks the operation; else its arguments were wrong.
         if matches!(program.outcome(step), Outcome::Done(_) | Outcome::Short(_)) {
             driver.demote(program.code(step));
         }
@@ -85,7 +83,7 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
     Ok(program)
 }
 
-/// Becomes true when it is dropped.
+/// Sets the flag when dropped.
 #[derive(Debug, Default)]
 struct Abandoned(Arc<AtomicBool>);
 

@@ -1,4 +1,4 @@
-//! The ring of one worker thread: made when the first program asks for it, driven by the flusher, ended with it.
+//! The ring of one worker thread: created by the first program, driven by the flusher, ended with it.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -19,10 +19,9 @@ use crate::sys::uring::Uring;
 use crate::uring::buffers;
 use crate::uring::driver::Driver;
 
-/// Files that the chains of one ring can have open at a time.
+/// Maximum number of files that the chains of one ring can have open.
 const FILES: u32 = 256;
 
-/// A ring in use.
 #[derive(Debug)]
 pub(super) struct Reactor {
     pub(super) driver: Arc<Driver>,
@@ -30,12 +29,12 @@ pub(super) struct Reactor {
 }
 
 thread_local! {
-    /// The drivers of rings that this thread has made, for the hooks.
+    /// Drivers of the rings of this thread, for the hooks.
     static MINE: RefCell<Vec<Weak<Driver>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Reactor {
-    /// Makes a ring, and the [`Bell`] that rings when it has completions. The error says why there is none.
+    /// Creates a ring, and the [`Bell`] that signals its completions. The error is the reason why there is none.
     pub(super) fn new(setup: &DriverBuilder, kick: impl Fn() + Send + Sync + 'static) -> Result<(Self, Bell), String> {
         if setup.io == Io::Epoll {
             return Err("as asked for".to_owned());
@@ -54,7 +53,7 @@ impl Reactor {
     fn make(setup: &DriverBuilder, kick: impl Fn() + Send + Sync + 'static) -> Result<(Self, Bell), String> {
         let mut uring = Uring::new(setup.ring).map_err(|refused| refused.to_string())?;
         let wake = uring.wake_fd().map_err(|e| format!("no descriptor to wait on: {e}"))?;
-        // tokio says only by a panic that a runtime has no I/O driver.
+        // Without an I/O driver, tokio only panics.
         let bell = catch_unwind(AssertUnwindSafe(|| socket::watch(wake, Interest::READABLE)))
             .map_err(|_| "the runtime was built without enable_io()".to_owned())?
             .map_err(|e| format!("no wake-ups from the ring: {e}"))?;
@@ -82,10 +81,10 @@ impl Reactor {
 pub(super) struct Bell(AsyncFd<OwnedFd>);
 
 impl Bell {
-    /// Whether there may be completions. If not, the task is woken when there are.
+    /// Returns whether there may be completions. If not, the task is woken when there are.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> bool {
         let mut rang = false;
-        // Cleared before the ring is reaped: what comes in between rings again.
+        // Cleared before the ring is reaped, so later completions signal again.
         while let Poll::Ready(Ok(mut guard)) = self.0.poll_read_ready(cx) {
             guard.clear_ready();
             rang = true;
@@ -94,11 +93,10 @@ impl Bell {
     }
 }
 
-/// Drives the rings of this thread once.
 fn drive() {
-    // A thread that is ending has none any more.
+    // The list no longer exists on an ending thread.
     let _ = MINE.try_with(|mine| {
-        // Wakers that run in here may make a ring: then the next wait will do.
+        // Wakers that run here may create a ring, which the next wait will drive.
         let Ok(mine) = mine.try_borrow() else { return };
         for driver in mine.iter().filter_map(Weak::upgrade) {
             if driver.has_work() || driver.in_flight() > 0 {
@@ -108,13 +106,13 @@ fn drive() {
     });
 }
 
-/// Hooks for runtimes that wait often.
+/// Hooks for runtimes whose threads wait often.
 pub trait RuntimeBuilderExt {
-    /// Drives the rings of each worker thread when it is about to wait and when it has waited, besides the flusher. That
-    /// saves one `epoll_wait` for each wake-up of an otherwise idle thread; under load it changes nothing, since a busy
-    /// thread does not wait. Everything works without it.
+    /// Drives the rings of each worker thread before and after it waits, in addition to the flusher. That saves one
+    /// `epoll_wait` per wake-up of an otherwise idle thread. It has no effect under load, because busy threads do not
+    /// wait, and everything works without it.
     ///
-    /// Takes the place of hooks that were set by `on_thread_park` and `on_thread_unpark`: a runtime has one of each.
+    /// Replaces hooks set by `on_thread_park` and `on_thread_unpark`: a runtime has one of each.
     fn drive_rings_at_park(&mut self) -> &mut Self;
 }
 

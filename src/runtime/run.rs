@@ -1,4 +1,4 @@
-//! One future on each core, as one.
+//! One future on each core, combined into one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -8,28 +8,26 @@ use std::thread;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinHandle;
 
-/// What has become of the future of a core: its result, or its panic.
 type Outcome<T, E> = (usize, thread::Result<Result<T, E>>);
 
-/// Futures that run on all cores, from [`Cores::run`](super::Cores::run). They run whether or not this is looked at.
+/// Futures that run on all cores, from [`Cores::run`](super::Cores::run). They run even if this is not polled.
 ///
-/// As a future, or by [`wait`](Self::wait), it gives what they gave, by the numbers of their cores, when all have ended. Tasks
-/// that they have spawned, such as the connections of a server, may go on.
+/// Resolves, as a future or by [`wait`](Self::wait), to their results in the order of the cores when all have ended.
+/// Tasks that they spawned, such as the connections of a server, may still run.
 ///
 /// # Errors
 ///
-/// The first that one of the futures gives. The others are dropped as soon as their cores come to it.
+/// The first error of a future. The others are dropped.
 ///
 /// # Panics
 ///
-/// With the first panic of one of the futures; the others are dropped as for an error. Also if the cores end before their
-/// futures do.
+/// Resumes the first panic of a future, after dropping the others. Also panics if the cores end before their futures.
 ///
-/// # Cancellation
+/// # Cancel safety
 ///
 /// Dropping this drops the futures, each on its core.
 #[derive(Debug)]
-#[must_use = "the futures are dropped with this"]
+#[must_use = "dropping this drops the futures"]
 pub struct Run<T, E> {
     pub(super) tasks: Vec<Aborting<()>>,
     pub(super) told: Receiver<Outcome<T, E>>,
@@ -41,7 +39,7 @@ impl<T, E> Run<T, E> {
     ///
     /// # Panics
     ///
-    /// As above; and on a thread that runs tasks, which must not block: await it there.
+    /// As above, and on a thread that runs tasks: await the futures there.
     #[track_caller]
     pub fn wait(mut self) -> Result<Vec<T>, E> {
         loop {
@@ -52,7 +50,7 @@ impl<T, E> Run<T, E> {
         }
     }
 
-    /// Takes what a core has told, or that none will tell any more; gives the end once it is known.
+    /// Records an outcome; `None` if no more will follow. Returns the final result once it is known.
     fn note(&mut self, outcome: Option<Outcome<T, E>>) -> Option<Result<Vec<T>, E>> {
         let failed = match outcome {
             Some((index, Ok(Ok(result)))) => {
@@ -62,7 +60,7 @@ impl<T, E> Run<T, E> {
             Some((_, Ok(Err(error)))) => Ok(error),
             Some((_, Err(panic))) => Err(panic),
             None => {
-                let all = self.results.drain(..).map(|result| result.expect("a core has ended before its future"));
+                let all = self.results.drain(..).map(|result| result.expect("a core ended before its future"));
                 return Some(Ok(all.collect()));
             }
         };
@@ -74,7 +72,6 @@ impl<T, E> Run<T, E> {
     }
 }
 
-// Nothing in it is pinned.
 impl<T, E> Unpin for Run<T, E> {}
 
 impl<T, E> Future for Run<T, E> {
@@ -90,7 +87,6 @@ impl<T, E> Future for Run<T, E> {
     }
 }
 
-/// A task that ends with this.
 #[derive(Debug)]
 pub(super) struct Aborting<T>(pub(super) JoinHandle<T>);
 
@@ -100,14 +96,13 @@ impl<T> Drop for Aborting<T> {
     }
 }
 
-/// A future whose panic is its result.
+/// A future that returns its panic as a result.
 pub(super) struct Caught<'a, F>(pub(super) Pin<&'a mut F>);
 
 impl<F: Future> Future for Caught<'_, F> {
     type Output = thread::Result<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Nobody looks at the future again.
         match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),

@@ -1,4 +1,4 @@
-//! Which way file operations go on a runtime: asked for by a builder or the environment, and reported.
+//! Driver options of a runtime, set by a builder or the environment, and their report.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,17 +12,17 @@ use crate::sys::uring;
 #[cfg(feature = "uring")]
 use crate::uring::net::receive::Buffers;
 
-/// Which way operations on files go.
+/// Mode of file operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Io {
-    /// Each by the way that wins: what the page cache holds is read at once, operations that can be handed over together
-    /// go by io_uring, and one that comes alone goes to the blocking pool where that is no slower.
+    /// The best way for each: cached data is read at once, concurrent operations run on io_uring, and a single one on
+    /// the blocking pool unless that is slower.
     #[default]
     Auto,
-    /// All by io_uring, as far as the kernel has it. For tests, and to see what it is worth.
+    /// All operations that the kernel supports run on io_uring. For tests and comparisons.
     Uring,
-    /// None by io_uring: the blocking pool does what would wait. No ring is made.
+    /// No io_uring: operations that would wait run on the blocking pool. No ring is created.
     Epoll,
 }
 
@@ -53,13 +53,12 @@ impl fmt::Display for Io {
 }
 
 impl Io {
-    /// What `MILLSTREAM_IO` asks for.
     fn from_env() -> Self {
         static KEPT: OnceLock<Io> = OnceLock::new();
         *KEPT.get_or_init(|| {
             let value = env::var("MILLSTREAM_IO").unwrap_or_default();
             value.parse().unwrap_or_else(|error: io::Error| {
-                // A service must not fall over for it.
+                // An invalid value must not stop a service.
                 log::unsupported("MILLSTREAM_IO", &error.to_string());
                 Self::Auto
             })
@@ -67,8 +66,8 @@ impl Io {
     }
 }
 
-/// How a runtime drives its files: which way, and what its rings are like. Without one, `MILLSTREAM_IO` decides
-/// (`auto`, `uring` or `epoll`) and the rest is as documented here.
+/// Options of a runtime's file driver and of its rings. Without a builder, `MILLSTREAM_IO` (`auto`, `uring` or `epoll`)
+/// and the defaults below apply.
 ///
 /// ```
 /// use millstream::runtime::{DriverBuilder, Io, driver_info};
@@ -94,7 +93,7 @@ pub struct DriverBuilder {
     pub(super) waiting_jobs: usize,
 }
 
-/// Threads of the blocking pool, which has 512, for chains that wait for a peer.
+/// Threads of the blocking pool, out of 512, for chains that wait for a peer.
 #[cfg(feature = "uring")]
 const WAITING_JOBS: usize = 64;
 
@@ -115,31 +114,30 @@ impl Default for DriverBuilder {
 }
 
 impl DriverBuilder {
-    /// What the environment asks for, and else the defaults.
+    /// Creates a builder with the values of the environment, or else the defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Which way operations go. The default is `MILLSTREAM_IO`, or [`Io::Auto`].
+    /// Sets how operations run; by default `MILLSTREAM_IO`, or [`Io::Auto`].
     pub fn io(mut self, io: Io) -> Self {
         self.io = io;
         self
     }
 
     #[cfg(feature = "uring")]
-    /// Entries of each ring, rounded up to a power of two between 32 and 4096; 128 by default. There is one ring for
-    /// each worker thread that uses files, and its memory, about 50 KiB for 128 entries, counts against
-    /// `RLIMIT_MEMLOCK`. Where that is too small the ring gets smaller, down to 32 entries.
+    /// Sets the number of entries of each ring, rounded up to a power of two between 32 and 4096; 128 by default. Each
+    /// worker thread that uses files has one ring. Its memory, about 50 KiB for 128 entries, counts against
+    /// `RLIMIT_MEMLOCK`; if that is too small, the ring has fewer entries, at least 32.
     pub fn entries(mut self, entries: u32) -> Self {
         self.ring.entries = entries.clamp(32, 4096).next_power_of_two();
         self
     }
 
     #[cfg(feature = "uring")]
-    /// Most kernel threads that each thread's operations may use where they cannot go on without waiting: for files, and
-    /// for everything else. 2 for each core by default, at least 8 for files: more of them contend for the locks of the file
-    /// system.
-    /// [io_uring_register(2)](https://man7.org/linux/man-pages/man2/io_uring_register.2.html),
+    /// Sets the maximum number of kernel threads for blocking operations of each worker thread: on files, and on
+    /// everything else. 2 per core by default, and at least 8 for files; more of them contend for the locks of the file
+    /// system. [io_uring_register(2)](https://man7.org/linux/man-pages/man2/io_uring_register.2.html),
     /// `IORING_REGISTER_IOWQ_MAX_WORKERS`, Linux 5.15.
     pub fn workers(mut self, files: u32, others: u32) -> Self {
         self.ring.workers = [files.max(1), others.max(1)];
@@ -147,53 +145,51 @@ impl DriverBuilder {
     }
 
     #[cfg(feature = "uring")]
-    /// Most threads of the blocking pool that are held at a time by chains which may wait for a peer: for a pipe, a socket,
-    /// a terminal. 64 by default. They have a quarter of each ring besides; more of them wait until one of these has ended.
-    /// Set it below [`max_blocking_threads`](tokio::runtime::Builder::max_blocking_threads), or such chains can keep all
-    /// threads from other work.
+    /// Sets the maximum number of blocking-pool threads for chains that may wait for a peer (a pipe, a socket, a
+    /// terminal); 64 by default. Such chains can also use a quarter of each ring; further ones wait for one to end. Set
+    /// it below [`max_blocking_threads`](tokio::runtime::Builder::max_blocking_threads), or such chains can occupy all
+    /// threads.
     pub fn waiting_jobs(mut self, jobs: usize) -> Self {
         self.waiting_jobs = jobs.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
         self
     }
 
     #[cfg(feature = "uring")]
-    /// The caller's promise that this runtime is of the current-thread flavour and that the thread which installs this
-    /// is the one that runs it to its end. Completions are then worked on only when that thread asks for them
-    /// (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1). If the promise is broken, the ring is given up and operations go to
-    /// the blocking pool; those that are in flight then end only when the runtime does.
+    /// Declares that this is a current-thread runtime and that the installing thread runs it to its end. The kernel
+    /// then processes completions only when that thread enters the ring (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1). If
+    /// another thread runs it, the ring is closed: later operations use the blocking pool, those in flight end with the
+    /// runtime.
     pub fn single_thread(mut self, single_thread: bool) -> Self {
         self.ring.single_thread = single_thread;
         self
     }
 
     #[cfg(feature = "uring")]
-    /// Registers the larger half of the buffer pool with each ring, so that reads into it and writes from it need not
-    /// look up their pages. Off by default: it pins 64 MiB whether they are used or not, which pays with direct I/O only.
-    /// Where the limits forbid it, operations do without.
+    /// Registers the larger half of the buffer pool with each ring, if the limits allow, which saves page lookups. Off
+    /// by default: it always pins 64 MiB, which pays only with direct I/O.
     pub fn registered_buffers(mut self, registered_buffers: bool) -> Self {
         self.registered_buffers = registered_buffers;
         self
     }
 
     #[cfg(feature = "uring")]
-    /// Buffers that the kernel fills for connections whose listener chose
-    /// [`Receive::Multishot`](crate::net::Receive::Multishot): how many, rounded up to a power of two of at most 32768, and
-    /// the bytes of each, at most 1 MiB. 512 of 4 KiB by default, made when the first such connection is read from, for each
-    /// worker thread. What arrives while none is free is read by plain calls.
+    /// Sets number and size of the buffers for connections with [`Receive::Multishot`](crate::net::Receive::Multishot),
+    /// per worker thread: a count rounded up to a power of two, at most 32768, and at most 1 MiB each. 512 of 4 KiB by
+    /// default, allocated by the first read of such a connection. While none is free, plain calls read.
     pub fn receive_buffers(mut self, count: u16, bytes: u32) -> Self {
         self.receive_buffers = Buffers { count: count.max(1), size: bytes.clamp(64, 1 << 20) };
         self
     }
 
-    /// Sets this up for the runtime it is called on.
+    /// Installs these options on the current runtime.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::AlreadyExists` if the runtime has worked on files already, or something was installed before.
+    /// `ErrorKind::AlreadyExists` if the runtime has already run a file operation, or options are installed.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside a tokio runtime.
     #[track_caller]
     pub fn install(self) -> io::Result<()> {
         let turn = Turn::current();
@@ -205,7 +201,7 @@ impl DriverBuilder {
     }
 }
 
-/// Which way the file operations of a runtime go, and why. [`Display`](fmt::Display) says it in words.
+/// State of a runtime's file driver. [`Display`](fmt::Display) prints it as text.
 #[derive(Clone, Debug)]
 pub struct DriverInfo {
     pub(super) io: Io,
@@ -213,7 +209,6 @@ pub struct DriverInfo {
     pub(super) refused: Vec<String>,
 }
 
-/// A ring that is in use.
 #[derive(Clone, Debug)]
 pub(super) struct RingInfo {
     pub(super) entries: u32,
@@ -223,17 +218,17 @@ pub(super) struct RingInfo {
 }
 
 impl DriverInfo {
-    /// What was asked for.
+    /// Returns the requested mode.
     pub fn io(&self) -> Io {
         self.io
     }
 
-    /// Rings in use, at most one for each worker thread.
+    /// Returns the number of rings in use, at most one per worker thread.
     pub fn rings(&self) -> usize {
         self.rings.len()
     }
 
-    /// Why there is no ring, or why one was given up; `None` if none was refused.
+    /// Returns the reason why there is no ring, or why one was closed; `None` if none was refused.
     pub fn reason(&self) -> Option<&str> {
         self.refused.first().map(String::as_str)
     }
@@ -262,11 +257,11 @@ impl fmt::Display for DriverInfo {
     }
 }
 
-/// The driver of the runtime this is called on.
+/// Returns the driver of the current runtime.
 ///
 /// # Panics
 ///
-/// Outside of a tokio runtime.
+/// Panics outside a tokio runtime.
 #[track_caller]
 pub fn driver_info() -> DriverInfo {
     Turn::current().driver_info()

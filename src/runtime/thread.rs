@@ -1,4 +1,4 @@
-//! The life of one core: a thread, its CPU, its runtime, its ring.
+//! The thread of one core: its CPU, its runtime, its ring.
 
 use std::cell::Cell;
 use std::io;
@@ -13,7 +13,7 @@ use crate::runtime::DriverBuilder;
 use crate::runtime::RuntimeBuilderExt;
 use crate::sys::cpu;
 
-/// One of the [`Cores`](super::Cores), as what runs on it sees it.
+/// One of the [`Cores`](super::Cores), as seen by its tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Core {
     index: usize,
@@ -26,49 +26,45 @@ thread_local! {
 }
 
 impl Core {
-    /// Its number, from 0.
+    /// Returns the index, from 0.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// How many there are.
+    /// Returns the number of cores.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The number of the CPU that its thread is pinned to, if it is.
+    /// Returns the CPU that the thread is pinned to, if any.
     pub fn cpu(&self) -> Option<usize> {
         self.cpu
     }
 
-    /// The core that the calling thread is. `None` on other threads, those of its blocking pool included.
+    /// Returns the core of the calling thread; `None` on other threads, including those of its blocking pool.
     pub fn current() -> Option<Self> {
         CURRENT.try_with(Cell::get).ok().flatten()
     }
 }
 
-/// What a core is to be.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) index: usize,
     pub(super) count: usize,
-    /// The CPU to pin the thread to.
     pub(super) cpu: Option<usize>,
     /// The CPUs for the threads of its blocking pool.
     pub(super) everywhere: Vec<usize>,
     pub(super) driver: DriverBuilder,
 }
 
-/// A core that runs.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) core: Core,
     pub(super) runtime: Handle,
-    /// Why the thread is not pinned although it should be.
     pub(super) loose: Option<io::Error>,
 }
 
-/// Says at the end of the thread that it has come, however it came.
+/// Reports the end of the thread on drop, also after a panic.
 #[derive(Debug)]
 pub(super) struct Ending {
     pub(super) index: usize,
@@ -77,13 +73,13 @@ pub(super) struct Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // Whoever does not wait for it does not want to know.
+        // Fails only if the receiver no longer waits.
         let _ = self.tell.send(self.index);
     }
 }
 
 impl Plan {
-    /// Runs the core on the calling thread, until `stop` says by when it has to end.
+    /// Runs the core on the calling thread, until `stop` receives the deadline of its shutdown.
     pub(super) fn run(self, started: Sender<io::Result<Started>>, stop: oneshot::Receiver<Instant>) {
         let (core, loose) = self.settle();
         CURRENT.set(Some(core));
@@ -96,12 +92,11 @@ impl Plan {
         };
         let _ = started.send(Ok(Started { core, runtime: runtime.handle().clone(), loose }));
         drop(started);
-        // Nobody says anything if the other cores could not be started.
+        // The sender is dropped if the other cores could not be started.
         let deadline = runtime.block_on(stop).unwrap_or_else(|_| Instant::now());
         runtime.shutdown_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 
-    /// Has the thread stay on its CPU; the error says why it does not.
     fn settle(&self) -> (Core, Option<io::Error>) {
         let pinned = self.cpu.map(|cpu| cpu::stay_on(&[cpu]));
         let (cpu, loose) = match pinned {
@@ -118,14 +113,13 @@ impl Plan {
         #[cfg(feature = "uring")]
         builder.drive_rings_at_park();
         if core.cpu.is_some() {
-            // The threads of its blocking pool inherit the CPU, where they would be in the way of what waits for them.
+            // Threads of the blocking pool inherit the CPU, where they would delay the core that waits for them.
             let everywhere = self.everywhere;
             builder.on_thread_start(move || {
                 let _ = cpu::stay_on(&everywhere);
             });
         }
         let runtime = builder.build_local(LocalOptions::default())?;
-        // The thread that installs it is the one that runs it to its end.
         #[cfg(feature = "uring")]
         let driver = self.driver.single_thread(true);
         #[cfg(not(feature = "uring"))]

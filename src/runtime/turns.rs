@@ -1,4 +1,4 @@
-//! The turns of this process: for each runtime, for each of its worker threads, what is to leave together.
+//! The dirty streams and the programs of each worker thread, for all runtimes of this process.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,65 +22,61 @@ use crate::sys::thread::ThreadId;
 use crate::uring::driver::Driver;
 use crate::uring::net::send::SendOp;
 
-/// Streams from which on one call of the ring for all is made instead of a call for each.
+/// Minimum number of streams that are sent by one call of the ring instead of one call each.
 const TOGETHER: usize = 4;
 
-/// Jobs that look at files at a time, when nothing else tells whether they have to be waited for.
+/// Maximum number of concurrent jobs that check whether a program may wait for a peer.
 const LOOK_JOBS: usize = 8;
 
-/// Something with bytes that wait for the end of the turn.
+/// A stream with bytes that wait for the end of the turn.
 pub(crate) trait Flush: Send + Sync {
-    /// A number that changes with every write.
+    /// Returns a number that changes with every write.
     fn writes(&self) -> usize;
 
-    /// Sends what waits, as far as that is possible now. Never blocks.
+    /// Sends waiting bytes as far as possible. Never blocks.
     fn flush(self: Arc<Self>);
 
-    /// For how many streams it counts when those are that gain by being sent together: none, one, or enough by itself.
+    /// Returns the stream's weight when deciding whether a batch pays: none, one, or enough by itself.
     fn joins(&self) -> usize {
         0
     }
 
-    /// Hands out what waits, to be sent together with that of others, and sends nothing itself until that comes back by
-    /// [`end`](Self::end). `None` leaves all as it was: then it is to be flushed.
+    /// Hands out waiting bytes for a batch, and sends nothing until [`end`](Self::end) returns them. `None` changes
+    /// nothing: the stream must then be flushed.
     fn begin(self: Arc<Self>) -> Option<SendOp> {
         None
     }
 
-    /// Takes back what was handed out, and goes on from there.
+    /// Takes back the bytes that were handed out, with the result of the send.
     fn end(self: Arc<Self>, send_op: SendOp) {
         drop(send_op);
     }
 }
 
-/// The dirty streams of one runtime.
 pub(crate) struct Turn {
     runtime: Handle,
     pub(super) shards: Box<[Shard]>,
     setup: OnceLock<DriverBuilder>,
-    /// Permits for jobs of programs that may wait for a peer.
     waiting_jobs: OnceLock<Arc<Semaphore>>,
     look_jobs: Arc<Semaphore>,
 }
 
-/// The dirty streams of one worker thread, on cache lines of their own.
+/// The dirty streams of one worker thread, on separate cache lines.
 #[repr(align(128))]
 #[derive(Default)]
 pub(super) struct Shard {
     pub(super) state: Mutex<ShardState>,
     pub(super) work: Mutex<Work>,
-    /// Why there is none, if it could not be made.
+    /// The ring, or the reason why there is none.
     pub(super) ring: OnceLock<Result<Reactor, String>>,
-    /// Programs that tasks of this thread are waiting for.
+    /// Number of running programs of this thread.
     programs: AtomicUsize,
 }
 
-/// One of the programs that run at a time.
 #[derive(Debug)]
 pub(super) struct Running {
     turn: Arc<Turn>,
     index: usize,
-    /// Whether others ran when it started.
     pub(super) together: bool,
 }
 
@@ -92,28 +88,24 @@ impl Drop for Running {
 
 #[derive(Default)]
 pub(super) struct ShardState {
-    /// Those the flusher has not looked at yet, with their limits.
+    /// Streams that the flusher has not seen yet, with their limits.
     pub(super) dirty: Vec<(Held, Duration)>,
-    /// When the first socket among them became dirty.
     pub(super) since: Option<Instant>,
-    /// The thread that has written to it.
     pub(super) thread: Option<ThreadId>,
-    /// How often there was a first one.
+    /// Number of times the list became non-empty.
     pub(super) rounds: u32,
     pub(super) flusher: Flusher,
-    /// Until the flusher takes it.
     pub(super) bell: Option<Bell>,
 }
 
 #[derive(Default)]
 pub(super) enum Flusher {
-    /// Nothing was ever dirty here.
+    /// No stream was ever dirty in this shard.
     #[default]
     NotStarted,
-    /// It has work, or is about to look for some.
+    /// The flusher has work, or is about to check for some.
     Awake,
     Asleep(Waker),
-    /// The runtime has shut down.
     Gone,
 }
 
@@ -133,24 +125,21 @@ impl Shard {
     }
 }
 
-/// The turns of all runtimes, those that have ended among them.
+/// The turns of all runtimes, including runtimes that have ended.
 static TURNS: Mutex<Option<HashMap<Id, Weak<Turn>>>> = Mutex::new(None);
 
 impl Turn {
-    /// The turn of the runtime this is called on. Panics outside of a tokio runtime.
     #[track_caller]
     pub(crate) fn current() -> Arc<Self> {
         Self::of(Handle::current())
     }
 
-    /// As [`current`](Self::current); the error says that there is no runtime.
     pub(super) fn try_current() -> io::Result<Arc<Self>> {
         Ok(Self::of(Handle::try_current().map_err(io::Error::other)?))
     }
 
     fn of(runtime: Handle) -> Arc<Self> {
         thread_local! {
-            /// The last one this thread has asked for, which is nearly always the only one.
             static LAST: RefCell<Weak<Turn>> = const { RefCell::new(Weak::new()) };
         }
         let last = LAST.try_with(|last| last.borrow().upgrade()).ok().flatten();
@@ -175,18 +164,16 @@ impl Turn {
         let turn = Arc::new(Self { runtime, shards, setup, waiting_jobs, look_jobs });
         turns.insert(turn.runtime.id(), Arc::downgrade(&turn));
         drop(guard);
-        // A flusher keeps the turn for as long as the runtime lives.
+        // A flusher keeps the turn while the runtime lives.
         turn.wake(0, turn.shards[0].state());
         turn
     }
 
-    /// Appends the turns of all runtimes to `turns`.
     pub(super) fn all(turns: &mut Vec<Arc<Self>>) {
         let guard = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
         turns.extend(guard.iter().flatten().filter_map(|(_, turn)| turn.upgrade()));
     }
 
-    /// The runtime whose turn this is.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
     }
@@ -199,8 +186,8 @@ impl Turn {
         MINE.try_with(Cell::get).unwrap_or(0) % self.shards.len()
     }
 
-    /// Has `stream` flushed at the end of this turn, at the latest after `limit`. `false` if the runtime is gone and nothing
-    /// will ever be flushed by it.
+    /// Schedules a flush of `stream` at the end of this turn, at most after `limit`. Returns `false` if the runtime is
+    /// gone and will never flush it.
     #[must_use]
     pub(crate) fn schedule(self: &Arc<Self>, stream: Held, limit: Duration) -> bool {
         let index = self.shard();
@@ -222,7 +209,7 @@ impl Turn {
         true
     }
 
-    /// Has the flusher of a shard look.
+    /// Wakes or starts the flusher of a shard.
     fn wake(self: &Arc<Self>, index: usize, mut state: MutexGuard<'_, ShardState>) {
         if matches!(state.flusher, Flusher::Gone) {
             return;
@@ -235,14 +222,13 @@ impl Turn {
             Flusher::NotStarted => {
                 drop(state);
                 let mut task = FlusherTask::new(Arc::clone(self), index);
-                // On a runtime that is shutting down the task is dropped at once, which marks the shard.
+                // A runtime that is shutting down drops the task at once, which marks the shard.
                 self.runtime.spawn(async move { task.run().await });
             }
             Flusher::Awake | Flusher::Gone => {}
         }
     }
 
-    /// Sets up the driver, before anything has asked for it. Gives the builder back if that is too late.
     pub(super) fn install(&self, setup: DriverBuilder) -> Result<(), DriverBuilder> {
         self.setup.set(setup)
     }
@@ -251,30 +237,27 @@ impl Turn {
         self.setup.get_or_init(DriverBuilder::default)
     }
 
-    /// Which way operations go.
     pub(crate) fn io(&self) -> Io {
         self.setup().io
     }
 
-    /// Permits for jobs of programs that may wait for a peer: these hold a part of the blocking pool only.
+    /// Returns the permits of jobs for programs that may wait for a peer: a part of the blocking pool.
     #[cfg(feature = "uring")]
     pub(super) fn waiting_jobs(&self) -> &Arc<Semaphore> {
         self.waiting_jobs.get_or_init(|| Arc::new(Semaphore::new(self.setup().waiting_jobs)))
     }
 
-    /// Permits for jobs that look whether a program may wait for a peer.
     pub(super) fn look_jobs(&self) -> &Arc<Semaphore> {
         &self.look_jobs
     }
 
-    /// Counts a program that starts.
     pub(super) fn begin(self: &Arc<Self>) -> Running {
         let index = self.shard();
         let together = self.shards[index].programs.fetch_add(1, Ordering::Relaxed) > 0;
         Running { turn: Arc::clone(self), index, together }
     }
 
-    /// The driver of this thread's ring, made now if there was none. `None` where there can be none.
+    /// Returns the driver of this thread's ring, created at the first call, or `None` if there can be none.
     pub(crate) fn driver(self: &Arc<Self>) -> Option<Arc<Driver>> {
         let index = self.shard();
         let shard = &self.shards[index];
@@ -296,7 +279,7 @@ impl Turn {
         ring.as_ref().ok().map(|reactor| Arc::clone(&reactor.driver))
     }
 
-    /// How many streams that [join](Flush::joins) have to be due at once to be flushed by the ring.
+    /// Returns the number of streams that must be due at once to be sent by the ring.
     pub(super) fn together(&self) -> usize {
         match self.io() {
             Io::Auto => TOGETHER,
@@ -305,13 +288,12 @@ impl Turn {
         }
     }
 
-    /// Whether the answer that is written now will have company in this turn: several connections have been received from.
+    /// Returns whether several connections have received bytes, so that their answers can leave together.
     pub(crate) fn answers_together(&self) -> bool {
         let ring = self.shards[self.shard()].ring.get();
         ring.is_some_and(|ring| ring.as_ref().is_ok_and(|reactor| reactor.driver.arrived() >= self.together()))
     }
 
-    /// What drives the files of this runtime.
     pub(super) fn driver_info(&self) -> DriverInfo {
         let mut info = DriverInfo { io: self.io(), rings: Vec::new(), refused: Vec::new() };
         for ring in self.shards.iter().filter_map(|shard| shard.ring.get()) {

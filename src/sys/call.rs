@@ -1,4 +1,4 @@
-//! Typed system calls. None of them blocks unless its name says so, and none returns `EINTR`.
+//! Typed system calls. None blocks unless its name says so, and none returns `EINTR`.
 
 #![allow(unsafe_code)]
 
@@ -17,11 +17,11 @@ use super::caps::Capabilities;
 use super::signal::without_sigpipe;
 use crate::counters::{Counter, count};
 
-/// Most slices one call takes: hyper offers at most 64, and the kernel's `IOV_MAX` is 1024.
+/// Maximum number of slices per call: hyper offers at most 64, and the kernel's `IOV_MAX` is 1024.
 pub(crate) const IOV_LIMIT: usize = 64;
 
 /// Sends `slices` in order, [sendmsg(2)](https://man7.org/linux/man-pages/man2/sendmsg.2.html). `more` keeps the last
-/// segment open for what follows (`MSG_MORE`). Returns how many bytes the kernel took, which may be fewer than offered.
+/// segment open for later bytes (`MSG_MORE`). Returns the number of bytes accepted.
 pub(crate) fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
     let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     if more {
@@ -29,15 +29,16 @@ pub(crate) fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], more: bool) -
     }
     debug_assert!(slices.len() <= IOV_LIMIT);
     let sent = match slices {
-        // One slice needs no message header: the kernel takes a shorter way.
+        // A single slice needs no message header, and the kernel has a faster path for it.
         [one] => retry_on_intr(|| rustix::net::send(socket, one, flags)),
         many => retry_on_intr(|| rustix::net::sendmsg(socket, many, &mut SendAncillaryBuffer::default(), flags)),
     };
     Ok(sent?)
 }
 
-/// Sends up to `len` bytes of `file` from `offset`, [sendfile(2)](https://man7.org/linux/man-pages/man2/sendfile.2.html).
-/// The file's own position does not move. `Ok(0)` with `len > 0` says that the file ends before `offset`.
+/// Sends up to `len` bytes of `file` from `offset`,
+/// [sendfile(2)](https://man7.org/linux/man-pages/man2/sendfile.2.html). Leaves the file position unchanged. `Ok(0)`
+/// with `len > 0` means that the file ends at or before `offset`.
 pub(crate) fn send_file(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
     let mut at = offset;
     Ok(without_sigpipe(|| retry_on_intr(|| rustix::fs::sendfile(socket, file, Some(&mut at), len)))?)
@@ -54,7 +55,6 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buf: &mut tokio::io::ReadBuf<'_>) 
     Ok(n)
 }
 
-/// As [`receive`], for hyper's cursor.
 pub(crate) fn receive_cursor(socket: BorrowedFd<'_>, cursor: &mut hyper::rt::ReadBufCursor<'_>) -> io::Result<usize> {
     // SAFETY: `receive_uninit` only ever writes initialised bytes into the slice.
     let spare = unsafe { cursor.as_mut() };
@@ -75,42 +75,42 @@ fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>]) -> io::
     }
 }
 
-/// Reads what the page cache holds, [preadv2(2)](https://man7.org/linux/man-pages/man2/preadv2.2.html) with
-/// `RWF_NOWAIT`. `WouldBlock` means that the disk would have to be asked, or that this machine cannot tell. `Ok(0)` means
-/// that the file ends at or before `offset`.
+/// Reads bytes that are in the page cache, [preadv2(2)](https://man7.org/linux/man-pages/man2/preadv2.2.html) with
+/// `RWF_NOWAIT`. `WouldBlock` means that the read needs the disk, or that this kernel cannot tell. `Ok(0)` means that
+/// the file ends at or before `offset`.
 pub(crate) fn read_nowait(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     if !Capabilities::get().read_nowait().is_yes() {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     let read = retry_on_intr(|| rustix::io::preadv2(file, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT));
     match read {
-        // Linux 5.10 also reads nothing in the middle of a file, at a page that is still being read ahead.
+        // Linux 5.10 also returns 0 in the middle of a file, at a page with pending read-ahead.
         Ok(0) if !ends_by(file, offset) => Err(io::ErrorKind::WouldBlock.into()),
-        // The file system may lack what the kernel has.
+        // The kernel supports the flag, but the file system may not.
         Err(Errno::OPNOTSUPP) => Err(io::ErrorKind::WouldBlock.into()),
         other => Ok(other?),
     }
 }
 
-/// Whether a regular file is known to end at or before `offset`.
+/// Returns whether `file` is a regular file known to end at or before `offset`.
 fn ends_by(file: BorrowedFd<'_>, offset: u64) -> bool {
     known(file).is_ok_and(|(kind, size)| kind == FileType::RegularFile && size <= offset)
 }
 
-/// Whether a regular file is known to go on behind `offset`.
+/// Returns whether `file` is a regular file known to extend beyond `offset`.
 pub(crate) fn goes_on(file: BorrowedFd<'_>, offset: u64) -> bool {
     known(file).is_ok_and(|(kind, size)| kind == FileType::RegularFile && size > offset)
 }
 
-/// The type and the size of an open file, as far as this machine knows: no server is asked.
+/// Returns type and size of an open file as cached on this machine, without contacting a file server.
 pub(crate) fn known(file: BorrowedFd<'_>) -> io::Result<(FileType, u64)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = retry_on_intr(|| rustix::fs::statx(file, "", flags, StatxFlags::TYPE | StatxFlags::SIZE))?;
     Ok((FileType::from_raw_mode(found.stx_mode.into()), found.stx_size))
 }
 
-/// Whether every page of a range of `file` is in the page cache, cachestat(2), Linux 6.5. `false` where it is not, or
-/// where the kernel does not say: it refuses files the caller neither owns nor may write.
+/// Returns whether every page of a range of `file` is in the page cache (cachestat(2), Linux 6.5). Returns `false` if
+/// the kernel does not report it: it refuses files that the caller neither owns nor may write.
 pub(crate) fn is_resident(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
     Capabilities::get().cachestat().is_yes()
         && cached_pages(file, offset, len).is_ok_and(|pages| {
@@ -119,7 +119,6 @@ pub(crate) fn is_resident(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
         })
 }
 
-/// Pages of the range in the page cache.
 pub(super) fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u64> {
     #[repr(C)]
     struct Range {
@@ -135,7 +134,7 @@ pub(super) fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::R
         evicted: u64,
         recently_evicted: u64,
     }
-    /// The same number on every architecture but alpha.
+    /// Same on all architectures but alpha.
     const SYS_CACHESTAT: libc::c_long = 451;
     const _: () = assert!(size_of::<Range>() == 16 && size_of::<Stat>() == 40);
     let range = Range { offset, len };
@@ -145,8 +144,8 @@ pub(super) fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::R
     if answer == 0 { Ok(stat.cache) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Brings a range of `file` into the page cache and **waits for the disk**. Pages are passed to `/dev/null` by
-/// reference; where that is not possible they are read into a scratch buffer. The end of the file ends it early.
+/// Reads a range of `file` into the page cache and **waits for the disk**. Splices the pages to `/dev/null`, or else
+/// reads them into a scratch buffer. Stops at the end of the file.
 pub(crate) fn warm_blocking(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     static NULL: OnceLock<Option<File>> = OnceLock::new();
     let null = NULL.get_or_init(|| File::options().write(true).open("/dev/null").ok());
@@ -172,19 +171,18 @@ pub(crate) fn warm_blocking(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::
     Ok(())
 }
 
-/// What [`open_beneath`] does about symbolic links.
+/// Treatment of symbolic links by [`open_beneath`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// Any link in the path is refused (`ELOOP`).
+    /// Fails with `ELOOP` on any link in the path.
     Refuse,
-    /// Links are followed as long as they stay beneath the directory.
     Beneath,
 }
 
 /// Opens `path` for reading, resolved strictly beneath `dir`,
 /// [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html), Linux 5.6. Escapes fail with `EXDEV`. With
-/// `cached` the call fails with `EAGAIN` instead of asking the disk for directory entries (Linux 5.12), and with `EXDEV`
-/// instead of opening on another mount than that of `dir`. A FIFO opens without waiting for a writer, so the caller must look at the file's type.
+/// `cached`, the call fails with `EAGAIN` instead of reading directory entries from the disk (Linux 5.12), and with
+/// `EXDEV` instead of crossing to another mount. A FIFO opens without waiting: check the file type.
 pub(crate) fn open_beneath(dir: BorrowedFd<'_>, path: &Path, links: Links, cached: bool) -> io::Result<OwnedFd> {
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     if links == Links::Refuse {
@@ -197,35 +195,34 @@ pub(crate) fn open_beneath(dir: BorrowedFd<'_>, path: &Path, links: Links, cache
     Ok(retry_on_intr(|| rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve))?)
 }
 
-/// Opens a directory to resolve paths beneath it. **May wait for the disk.**
+/// Opens a directory for path resolution beneath it. **May wait for the disk.**
 pub(crate) fn open_directory_blocking(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?)
 }
 
-/// The status of `path` beneath `dir` without following a final link,
+/// Returns the status of `path` beneath `dir` without following a final link,
 /// [statx(2)](https://man7.org/linux/man-pages/man2/statx.2.html).
 pub(crate) fn status_at(dir: BorrowedFd<'_>, path: &Path) -> io::Result<Statx> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     Ok(retry_on_intr(|| rustix::fs::statx(dir, path, flags, StatxFlags::BASIC_STATS))?)
 }
 
-/// The status of what `path` leads to. **May wait for the disk.**
+/// Returns the status of the target of `path`. **May wait for the disk.**
 pub(crate) fn status_of(path: &Path) -> io::Result<Statx> {
     Ok(retry_on_intr(|| rustix::fs::statx(CWD, path, AtFlags::NO_AUTOMOUNT, StatxFlags::BASIC_STATS))?)
 }
 
-/// The status of an open file.
 pub(crate) fn status(file: BorrowedFd<'_>) -> io::Result<Statx> {
     Ok(retry_on_intr(|| rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS))?)
 }
 
-/// Reads exactly at `offset` and **waits for the disk**; `Ok(0)` is the end of the file.
+/// Reads at `offset` and **waits for the disk**; `Ok(0)` is the end of the file.
 pub(crate) fn read_blocking(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     Ok(retry_on_intr(|| rustix::io::pread(file, &mut *buf, offset))?)
 }
 
-/// Writes at `offset` and **waits for the disk** where the page cache has no room.
+/// Writes at `offset` and **waits for the disk** if the page cache is full.
 pub(crate) fn write_blocking(file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<usize> {
     Ok(retry_on_intr(|| rustix::io::pwrite(file, bytes, offset))?)
 }

@@ -1,4 +1,4 @@
-//! What this machine can do, found out by trying, with the reason for every "no".
+//! Capabilities of this machine, probed by use, with the reason for every "no".
 
 use std::fmt;
 use std::fs::File;
@@ -12,18 +12,18 @@ use std::sync::OnceLock;
 use super::uring::{Setup, Uring};
 use super::{call, file, map, transfer};
 
-/// Whether something works here.
+/// Whether a capability works on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Support {
-    /// It was tried and works.
+    /// The capability was probed and works.
     Yes,
-    /// It is not used; the text says why and what is done instead.
+    /// The capability is not used; the text gives the reason and the replacement.
     No(String),
 }
 
 impl Support {
-    /// Whether it works.
+    /// Returns whether the capability works.
     pub fn is_yes(&self) -> bool {
         matches!(self, Self::Yes)
     }
@@ -38,11 +38,10 @@ impl fmt::Display for Support {
     }
 }
 
-/// What the kernel under this process offers and millstream uses; [`Display`](fmt::Display) prints it as a report.
+/// Kernel capabilities that millstream uses; [`Display`](fmt::Display) prints them as a report.
 ///
-/// Each entry was tried once, the first time it was asked for. Where the answer is no, the same calls give the same
-/// results by another path. `MILLSTREAM_DISABLE`, a comma-separated list of the names below, turns entries off before
-/// that, for tests and as a switch in an emergency.
+/// Each entry is probed once, at first use. If an entry is unavailable, the same calls give the same results by another
+/// path. `MILLSTREAM_DISABLE`, a comma-separated list of the names below, turns entries off, for tests and emergencies.
 #[derive(Debug)]
 pub struct Capabilities {
     release: String,
@@ -57,58 +56,57 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// The capabilities of this process, probed at the first call and then kept.
+    /// Returns the capabilities of this process. Probes them at the first call.
     pub fn get() -> &'static Self {
         static KEPT: OnceLock<Capabilities> = OnceLock::new();
         KEPT.get_or_init(|| Self::probe(&std::env::var("MILLSTREAM_DISABLE").unwrap_or_default()))
     }
 
-    /// Files go to sockets inside the kernel, `sendfile(2)`.
+    /// Returns support for sending files to sockets inside the kernel, `sendfile(2)`.
     pub fn sendfile(&self) -> &Support {
         &self.sendfile
     }
 
-    /// Cached file data is read on the runtime thread, `preadv2(2)` with `RWF_NOWAIT`, Linux 4.14.
+    /// Returns support for reading cached file data on the runtime thread, `preadv2(2)` with `RWF_NOWAIT`, Linux 4.14.
     pub fn read_nowait(&self) -> &Support {
         &self.read_nowait
     }
 
-    /// Paths are resolved beneath a directory by the kernel, `openat2(2)`, Linux 5.6.
+    /// Returns support for resolving paths beneath a directory in the kernel, `openat2(2)`, Linux 5.6.
     pub fn openat2(&self) -> &Support {
         &self.openat2
     }
 
-    /// The kernel tells which file pages it has cached, `cachestat(2)`, Linux 6.5.
+    /// Returns support for querying the cached pages of a file, `cachestat(2)`, Linux 6.5.
     pub fn cachestat(&self) -> &Support {
         &self.cachestat
     }
 
-    /// Files can be mapped into an address range of our own, guarded against files that shrink.
+    /// Returns support for mapping files into a reserved address range, guarded against files that shrink.
     pub fn mapping(&self) -> &Support {
         &self.mapping
     }
 
-    /// Operations on files are handed to the kernel together, [io_uring(7)](https://man7.org/linux/man-pages/man7/io_uring.7.html):
-    /// a ring was made, has the features `NODROP`, `EXT_ARG` and `NATIVE_WORKERS`, and has carried one operation. Linux 5.12
-    /// has them all.
+    /// Returns support for [io_uring(7)](https://man7.org/linux/man-pages/man7/io_uring.7.html): a ring with `NODROP`,
+    /// `EXT_ARG` and `NATIVE_WORKERS` (all present since Linux 5.12) completed one operation.
     pub fn io_uring(&self) -> &Support {
         &self.io_uring
     }
 
-    /// Bytes go from one socket to another inside the kernel, `splice(2)` through a pipe.
+    /// Returns support for moving bytes between sockets inside the kernel, `splice(2)` through a pipe.
     pub fn splice(&self) -> &Support {
         &self.splice
     }
 
-    /// Bytes go from one file to another inside the kernel, `copy_file_range(2)`, Linux 4.5. Whether a file system can do
-    /// it with another is seen when it is asked to.
+    /// Returns support for copying between files inside the kernel, `copy_file_range(2)`, Linux 4.5. Whether a pair of
+    /// file systems supports it is known only when it is tried.
     pub fn copy_file_range(&self) -> &Support {
         &self.copy_file_range
     }
 
     fn probe(disabled: &str) -> Self {
         let off = |name: &str| disabled.split(',').any(|d| d.trim() == name);
-        // miri makes few system calls; our mappings are replaced there, and sendfile is only decided for.
+        // miri supports few system calls: mappings are emulated there, and sendfile is chosen but never called.
         let probe_it = |name: &str, probe: fn() -> io::Result<()>| match name {
             "mapping" | "sendfile" if cfg!(miri) => Ok(()),
             _ if cfg!(miri) => Err(io::ErrorKind::Unsupported.into()),
@@ -133,7 +131,6 @@ impl Capabilities {
         }
     }
 
-    /// The entries by name.
     pub fn entries(&self) -> [(&'static str, &Support); 8] {
         [
             ("sendfile", &self.sendfile),
@@ -158,7 +155,6 @@ impl fmt::Display for Capabilities {
     }
 }
 
-/// A file with a few bytes that never touches a disk.
 fn sample() -> io::Result<File> {
     let fd = rustix::fs::memfd_create("millstream-probe", rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut file = File::from(fd);
@@ -167,10 +163,9 @@ fn sample() -> io::Result<File> {
 }
 
 fn expect(what: bool) -> io::Result<()> {
-    if what { Ok(()) } else { Err(io::Error::other("the call gave a wrong answer")) }
+    if what { Ok(()) } else { Err(io::Error::other("the call returned a wrong result")) }
 }
 
-/// That `expected` has arrived at a socket. Does not wait for more, so a call that has moved less ends as an error.
 fn arrived(at: &UnixStream, expected: &[u8]) -> io::Result<()> {
     at.set_nonblocking(true)?;
     let mut got = vec![0; expected.len()];
@@ -185,7 +180,7 @@ fn try_sendfile() -> io::Result<()> {
 }
 
 fn try_read_nowait() -> io::Result<()> {
-    // Asked of the program's own file: memory files do not support the flag.
+    // The program's own file, because memory files do not support the flag.
     let file = File::open("/proc/self/exe")?;
     let mut magic = [0; 4];
     let mut slices = [io::IoSliceMut::new(&mut magic)];

@@ -1,9 +1,10 @@
-//! A clock that costs a fraction of the exact one.
+//! A clock that is cheaper to read than the exact one.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of `CLOCK_MONOTONIC_COARSE`, [clock_gettime(2)](https://man7.org/linux/man-pages/man2/clock_gettime.2.html):
-/// those of the kernel's last tick, 1 to 10 ms ago at most.
+/// Returns nanoseconds of `CLOCK_MONOTONIC_COARSE`,
+/// [clock_gettime(2)](https://man7.org/linux/man-pages/man2/clock_gettime.2.html), as of the kernel's last tick, which
+/// is 1 to 10 ms old at most.
 #[inline]
 pub(crate) fn coarse() -> u64 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
@@ -19,7 +20,7 @@ mod tests {
         let (first, started) = (coarse(), std::time::Instant::now());
         let later = std::iter::repeat_with(coarse).find(|&now| now != first).unwrap();
         assert!(later > first);
-        // A tick may have been near; that it is in nanoseconds shows from both sides.
+        // The bounds on both sides show that the unit is nanoseconds; the first reading may be just before a tick.
         assert!(later - first >= 500_000 && started.elapsed().as_nanos() + 20_000_000 >= u128::from(later - first));
     }
 }

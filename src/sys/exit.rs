@@ -9,13 +9,12 @@ use rustix::process::{Pid, getpid};
 
 static HANDLER: OnceLock<(fn(), Pid)> = OnceLock::new();
 
-/// Has `handler` run when `main` returns or `std::process::exit` is called, on the thread that does so, while the other
-/// threads go on. The first handler is the only one; it may be given again. Its thread has no thread-local values any
-/// more. It does not run in a child that was forked off: descriptors there are those of this process.
+/// Runs `handler` when `main` returns or `std::process::exit` is called, on the calling thread, while other threads
+/// still run. Only the first handler is registered; repeated calls with it have no effect. Thread-local values are
+/// already destroyed. The handler does not run in a forked child, whose descriptors are shared with this process.
 pub(crate) fn at_exit(handler: fn()) {
     if HANDLER.set((handler, getpid())).is_ok() {
-        // SAFETY: the function lives as long as this code, does not unwind, and may run at any time. If it cannot be
-        // registered, nothing runs.
+        // SAFETY: the function is never unloaded, does not unwind, and may run at any time. A failure has no effect.
         unsafe { libc::atexit(run) };
     }
 }
@@ -24,7 +23,7 @@ extern "C" fn run() {
     if let Some((handler, pid)) = HANDLER.get()
         && getpid() == *pid
     {
-        // Unwinding any further would abort, and hide how the process ends.
+        // Unwinding further would abort and change the exit status.
         let _ = catch_unwind(handler);
     }
 }

@@ -1,7 +1,7 @@
-//! Typed calls that change files: new ones without a name, names, contents, metadata, locks.
+//! Typed calls that change files: unnamed files, names, contents, metadata, locks.
 //!
-//! All of them **wait for the disk** and belong on the blocking pool. None returns `EINTR`. Names are relative to an open
-//! directory, and no final symbolic link is ever followed.
+//! All of them **wait for the disk** and belong on the blocking pool. None returns `EINTR`. Names are relative to an
+//! open directory, and no final symbolic link is followed.
 
 #![allow(unsafe_code)]
 
@@ -15,35 +15,31 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::call::IOV_LIMIT;
 
-/// How [`open_at`] opens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Access {
-    /// To read what it holds.
     Read,
-    /// To read and change it in place.
     Change,
-    /// To write at its end.
     Append,
 }
 
-/// Opens a directory so that it can be synced; [`call`](super::call) opens those that only paths are resolved in.
+/// Opens a directory that can be synced; [`call`](super::call) opens directories for path resolution only.
 pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?)
 }
 
-/// Opens what exists. A FIFO opens without waiting for its other end, so the caller must look at the file's type.
+/// Opens an existing file. A FIFO opens without waiting for its other end, so the caller must check the file type.
 pub(crate) fn open_at(dir: BorrowedFd<'_>, name: &OsStr, access: Access) -> io::Result<OwnedFd> {
     open(dir, name, access.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY, 0)
 }
 
-/// Makes a file that did not exist, which is not the place a symbolic link leads to either.
+/// Creates a file. Fails if the name exists, even as a dangling symbolic link.
 pub(crate) fn create_at(dir: BorrowedFd<'_>, name: &OsStr, access: Access, mode: u32) -> io::Result<OwnedFd> {
     open(dir, name, access.flags() | OFlags::CREATE | OFlags::EXCL, mode)
 }
 
-/// Makes a file without a name, `O_TMPFILE` of [open(2)](https://man7.org/linux/man-pages/man2/open.2.html): the kernel
-/// removes it when the last descriptor closes, whatever happens to the process.
+/// Creates an unnamed file, `O_TMPFILE` of [open(2)](https://man7.org/linux/man-pages/man2/open.2.html): the kernel
+/// removes it when the last descriptor closes, even if the process dies.
 pub(crate) fn create_unnamed(dir: BorrowedFd<'_>, mode: u32) -> io::Result<OwnedFd> {
     open(dir, OsStr::new("."), OFlags::TMPFILE | OFlags::WRONLY, mode)
 }
@@ -63,23 +59,23 @@ fn open(dir: BorrowedFd<'_>, name: &OsStr, flags: OFlags, mode: u32) -> io::Resu
     Ok(retry_on_intr(|| rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, mode))?)
 }
 
-/// Where a descriptor is found by path: of the thread, because the first thread may have ended and then lists none.
+/// Returns the `/proc` path of a descriptor. Uses `thread-self`, because an exited main thread lists no descriptors.
 fn path_of(file: BorrowedFd<'_>) -> String {
     format!("/proc/thread-self/fd/{}", file.as_raw_fd())
 }
 
-/// Whether [`link_at`] can find a file without a name: it cannot where `/proc` is not mounted.
+/// Returns whether [`link_at`] can name an unnamed file: it needs `/proc`.
 pub(crate) fn is_linkable(file: BorrowedFd<'_>) -> bool {
     rustix::fs::statat(CWD, path_of(file), AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
-/// Gives a name to a file made without one. Fails with `EEXIST` if anything has that name, and changes nothing then.
+/// Names a file created without a name. Fails with `EEXIST`, and changes nothing, if the name exists.
 pub(crate) fn link_at(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     let from = path_of(file);
     Ok(retry_on_intr(|| rustix::fs::linkat(CWD, from.as_str(), dir, name, AtFlags::SYMLINK_FOLLOW))?)
 }
 
-/// Puts `from` in the place of `to`, which is replaced in one step.
+/// Renames `from` to `to`, which is replaced atomically.
 pub(crate) fn rename_at(dir: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::renameat(dir, from, dir, to))?)
 }
@@ -88,8 +84,8 @@ pub(crate) fn unlink_at(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::unlinkat(dir, name, AtFlags::empty()))?)
 }
 
-/// Takes the lock of the open file, [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html), which the kernel
-/// gives back when the descriptor closes or the process dies. `false` if somebody else has it.
+/// Locks the open file, [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html). The kernel releases the lock
+/// when the descriptor closes or the process dies. Returns `false` if the file is locked elsewhere.
 pub(crate) fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
     match retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
         Ok(()) => Ok(true),
@@ -102,18 +98,18 @@ pub(crate) fn unlock(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::flock(file, FlockOperation::Unlock))?)
 }
 
-/// Waits until the file, or the entries of the directory, are on the disk. The error of a failed write-back is told once
-/// and the pages then count as clean: calling again proves nothing.
+/// Waits until the file, or the entries of the directory, are on the disk. The kernel reports a failed write-back once
+/// and then treats the pages as clean, so a second call proves nothing.
 pub(crate) fn sync(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fsync(file))?)
 }
 
-/// As [`sync`], leaving out times and what else is not needed to read the contents.
+/// As [`sync`], without times and other metadata that is not needed to read the contents.
 pub(crate) fn sync_data(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fdatasync(file))?)
 }
 
-/// Writes at `offset`; may take less than was offered.
+/// Writes at `offset`. May write fewer bytes than offered.
 pub(crate) fn write_at(file: BorrowedFd<'_>, slices: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
     debug_assert!(slices.len() <= IOV_LIMIT);
     taken(match slices {
@@ -122,12 +118,12 @@ pub(crate) fn write_at(file: BorrowedFd<'_>, slices: &[IoSlice<'_>], offset: u64
     })
 }
 
-/// Writes at the end of a file opened with [`Access::Append`]; may take less than was offered.
+/// Writes at the end of a file opened with [`Access::Append`]. May write fewer bytes than offered.
 pub(crate) fn write_end(file: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     taken(retry_on_intr(|| rustix::io::write(file, bytes)))
 }
 
-/// A file system that takes nothing and says nothing would be asked for ever.
+/// Fails if a file system accepts no bytes without an error, which would otherwise loop forever.
 fn taken(written: rustix::io::Result<usize>) -> io::Result<usize> {
     match written? {
         0 => Err(io::ErrorKind::WriteZero.into()),
@@ -145,56 +141,52 @@ pub(crate) fn copy_range(
     Ok(retry_on_intr(|| rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut to_at), len))?)
 }
 
-/// Shares all blocks of `from` with `to`, from `to_at` on, without copying them:
-/// [ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html). `to_at` must be a multiple
-/// of the [block size](block_size).
+/// Shares all blocks of `from` with `to` at `to_at`, a multiple of the [block size](block_size), without copying,
+/// [ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html).
 pub(crate) fn clone_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>, to_at: u64) -> io::Result<()> {
     #[repr(C)]
     struct Range {
         from: i64,
         from_at: u64,
-        /// Zero is up to the end.
         len: u64,
         to_at: u64,
     }
     const FICLONERANGE: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<Range>(0x94, 13);
     let range = Range { from: from.as_raw_fd().into(), from_at: 0, len: 0, to_at };
-    // SAFETY: this is the number of the request, and `Range` has the layout of `struct file_clone_range` in <linux/fs.h>.
+    // SAFETY: the request number matches, and `Range` has the layout of `struct file_clone_range` in <linux/fs.h>.
     let request = unsafe { rustix::ioctl::Setter::<FICLONERANGE, Range>::new(range) };
-    // SAFETY: the kernel only reads the range, which outlives the call, and touches no other memory of the process.
-    // Whoever calls this goes another way on any error, so `EINTR` is none.
+    // SAFETY: the kernel only reads the range, which outlives the call, and accesses no other memory of the process.
+    // `EINTR` needs no retry: callers fall back on any error.
     Ok(unsafe { rustix::ioctl::ioctl(to, request) }?)
 }
 
-/// Moves everything in the file `len` bytes back and leaves a hole at its start, `FALLOC_FL_INSERT_RANGE` of
+/// Moves the contents of the file back by `len` bytes and leaves a hole at its start, `FALLOC_FL_INSERT_RANGE` of
 /// [fallocate(2)](https://man7.org/linux/man-pages/man2/fallocate.2.html). `len` must be a multiple of the
-/// [block size](block_size), and the file not empty.
+/// [block size](block_size), and the file must not be empty.
 pub(crate) fn insert_range(file: BorrowedFd<'_>, len: u64) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::INSERT_RANGE, 0, len))?)
 }
 
-/// Takes back an [`insert_range`].
+/// Reverts [`insert_range`].
 pub(crate) fn collapse_range(file: BorrowedFd<'_>, len: u64) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::COLLAPSE_RANGE, 0, len))?)
 }
 
-/// In bytes, of the file system the file is on.
 pub(crate) fn block_size(file: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(retry_on_intr(|| rustix::fs::fstatvfs(file))?.f_bsize)
 }
 
-/// `None` leaves what there is.
+/// Sets user and group; `None` leaves them unchanged.
 pub(crate) fn set_owner(file: BorrowedFd<'_>, user: Option<u32>, group: Option<u32>) -> io::Result<()> {
     let (user, group) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
     Ok(retry_on_intr(|| rustix::fs::fchown(file, user, group))?)
 }
 
-/// The permission bits, setuid, setgid and sticky included.
+/// Sets the permission bits, including setuid, setgid and sticky.
 pub(crate) fn set_mode(file: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fchmod(file, Mode::from_raw_mode(mode & 0o7777)))?)
 }
 
-/// The names of the extended attributes this process may see; none where the file system has no such thing.
 pub(crate) fn attributes(file: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
     let list = match growing(|buf| rustix::fs::flistxattr(file, buf)) {
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
@@ -209,7 +201,6 @@ pub(crate) fn attributes(file: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
     Ok(names)
 }
 
-/// The value of an extended attribute; `None` if there is none of that name.
 pub(crate) fn attribute(file: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<Vec<u8>>> {
     match growing(|buf| rustix::fs::fgetxattr(file, name, buf)) {
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
@@ -217,7 +208,7 @@ pub(crate) fn attribute(file: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<
     }
 }
 
-/// Sets an extended attribute, or removes it if there is no value.
+/// Sets an extended attribute, or removes it if `value` is `None`.
 pub(crate) fn set_attribute(file: BorrowedFd<'_>, name: &CStr, value: Option<&[u8]>) -> io::Result<()> {
     Ok(retry_on_intr(|| match value {
         Some(value) => rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()),
@@ -225,9 +216,8 @@ pub(crate) fn set_attribute(file: BorrowedFd<'_>, name: &CStr, value: Option<&[u
     })?)
 }
 
-/// Reads something whose length is not known: `read` fails with `ERANGE` while the room does not suffice.
+/// Reads a value of unknown length with a growing buffer; `read` fails with `ERANGE` if the buffer is too small.
 fn growing(read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
-    /// More than any list or value Linux allows, `XATTR_LIST_MAX`.
     const MOST: usize = 128 << 10;
     let mut buf = vec![0; 256];
     loop {
@@ -266,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_had_by_one_and_returns_when_it_closes() {
+    fn a_lock_is_exclusive_and_released_on_close() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let (one, other) = (std::fs::File::create(&path).unwrap(), std::fs::File::open(&path).unwrap());

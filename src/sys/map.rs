@@ -1,12 +1,11 @@
-//! One reserved address range, cut into granules; files and pool memory are mapped into granules of it.
+//! A reserved address range, divided into granules; files and pool memory are mapped into granules.
 //!
-//! Reserving (`PROT_NONE`, `MAP_NORESERVE`) costs address space only. That all our memory lies in one range buys two
-//! things: one comparison tells whether an address is ours, and the [guard] can tell a file of ours that shrank from a fault
-//! of other code.
+//! Reserving (`PROT_NONE`, `MAP_NORESERVE`) costs only address space. A single range makes the ownership test of an
+//! address one comparison, and lets the [guard] tell a mapped file that shrank from a fault in other code.
 //!
 //! Invariants:
-//! 1. The range is reserved once and never unmapped, so no foreign mapping can ever lie in it.
-//! 2. A granule has one owner, its [`Granule`]; only the owner maps into it, and dropping it takes the pages away.
+//! 1. The range is reserved once and never unmapped, so no foreign mapping can be placed in it.
+//! 2. A granule has one owner, its [`Granule`]; only the owner maps into it, and dropping it unmaps the pages.
 
 #![allow(unsafe_code)]
 
@@ -23,17 +22,15 @@ mod pages;
 
 /// Size of a granule in bytes: the longest window of a file that is mapped at once.
 pub(crate) const GRANULE: usize = if cfg!(miri) { 2 << 20 } else { 64 << 20 };
-/// Most granules there can be: 1 TiB of addresses.
 pub(crate) const GRANULES: usize = if cfg!(miri) { 32 } else { 16 << 10 };
 
 /// Bytes of a file mapped in each granule; 0 = none. Read by the signal handler.
 static FILES: [AtomicUsize; GRANULES] = [const { AtomicUsize::new(0) }; GRANULES];
-/// Granules in which a page was touched that the file no longer has.
+/// Granules in which a page beyond the end of the file was touched.
 static TORN: [AtomicBool; GRANULES] = [const { AtomicBool::new(false) }; GRANULES];
 static BASE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 static LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// The reserved range of the process.
 #[derive(Debug)]
 pub(crate) struct Range {
     base: NonNull<u8>,
@@ -47,12 +44,12 @@ struct Free {
     end: usize,
 }
 
-// SAFETY: the base is an address; who may touch which part of the range is settled by the invariants above.
+// SAFETY: the base is an address; the invariants above govern access to each part of the range.
 unsafe impl Send for Range {}
 // SAFETY: as for Send.
 unsafe impl Sync for Range {}
 
-/// The range, reserved at the first call; the error says why there is none.
+/// Returns the range, reserved at the first call.
 pub(crate) fn range() -> Result<&'static Range, &'static io::Error> {
     static RANGE: OnceLock<Result<Range, io::Error>> = OnceLock::new();
     RANGE.get_or_init(reserve).as_ref()
@@ -67,27 +64,25 @@ fn reserve() -> io::Result<Range> {
 }
 
 impl Range {
-    /// Which granule `addr` lies in, if it is ours.
+    /// Returns the granule of `addr`, or `None` if the address is outside the range.
     #[inline]
     pub(crate) fn granule_of(&self, addr: usize) -> Option<usize> {
-        // One comparison: an address below the base wraps around to a large number.
+        // One comparison suffices: an address below the base wraps around to a large number.
         let offset = addr.wrapping_sub(self.base.addr().get());
         (offset < LEN.load(Ordering::Relaxed)).then_some(offset / GRANULE)
     }
 
-    /// Whether `addr` lies in a granule whose file was found shorter than its mapping by someone who read it.
+    /// Returns whether `addr` lies in a granule whose mapped file has shrunk and was read beyond its end.
     #[inline]
     pub(crate) fn is_torn_at(&self, addr: usize) -> bool {
         self.granule_of(addr).is_some_and(|index| TORN[index].load(Ordering::Acquire))
     }
 
-    /// Granules that can still be taken.
     pub(crate) fn available(&self) -> usize {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         free.returned.len() + free.end - free.next
     }
 
-    /// Takes a granule with nothing mapped in it.
     pub(crate) fn take(&'static self) -> io::Result<Granule> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let index = match free.returned.pop() {
@@ -98,48 +93,44 @@ impl Range {
             }
             None => return Err(Errno::NOMEM.into()),
         };
-        // The file of an earlier owner was torn, not the next one's.
+        // The mark belongs to the previous owner's file.
         TORN[index].store(false, Ordering::Relaxed);
         Ok(Granule { range: self, index, mapped: 0 })
     }
 }
 
-/// A granule of the range and what is mapped in it; both go when it is dropped.
+/// A granule and its mapping. Dropping it unmaps the pages and frees the granule.
 #[derive(Debug)]
 pub(crate) struct Granule {
     range: &'static Range,
     index: usize,
-    /// Bytes that are mapped.
     mapped: usize,
 }
 
 impl Granule {
-    /// Position in the range, stable while the granule is held.
     pub(crate) fn index(&self) -> usize {
         self.index
     }
 
-    /// First address.
     pub(crate) fn start(&self) -> *mut u8 {
         self.range.base.as_ptr().wrapping_add(self.index * GRANULE)
     }
 
-    /// Whether the file mapped here was found shorter than its mapping by someone who read it.
     pub(crate) fn is_torn(&self) -> bool {
         TORN[self.index].load(Ordering::Acquire)
     }
 
-    /// Maps `len` bytes of `file` from `offset`, a multiple of the page size, for reading.
+    /// Maps `len` bytes of `file` for reading, from `offset`, a multiple of the page size.
     pub(crate) fn map_file(&mut self, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<()> {
         assert!(len <= GRANULE && self.mapped == 0, "internal: {len} bytes behind {} in a granule", self.mapped);
-        // SAFETY: by the invariants of this file the target addresses are ours alone and nothing refers to them yet.
+        // SAFETY: by the invariants above, the target addresses belong to this granule and nothing refers to them yet.
         unsafe { pages::map_file(self.start(), file, offset, len) }?;
         self.mapped = len;
         FILES[self.index].store(len, Ordering::Release);
         Ok(())
     }
 
-    /// Maps `len` bytes of zeroed memory for reading and writing. The guard leaves it alone.
+    /// Maps `len` bytes of zeroed memory for reading and writing. The guard ignores them.
     pub(crate) fn map_memory(&mut self, len: usize) -> io::Result<()> {
         assert!(len <= GRANULE && self.mapped == 0, "internal: {len} bytes behind {} in a granule", self.mapped);
         // SAFETY: as in `map_file`.
@@ -152,10 +143,9 @@ impl Granule {
 impl Drop for Granule {
     fn drop(&mut self) {
         FILES[self.index].store(0, Ordering::Release);
-        // SAFETY: nothing refers to these pages any more: their owner is being dropped. Invariant 1 stays, because the
-        // addresses stay reserved.
+        // SAFETY: the owner is being dropped, so nothing refers to these pages. Their addresses stay reserved (1).
         let is_free = self.mapped == 0 || unsafe { pages::unmap(self.start(), self.mapped) }.is_ok();
-        // A granule whose pages could not be taken away is never used again: its address space leaks, nothing else.
+        // A granule that cannot be unmapped is never reused; only its address space leaks.
         if is_free {
             self.range.free.lock().unwrap_or_else(PoisonError::into_inner).returned.push(self.index);
         }

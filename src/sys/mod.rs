@@ -1,28 +1,27 @@
-//! The only room that calls Linux.
+//! The only module that calls Linux.
 //!
 //! ```text
-//!  caps      what this machine can do, tried once, with the reason for every "no"
-//!  clock     a clock that costs little
-//!  cpu       the CPUs that threads run on
+//!  caps      capabilities of this machine, probed once, with the reason for every "no"
+//!  clock     a cheap clock
+//!  cpu       CPU affinity of threads
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
-//!  exit      what is done when the process exits
-//!  file      making, writing, naming and syncing files: what waits for a disk
-//!  mounts    which file systems ask a server or a process
+//!  exit      the handler for process exit
+//!  file      creating, writing, naming and syncing files: calls that wait for a disk
+//!  mounts    file systems that contact a server or a process
 //!  path      calls on paths, which may wait for the disk
-//!  peer      whether work on a file may have to wait for somebody else
+//!  peer      whether work on a file may wait for a peer
 //!  signal    calls that must not raise SIGPIPE
 //!  socket    options and addresses of sockets
-//!  tcp       what the kernel knows of a TCP connection, and how it is told to send
-//!  thread    what the threads of this process are doing
-//!  transfer  bytes to and from what may have no positions: pipes, sockets; waiting for them
-//!  unix      Unix sockets: their names, and who is at the other end
+//!  tcp       state and send options of a TCP connection
+//!  thread    activity of the threads of this process
+//!  transfer  bytes to and from pipes, sockets and files, at their position; waiting for readiness
+//!  unix      Unix sockets: names and locks
 //!  uring     one io_uring: set-up, submission, completion
-//!  vectored  the same: many pieces at once, allocate, cut
+//!  vectored  vectored reads and writes, allocate, truncate
 //!  map       a reserved address range, files mapped into it, and the guard that survives a truncated file
 //! ```
 //!
-//! Every other room asks for work in these words and never sees a raw descriptor number or a raw pointer. Calls that a
-//! signal interrupted are retried here.
+//! Other modules never see raw descriptor numbers or raw pointers. Interrupted calls are retried here.
 
 pub(crate) mod call;
 pub(crate) mod caps;

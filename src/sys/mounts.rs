@@ -1,8 +1,9 @@
-//! Which file systems open a file from the memory of this machine.
+//! File systems that open a file from the memory of this machine.
 //!
-//! `RESOLVE_CACHED` of [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html) only promises that the path is
-//! resolved without waiting. The open itself asks a server on NFS, and a process on FUSE. statfs(2) would ask them, too, so
-//! the type is looked up in [proc_pid_mountinfo(5)](https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html).
+//! `RESOLVE_CACHED` of [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html) only guarantees that the path
+//! resolves without waiting. The open itself contacts a server on NFS, and a process on FUSE. statfs(2) contacts them
+//! too, so the type is read from
+//! [proc_pid_mountinfo(5)](https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html).
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -10,8 +11,7 @@ use std::sync::{PoisonError, RwLock};
 
 use rustix::fs::{AtFlags, StatxFlags};
 
-/// File systems that ask no server and no other process. What is not listed is not trusted: its files are opened on the
-/// blocking pool.
+/// File systems that contact no server and no other process. Files of all others are opened on the blocking pool.
 const LOCAL: &[&str] = &[
     "bcachefs",
     "bpf",
@@ -57,15 +57,15 @@ const LOCAL: &[&str] = &[
     "zfs",
 ];
 
-/// A mount: its number, which the next one gets when it is gone, and the device on it.
+/// A mount: its number, which is reused after unmounting, and its device.
 type Mount = (u64, u32, u32);
 
-/// Whether an open on the mount that `on` lies on may wait for a server or another process. `true` where that is not
-/// known. `on` may be open for its path only. Does not wait itself.
+/// Returns whether opening a file on the mount of `on` may wait for a server or another process; `true` if that is
+/// unknown. `on` may be opened with `O_PATH`. Does not wait.
 pub(crate) fn may_wait(on: BorrowedFd<'_>) -> bool {
     static KNOWN: RwLock<Option<HashMap<Mount, bool>>> = RwLock::new(None);
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    // Linux 5.8; RESOLVE_CACHED is younger.
+    // `STATX_MNT_ID` is from Linux 5.8, RESOLVE_CACHED is newer.
     let Ok(found) = rustix::fs::statx(on, "", flags, StatxFlags::MNT_ID) else { return true };
     if found.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
         return true;
@@ -80,11 +80,10 @@ pub(crate) fn may_wait(on: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// The type of the file system that is mounted under a number, in the text of a mountinfo.
 fn type_of(mounts: &str, number: u64) -> Option<&str> {
     let number = number.to_string();
     let mount = mounts.lines().find(|line| line.split(' ').next() == Some(&number))?;
-    // Optional fields come before the hyphen, and nothing else there is called so.
+    // Optional fields precede the hyphen; none of them is a hyphen.
     mount.split_once(" - ")?.1.split(' ').next()
 }
 
@@ -111,7 +110,7 @@ mod tests {
         for path in ["/proc", "/proc/version"] {
             assert!(!may_wait(File::open(path).unwrap().as_fd()), "{path}");
         }
-        // On no mount that is listed.
+        // Pipes are on a mount that is not listed.
         assert!(may_wait(rustix::pipe::pipe().unwrap().0.as_fd()));
     }
 }

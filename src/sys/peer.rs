@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::path::{self, How};
 use super::{call, mounts};
 
-/// Whether work on an open file may have to wait for a peer.
+/// Returns whether work on an open file may wait for a peer.
 pub(crate) fn may_wait(file: BorrowedFd<'_>) -> bool {
     match call::known(file) {
         Ok((FileType::RegularFile | FileType::Directory, _)) => mounts::may_wait(file),
@@ -21,8 +21,8 @@ pub(crate) fn may_wait(file: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Whether opening `path` with `how`, or work on the opened file, may wait for a peer. Looks only at names that the
-/// kernel has in memory; `None` if that is not sufficient.
+/// Returns whether opening `path` with `how`, or work on the opened file, may wait for a peer. Checks only names in the
+/// kernel's memory; `None` if that is not sufficient.
 pub(crate) fn path_may_wait(dir: BorrowedFd<'_>, path: &CStr, how: &How) -> Option<bool> {
     let (flags, resolve) = how.to_look_at();
     match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve | ResolveFlags::CACHED) {

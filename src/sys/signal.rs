@@ -1,4 +1,4 @@
-//! `SIGPIPE` ([signal(7)](https://man7.org/linux/man-pages/man7/signal.7.html)): calls without `MSG_NOSIGNAL` of their own.
+//! `SIGPIPE` ([signal(7)](https://man7.org/linux/man-pages/man7/signal.7.html)) and calls without `MSG_NOSIGNAL`.
 
 #![allow(unsafe_code)]
 
@@ -8,11 +8,10 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
-/// Runs `call`, which may fail with `EPIPE`, and keeps the kernel from raising `SIGPIPE` for it on this thread.
+/// Runs `call`, which may fail with `EPIPE`, without raising `SIGPIPE` on this thread.
 ///
-/// A Rust program ignores the signal, and then this costs nothing. In a program of another language its default action
-/// ends the process: there the signal is blocked for the time of the call, by two more system calls. Which of the two
-/// applies is found out by the first call.
+/// Rust programs ignore the signal, and then this costs nothing. In programs of other languages the default action ends
+/// the process, so the signal is blocked during the call, by two more system calls. The first call decides.
 pub(crate) fn without_sigpipe<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     if is_ignored() {
         return call();
@@ -29,7 +28,7 @@ fn is_ignored() -> bool {
     static IGNORED: OnceLock<bool> = OnceLock::new();
     *IGNORED.get_or_init(|| {
         let mut action = MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: without a new action the call only writes the present one, which outlives it.
+        // SAFETY: without a new action the call only writes the current one, which outlives it.
         let done = unsafe { libc::sigaction(libc::SIGPIPE, ptr::null(), action.as_mut_ptr()) };
         if done != 0 {
             return false;
@@ -40,18 +39,17 @@ fn is_ignored() -> bool {
     })
 }
 
-/// `SIGPIPE` is blocked on this thread. Dropping it restores the mask.
+/// Blocks `SIGPIPE` on this thread until dropped.
 struct Blocked {
     signal: libc::sigset_t,
     mask: libc::sigset_t,
-    /// It was blocked, and pending, before.
     was_pending: bool,
 }
 
 impl Blocked {
     fn new() -> Self {
         let mut signal = empty();
-        // SAFETY: the set is initialised, and the number is a signal's.
+        // SAFETY: the set is initialised, and `SIGPIPE` is a valid signal number.
         unsafe { libc::sigaddset(&raw mut signal, libc::SIGPIPE) };
         let mut mask = empty();
         // SAFETY: both sets are initialised and outlive the call.
@@ -66,21 +64,20 @@ impl Blocked {
         Self { signal, mask, was_pending }
     }
 
-    /// Takes the pending signal that the call has raised.
     fn discard(&self) {
         if self.was_pending {
             return;
         }
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: set and timeout are initialised and outlive the call, and no information is asked for. A signal that is
-        // not pending makes it fail with EAGAIN.
+        // SAFETY: set and timeout are initialised and outlive the call; the null pointer requests no information.
+        // Without a pending signal the call fails with EAGAIN.
         unsafe { libc::sigtimedwait(&raw const self.signal, ptr::null_mut(), &raw const at_once) };
     }
 }
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: the set is the one the thread had, and the old one is not asked for.
+        // SAFETY: the set is the thread's previous mask; the null pointer does not request the old one.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut()) };
     }
 }
@@ -94,7 +91,7 @@ fn empty() -> libc::sigset_t {
 }
 
 fn has(set: &libc::sigset_t) -> bool {
-    // SAFETY: the set is initialised, and the number is a signal's.
+    // SAFETY: as in `new`.
     unsafe { libc::sigismember(set, libc::SIGPIPE) == 1 }
 }
 
@@ -107,13 +104,12 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::process::Command;
 
-    /// Tells a child of this test what it is.
     const CHILD: &str = "MILLSTREAM_TEST_SIGPIPE";
 
-    /// Signals have their actions for the whole process, so this is done in one of its own.
+    /// Signal actions are per process, so the test runs in a process of its own.
     #[test]
     fn a_host_with_the_default_action_survives_a_peer_that_is_gone() {
-        let name = "kernel::signal::tests::a_host_with_the_default_action_survives_a_peer_that_is_gone";
+        let name = "sys::signal::tests::a_host_with_the_default_action_survives_a_peer_that_is_gone";
         if std::env::var_os(CHILD).is_some() {
             return survive();
         }
@@ -139,18 +135,17 @@ mod tests {
             transfer::splice((read.as_fd(), None), (to.as_fd(), None), 4096)
         };
         assert_eq!(pipe(spliced(&file, &ours).unwrap_err()), Some(Errno::PIPE));
-        // Nothing is left pending, and the mask is as it was.
         let mut mask = empty();
-        // SAFETY: without a new mask the call only writes the present one, which outlives it.
+        // SAFETY: without a new mask the call only writes the current one, which outlives it.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut mask) };
         assert!(!has(&mask));
         let mut pending = empty();
         // SAFETY: the set is initialised and outlives the call.
         unsafe { libc::sigpending(&raw mut pending) };
         assert!(!has(&pending));
-        // A thread that blocks it keeps it blocked, and the signal that it has pending.
+        // A signal that was blocked and pending before stays so.
         let blocked = Blocked::new();
-        // SAFETY: raises a signal that is blocked.
+        // SAFETY: the signal is blocked.
         unsafe { libc::raise(libc::SIGPIPE) };
         assert!(call::send_file(ours.as_fd(), file.as_fd(), 0, 8192).is_err());
         let mut pending = empty();

@@ -14,11 +14,10 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Registers a socket with the runtime's driver. Panics outside of a tokio runtime with I/O enabled.
+/// Registers a socket with the runtime's driver. Panics outside a tokio runtime with I/O enabled.
 #[track_caller]
 pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` is open and stays the same for as long as the `AsyncFd` owns it: nothing replaces it, since
-    // only shared references to it are handed out.
+    // SAFETY: an `OwnedFd` stays open and the same while the `AsyncFd` owns it, which only shares references to it.
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }
 
@@ -57,11 +56,10 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAdd
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, addr) = retry_on_intr(|| rustix::net::acceptfrom_with(listener, flags))?;
     let peer = addr.and_then(|a| SocketAddr::try_from(a).ok());
-    // A peer that is gone already leaves no address.
+    // A peer that has already gone leaves no address.
     Ok((socket, peer.ok_or(Errno::CONNABORTED)?))
 }
 
-/// Ends the sending side. The peer reads the end of the stream after the sent bytes.
 pub(crate) fn shutdown_write(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?)
 }
@@ -88,12 +86,9 @@ pub(crate) fn keep_alive(socket: BorrowedFd<'_>, idle: Duration) -> io::Result<(
     SockRef::from(&socket).set_tcp_keepalive(&times)
 }
 
-/// State of the peer, as far as it can be determined without reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// No unread bytes have arrived, and more may arrive.
     Quiet,
-    /// Bytes can be read.
     Spoke,
     /// No more bytes will arrive. The peer may still read.
     Ended,
@@ -120,15 +115,15 @@ pub(crate) fn peer(socket: BorrowedFd<'_>) -> Peer {
 }
 
 /// Resets the connection (`connect` to no address, [connect(2)](https://man7.org/linux/man-pages/man2/connect.2.html)),
-/// so that the peer does not take the received bytes for the whole, as it might after an orderly end. Wakes waiting
-/// tasks. Unix sockets have no reset: they end in order, [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html).
+/// so that the peer does not take the received bytes for a complete message. Wakes waiting tasks. Unix sockets cannot
+/// be reset and end normally, [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html).
 pub(crate) fn reset(socket: BorrowedFd<'_>) {
     if rustix::net::connect_unspec(socket).is_err() {
         shutdown_both(socket);
     }
 }
 
-/// As [`reset`], but only for a TCP connection: others have no reset, and would end in order.
+/// As [`reset`], but does nothing unless the socket is TCP.
 pub(crate) fn reset_tcp(socket: BorrowedFd<'_>) {
     if local_addr(&socket).is_ok() {
         reset(socket);
@@ -173,7 +168,7 @@ fn send_buffer_limit() -> usize {
     *LIMIT.get_or_init(|| read().unwrap_or(DEFAULT))
 }
 
-/// Whether closing the socket resets the connection and discards unsent bytes (`SO_LINGER` of zero).
+/// Returns whether closing the socket resets the connection and discards unsent bytes (`SO_LINGER` of zero).
 pub(crate) fn discards_at_close(socket: BorrowedFd<'_>) -> bool {
     SockRef::from(&socket).linger().is_ok_and(|linger| linger == Some(Duration::ZERO))
 }
@@ -188,14 +183,12 @@ pub(crate) fn peer_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
     addr.as_socket().ok_or_else(|| io::Error::from(Errno::AFNOSUPPORT))
 }
 
-/// Whether the peer is certainly on this machine.
 pub(crate) fn is_loopback(socket: &impl AsFd) -> bool {
     peer_addr(socket).map_or(true, |peer| peer.ip().to_canonical().is_loopback())
 }
 
-/// Makes the kernel choose a port when the socket connects, not when it is bound (`IP_BIND_ADDRESS_NO_PORT`,
-/// [ip(7)](https://man7.org/linux/man-pages/man7/ip.7.html), Linux 4.2; IPv6 sockets accept it too). Without the option
-/// there are only fewer ports to choose from.
+/// Defers the choice of a port from bind to connect, which allows more ports (`IP_BIND_ADDRESS_NO_PORT`,
+/// [ip(7)](https://man7.org/linux/man-pages/man7/ip.7.html), Linux 4.2; IPv6 sockets accept it too).
 pub(crate) fn bind_without_port(socket: &impl AsFd) {
     let on: libc::c_int = 1;
     let (fd, len) = (socket.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
@@ -203,14 +196,14 @@ pub(crate) fn bind_without_port(socket: &impl AsFd) {
     unsafe { libc::setsockopt(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, (&raw const on).cast(), len) };
 }
 
-/// Returns process, user and group of the peer, as of the time when it connected or listened (`SO_PEERCRED`,
-/// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). The process is 0 if it is not visible from here;
-/// rustix's type cannot represent that.
+/// Returns process, user and group of the peer when it connected or listened (`SO_PEERCRED`,
+/// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). An invisible process is 0, which rustix's type cannot
+/// represent.
 pub(crate) fn peer_credentials(socket: &impl AsFd) -> io::Result<(i32, u32, u32)> {
     let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: `who` has the size that `len` says, and any bits are a `ucred`; both outlive the call.
+    // SAFETY: `who` has the size `len`, any bits are a valid `ucred`, and both outlive the call.
     let answer =
         unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &raw mut len) };
     if answer == 0 { Ok((who.pid, who.uid, who.gid)) } else { Err(io::Error::last_os_error()) }
@@ -243,7 +236,7 @@ mod tests {
         client.write_all(b"ab").unwrap();
         becomes(&ours, Peer::Spoke);
         client.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(peer(ours.as_fd()), Peer::Spoke, "what was not read comes first");
+        assert_eq!(peer(ours.as_fd()), Peer::Spoke, "unread bytes come first");
         ours.read_exact(&mut [0; 2]).unwrap();
         becomes(&ours, Peer::Ended);
         // A closed peer looks the same until something is sent to it.

@@ -1,4 +1,4 @@
-//! What the kernel knows of one TCP connection, and how it is told to send
+//! State of a TCP connection in the kernel, and its send options
 //! ([tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)).
 
 #![allow(unsafe_code)]
@@ -13,32 +13,32 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use socket2::SockRef;
 
-/// What the kernel says of a TCP connection (`TCP_INFO`). What an older kernel does not say is 0.
+/// Kernel statistics of a TCP connection (`TCP_INFO`). Fields that an older kernel does not report are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TcpInfo {
-    /// Time from sending something to hearing that it has arrived, smoothed. 0 as long as nothing was confirmed.
+    /// Smoothed round-trip time; 0 before the first acknowledgement.
     pub rtt: Duration,
-    /// How much that varies.
+    /// Variation of the round-trip time.
     pub rtt_var: Duration,
-    /// The shortest it was (Linux 4.9).
+    /// Minimum round-trip time (Linux 4.9).
     pub min_rtt: Duration,
-    /// Congestion window: segments that may be under way.
+    /// Congestion window: maximum number of segments in flight.
     pub cwnd: u32,
-    /// Bytes of a segment that is sent.
+    /// Maximum segment size for sending, in bytes.
     pub mss: u32,
-    /// Segments that are under way.
+    /// Segments in flight.
     pub unacked: u32,
-    /// Bytes the kernel has and did not send yet (Linux 4.6).
+    /// Bytes in the kernel that are not sent yet (Linux 4.6).
     pub not_sent: u32,
-    /// Segments that were sent again, since the connection was made.
+    /// Segments retransmitted since the connection was made.
     pub retransmits: u32,
-    /// Bytes per second that have arrived lately (Linux 4.9).
+    /// Recent delivery rate in bytes per second (Linux 4.9).
     pub delivery_rate: u64,
 }
 
 impl TcpInfo {
-    /// Reads what the kernel has filled in of its `struct tcp_info`, `<linux/tcp.h>`; each version has added to its end.
+    /// Parses the part of `struct tcp_info` (`<linux/tcp.h>`) that the kernel filled in; new versions append fields.
     fn parse(answer: &[u8]) -> Self {
         let short = |at: usize| answer.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
         let long = |at: usize| {
@@ -46,7 +46,7 @@ impl TcpInfo {
             bytes.map_or(0, u64::from_ne_bytes)
         };
         let micros = |at| Duration::from_micros(short(at).into());
-        // Until there is a sample the shortest is the longest there could be.
+        // Before the first sample the kernel reports the maximum.
         let min_rtt = if short(148) == u32::MAX { Duration::ZERO } else { micros(148) };
         Self {
             rtt: micros(68),
@@ -62,11 +62,11 @@ impl TcpInfo {
     }
 }
 
-/// `TCP_INFO` of a socket; `None` if it is not TCP, or the kernel does not say.
+/// Returns `TCP_INFO` of a socket, or `None` if it is not TCP or the kernel does not report it.
 pub(crate) fn info(socket: BorrowedFd<'_>) -> Option<TcpInfo> {
     let mut answer = [0u8; 256];
     let mut len = answer.len() as libc::socklen_t;
-    // SAFETY: `answer` has the size that `len` says; both outlive the call.
+    // SAFETY: `answer` has the size `len`; both outlive the call.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -80,8 +80,7 @@ pub(crate) fn info(socket: BorrowedFd<'_>) -> Option<TcpInfo> {
     Some(TcpInfo::parse(filled))
 }
 
-/// Bytes that the kernel has and that the other end has not confirmed (`SIOCOUTQ`); of a Unix socket, the memory of what
-/// the other end has not read.
+/// Returns the bytes that the peer has not acknowledged (`SIOCOUTQ`); for a Unix socket, the memory of unread bytes.
 pub(crate) fn unconfirmed(socket: BorrowedFd<'_>) -> Option<usize> {
     let mut bytes: c_int = 0;
     // SIOCOUTQ has the number of TIOCOUTQ.
@@ -90,41 +89,40 @@ pub(crate) fn unconfirmed(socket: BorrowedFd<'_>) -> Option<usize> {
     if done == 0 { usize::try_from(bytes).ok() } else { None }
 }
 
-/// Bytes that have arrived and were not received (`SIOCINQ`, or `FIONREAD`).
+/// Returns the number of received bytes that are unread (`SIOCINQ`, or `FIONREAD`).
 pub(crate) fn unread(socket: BorrowedFd<'_>) -> Option<usize> {
     let bytes = rustix::io::ioctl_fionread(socket).ok()?;
     usize::try_from(bytes).ok()
 }
 
-/// Milliseconds of a clock that only grows and wraps around, cheap to read and as fine as the kernel's tick, 1 to 10 ms
-/// (`CLOCK_MONOTONIC_COARSE`, [clock_gettime(2)](https://man7.org/linux/man-pages/man2/clock_gettime.2.html)).
+/// Returns milliseconds of `CLOCK_MONOTONIC_COARSE`
+/// ([clock_gettime(2)](https://man7.org/linux/man-pages/man2/clock_gettime.2.html)), which is cheap and has the
+/// resolution of the kernel's tick, 1 to 10 ms. The value wraps around.
 #[inline]
 pub(crate) fn coarse_millis() -> u32 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
-    // Meant to wrap.
     (now.tv_sec as u32).wrapping_mul(1000).wrapping_add((now.tv_nsec / 1_000_000) as u32)
 }
 
-/// Has a socket take no more than so many bytes that cannot be sent yet (`TCP_NOTSENT_LOWAT`); `None`: as the system has
-/// it. Fails where the socket is not TCP.
+/// Limits the unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`); `None` is the system default. Fails without TCP.
 pub(crate) fn set_not_sent_low(socket: BorrowedFd<'_>, bytes: Option<u32>) -> io::Result<()> {
     SockRef::from(&socket).set_tcp_notsent_lowat(bytes.unwrap_or(0))
 }
 
-/// Caps the socket's send buffer (`SO_SNDBUF`, [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)), of which
-/// the kernel takes as much again for its own, and no more than `net.core.wmem_max`. It no longer grows by itself then.
+/// Limits the send buffer (`SO_SNDBUF`, [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)), which no
+/// longer adapts; the kernel doubles the value for its overhead and caps it at `net.core.wmem_max`.
 pub(crate) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     SockRef::from(&socket).set_send_buffer_size(bytes)
 }
 
-/// Lets the send buffer grow with the connection again (`SO_BUF_LOCK`, Linux 5.14). Before that: as large as may be.
+/// Lets the send buffer adapt again (`SO_BUF_LOCK`, Linux 5.14). Older kernels: sets the largest size.
 pub(crate) fn free_send_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
     const SO_BUF_LOCK: c_int = 72;
     const SEND: c_int = 1;
     let mut locked: c_int = 0;
     let mut len = size_of::<c_int>() as libc::socklen_t;
     let (fd, level) = (socket.as_raw_fd(), libc::SOL_SOCKET);
-    // SAFETY: the option is an `int`, which outlives the call, as does its length.
+    // SAFETY: option and length are `int`s that outlive the call.
     let told = unsafe { libc::getsockopt(fd, level, SO_BUF_LOCK, (&raw mut locked).cast(), &raw mut len) };
     if told != 0 {
         return set_send_buffer(socket, 4 << 20);
@@ -133,15 +131,15 @@ pub(crate) fn free_send_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
         return Ok(());
     }
     locked &= !SEND;
-    // SAFETY: as above.
+    // SAFETY: the option is an `int`, which outlives the call.
     let done = unsafe { libc::setsockopt(fd, level, SO_BUF_LOCK, (&raw const locked).cast(), len) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has the kernel send no faster than so many bytes per second (`SO_MAX_PACING_RATE`, socket(7)); `None`: as fast as may
-/// be. `Unsupported` if it cannot: only TCP paces by itself.
+/// Limits the send rate in bytes per second (`SO_MAX_PACING_RATE`, socket(7)); `None` removes the limit. Fails with
+/// `Unsupported` if the socket is not TCP: only TCP paces by itself.
 pub(crate) fn set_pacing(socket: BorrowedFd<'_>, rate: Option<NonZeroU64>) -> io::Result<()> {
-    // Others take the option, and do nothing about it.
+    // Other sockets accept the option without effect.
     if info(socket).is_none() {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel paces TCP connections only"));
     }
@@ -158,7 +156,7 @@ pub(crate) fn set_pacing(socket: BorrowedFd<'_>, rate: Option<NonZeroU64>) -> io
             )
         }
     };
-    // Before Linux 4.20 it is of 32 bits.
+    // The option has 32 bits before Linux 4.20.
     let narrow = u32::try_from(rate).unwrap_or(u32::MAX);
     if set((&raw const rate).cast(), size_of::<u64>()) == 0 || set((&raw const narrow).cast(), size_of::<u32>()) == 0 {
         return Ok(());
@@ -166,13 +164,11 @@ pub(crate) fn set_pacing(socket: BorrowedFd<'_>, rate: Option<NonZeroU64>) -> io
     Err(io::Error::last_os_error())
 }
 
-/// The name of a connection's congestion control (`TCP_CONGESTION`).
 pub(crate) fn congestion(socket: BorrowedFd<'_>) -> io::Result<String> {
     let name = SockRef::from(&socket).tcp_congestion()?;
     Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())
 }
 
-/// Chooses a congestion control by its name. The error says what this machine has.
 pub(crate) fn set_congestion(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     SockRef::from(&socket).set_tcp_congestion(name.as_bytes()).map_err(|error| {
         let list = |of: &str| {
@@ -181,8 +177,8 @@ pub(crate) fn set_congestion(socket: BorrowedFd<'_>, name: &str) -> io::Result<(
         };
         let (have, allowed) = (list("available"), list("allowed"));
         let why = match Errno::from_io_error(&error) {
-            Some(Errno::NOENT) => "the kernel has none of that name, or its module is not loaded",
-            Some(Errno::PERM) => "it is not one that every process may use",
+            Some(Errno::NOENT) => "the kernel does not have it, or its module is not loaded",
+            Some(Errno::PERM) => "this process may not use it",
             Some(Errno::OPNOTSUPP | Errno::NOPROTOOPT) => "the socket is not TCP",
             _ => "refused",
         };
@@ -207,11 +203,11 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_of_a_connection() {
+    fn the_kernel_reports_a_connection() {
         let (mut ours, mut theirs) = pair();
         ours.write_all(&[1; 1000]).unwrap();
         theirs.read_exact(&mut [0; 1000]).unwrap();
-        // Confirmed: that may come a little later.
+        // The acknowledgement may arrive a little later.
         while unconfirmed(ours.as_fd()).unwrap() > 0 {}
         let told = info(ours.as_fd()).unwrap();
         assert!(told.rtt > Duration::ZERO && told.rtt < Duration::from_secs(10), "{told:?}");
@@ -223,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_in_the_kernel_is_seen() {
+    fn bytes_in_the_kernel_are_counted() {
         let (ours, _theirs) = pair();
         ours.set_nonblocking(true).unwrap();
         let mut written = 0;
@@ -249,7 +245,7 @@ mod tests {
             (new.rtt, new.min_rtt, new.delivery_rate),
             (Duration::from_millis(40), Duration::from_millis(30), 1 << 40)
         );
-        // Linux 2.6.39, 4.6, and one that ends inside of a field.
+        // Linux 2.6.39, 4.6, and an answer that ends inside a field.
         let old = TcpInfo::parse(&answer[..104]);
         assert_eq!((old.retransmits, old.not_sent, old.delivery_rate), (3, 0, 0));
         assert_eq!(TcpInfo::parse(&answer[..148]).not_sent, 7);
@@ -265,7 +261,7 @@ mod tests {
         set_congestion(ours.as_fd(), &name).unwrap();
         let error = set_congestion(ours.as_fd(), "no_such_thing").unwrap_err();
         assert!(error.to_string().contains(&name) && error.to_string().contains("no_such_thing"), "{error}");
-        assert_eq!(congestion(ours.as_fd()).unwrap(), name, "left as it was");
+        assert_eq!(congestion(ours.as_fd()).unwrap(), name, "unchanged");
         let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let error = set_congestion(unix.as_fd(), &name).unwrap_err();
         assert!(error.to_string().contains("not TCP"), "{error}");
@@ -284,7 +280,7 @@ mod tests {
     fn the_coarse_clock_goes_forward() {
         let (since, start) = (coarse_millis(), std::time::Instant::now());
         while coarse_millis() == since {
-            assert!(start.elapsed() < Duration::from_secs(10), "it stands");
+            assert!(start.elapsed() < Duration::from_secs(10), "the clock stands still");
         }
         assert!(coarse_millis().wrapping_sub(since) < 60_000);
     }

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use rustix::thread::gettid;
 
-/// Number of a thread of this process.
 pub(crate) type ThreadId = i32;
 
-/// Returns the calling thread.
 #[inline]
 pub(crate) fn current() -> ThreadId {
     thread_local! {
@@ -25,12 +23,9 @@ pub(crate) fn current() -> ThreadId {
     id
 }
 
-/// Activity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Activity {
-    /// Whether it runs, or is ready to run.
     pub(crate) runnable: bool,
-    /// CPU time used so far.
     pub(crate) ran: Duration,
 }
 
@@ -49,7 +44,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn a_thread_that_waits_is_told_from_one_that_runs() {
+    fn waiting_threads_differ_from_running_ones() {
         let me = activity(current()).unwrap();
         assert!(me.runnable);
         let (tell, told) = mpsc::channel();
@@ -60,7 +55,6 @@ mod tests {
         });
         let id = told.recv().unwrap();
         assert_ne!(id, current());
-        // The thread goes to sleep after some time.
         let since = std::time::Instant::now();
         while activity(id).unwrap().runnable {
             assert!(since.elapsed() < Duration::from_secs(30));

@@ -1,5 +1,5 @@
-//! Moving bytes where a file has a position or no positions at all: pipes, sockets, terminals. **They may wait** where
-//! their names do not say otherwise, and none returns `EINTR`.
+//! Moving bytes at a file's position, or where there are no positions: pipes, sockets, terminals. Calls **may wait**
+//! unless their names say otherwise, and none returns `EINTR`.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -12,11 +12,11 @@ use rustix::pipe::{PipeFlags, SpliceFlags};
 
 use super::signal::without_sigpipe;
 
-/// What a pipe takes without waiting once it is ready to be written, [pipe(7)](https://man7.org/linux/man-pages/man7/pipe.7.html).
+/// Bytes that a writable pipe accepts without waiting, [pipe(7)](https://man7.org/linux/man-pages/man7/pipe.7.html).
 pub(crate) const PIPE_BUF: usize = 4096;
 
-/// Waits until a descriptor is ready or has failed, at most for `limit`, [poll(2)](https://man7.org/linux/man-pages/man2/poll.2.html).
-/// Files are always ready. `false`: not yet, or a signal came in between.
+/// Waits until a descriptor is ready or has failed, at most for `limit`. Files are always ready. Returns `false` on
+/// timeout or after a signal. [poll(2)](https://man7.org/linux/man-pages/man2/poll.2.html)
 pub(crate) fn wait_blocking(fd: BorrowedFd<'_>, events: PollFlags, limit: Duration) -> io::Result<bool> {
     let limit = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
     match rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, events)], Some(&limit)) {
@@ -26,31 +26,31 @@ pub(crate) fn wait_blocking(fd: BorrowedFd<'_>, events: PollFlags, limit: Durati
     }
 }
 
-/// Waits until one of `sockets` has room or has failed, at most for `limit`. Signals may end it earlier.
+/// Waits until one of `sockets` is writable or has failed, at most for `limit`. Signals may end the wait earlier.
 pub(crate) fn wait_for_room_blocking<'a>(sockets: impl Iterator<Item = BorrowedFd<'a>>, limit: Duration) {
     let mut fds: Vec<_> = sockets.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)).collect();
-    // Beyond the limit of a timespec is as good as forever, and no error is of use: the caller tries again anyway.
+    // A limit above the range of a timespec means forever. Errors are ignored, because the caller tries again anyway.
     let limit = Timespec::try_from(limit).ok();
     let _ = rustix::event::poll(&mut fds, limit.as_ref());
 }
 
-/// Whether writing may wait in the middle of it: what is no regular file takes bytes when somebody else takes them out.
+/// Returns whether a write may wait in the middle: anything but a regular file depends on its reader.
 pub(crate) fn is_stream(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) != FileType::RegularFile)
 }
 
-/// Reads at the position of the file, and moves it.
+/// Reads at the file position and advances it.
 pub(crate) fn read_next_blocking(file: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
     Ok(retry_on_intr(|| rustix::io::read(file, &mut *buf))?)
 }
 
-/// Writes at the position of the file, and moves it.
+/// Writes at the file position and advances it.
 pub(crate) fn write_next_blocking(file: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     Ok(retry_on_intr(|| rustix::io::write(file, bytes))?)
 }
 
-/// Moves up to `len` bytes, one side a pipe, [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html). Without an
-/// offset the position of the file counts, and is moved. Waits for no pipe: `WouldBlock`.
+/// Moves up to `len` bytes, one side a pipe, [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html). Without
+/// an offset, uses and advances the file position. Returns `WouldBlock` instead of waiting for a pipe.
 pub(crate) fn splice(
     (from, mut from_at): (BorrowedFd<'_>, Option<u64>),
     (to, mut to_at): (BorrowedFd<'_>, Option<u64>),
@@ -61,35 +61,33 @@ pub(crate) fn splice(
     Ok(without_sigpipe(splice)?)
 }
 
-/// A pipe that never waits: the end that is read and the end that is written.
+/// Creates a nonblocking pipe: the read end and the write end.
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
 }
 
-/// Asks that a pipe hold `bytes`, `F_SETPIPE_SZ` of [fcntl(2)](https://man7.org/linux/man-pages/man2/fcntl.2.html). Fails
-/// beyond `pipe-max-size`, and where the user has more pages in pipes than `pipe-user-pages-soft`.
+/// Sets the capacity of a pipe, `F_SETPIPE_SZ` of [fcntl(2)](https://man7.org/linux/man-pages/man2/fcntl.2.html). Fails
+/// above `pipe-max-size`, and if the user's pipes exceed `pipe-user-pages-soft`.
 pub(crate) fn set_pipe_size(pipe: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     rustix::pipe::fcntl_setpipe_size(pipe, bytes)?;
     Ok(())
 }
 
-/// What a pipe holds, in bytes, if its pages are full.
 pub(crate) fn pipe_size(pipe: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(rustix::pipe::fcntl_getpipe_size(pipe)?)
 }
 
-/// Puts the position of a file at `at`, from its start. Of all descriptors that share it.
+/// Sets the file position, from the start, for all descriptors that share it.
 pub(crate) fn set_position(file: BorrowedFd<'_>, at: u64) -> io::Result<()> {
     rustix::fs::seek(file, SeekFrom::Start(at))?;
     Ok(())
 }
 
-/// The position of a file. `ESPIPE` if it has none, and so no offsets either.
+/// Returns the file position. Fails with `ESPIPE` if the file has none, and so no offsets.
 pub(crate) fn position(file: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(rustix::fs::tell(file)?)
 }
 
-/// Whether everything that is written goes to the end of the file.
 pub(crate) fn appends(file: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(rustix::fs::fcntl_getfl(file)?.contains(OFlags::APPEND))
 }

@@ -1,4 +1,4 @@
-//! Unix sockets ([unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)): their names, and who is at the other end.
+//! Unix sockets ([unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)): names and locks.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,19 +12,16 @@ use rustix::io::retry_on_intr;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use socket2::{SockAddr, SockRef};
 
-/// A stream socket without a name.
 pub(crate) fn stream() -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Two streams that are connected to each other.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// The name behind the NUL that an abstract name begins with.
 pub(crate) fn abstract_name(path: &Path) -> Option<&[u8]> {
     path.as_os_str().as_bytes().strip_prefix(b"\0")
 }
@@ -36,17 +33,16 @@ fn address(path: &Path) -> io::Result<SocketAddrUnix> {
     })
 }
 
-/// Makes a file of type socket, or fails with `EADDRINUSE` whatever has the name.
+/// Creates a socket file. Fails with `EADDRINUSE` if the name exists, even if it is not a socket.
 pub(crate) fn bind_blocking(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     Ok(rustix::net::bind(socket, &address(path)?)?)
 }
 
-/// From now on connections are taken in.
 pub(crate) fn listen(socket: BorrowedFd<'_>, backlog: u32) -> io::Result<()> {
     Ok(rustix::net::listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))?)
 }
 
-/// Connects; the kernel answers at once. `EAGAIN` says that the listener's queue is full.
+/// Connects without waiting for the peer. `EAGAIN` means that the listener's queue is full.
 pub(crate) fn connect_blocking(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let address = address(path)?;
     Ok(retry_on_intr(|| rustix::net::connect(socket, &address))?)
@@ -72,36 +68,34 @@ pub(crate) fn peer_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
     name(&SockRef::from(socket).peer_addr()?)
 }
 
-/// A name as std has it. A peer may choose one of 108 bytes, which the kernel allows and std does not: it counts as
-/// unnamed, as nearly all peers are. (rustix panics at such a name, so it is not asked.)
+/// Converts a name to std's type. A peer may choose a name of 108 bytes, which std does not support: it counts as
+/// unnamed, like nearly all peers. (rustix panics at such a name and is not used here.)
 fn name(addr: &SockAddr) -> io::Result<SocketAddr> {
     match addr.as_abstract_namespace() {
         Some(name) => SocketAddr::from_abstract_name(name),
-        // An empty path is how std spells "unnamed".
+        // std represents "unnamed" by an empty path.
         None => SocketAddr::from_pathname(addr.as_pathname().unwrap_or(Path::new("")))
             .or_else(|_| SocketAddr::from_pathname("")),
     }
 }
 
-/// Sets the permission bits of a path.
 pub(crate) fn set_mode_blocking(path: &Path, mode: u32) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::chmod(path, Mode::from_raw_mode(mode)))?)
 }
 
-/// Device and number of what has the name, and whether it is a socket. Links are not followed.
+/// Returns device and inode of a name, and whether it is a socket. Does not follow links.
 pub(crate) fn identify_blocking(path: &Path) -> io::Result<((u64, u64), bool)> {
     let status = retry_on_intr(|| rustix::fs::lstat(path))?;
     let is_socket = rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::Socket;
     Ok(((status.st_dev, status.st_ino), is_socket))
 }
 
-/// Removes a name.
 pub(crate) fn remove_blocking(path: &Path) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::unlink(path))?)
 }
 
-/// Locks a directory for as long as what is returned is open, [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html).
-/// `EWOULDBLOCK`: somebody else has it.
+/// Locks a directory while the returned descriptor is open,
+/// [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html). Fails with `EWOULDBLOCK` if it is locked elsewhere.
 pub(crate) fn lock_directory_blocking(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?;

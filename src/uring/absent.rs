@@ -1,5 +1,5 @@
-//! Takes the place of this module in builds without the feature `uring`. No ring exists, so no value of [`Driver`] or
-//! [`SendOp`] exists, and the code that needs one is unreachable.
+//! Replaces this module in builds without the feature `uring`. No ring exists, so no value of [`Driver`] or [`SendOp`]
+//! exists, and the code that needs one is unreachable.
 //!
 //! [`Driver`]: driver::Driver
 //! [`SendOp`]: net::send::SendOp

@@ -1,4 +1,4 @@
-//! For tests: a program run by plain calls, and by a ring of its own.
+//! Test support: runs a program by plain calls and by a ring of its own.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,10 +12,8 @@ use super::program::{Outcome, Program};
 use super::slots::Ended;
 use crate::sys::uring::{Setup, Uring};
 
-/// Files that a program can have open.
 const FILES: u32 = 4;
 
-/// Runs what `make` gives by plain calls and, where this machine has one, by a ring. Both must end alike.
 pub(super) fn both_ways(make: impl Fn() -> Program) -> Vec<Program> {
     let mut by_calls = make();
     by_calls.run_blocking();
@@ -27,13 +25,12 @@ pub(super) fn both_ways(make: impl Fn() -> Program) -> Vec<Program> {
     ended
 }
 
-/// Runs what `make` gives by a ring that knows the memory of the pool if `registered`. Where there is no ring the result is
-/// `None`, and `make` is not called.
+/// Runs the program on a ring, with registered pool memory if `registered`; returns `None` if there is no ring.
 pub(super) fn by_ring(make: impl FnOnce() -> Program, registered: bool) -> Option<Program> {
     let mut uring = match Uring::new(Setup::default()) {
         Ok(uring) => uring,
         Err(refused) => {
-            crate::skips::skip("a program by ring", refused);
+            crate::skips::skip("a program on a ring", refused);
             return None;
         }
     };
@@ -44,9 +41,8 @@ pub(super) fn by_ring(make: impl FnOnce() -> Program, registered: bool) -> Optio
     let driver = Arc::new(Driver::new(Box::new(uring), FILES, registered, Buffers::default(), Box::new(|| {})));
     let mut running = match driver.submit(Box::new(make())) {
         Ok(running) => pin!(running),
-        // An operation that the ring of this kernel lacks.
         Err((mut program, why)) => {
-            crate::skips::skip("a program by ring", why);
+            crate::skips::skip("a program on a ring", why);
             program.run_blocking();
             return Some(*program);
         }
@@ -60,15 +56,15 @@ pub(super) fn by_ring(make: impl FnOnce() -> Program, registered: bool) -> Optio
                 return Some(*program);
             }
             Poll::Ready(Ended::Lost) => panic!("the kernel lost a completion"),
-            // A call into the kernel, which lets it finish what it has put off.
+            // Enters the kernel, which lets it run deferred work.
             Poll::Pending => std::thread::yield_now(),
         }
     }
 }
 
-/// For every operation: the kernel, or the end of a submission, keeps what is behind it from running.
+/// Checks every operation: either the kernel or the end of a submission stops the steps after a failure.
 #[test]
-fn whatever_fails_nothing_runs_behind_it() {
+fn nothing_runs_after_a_failure() {
     use super::op::open::{Close, Dir, Open};
     use super::op::path::{Link, Rename, Unlink};
     use super::op::rw::{Nop, Read, Write};
@@ -85,7 +81,7 @@ fn whatever_fails_nothing_runs_behind_it() {
     fn fails<T: Operation>(make: impl Fn() -> T) {
         let programs = both_ways(|| {
             let mut program = Program::new();
-            // Some are about a file that is never opened.
+            // Some operations refer to a file that is never opened.
             program.open_next();
             program.push(make());
             program.push(Nop);

@@ -1,7 +1,7 @@
 //! Registered buffers: the pool's slabs of large blocks, known to a ring by index.
 //!
-//! The kernel pins them when they are registered and need not look up their pages for each operation. That pays with
-//! direct I/O; a copy from the page cache costs the same either way.
+//! The kernel pins them at registration and skips the page lookup of each operation. That helps with direct I/O; a copy
+//! from the page cache costs the same either way.
 
 #![allow(unsafe_code)]
 
@@ -10,10 +10,8 @@ use std::io;
 use crate::buf::pool;
 use crate::sys::uring::Uring;
 
-/// Blocks from this size on are registered.
 const BLOCK_MIN: usize = 64 << 10;
 
-/// Registers the slabs with a ring.
 pub(crate) fn register(uring: &mut Uring) -> io::Result<()> {
     let slabs = pool::slabs(BLOCK_MIN);
     let buffers: Vec<_> =
@@ -22,7 +20,7 @@ pub(crate) fn register(uring: &mut Uring) -> io::Result<()> {
     unsafe { uring.register_buffers(&buffers) }
 }
 
-/// The index under which the slab that the address lies in is registered, where anything is.
+/// Returns the index of the registered slab that contains the address.
 pub(super) fn index_of(start: *const u8) -> Option<u16> {
     pool::slab_at(start, BLOCK_MIN)
 }

@@ -1,4 +1,4 @@
-//! Giving a ring up, because it fails or because its runtime ends.
+//! Closing a ring, because it fails or because its runtime ends.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -13,12 +13,11 @@ use crate::counters::log;
 use crate::counters::{Counter, count};
 use crate::sys::uring::Completion;
 
-/// How long a driver that shuts down waits before it cancels again.
+/// Interval of repeated cancels during shutdown.
 const CANCEL_AGAIN: Duration = Duration::from_millis(20);
-/// Why a driver that was shut down takes nothing.
 const ENDED: &str = "the runtime has shut down";
 
-/// Never frees what the kernel may go on using.
+/// Leaks a value that the kernel may still use, and counts it.
 pub(super) fn leak<T>(value: T) {
     count(Counter::RingLeaks, 1);
     #[expect(clippy::disallowed_methods, reason = "freeing it would be worse, and it is counted")]
@@ -26,7 +25,7 @@ pub(super) fn leak<T>(value: T) {
 }
 
 impl Driver {
-    /// Gives the ring up: what was not handed over goes by plain calls, what is in flight is still reaped.
+    /// Closes the ring: programs that were not submitted run by plain calls; completions in flight are still reaped.
     pub(super) fn close(&self, ring: &mut Ring, reason: String, after: &mut After) {
         let mut queue = lock(&self.queue);
         if queue.closed.is_none() {
@@ -38,7 +37,7 @@ impl Driver {
         }
         queue.cancels.clear();
         queue.later.clear();
-        // Entries that stay in the submission queue for ever: as if the kernel had cancelled them.
+        // These entries are never submitted, and end as if the kernel had cancelled them.
         for (user_data, _) in ring.pushed.drain(..) {
             let result = Err(Errno::CANCELED.raw_os_error());
             let completion = Completion { key: user_data, result, more: false, notification: false, buffer: None };
@@ -50,19 +49,19 @@ impl Driver {
         queue.net.close(after);
     }
 
-    /// Gives up what is in flight: nobody will ever know what became of it. Returns how many programs that are.
+    /// Gives up entries in flight, whose results will never be known. Returns the number of programs.
     pub(super) fn lose(&self, after: &mut After) -> usize {
         let mut lost = 0;
         lock(&self.queue).lose(after, |program| {
-            // The kernel may still write to its buffers: they must never be used again.
+            // The kernel may still write to its buffers, so they must never be reused.
             lost += 1;
             leak(program);
         });
         lost
     }
 
-    /// Ends the driver: cancels all, reaps for at most `bound`, and leaks what has not ended by then. The ring is closed;
-    /// that alone would not stop the kernel from writing into buffers. Returns how many programs were leaked.
+    /// Shuts down: cancels everything, reaps for at most `bound`, then leaks programs that have not ended, because
+    /// closing the ring does not stop the kernel from writing into buffers. Returns the number of leaked programs.
     pub(crate) fn shutdown(&self, bound: Duration) -> usize {
         let mut guard = lock(&self.ring);
         let Some(mut ring) = guard.take() else { return 0 };
@@ -78,7 +77,6 @@ impl Driver {
         lost
     }
 
-    /// Cancels all and reaps until nothing is in flight, for at most `bound`.
     fn drain(&self, ring: &mut Ring, bound: Duration, after: &mut After) {
         let deadline = Instant::now() + bound;
         loop {
@@ -87,8 +85,7 @@ impl Driver {
             if self.in_flight() == 0 || left.is_zero() {
                 break;
             }
-            // Each time, because chains go on to other steps meanwhile. Fails where the kernel is older than Linux 6.0, or
-            // where somebody blocks it: then waiting must do.
+            // Repeated, because chains continue. Fails before Linux 6.0, or in a sandbox; then only waiting is left.
             let _ = ring.port.cancel_all(left);
             match ring.port.enter(0, 1, Some(left)) {
                 Ok(_) => {}

@@ -1,25 +1,23 @@
-//! The driver of one ring: takes programs from any thread, submits them together, hands out what became of them.
+//! The driver of one ring: takes programs from any thread, submits them together, distributes their results.
 //!
 //! ```text
-//!  any thread                              the flusher of the turn
+//!  any thread                              the flusher of the worker thread
 //!  submit ──▶ slots + queue ──kick──▶      turn: fill the ring ─▶ enter once ─▶ reap until dry ─▶ wake
 //!  drop   ──▶ orphan, cancel ──kick──▶     shutdown: cancel all ─▶ reap to zero ─▶ else leak and count
 //! ```
 //!
-//! Two locks: `queue` is held for moments, by anybody; `port` is held while the kernel is entered, by whoever drives.
-//! `port` is taken first.
+//! Two locks: `queue` is held briefly by any thread; `ring`, which is locked first, is held to enter the kernel.
 //!
 //! Invariants:
-//! 1. Programs, sends and cancels in flight never exceed the completion queue, and each of them its [share](super::room).
-//!    Receives may: each completes as often as something arrives. What has no room then the kernel keeps, and brings when
-//!    it is entered next.
-//! 2. The entries of a program are pushed in one piece and handed over in one piece: a chain that was cut by the end of a
-//!    submission would lose its links, so the ring is given up then and the rest never submitted.
-//! 3. After a push only a completion ends an operation, or the certainty that the entry will never be handed over.
-//! 4. A ring that was given up takes nothing new; what is in flight is still reaped.
-//! 5. No program waits for the end of another. One that has no room is given back at the end of the turn, to go by plain
-//!    calls.
-//! 6. A turn hands over a bounded number of entries that move a bounded number of bytes.
+//! 1. Programs, sends and cancels in flight never exceed the completion queue, nor each kind its [share](super::room).
+//!    Receives may, because each completes many times: the kernel keeps the excess until it is entered again.
+//! 2. The entries of a program are pushed and submitted in one piece: a chain that is cut by the end of a submission
+//!    would lose its links. If the kernel cuts it, the ring is closed and the rest is never submitted.
+//! 3. After a push, only a completion ends an operation, or the certainty that the entry will never be submitted.
+//! 4. A closed ring accepts nothing; entries in flight are still reaped.
+//! 5. No program waits for the end of another. A program without room is returned at the end of the turn and runs by
+//!    plain calls.
+//! 6. A turn submits a bounded number of entries that move a bounded number of bytes.
 
 #![allow(unsafe_code)]
 
@@ -44,32 +42,27 @@ use super::sync::{Mutex, lock};
 use crate::counters::{Counter, count};
 use crate::sys::uring::Completion;
 
-/// How often in a row the kernel may be too busy to take anything, with nothing to reap, before the ring is given up.
+/// Maximum number of consecutive enters that accept and reap nothing, because the kernel is busy.
 const STALLS_MAX: u32 = 1000;
-/// The same for want of memory, which seldom passes.
+/// The same for lack of memory, which rarely passes.
 const STARVED_MAX: u32 = 16;
-/// Why a forked child's driver takes nothing.
 const FORKED: &str = "the process has forked, and the ring belongs to the parent";
 
-/// The side of the kernel.
 pub(super) struct Ring {
     pub(super) port: Box<dyn Port>,
-    /// Pushed and not handed over, in order.
     pub(super) pushed: VecDeque<(u64, bool)>,
-    /// The kernel holds back completions until it is entered.
+    /// Whether the kernel holds back completions until it is entered.
     pub(super) held_back: bool,
     pub(super) stalls: u32,
     done: Vec<Completion>,
 }
 
-/// One ring and what it works on.
 pub(crate) struct Driver {
     pub(super) queue: Mutex<Queue>,
-    /// The room of programs that may wait for a peer.
+    /// Permits of programs that may wait for a peer.
     waiting: Arc<Semaphore>,
-    /// Gone once the driver has shut down.
+    /// `None` after shutdown.
     pub(super) ring: Mutex<Option<Ring>>,
-    /// Receives that the last completions were of.
     arrived: AtomicUsize,
     pub(super) kick: Box<dyn Fn() + Send + Sync>,
 }
@@ -82,9 +75,9 @@ impl fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// A driver of `port`, with places for `files` files that chains open, and `registered` if it knows the
-    /// [buffers](super::buffers) by index. Receives have `buffers` to choose from. `kick` is called when there is work: it must
-    /// see to it that [`turn`](Self::turn) is called soon, and must not call it itself.
+    /// Creates a driver of `port`, with `files` places for files opened by chains. `registered` tells whether the ring
+    /// knows the [buffers](super::buffers) by index; `buffers` are those of receives. `kick` is called when there is
+    /// work: it must cause [`turn`](Self::turn) to be called soon, and must not call it itself.
     pub(crate) fn new(
         mut port: Box<dyn Port>,
         files: u32,
@@ -98,15 +91,14 @@ impl Driver {
         Self { queue: Mutex::new(queue), waiting, ring: Mutex::new(Some(ring)), arrived: AtomicUsize::new(0), kick }
     }
 
-    /// Where a program that may wait for a peer gets room on this ring, and how many permits it needs. `None` if it cannot
-    /// run here.
+    /// Returns the permits of programs that may wait for a peer, and the number needed. `None`: it cannot run here.
     pub(crate) fn waiting_room(&self, program: &Program) -> Option<(Arc<Semaphore>, u32)> {
         let need = program.need(true);
         let mut queue = lock(&self.queue);
         queue.refusal(program, need).is_none().then(|| (Arc::clone(&self.waiting), queue.room.units_of(need) as u32))
     }
 
-    /// Takes a program in. Gives it back, with the reason, if this ring cannot run it.
+    /// Accepts a program, or returns it with the reason if this ring cannot run it.
     pub(crate) fn submit(self: &Arc<Self>, program: Box<Program>) -> Result<Running, (Box<Program>, String)> {
         let mut queue = lock(&self.queue);
         let need = program.need(program.has_permit());
@@ -115,7 +107,7 @@ impl Driver {
             return Err((program, why));
         }
         let key = queue.slots.insert(program);
-        // Where something waits already, a turn is due, or else a completion will bring one.
+        // If other programs are queued, a turn is already due, or a completion will cause one.
         let is_first = queue.todo.is_empty();
         queue.todo.push_back(key);
         drop(queue);
@@ -125,28 +117,26 @@ impl Driver {
         Ok(Running::new(Arc::clone(self), key))
     }
 
-    /// Whether [`turn`](Self::turn) has something to hand over.
     pub(crate) fn has_work(&self) -> bool {
         lock(&self.queue).has_work()
     }
 
-    /// Operations whose last completion is still to come.
     pub(crate) fn in_flight(&self) -> usize {
         let queue = lock(&self.queue);
         queue.in_flight + queue.net.receive.armed
     }
 
-    /// Connections that have something to answer, as far as the last completions tell.
+    /// Returns the number of connections with new bytes, according to the last completions.
     pub(crate) fn arrived(&self) -> usize {
         self.arrived.load(Ordering::Relaxed)
     }
 
-    /// Why the ring takes nothing any more, if so.
+    /// Returns the reason why the ring is closed, or `None` if it is open.
     pub(crate) fn closed(&self) -> Option<String> {
         lock(&self.queue).closed.clone()
     }
 
-    /// From now on an operation goes by plain calls: the kernel refused it by ring and did it so.
+    /// Runs this operation by plain calls from now on, because the ring refused it.
     pub(crate) fn demote(&self, opcode: u8) {
         let mut queue = lock(&self.queue);
         if !std::mem::replace(&mut queue.by_calls[usize::from(opcode)], true) {
@@ -154,8 +144,8 @@ impl Driver {
         }
     }
 
-    /// Hands over what is queued and reaps until nothing more comes at once. Never waits. Returns whether there is more to
-    /// do, because this turn is full or the kernel was too busy: then call again after other tasks have run.
+    /// Submits queued entries and reaps until no more completions arrive at once. Never waits. Returns whether work is
+    /// left, because this turn is full or the kernel was busy: call again after other tasks have run.
     pub(crate) fn turn(&self) -> bool {
         let mut guard = lock(&self.ring);
         let Some(ring) = guard.as_mut() else { return false };
@@ -181,7 +171,7 @@ impl Driver {
                     false
                 }
             };
-            // Not until nothing is held back: what another thread has to run, entering from here does not bring.
+            // Does not loop until nothing is held back: completions that another thread has to run would not arrive.
             let reaped = self.reap(ring, &mut after);
             done.work += reaped;
             if reaped > 0 {
@@ -196,8 +186,7 @@ impl Driver {
         more
     }
 
-    /// Enters the ring if that is of use. `Ok(true)` says that the kernel took nothing for now, `Err` that the ring is of
-    /// no use any more.
+    /// Enters the ring if necessary. `Ok(true)`: the kernel accepted nothing for now; `Err`: the ring is unusable.
     pub(super) fn hand_over(
         &self,
         ring: &mut Ring,
@@ -205,7 +194,7 @@ impl Driver {
         timeout: Option<Duration>,
         after: &mut After,
     ) -> Result<bool, String> {
-        // A ring that was given up only waits: what is queued in it must never be handed over.
+        // A closed ring only waits: entries still queued in it must never be submitted.
         let submit = ring.pushed.len();
         if submit == 0 && !ring.held_back && want == 0 {
             return Ok(false);
@@ -219,12 +208,12 @@ impl Driver {
                     cut = ring.pushed.pop_front().is_some_and(|(_, linked)| linked);
                 }
                 if cut {
-                    return Err("the kernel took a part of a chain".to_owned());
+                    return Err("the kernel accepted only part of a chain".to_owned());
                 }
                 if ring.port.dropped() > 0 {
                     self.reap(ring, after);
                     self.lose(after);
-                    return Err("the kernel dropped completions for want of memory".to_owned());
+                    return Err("the kernel dropped completions for lack of memory".to_owned());
                 }
                 Ok(taken < submit && self.stall(ring, STALLS_MAX))
             }
@@ -242,13 +231,11 @@ impl Driver {
         }
     }
 
-    /// Whether it makes sense to try again.
     fn stall(&self, ring: &mut Ring, max: u32) -> bool {
         ring.stalls += 1;
         ring.stalls < max
     }
 
-    /// Reaps and hands out. Returns how many completions there were.
     pub(super) fn reap(&self, ring: &mut Ring, after: &mut After) -> usize {
         let mut done = std::mem::take(&mut ring.done);
         ring.held_back = ring.port.reap(&mut done);

@@ -1,7 +1,6 @@
-//! A kernel that follows a script: carries out entries as the real one would, or short, late, twice, in another order, or
-//! not at all.
+//! A scripted kernel: carries entries out like the real one, or partially, late, twice, out of order, or not at all.
 //!
-//! What it checks by itself: nothing is pushed without room, chains are handed over whole, and completions never outnumber their queue.
+//! Asserts that nothing is pushed without room, chains are submitted whole, and the completion queue never overflows.
 
 #![allow(unsafe_code)]
 
@@ -18,40 +17,31 @@ use super::port::Port;
 pub(super) use super::sqe::Sqe;
 use crate::sys::uring::{Completion, Provided};
 
-/// What becomes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// It is carried out.
     Do,
-    /// It moves at most so many bytes.
     Short(u32),
-    /// It fails.
     Fail(Errno),
-    /// It gives this number and does nothing.
+    /// Returns this number and does nothing.
     Give(u32),
-    /// It gives this number, and its memory is in use until [`Handle::notify`].
+    /// Returns this number, and its memory is in use until [`Handle::notify`].
     GiveAndKeep(u32),
-    /// It stays in flight until the script says otherwise.
     Hold,
-    /// Its time limit, the entry linked behind it, expires.
+    /// Its time limit, the entry linked after it, expires.
     TimeOut,
 }
 
-/// Decides about one entry, each time it could be carried out.
 pub(super) type Script = Box<dyn FnMut(&Sqe) -> Act + Send>;
 
 struct State {
     capacity: usize,
     completions: usize,
     pushed: VecDeque<(Sqe, bool)>,
-    /// Chains, each with what is left of it.
     flight: Vec<VecDeque<Sqe>>,
-    /// Sends whose memory is still in use.
     kept: Vec<u64>,
     done: VecDeque<Completion>,
     script: Script,
     enter_errors: VecDeque<Errno>,
-    /// Most entries that one enter takes.
     takes: usize,
     obeys_cancel: bool,
     cancel_errors: VecDeque<Errno>,
@@ -65,14 +55,12 @@ struct State {
     submitted: usize,
 }
 
-/// The kernel's side of a fake ring.
 pub(super) struct Fake(Arc<Mutex<State>>);
 
-/// The test's side of it.
 #[derive(Clone)]
 pub(super) struct Handle(Arc<Mutex<State>>);
 
-/// A fake ring of `capacity` entries whose entries fare as `script` says.
+/// Creates a fake ring of `capacity` entries that end as `script` decides.
 pub(super) fn fake(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> (Box<Fake>, Handle) {
     let state = State {
         capacity,
@@ -108,12 +96,10 @@ impl Handle {
         self.state().script = Box::new(script);
     }
 
-    /// Looks again at everything that is held.
     pub(super) fn proceed(&self) {
         self.state().proceed();
     }
 
-    /// The next calls of enter fail so.
     pub(super) fn fail_enters(&self, errors: impl IntoIterator<Item = Errno>) {
         self.state().enter_errors.extend(errors);
     }
@@ -122,17 +108,16 @@ impl Handle {
         self.state().takes = takes;
     }
 
-    /// Cancels are of no avail, as with an operation that a kernel thread has begun.
+    /// Makes cancels ineffective, as for an operation that runs on a kernel thread.
     pub(super) fn ignore_cancels(&self) {
         self.state().obeys_cancel = false;
     }
 
-    /// The next cancel fails, each time one more.
+    /// Makes one more of the next cancels fail.
     pub(super) fn fail_cancel(&self, errno: Errno) {
         self.state().cancel_errors.push_back(errno);
     }
 
-    /// Completions are reaped last first.
     pub(super) fn reverse(&self) {
         self.state().reversed = true;
     }
@@ -141,7 +126,7 @@ impl Handle {
         self.state().dropped = 1;
     }
 
-    /// From now on the process is a forked child: every other call is a failure of the test.
+    /// Marks the process as a forked child: every other call fails the test.
     pub(super) fn fork(&self) {
         self.state().forked = true;
     }
@@ -150,12 +135,10 @@ impl Handle {
         self.state().unsupported.push(opcode);
     }
 
-    /// Completes out of the blue.
     pub(super) fn complete(&self, key: u64, result: Result<u32, i32>) {
         self.state().complete(key, result, false, false);
     }
 
-    /// Time goes by.
     pub(super) fn elapse(&self) {
         let mut state = self.state();
         for key in std::mem::take(&mut state.timers) {
@@ -163,7 +146,6 @@ impl Handle {
         }
     }
 
-    /// Lets go of the memory of sends.
     pub(super) fn notify(&self) {
         let mut state = self.state();
         for key in std::mem::take(&mut state.kept) {
@@ -171,7 +153,6 @@ impl Handle {
         }
     }
 
-    /// Entries in flight.
     pub(super) fn in_flight(&self) -> usize {
         let state = self.state();
         state.flight.iter().map(VecDeque::len).sum::<usize>() + state.kept.len()
@@ -206,7 +187,6 @@ impl State {
         }
     }
 
-    /// Runs a chain as far as the script lets it.
     fn run(&mut self, chain: &mut VecDeque<Sqe>) {
         while let Some(sqe) = chain.front().copied() {
             let limit = chain.get(1).copied().filter(|next| next.opcode == opcode::LinkTimeout::CODE);
@@ -326,7 +306,7 @@ impl Port for Fake {
             }
         }
         if !chain.is_empty() {
-            // A chain ends where the submission does.
+            // A chain ends with the submission.
             state.run(&mut chain);
             state.flight.extend((!chain.is_empty()).then_some(chain));
         }

@@ -1,8 +1,7 @@
 //! Submission of one turn: cancels first, then programs that were already admitted, then new programs that find room.
 //!
-//! A program that finds no room is handed back and runs by plain calls, unless entries were pushed in the same fill:
-//! these may end at once and free room. So the queue of programs not yet admitted is empty at the end of a turn, unless
-//! the turn was full.
+//! A program that finds no room is returned and runs by plain calls, unless entries were pushed in the same fill: these
+//! may end at once and free room. So only a full turn leaves programs that are not yet admitted.
 
 #![allow(unsafe_code)]
 
@@ -15,25 +14,20 @@ use super::program::Verdict;
 use super::queue::{After, Queue};
 use super::sync::lock;
 
-/// Maximum number of entries and completions per turn.
 const TURN_WORK: usize = 1024;
-/// Maximum number of bytes that one turn may move while it submits entries: about 100 us of copying. A single entry may
-/// exceed it.
+/// Maximum number of bytes that submitting one turn may move: about 100 us of copying. A single entry may exceed it.
 const TURN_BYTES: usize = 1 << 20;
 /// Delay before a cancel that found nothing is retried.
 static LATER: Timespec = Timespec::new().nsec(2_000_000);
 
-/// Work done so far in a turn.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) work: usize,
     bytes: usize,
-    /// More work is left for the next turn.
     full: bool,
 }
 
 impl Done {
-    /// Returns whether the remaining work is left for the next turn.
     pub(super) fn is_full(&self) -> bool {
         self.full || self.work >= TURN_WORK
     }
@@ -50,7 +44,6 @@ impl Done {
 }
 
 impl Driver {
-    /// Closes files that chains left open in the table.
     pub(super) fn close_files(&self, ring: &mut Ring) {
         let stale = std::mem::take(&mut lock(&self.queue).stale_files);
         if !stale.is_empty() {
@@ -59,7 +52,6 @@ impl Driver {
         }
     }
 
-    /// Pushes cancels, receives and programs while there is room.
     pub(super) fn fill(&self, ring: &mut Ring, done: &mut Done, after: &mut After) {
         let mut queue = lock(&self.queue);
         let queue = &mut *queue;
@@ -93,7 +85,7 @@ impl Driver {
                     continue;
                 }
                 if ring.pushed.len() > before {
-                    // Entries that were just pushed may end at once and free their room.
+                    // The pushed entries may end at once and free their room.
                     return;
                 }
                 queue.end(key, Verdict::Again, after);
@@ -102,7 +94,6 @@ impl Driver {
         }
     }
 
-    /// Pushes cancels, and the timer for cancels that are to be retried.
     fn fill_cancels(&self, ring: &mut Ring, queue: &mut Queue) {
         if !queue.later.is_empty() && !queue.timer && queue.room.control.left() > 0 && ring.port.room() > 0 {
             queue.timer = true;
@@ -124,7 +115,7 @@ impl Driver {
 
     /// Pushes the steps of an admitted program. Returns whether they fit into this submission and this turn.
     fn push_program(&self, ring: &mut Ring, queue: &mut Queue, key: Key, done: &mut Done) -> bool {
-        let program = queue.slots.queued(key).expect("internal: it was looked at");
+        let program = queue.slots.queued(key).expect("internal: the program is not queued");
         let (entries, bytes) = program.weight();
         if entries > ring.port.room() || !done.takes(entries, bytes) {
             return false;

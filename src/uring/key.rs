@@ -1,11 +1,11 @@
-//! What a completion is about, in the 64 bits that the kernel gives back.
+//! Keys of completions, in the 64 bits that the kernel returns.
 //!
 //! ```text
 //!  63 ......... 32  31      30 ...... 9  8      7 .. 0
 //!  generation       socket  index        limit  step
 //! ```
 
-/// One use of a place in a table: of programs, or of sockets that receive.
+/// One use of a slot in a table: of programs, or of receiving sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(super) index: u32,
@@ -16,33 +16,31 @@ const STEP_BITS: u32 = 8;
 const LIMIT_BIT: u64 = 1 << STEP_BITS;
 const INDEX_BITS: u32 = 22;
 const SOCKET_BIT: u64 = 1 << 31;
-/// The step, with a time limit, that stands for a cancel.
+/// The step that, combined with the limit bit, marks a cancel.
 const CANCEL_STEP: u64 = (1 << STEP_BITS) - 1;
-/// Most steps of a program.
 pub(super) const STEPS_MAX: usize = CANCEL_STEP as usize;
-/// Most places of a table.
 pub(super) const INDEX_MAX: u32 = (1 << INDEX_BITS) - 1;
-/// The steps of sockets.
 const SEND: u64 = 0;
 const RECEIVE: u64 = 1;
 const STOP: u64 = 2;
-/// The one entry that is about nothing in a table.
+/// The timer, the only entry without a slot.
 const TIMER: u64 = 3;
 
-/// What a completion is about.
+/// Origin of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
-    /// A step of a program, or the time limit of one.
-    Step { key: Key, step: usize, is_limit: bool },
-    /// The cancel of a program.
+    /// A step of a program, or its time limit.
+    Step {
+        key: Key,
+        step: usize,
+        is_limit: bool,
+    },
     Cancel(Key),
-    /// A send of an outbox: the place of its parcel, in this round.
+    /// A send of the current round: its index in the `SendBatch`.
     Send(Key),
-    /// A socket that receives.
     Receive(Key),
-    /// The cancel of one.
     Stop(Key),
-    /// The timer after which programs are cancelled again.
+    /// The timer that repeats cancels.
     Timer,
 }
 
@@ -57,7 +55,6 @@ impl Key {
 }
 
 impl About {
-    /// The bits.
     pub(super) fn user_data(self) -> u64 {
         match self {
             Self::Step { key, step, is_limit } => {
@@ -72,7 +69,6 @@ impl About {
         }
     }
 
-    /// The reverse.
     pub(super) fn parse(user_data: u64) -> Self {
         let key = Key::new((user_data >> (STEP_BITS + 1)) as u32 & INDEX_MAX, (user_data >> 32) as u32);
         let step = user_data & (LIMIT_BIT - 1);
@@ -93,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_is_about_survives_the_round_trip() {
+    fn keys_survive_the_round_trip() {
         for key in [Key::new(0, 0), Key::new(INDEX_MAX, u32::MAX), Key::new(5, 7)] {
             let steps = [(0, false), (STEPS_MAX - 1, true), (7, false), (1, false), (2, false)];
             let steps = steps.map(|(step, is_limit)| About::Step { key, step, is_limit });

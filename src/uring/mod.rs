@@ -1,32 +1,31 @@
 //! io_uring: submits operations of many tasks to the kernel together.
 //!
 //! ```text
-//!  chain     programs as users build them
-//!  op        the operations, each with everything it touches
+//!  chain     chains of steps, as users build them
+//!  op        the operations, each with all memory and descriptors it uses
 //!  program   linked operations in order; their outcomes; the same operations by plain calls
 //!  step      one operation of a program, until it is done
-//!  slots     programs by key: their owners and the tasks that wait for them
-//!  key       the subject of a completion
+//!  slots     programs by key, with the tasks that wait for them
+//!  key       keys of completions
 //!  doubt     the peers that a program may wait for without bound
 //!  room      the shares of a ring's capacity
 //!  queue     the state shared by futures and driver: programs to submit, to cancel, in flight
 //!  driver    queue ─▶ ring ─▶ completions ─▶ wakers
 //!  fill      the submission of a turn: everything that has room, up to a bound
-//!  closing   giving up a ring; shutdown
+//!  closing   closing a ring; shutdown
 //!  running   the future of a program
 //!  buffers   pool memory that a ring knows by index
-//!  port      the kernel as the driver sees it: a ring, or a script in tests
+//!  port      the kernel as seen by the driver: a ring, or a script in tests
 //!  net       receives and sends of sockets; the modules above know little of it
 //! ```
 //!
-//! A ring is passive: it is driven by the caller of [`Driver::turn`](driver::Driver::turn), which is the flusher of the
-//! turn. Memory and descriptors that the kernel may touch belong to the program. The program belongs to the driver from
-//! submission until the last completion, regardless of the future that waits for it.
+//! A ring is passive: the flusher drives it by calling [`Driver::turn`](driver::Driver::turn). Memory and descriptors
+//! that the kernel uses belong to the program. The program belongs to the driver from submission until the last
+//! completion, regardless of the future that waits for it.
 //!
 //! **A ring without room behaves like no ring.** Programs that find no room run by plain calls at once. Programs that
-//! may wait for a peer have a bounded share of the ring, and a bounded share of the blocking pool; if both are full,
-//! they wait in a separate queue that no other program enters. Room for cancels is reserved, so abandoned programs can
-//! always be cancelled.
+//! may wait for a peer have a bounded share of the ring and of the blocking pool; if both are full, they wait in a
+//! separate queue that no other program enters. Room for cancels is reserved, so everything can be cancelled.
 
 pub(crate) mod buffers;
 pub(crate) mod chain;

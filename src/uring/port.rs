@@ -1,4 +1,4 @@
-//! The kernel as the driver sees it: push, enter, reap. The real one is a ring; tests have a scripted one.
+//! The kernel as seen by the driver: push, enter, reap. Implemented by a ring, and by a scripted kernel for tests.
 
 #![allow(unsafe_code)]
 
@@ -9,53 +9,47 @@ use io_uring::squeue::Entry;
 
 use crate::sys::uring::{Completion, Provided, Uring};
 
-/// Whoever carries out submissions.
 pub(crate) trait Port: Send {
-    /// Entries that can be pushed now.
     fn room(&mut self) -> usize;
 
-    /// Completions that can wait to be reaped: the bound on what may be in flight.
+    /// Returns the size of the completion queue, which limits the entries in flight.
     fn completions(&self) -> usize;
 
-    /// Whether an operation is known.
     fn supports(&self, opcode: u8) -> bool;
 
-    /// Whether this process made it; a forked child must call nothing else.
+    /// Returns whether this process created the ring; a forked child must call nothing else.
     fn is_ours(&self) -> bool {
         true
     }
 
-    /// Queues an entry; there must be room. `linked` says that the next one belongs to the same chain.
+    /// Queues an entry; there must be room. `linked` means that the next entry belongs to the same chain.
     ///
     /// # Safety
     ///
-    /// What the entry points to must stay valid, unmoved and untouched until its final completion was reaped.
+    /// Memory that the entry points to must stay valid, unmoved and untouched until its final completion is reaped.
     unsafe fn push(&mut self, entry: &Entry, linked: bool);
 
-    /// Submits the first `submit` queued entries and waits for `want` completions, at most `timeout`. Returns how many
-    /// entries were taken.
+    /// Submits the first `submit` entries and waits for `want` completions, at most for `timeout`. Returns the number
+    /// accepted.
     fn enter(&mut self, submit: usize, want: usize, timeout: Option<Duration>) -> io::Result<usize>;
 
-    /// Takes the completions that are there; returns whether an [`enter`](Self::enter) would bring more.
+    /// Moves available completions to `into`. Returns whether an [`enter`](Self::enter) would fetch more.
     fn reap(&mut self, into: &mut Vec<Completion>) -> bool;
 
-    /// Closes a file in the table.
     fn close_file(&mut self, place: u32);
 
-    /// Registers buffers for receives to choose from, as group 0.
+    /// Registers buffers for receives, as group 0.
     ///
     /// # Safety
     ///
-    /// They must live for as long as a receive may be in flight.
+    /// They must live as long as a receive may be in flight.
     unsafe fn provide(&mut self, buffers: &Provided) -> io::Result<()>;
 
-    /// Whether one receive can fill several of them.
     fn has_bundles(&self) -> bool;
 
-    /// Completions that were lost for good.
     fn dropped(&mut self) -> u32;
 
-    /// Cancels all that is in flight; the completions are still to be reaped.
+    /// Cancels everything in flight; the completions must still be reaped.
     fn cancel_all(&mut self, timeout: Duration) -> io::Result<()>;
 }
 

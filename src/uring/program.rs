@@ -1,8 +1,8 @@
 //! Programs: linked operations in order, run by a ring or by one blocking job with the same outcomes.
 //!
 //! The runner reports the raw result of each step. [`Program::settle`] turns results into outcomes and returns whether
-//! steps are left. A step that moved a part of its bytes is resumed at the first missing byte, together with the steps
-//! after it that were not run for that reason.
+//! steps are left. A step that moved a part of its bytes is resumed at the first missing byte, together with the later
+//! steps that the kernel cancelled for that reason.
 
 use std::any::Any;
 use std::fmt;
@@ -20,7 +20,7 @@ use super::op::{FileUse, Files, Operation};
 use super::room::Need;
 use super::step::{CANCELED, Judgement, Limit, RETRIES, Step};
 
-/// The outcome of one step.
+/// Outcome of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -31,25 +31,22 @@ pub enum Outcome {
     /// Failed with this error number, [errno(3)](https://man7.org/linux/man-pages/man3/errno.3.html). `ETIMEDOUT` if
     /// the step's time limit expired.
     Failed(i32),
-    /// Not begun, because an earlier step was not completed in full.
+    /// Not begun, because an earlier step was incomplete.
     Skipped,
 }
 
-/// The condition under which the next step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// This step was completed in full.
+    /// The step was completed in full.
     Soft,
-    /// This step has ended, with any outcome.
+    /// The step has ended, with any outcome.
     Hard,
 }
 
-/// The action to take for a program whose completions have all arrived.
+/// Action for a program whose completions have all arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Every step has its outcome.
     Finished,
-    /// Steps are left to submit.
     Again,
     /// The ring refuses this step; a plain call may do it.
     Refused(usize),
@@ -59,16 +56,13 @@ pub(crate) enum Verdict {
 pub(crate) struct Program {
     steps: Vec<Step>,
     files: Files,
-    /// Number of files that the steps open.
     opens: usize,
     retries: u32,
     by_calls: bool,
     abandoned: Option<Arc<AtomicBool>>,
-    /// Peers that the program may have to wait for.
     pub(crate) doubts: Doubts,
     /// Permission to wait for a peer on a ring.
     permit: Option<OwnedSemaphorePermit>,
-    /// Room that the program has taken in a ring.
     taken: Option<Need>,
 }
 
@@ -78,13 +72,12 @@ impl fmt::Debug for Program {
     }
 }
 
-/// One entry of a program for the submission queue.
 pub(super) struct Piece {
     pub(super) entry: Entry,
     pub(super) step: usize,
-    /// The entry is the time limit of the step.
+    /// Whether the entry is the time limit of the step.
     pub(super) is_limit: bool,
-    /// The next entry belongs to the same chain.
+    /// Whether the next entry belongs to the same chain.
     pub(super) linked: bool,
 }
 
@@ -103,14 +96,12 @@ impl Program {
         }
     }
 
-    /// Creates a program of one step.
     pub(crate) fn of(op: impl Operation) -> Self {
         let mut program = Self::new();
         program.push(op);
         program
     }
 
-    /// Appends a step, soft-linked.
     pub(crate) fn push(&mut self, op: impl Operation) {
         self.steps.push(Step::new(Box::new(op)));
     }
@@ -128,31 +119,27 @@ impl Program {
         self.opens - 1
     }
 
-    /// Changes the link after the last step.
     pub(crate) fn set_link(&mut self, link: Link) {
         if let Some(step) = self.steps.last_mut() {
             step.link = link;
         }
     }
 
-    /// Limits the time of the last step.
     pub(crate) fn set_limit(&mut self, limit: Duration) {
         if let Some(step) = self.steps.last_mut() {
             step.limit = Some(Limit::new(limit));
         }
     }
 
-    /// Once this flag is set, a blocking job begins no further step and waits for nothing.
+    /// Sets a flag that stops a blocking job before its next step and ends its waits.
     pub(crate) fn abandon_by(&mut self, abandoned: Arc<AtomicBool>) {
         self.abandoned = Some(abandoned);
     }
 
-    /// Returns whether any step ran by plain calls.
     pub(crate) fn ran_by_calls(&self) -> bool {
         self.by_calls
     }
 
-    /// Number of steps, done or not.
     pub(crate) fn len(&self) -> usize {
         self.steps.len()
     }
@@ -170,12 +157,10 @@ impl Program {
         self.permit.take()
     }
 
-    /// Room in a ring that the program needs.
     pub(super) fn need(&self, waits: bool) -> Need {
         Need { waits, completions: self.entries_in_all(), places: self.opens }
     }
 
-    /// Records the room that the program has taken, and its places.
     pub(super) fn enter(&mut self, need: Need, places: Vec<u32>) {
         self.taken = Some(need);
         if !places.is_empty() {
@@ -183,7 +168,7 @@ impl Program {
         }
     }
 
-    /// Ends the use of the ring. Returns the room that the program had taken.
+    /// Ends the use of the ring. Returns the room that the program held.
     pub(super) fn leave(&mut self) -> Option<Need> {
         self.taken.take()
     }
@@ -192,20 +177,17 @@ impl Program {
         &mut self.files
     }
 
-    /// Returns the outcome of a step.
     pub(crate) fn outcome(&self, step: usize) -> Outcome {
         self.steps[step].outcome.unwrap_or(Outcome::Skipped)
     }
 
-    /// Takes the operation of a step out of a program that has ended.
     pub(crate) fn take<T: Operation>(&mut self, step: usize) -> T {
         let op = std::mem::replace(&mut self.steps[step].op, Box::new(super::op::rw::Nop));
         let op: Box<dyn Any> = op;
         *op.downcast().expect("internal: an operation of another type")
     }
 
-    /// Returns the result of a program of one step: its operation, and the bytes it moved or its error. A short step is
-    /// not an error here.
+    /// Returns the operation of a one-step program, and the bytes moved or the error. A short step is no error.
     pub(crate) fn into_single<T: Operation>(mut self) -> (T, io::Result<u64>) {
         let result = match self.outcome(0) {
             Outcome::Done(n) | Outcome::Short(n) => Ok(n),
@@ -215,18 +197,15 @@ impl Program {
         (self.take(0), result)
     }
 
-    /// Returns the opcode of a step's operation.
     pub(crate) fn code(&self, step: usize) -> u8 {
         self.steps[step].op.code()
     }
 
-    /// Opcodes of operations that are still to be done.
     pub(super) fn codes(&self) -> impl Iterator<Item = u8> {
         self.steps.iter().filter(|step| step.outcome.is_none()).map(|step| step.op.code())
     }
 
-    /// Steps to submit together: the remaining steps, up to the first one after which the kernel would continue when it
-    /// must not.
+    /// Returns the steps to submit together: up to the first one after which the kernel would wrongly continue.
     fn todo(&self) -> impl Iterator<Item = (usize, &Step)> {
         let (mut may_go_on, mut is_over) = (true, false);
         let left = self.steps.iter().enumerate().filter(|(_, step)| step.outcome.is_none());
@@ -241,8 +220,7 @@ impl Program {
         })
     }
 
-    /// Number of entries that [`pieces`](Self::pieces) would return, and bytes that the kernel may move while it
-    /// accepts them.
+    /// Returns the number of [`pieces`](Self::pieces), and of bytes that the kernel may move at submission.
     pub(super) fn weight(&self) -> (usize, usize) {
         self.todo().fold((0, 0), |(entries, bytes), (_, step)| {
             let here = if step.is_waiting() { 0 } else { step.op.bytes_at_once() };
@@ -250,13 +228,11 @@ impl Program {
         })
     }
 
-    /// Maximum number of entries that the program can need at once.
     pub(super) fn entries_in_all(&self) -> usize {
         self.steps.iter().map(|step| 1 + usize::from(step.limit.is_some())).sum()
     }
 
-    /// Builds the entries of the remaining steps. The program must not move from here until every completion has
-    /// arrived.
+    /// Builds the entries of the remaining steps. The program must not move until every completion has arrived.
     pub(super) fn pieces(&mut self) -> Vec<Piece> {
         let todo: Vec<usize> = self.todo().map(|(n, _)| n).collect();
         let mut pieces = Vec::with_capacity(2 * todo.len());
@@ -273,7 +249,7 @@ impl Program {
                 // A time limit belongs to the preceding entry, which must be soft-linked to it.
                 entry = entry.flags(if step.link == Link::Hard { Flags::IO_HARDLINK } else { Flags::IO_LINK });
                 pieces.push(Piece { entry, step: n, is_limit: false, linked: true });
-                // The start time of later steps is unknown, so the kernel measures their time.
+                // The kernel measures the time of later steps, whose start is unknown.
                 let is_first = nth == 0;
                 entry = opcode::LinkTimeout::new(limit.for_kernel(is_first)).build();
             }
@@ -282,22 +258,19 @@ impl Program {
         pieces
     }
 
-    /// Takes a completion. Returns whether it was owed.
+    /// Handles a completion. Returns whether it was owed.
     pub(super) fn complete(&mut self, step: usize, is_limit: bool, result: Result<u32, i32>) -> bool {
         self.steps.get_mut(step).is_some_and(|step| step.complete(is_limit, result))
     }
 
-    /// Number of completions that the kernel still owes.
     pub(super) fn owed(&self) -> usize {
         self.steps.iter().map(|step| usize::from(step.owed)).sum()
     }
 
-    /// Steps for which the kernel still owes a completion.
     pub(super) fn owed_steps(&self) -> impl Iterator<Item = usize> {
         self.steps.iter().enumerate().filter(|(_, step)| step.owed > 0).map(|(n, _)| n)
     }
 
-    /// Places of files that were opened and not closed.
     pub(super) fn open_places(&self) -> Vec<u32> {
         let mut open: Vec<u32> = Vec::new();
         let places = self.files.assigned();
@@ -320,16 +293,14 @@ impl Program {
         left.for_each(|step| step.outcome = Some(Outcome::Skipped));
     }
 
-    /// Turns results into outcomes.
     pub(super) fn settle(&mut self) -> Verdict {
-        // After a step that was not completed in full, the kernel cancels the linked steps: for good, or until the step
-        // is resumed.
+        // After an incomplete step the kernel cancels the linked steps: for good, or until the step is resumed.
         let mut cut: Option<bool> = None;
         let mut left = false;
         let mut moved = false;
         let mut refused = None;
         let is_spent = self.retries >= RETRIES;
-        // Files opened by a step are in the ring's table, where plain calls cannot reach them.
+        // Plain calls cannot reach files in the ring's table.
         let is_out_of_reach = self.steps.iter().any(Step::has_opened);
         for (n, step) in self.steps.iter_mut().enumerate().filter(|(_, step)| step.outcome.is_none()) {
             let bytes = step.op.bytes();
@@ -374,7 +345,6 @@ impl Program {
             }
             cut |= step.link == Link::Soft && !matches!(step.outcome, Some(Outcome::Done(_)));
         }
-        // Closing may block as well.
         self.files.close_all();
     }
 }

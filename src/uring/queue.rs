@@ -1,8 +1,7 @@
 //! State shared by futures and the driver: the programs, the submissions to make, and the entries in flight.
 //!
-//! The state is behind one lock that is held only briefly. Nothing in this module calls the kernel, wakes a task or
-//! drops values of users while the lock is held: such work is put into an [`After`], which runs once the lock is
-//! released.
+//! One lock protects the state and is held only briefly. Under it, nothing calls the kernel, wakes a task or drops
+//! values of users: such work is collected in an [`After`], which runs once the lock is released.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,11 +20,9 @@ use super::slots::{Ended, Slots};
 use crate::counters::{Counter, count};
 use crate::sys::uring::Completion;
 
-/// State shared with the futures.
 pub(super) struct Queue {
     pub(super) slots: Slots,
-    /// Programs that are not admitted yet, oldest first. Keys of programs that have been dropped stay in the queue and
-    /// are skipped, here and in the other queues.
+    /// Programs that are not admitted yet, oldest first. Keys of dropped programs stay in the queues and are skipped.
     pub(super) todo: VecDeque<Key>,
     /// Programs that are admitted and have steps left to submit.
     pub(super) again: VecDeque<Key>,
@@ -33,33 +30,28 @@ pub(super) struct Queue {
     pub(super) cancels: VecDeque<Key>,
     /// Programs whose cancel found nothing. They are cancelled again when the timer expires.
     pub(super) later: VecDeque<Key>,
-    /// The timer is in flight.
     pub(super) timer: bool,
-    /// Sockets with receives, and sends.
     pub(super) net: Net,
-    /// Final completions that the kernel owes, including those of cancels and excluding those of receives.
+    /// Number of owed final completions, including those of cancels and excluding those of receives.
     pub(super) in_flight: usize,
     /// Room that programs, sends and cancels may use, and the room in use.
     pub(super) room: Room,
-    /// Free places in the ring's table of files.
     pub(super) files: Vec<u32>,
     /// Places whose files are still open although their programs have ended.
     pub(super) stale_files: Vec<u32>,
-    /// Operations that run by plain calls, by opcode.
+    /// Whether an operation runs by plain calls, by opcode.
     pub(super) by_calls: [bool; 256],
-    /// Maximum number of entries per program.
     entries: usize,
-    /// Operations may name pool memory by its index.
+    /// Whether operations may name pool memory by its index.
     pub(super) registered: bool,
-    /// The reason why the ring accepts nothing any more.
+    /// Reason why the ring is closed.
     pub(super) closed: Option<String>,
 }
 
-/// Work to do once no lock is held: wakers, programs and permits may run code of users.
 #[derive(Default)]
 pub(super) struct After {
     pub(super) wake: Vec<Waker>,
-    #[expect(clippy::vec_box, reason = "they come in boxes, and none is to be moved out of its own")]
+    #[expect(clippy::vec_box, reason = "programs are already boxed; unboxing them would only copy")]
     pub(super) drop: Vec<Box<Program>>,
     permits: Vec<OwnedSemaphorePermit>,
     pub(super) receivers: Vec<Arc<dyn Receiver>>,
@@ -85,8 +77,7 @@ impl After {
 }
 
 impl Queue {
-    /// Creates an empty queue for a ring with `files` places in its table. `registered` tells whether the ring has
-    /// registered buffers.
+    /// Creates an empty queue for a ring with `files` places in its table.
     pub(super) fn new(port: &mut dyn Port, files: usize, registered: bool, buffers: Buffers) -> Self {
         let mut by_calls = [false; 256];
         by_calls.iter_mut().zip(0..=u8::MAX).for_each(|(by_calls, opcode)| *by_calls = !port.supports(opcode));
@@ -109,13 +100,13 @@ impl Queue {
         }
     }
 
-    /// Returns the reason why a program with this need cannot run on this ring, even if nothing else does.
+    /// Returns the reason why a program with this need can never run on this ring, or `None` if it can.
     pub(super) fn refusal(&mut self, program: &Program, need: Need) -> Option<String> {
         if let Some(why) = &self.closed {
             return Some(why.clone());
         }
         if program.codes().any(|code| self.by_calls[usize::from(code)]) {
-            return Some("the kernel refuses one of its operations by ring".to_owned());
+            return Some("the ring of this kernel refuses one of its operations".to_owned());
         }
         if need.completions > self.entries || !self.room.could_take(need) || program.len() > STEPS_MAX {
             return Some(format!("it needs more than {} entries, or too many files at once", self.entries));
@@ -123,8 +114,7 @@ impl Queue {
         None
     }
 
-    /// Returns whether a turn has something to submit. Cancels without room are considered again when another cancel
-    /// has ended.
+    /// Returns whether a turn has something to submit. Cancels without room are retried when another cancel has ended.
     pub(super) fn has_work(&mut self) -> bool {
         let Self { slots, todo, again, .. } = self;
         for keys in [todo, again] {
@@ -138,14 +128,13 @@ impl Queue {
             || (control && self.room.control.left() > 0)
     }
 
-    /// Takes a completion. The last completion of a program wakes the task that waits for it.
+    /// Handles a completion. The last completion of a program wakes its task.
     pub(super) fn complete(&mut self, completion: Completion, after: &mut After) {
         match About::parse(completion.key) {
             About::Step { key, step, is_limit } => self.complete_step(key, step, is_limit, completion, after),
             About::Cancel(key) => {
                 self.control_ended();
-                // Between two steps of a chain a cancel finds nothing: the kernel may be about to begin the second
-                // step.
+                // Between two steps of a chain a cancel finds nothing, but the second step may be about to begin.
                 let found_nothing = completion.result == Err(Errno::NOENT.raw_os_error());
                 if found_nothing && self.closed.is_none() && self.slots.is_orphan(key) {
                     self.later.push_back(key);
@@ -203,8 +192,7 @@ impl Queue {
         self.end(key, verdict, after);
     }
 
-    /// Ends a program that has nothing in flight. Its room becomes available to others, regardless of who owns the
-    /// program.
+    /// Ends a program that has nothing in flight, and frees its room.
     pub(super) fn end(&mut self, key: Key, verdict: Verdict, after: &mut After) {
         let Self { slots, room, files, stale_files, .. } = self;
         let ended = slots.end(key, |mut program| {
@@ -224,7 +212,6 @@ impl Queue {
         after.ended(ended);
     }
 
-    /// Takes back the room of a program that has been abandoned.
     pub(super) fn without_room(&mut self, mut program: Box<Program>) -> Box<Program> {
         release(&mut program, &mut self.room, &mut self.files, &mut self.stale_files);
         program
@@ -248,8 +235,7 @@ impl Queue {
     }
 }
 
-/// Takes back the room and the places of a program. Places that are still open become free only once the ring has been
-/// told to close them.
+/// Frees the room and the places of a program. Places that are still open become free once the ring has closed them.
 fn release(program: &mut Program, room: &mut Room, files: &mut Vec<u32>, stale: &mut Vec<u32>) {
     if let Some(need) = program.leave() {
         room.give(need);

@@ -1,18 +1,16 @@
 //! Shares of a ring's capacity: completions, and places in its table of files.
 //!
 //! ```text
-//!  completion queue  ├─ control: cancels, stops, the timer ─┤── programs that may wait ──┤── all other programs, sends ──┤
+//!  completion queue  ├─ control: cancels, stops, the timer ─┤── programs that may wait ──┤── other programs, sends ──┤
 //!                      an eighth                              a quarter                    the rest
-//!  table of files                                           ├── half of it ──────────────┤── half of it ─────────────────┤
+//!  table of files                                           ├── half of it ──────────────┤── half of it ────────────┤
 //! ```
 //!
 //! Invariants:
-//! 1. A program takes all that it can ever need when it is admitted and gives it back when it ends. Steps that are
-//!    submitted later never find the ring full.
-//! 2. Programs and sends never use the room of control entries. So everything in flight can be cancelled at any time.
+//! 1. A program takes its maximum when it is admitted and returns it when it ends, so later steps always find room.
+//! 2. Programs and sends never use the room of control entries, so everything in flight can be cancelled at any time.
 //! 3. Programs that may wait for a peer without bound never use the room of programs that do not.
 
-/// One kind of room: the amount in use and the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) used: usize,
@@ -29,16 +27,13 @@ impl Share {
     }
 }
 
-/// The room that one program takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Need {
-    /// The program may wait for a peer.
     pub(super) waits: bool,
     pub(super) completions: usize,
     pub(super) places: usize,
 }
 
-/// The room of one ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     pub(super) control: Share,
@@ -50,7 +45,6 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// The room of a ring with this many completions and places for files.
     pub(super) fn new(completions: usize, places: usize) -> Self {
         let (control, waiting) = (completions / 8, completions / 4);
         Self {
@@ -62,12 +56,12 @@ impl Room {
         }
     }
 
-    /// Number of units that all programs that may wait share.
+    /// Returns the number of units shared by all programs that may wait.
     pub(super) fn units(&self) -> usize {
         self.waiting.limit
     }
 
-    /// Number of units of one such program. Its units guarantee that it finds completions and places.
+    /// Returns the number of units of one such program. They guarantee that it finds completions and places.
     pub(super) fn units_of(&self, need: Need) -> usize {
         need.completions.max((need.places * self.waiting.limit).div_ceil(self.waiting_places.limit.max(1)))
     }
@@ -79,13 +73,12 @@ impl Room {
         }
     }
 
-    /// Returns whether an empty ring could admit the program.
     pub(super) fn could_take(&mut self, need: Need) -> bool {
         let (completions, places) = self.shares(need.waits);
         need.completions <= completions.limit && need.places <= places.limit
     }
 
-    /// Takes the room that a program needs, if it is available. Returns whether it was.
+    /// Takes the room of a program if available. Returns whether it was.
     pub(super) fn take(&mut self, need: Need) -> bool {
         let (completions, places) = self.shares(need.waits);
         let fits = need.completions <= completions.left() && need.places <= places.left();
@@ -96,7 +89,6 @@ impl Room {
         fits
     }
 
-    /// Gives back the room that a program has taken.
     pub(super) fn give(&mut self, need: Need) {
         let (completions, places) = self.shares(need.waits);
         completions.used -= need.completions;
@@ -113,7 +105,7 @@ mod tests {
         for entries in [4usize, 8, 32, 128, 4096] {
             let room = Room::new(entries * 4, 256);
             assert_eq!(room.control.limit + room.swift.limit + room.waiting.limit, entries * 4);
-            assert!(room.control.limit >= 2 && room.waiting.limit >= entries, "a chain as long as the ring fits");
+            assert!(room.control.limit >= 2 && room.waiting.limit >= entries, "a chain as long as the ring must fit");
             assert_eq!(room.swift_places.limit + room.waiting_places.limit, 256);
         }
     }
@@ -135,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_take_no_room_of_others() {
+    fn waiting_programs_take_no_room_of_others() {
         let mut room = Room::new(32, 8);
         let waits = Need { waits: true, completions: 2, places: 1 };
         let swift = Need { waits: false, ..waits };

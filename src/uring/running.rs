@@ -11,13 +11,12 @@ use super::key::Key;
 use super::slots::{Ended, Orphan};
 use super::sync::lock;
 
-/// A program that runs; resolves to how it ended.
+/// A running program; resolves to its end.
 ///
-/// Dropping it asks the kernel to cancel what is in flight. What the operations own is kept until the kernel has
-/// answered, and descriptors that they open are closed.
+/// Dropping it cancels the entries in flight. Memory and descriptors of the operations are kept until the kernel has
+/// completed them, and descriptors that they open are closed.
 pub(crate) struct Running {
     driver: Arc<Driver>,
-    /// `None` once it has ended.
     key: Option<Key>,
 }
 
@@ -37,7 +36,7 @@ impl Future for Running {
     type Output = Ended;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
-        let key = self.key.expect("polled after it has ended");
+        let key = self.key.expect("polled after completion");
         let waker = cx.waker().clone();
         let polled = lock(&self.driver.queue).slots.poll(key, waker);
         match polled {

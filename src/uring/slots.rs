@@ -1,33 +1,30 @@
-//! The programs a driver holds, and who is still interested in them.
+//! The programs of a driver, and whether their futures still exist.
 //!
 //! ```text
 //!            insert            submitted             last completion
 //!   Free ───────────▶ Queued ───────────▶ InFlight ─────────────────▶ Ended ──poll──▶ Free
 //!                       │                    │ orphan                    │ orphan
-//!                       └──────orphan───▶ (given back to be dropped) ◀───┘
-//!                                            │ InFlight and orphaned: the last completion gives it back to be dropped
+//!                       └──────orphan───▶ (returned to be dropped) ◀─────┘
+//!                                            │ InFlight and orphaned: the last completion returns it to be dropped
 //! ```
 //!
 //! Invariants:
-//! 1. A program that is in flight leaves its slot only when every completion it is owed has come, or never: then it is
-//!    leaked.
-//! 2. A key names one use of a slot: the generation changes whenever the slot is freed. Completions with an old key, and
-//!    such that nobody is owed, change nothing.
-//! 3. Nothing is dropped here, since that may run the code of users: what is to be dropped is given back.
+//! 1. A program in flight leaves its slot only after its last owed completion; otherwise it is leaked.
+//! 2. A key names one use of a slot: the generation changes whenever the slot is freed. Completions with an old key,
+//!    and completions that are not owed, have no effect.
+//! 3. Nothing is dropped here, since a drop may run code of users: values to drop are returned.
 
 use std::task::Waker;
 
 use super::key::{INDEX_MAX, Key};
 use super::program::Program;
 
-/// How a program ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// Every step has its outcome.
     Finished(Box<Program>),
-    /// The rest is to be run by plain calls; if a step is named, because the ring refused it.
+    /// The rest must run by plain calls; names the step that the ring refused, if any.
     Fallback(Box<Program>, Option<usize>),
-    /// The kernel never said what became of it. Its memory is leaked.
+    /// The result is unknown. Its memory is leaked.
     Lost,
 }
 
@@ -39,12 +36,11 @@ enum State {
     Ended(Ended),
 }
 
-/// What [`Slots::orphan`] found.
 #[derive(Debug)]
 pub(super) enum Orphan {
     /// The program was not in flight: drop it.
     Free(Option<Box<Program>>),
-    /// It is in flight and stays until its last completion: cancel it.
+    /// The program stays until its last completion: cancel it.
     InFlight,
 }
 
@@ -55,7 +51,6 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Takes in a program to be submitted.
     pub(super) fn insert(&mut self, program: Box<Program>) -> Key {
         let state = State::Queued { program, waker: None };
         if let Some(index) = self.free.pop() {
@@ -75,13 +70,12 @@ impl Slots {
 
     fn release(&mut self, key: Key) -> State {
         let slot = &mut self.slots[key.index as usize];
-        // A generation comes again after four billion uses; a completion cannot be that late.
+        // A generation repeats after four billion uses; no completion is that late.
         slot.0 = slot.0.wrapping_add(1);
         self.free.push(key.index);
         std::mem::replace(&mut slot.1, State::Free)
     }
 
-    /// The program of a key that is still to be submitted.
     pub(super) fn queued(&mut self, key: Key) -> Option<&mut Program> {
         match self.get(key)? {
             State::Queued { program, .. } => Some(program),
@@ -89,7 +83,6 @@ impl Slots {
         }
     }
 
-    /// The program of a key that is in flight.
     pub(super) fn in_flight(&mut self, key: Key) -> Option<&mut Program> {
         match self.get(key)? {
             State::InFlight { program, .. } => Some(program),
@@ -97,12 +90,10 @@ impl Slots {
         }
     }
 
-    /// Whether a program is in flight and nobody wants it.
     pub(super) fn is_orphan(&mut self, key: Key) -> bool {
         matches!(self.get(key), Some(State::InFlight { orphaned: true, .. }))
     }
 
-    /// Marks a queued program as being in flight.
     pub(super) fn submitted(&mut self, key: Key) {
         let Some(state) = self.get(key) else { return };
         *state = match std::mem::replace(state, State::Free) {
@@ -111,7 +102,7 @@ impl Slots {
         };
     }
 
-    /// Puts a program whose completions have all come back among the queued ones. Returns it instead if nobody wants it.
+    /// Queues a program again after its last completion. Returns it instead if its future was dropped.
     pub(super) fn requeue(&mut self, key: Key) -> Option<Box<Program>> {
         let state = self.get(key)?;
         match std::mem::replace(state, State::Free) {
@@ -130,7 +121,7 @@ impl Slots {
         }
     }
 
-    /// Ends a program. Returns who is to be woken, or the end itself if nobody wants it.
+    /// Ends a program. Returns the task to wake, or the end itself if the future was dropped.
     pub(super) fn end(&mut self, key: Key, end: impl FnOnce(Box<Program>) -> Ended) -> (Option<Waker>, Option<Ended>) {
         let Some(state) = self.get(key) else { return (None, None) };
         match std::mem::replace(state, State::Free) {
@@ -149,7 +140,7 @@ impl Slots {
         }
     }
 
-    /// The end of a program, if it has come; else remembers whom to wake. Returns the waker that is no longer needed.
+    /// Returns the end of a program, or stores the waker. Returns the waker that is no longer needed.
     pub(super) fn poll(&mut self, key: Key, new: Waker) -> Result<Ended, Option<Waker>> {
         match self.get(key) {
             Some(State::Queued { waker, .. } | State::InFlight { waker, .. }) => Err(waker.replace(new)),
@@ -160,12 +151,11 @@ impl Slots {
         }
     }
 
-    /// Nobody wants the program any more.
     pub(super) fn orphan(&mut self, key: Key) -> Orphan {
         match self.get(key) {
             Some(State::InFlight { orphaned, waker, .. }) => {
                 *orphaned = true;
-                // A waker may run anything when it drops, but wakers of runtimes do not.
+                // Dropping a waker may run any code, but wakers of runtimes run none of ours.
                 *waker = None;
                 Orphan::InFlight
             }
@@ -178,14 +168,12 @@ impl Slots {
         }
     }
 
-    /// Keys of all programs that are queued or in flight.
     pub(super) fn keys(&self) -> Vec<Key> {
         let busy = |state: &State| matches!(state, State::Queued { .. } | State::InFlight { .. });
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| busy(&slot.1));
         slots.map(|(index, slot)| Key::new(index as u32, slot.0)).collect()
     }
 
-    /// Slots in use.
     #[cfg(test)]
     pub(super) fn used(&self) -> usize {
         self.slots.len() - self.free.len()
@@ -221,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_flight_stays_until_it_ends() {
+    fn programs_in_flight_stay_until_they_end() {
         let mut slots = Slots::default();
         let key = slots.insert(program());
         slots.submitted(key);

@@ -1,4 +1,4 @@
-//! For tests: entries as the kernel reads them, by their layout, so that a wrong entry does the wrong thing here too.
+//! Test support: entries read by the layout of the kernel, so that a wrong entry has its wrong effect here too.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,6 @@ use rustix::io::Errno;
 const LINK: u8 = 1 << 2;
 const HARDLINK: u8 = 1 << 3;
 
-/// An entry, `struct io_uring_sqe`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Sqe {
@@ -33,21 +32,20 @@ const _: () = assert!(size_of::<Sqe>() == size_of::<Entry>());
 
 impl Sqe {
     pub(super) fn read(entry: &Entry) -> Self {
-        // SAFETY: both are the 64 bytes of the kernel's structure.
+        // SAFETY: both types are the 64 bytes of the kernel's structure.
         unsafe { std::ptr::from_ref(entry).cast::<Self>().read() }
     }
 
-    /// Whether the next entry belongs to the same chain.
     pub(super) fn is_linked(&self) -> bool {
         self.flags & (LINK | HARDLINK) != 0
     }
 
-    /// Whether that runs only if this was done in full.
+    /// Returns whether the next entry runs only if this one completes in full.
     pub(super) fn is_linked_softly(&self) -> bool {
         self.flags & HARDLINK == 0
     }
 
-    /// Whether the kernel fails the link where this fails or is short: Linux 6.18 forgets to for many operations.
+    /// Returns whether a failed or short operation fails the link: Linux 6.18 omits this for many operations.
     pub(super) fn fails_its_link(&self, result: Result<u32, Errno>) -> bool {
         match self.opcode {
             opcode::Read::CODE | opcode::Write::CODE => result.map_or(true, |n| n < self.len),
@@ -56,16 +54,16 @@ impl Sqe {
         }
     }
 
-    /// Does what the entry asks for, moving at most `len` bytes. The driver must keep to what it promises of entries.
+    /// Carries out the entry, moving at most `len` bytes. The driver must meet the safety contract of entries.
     pub(super) fn carry_out(&self, len: u32) -> Result<u32, Errno> {
         let fd = || {
-            // SAFETY: the driver keeps what an operation works on open until its completion.
+            // SAFETY: the driver keeps the descriptor open until the completion.
             unsafe { BorrowedFd::borrow_raw(self.fd) }
         };
         match self.opcode {
             opcode::Nop::CODE | opcode::Fsync::CODE => Ok(0),
             opcode::Read::CODE => {
-                // SAFETY: the driver promises that the memory is valid and nobody else's until the completion.
+                // SAFETY: the driver guarantees that the memory is valid and exclusive until the completion.
                 let buf = unsafe { std::slice::from_raw_parts_mut(self.addr as *mut u8, len as usize) };
                 rustix::io::pread(fd(), buf, self.offset).map(|n| n as u32)
             }
@@ -82,7 +80,7 @@ impl Sqe {
             opcode::SendMsg::CODE | opcode::SendMsgZc::CODE => {
                 // SAFETY: as above, for the header.
                 let header = unsafe { (self.addr as *const libc::msghdr).read() };
-                // SAFETY: as above, for its list, whose entries have the layout of slices.
+                // SAFETY: as above, for its list, whose entries have the layout of `IoSlice`.
                 let pieces =
                     unsafe { std::slice::from_raw_parts(header.msg_iov.cast::<IoSlice<'_>>(), header.msg_iovlen) };
                 let mut left = if len == self.len { usize::MAX } else { len as usize };
@@ -96,7 +94,7 @@ impl Sqe {
                     .collect();
                 rustix::io::writev(fd(), &pieces).map(|n| n as u32)
             }
-            other => panic!("the script does not say what becomes of opcode {other}"),
+            other => panic!("opcode {other} is not implemented by the scripted kernel"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One step of a program: asked for again until it is done, by ring or by plain calls.
+//! One step of a program: attempted until it is done, on a ring or by plain calls.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,56 +11,50 @@ use super::op::{FileUse, Files, Operation, Progress};
 use super::program::{Link, Outcome};
 use crate::sys::transfer;
 
-/// How often in a row a step may be asked for again without having moved.
+/// Maximum number of consecutive attempts without progress.
 pub(super) const RETRIES: u32 = 64;
-/// The longest time limit, so that no sum of times overflows.
+/// Maximum time limit, so that no sum of times overflows.
 const LIMIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// How long a blocking job waits before it looks whether anybody still wants it.
+/// Interval at which a waiting blocking job checks whether it was abandoned.
 const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) const CANCELED: i32 = Errno::CANCELED.raw_os_error();
-/// `ERESTARTSYS`, the kernel's own name for an interrupted call, which `IORING_OP_SPLICE` lets out.
+/// `ERESTARTSYS`, the kernel's internal code of an interrupted call, which `IORING_OP_SPLICE` returns.
 const RESTART: i32 = 512;
-/// After these a step may be tried again.
+/// Errors after which a step may be tried again.
 const AGAIN: [i32; 4] = [CANCELED, Errno::INTR.raw_os_error(), Errno::AGAIN.raw_os_error(), RESTART];
-/// The answers of a time limit that has expired.
 const EXPIRED: [i32; 2] = [Errno::TIME.raw_os_error(), Errno::ALREADY.raw_os_error()];
-/// These may mean that only the ring does not do it.
+/// Errors that may mean that only the ring lacks the operation.
 const REFUSED: [i32; 3] = [Errno::NOSYS.raw_os_error(), Errno::INVAL.raw_os_error(), Errno::OPNOTSUPP.raw_os_error()];
 
-/// What the result of one step means.
 pub(super) enum Judgement {
     Ended(Outcome),
-    /// Something is left to be done.
     Again,
     /// The ring lacks the operation, or its arguments are wrong.
     Refused(i32),
 }
 
-/// An operation of a program, and how far it has come.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) op: Box<dyn Operation>,
-    /// Between this step and the next.
     pub(super) link: Link,
     pub(super) limit: Option<Limit>,
-    /// It may run whatever became of the one before it, and only such come behind it.
+    /// Whether the step runs after any outcome of the previous one. Only such steps follow it.
     pub(super) is_last: bool,
-    /// Completions the kernel still owes: of the step, and of its time limit.
+    /// Outstanding completions: of the step, and of its time limit.
     pub(super) owed: u8,
     pub(super) result: Option<Result<u32, i32>>,
     timed_out: bool,
-    /// How often the kernel said to try again once a descriptor is ready; odd as long as that is waited for.
+    /// Counts begun and ended waits for a descriptor; odd during a wait.
     waits: usize,
     pub(super) outcome: Option<Outcome>,
 }
 
-/// How long a step may take.
 #[derive(Debug)]
 pub(super) struct Limit {
     limit: Duration,
-    /// When the step was begun. By ring that is known only once it comes first.
+    /// Start time of the step. On a ring it is unknown until the step is the first one.
     since: Option<Instant>,
-    /// What is left, for the kernel.
+    /// The remaining time, as read by the kernel.
     left: Box<types::Timespec>,
 }
 
@@ -69,13 +63,13 @@ impl Limit {
         Self { limit: limit.min(LIMIT_MAX), since: None, left: Box::default() }
     }
 
-    /// What is left of the time of a step that begins now at the latest.
+    /// Returns the remaining time of a step that begins now at the latest.
     fn left(&mut self) -> Duration {
         let since = *self.since.get_or_insert_with(Instant::now);
         self.limit.saturating_sub(since.elapsed())
     }
 
-    /// What is left for an attempt by ring, and whether that begins as soon as it is handed over.
+    /// Returns the time limit of an attempt on a ring; `begins` tells whether it starts at submission.
     pub(super) fn for_kernel(&mut self, begins: bool) -> *const types::Timespec {
         *self.left = if begins { self.left() } else { self.limit }.into();
         &raw const *self.left
@@ -83,7 +77,6 @@ impl Limit {
 }
 
 impl Step {
-    /// A step that is linked softly to the next.
     pub(super) fn new(op: Box<dyn Operation>) -> Self {
         Self {
             op,
@@ -98,39 +91,38 @@ impl Step {
         }
     }
 
-    /// Whether a descriptor is waited for before the step is tried again.
     pub(super) fn is_waiting(&self) -> bool {
         self.waits % 2 == 1
     }
 
-    /// Whether a file was opened by this step; it may be closed by now.
+    /// Returns whether this step opened a file, which may be closed by now.
     pub(super) fn has_opened(&self) -> bool {
         let is_done = matches!(self.outcome, Some(Outcome::Done(_))) || matches!(self.result, Some(Ok(_)));
         is_done && matches!(self.op.file(), FileUse::Opens(_))
     }
 
-    /// The entry for the next attempt, without its time limit, for which a completion will be owed too.
+    /// Returns the entry of the next attempt, without its time limit. Completions of both become owed.
     pub(super) fn entry(&mut self, files: &Files) -> Entry {
         self.owed = 1 + u8::from(self.limit.is_some());
         self.timed_out = false;
         if !self.is_waiting() {
             return self.op.entry(files);
         }
-        // First the one descriptor, and if that did not help, the other.
+        // The descriptors are polled alternately.
         let mut waits = self.op.waits().into_iter().flatten().cycle();
-        let (target, events) = waits.nth(self.waits / 2).expect("internal: waits for nothing");
+        let (target, events) = waits.nth(self.waits / 2).expect("internal: no descriptor to wait for");
         let (fd, flags) = target.in_ring(files);
         // A cast, because rustix's backends disagree about the sign of the bits.
         opcode::PollAdd::new(fd, events.bits() as u32).build().flags(flags)
     }
 
-    /// Takes a completion. Returns whether it was one that was owed.
+    /// Handles a completion. Returns whether it was owed.
     pub(super) fn complete(&mut self, is_limit: bool, result: Result<u32, i32>) -> bool {
         if self.owed == 0 || !is_limit && self.result.is_some() {
             return false;
         }
         if is_limit {
-            // It expired: the step was cancelled, or runs already and was sent a signal.
+            // The limit expired: the step was cancelled, or is running and was sent a signal.
             self.timed_out = result.is_err_and(|e| EXPIRED.contains(&e));
         } else {
             self.result = Some(result);
@@ -139,7 +131,6 @@ impl Step {
         true
     }
 
-    /// What a result means.
     pub(super) fn judge(&mut self, result: Result<u32, i32>, is_spent: bool) -> Judgement {
         let timed_out = Outcome::Failed(Errno::TIMEDOUT.raw_os_error());
         let outcome = match result {
@@ -170,7 +161,6 @@ impl Step {
         Judgement::Ended(outcome)
     }
 
-    /// Runs the step to its end by plain calls.
     pub(super) fn perform(&mut self, files: &mut Files, mut is_abandoned: impl FnMut() -> bool) -> Outcome {
         let mut retries = 0;
         loop {
@@ -188,14 +178,13 @@ impl Step {
                 Ok(Progress::Done) => return Outcome::Done(self.op.bytes()),
                 Ok(Progress::End) => return Outcome::Short(self.op.bytes()),
                 Ok(Progress::More) => retries = 0,
-                // Somebody else was faster.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && retries < RETRIES => retries += 1,
                 Err(e) => return Outcome::Failed(e.raw_os_error().unwrap_or(Errno::IO.raw_os_error())),
             }
         }
     }
 
-    /// Waits until the operation need not, at most for `limit`.
+    /// Waits until the operation can proceed, at most for `limit`.
     fn wait(&self, files: &Files, limit: Duration) -> io::Result<bool> {
         for (target, events) in self.op.waits().into_iter().flatten() {
             if !transfer::wait_blocking(target.as_fd(files)?, events, limit)? {
@@ -233,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_an_expired_limit_leaves_behind_is_a_timeout() {
+    fn an_expired_limit_is_a_timeout() {
         let timed_out = Outcome::Failed(Errno::TIMEDOUT.raw_os_error());
         for limit in [Errno::TIME, Errno::ALREADY] {
             for result in [errno(Errno::CANCELED), errno(Errno::INTR), Err(RESTART), Ok(3)] {
@@ -241,7 +230,7 @@ mod tests {
                 step.limit = Some(Limit::new(Duration::MAX));
                 let _ = step.entry(&Files::default());
                 assert!(step.complete(true, errno(limit)) && step.complete(false, result));
-                assert!(!step.complete(false, result), "nothing more is owed");
+                assert!(!step.complete(false, result), "no completion is owed");
                 ended(step.judge(result, false), timed_out);
             }
             let mut step = write();
@@ -257,13 +246,12 @@ mod tests {
         let mut step = write();
         assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
         assert!(step.is_waiting());
-        // Interrupted: it waits again, and for the same.
+        // After an interrupt it polls again, for the same event.
         assert!(matches!(step.judge(errno(Errno::INTR), false), Judgement::Again));
         assert!(step.is_waiting());
-        assert!(matches!(step.judge(Ok(4), false), Judgement::Again), "ready, which is no number of bytes");
+        assert!(matches!(step.judge(Ok(4), false), Judgement::Again), "a poll result is not a number of bytes");
         assert!(!step.is_waiting());
         ended(step.judge(Ok(10), false), Outcome::Done(10));
-        // A file is always ready, so the call is just repeated.
         let mut step = Step::new(Box::new(Read::new(file(), 0, 10)));
         assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
         assert!(!step.is_waiting());
@@ -297,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_nobody_wants_does_nothing_more() {
+    fn an_abandoned_job_does_nothing_more() {
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
         let mut step = Step::new(Box::new(Read::next(Arc::new(reader).into(), 1)));
         let mut asked = 0;

@@ -1,4 +1,4 @@
-//! The locks of this room: the standard library's, or loom's when its model checker runs them.
+//! Locks of this module: the standard library's, or loom's under its model checker.
 
 #[cfg(not(millstream_loom))]
 pub(super) use std::sync::{Mutex, MutexGuard};
@@ -6,7 +6,7 @@ pub(super) use std::sync::{Mutex, MutexGuard};
 #[cfg(millstream_loom)]
 pub(super) use loom::sync::{Mutex, MutexGuard};
 
-/// Locks. A panic of another holder is no reason to stop: what is guarded here is consistent between any two calls.
+/// Locks a mutex. Ignores poisoning, because the guarded state is consistent between any two calls.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

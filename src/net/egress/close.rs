@@ -1,4 +1,4 @@
-//! End of a stream, when its owner drops it or the process exits: written bytes are handed to the kernel.
+//! End of a stream, by dropping it or by process exit: written bytes are handed to the kernel.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Egress {
     pub(in crate::net) fn abandon(self: &Arc<Self>, held: Option<HeldOpen>) {
         let mut state = self.state();
         self.send_queue(&mut state, Reason::Dropped);
-        // Bytes that wait for a rate keep waiting for it.
+        // Bytes delayed by a rate stay delayed.
         if state.queued() > 0 && !state.paced {
             self.hand_over(&mut state);
             if !state.queue.is_empty() {
@@ -76,7 +76,7 @@ impl Egress {
         }
     }
 
-    /// Offers waiting bytes to the kernel. The runtime no longer watches the socket for room.
+    /// Offers waiting bytes to the kernel without watching the socket for room.
     pub(super) fn offer(&self, state: &mut State) {
         let waited = state.queue.len();
         self.writer.meter.flushes(Reason::Dropped);

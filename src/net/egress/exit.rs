@@ -1,4 +1,4 @@
-//! Hands unsent bytes of all streams to the kernel when the process exits. The kernel then sends them by itself.
+//! Process exit: unsent bytes of all streams are handed to the kernel, which then sends them by itself.
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
@@ -10,32 +10,29 @@ use std::time::{Duration, Instant};
 use super::{Egress, State};
 use crate::sys::{exit, transfer};
 
-/// How long the exit waits for peers to take bytes for which the kernel has no room.
+/// Time limit for peers to take bytes that do not fit the kernel's buffers.
 const EXIT: Duration = Duration::from_secs(1);
-/// How long the exit waits for a lock, which other threads hold only during a system call.
+/// Time limit for a lock, which other threads hold only during a system call.
 const LOCK: Duration = Duration::from_millis(100);
 
-/// The streams of this process by number, sharded to reduce contention between threads.
+/// Live streams by number, sharded to reduce contention.
 static STREAMS: [Mutex<BTreeMap<u64, Weak<Egress>>>; 16] = [const { Mutex::new(BTreeMap::new()) }; 16];
 
 fn part(id: u64) -> MutexGuard<'static, BTreeMap<u64, Weak<Egress>>> {
     STREAMS[(id % 16) as usize].lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Registers a new stream.
 pub(super) fn register(egress: &Arc<Egress>) {
     exit::at_exit(hand_over_all);
     let id = egress.id();
     part(id).insert(id, Arc::downgrade(egress));
 }
 
-/// Removes a stream that ends.
 pub(super) fn unregister(egress: &Egress) {
     part(egress.id()).remove(&egress.id());
 }
 
 impl Egress {
-    /// Hands waiting bytes to the kernel, whichever thread owns the stream. Returns the number of bytes left.
     pub(super) fn finish(&self) -> usize {
         let Some(mut state) = try_for(&self.state, LOCK) else { return 1 };
         self.hand_over(&mut state);
@@ -47,7 +44,7 @@ fn finished(state: &State) -> usize {
     if state.failure.is_some() { 0 } else { state.queued() }
 }
 
-/// Takes a lock, unless that takes too long: its holder may be the thread that exits.
+/// Takes a lock, with a time limit: its holder may be the thread that exits.
 fn try_for<T>(lock: &Mutex<T>, patience: Duration) -> Option<MutexGuard<'_, T>> {
     let since = Instant::now();
     loop {
@@ -74,6 +71,6 @@ fn hand_over_all() {
         thread::park_timeout(Duration::from_millis(1));
     }
     drop(left);
-    // Streams are not dropped, so that their hooks do not run this late.
+    // Streams are not dropped, because their hooks must not run this late.
     let _ = ManuallyDrop::new(streams);
 }

@@ -1,8 +1,8 @@
 //! Failures of streams whose bytes could not be sent.
 //!
-//! tokio's stream sends each write at once, and each write returns the kernel's own error. Here the turn may meet an
-//! error after the write was accepted. The error is returned once, by the next call. Reading continues meanwhile,
-//! because the peer may have ended only one side.
+//! tokio's stream sends each write at once, so each write returns the kernel's own error. Here the flusher may meet an
+//! error after the write was accepted. The next call returns the error once. Reading continues meanwhile, because the
+//! peer may have closed only one side.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ impl Egress {
         if matches!(failure, Failure::Torn) {
             count(Counter::TornFiles, 1);
             log::file_torn();
-            // The peer must not take the received bytes for the whole. The reset also wakes a task that reads.
+            // The reset tells the peer that the message is incomplete, and wakes a reading task.
             socket::reset(self.as_fd());
         }
     }
@@ -47,7 +47,6 @@ impl Egress {
         self.failed.store(torn, Ordering::Relaxed);
     }
 
-    /// Returns the failure that the caller has to return.
     pub(super) fn tell(&self, state: &mut State) -> io::Result<()> {
         match state.failure {
             Some(failure @ Failure::Torn) => Err(failure.into()),
@@ -67,8 +66,8 @@ impl Egress {
         self.tell(&mut self.state())
     }
 
-    /// Returns the failure that a reader has to return at the end of the stream: for instance a reset, which the kernel
-    /// reports once, and has reported to the turn. A peer that takes no more bytes may have ended in order.
+    /// Returns the failure for a reader at the end of the stream: for instance a reset, which the kernel reports only
+    /// once, and has reported to the flusher. A peer that takes no more bytes may have ended normally.
     #[inline]
     pub(in crate::net) fn check_end(&self) -> io::Result<()> {
         if !self.failed.load(Ordering::Relaxed) {
@@ -81,13 +80,13 @@ impl Egress {
         }
     }
 
-    /// Records that reading has failed: the kernel refuses writes from now on, and each write returns its error at once.
+    /// Records that reading has failed: the kernel refuses writes, and each write returns its error at once.
     #[cold]
     pub(in crate::net) fn reading_failed(&self) {
         self.state().ended = true;
     }
 
-    /// Registers the task that waits to read, which is woken when a failure has to be returned: it may be the writer.
+    /// Registers the reading task, to be woken for a failure: it may be the writer too.
     #[inline]
     pub(in crate::net) fn wake_at_failure(&self, cx: &Context<'_>) {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +99,6 @@ impl Egress {
         }
     }
 
-    /// Returns the task to wake for a failure that the turn has met.
     pub(super) fn reader_to_tell(&self, state: &State) -> Option<Waker> {
         if !state.untold {
             return None;

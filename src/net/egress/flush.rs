@@ -1,4 +1,4 @@
-//! Flushing a stream: at the end of a turn, by its own call or by the ring with others, and when its socket has room again.
+//! Flushing a stream: at the end of a turn, by its own call or in a batch by the ring, and when its socket has room.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, OnceLock, Weak};
@@ -27,13 +27,13 @@ use crate::uring::net::send::SendOp;
 use crate::uring::op::Target;
 
 impl Egress {
-    /// What kept it from sending is over: the socket has room, or the rate allows it.
+    /// Resumes sending: the socket has room, or the rate allows it.
     pub(in crate::net) fn go_on(&self) {
         let mut state = self.state();
         state.blocked = false;
         let flush = state.needs_flush();
         state.room |= flush;
-        // With nothing queued it is the writer itself that waits for room.
+        // With an empty queue, the writer itself waits for room.
         let waiter = if flush { None } else { state.waiter.take() };
         drop(state);
         if flush {
@@ -44,7 +44,7 @@ impl Egress {
         }
     }
 
-    /// Something was sent, or nothing can be: the writer may go on.
+    /// Wakes the writer if it may continue, because bytes were sent or sending has failed.
     fn sent(&self, mut state: MutexGuard<'_, State>) {
         let enough = state.queued() <= state.high / 2;
         let waiter = if enough { state.waiter.take() } else { None };
@@ -75,10 +75,10 @@ impl Flush for Egress {
         match (self.path(), &self.zero_copy) {
             (IoPath::Epoll, _) => 0,
             (IoPath::Uring, _) => usize::MAX,
-            // There is no other way to send without a copy.
+            // Only the ring can send without a copy.
             (_, Some(_)) => usize::MAX,
-            // With a thousand streams of single events one call for all takes a fiftieth of the calls and no less time, with
-            // streams of tokens 4 % more, and with answers to what the ring has received 3 % less (loopback, Linux 6.18).
+            // One call for 1000 streams of single events takes a fiftieth of the calls but no less time, for streams of
+            // tokens 4 % more, and for answers to bytes that the ring has received 3 % less (loopback, Linux 6.18).
             (_, None) => usize::from(self.options.receive == Receive::Multishot || self.turn.io() == Io::Uring),
         }
     }
@@ -87,7 +87,7 @@ impl Flush for Egress {
     fn begin(self: Arc<Self>) -> Option<SendOp> {
         let mut state = self.state();
         let queue = &state.queue;
-        // Others may have asked for the call.
+        // The batch may have been formed for other streams.
         let is_ours = !state.is_held() && state.failure.is_none() && self.path() != IoPath::Epoll;
         if !is_ours || queue.is_empty() || queue.is_file_next() || queue.is_torn(IOV_LIMIT) {
             return None;
@@ -126,12 +126,12 @@ impl Flush for Egress {
                 if (1..offered).contains(&sent) {
                     self.writer.meter.partial();
                 }
-                // It was to be sent in two ways, and the second is next.
+                // The send was split in two, and the second part is next.
                 rest_by_ring = self.zero_copy.is_some() && sent == offered && sent > 0;
             }
             Err(failure) => self.fail(&mut state, failure),
         }
-        // What was written meanwhile comes behind it. Mostly that is nothing, and the queue keeps its room.
+        // Bytes written meanwhile follow. Usually there are none, and the queue keeps its memory.
         let behind = std::mem::replace(&mut state.queue, queue);
         state.queue.append(behind);
         match state.failure {
@@ -149,7 +149,7 @@ impl Flush for Egress {
     }
 }
 
-/// Told by the runtime's driver that the socket has room again.
+/// Waker that the runtime's driver calls when the socket has room again.
 #[derive(Default)]
 pub(super) struct Writable(pub(super) OnceLock<Weak<Egress>>);
 
@@ -186,7 +186,7 @@ mod tests {
         assert!(matches!(egress.poll_drained(&mut cx, Reason::Flushed), Poll::Pending));
         Arc::clone(&egress).flush();
         assert_eq!(egress.queued(), 12);
-        // The ring did not take it: a plain call does.
+        // The ring did not accept the send: a plain call does it.
         Arc::clone(&egress).end(send_op);
         let mut got = [0; 12];
         theirs.read_exact(&mut got).await.unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_goes_without_a_ring_gives_others_no_reason_for_one() {
+    async fn streams_without_a_ring_do_not_join_batches() {
         let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();
         let options = Options { receive: Receive::Multishot, ..Options::default() };
         let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), options).unwrap();

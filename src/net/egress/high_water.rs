@@ -1,41 +1,39 @@
-//! How much may wait for one reader: as much as comes for it in a moment, and more for as long as less leaves than comes.
+//! High-water mark: 50 ms of input, more while input outpaces output.
 //!
 //! ```text
 //!  mark = α · in + β · max(0, in − out)      between two bounds; rates over a sliding window
 //! ```
 //!
-//! A reader that keeps up gets what a twentieth of a second brings. A burst gets more while it lasts. A reader that does
-//! not keep up holds its writer back, so that less comes, and gets little: what waits for it would only grow old.
+//! A stream whose reader keeps up queues a twentieth of a second of input, and more during a burst. A slow reader
+//! stalls its writer, so input drops and the mark shrinks: queued bytes would only become stale.
 //!
-//! Not to be taken for [`Elastic`](crate::codec::elastic::Elastic), which sizes a buffer that is filled and emptied in turns, by how
-//! long that takes; here something waits all the time, and rates are what is known.
+//! [`Elastic`](crate::codec::elastic::Elastic) differs: it sizes a buffer by the time that filling and emptying it
+//! takes.
 
 use std::ops::RangeInclusive;
 
 /// α and β, in milliseconds.
 const KEEP: u64 = 50;
 const BURST: u64 = 100;
-/// The rates are those of the last so many milliseconds.
+/// Length of the sliding window in milliseconds.
 const WINDOW: u32 = 1000;
 
 /// The mark of one stream. Times are milliseconds of a clock that may wrap around.
 #[derive(Clone, Debug)]
 pub(crate) struct HighWater {
     bounds: RangeInclusive<usize>,
-    /// The window before this one, and this one: what came and what left.
+    /// Bytes written and sent in the previous window and in this one.
     before: (u64, u64),
     now: (u64, u64),
-    /// When this one began.
     since: u32,
 }
 
 impl HighWater {
-    /// A mark within `bounds`, which begins at the lower one.
     pub(crate) fn new(bounds: RangeInclusive<usize>, now: u32) -> Self {
         Self { bounds, before: (0, 0), now: (0, 0), since: now }
     }
 
-    /// Notes that so many bytes came and so many left, and says what the mark is now, in bytes.
+    /// Records bytes written and sent. Returns the current mark in bytes.
     pub(crate) fn note(&mut self, came: usize, left: usize, now: u32) -> usize {
         let mut passed = now.wrapping_sub(self.since);
         if passed >= WINDOW {
@@ -47,7 +45,7 @@ impl HighWater {
         }
         self.now.0 = self.now.0.saturating_add(came as u64);
         self.now.1 = self.now.1.saturating_add(left as u64);
-        // Of the window before, the part that is no longer ago than a window.
+        // The part of the previous window that is within one window from now.
         let rest = u64::from(WINDOW - passed);
         let rate = |before: u64, now: u64| now.saturating_add(before.saturating_mul(rest) / u64::from(WINDOW));
         let (came, left) = (rate(self.before.0, self.now.0), rate(self.before.1, self.now.1));
@@ -65,15 +63,15 @@ mod tests {
     const MIN: usize = 16 << 10;
     const MAX: usize = 1 << 20;
 
-    /// The mark after some seconds in which so many bytes come and leave in every hundredth of a second.
+    /// Returns the mark after some seconds with these numbers of bytes every 10 ms.
     fn after(seconds: u32, came: usize, left: usize, from: u32) -> usize {
         let mut mark = HighWater::new(MIN..=MAX, from);
         (0..seconds * 100).map(|n| mark.note(came, left, from.wrapping_add(n * 10))).last().unwrap()
     }
 
     #[test]
-    fn who_keeps_up_gets_what_comes_in_a_moment() {
-        // 1 MiB a second, and as fast again.
+    fn a_fast_reader_gets_a_moment_of_input() {
+        // 1 MiB per second in and out.
         let mark = after(10, 10_486, 10_486, 0);
         assert!((51_000..=54_000).contains(&mark), "{mark}");
         let mark = after(10, 104_858, 104_858, 0);
@@ -81,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slow_gets_little() {
+    fn a_slow_reader_gets_little() {
         assert_eq!(after(10, 102, 102, 0), MIN);
     }
 
@@ -89,15 +87,15 @@ mod tests {
     fn a_burst_gets_more_while_it_lasts() {
         let mut mark = HighWater::new(MIN..=MAX, 0);
         assert_eq!(mark.note(1 << 20, 0, 0), (150 * (1 << 20)) / 1000);
-        assert_eq!(mark.note(0, 1 << 20, 100), (50 * (1 << 20)) / 1000, "it has left");
-        assert_eq!(mark.note(0, 0, 3000), MIN, "and is long ago");
+        assert_eq!(mark.note(0, 1 << 20, 100), (50 * (1 << 20)) / 1000, "the burst was sent");
+        assert_eq!(mark.note(0, 0, 3000), MIN, "the burst is outside the window");
     }
 
     #[test]
     fn the_window_slides() {
         let mut mark = HighWater::new(0..=MAX, 0);
         mark.note(1_000_000, 1_000_000, 999);
-        // Half of the window before still counts.
+        // Half of the previous window still counts.
         assert_eq!(mark.note(0, 0, 1500), 25_000);
         assert_eq!(mark.note(0, 0, 1999), 50);
         assert_eq!(mark.note(0, 0, 2000), 0);
@@ -118,7 +116,7 @@ mod tests {
             let mut now = from;
             for (later, came, left) in steps {
                 now = now.wrapping_add(later);
-                // Wholly arbitrary numbers, and such as occur.
+                // Arbitrary numbers, and typical ones.
                 let (came, left) = if later % 2 == 0 { (came, left) } else { (came % 100_000, left % 100_000) };
                 let mut with_more = mark.clone();
                 let got = mark.note(came, left, now);
@@ -129,7 +127,7 @@ mod tests {
         }
 
         #[test]
-        fn it_never_exceeds_what_came_in_two_windows(steps in proptest::collection::vec((1u32..500, 0usize..1_000_000), 1..100)) {
+        fn the_mark_follows_recent_input(steps in proptest::collection::vec((1u32..500, 0usize..1_000_000), 1..100)) {
             let mut mark = HighWater::new(0..=usize::MAX, 0);
             let (mut now, mut all) = (0, Vec::new());
             for (later, came) in steps {

@@ -9,16 +9,14 @@ use std::time::{Duration, Instant};
 use super::{Egress, HeldOpen};
 use crate::sys::{socket, tcp, transfer};
 
-/// How long a dropped stream waits for a peer that takes none of the remaining bytes.
+/// Time limit for a peer that takes none of a dropped stream's bytes.
 const LINGER: Duration = Duration::from_secs(30);
-/// Interval at which the thread looks for new streams.
+/// Polling interval of the thread.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A dropped stream with unsent bytes.
 pub(super) struct Lingering {
     /// `None` once the work is done.
     egress: Option<Arc<Egress>>,
-    /// Present if a ring holds the socket open.
     held: Option<HeldOpen>,
 }
 
@@ -27,7 +25,6 @@ impl Lingering {
         Self { egress: Some(egress), held }
     }
 
-    /// Sends the remaining bytes, as long as the peer keeps reading.
     pub(super) async fn run(mut self) {
         if let Some(egress) = &self.egress {
             send(egress).await;
@@ -41,14 +38,14 @@ impl Lingering {
 
 impl Drop for Lingering {
     fn drop(&mut self) {
-        // The runtime has ended first, perhaps even before the task began.
+        // The runtime ended first, perhaps before the task began.
         if let Some(egress) = self.egress.take() {
             outlive(egress);
         }
     }
 }
 
-/// Sends the remaining bytes. Resets a peer that reads nothing for [`LINGER`]: it must not take its part for the whole.
+/// Sends the remaining bytes. Resets a peer that reads nothing for [`LINGER`], so that it notices the missing bytes.
 async fn send(egress: &Egress) {
     let left = || (egress.queued(), tcp::unconfirmed(egress.as_fd()));
     loop {
@@ -63,12 +60,10 @@ async fn send(egress: &Egress) {
     }
 }
 
-/// Streams whose runtime has ended.
 static OUTLIVING: Mutex<Outliving> = Mutex::new(Outliving { streams: Vec::new(), runs: false });
 
 struct Outliving {
     streams: Vec<Arc<Egress>>,
-    /// Whether a thread works on them.
     runs: bool,
 }
 
@@ -83,13 +78,12 @@ fn outlive(egress: Arc<Egress>) {
     let mut all = outliving();
     all.streams.push(egress);
     if !all.runs {
-        // Without a thread the streams are closed when the process exits.
+        // Without a thread, the streams close at process exit.
         let thread = thread::Builder::new().name("millstream-linger".to_owned());
         all.runs = thread.spawn(run).is_ok();
     }
 }
 
-/// Sends the remaining bytes of the streams, and returns when none are left.
 fn run() {
     let mut mine: Vec<(Arc<Egress>, usize, Instant)> = Vec::new();
     loop {
@@ -116,7 +110,7 @@ fn run() {
             now_left > 0 && in_time
         });
         if !moved {
-            // A socket may be ready and still take nothing.
+            // A writable socket may still accept nothing.
             thread::park_timeout(LOOK);
         }
     }

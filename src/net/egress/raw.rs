@@ -1,4 +1,4 @@
-//! Bytes that the kernel moves by itself, in the order of the others.
+//! Sends performed by the caller, in order with the queued bytes.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,9 +8,9 @@ use super::super::stats::{Reason, Way};
 use super::Egress;
 
 impl Egress {
-    /// Has `send` send bytes of its own, behind all that were written before, and gives its answer. It must not block.
-    /// `Pending`: the socket has no room, and the task is woken when it has. An error leaves the stream as it is: it may
-    /// be that only this way of sending is refused.
+    /// Calls `send` after all earlier bytes are sent, and returns its result. It must not block. `Pending` means that
+    /// the socket is full; the task is woken when it has room. Errors do not fail the stream, because only this way of
+    /// sending may be refused.
     pub(in crate::net) fn poll_send_with(
         &self,
         cx: &mut Context<'_>,

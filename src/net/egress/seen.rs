@@ -1,4 +1,4 @@
-//! What is seen of a stream from outside.
+//! Observing a stream through its handle.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -12,18 +12,15 @@ use crate::sys::socket;
 use crate::sys::socket::Peer;
 
 impl Egress {
-    /// Which of all streams it is.
     pub(in crate::net) fn id(&self) -> u64 {
         self.writer.meter.id
     }
 
-    /// What the stream has done so far.
     pub(in crate::net) fn numbers(&self) -> StreamStats {
         let state = self.state();
         self.writer.meter.numbers(state.queued(), state.blocked, self.path())
     }
 
-    /// The little of it that is looked at often.
     pub(in crate::net) fn pulse(&self) -> Pulse {
         let state = self.state();
         let (queued, blocked, paced) = (state.queued(), state.blocked, state.paced);
@@ -37,8 +34,8 @@ impl Egress {
         }
     }
 
-    /// Ready when the peer has ended its side and everything it has sent was read. It must not be called while somebody else
-    /// waits to read. With `look` a readiness that nothing is behind is cleared; without it, it hides the end.
+    /// Waits until the peer has closed its side and all of its bytes were read. Must not be called while another task
+    /// waits to read. With `look`, clears a readiness without bytes behind it, which would hide the end.
     pub(in crate::net) fn poll_leaving(&self, cx: &mut Context<'_>, look: bool) -> Poll<Leaving> {
         loop {
             let Ok(io) = self.io() else { return Poll::Ready(Leaving::Gone) };
@@ -56,7 +53,7 @@ impl Egress {
         }
     }
 
-    /// The way that writes take which may take [`path`](Self::path): there may be no ring to take.
+    /// Returns [`path`](Self::path), or `epoll` if the ring it asks for is missing.
     pub(in crate::net) fn effective_path(&self) -> IoPath {
         let has_ring = || self.turn.driver().is_some_and(|driver| driver.closed().is_none());
         match self.path() {
@@ -65,7 +62,6 @@ impl Egress {
         }
     }
 
-    /// Where its last numbers will be, for somebody who wants them.
     pub(in crate::net) fn record(&self) -> Arc<Record> {
         Arc::clone(self.record.get_or_init(Arc::default))
     }

@@ -1,4 +1,4 @@
-//! What a stream keeps under its lock.
+//! State of a stream under its lock.
 
 use std::io::IoSlice;
 use std::task::Waker;
@@ -15,32 +15,30 @@ use crate::sys::tcp::coarse_millis;
 #[derive(Default)]
 pub(super) struct State {
     pub(super) queue: Queue,
-    /// The writer that waits for room, or for the queue to be empty.
+    /// The writer that waits for room, or for an empty queue.
     pub(super) waiter: Option<Waker>,
     pub(super) scheduled: bool,
     pub(super) blocked: bool,
-    /// Blocked by the rate that it shares, not by the peer.
+    /// Blocked by a shared rate, not by the peer.
     pub(super) paced: bool,
-    /// It has room again, and what waits is flushed for that.
+    /// The socket has room again, and a flush is scheduled.
     pub(super) room: bool,
-    /// Bytes that the ring is sending.
     pub(super) away: usize,
-    /// Bytes sent at which the peer's distance is looked at, and what was found to fit it.
+    /// Number of bytes sent at which the round trip is measured next, and the profile chosen for it.
     pub(super) look_at: u64,
     pub(super) fitted: Profile,
-    /// Queued bytes beyond which writers wait, and what moves that, if anything does.
+    /// Queued bytes above which writers wait, and the adaptive mark that sets them, if any.
     pub(super) high: usize,
     pub(super) mark: Option<Box<HighWater>>,
     pub(super) failure: Option<Failure>,
-    /// No call has returned the failure yet.
+    /// Whether no call has returned the failure yet.
     pub(super) untold: bool,
-    /// Bytes were lost, so none may follow.
+    /// Whether bytes were lost, so that none may follow.
     pub(super) dead: bool,
-    /// The kernel refuses all writes: the sending side was ended, or reading has failed.
+    /// Whether the kernel refuses all writes: the sending side was closed, or reading has failed.
     pub(super) ended: bool,
-    /// Bytes sent since the writing task last had to wait.
     pub(super) burst: usize,
-    /// What was gathered since the last flush: writes, bytes copied, bytes held.
+    /// Gathered since the last flush: writes, bytes copied, bytes held.
     pub(super) tally: (u64, usize, usize),
 }
 
@@ -51,7 +49,7 @@ impl State {
         Self { high, mark, look_at: u64::MAX, ..Self::default() }
     }
 
-    /// Notes that so many bytes were written, and so many sent: that may move the mark.
+    /// Records bytes written and sent, which may move the adaptive mark.
     #[inline]
     pub(super) fn moved(&mut self, came: usize, left: usize) {
         if let Some(mark) = &mut self.mark {
@@ -59,17 +57,15 @@ impl State {
         }
     }
 
-    /// Whether nobody is to send now.
     pub(super) fn is_held(&self) -> bool {
         self.blocked || self.away > 0
     }
 
-    /// Bytes that wait to be sent.
     pub(super) fn queued(&self) -> usize {
         self.queue.len() + self.away
     }
 
-    /// Whether the queue has nobody yet to empty it (invariant 4); whoever is told so has to schedule the stream.
+    /// Returns whether a non-empty queue needs a flush (invariant 4). The caller must then schedule the stream.
     pub(super) fn needs_flush(&mut self) -> bool {
         let needs = !self.scheduled && !self.is_held() && !self.queue.is_empty();
         self.scheduled |= needs;
@@ -86,7 +82,6 @@ impl State {
         }
     }
 
-    /// Counts what was gathered.
     pub(super) fn settle(&mut self) {
         if self.tally.0 > 0 {
             let (writes, copied, held) = std::mem::take(&mut self.tally);
@@ -96,12 +91,11 @@ impl State {
         }
     }
 
-    /// Why the turn flushes it.
     pub(super) fn reason(&mut self) -> Reason {
         if std::mem::take(&mut self.room) { Reason::RecvBuf } else { Reason::Turn }
     }
 
-    /// Drops what waits: it cannot be sent any more.
+    /// Drops waiting bytes, which can no longer be sent.
     pub(super) fn lose(&mut self, meter: &Meter) {
         let lost = self.queue.clear();
         self.dead |= lost > 0;

@@ -1,4 +1,4 @@
-//! Having the kernel treat a live connection otherwise.
+//! Changing the socket options of a live connection.
 
 use std::os::fd::AsFd;
 use std::sync::Weak;
@@ -7,7 +7,7 @@ use super::super::profile::Profile;
 use super::{Egress, State};
 use crate::sys::tcp;
 
-/// Bytes sent after which a peer's round trip is looked at, at least and at most.
+/// Minimum and maximum number of bytes between measurements of the round trip.
 const LOOK_MIN: u64 = 64 << 10;
 const LOOK_MAX: u64 = 4 << 20;
 
@@ -16,7 +16,7 @@ impl Egress {
         self.profile.get()
     }
 
-    /// Has the socket be like `profile`, at once or, if that is for the peer to decide, with one of the next flushes.
+    /// Applies `profile` to the socket: at once, or with a later flush if it depends on the peer.
     pub(in crate::net) fn set_profile(&self, profile: Profile) {
         let mut state = self.state();
         self.profile.set(profile);
@@ -29,7 +29,7 @@ impl Egress {
         state.fitted = profile;
     }
 
-    /// Whether the rate that it shares allows it to send now. If not it is blocked, and goes on when it does.
+    /// Returns whether the shared rate allows sending now. Otherwise the stream is blocked until it does.
     #[inline]
     pub(super) fn may_send(&self, state: &mut State, bytes: usize) -> bool {
         let may = self.options.pace.as_ref().is_none_or(|pace| pace.may_send(self, bytes));
@@ -38,7 +38,6 @@ impl Egress {
         may
     }
 
-    /// Notes that so many bytes were written, and so many sent.
     #[inline]
     pub(super) fn moved(&self, state: &mut State, came: usize, left: usize) {
         state.moved(came, left);
@@ -51,7 +50,6 @@ impl Egress {
         self.me.clone()
     }
 
-    /// Something was sent: if enough was since the last time, looks how far away the peer is.
     #[inline]
     pub(super) fn look(&self, state: &mut State) {
         let sent = self.writer.meter.bytes_sent();
@@ -63,7 +61,7 @@ impl Egress {
     #[cold]
     fn look_now(&self, state: &mut State, sent: u64) {
         let Some(info) = tcp::info(self.as_fd()) else {
-            // Not TCP: never again.
+            // The socket is not TCP: stop measuring.
             state.look_at = u64::MAX;
             return;
         };

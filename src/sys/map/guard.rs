@@ -1,25 +1,20 @@
 //! The `SIGBUS` guard: the process survives a mapped file that shrinks.
 //!
-//! Touching a page beyond the end of a mapped file raises `SIGBUS` ([mmap(2)]). If the address lies in a granule with a file
-//! of ours, the granule is marked torn and zeros take the place of what is gone, from the touched page to the end of the
-//! mapping. The operation that has read there asks afterwards whether what it was given is [torn](super::Range::is_torn_at).
-//! No other operation is told.
+//! Touching a page beyond the end of a mapped file raises `SIGBUS` ([mmap(2)]). If the address lies in a granule with a
+//! mapped file, the guard marks the granule as torn and maps zeros from the touched page to the end of the mapping. The
+//! operation that read there checks afterwards whether its bytes are [torn](super::Range::is_torn_at).
 //!
-//! `si_code` ([sigaction(2)]) tells what else a `SIGBUS` can be:
+//! `si_code` ([sigaction(2)]) distinguishes other causes of `SIGBUS`:
 //!
 //! | | |
 //! |---|---|
-//! | `BUS_ADRERR`, `BUS_MCEERR_AR` in a mapped file | the bytes cannot be had: the file shrank, its disk or the memory failed |
-//! | any fault elsewhere, pool memory included | goes to the action that was installed before the guard |
-//! | sent by `kill(2)` and the like | goes to that action too, and the guard stays |
+//! | `BUS_ADRERR`, `BUS_MCEERR_AR` in a mapped file | bytes are lost: the file shrank, or disk or memory failed |
+//! | any other fault, pool memory included | passed to the previous action |
+//! | sent by `kill(2)` and the like | passed to the previous action; the guard stays installed |
 //!
-//! The action before the guard may be one of three:
-//!
-//! * The default one: the process ends by `SIGBUS`.
-//! * To ignore it: what was sent is ignored; a fault ends the process, because the kernel lets no fault be ignored.
-//! * A handler: it is called. If it puts the default action in place, as the handler of Rust's standard library does, a
-//!   fault ends the process when the instruction runs again. After a signal that was sent nothing runs again, so the guard
-//!   puts itself back.
+//! The previous action ends the process (the default), ignores a sent signal (but no fault), or is a handler, which is
+//! called. If a handler restores the default action, as that of Rust's standard library does, a fault ends the process
+//! when the instruction runs again. After a sent signal the guard reinstalls itself.
 //!
 //! [mmap(2)]: https://man7.org/linux/man-pages/man2/mmap.2.html
 //! [sigaction(2)]: https://man7.org/linux/man-pages/man2/sigaction.2.html
@@ -34,7 +29,6 @@ use std::sync::atomic::Ordering;
 
 use super::{BASE, FILES, GRANULE, LEN, TORN, pages};
 
-/// The action before the guard.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
@@ -47,11 +41,10 @@ fn action() -> libc::sigaction {
     action
 }
 
-/// The action that is in place.
 fn present() -> io::Result<libc::sigaction> {
     // SAFETY: as in `action`.
     let mut present: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: asks for the present action only.
+    // SAFETY: the call only queries the current action, and `present` outlives it.
     match unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut present) } {
         0 => Ok(present),
         _ => Err(io::Error::last_os_error()),
@@ -59,21 +52,20 @@ fn present() -> io::Result<libc::sigaction> {
 }
 
 fn set(action: &libc::sigaction) -> io::Result<()> {
-    // SAFETY: the handler is async-signal-safe: it reads atomics, makes system calls and touches no lock and no allocator.
+    // SAFETY: the handler is async-signal-safe: it reads atomics, makes system calls, and uses no lock and no
+    // allocator.
     match unsafe { libc::sigaction(libc::SIGBUS, action, ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Installs the guard.
 pub(super) fn install() -> io::Result<()> {
     if cfg!(miri) {
-        // It has no mappings, and so no faults.
         return Ok(());
     }
     let previous = present()?;
-    // Known before our handler can run.
+    // Must be set before the handler can run.
     PREVIOUS.get_or_init(|| previous);
     set(&action())
 }
@@ -81,22 +73,21 @@ pub(super) fn install() -> io::Result<()> {
 extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
     let info_ref = unsafe { &*info };
-    // Positive codes are the kernel's own, the others those of kill(2), tgkill(2), sigqueue(3).
+    // Positive codes come from the kernel, others from kill(2), tgkill(2) or sigqueue(3).
     let is_sent = info_ref.si_code <= 0;
-    // SAFETY: si_addr is the field that the kernel sets for its own codes of SIGBUS; of others it is not used.
+    // SAFETY: the kernel sets si_addr for its own codes of SIGBUS; for other codes the value is not used.
     let addr = unsafe { info_ref.si_addr() } as usize;
     if !is_lost(info_ref.si_code) || !patch(addr) {
         pass_on(is_sent, signal, info, context);
     }
 }
 
-/// Whether the instruction that was interrupted wants bytes that cannot be had.
 fn is_lost(code: c_int) -> bool {
     matches!(code, libc::BUS_ADRERR | libc::BUS_MCEERR_AR)
 }
 
-/// Puts zero pages where a mapped file has ended, from the touched page to the end of the mapping: what follows is gone too.
-/// Says whether there is such a file.
+/// Maps zero pages from the touched page to the end of a file mapping: the bytes behind that page are gone too. Returns
+/// `false` if there is no file mapping at `addr`.
 fn patch(addr: usize) -> bool {
     let base = BASE.load(Ordering::Relaxed);
     let offset = addr.wrapping_sub(base.addr());
@@ -110,22 +101,22 @@ fn patch(addr: usize) -> bool {
     if from >= mapped {
         return false;
     }
-    // Before the zeros are there: an operation that has read one and then asks is told.
+    // Set before the zeros are visible, so that an operation that reads a zero also sees the mark.
     TORN[index].store(true, Ordering::Release);
-    // SAFETY: the pages lie in a granule with a file mapped; its readers see zeros where the file has nothing to give.
+    // SAFETY: the pages lie in a granule with a mapped file; readers see zeros in place of lost bytes.
     unsafe { pages::map_zeros(base.wrapping_add(index * GRANULE + from), mapped - from) }.is_ok()
 }
 
-/// Hands a signal that is not about a file of ours to the action before the guard.
+/// Passes a signal that does not concern a mapped file to the previous action.
 fn pass_on(is_sent: bool, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let previous = PREVIOUS.get();
     match previous.map(|p| (p.sa_sigaction, p.sa_flags & libc::SA_SIGINFO != 0)) {
         Some((libc::SIG_IGN, _)) if is_sent => {}
         None | Some((libc::SIG_DFL | libc::SIG_IGN, _)) => {
-            // SAFETY: restores the default action. An instruction that has faulted runs again and ends the process.
+            // SAFETY: restores the default action. A faulting instruction runs again and ends the process.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
             if is_sent {
-                // SAFETY: sends the signal to this thread, which does not block it: the process ends.
+                // SAFETY: sends the signal to this thread, which does not block it; the process ends.
                 unsafe { libc::raise(signal) };
             }
         }
@@ -140,7 +131,6 @@ fn pass_on(is_sent: bool, signal: c_int, info: *mut libc::siginfo_t, context: *m
                 handler(signal);
             }
             if is_sent && present().is_ok_and(|present| present.sa_sigaction == libc::SIG_DFL) {
-                // If this fails, which it cannot with these arguments, the process is as it was without us.
                 let _ = set(&action());
             }
         }
@@ -163,7 +153,7 @@ mod tests {
         memory.map_memory(8192).unwrap();
         // SAFETY: just mapped for writing, and nothing refers to it.
         unsafe { memory.start().write_bytes(7, 8192) };
-        assert!(!patch(memory.start().addr() + 5), "a fault in pool memory is no file that shrank");
+        assert!(!patch(memory.start().addr() + 5), "a fault in pool memory was taken for a file that shrank");
         // SAFETY: mapped and initialised above.
         assert_eq!(unsafe { memory.start().wrapping_add(5).read() }, 7);
         assert!(!memory.is_torn());

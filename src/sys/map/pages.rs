@@ -1,5 +1,5 @@
-//! The pages of the reserved range: address space that is mapped piece by piece. Under miri, which knows no such
-//! mappings, it is one allocation of the same layout, into which files are read.
+//! Pages of the reserved range. miri does not support such mappings; there the range is one allocation of the same
+//! layout, and files are read into it.
 
 #![allow(unsafe_code)]
 
@@ -16,14 +16,14 @@ mod mapped {
 
     const FLAGS: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
-    /// Reserves `granules` granules, or fewer where address space is limited; says how many.
+    /// Reserves `granules` granules, or fewer if address space is limited. Returns their number.
     pub(in super::super) fn reserve(mut granules: usize) -> io::Result<(NonNull<u8>, usize)> {
         let raw = loop {
-            // One granule more, so that the base can be aligned to a granule.
-            // SAFETY: a new mapping at an address of the kernel's choice touches no memory anyone has.
+            // One extra granule allows aligning the base to a granule.
+            // SAFETY: a new mapping at an address chosen by the kernel overlaps no other memory.
             match unsafe { mmap_anonymous(std::ptr::null_mut(), (granules + 1) * GRANULE, ProtFlags::empty(), FLAGS) } {
                 Ok(raw) => break raw.cast::<u8>(),
-                // An address space limit (ulimit -v): ask for less, down to 4 GiB.
+                // The address space is limited (ulimit -v): retry with less, down to 4 GiB.
                 Err(_) if granules > 64 => granules /= 4,
                 Err(e) => return Err(e.into()),
             }
@@ -32,11 +32,11 @@ mod mapped {
         Ok((NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?, granules))
     }
 
-    /// Maps `len` bytes of `file` from `offset`, a multiple of the page size, for reading.
+    /// Maps `len` bytes of `file` for reading, from `offset`, a multiple of the page size.
     ///
     /// # Safety
     ///
-    /// The addresses belong to the caller, and nothing refers to what is there.
+    /// The addresses belong to the caller, and nothing refers to their contents.
     pub(in super::super) unsafe fn map_file(
         at: *mut u8,
         file: BorrowedFd<'_>,
@@ -60,18 +60,18 @@ mod mapped {
         Ok(())
     }
 
-    /// Puts zeros that can only be read in the place of what is mapped.
+    /// Replaces a mapping by read-only zeros.
     ///
     /// # Safety
     ///
-    /// The addresses belong to the caller, and those that read there accept zeros.
+    /// The addresses belong to the caller, and readers of them accept zeros.
     pub(in super::super) unsafe fn map_zeros(at: *mut u8, len: usize) -> io::Result<()> {
         // SAFETY: the caller's promise.
         unsafe { mmap_anonymous(at.cast(), len, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::FIXED) }?;
         Ok(())
     }
 
-    /// Takes the pages away. The addresses stay reserved.
+    /// Unmaps the pages. The addresses stay reserved.
     ///
     /// # Safety
     ///
@@ -113,7 +113,7 @@ mod allocated {
             from += n as u64;
             rest = &mut rest[n..];
         }
-        // SAFETY: what is left of the caller's memory.
+        // SAFETY: this is the rest of the caller's memory.
         unsafe { rest.as_mut_ptr().write_bytes(0, rest.len()) };
         Ok(())
     }

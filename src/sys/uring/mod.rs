@@ -1,9 +1,9 @@
-//! io_uring: one ring, and how it comes about.
+//! One io_uring and its creation.
 //!
 //! ```text
-//!  setup      what a ring should be like, and stepping down until the kernel agrees; the reasons for a "no"
+//!  setup      requested properties of a ring, reduced until the kernel accepts them; reasons for a "no"
 //!  ring       submission, completion, registration
-//!  provided   buffers that the kernel fills when something arrives
+//!  provided   buffers that the kernel fills when bytes arrive
 //! ```
 
 mod provided;

@@ -1,10 +1,10 @@
-//! Provided buffers: memory that the kernel fills when something arrives, and not before, so that whoever waits holds
-//! none ([io_uring_register_buf_ring(3)](https://man7.org/linux/man-pages/man3/io_uring_register_buf_ring.3.html)).
+//! Provided buffers: the kernel takes a buffer when bytes arrive, so a waiting receive holds no memory
+//! ([io_uring_register_buf_ring(3)](https://man7.org/linux/man-pages/man3/io_uring_register_buf_ring.3.html)).
 //!
 //! Invariants:
-//! 1. A buffer belongs to the kernel from the moment it is given until a completion names it, and to one [`Chunk`] from
-//!    then until that is dropped, which gives it again.
-//! 2. The memory outlives the ring's interest in it: whoever registers it keeps a share until nothing is in flight.
+//! 1. A buffer belongs to the kernel until a completion names it, then to one [`Chunk`], which gives it back when
+//!    dropped.
+//! 2. The memory outlives its use by the ring: the owner of the ring keeps a reference until nothing is in flight.
 
 #![allow(unsafe_code)]
 
@@ -20,10 +20,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::counters::{Counter, count};
 
-/// Most buffers that a ring can be given.
 const COUNT_MAX: u16 = 1 << 15;
 
-/// Buffers of one size, and the queue in which the kernel finds those that are free.
+/// Buffers of one size, and the queue of free buffers that the kernel reads.
 pub(crate) struct Provided {
     /// The queue, followed by the buffers.
     start: NonNull<u8>,
@@ -34,14 +33,14 @@ pub(crate) struct Provided {
     lent: AtomicUsize,
 }
 
-/// What was given in which order: a completion that spans several buffers names only the first.
+/// Buffers in the order they were given: a completion that spans several buffers names only the first.
 struct Queue {
     tail: u16,
     by_place: Box<[u16]>,
     places: Box<[u16]>,
 }
 
-// SAFETY: the memory is owned; who touches which part of it is settled by the invariants above and the lock.
+// SAFETY: the memory is owned; the invariants above and the lock govern access to its parts.
 unsafe impl Send for Provided {}
 // SAFETY: as for Send.
 unsafe impl Sync for Provided {}
@@ -57,16 +56,16 @@ impl fmt::Debug for Provided {
 }
 
 impl Provided {
-    /// Maps `count` buffers, rounded up to a power of two, of `size` bytes, and gives all of them.
+    /// Maps `count` buffers, rounded up to a power of two, of `size` bytes, and gives all of them to the kernel.
     pub(crate) fn new(count: u16, size: usize) -> io::Result<Arc<Self>> {
         let count = count.clamp(1, COUNT_MAX).next_power_of_two();
         let queue_len = (usize::from(count) * size_of::<BufRingEntry>()).next_multiple_of(rustix::param::page_size());
         let len = queue_len + usize::from(count) * size;
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory anyone has.
+        // SAFETY: a new mapping at an address chosen by the kernel overlaps no other memory.
         let start = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, flags) }?;
-        // A child that forks off must not make the kernel and us look at different pages.
-        // SAFETY: this is the mapping that was just made, and it is read and written only here.
+        // After a fork, copy-on-write would separate the parent's pages from the kernel's.
+        // SAFETY: the mapping was just made, and is accessed only through this value.
         let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxDontFork) };
         let provided = Self {
             start: NonNull::new(start.cast()).expect("internal: mapped at zero"),
@@ -80,7 +79,6 @@ impl Provided {
         Ok(Arc::new(provided))
     }
 
-    /// Where the queue is, for the kernel.
     pub(super) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
@@ -89,7 +87,6 @@ impl Provided {
         self.count
     }
 
-    /// Buffers that chunks hold.
     pub(crate) fn lent(&self) -> usize {
         self.lent.load(Ordering::Relaxed)
     }
@@ -105,7 +102,6 @@ impl Provided {
         unsafe { self.start.add(buffers + usize::from(buffer) * self.size) }
     }
 
-    /// Lets the kernel have a buffer, behind those it has.
     fn give(&self, buffer: u16) {
         let address = self.buffer(buffer).as_ptr() as u64;
         let mut queue = self.queue();
@@ -113,9 +109,9 @@ impl Provided {
         let entries = self.start.cast::<BufRingEntry>();
         // SAFETY: the place is below the count, so the entry lies in the queue.
         let mut entry = unsafe { entries.add(usize::from(place)) };
-        // SAFETY: the kernel does not look at an entry behind the tail, and the lock keeps others away.
+        // SAFETY: the kernel does not read entries behind the tail, and the lock excludes other threads.
         let entry = unsafe { entry.as_mut() };
-        // Not its last field: in the first entry that is the tail.
+        // The last field is not written: in the first entry it is the tail.
         entry.set_addr(address);
         entry.set_len(self.size as u32);
         entry.set_bid(buffer);
@@ -124,25 +120,24 @@ impl Provided {
         queue.tail = queue.tail.wrapping_add(1);
         // SAFETY: the first entry of the queue.
         let tail = unsafe { BufRingEntry::tail(entries.as_ptr()) };
-        // SAFETY: the tail is aligned and lies in the mapping, and is written only here, under the lock.
+        // SAFETY: the tail is aligned, lies in the mapping, and is written only here, under the lock.
         let tail = unsafe { AtomicU16::from_ptr(tail.cast_mut()) };
-        // Release: the entry is there before the kernel sees the tail.
+        // Release: the entry is written before the kernel sees the tail.
         tail.store(queue.tail, Ordering::Release);
     }
 
-    /// The buffer that was given after this one.
+    /// Returns the buffer that was given after this one.
     fn next(&self, buffer: u16) -> u16 {
         let queue = self.queue();
         let place = queue.places[usize::from(buffer)].wrapping_add(1) & (self.count - 1);
         queue.by_place[usize::from(place)]
     }
 
-    /// The `len` bytes that a completion has brought, from the start of `first` on, a chunk for each buffer.
+    /// Returns the `len` bytes of a completion, which start in `first`, as one chunk per buffer.
     ///
     /// # Safety
     ///
-    /// The completion has just been reaped from the ring that these buffers are registered with, and nobody else asks for
-    /// it.
+    /// The completion was just reaped from the ring that uses these buffers, and its bytes are taken only once.
     pub(crate) unsafe fn chunks(self: &Arc<Self>, first: u16, len: usize) -> impl Iterator<Item = Chunk> + use<> {
         let provided = Arc::clone(self);
         let (mut next, mut left) = (Some(first), len);
@@ -159,12 +154,12 @@ impl Provided {
 
 impl Drop for Provided {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no ring looks at it any more (invariant 2).
+        // SAFETY: the mapping is owned, and no ring uses it any more (invariant 2).
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// Bytes that have arrived, in a buffer that returns to the kernel when this is dropped.
+/// Received bytes, in a buffer that returns to the kernel on drop.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     provided: Arc<Provided>,
@@ -174,7 +169,6 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Drops the first `n` bytes.
     pub(crate) fn advance(&mut self, n: usize) {
         assert!(n <= self.as_ref().len(), "internal: advancing {n} bytes of {self:?}");
         self.from += n as u32;
@@ -186,7 +180,7 @@ impl AsRef<[u8]> for Chunk {
         let start = self.provided.buffer(self.buffer);
         // SAFETY: `from <= to <= size`, so this stays inside the buffer.
         let start = unsafe { start.add(self.from as usize) };
-        // SAFETY: the kernel has filled these bytes and let go of the buffer (invariant 1).
+        // SAFETY: the kernel filled these bytes and released the buffer (invariant 1).
         unsafe { slice::from_raw_parts(start.as_ptr(), (self.to - self.from) as usize) }
     }
 }
@@ -207,13 +201,13 @@ mod tests {
     fn buffers_are_found_in_the_order_in_which_they_were_given() {
         let provided = Provided::new(3, 100).unwrap();
         assert_eq!(provided.count(), 4);
-        // SAFETY: no ring knows these buffers, so all of them are ours.
+        // SAFETY: no ring uses these buffers.
         let take = |first, len| unsafe { provided.chunks(first, len) }.collect::<Vec<_>>();
         let mut taken = take(0, 301);
         let lens: Vec<_> = taken.iter().map(|chunk| (chunk.buffer, chunk.to)).collect();
         assert_eq!(lens, [(0, 100), (1, 100), (2, 100), (3, 1)]);
         assert_eq!(provided.lent(), 4);
-        // Given back in another order: first 2, then 3, then 0 and 1.
+        // Returned in another order: first 2, then 3, then 0 and 1.
         drop(taken.remove(2));
         drop(taken.pop());
         drop(taken);

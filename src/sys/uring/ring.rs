@@ -1,7 +1,6 @@
-//! One io_uring and the three calls ([io_uring(7)](https://man7.org/linux/man-pages/man7/io_uring.7.html)).
+//! One io_uring and its three calls ([io_uring(7)](https://man7.org/linux/man-pages/man7/io_uring.7.html)).
 //!
-//! A ring that [`Uring::new`] gives has carried one operation there and back: a filter that lets set-up pass and blocks
-//! the rest is found out there, not by the first user.
+//! [`Uring::new`] completes one operation, to detect a filter that allows set-up and blocks the rest.
 
 #![allow(unsafe_code)]
 
@@ -29,31 +28,28 @@ const EXT_ARG: u32 = 8;
 /// `IORING_CQE_F_MORE` and `IORING_CQE_F_NOTIF`, io_uring_enter(2).
 const MORE: u32 = 1 << 1;
 const NOTIF: u32 = 1 << 3;
-/// How often the first operation of a ring is tried.
+/// Maximum number of attempts of the first operation of a ring.
 const PROBES: u32 = 16;
-/// How long the first operation of a ring may take.
+/// Time limit of the first operation of a ring.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Completion {
     pub(crate) key: u64,
-    /// The result of the operation, or the number of its error.
     pub(crate) result: Result<u32, i32>,
-    /// Another completion with the same key will follow.
+    /// Whether another completion with the same key will follow.
     pub(crate) more: bool,
-    /// This one tells only that the memory is no longer used.
+    /// Whether this completion only reports that the memory is no longer used.
     pub(crate) notification: bool,
-    /// The provided buffer that was filled, the first of them if there are several.
+    /// The provided buffer that was filled, or the first of several.
     pub(crate) buffer: Option<u16>,
 }
 
-/// Whether the kernel was busy or interrupted, and may not be the next time.
+/// Returns whether the error is temporary: the kernel was busy or interrupted.
 fn is_passing(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::BUSY))
 }
 
-/// A ring, its limits and what it supports.
 pub(crate) struct Uring {
     ring: IoUring,
     event: Option<OwnedFd>,
@@ -71,12 +67,12 @@ impl fmt::Debug for Uring {
 }
 
 impl Uring {
-    /// A ring that works: as large as the limits allow, down to 32 entries, with as many of the flags as the kernel has.
+    /// Creates a working ring: as large as the limits allow, at least 32 entries, with all flags the kernel supports.
     pub(crate) fn new(setup: Setup) -> Result<Self, Refused> {
         let (ring, flags) = setup.build()?;
         let params = ring.params();
-        // Linux 5.12 has all of them, and so have older kernels of distributions with a newer io_uring. Without them
-        // completions are dropped, waits have no time limit, and kernel threads are used by the hundred.
+        // Linux 5.12 has all of them, as do older distribution kernels with a newer io_uring. Without them completions
+        // are dropped, waits have no time limit, and kernel threads are created by the hundred.
         for (has, lacks) in [
             (params.is_feature_nodrop(), "io_uring lacks IORING_FEAT_NODROP"),
             (params.is_feature_ext_arg(), "io_uring lacks IORING_FEAT_EXT_ARG"),
@@ -89,7 +85,7 @@ impl Uring {
         let deferred = flags.contains(&"DEFER_TASKRUN");
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe).map_err(refused("io_uring_register (probe)"))?;
-        // Linux 5.15 and later; before it there is no cap to set.
+        // Linux 5.15; older kernels have no cap to set.
         let _ = ring.submitter().register_iowq_max_workers(&mut setup.workers.clone());
         let mut uring = Self {
             ring,
@@ -111,7 +107,7 @@ impl Uring {
         Ok(uring)
     }
 
-    /// Makes room for `files` files that are opened by linked operations. `false` if the kernel has none.
+    /// Registers a table of `files` places for files opened by linked operations. Returns `false` on failure.
     pub(crate) fn register_files(&mut self, files: u32) -> bool {
         let works =
             self.ring.params().is_feature_linked_file() && self.ring.submitter().register_files_sparse(files).is_ok();
@@ -119,38 +115,36 @@ impl Uring {
         works
     }
 
-    /// Files that linked operations can have open at a time.
     pub(crate) fn files(&self) -> u32 {
         self.files
     }
 
-    /// Closes a file that a linked operation has opened.
     pub(crate) fn close_file(&mut self, place: u32) {
-        // Fails only for a place outside of the table.
+        // Fails only for a place outside the table.
         let _ = self.ring.submitter().register_files_update(place, &[-1]);
     }
 
-    /// Lets fixed operations use `buffers` by index. They are pinned, so they cost memory whether used or not.
+    /// Registers `buffers` for fixed operations, by index. They are pinned, so they always cost memory.
     ///
     /// # Safety
     ///
-    /// The memory must stay valid for as long as the ring lives.
+    /// The memory must stay valid while the ring lives.
     pub(crate) unsafe fn register_buffers(&mut self, buffers: &[libc::iovec]) -> io::Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.ring.submitter().register_buffers(buffers) }
     }
 
-    /// Lets receives choose from these buffers, as group 0; Linux 5.19.
+    /// Registers buffers for receives, as group 0; Linux 5.19.
     ///
     /// # Safety
     ///
-    /// They must live for as long as a receive may be in flight.
+    /// They must live as long as a receive may be in flight.
     pub(crate) unsafe fn provide(&mut self, buffers: &Provided) -> io::Result<()> {
-        // SAFETY: the queue is mapped, page-aligned and as long as its count says; the rest is the caller's promise.
+        // SAFETY: the queue is mapped, page-aligned and as long as its count; the rest is the caller's promise.
         unsafe { self.ring.submitter().register_buf_ring_with_flags(buffers.address(), buffers.count(), 0, 0) }
     }
 
-    /// Whether one receive can fill several provided buffers, Linux 6.10.
+    /// Returns whether one receive can fill several provided buffers, Linux 6.10.
     pub(crate) fn has_bundles(&self) -> bool {
         self.ring.params().is_feature_recvsend_bundle()
     }
@@ -175,62 +169,56 @@ impl Uring {
         }
     }
 
-    /// Submission entries.
     pub(crate) fn entries(&self) -> u32 {
         self.ring.params().sq_entries()
     }
 
-    /// Completions that fit the completion queue.
+    /// Returns the size of the completion queue.
     pub(crate) fn completions(&self) -> u32 {
         self.ring.params().cq_entries()
     }
 
-    /// The set-up flags the kernel agreed to.
     pub(crate) fn flags(&self) -> &[&'static str] {
         &self.flags
     }
 
-    /// Whether the kernel says that it has an operation.
     pub(crate) fn supports(&self, opcode: u8) -> bool {
         self.probe.is_supported(opcode)
     }
 
-    /// A descriptor that becomes readable when there are completions.
+    /// Returns a descriptor that becomes readable when completions are available.
     pub(crate) fn wake_fd(&self) -> io::Result<OwnedFd> {
         let fd = self.event.as_ref().map_or(self.ring.as_fd(), AsFd::as_fd);
         Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
     }
 
-    /// Whether this thread may enter the ring.
     fn is_mine(&self) -> bool {
         self.owner.is_none_or(|owner| owner == thread::current().id())
     }
 
-    /// Whether this is the process that made the ring. A child that forked off has the descriptor and not the memory: it
-    /// must call nothing else here.
+    /// Returns whether this process created the ring. A forked child lacks its memory, and must call nothing else.
     pub(crate) fn is_ours(&self) -> bool {
         self.process == getpid()
     }
 
-    /// Entries that can be pushed now.
     pub(crate) fn room(&mut self) -> usize {
         let queue = self.ring.submission();
         queue.capacity() - queue.len()
     }
 
-    /// Puts an entry into the submission queue, which must have [`room`](Self::room).
+    /// Appends an entry to the submission queue, which must have [`room`](Self::room).
     ///
     /// # Safety
     ///
-    /// What the entry points to must stay valid, unmoved and untouched until its final completion was reaped.
+    /// Memory that the entry points to must stay valid, unmoved and untouched until its final completion is reaped.
     pub(crate) unsafe fn push(&mut self, entry: &Entry) {
         // SAFETY: the caller's promise.
         let pushed = unsafe { self.ring.submission().push(entry) };
         assert!(pushed.is_ok(), "internal: pushed to a full submission queue");
     }
 
-    /// Hands `submit` pushed entries to the kernel and waits for `want` completions, at most `timeout`. Returns how many
-    /// entries the kernel took; the others stay queued. An elapsed timeout is no error.
+    /// Submits `submit` pushed entries and waits for `want` completions, at most for `timeout`. Returns the number of
+    /// entries the kernel accepted; the others stay queued. A timeout is not an error.
     pub(crate) fn enter(&mut self, submit: usize, want: usize, timeout: Option<Duration>) -> io::Result<usize> {
         if !self.is_mine() {
             return Err(Errno::EXIST.into());
@@ -246,21 +234,20 @@ impl Uring {
         let timeout = timeout.map(Timespec::from);
         let args = SubmitArgs::new();
         let args = timeout.as_ref().map_or(args, |timeout| args.timespec(timeout));
-        // SAFETY: the argument has the size and layout that the flag promises, and outlives the call.
+        // SAFETY: the argument has the size and layout that the flag requires, and outlives the call.
         match unsafe { self.ring.submitter().enter(submit as u32, want as u32, flags, Some(&args)) } {
             Err(e) if e.raw_os_error() == Some(Errno::TIME.raw_os_error()) => Ok(0),
             other => other,
         }
     }
 
-    /// Takes the completions that are there. Returns whether the kernel holds back more of them, which the next
-    /// [`enter`](Self::enter) brings.
+    /// Moves available completions to `into`. Returns whether an [`enter`](Self::enter) would fetch more.
     pub(crate) fn reap(&mut self, into: &mut Vec<Completion>) -> bool {
         into.extend(self.ring.completion().map(|c| {
             let result = c.result();
             Completion {
                 key: c.user_data(),
-                // Not negated: a notification may have the sign bit alone.
+                // Wrapping: the result of a notification may be the sign bit alone.
                 result: u32::try_from(result).map_err(|_| result.wrapping_neg()),
                 more: c.flags() & MORE != 0,
                 notification: c.flags() & NOTIF != 0,
@@ -271,12 +258,12 @@ impl Uring {
         queue.cq_overflow() || queue.taskrun()
     }
 
-    /// Completions the kernel had to drop for want of memory: with every one of them an operation never ends.
+    /// Returns the number of completions that the kernel dropped for lack of memory; their operations never end.
     pub(crate) fn dropped(&mut self) -> u32 {
         self.ring.completion().overflow()
     }
 
-    /// Cancels everything that is in flight and waits until the kernel has let go, at most `timeout`.
+    /// Cancels all operations in flight and waits until they have ended, at most for `timeout`.
     pub(crate) fn cancel_all(&mut self, timeout: Duration) -> io::Result<()> {
         match self.ring.submitter().register_sync_cancel(Some(timeout.into()), CancelBuilder::any().all()) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -296,7 +283,6 @@ mod tests {
         Uring::new(setup).inspect_err(|refused| crate::skips::skip("io_uring", refused)).ok()
     }
 
-    /// Submits an operation that ends on a kernel thread, or at once.
     fn submit(ring: &mut Uring, key: u64) {
         let entry = opcode::Nop::new().build().user_data(key).flags(io_uring::squeue::Flags::ASYNC);
         // SAFETY: a NOP points to nothing.
@@ -310,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_wake_whoever_waits_and_bring_their_completions() {
+    fn both_kinds_signal_their_completions() {
         for single_thread in [false, true] {
             let Some(mut ring) = ring(Setup { single_thread, ..Setup::default() }) else { return };
             assert_eq!(ring.flags().contains(&"DEFER_TASKRUN"), single_thread);
@@ -339,10 +325,10 @@ mod tests {
     #[test]
     fn a_forked_child_knows_that_the_ring_is_not_its_own() {
         let Some(mut ring) = ring(Setup::default()) else { return };
-        // SAFETY: the child calls nothing but getpid(2) and _exit(2).
+        // SAFETY: the child calls only getpid(2) and _exit(2).
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: this ends the child without running anything that belongs to the parent.
+            // SAFETY: ends the child without running code of the parent.
             unsafe { libc::_exit(i32::from(ring.is_ours())) };
         }
         let child = Pid::from_raw(child).expect("fork failed");
@@ -369,7 +355,7 @@ mod tests {
         }
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut ours = maps.split("VmFlags:").zip(maps.split("VmFlags:").skip(1));
-        // Other tests may be about to mark theirs, so ours is among those that are marked.
+        // Other tests may create rings at the same time, so at least one of the rings must be marked.
         let is_ring = |map: &str| map.lines().any(|line| line.contains("[io_uring]"));
         assert!(ours.any(|(map, flags)| is_ring(map) && flags.lines().next().unwrap().contains(" dc")), "dontfork");
     }

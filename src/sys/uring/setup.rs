@@ -1,7 +1,7 @@
-//! What a ring should be like, and stepping down until the kernel agrees.
+//! Requested properties of a ring, reduced until the kernel accepts them.
 //!
-//! Rings are small. Since Linux 6.14 or so their memory counts against `RLIMIT_MEMLOCK` of the *user*, all processes
-//! together, so that an unprivileged service with the usual 64 KiB gets two rings of 256 entries and none of 1024.
+//! Rings are small. Since about Linux 6.14 their memory counts against `RLIMIT_MEMLOCK` of the *user*, over all
+//! processes: an unprivileged service with the usual 64 KiB gets two rings of 256 entries and none of 1024.
 
 use std::fmt;
 use std::io;
@@ -10,20 +10,18 @@ use std::thread;
 use io_uring::{Builder, IoUring};
 use rustix::io::Errno;
 
-/// Fewest entries that are worth a ring.
+/// Minimum number of entries of a useful ring.
 const ENTRIES_MIN: u32 = 32;
 
-/// What a ring should be like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     /// Submission entries, a power of two; the completion queue has four times as many.
     pub(crate) entries: u32,
-    /// Only the thread that makes the ring will ever enter it. Completions are then put off until it does
-    /// (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1), and an eventfd tells that there are some: the ring's own descriptor
-    /// would not.
+    /// Whether only the creating thread enters the ring. Completions are then deferred until it does
+    /// (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1). An eventfd signals them, because the ring's own descriptor would not.
     pub(crate) single_thread: bool,
-    /// Most kernel threads for operations that would block: bounded work (files) and unbounded work (the rest).
-    /// Without a limit a few hundred blocked splices are a few hundred threads.
+    /// Maximum number of kernel threads for blocking operations: bounded work (files) and unbounded work (the rest).
+    /// Without a limit, a few hundred blocked splices create a few hundred threads.
     pub(crate) workers: [u32; 2],
 }
 
@@ -34,7 +32,7 @@ impl Default for Setup {
     }
 }
 
-/// A set-up flag, by name, newest first: the order in which they are given up.
+/// A set-up flag and its name. Lists are newest first, the order in which flags are given up.
 type Flag = (&'static str, fn(&mut Builder));
 
 const SHARED: &[Flag] =
@@ -47,7 +45,7 @@ const SINGLE: &[Flag] = &[
     ("SUBMIT_ALL", |b| _ = b.setup_submit_all()),
 ];
 
-/// Why there is no ring: the step that failed and its error.
+/// Reason why a ring cannot be created: the failed step and its error.
 #[derive(Clone, Debug)]
 pub(crate) struct Refused {
     step: &'static str,
@@ -68,7 +66,7 @@ impl fmt::Display for Refused {
                  processes of this user"
             }
             Errno::MFILE | Errno::NFILE => "there are too many open files (ulimit -n)",
-            _ => "this kernel is not known to behave so",
+            _ => "the cause is not known",
         };
         write!(f, "{}: {}: {cause}", self.step, io::Error::from(self.error))
     }
@@ -85,7 +83,7 @@ pub(super) fn refused(step: &'static str) -> impl Fn(io::Error) -> Refused {
 }
 
 impl Setup {
-    /// A ring, as near to this as the kernel agrees to, and the names of its flags.
+    /// Builds a ring as close to these properties as the kernel accepts. Also returns the names of its flags.
     pub(super) fn build(&self) -> Result<(IoUring, Vec<&'static str>), Refused> {
         build(self.entries, if self.single_thread { SINGLE } else { SHARED })
     }
@@ -95,7 +93,7 @@ impl Setup {
 fn build(mut entries: u32, mut flags: &[Flag]) -> Result<(IoUring, Vec<&'static str>), Refused> {
     loop {
         let mut builder = IoUring::builder();
-        // A child that forks off must not find the queues in its memory.
+        // A forked child must not map the queues.
         builder.dontfork().setup_clamp().setup_cqsize(entries * 4);
         flags.iter().for_each(|(_, set)| set(&mut builder));
         match builder.build(entries) {
@@ -113,7 +111,7 @@ mod tests {
 
     #[test]
     fn flags_the_kernel_does_not_take_are_given_up_one_by_one() {
-        // Binding a polling thread to a processor is refused where there is no polling thread.
+        // Binding a polling thread to a CPU fails if there is no polling thread.
         let bad: Flag = ("SQ_AFF", |b| _ = b.setup_sqpoll_cpu(0));
         let flags = [bad, bad, SHARED[0]];
         match build(32, &flags) {

@@ -1,4 +1,4 @@
-//! The builder: steps in order, each on the file or in the directory that was named last.
+//! The builder: steps in order, each on the current file or directory.
 
 use std::ffi::CString;
 use std::fmt;
@@ -22,32 +22,31 @@ use super::super::program::{Link, Program};
 use super::report::{Error, Said, Steps};
 use super::{OpenOptions, Report};
 
-/// Steps on files that run in order without coming back in between: by io_uring, together with the chains of other tasks,
-/// or by plain system calls in one job on the blocking pool. The outcomes are the same.
+/// File operations that run in order without returning to the task in between: on io_uring, together with the chains of
+/// other tasks, or by plain system calls in one job on the blocking pool. The outcomes are the same.
 ///
 /// ```text
 ///  Chain::new()            any number of tasks                       once per turn
 ///  .open(temp, options)  ┐
 ///  .write(bytes)         │
 ///  .sync()               ├─▶ run() ─▶ program ─▶ ring ─▶ one io_uring_enter for all of them ─▶ kernel
-///  .rename(temp, path)   │                  └──▶ blocking pool, where there is no ring
+///  .rename(temp, path)   │                  └──▶ blocking pool, if there is no ring
 ///  (close)               ┘
 /// ```
 ///
-/// A step begins when the one before it was done in full, unless that one is marked by [`hardlink`](Self::hardlink).
-/// One that moved a part of its bytes goes on with the rest; what ends it early is the end of a file, an error or its
-/// [`timeout`](Self::timeout). Steps behind one that was not done in full are skipped.
+/// A step begins when the previous one has completed in full, or has ended in any way if marked by
+/// [`hardlink`](Self::hardlink). A step that moved a part of its bytes is resumed; it ends early only at the end of a
+/// file, by an error or by its [`timeout`](Self::timeout). Steps after an incomplete one are skipped.
 ///
-/// By ring the steps are linked, so that the kernel goes from one to the next by itself. Behind `sync`, `allocate` and the
-/// steps on names it would go on also if they fail (Linux 5.19 to 6.18 at least), so what follows them is handed over once
-/// they are done: the chain in the picture takes two submissions.
+/// On a ring the steps are linked, so the kernel runs them in sequence. It does not stop after a failed `sync`,
+/// `allocate` or step on names (at least Linux 5.19 to 6.18), so later steps are submitted once these have completed:
+/// the chain above takes two submissions.
 ///
-/// Chains that may wait for a peer (on a pipe, socket, terminal, FIFO, network or FUSE file system) share a quarter of each
-/// ring and [`waiting_jobs`](crate::runtime::DriverBuilder::waiting_jobs). The others never wait for them.
+/// Chains that may wait for a peer (on a pipe, socket, terminal, FIFO, network or FUSE file system) share a quarter of
+/// each ring and [`waiting_jobs`](crate::runtime::DriverBuilder::waiting_jobs). Other chains never wait for them.
 ///
-/// [`open`](Self::open) and [`on`](Self::on) say which file the steps behind them work on, [`at`](Self::at) where their
-/// relative paths start. Files that the chain opens are never descriptors of this process where it goes by ring; they are
-/// closed when it ends, however it does.
+/// [`open`](Self::open) and [`on`](Self::on) set the file of later steps, [`at`](Self::at) the base of their relative
+/// paths. On a ring, opened files are not descriptors of this process. They are closed when the chain ends.
 ///
 /// ```
 /// use millstream::fs::OpenOptions;
@@ -74,13 +73,9 @@ use super::{OpenOptions, Report};
 pub struct Chain {
     program: Box<Program>,
     said: Vec<Said>,
-    /// Where relative paths start.
     dir: Dir,
-    /// What the next steps work on.
     file: Option<Current>,
-    /// Files that were opened and not closed, by their numbers.
     open: Vec<usize>,
-    /// The first thing that is wrong with it, and at which step.
     mistake: Option<(usize, &'static str)>,
 }
 
@@ -111,24 +106,23 @@ impl Default for Chain {
 }
 
 impl Chain {
-    /// Most steps of a chain. One that needs more entries than a ring has (128 unless told otherwise; a step needs one, one
-    /// more if it has a time limit, and each file one to be closed) goes to the blocking pool.
+    /// Maximum number of steps. A chain that needs more entries than a ring has (128 by default) runs on the blocking
+    /// pool; each step, time limit and final close needs one entry.
     pub const STEPS_MAX: usize = 128;
 
-    /// A chain without steps. Running it does nothing, well.
+    /// Creates a chain without steps. Running it succeeds and does nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Relative paths of the steps behind this start at a directory, and no longer at the working directory of the
-    /// process.
+    /// Sets the base of relative paths of later steps; by default the working directory of the process.
     pub fn at<F: AsFd + Send + Sync + 'static>(mut self, dir: Arc<F>) -> Self {
         self.dir = Dir::of(dir);
         self
     }
 
-    /// The steps behind this work on an open file, which stays open: a file, a directory (to [`sync`](Self::sync) names),
-    /// a pipe or a socket. Steps wait for these also in non-blocking mode.
+    /// Lets later steps work on an open file, which stays open: a file, a directory (to [`sync`](Self::sync) names), a
+    /// pipe or a socket. Steps wait for it even if it is nonblocking.
     pub fn on<F: AsFd + Send + Sync + 'static>(mut self, file: Arc<F>) -> Self {
         let name = format!("descriptor {}", file.as_fd().as_raw_fd()).into();
         let target = self.doubted(file);
@@ -136,7 +130,7 @@ impl Chain {
         self
     }
 
-    /// Opens a file, which the steps behind this work on. It is closed on exec.
+    /// Opens a file for later steps. It is closed on exec.
     /// [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html)
     pub fn open(mut self, path: impl AsRef<Path>, options: OpenOptions) -> Self {
         let path = path.as_ref();
@@ -149,20 +143,20 @@ impl Chain {
         self.add(Said::new("open", name), op)
     }
 
-    /// Closes the file that the chain has opened last; the steps behind this have none, until they are given another. All
-    /// files are closed at the end anyway. It says nothing about the disk: [`sync`](Self::sync) does.
+    /// Closes the file that the chain opened last; later steps need another one. Files are closed at the end anyway.
+    /// Does not write the data to the disk: see [`sync`](Self::sync).
     pub fn close(mut self) -> Self {
         let (name, n) = match self.file.take() {
             Some(Current { target: Target::Opened(n), name }) => (name, Ok(n)),
-            Some(Current { name, .. }) => (name, Err("the chain closes only what it has opened")),
+            Some(Current { name, .. }) => (name, Err("the chain closes only files that it opened")),
             None => (NO_FILE.0.into(), Err(NO_FILE.1)),
         };
         self.open.retain(|open| Ok(*open) != n);
         self.add(Said::new("close", name), n.map(Close::of_program))
     }
 
-    /// Reads `len` bytes, from where the last read or write ended; fewer only at the end of the file. The bytes are in the
-    /// [`Report`]. The memory for them is set aside at once.
+    /// Reads `len` bytes at the file position; fewer only at the end of the file. [`Report::reads`] returns them.
+    /// Allocates their memory at once.
     pub fn read(self, len: usize) -> Self {
         self.with_file("read", len, |file| Read::next(file, len))
     }
@@ -173,7 +167,7 @@ impl Chain {
         self.with_file("read", len, |file| Read::new(file, offset, len))
     }
 
-    /// Writes all of `bytes`, from where the last read or write ended.
+    /// Writes all of `bytes` at the file position.
     pub fn write(self, bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         self.with_file("write", bytes.len(), |file| Write::next(file, bytes))
@@ -185,53 +179,52 @@ impl Chain {
         self.with_file("write", bytes.len(), |file| Write::new(file, offset, bytes))
     }
 
-    /// Waits until what was written, and what is known about the file, is on the disk; of a directory, its names.
+    /// Waits until data and metadata are on the disk; for a directory, its names.
     /// [fsync(2)](https://man7.org/linux/man-pages/man2/fsync.2.html)
     pub fn sync(self) -> Self {
         self.with_file("sync", 0, |file| FileSync::new(file, false))
     }
 
-    /// Waits until what was written can be read back after a power cut. `fdatasync` of
+    /// Waits until the data can be read back after a power failure. `fdatasync` of
     /// [fsync(2)](https://man7.org/linux/man-pages/man2/fsync.2.html)
     pub fn sync_data(self) -> Self {
         self.with_file("sync", 0, |file| FileSync::new(file, true))
     }
 
-    /// Sets aside room on the disk for the first `len` bytes, so that writing them does not fail for want of it. The
-    /// length of the file stays. [fallocate(2)](https://man7.org/linux/man-pages/man2/fallocate.2.html) with
+    /// Allocates disk space for the first `len` bytes, so that writing them does not fail for lack of it. Does not
+    /// change the length of the file. [fallocate(2)](https://man7.org/linux/man-pages/man2/fallocate.2.html) with
     /// `FALLOC_FL_KEEP_SIZE`.
     pub fn allocate(self, len: u64) -> Self {
         self.with_file("allocate", 0, |file| Allocate::new(file, FallocateFlags::KEEP_SIZE, 0, len))
     }
 
     /// Moves `len` bytes from the file to `to` without copying them through this process; fewer only at the end of the
-    /// file. One of the two must be a pipe, and a socket must be in non-blocking mode. By ring a kernel thread does it.
+    /// file. One of the two must be a pipe, and a socket must be nonblocking. On a ring, a kernel thread does the work.
     /// [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html)
     pub fn splice_to<F: AsFd + Send + Sync + 'static>(mut self, to: Arc<F>, len: usize) -> Self {
         let to = self.doubted(to);
         self.with_file("splice", len, |file| Splice::new((file, None), (to, None), len))
     }
 
-    /// The reverse: moves `len` bytes from `from` to the file.
+    /// Moves `len` bytes from `from` to the file, like [`splice_to`](Self::splice_to).
     pub fn splice_from<F: AsFd + Send + Sync + 'static>(mut self, from: Arc<F>, len: usize) -> Self {
         let from = self.doubted(from);
         self.with_file("splice", len, |file| Splice::new((from, None), (file, None), len))
     }
 
-    /// Sends all of `bytes` to a connected stream socket.
-    /// [send(2)](https://man7.org/linux/man-pages/man2/send.2.html)
+    /// Sends all of `bytes` to a connected stream socket. [send(2)](https://man7.org/linux/man-pages/man2/send.2.html)
     pub fn send(self, bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         self.with_file("send", bytes.len(), |socket| SocketSend::new(socket, bytes))
     }
 
-    /// Renames a file or directory; a file that has the new name is replaced.
+    /// Renames a file or directory and replaces an existing file.
     /// [rename(2)](https://man7.org/linux/man-pages/man2/rename.2.html)
     pub fn rename(self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Self {
         self.rename_with("rename", from.as_ref(), to.as_ref(), RenameFlags::empty())
     }
 
-    /// Renames a file or directory; fails with `EEXIST` if the new name is in use.
+    /// Renames a file or directory. Fails with `EEXIST` if the new name exists.
     pub fn rename_new(self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Self {
         self.rename_with("rename", from.as_ref(), to.as_ref(), RenameFlags::NOREPLACE)
     }
@@ -246,14 +239,15 @@ impl Chain {
         self.add(Said::two(verb, from, to), names.map(|(from, to)| Rename::new(from, to, flags)))
     }
 
-    /// Removes a name, and the file with its last name. [unlink(2)](https://man7.org/linux/man-pages/man2/unlink.2.html)
+    /// Removes a name, and the file with its last name.
+    /// [unlink(2)](https://man7.org/linux/man-pages/man2/unlink.2.html)
     pub fn unlink(self, path: impl AsRef<Path>) -> Self {
         let path = path.as_ref();
         let name = self.name(path);
         self.add(Said::new("unlink", path.display().to_string()), name.map(Unlink::new))
     }
 
-    /// Gives a file another name; fails with `EEXIST` if that is in use.
+    /// Creates a hard link. Fails with `EEXIST` if the name exists.
     /// [link(2)](https://man7.org/linux/man-pages/man2/link.2.html)
     #[doc(alias = "hard_link")]
     pub fn link(self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Self {
@@ -262,8 +256,8 @@ impl Chain {
         self.add(Said::two("link", original, link), names.map(|(original, link)| HardLink::new(original, link)))
     }
 
-    /// Links the next step to the last one so that it begins also if that fails or ends short. It is still an error of the chain. By ring a
-    /// step that moved a part of its bytes may be finished only after that (`IOSQE_IO_HARDLINK`).
+    /// Lets the next step begin even if the last one fails or ends short, which is still an error of the chain. On a
+    /// ring, a step that moved a part of its bytes may be resumed after the next step (`IOSQE_IO_HARDLINK`).
     #[doc(alias = "IOSQE_IO_HARDLINK")]
     pub fn hardlink(self) -> Self {
         let mut chain = self.needs_a_step();
@@ -271,36 +265,35 @@ impl Chain {
         chain
     }
 
-    /// The last step fails with `ETIMEDOUT` if it is not done in time, counted from its beginning. What a pipe or socket
-    /// has taken by then, it keeps. Work on a disk that was begun is not interrupted, nor is opening a FIFO. By ring a step
-    /// may get its time twice if a part of it was done.
+    /// Limits the time of the last step, from its beginning; it then fails with `ETIMEDOUT`. Bytes that a pipe or
+    /// socket accepted until then stay there. Running work on a disk, and opening a FIFO, are not interrupted. On a
+    /// ring, a step that was resumed may take the time twice.
     pub fn timeout(self, limit: Duration) -> Self {
         let mut chain = self.needs_a_step();
         chain.program.set_limit(limit);
         chain
     }
 
-    /// A step that does nothing, to measure what steps cost.
+    /// Adds a step that does nothing, to measure the cost of steps.
     #[doc(hidden)]
     pub fn nop(self) -> Self {
         self.add(Said::new("nop", "nothing"), Ok(Nop))
     }
 
-    /// A descriptor of the user, which may be one that has to be waited for.
+    /// Records a descriptor of the user, which may wait for a peer.
     fn doubted<F: AsFd + Send + Sync + 'static>(&mut self, file: Arc<F>) -> Target {
         let target = Target::from(file);
         self.program.doubts.of_descriptor(&target);
         target
     }
 
-    /// A path, and where it starts.
     fn name(&self, path: &Path) -> Result<(Dir, CString), &'static str> {
         text(path).map(|path| (self.dir.clone(), path))
     }
 
     fn needs_a_step(mut self) -> Self {
         if self.said.is_empty() {
-            self.mistake.get_or_insert((0, "this is about the step before it, and there is none"));
+            self.mistake.get_or_insert((0, "this is about the step before it; add a step first"));
         }
         self
     }
@@ -328,7 +321,7 @@ impl Chain {
         self
     }
 
-    /// The program, with a close for each file that is left open, and what it takes to report on it.
+    /// Returns the program, with a close for each file that is left open, and the steps to report on.
     pub(crate) fn ready(mut self) -> Result<(Box<Program>, Steps), Error> {
         let steps = Steps(self.said);
         if let Some((step, mistake)) = self.mistake {
@@ -341,11 +334,11 @@ impl Chain {
     }
 }
 
-/// What a step without a file is said to work on, and what is wrong with it.
-const NO_FILE: (&str, &str) = ("(no file)", "there is no file to work on: open one, or name one by `on`");
+/// Name of a missing file, and the error.
+const NO_FILE: (&str, &str) = ("(no file)", "there is no file to work on; call `open` or `on` first");
 
 fn text(path: &Path) -> Result<CString, &'static str> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| "there is a NUL byte in the path")
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| "the path contains a NUL byte")
 }
 
 #[cfg(test)]
@@ -363,23 +356,26 @@ mod tests {
     fn mistakes_are_errors_that_name_the_step() {
         let read = OpenOptions::new().read(true);
         for (chain, expected) in [
-            (Chain::new().unlink("a").open("b\0", read), "open b\0 (step 2 of 2): there is a NUL byte in the path"),
-            (Chain::new().open("a", OpenOptions::new()), "open a (step 1 of 1): say whether to read, write or append"),
+            (Chain::new().unlink("a").open("b\0", read), "open b\0 (step 2 of 2): the path contains a NUL byte"),
+            (
+                Chain::new().open("a", OpenOptions::new()),
+                "open a (step 1 of 1): set at least one of read, write and append",
+            ),
             (
                 Chain::new().sync(),
-                "sync (no file) (step 1 of 1): there is no file to work on: open one, or name one by `on`",
+                "sync (no file) (step 1 of 1): there is no file to work on; call `open` or `on` first",
             ),
             (Chain::new().open("a", read).close().read(1), "read (no file) (step 3 of 3): there is no file"),
             (Chain::new().open("a", read).close().close(), "close (no file) (step 3 of 3): there is no file"),
             (Chain::new().timeout(Duration::ZERO).unlink("a"), "unlink a (step 1 of 1): this is about the step before"),
             (Chain::new().hardlink(), "a chain without steps: this is about the step before"),
-            (Chain::new().rename("a", "\0"), "rename a to \0 (step 1 of 1): there is a NUL byte"),
+            (Chain::new().rename("a", "\0"), "rename a to \0 (step 1 of 1): the path contains a NUL byte"),
         ] {
             let error = mistake(chain);
             assert!(error.starts_with(expected), "{error}");
         }
         let stdin = Arc::new(std::io::stdin());
-        assert!(mistake(Chain::new().on(stdin).close()).contains("closes only what it has opened"));
+        assert!(mistake(Chain::new().on(stdin).close()).contains("closes only files that it opened"));
     }
 
     #[test]
@@ -391,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_opened_and_not_closed_is_closed_at_the_end() {
+    fn open_files_are_closed_at_the_end() {
         let read = OpenOptions::new().read(true);
         let chain = Chain::new().open("a", read).open("b", read).close().open("c", read).sync();
         let (program, steps) = chain.ready().unwrap();

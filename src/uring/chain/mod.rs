@@ -1,9 +1,9 @@
-//! Chains: several operations on files as one piece of work, and what became of each.
+//! Chains: several operations on files as one unit of work, with an outcome for each.
 //!
 //! ```text
-//!  build    Chain: steps in order, the file and the directory they mean
+//!  build    Chain: the steps in order, their file and directory
 //!  options  how a step opens a file
-//!  report   what became of the steps; the error that names the one it failed at
+//!  report   outcomes of the steps; the error that names the failed step
 //! ```
 
 mod build;

@@ -1,11 +1,11 @@
-//! How a step opens a file: the options of the standard library, in the words of openat2.
+//! Options for opening files: those of the standard library, as flags of openat2.
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::sys::path::How;
 
-/// How to open a file, by `open` or as a step of a [`Chain`](super::Chain): the options of [`std::fs::OpenOptions`], and
-/// the same combinations are refused.
+/// Options for opening a file, by `open` or as a step of a [`Chain`](super::Chain). They have the meaning of
+/// [`std::fs::OpenOptions`], and the same combinations are invalid.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -50,71 +50,71 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing is asked for yet: at least one of `read`, `write` and `append` is needed.
+    /// Creates options with nothing set; at least one of `read`, `write` and `append` is required.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether the file can be read.
+    /// Sets whether the file can be read.
     #[must_use]
     pub fn read(self, read: bool) -> Self {
         Self { read, ..self }
     }
 
-    /// Whether the file can be written.
+    /// Sets whether the file can be written.
     #[must_use]
     pub fn write(self, write: bool) -> Self {
         Self { write, ..self }
     }
 
-    /// Whether everything is written to the end of the file, also by `write_at`.
+    /// Sets whether all writes append to the file, including those of `write_at`.
     #[must_use]
     pub fn append(self, append: bool) -> Self {
         Self { append, ..self }
     }
 
-    /// Whether the file is emptied. Needs `write`.
+    /// Sets whether the file is truncated. Requires `write`.
     #[must_use]
     pub fn truncate(self, truncate: bool) -> Self {
         Self { truncate, ..self }
     }
 
-    /// Whether the file is made where it is missing. Needs `write` or `append`.
+    /// Sets whether a missing file is created. Requires `write` or `append`.
     #[must_use]
     pub fn create(self, create: bool) -> Self {
         Self { create, ..self }
     }
 
-    /// Whether the file is made, and must not be there. `create` and `truncate` are then of no account.
+    /// Sets whether the file is created and must not exist. `create` and `truncate` are then ignored.
     #[must_use]
     pub fn create_new(self, create_new: bool) -> Self {
         Self { create_new, ..self }
     }
 
-    /// Whether the path, with every link in it, must stay beneath the directory it starts from: the one given by
-    /// [`Chain::at`](super::Chain::at), or the working directory. Where it does not, the step fails with `EXDEV`; so do
-    /// absolute paths. `RESOLVE_BENEATH` and `RESOLVE_NO_MAGICLINKS` of
+    /// Sets whether the path, including its links, must stay beneath its base: the directory of
+    /// [`Chain::at`](super::Chain::at), or the working directory. Other paths, and absolute ones, fail with `EXDEV`.
+    /// Uses `RESOLVE_BENEATH` and `RESOLVE_NO_MAGICLINKS` of
     /// [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html), Linux 5.6.
     #[must_use]
     pub fn beneath(self, beneath: bool) -> Self {
         Self { beneath, ..self }
     }
 
-    /// The permissions of a file that is made, less the umask of the process; 0o666 by default.
+    /// Sets the permissions of a created file, reduced by the umask; 0o666 by default.
     #[must_use]
     pub fn mode(self, mode: u32) -> Self {
         Self { mode, ..self }
     }
 
-    /// Further flags of [open(2)](https://man7.org/linux/man-pages/man2/open.2.html), as `O_NOFOLLOW` or `O_DIRECT`. The
-    /// access mode in them is ignored.
+    /// Sets further flags of [open(2)](https://man7.org/linux/man-pages/man2/open.2.html), such as `O_NOFOLLOW` or
+    /// `O_DIRECT`. The access mode in them is ignored.
     #[must_use]
     pub fn custom_flags(self, flags: i32) -> Self {
         Self { custom_flags: flags, ..self }
     }
 
-    /// The same for the kernel, or what is wrong with it.
+    /// Returns the options as flags, or the reason why they are invalid.
     pub(crate) fn how(self) -> Result<How, &'static str> {
         let access = match (self.read, self.write, self.append) {
             (true, false, false) => OFlags::RDONLY,
@@ -122,13 +122,13 @@ impl OpenOptions {
             (true, true, false) => OFlags::RDWR,
             (false, _, true) => OFlags::WRONLY | OFlags::APPEND,
             (true, _, true) => OFlags::RDWR | OFlags::APPEND,
-            (false, false, false) => return Err("say whether to read, write or append"),
+            (false, false, false) => return Err("set at least one of read, write and append"),
         };
         if !self.write && !self.append && (self.truncate || self.create || self.create_new) {
-            return Err("only what is written can be truncated or created");
+            return Err("create and truncate require write or append");
         }
         if self.append && self.truncate && !self.create_new {
-            return Err("what is appended to cannot be truncated");
+            return Err("truncate cannot be combined with append");
         }
         let creation = match (self.create_new, self.create, self.truncate) {
             (true, ..) => OFlags::CREATE | OFlags::EXCL,
@@ -149,9 +149,9 @@ mod tests {
     use super::*;
     use std::os::unix::fs::OpenOptionsExt;
 
-    /// Every combination is refused where the standard library refuses it, and opens the same where it does not.
+    /// Compares every combination with the standard library: the same are refused, and the others open alike.
     #[test]
-    fn they_mean_what_those_of_the_standard_library_mean() {
+    fn options_match_the_standard_library() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         for bits in 0..1 << 7 {

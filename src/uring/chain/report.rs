@@ -1,4 +1,4 @@
-//! What became of a chain, and the error that names the step it failed at.
+//! Outcomes of a chain, and the error that names the failed step.
 
 use std::fmt;
 use std::io;
@@ -9,23 +9,20 @@ use bytes::Bytes;
 use super::super::op::rw::Read;
 use super::super::program::{Outcome, Program};
 
-/// Which way a chain went.
+/// Execution mode of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Way {
-    /// By io_uring.
+    /// On io_uring.
     Ring,
-    /// By plain system calls in one job on the blocking pool: the whole chain, or what the kernel refused by ring.
+    /// By plain system calls in one job on the blocking pool: the whole chain, or the steps that the ring refused.
     Pool,
 }
 
-/// A step in words, for errors.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     pub(super) verb: &'static str,
-    /// The path, or what the descriptor is called.
     pub(super) what: Box<str>,
-    /// Bytes it is to move.
     pub(super) want: u64,
 }
 
@@ -34,23 +31,20 @@ impl Said {
         Self { verb, what: what.into(), want: 0 }
     }
 
-    /// Of a step on two paths.
     pub(super) fn two(verb: &'static str, one: &Path, other: &Path) -> Self {
         Self::new(verb, format!("{} to {}", one.display(), other.display()))
     }
 
-    /// Whether fewer bytes may be all there are.
+    /// Returns whether fewer bytes than requested may be a success.
     fn is_read(&self) -> bool {
         self.verb == "read"
     }
 }
 
-/// The steps of a chain that runs.
 #[derive(Debug)]
 pub(crate) struct Steps(pub(super) Vec<Said>);
 
 impl Steps {
-    /// What became of them.
     pub(crate) fn report(self, mut program: Program) -> Result<Report, Error> {
         let outcomes = (0..self.0.len()).map(|step| program.outcome(step)).collect();
         let reads = self.0.iter().enumerate().filter(|(_, said)| said.is_read());
@@ -59,14 +53,14 @@ impl Steps {
         Report { outcomes, reads, way }.checked(&self)
     }
 
-    /// They could not be run, or nobody knows what became of them.
+    /// Returns the error of a chain that could not be run, or whose outcome is unknown.
     pub(crate) fn failed(self, cause: io::Error) -> Error {
         let report = Report::of_none(&self);
         Error(Box::new(Inner { report, step: None, place: "chain".to_owned(), cause }))
     }
 }
 
-/// What became of each step of a chain, and the bytes that were read.
+/// Outcomes of the steps of a chain, and the bytes that were read.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub(super) outcomes: Vec<Outcome>,
@@ -75,33 +69,31 @@ pub struct Report {
 }
 
 impl Report {
-    /// What became of each step, in order.
+    /// Returns the outcome of each step, in order.
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
     }
 
-    /// What the steps that read have brought, one entry for each of them, in order. Empty for those that failed at once
-    /// or were skipped.
+    /// Returns the bytes of each read step, in order. Empty for steps that failed at once or were skipped.
     pub fn reads(&self) -> &[Bytes] {
         &self.reads
     }
 
-    /// The same without copying their handles.
+    /// Returns the bytes of each read step without cloning their handles.
     pub fn into_reads(self) -> Vec<Bytes> {
         self.reads
     }
 
-    /// Which way it went.
+    /// Returns how the chain was run.
     pub fn way(&self) -> Way {
         self.way
     }
 
-    /// Of a chain that was not run.
     pub(super) fn of_none(steps: &Steps) -> Self {
         Self { outcomes: vec![Outcome::Skipped; steps.0.len()], reads: Vec::new(), way: Way::Pool }
     }
 
-    /// The step that is to blame, if something is wrong.
+    /// Returns the step that caused the failure, if any.
     fn blamed(&self, said: &[Said]) -> Option<usize> {
         let is_wrong = |step: usize| match self.outcomes[step] {
             Outcome::Done(_) => false,
@@ -111,7 +103,6 @@ impl Report {
         (0..self.outcomes.len()).find(|&step| is_wrong(step))
     }
 
-    /// An error if a step was not done.
     fn checked(self, steps: &Steps) -> Result<Self, Error> {
         let Some(step) = self.blamed(&steps.0) else { return Ok(self) };
         let what = &steps.0[step];
@@ -130,16 +121,15 @@ impl Report {
     }
 }
 
-/// Why a chain was not done: the step, its path or descriptor, and the error of the system.
+/// Error of a chain: the failed step, its path or descriptor, and the system's error.
 ///
-/// It turns into an [`io::Error`] of the same kind by `?`. The number of the system's error is
-/// [`raw_os_error`](Self::raw_os_error) here, and lies below [`source`](std::error::Error::source).
+/// `?` converts it to an [`io::Error`] of the same kind. The error number is available as
+/// [`raw_os_error`](Self::raw_os_error), and from [`source`](std::error::Error::source).
 pub struct Error(Box<Inner>);
 
 struct Inner {
     report: Report,
     step: Option<usize>,
-    /// The step in words.
     place: String,
     cause: io::Error,
 }
@@ -153,27 +143,28 @@ impl Error {
         Self(Box::new(Inner { report, step: Some(step), place, cause }))
     }
 
-    /// The step it failed at: its index in [`Report::outcomes`] (the message counts from 1). `None` if the chain could not be run for another reason.
+    /// Returns the index of the failed step in [`Report::outcomes`] (the message counts from 1), or `None` if the chain
+    /// could not be run for another reason.
     pub fn step(&self) -> Option<usize> {
         self.0.step
     }
 
-    /// What kind of error it is.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> io::ErrorKind {
         self.0.cause.kind()
     }
 
-    /// The number of the system's error, if it was one.
+    /// Returns the error number, if the system reported one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.0.cause.raw_os_error()
     }
 
-    /// What became of all the steps.
+    /// Returns the outcomes of all steps.
     pub fn report(&self) -> &Report {
         &self.0.report
     }
 
-    /// The same, with what was read before it failed.
+    /// Returns the outcomes of all steps, with the bytes read before the failure.
     pub fn into_report(self) -> Report {
         self.0.report
     }
@@ -209,7 +200,6 @@ mod tests {
     use super::*;
     use Outcome::*;
 
-    /// Checks the outcomes of the first of four steps.
     fn check(outcomes: &[Outcome]) -> Result<Report, Error> {
         let said = ["open", "read", "write", "sync"].map(|verb| Said { want: 100, ..Said::new(verb, "a") });
         let report = Report { outcomes: outcomes.to_vec(), reads: Vec::new(), way: Way::Pool };
@@ -242,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_begun_is_an_error() {
+    fn steps_that_never_began_are_an_error() {
         assert_eq!(check(&[Skipped]).unwrap_err().step(), Some(0));
         assert!(check(&[]).is_ok());
     }

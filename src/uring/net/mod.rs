@@ -1,14 +1,13 @@
-//! io_uring on sockets: receives that stay armed, sends of many sockets in one call, sends without a copy.
+//! io_uring on sockets: multishot receives, sends of many sockets in one call, sends without a copy.
 //!
 //! ```text
-//!  receive    sockets that the kernel receives from until it is told to stop
+//!  receive    multishot receives, armed until stopped
 //!  send       sends on many sockets in one call
 //!  zero_copy  memory of sends without a copy, kept until the kernel has released it
 //! ```
 //!
-//! The file operations do not depend on this module. The driver uses it in these places: [`Net`] is a field of the
-//! queue, each turn calls `Driver::fill_receives`, completions of sends and receives are passed on, and both ends of a
-//! ring's life (`close`, `lose`) call it.
+//! The file operations do not depend on this module. The driver uses it as follows: [`Net`] is a field of the queue,
+//! each turn calls `Driver::fill_receives`, completions of sends and receives, `close` and `lose` are passed on.
 
 pub(crate) mod receive;
 pub(crate) mod send;
@@ -18,7 +17,6 @@ use super::queue::After;
 pub(super) use zero_copy::Kept;
 pub(crate) use zero_copy::ZeroCopy;
 
-/// The socket state of a queue.
 pub(super) struct Net {
     pub(super) receive: receive::MultishotRecv,
     pub(super) send: send::Sends,
@@ -29,17 +27,14 @@ impl Net {
         Self { receive: receive::MultishotRecv::new(buffers), send: send::Sends::default() }
     }
 
-    /// Returns whether a receive is to be armed.
     pub(super) fn has_receives(&self) -> bool {
         !self.receive.queued.is_empty()
     }
 
-    /// Returns whether a receive is to be stopped.
     pub(super) fn has_stops(&self) -> bool {
         !self.receive.stopping.is_empty()
     }
 
-    /// Called when the ring accepts nothing more.
     pub(super) fn close(&mut self, after: &mut After) {
         self.receive.close(after);
     }

@@ -1,16 +1,16 @@
-//! Receiving: sockets that the kernel receives from for as long as it is not told to stop, into provided buffers.
+//! Multishot receives: the kernel receives from a socket into provided buffers until it is stopped.
 //!
 //! ```text
-//!              receive            submitted          last completion
-//!   (nobody) ───────────▶ Queued ───────────▶ Armed ─────────────────▶ (nobody)
-//!                           │ stop              │ stop: a cancel, and then the last completion
-//!                           ▼ (nobody)          ▼
+//!            receive            submitted          last completion
+//!  (free) ───────────▶ Queued ───────────▶ Armed ─────────────────▶ (free)
+//!                         │ stop              │ stop: a cancel, and then the last completion
+//!                         ▼ (free)            ▼
 //! ```
 //!
 //! Invariants:
-//! 1. A receiver, and so its descriptor, is kept until the last completion of its receive was reaped.
-//! 2. Arrivals reach a receiver in the order in which the kernel reports them: they are told with the locks of the driver
-//!    held. So a receiver must not call the driver from there.
+//! 1. A receiver, and so its descriptor, is kept until the last completion of its receive is reaped.
+//! 2. Arrivals reach a receiver in the order in which the kernel reports them, because they are delivered under the
+//!    locks of the driver. So a receiver must not call the driver from there.
 
 #![allow(unsafe_code)]
 
@@ -32,43 +32,34 @@ use super::super::sync::lock;
 use crate::counters::{Counter, count};
 use crate::sys::uring::{Chunk, Completion, Provided};
 
-/// The group of the provided buffers: a ring has one.
 const GROUP: u16 = 0;
 
-/// What has come.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    /// Bytes.
     Bytes(Chunk),
-    /// Nothing more comes by this receive, and why.
+    /// No more bytes arrive by this receive.
     Ended(Ending),
 }
 
-/// Why a receive has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The peer has ended the stream.
     Eof,
-    /// It was stopped, or the kernel had to end it; it can be asked for again.
+    /// Stopped by the caller or the kernel; can be armed again.
     Stopped,
-    /// No buffer was free; it can be asked for again once some are.
+    /// No buffer was free; can be armed again when one is.
     NoBuffers,
-    /// It failed with this error.
     Failed(i32),
 }
 
-/// Who is told what has come, with the socket that it comes from.
+/// A consumer of arrivals, with the socket they come from.
 pub(crate) trait Receiver: AsFd + Send + Sync {
-    /// Takes an arrival. The locks of the driver are held (invariant 2).
+    /// Handles an arrival. The locks of the driver are held (invariant 2).
     fn arrived(&self, arrival: Arrival) -> Answer;
 }
 
-/// What a receiver wants to be done.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
-    /// Who is to be woken.
     pub(crate) wake: Option<Waker>,
-    /// The receive is to be stopped.
     pub(crate) stop: bool,
 }
 
@@ -78,7 +69,6 @@ enum State {
     Armed(Arc<dyn Receiver>),
 }
 
-/// How large the provided buffers of a ring are, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Buffers {
     pub(crate) count: u16,
@@ -91,23 +81,18 @@ impl Default for Buffers {
     }
 }
 
-/// The sockets that a ring receives from.
 pub(in crate::uring) struct MultishotRecv {
     places: Vec<(u32, State)>,
     free: Vec<u32>,
-    /// To be handed over; keys that were stopped meanwhile stay and are skipped.
+    /// Receives to submit; keys that were stopped stay and are skipped.
     pub(in crate::uring) queued: VecDeque<Key>,
-    /// To be cancelled.
     pub(in crate::uring) stopping: VecDeque<Key>,
-    /// Receives that are armed.
     pub(in crate::uring) armed: usize,
-    /// Completions with bytes that were taken since somebody looked.
+    /// Number of completions with bytes since the last query.
     pub(in crate::uring) arrivals: usize,
     buffers: Buffers,
-    /// Once they are registered.
     provided: Option<Arc<Provided>>,
     has_bundles: bool,
-    /// Why the kernel does not do it.
     refused: Option<String>,
 }
 
@@ -152,7 +137,6 @@ impl MultishotRecv {
         std::mem::replace(&mut place.1, State::Free)
     }
 
-    /// The entry for a receive that is queued, which is armed from here on.
     pub(in crate::uring) fn arm(&mut self, key: Key) -> Option<Entry> {
         let has_bundles = self.has_bundles;
         let state = self.get(key)?;
@@ -166,18 +150,16 @@ impl MultishotRecv {
         })
     }
 
-    /// Whether a key is of a receive that is armed.
     pub(in crate::uring) fn is_armed(&mut self, key: Key) -> bool {
         matches!(self.get(key), Some(State::Armed(_)))
     }
 
-    /// Takes a completion.
     pub(in crate::uring) fn complete(&mut self, key: Key, completion: Completion, after: &mut After) {
         let bytes = completion.buffer.zip(self.provided.as_ref()).map(|(buffer, provided)| {
-            // SAFETY: the completion was just reaped from the one ring that has these buffers, and comes here only once.
+            // SAFETY: the completion was just reaped from the only ring with these buffers, and is handled only once.
             unsafe { provided.chunks(buffer, completion.result.unwrap_or(0) as usize) }
         });
-        // An end may name a buffer too, of which it has used nothing.
+        // A final completion may name a buffer too, without bytes.
         let bytes = bytes.into_iter().flatten().inspect(|_| count(Counter::ReceiveBuffers, 1));
         let bytes = bytes.filter(|chunk| !chunk.as_ref().is_empty());
         self.arrivals += 1;
@@ -212,7 +194,6 @@ impl MultishotRecv {
         }
     }
 
-    /// Ends what is queued, because the ring takes nothing more.
     pub(in crate::uring) fn close(&mut self, after: &mut After) {
         self.stopping.clear();
         while let Some(key) = self.queued.pop_front() {
@@ -225,7 +206,7 @@ impl MultishotRecv {
         }
     }
 
-    /// Ends what is armed, of which nobody will ever know what became: the buffers must never be used again.
+    /// Ends armed receives whose last completions are lost; their buffers must never be reused.
     pub(in crate::uring) fn lose(&mut self, after: &mut After) {
         if self.armed == 0 {
             return;
@@ -243,7 +224,6 @@ impl MultishotRecv {
         }
     }
 
-    /// Registers the buffers, if that was not done.
     fn provide(&mut self, port: &mut dyn Port) -> Result<(), String> {
         if let Some(reason) = &self.refused {
             return Err(reason.clone());
@@ -252,7 +232,7 @@ impl MultishotRecv {
             return Ok(());
         }
         let registered = Provided::new(self.buffers.count, self.buffers.size as usize).and_then(|provided| {
-            // SAFETY: the inbox keeps them for as long as a receive is armed, and for ever if that is not known to end.
+            // SAFETY: `self` keeps the buffers while a receive is armed, and leaks them if its end is unknown.
             unsafe { port.provide(&provided) }?;
             Ok(provided)
         });
@@ -272,7 +252,7 @@ impl MultishotRecv {
 }
 
 impl Driver {
-    /// Has the kernel receive for `receiver` until it is stopped or ends. The error says why this ring does not do that.
+    /// Starts a receive for `receiver`, until it is stopped or ends. The error says why this ring cannot do it.
     pub(crate) fn receive(&self, receiver: Arc<dyn Receiver>) -> Result<Key, String> {
         let mut queue = lock(&self.queue);
         if let Some(why) = &queue.closed {
@@ -280,7 +260,7 @@ impl Driver {
         }
         if queue.net.receive.provided.is_none() {
             drop(queue);
-            // In this order, as everywhere.
+            // The locks are taken in this order everywhere.
             let mut ring = lock(&self.ring);
             queue = lock(&self.queue);
             let Some(ring) = ring.as_mut() else { return Err("the runtime has shut down".to_owned()) };
@@ -296,7 +276,7 @@ impl Driver {
         Ok(key)
     }
 
-    /// Stops a receive. What was received until then still arrives, and the end of it, unless it was not handed over yet.
+    /// Stops a receive. Bytes received until then, and the end, still arrive, unless the receive was not submitted yet.
     pub(crate) fn stop_receiving(&self, key: Key) {
         let mut queue = lock(&self.queue);
         let is_armed = queue.net.receive.is_armed(key);
@@ -313,7 +293,7 @@ impl Driver {
         }
     }
 
-    /// Pushes stops, as far as control entries have room, and receives.
+    /// Pushes stops while there is room for control entries, and receives.
     pub(in crate::uring) fn fill_receives(&self, ring: &mut Ring, queue: &mut Queue) {
         while queue.room.control.left() > 0
             && ring.port.room() > 0
@@ -321,7 +301,7 @@ impl Driver {
         {
             if queue.net.receive.is_armed(key) {
                 let entry = opcode::AsyncCancel::new(About::Receive(key).user_data()).build();
-                // SAFETY: a cancel points to nothing.
+                // SAFETY: a cancel entry contains no pointers.
                 unsafe { ring.push_control(&entry, About::Stop(key), queue) };
             }
         }
@@ -329,13 +309,13 @@ impl Driver {
             && let Some(key) = queue.net.receive.queued.pop_front()
         {
             if let Some(entry) = queue.net.receive.arm(key) {
-                // SAFETY: a receive points to the provided buffers only, which the inbox keeps.
+                // SAFETY: a receive points only to the provided buffers, which `MultishotRecv` keeps.
                 unsafe { ring.push(&entry, About::Receive(key).user_data(), false) };
             }
         }
     }
 
-    /// Whether a receive would find a free buffer, as far as one can tell.
+    /// Returns whether a receive would find a free buffer, as far as is known.
     pub(crate) fn has_buffers(&self) -> bool {
         let queue = lock(&self.queue);
         queue.net.receive.provided.as_ref().is_none_or(|provided| provided.lent() < usize::from(provided.count()))

@@ -1,8 +1,7 @@
 //! Sends on many sockets at once: one entry per socket, one call for all.
 //!
-//! Sends do not wait (`MSG_DONTWAIT`), so they end during submission, as a plain call would. Bytes that a socket has no
-//! room for are reported at once, and nothing stays in flight except the memory of sends [without a
-//! copy](super::zero_copy).
+//! Sends do not wait (`MSG_DONTWAIT`), so they end during submission, like a plain call. Bytes that a socket does not
+//! accept are reported at once. Only the memory of sends [without a copy](super::zero_copy) stays in flight.
 //!
 //! Nothing in this module waits. Sends that find no room in the ring report `ECANCELED` and are left to plain calls.
 
@@ -33,19 +32,17 @@ use crate::sys::uring::Completion;
 /// `MSG_DONTWAIT | MSG_NOSIGNAL`, and `MSG_MORE`, send(2).
 const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 const MORE: libc::c_int = libc::MSG_MORE;
-/// Maximum number of consecutive requests for due completions that may return none.
+/// Maximum number of consecutive empty queries for due completions.
 const IDLE_MAX: u32 = 3;
-/// The result of a parcel that was pushed, until its completion arrives.
+/// Result of a pushed send until its completion arrives.
 const PUSHED: Result<usize, i32> = Err(Errno::INPROGRESS.raw_os_error());
 
-/// Bytes to send on one socket: a [`Queue`](queue::Queue) that is being sent, and its progress.
 pub(crate) struct SendOp {
     pub(crate) socket: Target,
     pub(crate) queue: queue::Queue,
     pub(crate) zero_copy: Option<ZeroCopy>,
-    /// Number of bytes accepted, or the error number: `ECANCELED` if the parcel was never submitted.
+    /// Number of bytes accepted, or the error number: `ECANCELED` if the send was never submitted.
     pub(crate) result: Result<usize, i32>,
-    /// Number of bytes offered.
     pub(crate) offered: usize,
 }
 
@@ -61,26 +58,23 @@ impl SendOp {
     }
 }
 
-/// Parcels that are sent together.
 #[derive(Default)]
 pub(crate) struct SendBatch {
     pub(crate) send_ops: Vec<SendOp>,
-    /// The pieces of the parcels, and the headers that list them, in the format that the kernel reads.
+    /// The pieces of the sends, and the headers that list them, in the format that the kernel reads.
     pieces: Vec<libc::iovec>,
     headers: Vec<libc::msghdr>,
     lists: Vec<List>,
 }
 
-/// The part of a parcel that is sent.
+/// The part of a [`SendOp`] that is sent.
 struct List {
     pieces: Range<usize>,
-    /// More bytes follow.
     more: bool,
-    /// Memory to keep, if the part is sent without a copy.
     kept: Option<Kept>,
 }
 
-// SAFETY: only the kernel follows the pointers, and they point to memory of the parcels in the same struct.
+// SAFETY: only the kernel follows the pointers, and they point to memory owned by the same struct.
 unsafe impl Send for SendBatch {}
 
 impl fmt::Debug for SendBatch {
@@ -89,17 +83,15 @@ impl fmt::Debug for SendBatch {
     }
 }
 
-/// The driver's state about sends.
 #[derive(Default)]
 pub(in crate::uring) struct Sends {
     round: u32,
-    /// Completions of the current round: place and result.
+    /// Completions of the current round: index and result.
     pub(in crate::uring) ended: Vec<(usize, Result<u32, i32>)>,
     notices: Notices,
 }
 
 impl Sends {
-    /// Takes a completion. Returns whether it was the last one of its entry.
     pub(in crate::uring) fn complete(&mut self, key: Key, completion: Completion, after: &mut After) -> bool {
         if !completion.notification && key.generation == self.round {
             self.ended.push((key.index as usize, completion.result));
@@ -110,14 +102,13 @@ impl Sends {
         !completion.more
     }
 
-    /// Gives up the kept memory.
     pub(super) fn lose(&mut self) {
         self.notices.lose();
     }
 }
 
 impl SendBatch {
-    /// Lists the memory at the front of each parcel, with at most `zero_copy` sends without a copy.
+    /// Lists the memory at the front of each send, with at most `zero_copy` sends without a copy.
     fn list(&mut self, mut zero_copy: usize) {
         let Self { send_ops, pieces, headers, lists } = self;
         pieces.clear();
@@ -150,14 +141,13 @@ impl SendBatch {
         }));
     }
 
-    /// Builds the entry that sends the listed part of a parcel. Also returns the memory to keep for it.
     fn entry(&mut self, place: usize) -> (Entry, Option<Kept>) {
         let List { pieces, more, kept } = &mut self.lists[place];
         let (fd, _) = self.send_ops[place].socket.in_ring(&Files::default());
         let (header, flags) = (&self.headers[place], if *more { FLAGS | MORE } else { FLAGS });
         let entry = match &self.pieces[pieces.clone()] {
             _ if kept.is_some() => zero_copy::entry(fd, header, flags.cast_unsigned()),
-            // A single piece needs no header, and the kernel takes a shorter path.
+            // A single piece needs no header, and the kernel has a faster path for it.
             [one] => opcode::Send::new(fd, one.iov_base.cast(), one.iov_len as u32).flags(flags).build(),
             _ => opcode::SendMsg::new(fd, header).flags(flags.cast_unsigned()).build(),
         };
@@ -166,8 +156,8 @@ impl SendBatch {
 }
 
 impl Driver {
-    /// Sends the memory at the front of each parcel, as far as the sockets accept it at once. The results are stored in
-    /// the parcels: `ECANCELED` if a parcel was not submitted because the ring has no room or is closed.
+    /// Sends the memory at the front of each queue, as far as the sockets accept it at once. Stores the results in the
+    /// batch: `ECANCELED` if a send was not submitted because the ring has no room or is closed.
     pub(crate) fn send(&self, send_batch: &mut SendBatch) {
         let mut guard = lock(&self.ring);
         let mut after = After::default();
@@ -194,11 +184,9 @@ impl Driver {
         loop {
             in_flight += self.push_sends(ring, send_batch, &mut left);
             if in_flight == 0 {
-                // All sends have ended. The remaining parcels have no room.
                 return;
             }
-            // Sends do not wait, so they end in the first call. Otherwise the kernel is asked to check for completions
-            // at once.
+            // Sends do not wait, so they end in the first call. Otherwise query for due completions without waiting.
             let (want, patience) = if idle > 0 { (1, Some(Duration::ZERO)) } else { (0, None) };
             let stalled = match self.hand_over(ring, want, patience, after) {
                 Ok(stalled) => stalled,
@@ -227,7 +215,6 @@ impl Driver {
         }
     }
 
-    /// Pushes sends while there is room. Returns their number.
     fn push_sends(&self, ring: &mut Ring, send_batch: &mut SendBatch, left: &mut Range<usize>) -> usize {
         let mut queue = lock(&self.queue);
         let room = ring.port.room().min(queue.room.swift.left());
@@ -245,16 +232,15 @@ impl Driver {
             queue.in_flight += 1;
             queue.room.swift.used += 1;
             send_batch.send_ops[place].result = PUSHED;
-            // SAFETY: the entry points to memory of the outbox, which is not touched until the completion has been
-            // reaped, and is leaked otherwise. Memory that a send without a copy continues to use is kept by `notices`.
+            // SAFETY: the entry points to memory of the batch, which is not touched until the completion has been
+            // reaped, and is leaked otherwise. `notices` keeps the memory of a send without a copy.
             unsafe { ring.push(&entry, data, false) };
         }
         before - left.len()
     }
 }
 
-/// Gives up sends that were submitted and whose completions do not arrive: the number of bytes sent is unknown, and the
-/// memory must never be used again.
+/// Gives up sends whose completions do not arrive: the number of bytes sent is unknown, and their memory is lost.
 fn lose(send_batch: &mut SendBatch) {
     for send_op in send_batch.send_ops.iter_mut().filter(|send_op| send_op.result == PUSHED) {
         leak(mem::take(&mut send_op.queue));

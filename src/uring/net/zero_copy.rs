@@ -17,11 +17,10 @@ use crate::sys::uring::Completion;
 
 /// `IORING_SEND_ZC_REPORT_USAGE`, Linux 6.2: the notification reports whether the kernel copied after all.
 const REPORT_USAGE: u16 = 1 << 3;
-/// The result of a notification that reports a copy.
 const COPIED: i32 = i32::MIN;
 /// Minimum length in bytes of kept memory for a send without a copy.
 const MIN: usize = 16 << 10;
-/// Maximum number of sends whose memory is kept. Peers decide for how long, so these sends get only a part of the ring.
+/// Maximum number of such sends in flight. They last as long as the peers take, so they get only a part of the ring.
 pub(super) const MAX: usize = 16;
 
 /// Whether sends of a socket may go without a copy. Cleared when the kernel reports that it has copied.
@@ -30,12 +29,10 @@ pub(crate) type ZeroCopy = Arc<AtomicBool>;
 /// The memory of one send, and the switch of its socket.
 pub(in crate::uring) type Kept = (Shares, ZeroCopy);
 
-/// The memory of all sends that the kernel has not released.
 #[derive(Default)]
 pub(super) struct Notices(HashMap<u64, Kept>);
 
 impl Notices {
-    /// Number of further sends whose memory can be kept.
     pub(super) fn room(&self) -> usize {
         MAX.saturating_sub(self.0.len())
     }
@@ -44,7 +41,7 @@ impl Notices {
         self.0.insert(user_data, kept);
     }
 
-    /// Takes the last completion of a send. Returns the value to drop once no lock is held.
+    /// Handles the last completion of a send. Returns the memory, to be dropped once no lock is held.
     pub(super) fn ended(&mut self, completion: Completion) -> Option<Kept> {
         let kept = self.0.remove(&completion.key)?;
         if completion.notification && completion.result == Err(COPIED) {
@@ -54,27 +51,25 @@ impl Notices {
         Some(kept)
     }
 
-    /// Gives up the kept memory without freeing it: the kernel may still read it.
+    /// Leaks the kept memory: the kernel may still read it.
     pub(super) fn lose(&mut self) {
         self.0.drain().for_each(|(_, kept)| leak(kept));
     }
 }
 
 /// Returns how many of the first `pieces` pieces of a queue are sent now, and the memory to keep if they are sent
-/// without a copy. `None` if all of them are sent with a copy.
+/// without a copy. Returns `None` if all of them are sent with a copy.
 pub(super) fn split(queue: &Queue, pieces: usize, on: &ZeroCopy) -> Option<(usize, Option<Kept>)> {
     if !on.load(Ordering::Relaxed) {
         return None;
     }
     let (before, run) = queue.kept_run(MIN, pieces)?;
-    // The pieces before the kept memory are sent separately; the kept memory follows in the next send.
+    // The pieces before the kept memory are sent first; the kept memory follows in the next send.
     Some(if before > 0 { (before, None) } else { (run.len(), Some((run, Arc::clone(on)))) })
 }
 
-/// Builds the entry of a send without a copy.
 pub(super) fn entry(fd: Fd, header: &libc::msghdr, flags: u32) -> Entry {
     opcode::SendMsgZc::new(fd, header).flags(flags).ioprio(REPORT_USAGE).build()
 }
 
-/// The opcode of a send without a copy.
 pub(super) const CODE: u8 = opcode::SendMsgZc::CODE;

@@ -39,24 +39,20 @@ impl Dir {
         Self(Some(dir))
     }
 
-    /// Returns the directory for plain calls.
     pub(in crate::uring) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_ref().map_or(CWD, |dir| dir.as_ref().as_fd())
     }
 
-    /// Returns the directory for entries.
     pub(super) fn in_ring(&self) -> Fd {
         Fd(self.as_fd().as_raw_fd())
     }
 }
 
-/// Opens a path, for later steps of the program or for the caller.
 #[derive(Debug)]
 pub(crate) struct Open {
     dir: Dir,
     path: CString,
     how: How,
-    /// The argument that the entry points to.
     raw: OpenHow,
     /// Number of the file in its program, if it is opened for the program.
     place: Option<usize>,
@@ -64,7 +60,6 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Opens into a descriptor: see [`into_fd`](Self::into_fd).
     pub(crate) fn new(dir: Dir, path: CString, how: How) -> Self {
         Self { dir, path, how, raw: OpenHow::new(), place: None, fd: None }
     }
@@ -74,12 +69,10 @@ impl Open {
         Self { place: Some(n), ..Self::new(dir, path, how) }
     }
 
-    /// Returns the directory, the path and the flags of the open.
     pub(in crate::uring) fn what(&self) -> (&Dir, &CStr, How) {
         (&self.dir, &self.path, self.how)
     }
 
-    /// Returns the descriptor that was opened for the caller. It is closed if it is not taken.
     pub(crate) fn into_fd(self) -> Option<OwnedFd> {
         self.fd
     }
@@ -100,7 +93,7 @@ impl Operation for Open {
         let open = opcode::OpenAt2::new(self.dir.in_ring(), self.path.as_ptr(), &raw const self.raw);
         let place = self.place.map(|n| {
             let place = DestinationSlot::try_from_slot_target(files.slot(n));
-            place.expect("internal: a place outside of the table")
+            place.expect("internal: a place outside the table")
         });
         open.file_index(place).build()
     }
@@ -128,30 +121,27 @@ impl Operation for Open {
     }
 }
 
-/// Closes a file. This does not guarantee that the bytes are on the disk: sync first.
+/// Closes a file. Does not guarantee that the bytes are on the disk: sync first.
 #[derive(Debug)]
 pub(crate) struct Close(Closing);
 
 #[derive(Debug)]
 enum Closing {
-    /// The `n`th file of the program.
     Place(usize),
     /// A descriptor that was passed in; `None` once it is closed.
     Fd(Option<OwnedFd>),
 }
 
 impl Close {
-    /// Closes a descriptor of the process. It is closed exactly once, whatever the outcome of the step.
+    /// Closes a descriptor of the process, exactly once, with any outcome of the step.
     pub(crate) fn fd(fd: OwnedFd) -> Self {
         Self(Closing::Fd(Some(fd)))
     }
 
-    /// Closes the `n`th file of the program.
     pub(crate) fn of_program(n: usize) -> Self {
         Self(Closing::Place(n))
     }
 
-    /// Records that the kernel has closed the descriptor.
     fn forget(&mut self) {
         if let Closing::Fd(fd) = &mut self.0 {
             let _: Option<RawFd> = fd.take().map(IntoRawFd::into_raw_fd);
@@ -200,7 +190,7 @@ impl Operation for Close {
     }
 
     fn fail(&mut self, errno: i32) -> Option<Outcome> {
-        // The step was not run. After any other error the kernel has released the descriptor, and its number may
+        // The step did not run. After any other error the kernel has released the descriptor, and its number may
         // already be in use for another file.
         if errno == Errno::CANCELED.raw_os_error() {
             return None;
@@ -236,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_opened_for_the_caller_is_closed_on_exec() {
+    fn descriptors_for_the_caller_are_closed_on_exec() {
         let tree = tempfile::tempdir().unwrap();
         std::fs::write(tree.path().join("file"), "bytes").unwrap();
         let open = || Program::of(Open::new(dir(tree.path()), path("file"), how(OFlags::RDONLY)));
@@ -273,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_leaves_nothing_for_others_to_close() {
+    fn a_job_leaves_no_open_files() {
         let mut program = Program::new();
         let n = program.open_next();
         program.push(Open::for_program(Dir::default(), path("/dev/null"), how(OFlags::RDONLY), n));
@@ -295,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_closed_once_whatever_becomes_of_the_step() {
+    fn a_descriptor_is_closed_exactly_once() {
         // The other end of a pipe shows whether this end is open.
         let is_open = |reader: &OwnedFd| {
             rustix::io::ioctl_fionbio(reader, true).unwrap();
@@ -326,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_error_of_closing_nobody_closes_again() {
+    fn a_failed_close_is_not_repeated() {
         for (errno, outcome) in [
             (Errno::INTR, Some(Outcome::Done(0))),
             (Errno::IO, Some(Outcome::Failed(Errno::IO.raw_os_error()))),

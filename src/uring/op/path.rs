@@ -1,4 +1,4 @@
-//! What is done to names: rename, remove, link.
+//! Operations on names: rename, remove, link.
 
 use std::ffi::CString;
 use std::io;
@@ -11,10 +11,8 @@ use super::open::Dir;
 use super::{Files, Operation};
 use crate::sys::path;
 
-/// A path and the directory it is relative to.
 pub(crate) type Name = (Dir, CString);
 
-/// Renames a file or directory.
 #[derive(Debug)]
 pub(crate) struct Rename {
     from: Name,
@@ -23,7 +21,7 @@ pub(crate) struct Rename {
 }
 
 impl Rename {
-    /// Without flags whatever has the new name is replaced; `NOREPLACE` fails instead, `EXCHANGE` swaps the two.
+    /// Replaces an existing file without flags; `NOREPLACE` fails instead, `EXCHANGE` swaps the names.
     pub(crate) fn new(from: Name, to: Name, flags: RenameFlags) -> Self {
         Self { from, to, flags }
     }
@@ -46,7 +44,6 @@ impl Operation for Rename {
     }
 }
 
-/// Removes a name of a file.
 #[derive(Debug)]
 pub(crate) struct Unlink(Name);
 
@@ -72,7 +69,6 @@ impl Operation for Unlink {
     }
 }
 
-/// Gives a file another name.
 #[derive(Debug)]
 pub(crate) struct Link {
     from: Name,

@@ -1,4 +1,4 @@
-//! Reading and writing one piece of memory: at an offset, or at the position of the file.
+//! Reading and writing one piece of memory: at an offset, or at the file position.
 
 use std::io;
 
@@ -12,38 +12,34 @@ use crate::buf::pool::{self, Lease};
 use crate::sys::transfer::PIPE_BUF;
 use crate::sys::{call, transfer};
 
-/// Most bytes one read or write moves: the kernel's own limit is 2 GiB less a page.
+/// Maximum number of bytes per read or write: the kernel's own limit is 2 GiB less a page.
 const CALL_MAX: usize = 1 << 30;
-/// What `IORING_OP_READ` and `IORING_OP_WRITE` take for "at the position of the file".
+/// Value of `IORING_OP_READ` and `IORING_OP_WRITE` for the file position.
 const NO_OFFSET: u64 = u64::MAX;
-/// An offset that the kernel refuses with `EINVAL`, whatever the file.
+/// An offset that the kernel always refuses with `EINVAL`.
 const BAD_OFFSET: u64 = 1 << 63;
 
-/// Longer pieces are copied by a thread of the kernel: whoever enters the ring would be held up for too long.
+/// Longer pieces are copied by a kernel thread, because the copy would delay the thread that enters the ring.
 const INLINE_MAX: usize = 1 << 20;
 
-/// How an entry for `len` bytes is to be worked on.
 pub(super) fn worker(len: usize) -> Flags {
     if len > INLINE_MAX { Flags::ASYNC } else { Flags::empty() }
 }
 
-/// Bytes of such an entry that are copied while it is handed over.
 pub(super) fn at_once(len: usize) -> usize {
     if len > INLINE_MAX { 0 } else { len }
 }
 
-/// An offset as entries have it: `None` is the position of the file. Those that pread(2) refuses are refused, also the one
-/// that would stand for the position.
+/// Converts an offset for entries; `None` is the file position. Offsets that pread(2) refuses stay invalid, including
+/// the value that denotes the position.
 fn in_ring(offset: Option<u64>) -> u64 {
     offset.map_or(NO_OFFSET, |offset| if i64::try_from(offset).is_ok() { offset } else { BAD_OFFSET })
 }
 
-/// The next piece of `len` bytes of which `done` are done.
 pub(super) fn piece(len: usize, done: usize, limit: usize) -> usize {
     (len - done).min(CALL_MAX).min(limit)
 }
 
-/// Nothing, there and back.
 #[derive(Debug)]
 pub(crate) struct Nop;
 
@@ -65,11 +61,10 @@ impl Operation for Nop {
     }
 }
 
-/// Reads `len` bytes into pool memory, fewer only at the end of the file.
 #[derive(Debug)]
 pub(crate) struct Read {
     file: Target,
-    /// `None`: at the position of the file, which is moved. The only way with pipes and sockets.
+    /// `None` reads at the file position and advances it, as pipes and sockets require.
     offset: Option<u64>,
     len: usize,
     lease: Lease,
@@ -80,22 +75,19 @@ impl Read {
         Self::resume(file, offset, len, pool::lease(len))
     }
 
-    /// As [`new`](Self::new), of which `lease` holds the first bytes already; it has room for `len` bytes.
+    /// As [`new`](Self::new), with the first bytes already in `lease`, which has room for `len` bytes.
     pub(crate) fn resume(file: Target, offset: u64, len: usize, lease: Lease) -> Self {
         Self { file, offset: Some(offset), len, lease }
     }
 
-    /// Reads at the position of the file.
     pub(crate) fn next(file: Target, len: usize) -> Self {
         Self { file, offset: None, len, lease: pool::lease(len) }
     }
 
-    /// Where the next byte is.
     fn at(&self) -> Option<u64> {
         self.offset.map(|offset| offset + self.lease.len() as u64)
     }
 
-    /// What was read.
     pub(crate) fn into_bytes(self) -> Bytes {
         self.lease.freeze()
     }
@@ -154,11 +146,10 @@ impl Operation for Read {
     }
 }
 
-/// Writes all of `bytes`.
 #[derive(Debug)]
 pub(crate) struct Write {
     file: Target,
-    /// `None`: at the position of the file, which is moved. The only way with pipes and sockets.
+    /// `None` writes at the file position and advances it, as pipes and sockets require.
     offset: Option<u64>,
     bytes: Bytes,
     done: usize,
@@ -169,12 +160,10 @@ impl Write {
         Self { file, offset: Some(offset), bytes, done: 0 }
     }
 
-    /// Writes at the position of the file.
     pub(crate) fn next(file: Target, bytes: Bytes) -> Self {
         Self { file, offset: None, bytes, done: 0 }
     }
 
-    /// Where the next byte goes.
     fn at(&self) -> Option<u64> {
         self.offset.map(|offset| offset + self.done as u64)
     }
@@ -206,7 +195,7 @@ impl Operation for Write {
         let rest = &self.bytes[self.done..][..piece(self.bytes.len(), self.done, limit)];
         let n = match self.at() {
             Some(at) => call::write_blocking(file, rest, at),
-            // A pipe that is ready takes so much without waiting for somebody to read the first of it.
+            // A ready pipe accepts this much without waiting for its reader.
             None if rest.len() > PIPE_BUF && transfer::is_stream(file)? => {
                 transfer::write_next_blocking(file, &rest[..PIPE_BUF])
             }

@@ -1,4 +1,4 @@
-//! What an open file is: statx(2).
+//! Metadata of an open file: statx(2).
 
 #![allow(unsafe_code)]
 
@@ -15,12 +15,10 @@ use crate::sys::call;
 
 const _: () = assert!(size_of::<Statx>() == size_of::<libc::statx>());
 
-/// Looks at an open file. At one that a step of a chain has opened it fails with `EBADF`: by ring, statx(2) takes no file
-/// of the ring's own table.
+/// Queries an open file. Fails with `EBADF` for a file opened by the chain: statx(2) cannot use the ring's table.
 #[derive(Debug)]
 pub(crate) struct Stat {
     file: Target,
-    /// What the kernel writes to while the operation is in flight.
     lease: Lease,
     found: Option<Statx>,
 }
@@ -30,7 +28,6 @@ impl Stat {
         Self { file, lease: pool::lease(size_of::<Statx>()), found: None }
     }
 
-    /// What was found; `None` unless it is done.
     pub(crate) fn found(&self) -> Option<&Statx> {
         self.found.as_ref()
     }
@@ -57,7 +54,7 @@ impl Operation for Stat {
         if self.found.is_none() {
             self.lease.advance(size_of::<Statx>());
             let found: *const Statx = self.lease.as_ref().as_ptr().cast();
-            // SAFETY: that many bytes were filled by the kernel, and any bytes make a `Statx`.
+            // SAFETY: the kernel filled that many bytes, and any bytes are a valid `Statx`.
             self.found = Some(unsafe { found.read_unaligned() });
         }
         Progress::Done

@@ -1,4 +1,4 @@
-//! What is done to a file as a whole: having it reach the disk, giving or taking room, cutting it.
+//! Operations on a whole file: sync, allocate, set the length.
 
 use std::io;
 
@@ -9,11 +9,10 @@ use rustix::fs::FallocateFlags;
 use super::{Files, Operation, Target};
 use crate::sys::{file, vectored};
 
-/// Has what was written reach the disk.
 #[derive(Debug)]
 pub(crate) struct Sync {
     file: Target,
-    /// Not its times, and nothing else that is not needed to read the data back.
+    /// Whether to skip times and other metadata that is not needed to read the data.
     data_only: bool,
 }
 
@@ -40,7 +39,7 @@ impl Operation for Sync {
     }
 }
 
-/// Works on the room of a range of a file, as fallocate(2) with this mode does.
+/// Allocates, punches or zeroes a range of a file, like fallocate(2) with this mode.
 #[derive(Debug)]
 pub(crate) struct Allocate {
     file: Target,
@@ -71,7 +70,7 @@ impl Operation for Allocate {
     }
 }
 
-/// Cuts the file, or makes it longer with zeros. By ring from Linux 6.9 on.
+/// Truncates the file, or extends it with zeros. On a ring since Linux 6.9.
 #[derive(Debug)]
 pub(crate) struct SetLen {
     file: Target,

@@ -1,4 +1,4 @@
-//! Operations on open files do the same by ring and by plain calls, whatever one call moves.
+//! Operations on open files give the same results on a ring and by plain calls, for any number of bytes per call.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,7 +16,6 @@ use crate::buf::pool;
 use crate::uring::both::{both_ways, by_ring};
 use crate::uring::program::Program;
 
-/// Runs one operation by plain calls of at most `limit` bytes.
 fn by_calls<T: Operation>(mut op: T, limit: usize) -> (T, u64) {
     let mut files = Files::default();
     loop {
@@ -35,7 +34,7 @@ fn file() -> (Arc<File>, Target) {
 
 #[test]
 fn many_pieces_are_written_and_read_whatever_one_call_takes() {
-    // Of 0 to 6 bytes, more of them than one call takes.
+    // Pieces of 0 to 6 bytes, more than one call accepts.
     let pieces: Vec<Bytes> = (0..1500usize).map(|n| Bytes::from(vec![n as u8; n % 7])).collect();
     let whole: Vec<u8> = pieces.concat();
     let lens: Vec<usize> = pieces.iter().map(Bytes::len).collect();
@@ -92,7 +91,7 @@ fn memory_the_ring_knows_is_named_by_index() {
     let lease = lease.freeze();
     let files = Files { registered: true, ..Files::default() };
     assert!(files.buffer(lease.as_ptr()).is_some());
-    assert!(files.buffer(bytes.as_ptr()).is_none(), "not ours");
+    assert!(files.buffer(bytes.as_ptr()).is_none(), "not pool memory");
     assert!(Files::default().buffer(lease.as_ptr()).is_none(), "not registered");
     let Some(write) = by_ring(|| Program::of(Write::new(target.clone(), 1, lease.slice(1000..))), true) else {
         return;
@@ -127,7 +126,7 @@ fn room_and_length_are_changed_and_seen() {
 }
 
 #[test]
-fn what_is_long_is_left_to_a_thread_of_the_kernel() {
+fn long_operations_run_on_kernel_threads() {
     let (_, target) = file();
     let flags_of = |op: &mut dyn Operation| {
         let entry = format!("{:?}", op.entry(&Files::default()));

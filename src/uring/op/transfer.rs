@@ -12,16 +12,16 @@ use super::rw::piece;
 use super::{Files, Operation, Progress, Target, Waits};
 use crate::sys::{call, transfer};
 
-/// What `IORING_OP_SPLICE` takes for "at the position of the file", and for pipes.
+/// Value of `IORING_OP_SPLICE` for the file position, and for pipes.
 const NO_OFFSET: i64 = -1;
 
-/// One side of a [`Splice`]: a descriptor, and where in it; without an offset at its position, as pipes and sockets need.
+/// One side of a [`Splice`]: a descriptor and its offset, or no offset for the file position, pipes and sockets.
 pub(crate) type Side = (Target, Option<u64>);
 
 /// Moves `len` bytes from one descriptor to another, one of them a pipe; fewer only at the end of the source.
 ///
-/// By ring it always goes by a kernel thread, which must not wait for a pipe: there are few of them, and a time limit does
-/// not begin until the thread comes back (Linux 6.15 and later). So it is asked not to wait, and the pipe is polled.
+/// On a ring a kernel thread does the work, and it must not wait for a pipe: there are few threads, and a time limit
+/// does not begin until the thread returns (Linux 6.15 and later). So the splice does not wait, and the pipe is polled.
 #[derive(Debug)]
 pub(crate) struct Splice {
     from: Side,
@@ -84,8 +84,8 @@ impl Operation for Splice {
 
 /// Sends all of `bytes` to a stream socket.
 ///
-/// With `MSG_WAITALL` the kernel itself goes on after a part, and what is linked behind runs only if all was sent; a plain
-/// send would let it run. If the peer resets, the number is that of the bytes so far: the next attempt finds the error.
+/// With `MSG_WAITALL` the kernel resumes a partial send, and linked entries run only if all was sent; after a plain
+/// partial send they would run. If the peer resets, the result is the number of bytes so far; the next attempt fails.
 #[derive(Debug)]
 pub(crate) struct Send {
     socket: Target,

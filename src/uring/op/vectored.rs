@@ -1,4 +1,4 @@
-//! Reading and writing many pieces of memory at one offset of a file.
+//! Reading and writing many pieces of memory at one file offset.
 
 #![allow(unsafe_code)]
 
@@ -15,13 +15,11 @@ use crate::buf::pool::{self, Lease};
 use crate::sys::vectored;
 use crate::sys::vectored::PIECES_MAX;
 
-/// Where the pieces lie, as the kernel reads it while the operation is in flight: on the heap, so that the operation may
-/// move.
+/// The list of pieces that the kernel reads. It is on the heap, so that the operation may move.
 #[derive(Default)]
 struct Vector(Vec<libc::iovec>);
 
-// SAFETY: the pointers are only ever followed by the kernel; the memory belongs to the operation beside this, and that
-// can be sent.
+// SAFETY: only the kernel follows the pointers; they point to memory owned by the operation, which is `Send`.
 unsafe impl Send for Vector {}
 // SAFETY: as for Send.
 unsafe impl Sync for Vector {}
@@ -33,7 +31,7 @@ impl fmt::Debug for Vector {
 }
 
 impl Vector {
-    /// Lists the pieces. Gives where that lies, how many they are, and how many bytes.
+    /// Lists the pieces. Returns the address of the list, the number of pieces, and the number of bytes.
     fn set(&mut self, pieces: impl Iterator<Item = (*mut u8, usize)>) -> (*const libc::iovec, u32, usize) {
         self.0.clear();
         self.0.extend(pieces.map(|(start, len)| libc::iovec { iov_base: start.cast(), iov_len: len }));
@@ -41,13 +39,11 @@ impl Vector {
     }
 }
 
-/// Reads pieces of given lengths that lie side by side from `offset` into pool memory; fewer bytes only at the end of the
-/// file.
+/// Reads consecutive pieces of given lengths from `offset` into pool memory; fewer bytes only at the end of the file.
 #[derive(Debug)]
 pub(crate) struct ReadVectored {
     file: Target,
     offset: u64,
-    /// What each piece is to hold, and what it holds.
     pieces: Vec<(usize, Lease)>,
     vector: Vector,
 }
@@ -58,12 +54,11 @@ impl ReadVectored {
         Self { file, offset, pieces, vector: Vector::default() }
     }
 
-    /// What was read, a piece for each length: behind the end of the file they are empty.
+    /// Returns one piece per length; pieces beyond the end of the file are empty.
     pub(crate) fn into_pieces(self) -> Vec<Bytes> {
         self.pieces.into_iter().map(|(_, lease)| lease.freeze()).collect()
     }
 
-    /// The pieces that are not full.
     fn rest(pieces: &mut [(usize, Lease)]) -> impl Iterator<Item = (usize, &mut Lease)> {
         let rest = pieces.iter_mut().map(|(len, lease)| (*len - lease.len(), lease));
         rest.filter(|(left, _)| *left > 0).take(PIECES_MAX)
@@ -126,7 +121,6 @@ impl Operation for ReadVectored {
     }
 }
 
-/// Writes all of several pieces, one behind the other, at `offset`.
 #[derive(Debug)]
 pub(crate) struct WriteVectored {
     file: Target,
@@ -146,7 +140,6 @@ impl WriteVectored {
         self.pieces.iter().map(|piece| piece.len() as u64).sum()
     }
 
-    /// What is left of the pieces.
     fn rest(pieces: &[Bytes], done: u64) -> impl Iterator<Item = &[u8]> {
         let mut done = done;
         let rest = pieces.iter().map(move |piece| {

@@ -1,11 +1,10 @@
-//! A kernel that is short of everything: no caller may notice.
+//! A kernel that lacks room, memory or operations: callers must not notice.
 
 use rustix::io::Errno;
 
 use super::*;
 use crate::counters::Snapshot;
 
-/// Drives until `running` has ended.
 fn drive(driver: &Arc<Driver>, running: &mut Running) -> Ended {
     for _ in 0..100_000 {
         if let Some(ended) = poll(running) {
@@ -13,7 +12,7 @@ fn drive(driver: &Arc<Driver>, running: &mut Running) -> Ended {
         }
         driver.turn();
     }
-    panic!("it never ends: {driver:?}");
+    panic!("the program does not end: {driver:?}");
 }
 
 #[test]
@@ -29,19 +28,19 @@ fn more_operations_than_entries_are_all_done() {
 }
 
 #[test]
-fn what_is_in_flight_never_exceeds_the_completion_queue() {
-    // The fake fails if it does: everything ends at once.
+fn entries_in_flight_never_exceed_the_completion_queue() {
+    // The fake asserts that the queue does not overflow when all entries end at once.
     let (driver, handle) = driver(8, |_| Act::Hold);
     let file = file();
     let mut running: Vec<_> = (0..100).map(|n| submit(&driver, Program::of(write(&file, n, [1].to_vec())))).collect();
     driver.turn();
-    // Of 32: an eighth is for cancels, a quarter for programs that may wait for a peer.
+    // Of 32 completions, an eighth is for cancels, and a quarter for programs that may wait for a peer.
     assert_eq!((handle.in_flight(), driver.in_flight()), (20, 20));
-    assert!(!driver.has_work(), "a flusher that looks again would only spin");
+    assert!(!driver.has_work(), "the flusher would spin");
     for running in &mut running[20..] {
         assert!(
             matches!(poll(running), Some(Ended::Fallback(_, None))),
-            "what has no room goes by plain calls at once"
+            "programs without room run by plain calls at once"
         );
     }
     handle.set_script(|_| Act::Do);
@@ -52,7 +51,7 @@ fn what_is_in_flight_never_exceeds_the_completion_queue() {
 
 #[test]
 fn a_chain_is_handed_over_in_one_piece() {
-    // Five steps do not fit behind six; the fake would see a chain that ends where the submission does.
+    // Five steps do not fit after six; the fake would notice a chain that ends with the submission.
     let (driver, handle) = driver(8, |_| Act::Do);
     let file = file();
     let singles: Vec<_> = (0..6).map(|n| submit(&driver, Program::of(write(&file, n, [1].to_vec())))).collect();
@@ -75,8 +74,7 @@ fn a_chain_that_was_cut_is_not_continued() {
     let mut behind = submit(&driver, Program::of(write(&file, 9, [9].to_vec())));
     driver.turn();
     assert!(driver.closed().unwrap().contains("part of a chain"));
-    assert_eq!(handle.submitted(), 2, "the rest has lost its link and must not run");
-    // Whoever waits runs what is left by plain calls.
+    assert_eq!(handle.submitted(), 2, "the rest lost its link and must not run");
     for running in [&mut cut, &mut behind] {
         let Ended::Fallback(mut program, None) = drive(&driver, running) else { panic!("no fallback") };
         program.run_blocking();
@@ -86,7 +84,7 @@ fn a_chain_that_was_cut_is_not_continued() {
 }
 
 #[test]
-fn a_busy_kernel_is_asked_again_and_nobody_notices() {
+fn a_busy_kernel_is_retried_unnoticed() {
     for errno in [Errno::AGAIN, Errno::BUSY, Errno::INTR] {
         for every in 1..=20 {
             let (driver, handle) = driver(8, |_| Act::Do);
@@ -118,7 +116,7 @@ fn a_kernel_without_memory_gives_way_to_plain_calls() {
             program.run_blocking();
         }
         assert_eq!(contents(&file), (0..20).collect::<Vec<u8>>(), "{errno}");
-        assert!(driver.closed().unwrap().contains("io_uring_enter"), "the reason is kept");
+        assert!(driver.closed().unwrap().contains("io_uring_enter"), "the reason is lost");
         assert_eq!((handle.submitted(), driver.in_flight()), (0, 0));
         assert!(Snapshot::now().since(&before).rings_closed >= 1);
         let (_, why) = driver.submit(Box::new(Program::of(read(&file, 0, 1)))).unwrap_err();
@@ -127,7 +125,7 @@ fn a_kernel_without_memory_gives_way_to_plain_calls() {
 }
 
 #[test]
-fn what_is_in_flight_ends_though_the_ring_was_given_up() {
+fn entries_in_flight_end_after_the_ring_is_closed() {
     let (driver, handle) = driver(8, |_| Act::Hold);
     let file = file();
     let mut held = submit(&driver, Program::of(write(&file, 0, pattern(50))));
@@ -153,7 +151,7 @@ fn an_operation_the_ring_lacks_goes_by_plain_calls_and_the_others_stay() {
     program.run_blocking();
     assert_eq!(outcomes(&program), [Outcome::Done(50)]);
     driver.demote(program.code(0));
-    assert!(driver.submit(program).is_ok(), "nothing is left of it to be refused");
+    assert!(driver.submit(program).is_ok(), "the refused step is done");
     assert!(driver.submit(Box::new(Program::of(write(&file, 0, pattern(1))))).is_err());
     let mut other = submit(&driver, Program::of(read(&file, 0, 50)));
     assert!(matches!(drive(&driver, &mut other), Ended::Finished(_)));

@@ -15,10 +15,8 @@ use super::*;
 use crate::buf::queue;
 use crate::sys::path::How;
 
-/// Maximum number of turns that any test here may take.
 const TURNS_MAX: usize = 100;
 
-/// Drives until there is nothing to do.
 fn turns(driver: &Driver) {
     for _ in 0..TURNS_MAX {
         if !driver.turn() && !driver.has_work() {
@@ -28,12 +26,11 @@ fn turns(driver: &Driver) {
     panic!("the driver always has something to do: {driver:?}");
 }
 
-/// Reads at the position of the file, which is how pipes are read.
 fn waits(file: &Arc<File>) -> Read {
     Read::next(target(file), 1)
 }
 
-/// A script in which reads at the position of a file never end.
+/// A script in which reads at the file position never end.
 fn nobody_writes(sqe: &Sqe) -> Act {
     match sqe.opcode {
         opcode::Read::CODE if sqe.offset == u64::MAX => Act::Hold,
@@ -42,14 +39,12 @@ fn nobody_writes(sqe: &Sqe) -> Act {
     }
 }
 
-/// Submits a program that may wait, if there is room for one.
 fn submit_waiting(driver: &Arc<Driver>, mut program: Program) -> Option<Running> {
     let (room, units) = driver.waiting_room(&program)?;
     program.permit(room.try_acquire_many_owned(units).ok()?);
     Some(submit(driver, program))
 }
 
-/// Opens files and then waits.
 fn opens(files: usize, file: &Arc<File>) -> Program {
     let how = How::new(OFlags::RDONLY, Mode::empty(), ResolveFlags::empty());
     let mut program = Program::new();
@@ -62,7 +57,6 @@ fn opens(files: usize, file: &Arc<File>) -> Program {
     program
 }
 
-/// Sends a byte on a stream, by the ring or by a plain call after it.
 fn sends(driver: &Driver) {
     let file = file();
     let mut queue = queue::Queue::default();
@@ -73,18 +67,17 @@ fn sends(driver: &Driver) {
     match send_batch.send_ops[0].result {
         Ok(n) => assert_eq!((n, contents(&file)), (1, b"x".to_vec())),
         Err(e) => {
-            assert_eq!(Errno::from_raw_os_error(e), Errno::CANCELED, "left to a plain call");
+            assert_eq!(Errno::from_raw_os_error(e), Errno::CANCELED, "the send is left to a plain call");
             assert_eq!(
                 (send_batch.send_ops[0].queue.len(), contents(&file).len()),
                 (1, 0),
-                "nothing is lost or sent twice"
+                "a byte was lost or sent twice"
             );
         }
     }
 }
 
-/// Reads from a file: the ring completes the read by the end of the turn, or leaves it to plain calls. Returns whether
-/// the ring did.
+/// Reads from a file. Returns whether the ring completed the read by the end of the turn; else plain calls do it.
 fn reads(driver: &Arc<Driver>) -> bool {
     let file = file();
     file.write_all_at(&pattern(100), 0).unwrap();
@@ -96,7 +89,7 @@ fn reads(driver: &Arc<Driver>) -> bool {
             program.run_blocking();
             (program, false)
         }
-        other => panic!("it has to wait: {other:?}"),
+        other => panic!("the read waits: {other:?}"),
     };
     assert_eq!(program.take::<Read>(0).into_bytes(), pattern(100)[10..60]);
     by_ring
@@ -149,7 +142,6 @@ fn programs_that_hold_files_open_leave_places_for_others() {
     let mut other = submit(&driver, opens(4, &file));
     turns(&driver);
     finished(&mut other);
-    // More files than there are places for programs that may wait.
     assert!(driver.waiting_room(&opens(5, &file)).is_none());
     drop(running);
     turns(&driver);
@@ -157,17 +149,17 @@ fn programs_that_hold_files_open_leave_places_for_others() {
 }
 
 #[test]
-fn what_has_no_room_holds_up_nothing_behind_it() {
+fn programs_without_room_delay_no_others() {
     let (driver, _) = driver(8, |sqe| if sqe.opcode == opcode::Write::CODE { Act::Hold } else { Act::Do });
     let file = file();
-    // A disk that does not answer. There is room for one more program, but not for eight.
+    // These operations never complete. There is room for one more program, but not for eight steps.
     let held: Vec<_> = (0..19).map(|n| submit(&driver, Program::of(write(&file, n, pattern(1))))).collect();
     turns(&driver);
     let mut wide = submit(&driver, chain((0..8).map(|n| write(&file, n, pattern(1)))));
     file.write_all_at(&pattern(9), 0).unwrap();
     let mut narrow = submit(&driver, Program::of(read(&file, 0, 9)));
     turns(&driver);
-    assert!(matches!(poll(&mut wide), Some(Ended::Fallback(_, None))), "by plain calls, at once");
+    assert!(matches!(poll(&mut wide), Some(Ended::Fallback(_, None))), "it runs by plain calls at once");
     assert_eq!(finished(&mut narrow).take::<Read>(0).into_bytes(), pattern(9));
     drop(held);
 }
@@ -180,7 +172,7 @@ fn a_program_that_has_begun_never_lacks_room_to_go_on() {
     let mut first = submit(&driver, Program::of(write(&file, 0, pattern(3))));
     let others: Vec<_> = (0..30).map(|n| submit(&driver, Program::of(write(&file, 100 + n, pattern(1))))).collect();
     turns(&driver);
-    assert!(poll(&mut first).is_none(), "its last byte is on its way");
+    assert!(poll(&mut first).is_none(), "its last byte is in flight");
     handle.set_script(|_| Act::Do);
     handle.proceed();
     turns(&driver);
@@ -208,7 +200,7 @@ fn cancels_that_find_nothing_share_one_timer() {
     is_empty(&driver, &handle, 8, 0);
 }
 
-/// Bytes that reads and writes have moved.
+/// Returns a driver and the number of bytes that its reads and writes have moved.
 fn metered(capacity: usize) -> (Arc<Driver>, Arc<AtomicUsize>) {
     let moved = Arc::new(AtomicUsize::new(0));
     let meter = Arc::clone(&moved);
@@ -248,21 +240,15 @@ fn a_turn_does_a_bounded_number_of_operations() {
     running.iter_mut().for_each(|running| drop(finished(running)));
 }
 
-/// The actions of users.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
-    /// A program that opens this many files and then waits for a peer.
     Wait(usize),
-    /// A program that waits for a disk.
     Disk,
-    /// A future is dropped, or forgotten.
     Drop(usize),
     Forget(usize),
-    /// A cancel arrives too early or too late.
+    /// A cancel finds nothing.
     Miss,
-    /// Time goes by.
     Elapse,
-    /// Disks and peers answer for a while.
     Answer,
 }
 

@@ -1,4 +1,4 @@
-//! Who owns what: memory and files stay until the kernel has let go, and not a moment longer.
+//! Ownership: memory and files stay until the kernel has released them, and no longer.
 
 use std::time::Duration;
 
@@ -32,12 +32,12 @@ fn results_reach_their_own_operations_in_any_order() {
 }
 
 #[test]
-fn completions_that_nobody_is_owed_change_nothing() {
+fn unowed_completions_change_nothing() {
     let (driver, handle) = driver(8, |_| Act::Hold);
     let before = Snapshot::now();
     let mut first = submit(&driver, Program::of(write(&file(), 0, pattern(10))));
     driver.turn();
-    // The first use of the first slot, its first step.
+    // The first step of the first use of the first slot.
     let (key, step_that_is_not, wild) = (0, 5, 0x1234 << 32);
     handle.complete(step_that_is_not, Ok(10));
     handle.complete(wild, Ok(10));
@@ -47,7 +47,6 @@ fn completions_that_nobody_is_owed_change_nothing() {
     handle.complete(key, Ok(3));
     driver.turn();
     assert_eq!(outcomes(&finished(&mut first)), [Outcome::Done(10)]);
-    // The slot is used again, under another key.
     let mut second = submit(&driver, Program::of(write(&file(), 0, pattern(10))));
     driver.turn();
     handle.complete(key, Ok(10));
@@ -67,7 +66,7 @@ fn a_completion_that_comes_twice_does_not_stand_for_another() {
     let steps = (0..2).map(|n| write(&file(), n, counted(10, &alive)));
     let mut running = submit(&driver, chain(steps));
     driver.turn();
-    // Of the first step, twice; the second one is still the kernel's.
+    // Two completions of the first step; the second step is still in flight.
     handle.complete(0, Ok(10));
     handle.complete(0, Ok(10));
     driver.turn();
@@ -89,7 +88,7 @@ fn a_dropped_future_leaves_its_memory_to_the_kernel() {
     drop(running);
     assert!(driver.has_work(), "a cancel");
     driver.turn();
-    assert_eq!(alive.load(Ordering::SeqCst), 1, "the kernel did not let go");
+    assert_eq!(alive.load(Ordering::SeqCst), 1, "the kernel still uses it");
     handle.set_script(|_| Act::Do);
     handle.proceed();
     driver.turn();
@@ -99,12 +98,12 @@ fn a_dropped_future_leaves_its_memory_to_the_kernel() {
 #[test]
 fn a_dropped_future_is_cancelled_and_no_cancel_is_lost() {
     let alive = alive();
-    // More operations than the ring has entries, and more cancels than have room at a time.
+    // More operations than entries, and more cancels than their room.
     let (driver, handle) = driver(4, |_| Act::Hold);
     let running: Vec<_> =
         (0..16).map(|n| submit(&driver, Program::of(write(&file(), n, counted(8, &alive))))).collect();
     driver.turn();
-    assert_eq!(handle.in_flight(), 10, "the rest of 16 completions is for cancels and for those that may wait");
+    assert_eq!(handle.in_flight(), 10, "the rest of 16 completions is for cancels and for programs that may wait");
     drop(running);
     assert!(driver.has_work(), "cancels have room of their own");
     driver.turn();
@@ -118,15 +117,14 @@ fn a_dropped_chain_is_cancelled_at_whatever_step_it_is() {
     let (driver, handle) = driver(8, |_| Act::Hold);
     let running = submit(&driver, chain((0..3).map(|n| write(&file(), n, counted(8, &alive)))));
     driver.turn();
-    // A kernel thread has begun the first step.
     handle.fail_cancel(Errno::ALREADY);
     drop(running);
     driver.turn();
-    assert!(!driver.has_work(), "nothing to be done but to wait");
+    assert!(!driver.has_work(), "the driver can only wait");
     let mut first = true;
     handle.set_script(move |_| if std::mem::take(&mut first) { Act::Do } else { Act::Hold });
     handle.proceed();
-    // When the first step has ended the second one is not begun yet, so it is not found.
+    // When the first step has ended, the second one has not begun, so the cancel does not find it.
     handle.fail_cancel(Errno::NOENT);
     driver.turn();
     assert_eq!(alive.load(Ordering::SeqCst), 3);
@@ -136,7 +134,7 @@ fn a_dropped_chain_is_cancelled_at_whatever_step_it_is() {
 }
 
 #[test]
-fn what_was_not_submitted_never_is() {
+fn unsubmitted_programs_are_never_submitted() {
     let alive = alive();
     let (driver, handle) = driver(8, |_| Act::Do);
     let file = file();
@@ -187,7 +185,7 @@ fn memory_of_a_zero_copy_send_stays_until_the_notification() {
     driver.turn();
     assert_eq!(alive.load(Ordering::SeqCst), 1);
     handle.notify();
-    // A cancel has found nothing, since the send itself is done; it looks once more.
+    // The first cancel found nothing, since the send itself is done; the second one does not either.
     handle.elapse();
     driver.turn();
     assert_eq!((alive.load(Ordering::SeqCst), driver.in_flight()), (0, 0));
@@ -203,7 +201,7 @@ fn shutting_down_cancels_and_waits() {
     let mut late = submit(&driver, Program::of(write(&file(), 0, counted(9, &alive))));
     kept.truncate(10);
     assert_eq!(driver.shutdown(Duration::from_secs(5)), 0);
-    // Cancelled, and to be done otherwise by whoever still waits.
+    // Cancelled; a caller that still waits runs them by plain calls.
     for running in kept.iter_mut().chain([&mut late]) {
         assert!(matches!(poll(running), Some(Ended::Fallback(_, None))));
     }
@@ -223,7 +221,7 @@ fn a_chain_between_two_steps_when_all_is_cancelled_is_cancelled_again() {
 }
 
 #[test]
-fn what_the_kernel_does_not_let_go_of_is_leaked_and_counted() {
+fn unreleased_memory_is_leaked_and_counted() {
     let alive = alive();
     let (driver, handle) = driver(64, |_| Act::Hold);
     handle.ignore_cancels();
@@ -283,7 +281,6 @@ fn a_forked_child_is_told_and_touches_nothing() {
     assert_eq!(alive.load(Ordering::SeqCst), 1, "the parent's kernel may still use it");
 }
 
-/// Descriptors of this process that lead to a file: other tests have theirs.
 fn descriptors(path: &std::path::Path) -> usize {
     let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     all.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|link| link == path)).count()
@@ -293,7 +290,6 @@ fn how() -> How {
     How::new(OFlags::RDONLY, Mode::empty(), ResolveFlags::empty())
 }
 
-/// Opens a file for the program, writes to it, and closes it.
 fn with_file(alive: &Arc<AtomicUsize>) -> Program {
     let mut program = Program::new();
     let n = program.open_next();
@@ -309,7 +305,7 @@ fn files_that_a_chain_leaves_open_are_closed_and_their_places_used_again() {
     let fails =
         |write: Act| move |sqe: &Sqe| if sqe.opcode == io_uring::opcode::Write::CODE { write } else { Act::Give(0) };
     let (driver, handle) = driver(32, fails(Act::Give(9)));
-    // Of 8 places; the last step closes the file.
+    // The ring has 8 places; the last step closes the file.
     let mut all: Vec<_> = (0..20).map(|_| submit(&driver, with_file(&alive))).collect();
     driver.turn();
     all.iter_mut().for_each(|running| assert_eq!(outcomes(&finished(running))[2], Outcome::Done(0)));
@@ -320,7 +316,6 @@ fn files_that_a_chain_leaves_open_are_closed_and_their_places_used_again() {
     driver.turn();
     all.iter_mut().for_each(|running| assert_eq!(outcomes(&finished(running))[2], Outcome::Skipped));
     assert_eq!(handle.closed_files().len(), 20);
-    // One whose write is never done is dropped.
     handle.set_script(fails(Act::Hold));
     drop(submit(&driver, with_file(&alive)));
     let running = submit(&driver, with_file(&alive));
@@ -333,7 +328,7 @@ fn files_that_a_chain_leaves_open_are_closed_and_their_places_used_again() {
 }
 
 #[test]
-fn a_descriptor_that_nobody_waits_for_is_closed() {
+fn an_abandoned_descriptor_is_closed() {
     for dropped_after in [0, 1, 2] {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = std::ffi::CString::new(file.path().to_str().unwrap()).unwrap();
@@ -345,7 +340,7 @@ fn a_descriptor_that_nobody_waits_for_is_closed() {
                 drop(running.take());
             }
             if step == 1 {
-                // The kernel has opened it before it heard of the cancel.
+                // The kernel opens the file before it sees the cancel.
                 handle.ignore_cancels();
                 let mut twin = Open::new(Dir::default(), path.clone(), how());
                 handle.set_script(move |_| Act::Give(twin.perform(&mut Default::default(), usize::MAX).unwrap()));

@@ -1,12 +1,12 @@
 //! The driver against a scripted kernel.
 //!
 //! ```text
-//!  life    who owns what, from submission to shut-down
-//!  sends   what leaves together
-//!  steps   outcomes of chains, the same by the ring and by plain calls
-//!  busy    a kernel that is short of everything
+//!  life    ownership, from submission to shutdown
+//!  sends   batches of sends
+//!  steps   outcomes of chains, the same on the ring and by plain calls
+//!  busy    a kernel that lacks room, memory or operations
 //!  full    a ring that is full of programs that never end
-//!  models  the threads that meet, by loom's model checker
+//!  models  concurrent threads, by loom's model checker
 //! ```
 
 use std::fs::File;
@@ -42,17 +42,16 @@ mod sends;
 #[cfg(not(millstream_loom))]
 mod steps;
 
-/// A driver of a fake ring with `capacity` entries and 8 places for files.
+/// Creates a driver of a fake ring with `capacity` entries and 8 places for files.
 fn driver(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> (Arc<Driver>, Handle) {
     let (port, handle) = fake(capacity, script);
     (Arc::new(Driver::new(port, 8, false, crate::uring::net::receive::Buffers::default(), Box::new(|| {}))), handle)
 }
 
 fn submit(driver: &Arc<Driver>, program: Program) -> Running {
-    driver.submit(Box::new(program)).expect("the ring takes it")
+    driver.submit(Box::new(program)).expect("the ring refused the program")
 }
 
-/// What a future has to say now.
 fn poll(running: &mut Running) -> Option<Ended> {
     match Pin::new(running).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(ended) => Some(ended),
@@ -60,7 +59,6 @@ fn poll(running: &mut Running) -> Option<Ended> {
     }
 }
 
-/// The program of a future that must have finished.
 #[track_caller]
 fn finished(running: &mut Running) -> Program {
     match poll(running) {
@@ -73,7 +71,6 @@ fn outcomes(program: &Program) -> Vec<Outcome> {
     (0..program.len()).map(|step| program.outcome(step)).collect()
 }
 
-/// Bytes that count how many of them are alive.
 fn counted(len: usize, alive: &Arc<AtomicUsize>) -> Bytes {
     struct Counted(Vec<u8>, Arc<AtomicUsize>);
     impl AsRef<[u8]> for Counted {

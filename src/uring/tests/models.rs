@@ -1,5 +1,4 @@
-//! Threads that meet at a driver, in every order: `RUSTFLAGS='--cfg millstream_loom' cargo test --release --lib
-//! models`.
+//! Concurrent threads at a driver: `RUSTFLAGS='--cfg millstream_loom' cargo test --release --lib models`.
 
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ fn operation(alive: &Arc<AtomicUsize>) -> Program {
 }
 
 #[test]
-fn whoever_waits_is_woken() {
+fn the_waiting_task_is_woken() {
     loom::model(|| {
         let (alive, driver, _) = setup();
         let running = submit(&driver, operation(&alive));
@@ -75,7 +74,7 @@ fn a_submission_meets_the_shutdown() {
         let user = thread::spawn({
             let (alive, driver) = (Arc::clone(&alive), Arc::clone(&driver));
             move || match driver.submit(Box::new(operation(&alive))) {
-                // Nothing drives the ring any more, or the last turn has taken the program.
+                // Either no thread drives the ring any more, or the last turn took the program.
                 Ok(running) => assert!(matches!(block_on(running), Ended::Finished(_) | Ended::Fallback(_, None))),
                 Err((program, _)) => drop(program),
             }
@@ -107,8 +106,7 @@ fn two_tasks_and_a_flusher() {
     });
 }
 
-/// A permit is returned once the kernel has released the program, whichever thread drops the future; the next waiter
-/// gets it.
+/// A permit is returned to the next waiter once the kernel has released the program, whichever thread drops the future.
 #[test]
 fn a_program_that_may_wait_gives_its_room_to_the_next() {
     loom::model(|| {
@@ -129,7 +127,7 @@ fn a_program_that_may_wait_gives_its_room_to_the_next() {
 }
 
 #[test]
-fn what_has_no_room_is_not_kept_waiting() {
+fn programs_without_room_do_not_wait() {
     loom::model(|| {
         let alive = Arc::new(AtomicUsize::new(0));
         let (driver, _) = driver(1, |_| Act::Hold);

@@ -1,4 +1,4 @@
-//! Sends of many sockets: all results come at once, and each to its own; what cannot be handed over says so.
+//! Sends of many sockets: all results arrive at once, each at its own send; sends without room are reported.
 
 use std::fs::File;
 use std::io::Read;
@@ -31,7 +31,6 @@ fn queue(pieces: &[&[u8]]) -> Queue {
     queue
 }
 
-/// Memory of the pool that is kept and not copied.
 fn kept(len: usize) -> bytes::Bytes {
     let mut lease = lease(len);
     lease.extend_from_slice(&super::pattern(len));
@@ -118,7 +117,7 @@ fn a_kernel_that_is_busy_is_asked_again() {
 }
 
 #[test]
-fn what_a_ring_does_not_take_is_left_to_plain_calls() {
+fn rejected_sends_are_left_to_plain_calls() {
     let (driver, handle) = driver(16, |_| Act::Give(1));
     handle.take_at_most(3);
     handle.fail_enters([Errno::INTR, Errno::PERM]);
@@ -128,7 +127,6 @@ fn what_a_ring_does_not_take_is_left_to_plain_calls() {
     assert!(send_batch.send_ops.iter().all(|send_op| send_op.queue.len() == 1), "nothing is lost");
     assert!(driver.closed().is_some());
     assert_eq!(driver.in_flight(), 0);
-    // And from now on it is not asked.
     let enters = handle.enters();
     send_batch.send_ops.truncate(1);
     driver.send(&mut send_batch);

@@ -1,4 +1,4 @@
-//! Outcomes of chains, whatever the kernel answers; plain calls give the same.
+//! Outcomes of chains are the same for all results of the kernel, and by plain calls.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::super::op::sync::Sync;
 use super::super::program::Link;
 use super::*;
 
-/// Runs a program on a fake ring whose entries fare as `script` says.
+/// Runs a program on a fake ring whose entries end as `script` decides.
 fn run(program: Program, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> Program {
     let (driver, _) = driver(32, script);
     let mut running = submit(&driver, program);
@@ -17,7 +17,7 @@ fn run(program: Program, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> Pr
     finished(&mut running)
 }
 
-/// A script that lets `act` happen to the `n`th entry it is asked about, once.
+/// A script that applies `act` to the `n`th entry, once.
 fn once(n: usize, act: Act) -> impl FnMut(&Sqe) -> Act + Send {
     let mut asked = 0;
     move |_| {
@@ -26,7 +26,6 @@ fn once(n: usize, act: Act) -> impl FnMut(&Sqe) -> Act + Send {
     }
 }
 
-/// Three writes of 100 bytes, one behind the other.
 fn three(file: &Arc<File>) -> Program {
     chain((0..3).map(|n| write(file, n * 100, pattern(300)[n as usize * 100..][..100].to_vec())))
 }
@@ -47,7 +46,7 @@ fn a_failure_skips_what_is_linked_behind_it() {
 }
 
 #[test]
-fn what_is_behind_a_failed_sync_is_not_done_though_the_kernel_would_go_on() {
+fn steps_after_a_failed_sync_do_not_run() {
     let build = |file: &Arc<File>, link| {
         let mut program = chain([write(file, 0, pattern(10))]);
         program.push(Sync::new(target(file), false));
@@ -173,7 +172,7 @@ fn an_expired_limit_fails_by_plain_calls_too() {
     assert_eq!(outcomes(&program), [Outcome::Done(100), Outcome::Done(100), timed_out]);
 }
 
-/// What may happen to an entry without any caller noticing.
+/// Results of an entry that no caller may notice.
 fn hardship() -> impl Strategy<Value = Act> {
     prop_oneof![
         3 => Just(Act::Do),
@@ -188,7 +187,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 }))]
 
     #[test]
-    fn every_byte_is_written_and_read_once_whatever_happens(
+    fn every_byte_is_written_and_read_once(
         script in proptest::collection::vec(hardship(), 1..60),
         sizes in proptest::collection::vec(1usize..400, 1..6),
         reversed: bool,
