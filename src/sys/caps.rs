@@ -131,6 +131,7 @@ impl Capabilities {
         }
     }
 
+    /// Returns all entries with their names.
     pub fn entries(&self) -> [(&'static str, &Support); 8] {
         [
             ("sendfile", &self.sendfile),
