@@ -39,7 +39,6 @@ impl Adder {
     }
 }
 
-/// Shared by threads that are ending.
 static LAST: Shard = Shard::new();
 
 /// All shards, and those free for the next thread, which continues their counts.

@@ -11,19 +11,20 @@
 //! [`AllowedHosts`] protects a service without passwords from web pages of other sites. [`Measure`], around all layers
 //! or one, records each request in numbers and in a span.
 //!
-//! All work in any tower service for HTTP: under [`serve`](crate::server::serve()), under axum, and around tonic's
-//! routes. They believe headers of [trusted](crate::server::Trusted) peers only, and know the peer from the connection,
-//! never from a header:
+//! All work in any tower service for HTTP: under [`serve`], under axum, and around tonic's routes. They believe headers
+//! of [trusted](crate::server::Trusted) peers only, and know the peer from the connection, never from a header:
 //!
 //! | server | source of the peer |
 //! |---|---|
-//! | [`serve`](crate::server::serve()) | [`Stamp::connected`] and [`Canary::connected`] in [`on_connection`](crate::server::Serve::on_connection) |
-//! | axum | `app.into_make_service_with_connect_info::<middleware::Connection>()`; `Stamp` alone also takes `SocketAddr` |
-//! | tonic's own | [`Stamp`] by itself; [`Canary`] finds no connection there: put tonic's routes under [`serve`](crate::server::serve()) |
+//! | [`serve`] | `connected` of [`Stamp`] and [`Canary`], in [`on_connection`](crate::server::Serve::on_connection) |
+//! | axum | `into_make_service_with_connect_info::<middleware::Connection>()`; `Stamp` also takes `SocketAddr` |
+//! | tonic's own | [`Stamp`] by itself; [`Canary`] finds no connection: put tonic's routes under [`serve`] |
 //! | hyper by hand | a [`Connection`] in the extensions of each request |
 //!
-//! With the features `axum` or `tonic`, [`Stamp`] also finds the address that [`serve`](crate::server::serve()) adds to
-//! requests. Otherwise no peer is trusted, and [`Canary`] changes no path.
+//! With the features `axum` or `tonic`, [`Stamp`] also finds the address that [`serve`] adds to requests. Otherwise no
+//! peer is trusted, and [`Canary`] changes no path.
+//!
+//! [`serve`]: crate::server::serve()
 
 #[cfg(feature = "canary")]
 mod canary;

@@ -24,7 +24,7 @@ const SERVICE_VERSION: HeaderName = HeaderName::from_static("x-service-version")
 ///
 /// | header | request | response |
 /// |---|---|---|
-/// | `x-request-id` | kept if the peer is [trusted](Self::trusted) and it is a [`RequestId`], else a new one | the same |
+/// | `x-request-id` | a [`RequestId`] of a [trusted](Self::trusted) peer is kept; else a new one | the same |
 /// | `traceparent` | valid and of a trusted peer: the same trace with a new parent; else a new trace | |
 /// | `tracestate` | kept if the trace is kept | |
 /// | `x-environment` | | if [set](Self::environment) |

@@ -20,7 +20,7 @@ use super::http_service::BoxError;
 ///
 /// | | boxed | boxed, for a gRPC request with the feature `tonic` |
 /// |---|---|---|
-/// | [too large](Self::is_too_large) | [`http_body_util::LengthLimitError`], for which axum's extractors answer 413 | `tonic::Status`, `ResourceExhausted` |
+/// | [too large](Self::is_too_large) | [`LengthLimitError`]: 413 in axum | `tonic::Status`, `ResourceExhausted` |
 /// | [too slow](Self::is_too_slow) | an error of this crate | `tonic::Status`, `DeadlineExceeded` |
 /// | [broken](Self::is_broken) | [`hyper::Error`] | the same |
 #[derive(Debug)]

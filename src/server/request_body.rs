@@ -22,7 +22,6 @@ pub struct RequestBody {
     failed: Option<Failed>,
     /// `None` if the body is empty, or was read to its end.
     conn_state: Option<Arc<ConnState>>,
-    /// Set once the service waited for the body.
     wait: Option<Arc<Wait>>,
 }
 

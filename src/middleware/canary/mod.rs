@@ -49,7 +49,7 @@ pub enum Unit {
 /// let handle = canary.handle();
 /// let app = Router::new()
 ///     .route("/", get(|| async { "Hello, world!" }))
-///     // For operators only: not on a public address.
+///     // For operators: better on an address that is not public.
 ///     .route("/canary", get(async move || format!("{:#?}\n", handle.state())))
 ///     .layer(canary);
 /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
@@ -65,6 +65,7 @@ pub enum Unit {
 /// belongs to the socket: an HTTP/1 response sets it when its request reaches this layer. The responses of an HTTP/2
 /// connection share a socket, so the connection keeps one path, and a request that selects another sets it for all of
 /// them. Without a known connection (see [`middleware`](super)) no path changes.
+///
 /// # Circuit breakers
 ///
 /// Each path has a circuit breaker with [`Thresholds`](super::Thresholds). It records for each response:
@@ -75,8 +76,8 @@ pub enum Unit {
 /// * resets: the peer closed or reset the connection or the HTTP/2 stream before the end. Endless bodies are exempt:
 ///   those with a [`GracefulClose`](crate::body::GracefulClose), and `text/event-stream`.
 ///
-/// While it is open, requests take the listener's path, or `epoll` if that is disabled too. The breaker of `auto` is
-/// pinned closed unless [`breaks_auto`](CanaryBuilder::breaks_auto) is set: a service may be slow by itself.
+/// While a breaker is open, requests take the listener's path, or `epoll` if that is disabled too. The breaker of
+/// `auto` is pinned closed unless [`breaks_auto`](CanaryBuilder::breaks_auto) is set: a service may be slow by itself.
 ///
 /// # Cost
 ///
