@@ -131,6 +131,7 @@ impl Capabilities {
         }
     }
 
+    /// Returns the entries by name.
     pub fn entries(&self) -> [(&'static str, &Support); 8] {
         [
             ("sendfile", &self.sendfile),
