@@ -356,7 +356,7 @@ impl Drop for Egress {
             return;
         }
         let kernel = Some(KernelStats::of(self.as_fd()));
-        let numbers = StreamStats { kernel, ..self.writer.meter.numbers(0, false, self.path()) };
+        let numbers = StreamStats { kernel, ..self.writer.meter.stats(0, false, self.path()) };
         if let Some(record) = record {
             record.set(&numbers);
         }

@@ -29,7 +29,7 @@ impl Closing {
     /// lives until its bytes are sent. [`TcpListenerBuilder::on_close`] receives the same numbers.
     ///
     /// [`TcpListenerBuilder::on_close`]: super::TcpListenerBuilder::on_close
-    pub fn numbers(&self) -> Option<StreamStats> {
+    pub fn stats(&self) -> Option<StreamStats> {
         self.0.get()
     }
 }
@@ -52,8 +52,8 @@ impl Handle {
     }
 
     /// Returns the current numbers, without a system call; `None` once the stream is closed.
-    pub fn numbers(&self) -> Option<StreamStats> {
-        self.egress.upgrade().map(|egress| egress.numbers())
+    pub fn stats(&self) -> Option<StreamStats> {
+        self.egress.upgrade().map(|egress| egress.stats())
     }
 
     pub(crate) fn pulse(&self) -> Option<Pulse> {
@@ -163,7 +163,7 @@ impl Handle {
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.numbers() {
+        match self.stats() {
             Some(numbers) => f.debug_tuple("Handle").field(&numbers).finish(),
             None => write!(f, "Handle({}, closed)", self.id),
         }
@@ -187,7 +187,7 @@ mod tests {
             stream.read_exact(&mut got).await.unwrap();
             stream.write_all(b"an answer").await.unwrap();
             stream.flushed().await.unwrap();
-            let numbers = handle.numbers().unwrap();
+            let numbers = handle.stats().unwrap();
             assert_eq!((numbers.received, numbers.sent, numbers.writes, numbers.queued), (5, 9, 1, 0));
             assert!(!numbers.blocked);
             handle.reset();
@@ -195,7 +195,7 @@ mod tests {
             assert!(client.read(&mut got).await.is_err(), "a reset must not read as an end");
             assert!(matches!(stream.read(&mut got).await, Ok(0) | Err(_)), "the waiting reader is woken");
             drop(stream);
-            assert_eq!(handle.numbers(), None);
+            assert_eq!(handle.stats(), None);
             assert_eq!((handle.id(), numbers.id > 0), (numbers.id, true));
             assert_ne!(client.handle().id(), numbers.id);
         }

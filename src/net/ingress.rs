@@ -172,7 +172,7 @@ impl Ingress {
         state.gone = true;
         let has_unread = std::mem::take(&mut state.unread) > 0;
         let is_held = has_unread || matches!(state.phase, Phase::Armed(_) | Phase::Stopping);
-        let held = is_held.then_some(if has_unread { HeldOpen::Rewind } else { HeldOpen::Read });
+        let held = is_held.then_some(if has_unread { HeldOpen::Unread } else { HeldOpen::Read });
         let chunks = std::mem::take(&mut state.chunks);
         let armed = match &mut state.phase {
             Phase::Armed(armed) => armed.take(),

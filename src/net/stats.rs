@@ -130,7 +130,7 @@ reasons! {
     // The flusher counts it, including flushes with no bytes left.
     Turn => turn: None,
     /// A full socket had room again.
-    RecvBuf => room: Some(Counter::RoomFlushes),
+    Room => room: Some(Counter::RoomFlushes),
     /// The owner waited: `flushed`, or `flush` in the future of a `block_on`.
     Flushed => flushed: Some(Counter::AskedFlushes),
     /// The owner closed the sending side.
@@ -294,7 +294,7 @@ impl Meter {
         add(&self.lost, bytes as u64);
     }
 
-    pub(super) fn numbers(&self, queued: usize, blocked: bool, path: IoPath) -> StreamStats {
+    pub(super) fn stats(&self, queued: usize, blocked: bool, path: IoPath) -> StreamStats {
         let millis = |of: &AtomicU32| Duration::from_millis(of.load(Ordering::Relaxed).into());
         let first_byte = self.first_byte.load(Ordering::Relaxed).checked_sub(1);
         StreamStats {
@@ -347,18 +347,18 @@ mod tests {
     fn times_pair_matching_events() {
         let meter = Meter { since: 1000, ..Meter::new() };
         let millis = |n| Duration::from_millis(n);
-        assert_eq!(meter.numbers(0, false, IoPath::Auto).first_byte, None);
+        assert_eq!(meter.stats(0, false, IoPath::Auto).first_byte, None);
         meter.heard.store(1010, Ordering::Relaxed);
         meter.sent_at(1030);
         meter.sent_at(1035);
-        let numbers = meter.numbers(0, false, IoPath::Auto);
+        let numbers = meter.stats(0, false, IoPath::Auto);
         assert_eq!((numbers.first_byte, numbers.longest_answer), (Some(millis(30)), millis(20)));
         assert_eq!(numbers.longest_gap, millis(5));
         // The time until the peer's next request is not a gap.
         meter.heard.store(9000, Ordering::Relaxed);
         meter.sent_at(9001);
         meter.sent_at(9008);
-        let numbers = meter.numbers(0, false, IoPath::Auto);
+        let numbers = meter.stats(0, false, IoPath::Auto);
         assert_eq!((numbers.longest_answer, numbers.longest_gap), (millis(20), millis(7)));
         assert_eq!(numbers.first_byte, Some(millis(30)));
     }
@@ -368,11 +368,11 @@ mod tests {
         let meter = Meter { since: u32::MAX - 4, ..Meter::new() };
         meter.sent_at(0);
         meter.sent_at(10);
-        let numbers = meter.numbers(0, false, IoPath::Auto);
+        let numbers = meter.stats(0, false, IoPath::Auto);
         assert_eq!(numbers.first_byte, Some(Duration::from_millis(5)));
         assert_eq!(numbers.longest_gap, Duration::from_millis(9));
         meter.heard.store(1, Ordering::Relaxed);
         meter.sent_at(0);
-        assert_eq!(meter.numbers(0, false, IoPath::Auto).longest_answer, Duration::ZERO);
+        assert_eq!(meter.stats(0, false, IoPath::Auto).longest_answer, Duration::ZERO);
     }
 }

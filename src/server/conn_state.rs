@@ -198,7 +198,7 @@ impl ConnState {
 
     fn release_if_closed(&self) -> bool {
         // A socket with nothing left to send is about to be closed by the end of this turn, unless it was handed over.
-        let closed = self.handle.numbers().is_none_or(|numbers| numbers.queued == 0 && !self.is_tunnel());
+        let closed = self.handle.stats().is_none_or(|numbers| numbers.queued == 0 && !self.is_tunnel());
         if closed {
             lock(&self.permit).take();
         }

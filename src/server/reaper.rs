@@ -143,7 +143,7 @@ enum Drain {
     /// Left to finish.
     Waits,
     /// Endless responses were notified.
-    ShutdownPhase,
+    Told,
     Aborted,
 }
 
@@ -278,7 +278,7 @@ impl Entry {
             return conn_state.abort();
         }
         if self.drained == Drain::No {
-            self.drained = if conn_state.end_answers() > 0 { Drain::ShutdownPhase } else { Drain::Waits };
+            self.drained = if conn_state.end_answers() > 0 { Drain::Told } else { Drain::Waits };
         }
         let (_, open) = conn_state.requests();
         if open > 0 || rests {
@@ -293,7 +293,7 @@ impl Drained {
             // It ended before the drain.
             Drain::No => return,
             Drain::Waits => self.finished += 1,
-            Drain::ShutdownPhase => self.told += 1,
+            Drain::Told => self.told += 1,
             Drain::Aborted => self.aborted += 1,
         }
         self.connections += 1;

@@ -131,7 +131,7 @@ impl Capabilities {
         }
     }
 
-    /// Returns all entries with their names.
+    /// Returns the entries by name.
     pub fn entries(&self) -> [(&'static str, &Support); 8] {
         [
             ("sendfile", &self.sendfile),

@@ -39,7 +39,7 @@ fn a_slow_reader_ends_up_with_little() {
         while small < 50 {
             theirs.read_exact(&mut got).await.unwrap();
             tokio::time::sleep(Duration::from_millis(10)).await;
-            let queued = handle.numbers().unwrap().queued;
+            let queued = handle.stats().unwrap().queued;
             largest = largest.max(queued);
             small = if queued <= 4 * MIN { small + 1 } else { 0 };
         }
@@ -59,7 +59,7 @@ fn a_fast_reader_gets_room_for_what_it_takes() {
                 for piece in all[..100_000].chunks(1000) {
                     ours.write_all(piece).await.unwrap();
                 }
-                ours.handle().numbers().unwrap()
+                ours.handle().stats().unwrap()
             };
             assert!(at_first.flushes.through > 0, "it began with little: {at_first:?}");
             let reader = tokio::spawn(async move {

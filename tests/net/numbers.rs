@@ -17,7 +17,7 @@ use crate::support::{noise, pair, pair_with};
 const LONG: Duration = Duration::from_secs(60);
 
 fn numbers(handle: &Handle) -> StreamStats {
-    handle.numbers().expect("the stream lives")
+    handle.stats().expect("the stream lives")
 }
 
 async fn listen(hook: fn(&StreamStats)) -> TcpListener {
@@ -76,10 +76,10 @@ fn every_send_has_a_reason() {
             ours.flushed().await.unwrap();
             ours.write_all(b"dropped").await.unwrap();
             drop(ours);
-            while closing.numbers().is_none() {
+            while closing.stats().is_none() {
                 yield_now().await;
             }
-            let last = closing.numbers().unwrap();
+            let last = closing.stats().unwrap();
             assert_eq!((last.flushes.dropped, last.sent, last.lost), (1, 12, 0));
         });
     });
@@ -190,13 +190,13 @@ fn the_last_numbers_are_kept_and_told() {
         let closing = handle.closing().unwrap();
         ours.write_all(b"hello").await.unwrap();
         theirs.read_exact(&mut [0; 5]).await.unwrap();
-        assert_eq!(closing.numbers(), None);
+        assert_eq!(closing.stats(), None);
         drop(ours);
-        while closing.numbers().is_none() {
+        while closing.stats().is_none() {
             yield_now().await;
         }
-        let last = closing.numbers().unwrap();
-        assert_eq!((last.sent, last.frames, handle.numbers()), (5, 1, None));
+        let last = closing.stats().unwrap();
+        assert_eq!((last.sent, last.frames, handle.stats()), (5, 1, None));
         assert!(last.kernel.unwrap().tcp.is_some(), "{last:?}");
         assert_eq!((handle.kernel(), handle.path()), (None, None));
         // Nobody has asked for this one, but the hook has.
@@ -230,10 +230,10 @@ fn what_a_dead_peer_never_got_is_lost() {
         ours.write_all(b"too late").await.unwrap();
         assert!(ours.flushed().await.is_err());
         drop(ours);
-        while closing.numbers().is_none() {
+        while closing.stats().is_none() {
             yield_now().await;
         }
-        let last = closing.numbers().unwrap();
+        let last = closing.stats().unwrap();
         assert_eq!((last.lost, last.sent), (8, 0), "{last:?}");
     });
 }

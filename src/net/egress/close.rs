@@ -15,14 +15,14 @@ pub(in crate::net) enum HeldOpen {
     /// All received bytes were read.
     Read,
     /// The ring has received bytes that were not read.
-    Rewind,
+    Unread,
 }
 
 impl HeldOpen {
     /// Ends the connection as `close` ends one that is not held: a TCP connection with unread bytes is reset
     /// ([RFC 2525, section 2.17](https://www.rfc-editor.org/rfc/rfc2525#section-2.17)).
     pub(super) fn end(self, socket: BorrowedFd<'_>) {
-        if matches!(self, Self::Rewind) || socket::discards_at_close(socket) {
+        if matches!(self, Self::Unread) || socket::discards_at_close(socket) {
             socket::reset(socket);
         } else {
             socket::shutdown_both(socket);

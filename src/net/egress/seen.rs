@@ -16,9 +16,9 @@ impl Egress {
         self.writer.meter.id
     }
 
-    pub(in crate::net) fn numbers(&self) -> StreamStats {
+    pub(in crate::net) fn stats(&self) -> StreamStats {
         let state = self.state();
-        self.writer.meter.numbers(state.queued(), state.blocked, self.path())
+        self.writer.meter.stats(state.queued(), state.blocked, self.path())
     }
 
     pub(in crate::net) fn pulse(&self) -> Pulse {

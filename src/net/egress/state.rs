@@ -92,7 +92,7 @@ impl State {
     }
 
     pub(super) fn reason(&mut self) -> Reason {
-        if std::mem::take(&mut self.room) { Reason::RecvBuf } else { Reason::Turn }
+        if std::mem::take(&mut self.room) { Reason::Room } else { Reason::Turn }
     }
 
     /// Drops waiting bytes, which can no longer be sent.

@@ -99,7 +99,7 @@ fn requests_are_in_the_span_of_their_connection() {
                 two.send_request(request("/")).await.unwrap().into_body().collect().await.unwrap();
             }
             drop((one, two));
-            while peers.lock().unwrap().iter().any(|(handle, _)| handle.numbers().is_some()) {
+            while peers.lock().unwrap().iter().any(|(handle, _)| handle.stats().is_some()) {
                 tokio::task::yield_now().await;
             }
         });

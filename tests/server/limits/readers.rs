@@ -141,7 +141,7 @@ fn a_reader_that_takes_nothing_of_what_the_kernel_holds_is_reset() {
         stalled.write_all(GET).await.unwrap();
         let handle = told.recv().await.unwrap();
         let closed = async {
-            while handle.numbers().is_some() {
+            while handle.stats().is_some() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
