@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
-use millstream::copy::{Copy, copy, copy_bidirectional};
+use millstream::copy::{Copier, copy, copy_bidirectional};
 use millstream::fs::File;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -259,7 +259,7 @@ fn file_to_socket(suite: &mut Suite) {
                 let mut reader = File::open(sample.from()).await.unwrap().reader();
                 let mut socket = tokio_stream(socket);
                 for _ in 0..sample.len / CHUNK {
-                    Copy::new().limit(CHUNK as u64).run(&mut reader, &mut socket).await.unwrap();
+                    Copier::new().limit(CHUNK as u64).run(&mut reader, &mut socket).await.unwrap();
                 }
             });
         }),

@@ -27,7 +27,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use millstream::middleware::{
-    AllowedHostsLayer, CanaryHandle, CanaryLayer, PathState, Pin, RequestId, StampLayer, Unit,
+    AllowedHostsLayer, BreakerPin, CanaryHandle, CanaryLayer, PathState, RequestId, ShareUnit, StampLayer,
 };
 use millstream::net::{IoPath, TcpListener};
 use millstream::server::Trusted;
@@ -164,8 +164,8 @@ async fn set_share(State(handle): State<CanaryHandle>, Path((path, percent)): Pa
 
 async fn set_unit(State(handle): State<CanaryHandle>, Path(unit): Path<String>) -> Answer {
     match unit.as_str() {
-        "requests" => handle.set_unit(Unit::Requests),
-        "connections" => handle.set_unit(Unit::Connections),
+        "requests" => handle.set_unit(ShareUnit::Requests),
+        "connections" => handle.set_unit(ShareUnit::Connections),
         _ => return Err(refused("requests or connections")),
     }
     Ok(show(State(handle)).await)
@@ -183,8 +183,8 @@ async fn set_report(State(handle): State<CanaryHandle>, Path(on): Path<String>) 
 async fn set_breaker(State(handle): State<CanaryHandle>, Path((path, what)): Path<(String, String)>) -> Answer {
     let path: IoPath = path.parse().map_err(refused)?;
     match what.as_str() {
-        "closed" => handle.pin(path, Pin::Closed),
-        "open" => handle.pin(path, Pin::Open),
+        "closed" => handle.pin(path, BreakerPin::Closed),
+        "open" => handle.pin(path, BreakerPin::Open),
         "unpin" => handle.unpin(path),
         "clear" => handle.clear(path),
         _ => return Err(refused("closed, open, unpin or clear")),

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use millstream::fs::OpenOptions;
-use millstream::fs::chain::Way;
-use millstream::fs::chain::{Chain, Outcome};
+use millstream::fs::chain::ChainPath;
+use millstream::fs::chain::{Chain, StepOutcome};
 use millstream::metrics::Snapshot;
 use millstream::runtime::driver_info;
 use tokio::io::AsyncWriteExt;
@@ -65,10 +65,10 @@ async fn by_chains(options: &Options, contents: &Bytes) -> Result<(Duration, usi
     let (mut by_ring, mut failed) = (0, 0);
     for (path, temp, chain) in chains.collect::<Vec<_>>() {
         match chain.await.map_err(|e| e.to_string())? {
-            Ok(report) => by_ring += usize::from(report.way() == Way::Ring),
+            Ok(report) => by_ring += usize::from(report.way() == ChainPath::Ring),
             Err(error) => {
                 failed += 1;
-                let done = error.report().outcomes().iter().filter(|outcome| matches!(outcome, Outcome::Done(_)));
+                let done = error.report().outcomes().iter().filter(|outcome| matches!(outcome, StepOutcome::Done(_)));
                 eprintln!("{}: {error}; {} steps were done", path.display(), done.count());
                 let _ = std::fs::remove_file(temp);
             }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use millstream::copy::{Copy, Report};
+use millstream::copy::{Copier, CopyReport};
 use tokio::fs::File;
 
 const USAGE: &str = "\
@@ -69,7 +69,7 @@ async fn run(from: &OsString, to: &OsString) -> Result<(), String> {
     let bar = bar();
     let shown = bar.clone();
     let since = Instant::now();
-    let mut copy = Copy::new().on_progress(move |bytes, of| {
+    let mut copy = Copier::new().on_progress(move |bytes, of| {
         if let Some(of) = of {
             shown.set_length(of);
         }
@@ -103,7 +103,7 @@ fn bar() -> ProgressBar {
     bar
 }
 
-fn told(report: &Report, seconds: f64) -> String {
+fn told(report: &CopyReport, seconds: f64) -> String {
     let rate = report.bytes as f64 / seconds.max(1e-9) / 1e6;
     let mut text = format!("{} bytes in {seconds:.3} s, {rate:.1} MB/s, by {}", report.bytes, report.path);
     if let Some(refused) = report.refused {

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use millstream::fs::{Durability, Moved, Prepend, Strategy};
+use millstream::fs::{Durability, Moved, Prepend, PrependStrategy};
 
 const USAGE: &str = "\
 usage: cargo run --release --example prepend -- [OPTIONS] FILE...
@@ -26,14 +26,14 @@ const TICK: Duration = Duration::from_millis(100);
 struct Options {
     files: Vec<PathBuf>,
     header: Option<String>,
-    strategy: Strategy,
+    strategy: PrependStrategy,
     durability: Durability,
     follow_link: bool,
 }
 
 /// The error text is ready to be printed.
 fn parse(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<Options, String> {
-    let (strategy, durability) = (Strategy::default(), Durability::default());
+    let (strategy, durability) = (PrependStrategy::default(), Durability::default());
     let mut options = Options { files: Vec::new(), header: None, strategy, durability, follow_link: false };
     while let Some(arg) = args.next() {
         match arg.to_string_lossy().as_ref() {
@@ -56,11 +56,11 @@ fn parse(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<Options, 
     if options.files.is_empty() { Err(USAGE.to_owned()) } else { Ok(options) }
 }
 
-fn strategy_of(name: &str) -> Option<Strategy> {
+fn strategy_of(name: &str) -> Option<PrependStrategy> {
     match name {
-        "atomic" => Some(Strategy::Atomic),
-        "insert" => Some(Strategy::InsertRange),
-        other => Some(Strategy::InPlace { reserved: other.strip_prefix("in-place:")?.parse().ok()? }),
+        "atomic" => Some(PrependStrategy::Atomic),
+        "insert" => Some(PrependStrategy::InsertRange),
+        other => Some(PrependStrategy::InPlace { reserved: other.strip_prefix("in-place:")?.parse().ok()? }),
     }
 }
 

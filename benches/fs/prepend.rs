@@ -5,8 +5,8 @@
 //! | millstream prepend | [`Prepend`], a new file that takes the old one's place, without a sync |
 //! | tokio five calls | `tokio::fs`: read, create, write, flush, rename, each a trip to the blocking pool |
 //! | floor, std on the runtime | the same by `std::fs` on the runtime's thread, which does nothing else meanwhile |
-//! | millstream blocks | [`Strategy::InsertRange`]: the file system moves the blocks (ext4, xfs; skipped elsewhere) |
-//! | millstream copies | [`Strategy::Atomic`]: the kernel copies the contents |
+//! | millstream blocks | [`PrependStrategy::InsertRange`]: the file system moves the blocks (ext4, xfs; skipped elsewhere) |
+//! | millstream copies | [`PrependStrategy::Atomic`]: the kernel copies the contents |
 //! | tokio copies | `tokio::io::copy` to a new file and a rename |
 //!
 //! Nothing is synced in any of them. The small files are made anew before every operation, and the large one loses its
@@ -21,7 +21,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use millstream::fs::{Durability, Prepend, Strategy};
+use millstream::fs::{Durability, Prepend, PrependStrategy};
 use rustix::fs::{FallocateFlags, fallocate};
 use tokio::io::AsyncWriteExt;
 
@@ -154,7 +154,7 @@ impl Large {
         Contender::new(name, run)
     }
 
-    async fn by_millstream(&self, strategy: Strategy) -> io::Result<()> {
+    async fn by_millstream(&self, strategy: PrependStrategy) -> io::Result<()> {
         let prepend = Prepend::new(&self.path).durability(Durability::None).strategy(strategy);
         prepend.run(self.header.clone()).await?;
         Ok(())
@@ -184,8 +184,8 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.run(&Case::new(&title, "CPU us/file", 1), || {
         let Some(large) = large.get_or_init(|| Large::new(dir.path())) else { return Vec::new() };
         vec![
-            large.contender("millstream blocks", async |large| large.by_millstream(Strategy::InsertRange).await),
-            large.contender("millstream copies", async |large| large.by_millstream(Strategy::Atomic).await),
+            large.contender("millstream blocks", async |large| large.by_millstream(PrependStrategy::InsertRange).await),
+            large.contender("millstream copies", async |large| large.by_millstream(PrependStrategy::Atomic).await),
             large.contender("tokio copies", async |large| large.by_tokio().await),
         ]
     });

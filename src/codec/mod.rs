@@ -34,4 +34,4 @@ mod writer;
 pub use framed::Framed;
 pub use reader::{ReadVectored, Reader};
 pub use write_buffer::Shape;
-pub use writer::{Builder, Writer};
+pub use writer::{Writer, WriterBuilder};

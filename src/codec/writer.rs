@@ -40,9 +40,9 @@ const LIMIT: usize = 256 << 10;
 /// # When it writes
 ///
 /// * On `flush`, [`flushed`](Self::flushed) and `shutdown`.
-/// * When [enough bytes](Builder::flush_at) are queued, as far as the inner writer accepts them then.
-/// * When the [limit](Builder::limit) is reached. Writers then wait until half of it is free.
-/// * At the [end of the turn](Builder::end_of_turn), if so configured, even if its task is not polled again. `flush`
+/// * When [enough bytes](WriterBuilder::flush_at) are queued, as far as the inner writer accepts them then.
+/// * When the [limit](WriterBuilder::limit) is reached. Writers then wait until half of it is free.
+/// * At the [end of the turn](WriterBuilder::end_of_turn), if so configured, even if its task is not polled again. `flush`
 ///   then returns at once, as for [`net::TcpStream`](crate::net::TcpStream), and `flushed` waits.
 ///
 /// # Flat
@@ -51,7 +51,7 @@ const LIMIT: usize = 256 << 10;
 /// This applies from the start if [`AsyncWrite::is_write_vectored`] is false. It also applies once three consecutive
 /// writes were cut: each accepted only the first of several pieces, or whole TLS records of 16 KiB but not everything,
 /// and the next write was accepted at once. The flat buffer is as long as the last cut write, 16 KiB to 64 KiB.
-/// [`Builder::shape`] sets the mode explicitly.
+/// [`WriterBuilder::shape`] sets the mode explicitly.
 ///
 /// # Errors
 ///
@@ -72,7 +72,7 @@ pub struct Writer<W> {
 
 /// Options of a [`Writer`].
 #[must_use = "nothing is written before it is built"]
-pub struct Builder<W> {
+pub struct WriterBuilder<W> {
     inner: W,
     shape: Shape,
     limit: usize,
@@ -82,7 +82,7 @@ pub struct Builder<W> {
 
 type AsFlush<W> = fn(Weak<Shared<W>>) -> Weak<dyn Flush>;
 
-impl<W: AsyncWrite + Unpin> Builder<W> {
+impl<W: AsyncWrite + Unpin> WriterBuilder<W> {
     /// Sets whether the inner writer gets pieces or one flat buffer.
     pub fn shape(mut self, shape: Shape) -> Self {
         self.shape = shape;
@@ -117,7 +117,7 @@ impl<W: AsyncWrite + Unpin> Builder<W> {
     }
 }
 
-impl<W: AsyncWrite + Unpin + Send + 'static> Builder<W> {
+impl<W: AsyncWrite + Unpin + Send + 'static> WriterBuilder<W> {
     /// Flushes at the end of the runtime's turn, or after `limit` while writes continue;
     /// [`net::TcpStream`](crate::net::TcpStream) uses 1 ms. No timer is armed.
     ///
@@ -138,8 +138,8 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     }
 
     /// Returns a builder with default options.
-    pub fn builder(inner: W) -> Builder<W> {
-        Builder { inner, shape: Shape::Auto, limit: LIMIT, flush_at: usize::MAX, ends: None }
+    pub fn builder(inner: W) -> WriterBuilder<W> {
+        WriterBuilder { inner, shape: Shape::Auto, limit: LIMIT, flush_at: usize::MAX, ends: None }
     }
 
     /// Returns the number of queued bytes.
@@ -157,7 +157,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.shared.with(|state| look(&state.write_buffer.inner))
     }
 
-    /// Waits until there is room below the [limit](Builder::limit). Fails if the writer has ended.
+    /// Waits until there is room below the [limit](WriterBuilder::limit). Fails if the writer has ended.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.shared.with(|state| Self::poll_room(&self.shared, state, cx))
     }
@@ -260,8 +260,8 @@ impl<W> fmt::Debug for Writer<W> {
     }
 }
 
-impl<W> fmt::Debug for Builder<W> {
+impl<W> fmt::Debug for WriterBuilder<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("shape", &self.shape).field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("WriterBuilder").field("shape", &self.shape).field("limit", &self.limit).finish_non_exhaustive()
     }
 }

@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Report;
+use super::CopyReport;
 use super::ends;
 use super::engine::Engine;
-use super::error::{Direction, Error, Step};
+use super::error::{CopyError, CopyStep, Direction};
 
 #[derive(Debug)]
 struct Way {
@@ -22,7 +22,7 @@ impl Way {
         Self { engine: Engine::new(None, None, None), ended: false }
     }
 
-    fn poll<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Poll<Result<(), Error>>
+    fn poll<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Poll<Result<(), CopyError>>
     where
         S: AsyncRead + Unpin + 'static,
         D: AsyncWrite + Unpin + 'static,
@@ -30,7 +30,7 @@ impl Way {
         if !self.ended {
             ready!(self.engine.poll(cx, src, dst))?;
             let shut = ready!(Pin::new(&mut *dst).poll_shutdown(cx));
-            shut.map_err(|e| Error::new(Step::Shutdown, ends::name(dst), self.engine.report(), e))?;
+            shut.map_err(|e| CopyError::new(CopyStep::Shutdown, ends::name(dst), self.engine.report(), e))?;
             self.ended = true;
         }
         Poll::Ready(Ok(()))
@@ -57,7 +57,7 @@ impl Way {
 /// # Cancel safety
 ///
 /// Dropping the future loses bytes that were read and not written. Nothing is shut down or reset.
-pub async fn copy_bidirectional<A, B>(a: &mut A, b: &mut B) -> Result<(Report, Report), Error>
+pub async fn copy_bidirectional<A, B>(a: &mut A, b: &mut B) -> Result<(CopyReport, CopyReport), CopyError>
 where
     A: AsyncRead + AsyncWrite + Unpin + 'static,
     B: AsyncRead + AsyncWrite + Unpin + 'static,

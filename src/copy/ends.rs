@@ -12,9 +12,9 @@ use tokio::io::{AsyncSeek, AsyncWrite, Interest};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::{tcp, unix};
 
-use super::error::Step;
+use super::error::CopyStep;
 use super::plan::Kind;
-use crate::fs::{Reader, Status, Writer};
+use crate::fs::{FileReader, FileWriter, Status};
 use crate::net;
 use crate::sys::{call, socket, transfer};
 
@@ -153,8 +153,8 @@ impl<'a> Stream<'a> {
 #[derive(Debug)]
 pub(super) enum Handle<'a> {
     Tokio(&'a mut tokio::fs::File),
-    Reader(&'a mut Reader),
-    Writer(&'a mut Writer),
+    Reader(&'a mut FileReader),
+    Writer(&'a mut FileWriter),
 }
 
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl<'a> Handle<'a> {
         if end.is::<tokio::fs::File>() {
             return end.downcast_mut().map(Self::Tokio);
         }
-        if end.is::<Reader>() {
+        if end.is::<FileReader>() {
             return end.downcast_mut().map(Self::Reader);
         }
         end.downcast_mut().map(Self::Writer)
@@ -192,9 +192,9 @@ impl<'a> Handle<'a> {
         cx: &mut Context<'_>,
         at: &mut Settling,
         writes: bool,
-    ) -> Poll<Result<Option<Open>, (Step, io::Error)>> {
-        let open = |error| (Step::Open, error);
-        let flush = |error| (Step::Flush, error);
+    ) -> Poll<Result<Option<Open>, (CopyStep, io::Error)>> {
+        let open = |error| (CopyStep::Open, error);
+        let flush = |error| (CopyStep::Flush, error);
         if !self.has_position(writes).map_err(open)? {
             return Poll::Ready(Ok(None));
         }
@@ -252,7 +252,7 @@ impl<'a> Handle<'a> {
 
 pub(super) fn is_known<T: 'static>(end: &T) -> bool {
     let any: &dyn Any = end;
-    Stream::of(end).is_some() || any.is::<tokio::fs::File>() || any.is::<Reader>() || any.is::<Writer>()
+    Stream::of(end).is_some() || any.is::<tokio::fs::File>() || any.is::<FileReader>() || any.is::<FileWriter>()
 }
 
 impl Open {

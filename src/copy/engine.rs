@@ -28,12 +28,12 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use self::side::Side;
 use super::ends::{self, Handle, Open, Stream, is_known};
-use super::error::{Error, Step};
+use super::error::{CopyError, CopyStep};
 use super::jobs::{self, Between, Done};
 use super::pipes::Pipe;
-use super::plan::{Facts, Kind, Path, plan};
+use super::plan::{CopyPath, Facts, Kind, plan};
 use super::pump::Pump;
-use super::stats::{Report, Stats};
+use super::stats::{CopyReport, Stats};
 use crate::counters::token_bucket::TokenBucket;
 use crate::runtime::blocking::BlockingTask;
 use crate::sys::caps::Capabilities;
@@ -67,16 +67,16 @@ pub(super) struct Engine {
 }
 
 struct Failure {
-    step: Step,
+    step: CopyStep,
     at_source: bool,
     error: io::Error,
 }
 
-fn at_source(step: Step) -> impl FnOnce(io::Error) -> Failure {
+fn at_source(step: CopyStep) -> impl FnOnce(io::Error) -> Failure {
     move |error| Failure { step, at_source: true, error }
 }
 
-fn at_target(step: Step) -> impl FnOnce(io::Error) -> Failure {
+fn at_target(step: CopyStep) -> impl FnOnce(io::Error) -> Failure {
     move |error| Failure { step, at_source: false, error }
 }
 
@@ -97,9 +97,9 @@ impl Engine {
         let mut engine = Self { limit, pace, on_progress, ..Self::default() };
         let caps = Capabilities::get();
         for (path, support) in [
-            (Path::Splice, caps.splice()),
-            (Path::Sendfile, caps.sendfile()),
-            (Path::CopyFileRange, caps.copy_file_range()),
+            (CopyPath::Splice, caps.splice()),
+            (CopyPath::Sendfile, caps.sendfile()),
+            (CopyPath::CopyFileRange, caps.copy_file_range()),
         ] {
             if !support.is_yes() {
                 engine.stats.without = engine.stats.without.with(path);
@@ -108,7 +108,7 @@ impl Engine {
         engine
     }
 
-    pub(super) fn report(&self) -> Report {
+    pub(super) fn report(&self) -> CopyReport {
         self.stats.report()
     }
 
@@ -122,7 +122,7 @@ impl Engine {
     }
 
     /// Continues the copy. Returns `Ready` again after the end.
-    pub(super) fn poll<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Poll<Result<(), Error>>
+    pub(super) fn poll<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Poll<Result<(), CopyError>>
     where
         S: AsyncRead + Unpin + 'static,
         D: AsyncWrite + Unpin + 'static,
@@ -140,7 +140,7 @@ impl Engine {
         self.done = result.is_ok();
         Poll::Ready(result.map_err(|failure| {
             let end = if failure.at_source { ends::name(src) } else { ends::name(dst) };
-            Error::new(failure.step, end, self.report(), failure.error)
+            CopyError::new(failure.step, end, self.report(), failure.error)
         }))
     }
 
@@ -159,7 +159,7 @@ impl Engine {
             self.stats.waits += u64::from(step.is_pending());
             ready!(step)?;
             if self.ended && self.pending() == 0 {
-                ready!(Pin::new(&mut *dst).poll_flush(cx)).map_err(at_target(Step::Flush))?;
+                ready!(Pin::new(&mut *dst).poll_flush(cx)).map_err(at_target(CopyStep::Flush))?;
                 return Poll::Ready(Ok(()));
             }
         }
@@ -173,7 +173,7 @@ impl Engine {
         if let Some(job) = &mut self.job {
             let done = ready!(Pin::new(job).poll(cx));
             self.job = None;
-            self.apply(done.map_err(at_target(Step::Start))?)?;
+            self.apply(done.map_err(at_target(CopyStep::Start))?)?;
             self.tell(src, dst)?;
             return Poll::Ready(Ok(()));
         }
@@ -197,8 +197,8 @@ impl Engine {
         let room = ready!(room);
         ready!(self.poll_ends(cx, src, dst))?;
         let mut facts = self.facts();
-        if plan(&facts) == Path::Splice && !self.finds_pipe() {
-            facts.without = facts.without.with(Path::Splice);
+        if plan(&facts) == CopyPath::Splice && !self.finds_pipe() {
+            facts.without = facts.without.with(CopyPath::Splice);
         }
         if let (Some(from), Some(to)) = (self.from.file(), self.to.file()) {
             let (from, to) = ((Arc::clone(&from.file), from.position), (Arc::clone(&to.file), to.position));
@@ -206,8 +206,8 @@ impl Engine {
             return Poll::Ready(self.start(move || between.run()));
         }
         match plan(&facts) {
-            Path::Sendfile => self.poll_sendfile(cx, dst, room),
-            Path::Splice => self.poll_fill(cx, src, room),
+            CopyPath::Sendfile => self.poll_sendfile(cx, dst, room),
+            CopyPath::Splice => self.poll_fill(cx, src, room),
             _ => {
                 // The ends continue on their own from the position of the copy.
                 self.tell(src, dst)?;
@@ -283,7 +283,7 @@ impl Engine {
     }
 
     fn start(&mut self, work: impl FnOnce() -> Done + Send + 'static) -> Result<(), Failure> {
-        self.job = Some(BlockingTask::start(|| Ok(work())).map_err(at_target(Step::Start))?);
+        self.job = Some(BlockingTask::start(|| Ok(work())).map_err(at_target(CopyStep::Start))?);
         Ok(())
     }
 
@@ -294,7 +294,7 @@ impl Engine {
         }
     }
 
-    fn give(&mut self, path: Path, n: u64) {
+    fn give(&mut self, path: CopyPath, n: u64) {
         self.burst += n;
         self.stats.moved(path, n);
         if let Some(tell) = &mut self.on_progress {
@@ -303,7 +303,7 @@ impl Engine {
     }
 
     fn tell<S: 'static, D: 'static>(&mut self, src: &mut S, dst: &mut D) -> Result<(), Failure> {
-        self.from.tell(src).map_err(at_source(Step::Open))?;
-        self.to.tell(dst).map_err(at_target(Step::Open))
+        self.from.tell(src).map_err(at_source(CopyStep::Open))?;
+        self.to.tell(dst).map_err(at_target(CopyStep::Open))
     }
 }

@@ -1,31 +1,31 @@
-//! Error of a copy: the failed step, the end, and the progress.
+//! CopyError of a copy: the failed step, the end, and the progress.
 
 use std::fmt;
 use std::io;
 
-use super::Report;
+use super::CopyReport;
 
-/// Error of a copy: the failed step, the path or peer if known, and the progress.
+/// CopyError of a copy: the failed step, the path or peer if known, and the progress.
 ///
 /// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error, with the
 /// error number and the reports.
 #[derive(Debug)]
-pub struct Error(Box<Inner>);
+pub struct CopyError(Box<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    step: Step,
+    step: CopyStep,
     end: Option<String>,
     direction: Option<Direction>,
-    report: Report,
-    other: Option<Report>,
+    report: CopyReport,
+    other: Option<CopyReport>,
     source: io::Error,
 }
 
 /// The step that failed. Displayed as a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Step {
+pub enum CopyStep {
     /// Determining the start position in a file, and finishing its pending operations.
     Open,
     /// Reading from the source.
@@ -52,19 +52,19 @@ pub enum Direction {
     BToA,
 }
 
-impl Error {
-    pub(super) fn new(step: Step, end: Option<String>, report: Report, source: io::Error) -> Self {
+impl CopyError {
+    pub(super) fn new(step: CopyStep, end: Option<String>, report: CopyReport, source: io::Error) -> Self {
         Self(Box::new(Inner { step, end, direction: None, report, other: None, source }))
     }
 
-    pub(super) fn in_direction(mut self, direction: Direction, other: Report) -> Self {
+    pub(super) fn in_direction(mut self, direction: Direction, other: CopyReport) -> Self {
         self.0.direction = Some(direction);
         self.0.other = Some(other);
         self
     }
 
     /// Returns the failed step.
-    pub fn step(&self) -> Step {
+    pub fn step(&self) -> CopyStep {
         self.0.step
     }
 
@@ -79,12 +79,12 @@ impl Error {
     }
 
     /// Returns the report of the failed direction. Bytes that were read and not written are not counted.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> CopyReport {
         self.0.report
     }
 
     /// Returns the report of the other direction; `None` for a copy in one direction.
-    pub fn other_report(&self) -> Option<Report> {
+    pub fn other_report(&self) -> Option<CopyReport> {
         self.0.other
     }
 
@@ -99,7 +99,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for CopyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { step, end, direction, report, source, .. } = &*self.0;
         write!(f, "copy")?;
@@ -114,19 +114,19 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
+impl std::error::Error for CopyError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.0.source)
     }
 }
 
-impl From<Error> for io::Error {
-    fn from(error: Error) -> Self {
+impl From<CopyError> for io::Error {
+    fn from(error: CopyError) -> Self {
         Self::new(error.kind(), error)
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for CopyStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Open => "find the position of",
@@ -156,9 +156,9 @@ mod tests {
 
     #[test]
     fn everything_survives_the_question_mark() {
-        let so_far = |bytes| Report { bytes, ..Report::default() };
+        let so_far = |bytes| CopyReport { bytes, ..CopyReport::default() };
         let reset = io::Error::from_raw_os_error(104);
-        let error = Error::new(Step::Read, Some("127.0.0.1:9".into()), so_far(7), reset);
+        let error = CopyError::new(CopyStep::Read, Some("127.0.0.1:9".into()), so_far(7), reset);
         assert_eq!(
             error.to_string(),
             "copy: read from 127.0.0.1:9: Connection reset by peer (os error 104); after 7 bytes"
@@ -166,8 +166,8 @@ mod tests {
         let error = io::Error::from(error.in_direction(Direction::BToA, so_far(9)));
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         assert!(error.to_string().starts_with("copy from b to a: read from 127.0.0.1:9: "), "{error}");
-        let inner = error.get_ref().unwrap().downcast_ref::<Error>().unwrap();
-        assert_eq!((inner.step(), inner.raw_os_error(), inner.end()), (Step::Read, Some(104), Some("127.0.0.1:9")));
+        let inner = error.get_ref().unwrap().downcast_ref::<CopyError>().unwrap();
+        assert_eq!((inner.step(), inner.raw_os_error(), inner.end()), (CopyStep::Read, Some(104), Some("127.0.0.1:9")));
         assert_eq!((inner.direction(), inner.report().bytes), (Some(Direction::BToA), 7));
         assert_eq!(inner.other_report().unwrap().bytes, 9);
         assert_eq!(inner.source().unwrap().to_string(), "Connection reset by peer (os error 104)");

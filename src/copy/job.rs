@@ -5,9 +5,9 @@ use std::num::NonZeroU64;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Report;
+use super::CopyReport;
 use super::engine::{Engine, OnProgress};
-use super::error::Error;
+use super::error::CopyError;
 use crate::counters::token_bucket::TokenBucket;
 
 /// Copies everything from `src` to `dst`, and flushes `dst`. Starts at the positions of files and moves them.
@@ -30,20 +30,20 @@ use crate::counters::token_bucket::TokenBucket;
 ///
 /// # Errors
 ///
-/// Returns the first error of the source or the target, as an [`Error`]. The target is then neither flushed nor shut
+/// Returns the first error of the source or the target, as an [`CopyError`]. The target is then neither flushed nor shut
 /// down: **it has received only a part**. If it is a connection whose peer would take its end for the end of the data,
 /// do not shut it down.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future loses bytes that were read and not written, as with tokio's copy. A [`Copy`](struct@Copy) loses
+/// Dropping the future loses bytes that were read and not written, as with tokio's copy. A [`Copier`](Copier) loses
 /// none.
-pub async fn copy<S, D>(src: &mut S, dst: &mut D) -> Result<Report, Error>
+pub async fn copy<S, D>(src: &mut S, dst: &mut D) -> Result<CopyReport, CopyError>
 where
     S: AsyncRead + Unpin + 'static,
     D: AsyncWrite + Unpin + 'static,
 {
-    Copy::new().run(src, dst).await
+    Copier::new().run(src, dst).await
 }
 
 /// A copy with a limit, a rate, or a progress callback, which can be interrupted and resumed.
@@ -52,14 +52,14 @@ where
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
 /// # let (mut from, mut to) = (&b"much more than that"[..], Vec::new());
-/// let mut copy = millstream::copy::Copy::new().limit(9).on_progress(|bytes, _| println!("{bytes} bytes"));
+/// let mut copy = millstream::copy::Copier::new().limit(9).on_progress(|bytes, _| println!("{bytes} bytes"));
 /// copy.run(&mut from, &mut to).await?;
 /// assert_eq!(to, b"much more");
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Default)]
-pub struct Copy {
+pub struct Copier {
     options: Options,
     /// Engine, created by the first run.
     engine: Option<Engine>,
@@ -78,7 +78,7 @@ impl std::fmt::Debug for Options {
     }
 }
 
-impl Copy {
+impl Copier {
     /// Creates a copy of everything, without limit or rate.
     pub fn new() -> Self {
         Self::default()
@@ -115,8 +115,8 @@ impl Copy {
     /// If the future is dropped, bytes that were read and not written are kept, and the next run with the same ends
     /// begins with them: no byte is lost or written twice. A step from file to file, of up to 8 MiB, or from a pipe
     /// into a file completes in the background and is counted by the next run; until then the files keep their previous
-    /// positions. Dropping the `Copy` loses [pending](Self::pending) bytes.
-    pub async fn run<S, D>(&mut self, src: &mut S, dst: &mut D) -> Result<Report, Error>
+    /// positions. Dropping the `Copier` loses [pending](Self::pending) bytes.
+    pub async fn run<S, D>(&mut self, src: &mut S, dst: &mut D) -> Result<CopyReport, CopyError>
     where
         S: AsyncRead + Unpin + 'static,
         D: AsyncWrite + Unpin + 'static,
@@ -136,7 +136,7 @@ impl Copy {
     }
 
     /// Returns the report of the copy so far.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> CopyReport {
         self.engine.as_ref().map(Engine::report).unwrap_or_default()
     }
 }

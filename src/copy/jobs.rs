@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::pipes::Pipe;
-use super::plan::{Facts, Path, plan};
+use super::plan::{CopyPath, Facts, plan};
 use crate::buf::lease;
 use crate::sys::{call, file};
 
@@ -38,10 +38,10 @@ pub(super) struct Between {
 
 #[derive(Debug)]
 pub(super) struct Moved {
-    pub(super) bytes: Vec<(Path, u64)>,
+    pub(super) bytes: Vec<(CopyPath, u64)>,
     pub(super) calls: u64,
     pub(super) ended: bool,
-    pub(super) refused: Vec<Path>,
+    pub(super) refused: Vec<CopyPath>,
     pub(super) result: io::Result<()>,
 }
 
@@ -80,7 +80,7 @@ impl Between {
                     self.to.1 += n;
                     self.len = self.len.saturating_sub(n);
                 }
-                Err(e) if way != Path::Pump && is_refusal(&e) => {
+                Err(e) if way != CopyPath::Pump && is_refusal(&e) => {
                     moved.refused.push(way);
                     self.facts.without = self.facts.without.with(way);
                 }
@@ -90,16 +90,16 @@ impl Between {
         Done::Moved(moved)
     }
 
-    fn step(&self, way: Path, moved: &mut Moved) -> io::Result<u64> {
+    fn step(&self, way: CopyPath, moved: &mut Moved) -> io::Result<u64> {
         let ((from, at), (to, to_at)) = ((self.from.0.as_fd(), self.from.1), (self.to.0.as_fd(), self.to.1));
         moved.calls += 1;
         match way {
-            Path::Clone => {
+            CopyPath::Clone => {
                 file::clone_all(from, to, to_at)?;
                 moved.ended = true;
                 Ok(call::status(to)?.stx_size)
             }
-            Path::CopyFileRange => match file::copy_range((from, at), (to, to_at), self.len as usize)? {
+            CopyPath::CopyFileRange => match file::copy_range((from, at), (to, to_at), self.len as usize)? {
                 // Either the end, or a file whose contents are generated when read. Only a read can distinguish them.
                 0 => match call::read_blocking(from, &mut [0], at)? {
                     0 => {

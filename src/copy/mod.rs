@@ -4,7 +4,7 @@
 //! that the kernel can copy between: tokio's [`TcpStream`](tokio::net::TcpStream),
 //! [`UnixStream`](tokio::net::UnixStream), their owned halves, [pipes](tokio::net::unix::pipe) and
 //! [`File`](tokio::fs::File), and of this crate [`net::TcpStream`](crate::net::TcpStream),
-//! [`fs::Reader`](crate::fs::Reader) and [`fs::Writer`](crate::fs::Writer). For other types, and where the kernel
+//! [`fs::FileReader`](crate::fs::FileReader) and [`fs::FileWriter`](crate::fs::FileWriter). For other types, and where the kernel
 //! refuses, the bytes are read and written.
 //!
 //! | from | to | how |
@@ -48,7 +48,7 @@ mod pump;
 mod stats;
 
 pub use both::copy_bidirectional;
-pub use error::{Direction, Error, Step};
-pub use job::{Copy, copy};
-pub use plan::Path;
-pub use stats::Report;
+pub use error::{CopyError, CopyStep, Direction};
+pub use job::{Copier, copy};
+pub use plan::CopyPath;
+pub use stats::CopyReport;

@@ -14,7 +14,7 @@ use std::fmt;
 /// The path that bytes take from one side to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Path {
+pub enum CopyPath {
     /// The file system (btrfs, xfs, and others) shares the blocks between both files,
     /// [ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html).
     Clone,
@@ -30,11 +30,11 @@ pub enum Path {
     Pump,
 }
 
-impl Path {
+impl CopyPath {
     pub(super) const ALL: [Self; 5] = [Self::Clone, Self::CopyFileRange, Self::Sendfile, Self::Splice, Self::Pump];
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for CopyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Clone => "clone",
@@ -50,11 +50,11 @@ impl fmt::Display for Path {
 pub(super) struct Paths(u8);
 
 impl Paths {
-    pub(super) fn with(self, path: Path) -> Self {
+    pub(super) fn with(self, path: CopyPath) -> Self {
         Self(self.0 | 1 << path as u8)
     }
 
-    pub(super) fn has(self, path: Path) -> bool {
+    pub(super) fn has(self, path: CopyPath) -> bool {
         self.0 & 1 << path as u8 != 0
     }
 }
@@ -84,17 +84,17 @@ pub(super) struct Facts {
     pub(super) without: Paths,
 }
 
-pub(super) fn plan(facts: &Facts) -> Path {
-    let first = |ways: &[Path]| ways.iter().copied().find(|&way| !facts.without.has(way)).unwrap_or(Path::Pump);
+pub(super) fn plan(facts: &Facts) -> CopyPath {
+    let first = |ways: &[CopyPath]| ways.iter().copied().find(|&way| !facts.without.has(way)).unwrap_or(CopyPath::Pump);
     match (facts.from, facts.to) {
-        (Kind::Other, _) | (_, Kind::Other) => Path::Pump,
-        (Kind::File, _) if facts.left == 0 => Path::Pump,
-        (Kind::File, Kind::File) if facts.whole => first(&[Path::Clone, Path::CopyFileRange]),
-        (Kind::File, Kind::File) => first(&[Path::CopyFileRange]),
-        (Kind::File, Kind::Socket) if facts.left >= SPLICE_MIN => first(&[Path::Splice, Path::Sendfile]),
-        (Kind::File, Kind::Pipe | Kind::Socket) => first(&[Path::Sendfile, Path::Splice]),
-        (Kind::Pipe | Kind::Socket, _) if facts.flood => first(&[Path::Splice]),
-        (Kind::Pipe | Kind::Socket, _) => Path::Pump,
+        (Kind::Other, _) | (_, Kind::Other) => CopyPath::Pump,
+        (Kind::File, _) if facts.left == 0 => CopyPath::Pump,
+        (Kind::File, Kind::File) if facts.whole => first(&[CopyPath::Clone, CopyPath::CopyFileRange]),
+        (Kind::File, Kind::File) => first(&[CopyPath::CopyFileRange]),
+        (Kind::File, Kind::Socket) if facts.left >= SPLICE_MIN => first(&[CopyPath::Splice, CopyPath::Sendfile]),
+        (Kind::File, Kind::Pipe | Kind::Socket) => first(&[CopyPath::Sendfile, CopyPath::Splice]),
+        (Kind::Pipe | Kind::Socket, _) if facts.flood => first(&[CopyPath::Splice]),
+        (Kind::Pipe | Kind::Socket, _) => CopyPath::Pump,
     }
 }
 
@@ -123,13 +123,13 @@ mod tests {
     fn every_row_of_the_table_with_nothing_refused() {
         for facts in all().filter(|facts| facts.without == Paths::default()) {
             let expected = match (facts.from, facts.to, facts.left, facts.whole, facts.flood) {
-                (File, File, 1.., true, _) => Path::Clone,
-                (File, File, 1.., false, _) => Path::CopyFileRange,
-                (File, Pipe, 1.., ..) => Path::Sendfile,
-                (File, Socket, 1..SPLICE_MIN, ..) => Path::Sendfile,
-                (File, Socket, SPLICE_MIN.., ..) => Path::Splice,
-                (Pipe | Socket, File | Pipe | Socket, _, _, true) => Path::Splice,
-                _ => Path::Pump,
+                (File, File, 1.., true, _) => CopyPath::Clone,
+                (File, File, 1.., false, _) => CopyPath::CopyFileRange,
+                (File, Pipe, 1.., ..) => CopyPath::Sendfile,
+                (File, Socket, 1..SPLICE_MIN, ..) => CopyPath::Sendfile,
+                (File, Socket, SPLICE_MIN.., ..) => CopyPath::Splice,
+                (Pipe | Socket, File | Pipe | Socket, _, _, true) => CopyPath::Splice,
+                _ => CopyPath::Pump,
             };
             assert_eq!(plan(&facts), expected, "{facts:?}");
         }
@@ -139,7 +139,7 @@ mod tests {
     fn what_was_refused_is_not_taken_and_there_is_always_a_way() {
         for facts in all() {
             let way = plan(&facts);
-            assert!(way == Path::Pump || !facts.without.has(way), "{facts:?}: {way}");
+            assert!(way == CopyPath::Pump || !facts.without.has(way), "{facts:?}: {way}");
         }
     }
 
@@ -150,18 +150,20 @@ mod tests {
             loop {
                 let way = plan(&facts);
                 ways.push(way);
-                if way == Path::Pump {
+                if way == CopyPath::Pump {
                     break;
                 }
                 facts.without = facts.without.with(way);
             }
-            let expected: &[Path] = match (ways[0], facts.to) {
-                (Path::Clone, _) => &[Path::Clone, Path::CopyFileRange, Path::Pump],
-                (Path::Sendfile, _) => &[Path::Sendfile, Path::Splice, Path::Pump],
-                (Path::Splice, Socket) if facts.from == File => &[Path::Splice, Path::Sendfile, Path::Pump],
-                (Path::CopyFileRange, _) => &[Path::CopyFileRange, Path::Pump],
-                (Path::Splice, _) => &[Path::Splice, Path::Pump],
-                (Path::Pump, _) => &[Path::Pump],
+            let expected: &[CopyPath] = match (ways[0], facts.to) {
+                (CopyPath::Clone, _) => &[CopyPath::Clone, CopyPath::CopyFileRange, CopyPath::Pump],
+                (CopyPath::Sendfile, _) => &[CopyPath::Sendfile, CopyPath::Splice, CopyPath::Pump],
+                (CopyPath::Splice, Socket) if facts.from == File => {
+                    &[CopyPath::Splice, CopyPath::Sendfile, CopyPath::Pump]
+                }
+                (CopyPath::CopyFileRange, _) => &[CopyPath::CopyFileRange, CopyPath::Pump],
+                (CopyPath::Splice, _) => &[CopyPath::Splice, CopyPath::Pump],
+                (CopyPath::Pump, _) => &[CopyPath::Pump],
             };
             assert_eq!(ways, expected, "{facts:?}");
         }
@@ -169,9 +171,9 @@ mod tests {
 
     #[test]
     fn a_set_has_what_was_put_in() {
-        for path in Path::ALL {
+        for path in CopyPath::ALL {
             let only = Paths::default().with(path);
-            assert!(Path::ALL.iter().all(|&other| only.has(other) == (other == path)), "{path}");
+            assert!(CopyPath::ALL.iter().all(|&other| only.has(other) == (other == path)), "{path}");
         }
     }
 }

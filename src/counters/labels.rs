@@ -19,10 +19,10 @@ pub(super) const SETS: usize = 256;
 /// Sets available to requests with a route. The others remain for requests without one.
 const SETS_WITH_ROUTE: usize = 192;
 
-/// Outcome of a response.
+/// ResponseOutcome of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum ResponseOutcome {
     /// The body was given to its end.
     Complete,
     /// The service or the body failed.
@@ -31,7 +31,7 @@ pub enum Outcome {
     Aborted,
 }
 
-impl Outcome {
+impl ResponseOutcome {
     const ALL: [Self; 3] = [Self::Complete, Self::Error, Self::Aborted];
 
     /// Returns the name used in labels and spans.
@@ -51,7 +51,7 @@ pub(crate) struct Labels {
     /// 0 without a status.
     pub(crate) status: u16,
     pub(crate) route: u8,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ResponseOutcome,
 }
 
 impl Labels {
@@ -60,7 +60,7 @@ impl Labels {
         version: VERSIONS.len() as u8 - 1,
         status: 0,
         route: ROUTE_OTHER,
-        outcome: Outcome::Complete,
+        outcome: ResponseOutcome::Complete,
     };
 
     /// Packs the labels into a key. Never 0, which marks a free place.
@@ -79,7 +79,7 @@ impl Labels {
             version: (key >> 8) as u8,
             status: (key >> 16) as u16,
             route: (key >> 32) as u8,
-            outcome: Outcome::ALL[(key >> 40) as usize & 3],
+            outcome: ResponseOutcome::ALL[(key >> 40) as usize & 3],
         }
     }
 }
@@ -161,11 +161,11 @@ pub(crate) fn route_name(number: u8) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    const LABELS: Labels = Labels { method: 0, version: 0, status: 200, route: 0, outcome: Outcome::Complete };
+    const LABELS: Labels = Labels { method: 0, version: 0, status: 200, route: 0, outcome: ResponseOutcome::Complete };
 
     #[test]
     fn labels_are_packed_without_loss() {
-        for outcome in Outcome::ALL {
+        for outcome in ResponseOutcome::ALL {
             let labels = Labels { method: 9, version: 4, status: 599, route: ROUTE_OTHER, outcome };
             assert_eq!(Labels::unpack(labels.pack()), labels);
             assert_eq!(Labels::unpack(Labels { outcome, ..LABELS }.pack()).outcome, outcome);
@@ -193,7 +193,7 @@ mod tests {
                 kept == Labels { status, ..LABELS } || kept.route == ROUTE_OTHER && [status, 0].contains(&kept.status)
             );
         }
-        assert_eq!(table.place(Labels { status: 599, outcome: Outcome::Error, ..LABELS }), 0);
+        assert_eq!(table.place(Labels { status: 599, outcome: ResponseOutcome::Error, ..LABELS }), 0);
         assert_eq!(METHODS[usize::from(table.labels(0).method)], OTHER);
     }
 

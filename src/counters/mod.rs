@@ -24,5 +24,5 @@ pub(crate) mod token_bucket;
 pub use counter::Snapshot;
 pub(crate) use counter::{Counter, Gauge, Present, QUEUED, count};
 pub use histogram::{Bucket, Histogram, Quantile};
-pub use labels::Outcome;
+pub use labels::ResponseOutcome;
 pub use requests::{Requests, Responses};

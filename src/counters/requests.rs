@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::histogram::{Buckets, DURATION, FRAMES, GAP, Histogram, SIZE, TIME_TO_HEAD};
-use super::labels::{Labels, METHODS, Outcome, SETS, TABLE, route_name, version_name};
+use super::labels::{Labels, METHODS, ResponseOutcome, SETS, TABLE, route_name, version_name};
 use super::shard::{self, Adder};
 use crate::counters::{Counter, Gauge, count};
 
@@ -82,9 +82,9 @@ pub(crate) fn ended(labels: Labels, ended: Ended) {
         count(Counter::ServerErrors, 1);
     }
     match labels.outcome {
-        Outcome::Complete => {}
-        Outcome::Error => count(Counter::ResponsesFailed, 1),
-        Outcome::Aborted => count(Counter::ResponsesAborted, 1),
+        ResponseOutcome::Complete => {}
+        ResponseOutcome::Error => count(Counter::ResponsesFailed, 1),
+        ResponseOutcome::Aborted => count(Counter::ResponsesAborted, 1),
     }
     Gauge::ActiveRequests.take(1);
     let place = TABLE.place(labels);
@@ -135,7 +135,7 @@ pub struct Responses {
     /// The name of the route, if the service gives one.
     pub route: Option<&'static str>,
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: ResponseOutcome,
     /// Time from the request's head to the end of the response, in seconds.
     pub duration: Histogram,
     /// Time from the request's head until the response's head and the ready part of its body were handed to HTTP, in
@@ -211,7 +211,7 @@ impl Responses {
         }
     }
 
-    fn labels(&self) -> (&str, &str, Option<u16>, Option<&str>, Outcome) {
+    fn labels(&self) -> (&str, &str, Option<u16>, Option<&str>, ResponseOutcome) {
         (self.method, self.version, self.status, self.route, self.outcome)
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::labels::Outcome;
+use super::labels::ResponseOutcome;
 use super::requests::Ended;
 
 #[cfg(feature = "tracing")]
@@ -48,7 +48,7 @@ impl Span {
     }
 
     #[inline]
-    pub(crate) fn ended(&self, ended: Ended, outcome: Outcome) {
+    pub(crate) fn ended(&self, ended: Ended, outcome: ResponseOutcome) {
         if !self.0.is_disabled() {
             self.0.record("bytes", ended.bytes);
             self.0.record("frames", ended.frames);
@@ -89,5 +89,5 @@ impl Span {
 
     pub(crate) fn answered(&self, _: u16) {}
 
-    pub(crate) fn ended(&self, _: Ended, _: Outcome) {}
+    pub(crate) fn ended(&self, _: Ended, _: ResponseOutcome) {}
 }

@@ -19,8 +19,8 @@ use tokio::task::coop::consume_budget;
 
 use super::cached::{self, Filled};
 use super::error::{Error, Result, Step};
-use super::reader::Reader;
-use super::writer::Writer;
+use super::reader::FileReader;
+use super::writer::FileWriter;
 use super::{OpenOptions, Status};
 use crate::buf::pool;
 use crate::runtime::programs::{Alone, looks_now, run};
@@ -40,7 +40,7 @@ pub(super) const NOW_MAX: usize = 64 << 10;
 // can complete it without blocking; otherwise no thread runs until it completes. Operations for which the kernel always
 // uses a thread gain nothing over the pool: buffered writes on most file systems, syncs, changes of length.
 const READ: Alone = Alone::Ring;
-/// Reads of a [`Reader`] and of file bodies, two at a time.
+/// Reads of a [`FileReader`] and of file bodies, two at a time.
 pub(super) const AHEAD: Alone = Alone::Ring;
 const WRITE: Alone = Alone::Pool;
 const CHANGE: Alone = Alone::Pool;
@@ -268,14 +268,14 @@ impl File {
         perform(Close::fd(fd), CHANGE, Step::Close, &path).await.map(drop)
     }
 
-    /// Returns a [`Reader`] that reads the file from its start.
-    pub fn reader(&self) -> Reader {
-        Reader::new(self.clone())
+    /// Returns a [`FileReader`] that reads the file from its start.
+    pub fn reader(&self) -> FileReader {
+        FileReader::new(self.clone())
     }
 
-    /// Returns a [`Writer`] that writes the file from its start.
-    pub fn writer(&self) -> Writer {
-        Writer::new(self.clone())
+    /// Returns a [`FileWriter`] that writes the file from its start.
+    pub fn writer(&self) -> FileWriter {
+        FileWriter::new(self.clone())
     }
 
     pub(crate) fn shared(&self) -> &Arc<std::fs::File> {

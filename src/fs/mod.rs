@@ -48,18 +48,18 @@ pub use body::Moved;
 pub use durability::Durability;
 pub use error::{Error, Step};
 pub use file::File;
-pub use prepend::{Prepend, Prepended, Strategy, prepend};
+pub use prepend::{Prepend, PrependStrategy, Prepended, prepend};
 pub use preserve::Preserve;
-pub use reader::{Chunks, Reader};
+pub use reader::{Chunks, FileReader};
 pub use replace::{Replace, replace};
 pub use root::{Opened, Root};
 pub use status::Status;
-pub use writer::Writer;
+pub use writer::FileWriter;
 
 pub use crate::uring::chain::OpenOptions;
 
 /// Several file operations as one unit of work.
 pub mod chain {
-    pub use crate::uring::Outcome;
-    pub use crate::uring::chain::{Chain, Error, Report, Way};
+    pub use crate::uring::StepOutcome;
+    pub use crate::uring::chain::{Chain, ChainError, ChainPath, ChainReport};
 }

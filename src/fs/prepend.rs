@@ -43,7 +43,7 @@ pub async fn prepend(path: impl AsRef<Path>, header: impl Into<Bytes>) -> Result
 /// How the header is added. The strategies differ in their result after a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Strategy {
+pub enum PrependStrategy {
     /// Creates a new file from the header and the old contents, and renames it over the old one, as
     /// [`Replace`](super::Replace) does. **After a crash** at any moment the file is completely the old or completely
     /// the new one.
@@ -82,11 +82,11 @@ pub enum Strategy {
 /// Options for putting a header before the contents of a file.
 ///
 /// The work is one job on the blocking pool. The rules of [`Replace`](super::Replace) about symbolic links, hard links
-/// and leftover files also apply to [`Strategy::Atomic`]; the others change the file itself, under all its names.
+/// and leftover files also apply to [`PrependStrategy::Atomic`]; the others change the file itself, under all its names.
 #[must_use = "nothing is done until `run`"]
 pub struct Prepend {
     path: PathBuf,
-    strategy: Strategy,
+    strategy: PrependStrategy,
     durability: Durability,
     follow_link: bool,
     keep: Preserve,
@@ -129,7 +129,7 @@ impl Prepend {
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self {
             path: path.as_ref().to_owned(),
-            strategy: Strategy::default(),
+            strategy: PrependStrategy::default(),
             durability: Durability::default(),
             follow_link: false,
             keep: Preserve::default(),
@@ -137,8 +137,8 @@ impl Prepend {
         }
     }
 
-    /// Sets the strategy. [`Strategy::Atomic`] by default.
-    pub fn strategy(mut self, strategy: Strategy) -> Self {
+    /// Sets the strategy. [`PrependStrategy::Atomic`] by default.
+    pub fn strategy(mut self, strategy: PrependStrategy) -> Self {
         self.strategy = strategy;
         self
     }
@@ -155,7 +155,7 @@ impl Prepend {
         self
     }
 
-    /// Sets the metadata that the new file of [`Strategy::Atomic`] takes over from the old one. [`Preserve::All`] by
+    /// Sets the metadata that the new file of [`PrependStrategy::Atomic`] takes over from the old one. [`Preserve::All`] by
     /// default.
     pub fn keep(mut self, keep: Preserve) -> Self {
         self.keep = keep;
@@ -173,14 +173,14 @@ impl Prepend {
     ///
     /// # Errors
     ///
-    /// The error names the [step](Step). With [`Strategy::Atomic`] the old file is unchanged and no other file remains.
+    /// The error names the [step](Step). With [`PrependStrategy::Atomic`] the old file is unchanged and no other file remains.
     /// `ErrorKind::InvalidInput` if the strategy does not accept the length of the header; the message has the accepted
     /// length. `ErrorKind::Unsupported`, with the error number, if the file system does not support
-    /// [`Strategy::InsertRange`]. If writing the header fails after blocks were moved, they are moved back.
+    /// [`PrependStrategy::InsertRange`]. If writing the header fails after blocks were moved, they are moved back.
     ///
     /// # Cancel safety
     ///
-    /// With [`Strategy::Atomic`], dropping the future before the rename leaves the old file; the work ends after the
+    /// With [`PrependStrategy::Atomic`], dropping the future before the rename leaves the old file; the work ends after the
     /// current piece. The other strategies complete once they have started.
     ///
     /// # Panics
@@ -194,10 +194,10 @@ impl Prepend {
             let body = found.ok_or_else(missing)?.stx_size;
             let stayed = Prepended { body, moved: Moved::Stayed };
             match self.strategy {
-                Strategy::InPlace { reserved } => overwrite(&target, &header, reserved, self.durability),
+                PrependStrategy::InPlace { reserved } => overwrite(&target, &header, reserved, self.durability),
                 _ if header.is_empty() => Ok(stayed),
-                Strategy::Atomic => self.rewrite(target, header, caller),
-                Strategy::InsertRange => insert(&target, &header, self.durability),
+                PrependStrategy::Atomic => self.rewrite(target, header, caller),
+                PrependStrategy::InsertRange => insert(&target, &header, self.durability),
             }
         })
         .await

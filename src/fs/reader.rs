@@ -50,7 +50,7 @@ use crate::sys::call;
 /// Dropping a future that reads or seeks loses nothing but the bytes read by that future itself, such as `read_exact`.
 /// Seeking, and dropping the reader, cancel the reads in flight.
 #[derive(Debug)]
-pub struct Reader {
+pub struct FileReader {
     file: File,
     position: u64,
     chunk: Bytes,
@@ -59,7 +59,7 @@ pub struct Reader {
     pending_seek: PendingSeek,
 }
 
-impl Reader {
+impl FileReader {
     pub(super) fn new(file: File) -> Self {
         Self {
             file,
@@ -131,7 +131,7 @@ impl Reader {
     }
 }
 
-impl AsyncRead for Reader {
+impl AsyncRead for FileReader {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if buf.remaining() == 0 {
@@ -145,7 +145,7 @@ impl AsyncRead for Reader {
     }
 }
 
-impl AsyncBufRead for Reader {
+impl AsyncBufRead for FileReader {
     fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         let this = self.get_mut();
         ready!(this.poll_chunk(cx))?;
@@ -158,7 +158,7 @@ impl AsyncBufRead for Reader {
     }
 }
 
-impl AsyncSeek for Reader {
+impl AsyncSeek for FileReader {
     fn start_seek(self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
         self.get_mut().pending_seek.start(to);
         Ok(())
@@ -172,10 +172,10 @@ impl AsyncSeek for Reader {
     }
 }
 
-/// The rest of a file as a [`Stream`] of pool memory, returned by [`Reader::into_chunks`]. It ends with the file, and
+/// The rest of a file as a [`Stream`] of pool memory, returned by [`FileReader::into_chunks`]. It ends with the file, and
 /// continues if polled again after an error.
 #[derive(Debug)]
-pub struct Chunks(Reader);
+pub struct Chunks(FileReader);
 
 impl Stream for Chunks {
     type Item = io::Result<Bytes>;

@@ -50,7 +50,7 @@ const PIECE: usize = 256 << 10;
 ///
 /// Dropping a future that writes, flushes or seeks loses nothing but the progress of that future itself, such as
 /// `write_all`.
-pub struct Writer {
+pub struct FileWriter {
     file: File,
     position: u64,
     lease: Option<Lease>,
@@ -58,9 +58,9 @@ pub struct Writer {
     pending_seek: PendingSeek,
 }
 
-impl fmt::Debug for Writer {
+impl fmt::Debug for FileWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer")
+        f.debug_struct("FileWriter")
             .field("file", &self.file)
             .field("position", &self.position)
             .field("gathered", &self.gathered())
@@ -69,7 +69,7 @@ impl fmt::Debug for Writer {
     }
 }
 
-impl Writer {
+impl FileWriter {
     pub(super) fn new(file: File) -> Self {
         Self { file, position: 0, lease: None, under: None, pending_seek: PendingSeek::default() }
     }
@@ -108,7 +108,7 @@ impl Writer {
     }
 }
 
-impl AsyncWrite for Writer {
+impl AsyncWrite for FileWriter {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         // Checked even if there is room: an error is returned before more bytes are accepted.
@@ -137,7 +137,7 @@ impl AsyncWrite for Writer {
     }
 }
 
-impl AsyncSeek for Writer {
+impl AsyncSeek for FileWriter {
     fn start_seek(self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
         self.get_mut().pending_seek.start(to);
         Ok(())
@@ -155,7 +155,7 @@ impl AsyncSeek for Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for FileWriter {
     fn drop(&mut self) {
         let lost = self.gathered() + self.under.as_ref().map_or(0, |(_, len)| *len);
         count(Counter::BytesLost, lost as u64);

@@ -98,7 +98,7 @@ fn give(name: &'static str, labels: Vec<Label>, new: &Histogram) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::labels::{Labels, Outcome};
+    use crate::counters::labels::{Labels, ResponseOutcome};
     use crate::counters::requests;
     use crate::counters::requests::Ended;
     use metrics::{Counter, CounterFn, Gauge, GaugeFn, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString};
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn everything_is_recorded_once_with_name_unit_and_description() {
         let keeper = Keeper::default();
-        let labels = Labels { method: 7, version: 0, status: 277, route: 0, outcome: Outcome::Aborted };
+        let labels = Labels { method: 7, version: 0, status: 277, route: 0, outcome: ResponseOutcome::Aborted };
         let ended = Ended { duration: 30_000_000, time_to_head: Some(1), largest_gap: None, bytes: 5, frames: 1 };
         for _ in 0..3 {
             requests::began(7);

@@ -11,7 +11,7 @@
 mod export;
 mod text;
 
-pub use crate::counters::{Bucket, Histogram, Outcome, Quantile, Requests, Responses, Snapshot};
+pub use crate::counters::{Bucket, Histogram, Quantile, Requests, ResponseOutcome, Responses, Snapshot};
 #[cfg(feature = "metrics")]
 pub use export::record_metrics;
 pub use text::prometheus_text;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{CAPABILITY, Capability, capabilities};
 use crate::counters::Histogram;
 use crate::counters::Snapshot;
-use crate::counters::labels::Outcome;
+use crate::counters::labels::ResponseOutcome;
 use crate::counters::requests::{Requests, Responses};
 
 /// Histograms of responses, with the names of OpenTelemetry where it defines them.
@@ -62,8 +62,8 @@ pub(super) fn labels(responses: &Responses) -> Vec<(&'static str, String)> {
     labels.extend(responses.status.map(|status| ("http.response.status_code", status.to_string())));
     labels.extend(responses.route.map(|route| ("http.route", route.to_owned())));
     let error = match (responses.outcome, responses.status) {
-        (Outcome::Complete, Some(status @ 500..)) => Some(status.to_string()),
-        (Outcome::Complete, _) => None,
+        (ResponseOutcome::Complete, Some(status @ 500..)) => Some(status.to_string()),
+        (ResponseOutcome::Complete, _) => None,
         (outcome, _) => Some(outcome.as_str().to_owned()),
     };
     labels.extend(error.map(|error| ("error.type", error)));
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn the_text_is_of_the_format_to_the_last_line() {
         let route = route("/strange\"\\\n,}{");
-        let labels = Labels { method: 9, version: 4, status: 556, route, outcome: Outcome::Error };
+        let labels = Labels { method: 9, version: 4, status: 556, route, outcome: ResponseOutcome::Error };
         for duration in [1, 6_000_000, 99_000_000_000] {
             requests::began(9);
             requests::ended(labels, Ended { duration, time_to_head: None, largest_gap: Some(1), bytes: 0, frames: 2 });
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_response_comes_out_in_its_buckets_under_its_labels() {
         let route = route("/a\"quoted\"\\route\n");
-        let labels = Labels { method: 0, version: 1, status: 555, route, outcome: Outcome::Complete };
+        let labels = Labels { method: 0, version: 1, status: 555, route, outcome: ResponseOutcome::Complete };
         let ended = Ended { duration: 30_000_000, time_to_head: Some(400_000), largest_gap: None, bytes: 9, frames: 2 };
         requests::began(0);
         requests::ended(labels, ended);

@@ -38,8 +38,8 @@ mod trace;
 
 #[cfg(feature = "canary")]
 pub use canary::{
-    BreakerState, Canary, CanaryBody, CanaryBuilder, CanaryFuture, CanaryHandle, CanaryLayer, CanaryState, PathState,
-    Pin, Thresholds, Unit,
+    BreakerPin, BreakerState, Canary, CanaryBody, CanaryBuilder, CanaryFuture, CanaryHandle, CanaryLayer, CanaryState,
+    PathState, ShareUnit, Thresholds,
 };
 pub use connection::Connection;
 pub use hosts::{AllowedHosts, AllowedHostsFuture, AllowedHostsLayer};

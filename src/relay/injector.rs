@@ -41,7 +41,7 @@ const DEFAULT_LIMIT: usize = 64 << 10;
 /// }
 /// injector.finish()?;
 /// assert_eq!(sent, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nvia: 1.1 mill\r\n\r\nbytes");
-/// # Ok::<(), millstream::relay::Error>(())
+/// # Ok::<(), millstream::relay::InjectError>(())
 /// ```
 ///
 /// [RFC 9112 §2.2]: https://www.rfc-editor.org/rfc/rfc9112#section-2.2
@@ -88,9 +88,9 @@ impl Injector {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] and [`Error::BareCr`]. The piece is not taken, and the state is unchanged. The caller drops
+    /// [`InjectError::TooLarge`] and [`InjectError::BareCr`]. The piece is not taken, and the state is unchanged. The caller drops
     /// [`held`](Self::held) and the piece with the connection, or writes them if an unmodified message is acceptable.
-    pub fn feed<'a>(&'a mut self, piece: &'a [u8]) -> Result<Output<'a>, Error> {
+    pub fn feed<'a>(&'a mut self, piece: &'a [u8]) -> Result<Output<'a>, InjectError> {
         let Some(scan) = self.scan.as_mut().filter(|_| !piece.is_empty()) else { return Ok(Output([piece, &[], &[]])) };
         let held = scan.holds();
         let Some(end) = scan.run(piece, self.limit)? else {
@@ -108,10 +108,10 @@ impl Injector {
     ///
     /// # Errors
     ///
-    /// [`Error::Ended`] if a head is incomplete, or the response after an interim one is missing. The end of the stream
+    /// [`InjectError::Ended`] if a head is incomplete, or the response after an interim one is missing. The end of the stream
     /// before a message, or after empty lines only, is no error; nor is the end in a body, which is not detected here.
-    pub fn finish(&self) -> Result<(), Error> {
-        if self.scan.is_some_and(|scan| scan.has_begun()) { Err(Error::Ended) } else { Ok(()) }
+    pub fn finish(&self) -> Result<(), InjectError> {
+        if self.scan.is_some_and(|scan| scan.has_begun()) { Err(InjectError::Ended) } else { Ok(()) }
     }
 
     /// Returns whether the lines are inserted. Further pieces pass unchanged and need not be fed: the caller may
@@ -172,7 +172,7 @@ impl Buf for Output<'_> {
 /// Reason why a message gets no lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum InjectError {
     /// The head does not end within the limit.
     #[non_exhaustive]
     TooLarge {
@@ -185,7 +185,7 @@ pub enum Error {
     Ended,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for InjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLarge { limit } => write!(f, "the head of the message is larger than {limit} bytes"),
@@ -195,14 +195,14 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for InjectError {}
 
-/// `UnexpectedEof` for [`Error::Ended`], else `InvalidData`.
-impl From<Error> for io::Error {
-    fn from(error: Error) -> Self {
+/// `UnexpectedEof` for [`InjectError::Ended`], else `InvalidData`.
+impl From<InjectError> for io::Error {
+    fn from(error: InjectError) -> Self {
         let kind = match error {
-            Error::Ended => io::ErrorKind::UnexpectedEof,
-            Error::TooLarge { .. } | Error::BareCr => io::ErrorKind::InvalidData,
+            InjectError::Ended => io::ErrorKind::UnexpectedEof,
+            InjectError::TooLarge { .. } | InjectError::BareCr => io::ErrorKind::InvalidData,
         };
         Self::new(kind, error)
     }

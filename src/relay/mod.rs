@@ -18,4 +18,4 @@
 mod injector;
 mod scan;
 
-pub use injector::{Error, Injector, Output};
+pub use injector::{InjectError, Injector, Output};

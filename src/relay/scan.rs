@@ -8,7 +8,7 @@
 //! * A line that begins with a space or a tab continues the one before it (obs-fold), even if it contains nothing else.
 //!   Only a line without any byte ends the head.
 
-use super::injector::Error;
+use super::injector::InjectError;
 
 const CR: u8 = b'\r';
 const LF: u8 = b'\n';
@@ -55,7 +55,7 @@ impl Scan {
     /// Scans `piece`, and returns the offset after the empty line if a final head ends in it. On error the state is
     /// unchanged. Heads of interim responses are skipped: they have no body ([RFC 9110
     /// §15.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.2)).
-    pub(super) fn run(&mut self, piece: &[u8], limit: usize) -> Result<Option<usize>, Error> {
+    pub(super) fn run(&mut self, piece: &[u8], limit: usize) -> Result<Option<usize>, InjectError> {
         let mut at = 0;
         let mut next = *self;
         if !matches!(next.place, Place::Leading | Place::LeadingCr) {
@@ -69,7 +69,7 @@ impl Scan {
                 at += n;
                 next.room -= n;
             }
-            next.room = next.room.checked_sub(1).ok_or(Error::TooLarge { limit })?;
+            next.room = next.room.checked_sub(1).ok_or(InjectError::TooLarge { limit })?;
             let byte = piece[at];
             next.place = match (next.place, byte) {
                 (Place::Leading | Place::LeadingCr, LF) => Place::Leading,
@@ -88,7 +88,7 @@ impl Scan {
                 }
                 (Place::Start | Place::StartCr, LF) => return Ok(Some(at + 1)),
                 (Place::Line | Place::Start, _) => Place::Line,
-                (Place::LeadingCr | Place::LineCr | Place::StartCr, _) => return Err(Error::BareCr),
+                (Place::LeadingCr | Place::LineCr | Place::StartCr, _) => return Err(InjectError::BareCr),
             };
             at += 1;
         }

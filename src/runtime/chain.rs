@@ -1,7 +1,7 @@
 //! Running chains.
 
 use crate::runtime::programs::{Alone, run};
-use crate::uring::chain::{Chain, Error, Report};
+use crate::uring::chain::{Chain, ChainError, ChainReport};
 
 impl Chain {
     /// Runs the steps and returns the outcome of each.
@@ -9,14 +9,14 @@ impl Chain {
     /// # Errors
     ///
     /// The first step that failed or was incomplete; a read at the end of its file only if steps were skipped for it.
-    /// [`Error::report`] has all outcomes. `ErrorKind::InvalidInput` for a mistake in the chain; then no step was
-    /// begun. [`Error::step`] is `None` without a tokio runtime, or if the kernel lost a completion.
+    /// [`ChainError::report`] has all outcomes. `ErrorKind::InvalidInput` for a mistake in the chain; then no step was
+    /// begun. [`ChainError::step`] is `None` without a tokio runtime, or if the kernel lost a completion.
     ///
     /// # Cancel safety
     ///
     /// Not cancel safe: dropping the future stops the chain between two steps, or in one that waits for a pipe or
     /// socket. Steps in progress may still complete. Opened files are closed; data written and names changed stay.
-    pub async fn run(self) -> Result<Report, Error> {
+    pub async fn run(self) -> Result<ChainReport, ChainError> {
         let (program, steps) = self.ready()?;
         if program.len() == 0 {
             return steps.report(*program);

@@ -8,7 +8,7 @@ use super::admit::{self, Place, admit};
 use super::blocking::BlockingTask;
 use super::{Io, Turn};
 use crate::counters::{Counter, count};
-use crate::uring::program::{Outcome, Program};
+use crate::uring::program::{Program, StepOutcome};
 use crate::uring::slots::Ended;
 
 /// Preference for a single program in the mode [`Io::Auto`].
@@ -76,7 +76,7 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
     let program = program.await?;
     if let (Some(driver), Some(step)) = (driver, refused) {
         // If the plain call succeeds, the ring lacks the operation; else its arguments were wrong.
-        if matches!(program.outcome(step), Outcome::Done(_) | Outcome::Short(_)) {
+        if matches!(program.outcome(step), StepOutcome::Done(_) | StepOutcome::Short(_)) {
             driver.demote(program.code(step));
         }
     }
@@ -111,7 +111,7 @@ mod tests {
             run(Box::new(Program::of(Write::new(file.clone().into(), 5, bytes.clone()))), Alone::Ring).await.unwrap();
         assert_eq!(write.into_single::<Write>().1.unwrap(), 100_000);
         let read = run(Box::new(Program::of(Read::new(file.into(), 5, 200_000))), Alone::Ring).await.unwrap();
-        assert_eq!(read.outcome(0), Outcome::Short(100_000));
+        assert_eq!(read.outcome(0), StepOutcome::Short(100_000));
         assert_eq!(read.into_single::<Read>().0.into_bytes(), bytes);
     }
 

@@ -19,7 +19,7 @@ use super::http_service::HttpService;
 use super::limits::Limits;
 use super::peer::Peer;
 use super::protocols::Hooks;
-use super::server::{Greet, Serve, serve};
+use super::serve::{Greet, Serve, serve};
 use crate::net::{Listeners, TcpListener};
 use crate::runtime::{Cores, Run};
 #[cfg(feature = "tls")]

@@ -40,7 +40,7 @@ mod refuse;
 mod request_body;
 #[cfg(feature = "tls")]
 mod secure;
-mod server;
+mod serve;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod trusted;
@@ -54,5 +54,5 @@ pub use http_service::HttpService;
 pub use limits::Limits;
 pub use peer::Peer;
 pub use request_body::RequestBody;
-pub use server::{Serve, Serving, serve};
+pub use serve::{Serve, Serving, serve};
 pub use trusted::Trusted;

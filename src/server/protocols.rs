@@ -7,7 +7,7 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::limits::Limits;
-use super::server::Serve;
+use super::serve::Serve;
 use crate::net::Accept;
 
 /// Times of this length or more are no limit.

@@ -6,7 +6,7 @@ use super::conn_state::{ConnState, ShutdownPhase};
 use super::connection::{aborted, connection, speak};
 use super::http_service::{BoxError, HttpService};
 use super::protocols::Protocols;
-use super::server::Serve;
+use super::serve::Serve;
 use super::version::Version;
 use crate::net::{Accept, Rewind};
 use crate::server::tls::Tls;

@@ -12,7 +12,7 @@ use super::event::Event;
 use super::event_id::EventId;
 use super::request;
 use super::shared::{Config, Shared};
-use super::stats::Stats;
+use super::stats::HubStats;
 use crate::sse::log::{Log, Sink};
 
 /// Sends events to many readers: [server-sent events](https://html.spec.whatwg.org/multipage/server-sent-events.html)
@@ -191,7 +191,7 @@ impl Hub {
     }
 
     /// Returns the statistics so far.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> HubStats {
         self.shared().stats()
     }
 }

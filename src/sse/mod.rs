@@ -34,4 +34,4 @@ pub use event::{Event, EventParts};
 pub use event_id::EventId;
 pub use hub::Hub;
 use shared::Shared;
-pub use stats::Stats;
+pub use stats::HubStats;

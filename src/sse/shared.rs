@@ -22,7 +22,7 @@ use super::event_id::EventId;
 use super::gap::Gap;
 use super::ring::{Limits, Name, Place, Ring};
 use super::state::{Cursor, Read, State};
-use super::stats::Stats;
+use super::stats::HubStats;
 use super::wait_list::{Group, Member};
 use crate::counters::{Counter, count};
 use crate::sse::log::Log;
@@ -70,7 +70,7 @@ impl Shared {
         let epoch = RandomState::new().hash_one(0) as u32;
         let ring = Ring::new(config.limits, epoch);
         let started = AtomicBool::new(log.is_none());
-        let state = State { ring, stats: Stats::default(), last_gap: None };
+        let state = State { ring, stats: HubStats::default(), last_gap: None };
         Self {
             config,
             log,
@@ -340,11 +340,11 @@ impl Shared {
         self.wake();
     }
 
-    pub(super) fn stats(&self) -> Stats {
+    pub(super) fn stats(&self) -> HubStats {
         let state = self.state();
         let subscribers = self.seats.load(Ordering::Acquire);
         let length = (state.ring.head() - state.ring.base()) as usize;
-        Stats { subscribers, ring_events: length, ring_bytes: state.ring.bytes(), ..state.stats }
+        HubStats { subscribers, ring_events: length, ring_bytes: state.ring.bytes(), ..state.stats }
     }
 }
 

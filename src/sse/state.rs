@@ -6,13 +6,13 @@ use super::builder::LagPolicy;
 use super::gap::Gap;
 use super::ring::Ring;
 use super::shared::Config;
-use super::stats::Stats;
+use super::stats::HubStats;
 use crate::counters::{Counter, count};
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) ring: Ring,
-    pub(super) stats: Stats,
+    pub(super) stats: HubStats,
     /// Number of the last entry that is a gap and not an event.
     pub(super) last_gap: Option<u64>,
 }
@@ -107,7 +107,7 @@ mod tests {
             subscribers: 1,
             retry: Duration::ZERO,
         };
-        let mut state = State { ring: Ring::new(limits, 0), stats: Stats::default(), last_gap: None };
+        let mut state = State { ring: Ring::new(limits, 0), stats: HubStats::default(), last_gap: None };
         let push = |state: &mut State| {
             let unread = state.ring.unread();
             state.ring.push(Bytes::from_static(b"event"), Name::Numbered, Instant::now(), unread);

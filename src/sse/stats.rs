@@ -3,7 +3,7 @@
 /// Statistics of a [`Hub`](super::Hub) at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Stats {
+pub struct HubStats {
     /// Number of bodies that exist, polled or not.
     pub subscribers: usize,
     /// Number of subscribers rejected at the maximum.

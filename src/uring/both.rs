@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use super::buffers;
 use super::driver::Driver;
 use super::net::receive::Buffers;
-use super::program::{Outcome, Program};
+use super::program::{Program, StepOutcome};
 use super::slots::Ended;
 use crate::sys::uring::{Setup, Uring};
 
@@ -19,7 +19,8 @@ pub(super) fn both_ways(make: impl Fn() -> Program) -> Vec<Program> {
     by_calls.run_blocking();
     let mut ended = vec![by_calls];
     ended.extend(by_ring(make, false));
-    let outcomes = |program: &Program| (0..program.len()).map(|step| program.outcome(step)).collect::<Vec<Outcome>>();
+    let outcomes =
+        |program: &Program| (0..program.len()).map(|step| program.outcome(step)).collect::<Vec<StepOutcome>>();
     let all: Vec<_> = ended.iter().map(outcomes).collect();
     assert!(all.iter().all(|one| *one == all[0]), "by calls, by ring: {all:?}");
     ended
@@ -90,7 +91,10 @@ fn nothing_runs_after_a_failure() {
         });
         for program in programs {
             let outcomes = [0, 1, 2].map(|step| program.outcome(step));
-            assert!(matches!(outcomes, [Outcome::Failed(_), Outcome::Skipped, Outcome::Skipped]), "{program:?}");
+            assert!(
+                matches!(outcomes, [StepOutcome::Failed(_), StepOutcome::Skipped, StepOutcome::Skipped]),
+                "{program:?}"
+            );
         }
     }
     let missing = || (Dir::default(), c"/no/such/file".to_owned());

@@ -55,4 +55,4 @@ mod sqe;
 #[cfg(test)]
 mod tests;
 
-pub use program::Outcome;
+pub use program::StepOutcome;

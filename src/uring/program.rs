@@ -20,10 +20,10 @@ use super::op::{FileUse, Files, Operation};
 use super::room::Need;
 use super::step::{CANCELED, Judgement, Limit, RETRIES, Step};
 
-/// Outcome of one step.
+/// StepOutcome of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum StepOutcome {
     /// Completed in full, with the number of bytes moved: 0 for steps that move none.
     Done(u64),
     /// This many bytes were moved and no more follow: the source ended, or the target accepted none.
@@ -177,8 +177,8 @@ impl Program {
         &mut self.files
     }
 
-    pub(crate) fn outcome(&self, step: usize) -> Outcome {
-        self.steps[step].outcome.unwrap_or(Outcome::Skipped)
+    pub(crate) fn outcome(&self, step: usize) -> StepOutcome {
+        self.steps[step].outcome.unwrap_or(StepOutcome::Skipped)
     }
 
     pub(crate) fn take<T: Operation>(&mut self, step: usize) -> T {
@@ -190,9 +190,9 @@ impl Program {
     /// Returns the operation of a one-step program, and the bytes moved or the error. A short step is no error.
     pub(crate) fn into_single<T: Operation>(mut self) -> (T, io::Result<u64>) {
         let result = match self.outcome(0) {
-            Outcome::Done(n) | Outcome::Short(n) => Ok(n),
-            Outcome::Failed(errno) => Err(io::Error::from_raw_os_error(errno)),
-            Outcome::Skipped => Err(io::Error::other("the runtime is shutting down")),
+            StepOutcome::Done(n) | StepOutcome::Short(n) => Ok(n),
+            StepOutcome::Failed(errno) => Err(io::Error::from_raw_os_error(errno)),
+            StepOutcome::Skipped => Err(io::Error::other("the runtime is shutting down")),
         };
         (self.take(0), result)
     }
@@ -274,7 +274,7 @@ impl Program {
     pub(super) fn open_places(&self) -> Vec<u32> {
         let mut open: Vec<u32> = Vec::new();
         let places = self.files.assigned();
-        for step in self.steps.iter().filter(|step| matches!(step.outcome, Some(Outcome::Done(_)))) {
+        for step in self.steps.iter().filter(|step| matches!(step.outcome, Some(StepOutcome::Done(_)))) {
             match step.op.file() {
                 FileUse::Opens(n) => open.extend(places.get(n)),
                 FileUse::Closes(n) => open.retain(|place| Some(place) != places.get(n)),
@@ -288,9 +288,9 @@ impl Program {
     pub(super) fn give_up(&mut self, errno: i32) {
         let mut left = self.steps.iter_mut().filter(|step| step.outcome.is_none());
         if let Some(first) = left.next() {
-            first.outcome = Some(Outcome::Failed(errno));
+            first.outcome = Some(StepOutcome::Failed(errno));
         }
-        left.for_each(|step| step.outcome = Some(Outcome::Skipped));
+        left.for_each(|step| step.outcome = Some(StepOutcome::Skipped));
     }
 
     pub(super) fn settle(&mut self) -> Verdict {
@@ -305,12 +305,12 @@ impl Program {
         for (n, step) in self.steps.iter_mut().enumerate().filter(|(_, step)| step.outcome.is_none()) {
             let bytes = step.op.bytes();
             step.outcome = match step.result.take() {
-                None | Some(Err(CANCELED)) if cut == Some(false) => Some(Outcome::Skipped),
+                None | Some(Err(CANCELED)) if cut == Some(false) => Some(StepOutcome::Skipped),
                 None => None,
                 Some(Err(CANCELED)) if cut == Some(true) => None,
                 Some(result) => match step.judge(result, is_spent) {
                     Judgement::Ended(outcome) => Some(outcome),
-                    Judgement::Refused(e) if is_out_of_reach => Some(Outcome::Failed(e)),
+                    Judgement::Refused(e) if is_out_of_reach => Some(StepOutcome::Failed(e)),
                     Judgement::Refused(_) => {
                         refused = refused.or(Some(n));
                         None
@@ -320,7 +320,7 @@ impl Program {
             };
             left |= step.outcome.is_none();
             moved |= step.outcome.is_some() || step.op.bytes() > bytes;
-            if step.link == Link::Soft && cut.is_none() && !matches!(step.outcome, Some(Outcome::Done(_))) {
+            if step.link == Link::Soft && cut.is_none() && !matches!(step.outcome, Some(StepOutcome::Done(_))) {
                 cut = Some(step.outcome.is_none());
             }
         }
@@ -340,10 +340,10 @@ impl Program {
         for step in self.steps.iter_mut() {
             if step.outcome.is_none() {
                 cut |= is_abandoned();
-                let outcome = if cut { Outcome::Skipped } else { step.perform(&mut self.files, is_abandoned) };
+                let outcome = if cut { StepOutcome::Skipped } else { step.perform(&mut self.files, is_abandoned) };
                 step.outcome = Some(outcome);
             }
-            cut |= step.link == Link::Soft && !matches!(step.outcome, Some(Outcome::Done(_)));
+            cut |= step.link == Link::Soft && !matches!(step.outcome, Some(StepOutcome::Done(_)));
         }
         self.files.close_all();
     }

@@ -8,7 +8,7 @@ use io_uring::{opcode, types};
 use rustix::io::Errno;
 
 use super::op::{FileUse, Files, Operation, Progress};
-use super::program::{Link, Outcome};
+use super::program::{Link, StepOutcome};
 use crate::sys::transfer;
 
 /// Maximum number of consecutive attempts without progress.
@@ -27,7 +27,7 @@ const EXPIRED: [i32; 2] = [Errno::TIME.raw_os_error(), Errno::ALREADY.raw_os_err
 const REFUSED: [i32; 3] = [Errno::NOSYS.raw_os_error(), Errno::INVAL.raw_os_error(), Errno::OPNOTSUPP.raw_os_error()];
 
 pub(super) enum Judgement {
-    Ended(Outcome),
+    Ended(StepOutcome),
     Again,
     /// The ring lacks the operation, or its arguments are wrong.
     Refused(i32),
@@ -46,7 +46,7 @@ pub(super) struct Step {
     timed_out: bool,
     /// Counts begun and ended waits for a descriptor; odd during a wait.
     waits: usize,
-    pub(super) outcome: Option<Outcome>,
+    pub(super) outcome: Option<StepOutcome>,
 }
 
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Step {
 
     /// Returns whether this step opened a file, which may be closed by now.
     pub(super) fn has_opened(&self) -> bool {
-        let is_done = matches!(self.outcome, Some(Outcome::Done(_))) || matches!(self.result, Some(Ok(_)));
+        let is_done = matches!(self.outcome, Some(StepOutcome::Done(_))) || matches!(self.result, Some(Ok(_)));
         is_done && matches!(self.op.file(), FileUse::Opens(_))
     }
 
@@ -132,17 +132,17 @@ impl Step {
     }
 
     pub(super) fn judge(&mut self, result: Result<u32, i32>, is_spent: bool) -> Judgement {
-        let timed_out = Outcome::Failed(Errno::TIMEDOUT.raw_os_error());
+        let timed_out = StepOutcome::Failed(Errno::TIMEDOUT.raw_os_error());
         let outcome = match result {
             Ok(_) if self.is_waiting() => {
                 self.waits += 1;
                 return Judgement::Again;
             }
             Ok(n) => match self.op.advance(n) {
-                Progress::Done => Outcome::Done(self.op.bytes()),
+                Progress::Done => StepOutcome::Done(self.op.bytes()),
                 Progress::End if self.op.has_not_ended() && !is_spent => return Judgement::Again,
                 Progress::End if self.op.has_not_ended() => return Judgement::Refused(Errno::IO.raw_os_error()),
-                Progress::End => Outcome::Short(self.op.bytes()),
+                Progress::End => StepOutcome::Short(self.op.bytes()),
                 Progress::More if self.timed_out => timed_out,
                 Progress::More => return Judgement::Again,
             },
@@ -155,19 +155,19 @@ impl Step {
                     self.waits += usize::from(can_wait && self.op.waits().iter().any(Option::is_some));
                     return Judgement::Again;
                 }
-                None => Outcome::Failed(e),
+                None => StepOutcome::Failed(e),
             },
         };
         Judgement::Ended(outcome)
     }
 
-    pub(super) fn perform(&mut self, files: &mut Files, mut is_abandoned: impl FnMut() -> bool) -> Outcome {
+    pub(super) fn perform(&mut self, files: &mut Files, mut is_abandoned: impl FnMut() -> bool) -> StepOutcome {
         let mut retries = 0;
         loop {
             let left = self.limit.as_mut().map_or(PATIENCE, Limit::left);
             let result = match left {
                 Duration::ZERO => Err(Errno::TIMEDOUT.into()),
-                _ if is_abandoned() => return Outcome::Skipped,
+                _ if is_abandoned() => return StepOutcome::Skipped,
                 left => match self.wait(files, left.min(PATIENCE)) {
                     Ok(true) => self.op.perform(files, usize::MAX),
                     Ok(false) => continue,
@@ -175,11 +175,11 @@ impl Step {
                 },
             };
             match result.map(|n| self.op.advance(n)) {
-                Ok(Progress::Done) => return Outcome::Done(self.op.bytes()),
-                Ok(Progress::End) => return Outcome::Short(self.op.bytes()),
+                Ok(Progress::Done) => return StepOutcome::Done(self.op.bytes()),
+                Ok(Progress::End) => return StepOutcome::Short(self.op.bytes()),
                 Ok(Progress::More) => retries = 0,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && retries < RETRIES => retries += 1,
-                Err(e) => return Outcome::Failed(e.raw_os_error().unwrap_or(Errno::IO.raw_os_error())),
+                Err(e) => return StepOutcome::Failed(e.raw_os_error().unwrap_or(Errno::IO.raw_os_error())),
             }
         }
     }
@@ -217,13 +217,13 @@ mod tests {
     }
 
     #[track_caller]
-    fn ended(judgement: Judgement, outcome: Outcome) {
+    fn ended(judgement: Judgement, outcome: StepOutcome) {
         assert!(matches!(judgement, Judgement::Ended(ended) if ended == outcome));
     }
 
     #[test]
     fn an_expired_limit_is_a_timeout() {
-        let timed_out = Outcome::Failed(Errno::TIMEDOUT.raw_os_error());
+        let timed_out = StepOutcome::Failed(Errno::TIMEDOUT.raw_os_error());
         for limit in [Errno::TIME, Errno::ALREADY] {
             for result in [errno(Errno::CANCELED), errno(Errno::INTR), Err(RESTART), Ok(3)] {
                 let mut step = write();
@@ -237,7 +237,7 @@ mod tests {
             step.limit = Some(Limit::new(Duration::ZERO));
             let _ = step.entry(&Files::default());
             assert!(step.complete(true, errno(limit)));
-            ended(step.judge(Ok(10), false), Outcome::Done(10));
+            ended(step.judge(Ok(10), false), StepOutcome::Done(10));
         }
     }
 
@@ -251,11 +251,11 @@ mod tests {
         assert!(step.is_waiting());
         assert!(matches!(step.judge(Ok(4), false), Judgement::Again), "a poll result is not a number of bytes");
         assert!(!step.is_waiting());
-        ended(step.judge(Ok(10), false), Outcome::Done(10));
+        ended(step.judge(Ok(10), false), StepOutcome::Done(10));
         let mut step = Step::new(Box::new(Read::new(file(), 0, 10)));
         assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
         assert!(!step.is_waiting());
-        ended(step.judge(errno(Errno::AGAIN), true), Outcome::Failed(Errno::AGAIN.raw_os_error()));
+        ended(step.judge(errno(Errno::AGAIN), true), StepOutcome::Failed(Errno::AGAIN.raw_os_error()));
     }
 
     #[test]
@@ -267,16 +267,16 @@ mod tests {
         assert!(matches!(step.judge(Ok(0), false), Judgement::Again));
         assert!(matches!(step.judge(Ok(0), true), Judgement::Refused(_)));
         let mut step = Step::new(Box::new(Read::new(open(), 100, 100)));
-        ended(step.judge(Ok(0), false), Outcome::Short(0));
+        ended(step.judge(Ok(0), false), StepOutcome::Short(0));
     }
 
     #[test]
     fn what_must_not_be_repeated_is_not() {
         let close = || Step::new(Box::new(Close::fd(std::fs::File::open("/dev/null").unwrap().into())));
         for (errno, outcome) in [
-            (Errno::INTR, Outcome::Done(0)),
-            (Errno::INVAL, Outcome::Failed(Errno::INVAL.raw_os_error())),
-            (Errno::AGAIN, Outcome::Failed(Errno::AGAIN.raw_os_error())),
+            (Errno::INTR, StepOutcome::Done(0)),
+            (Errno::INVAL, StepOutcome::Failed(Errno::INVAL.raw_os_error())),
+            (Errno::AGAIN, StepOutcome::Failed(Errno::AGAIN.raw_os_error())),
         ] {
             ended(close().judge(Err(errno.raw_os_error()), false), outcome);
         }
@@ -293,6 +293,6 @@ mod tests {
             asked += 1;
             asked > 1
         });
-        assert_eq!((outcome, asked), (Outcome::Skipped, 2));
+        assert_eq!((outcome, asked), (StepOutcome::Skipped, 2));
     }
 }

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use millstream::copy::{Copy, Report};
+use millstream::copy::{Copier, CopyReport};
 use socket2::SockRef;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -30,7 +30,12 @@ async fn polled<F: Future>(work: F, polls: usize) -> Option<F::Output> {
 }
 
 /// Copies with an interruption after every `polls` polls.
-async fn interrupted<S: Source, T: Target>(copy: &mut Copy, from: &mut S, to: &mut T, polls: usize) -> (Report, usize) {
+async fn interrupted<S: Source, T: Target>(
+    copy: &mut Copier,
+    from: &mut S,
+    to: &mut T,
+    polls: usize,
+) -> (CopyReport, usize) {
     for interruptions in 0.. {
         let before = copy.report().bytes;
         if let Some(done) = polled(copy.run(from, to), polls).await {
@@ -48,7 +53,7 @@ async fn pair<S: Source, T: Target>() {
         for polls in [1, 2, 3, 7] {
             let mut from = S::open(noise(len).to_vec()).await;
             let (mut to, got) = T::open().await;
-            let mut copy = Copy::new();
+            let mut copy = Copier::new();
             let (report, _) = interrupted(&mut copy, &mut from, &mut to, polls).await;
             assert_eq!(report.bytes, len as u64);
             drop(copy);
@@ -75,11 +80,11 @@ fn streams_are_resumed() {
 fn files_are_resumed() {
     on_both(|| async {
         pair::<tokio::fs::File, tokio::fs::File>().await;
-        pair::<millstream::fs::Reader, millstream::fs::Writer>().await;
+        pair::<millstream::fs::FileReader, millstream::fs::FileWriter>().await;
         pair::<tokio::fs::File, TcpStream>().await;
-        pair::<millstream::fs::Reader, Sender>().await;
+        pair::<millstream::fs::FileReader, Sender>().await;
         pair::<TcpStream, tokio::fs::File>().await;
-        pair::<UnixStream, millstream::fs::Writer>().await;
+        pair::<UnixStream, millstream::fs::FileWriter>().await;
         pair::<tokio::fs::File, tokio::io::WriteHalf<TcpStream>>().await;
     });
 }
@@ -96,7 +101,7 @@ fn what_is_in_the_pipe_goes_wherever_the_next_run_leads() {
         let (mut narrow, mut reader) = tcp().await;
         SockRef::from(&narrow).set_send_buffer_size(32 << 10).unwrap();
         SockRef::from(&reader).set_recv_buffer_size(32 << 10).unwrap();
-        let (mut copy, mut got) = (Copy::new(), Vec::new());
+        let (mut copy, mut got) = (Copier::new(), Vec::new());
         // Reads a little, and then nothing for a while: until it can only wait for room, with much in the pipe. Two reads
         // of the pump are less.
         while copy.pending() < 40_000 {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::ends::{Source, Target, feed, tcp};
 use crate::support::http::{Flavour, watched};
 use crate::support::{alone, child, lacks, noise, strace};
-use millstream::copy::{Copy, copy, copy_bidirectional};
+use millstream::copy::{Copier, copy, copy_bidirectional};
 use millstream::metrics::Snapshot;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -251,7 +251,7 @@ fn a_pipe_that_is_not_empty_is_never_used_again() {
             let (mut to, mut reader) = tcp().await;
             SockRef::from(&to).set_send_buffer_size(32 << 10).unwrap();
             SockRef::from(&reader).set_recv_buffer_size(32 << 10).unwrap();
-            let mut copy = Copy::new();
+            let mut copy = Copier::new();
             while copy.pending() < 40_000 {
                 let mut piece = vec![0; 50_000];
                 tokio::select! {

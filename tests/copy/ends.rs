@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use millstream::fs::{File, Reader, Writer};
+use millstream::fs::{File, FileReader, FileWriter};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::unix::pipe::{self, Receiver, Sender};
 use tokio::net::{TcpListener, TcpStream, UnixStream, tcp, unix};
@@ -226,13 +226,13 @@ impl Target for tokio::fs::File {
     }
 }
 
-impl Source for Reader {
+impl Source for FileReader {
     async fn open(bytes: Vec<u8>) -> Self {
         File::from_std(file(&bytes)).reader()
     }
 }
 
-impl Target for Writer {
+impl Target for FileWriter {
     async fn open() -> (Self, Got) {
         let file = file(b"");
         let got = contents(&file);

@@ -1,6 +1,6 @@
 //! Every kind of source to every kind of target.
 
-use millstream::copy::{Copy, Path, copy};
+use millstream::copy::{Copier, CopyPath, copy};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
@@ -14,7 +14,7 @@ const LENS: [usize; 10] =
     [0, 1, 100, (16 << 10) - 1, 16 << 10, (64 << 10) + 1, 256 << 10, (1 << 20) + 3, (2 << 20) + 5, (9 << 20) + 7];
 
 /// Which ways may be reported for this many bytes.
-type Expected = fn(usize) -> &'static [Path];
+type Expected = fn(usize) -> &'static [CopyPath];
 
 async fn pair<S: Source, T: Target>(expected: Expected) {
     for len in LENS {
@@ -38,7 +38,7 @@ async fn limited<S: Source, T: Target>() {
         let bytes = noise(len);
         let mut from = S::open(bytes.to_vec()).await;
         let (mut to, got) = T::open().await;
-        let report = Copy::new().limit(limit as u64).run(&mut from, &mut to).await.unwrap();
+        let report = Copier::new().limit(limit as u64).run(&mut from, &mut to).await.unwrap();
         let copied = limit.min(len);
         assert_eq!(report.bytes, copied as u64);
         to.close().await;
@@ -54,26 +54,30 @@ fn lacks(name: &str) -> bool {
 }
 
 /// Files of this machine share no blocks as a rule; if they do, that is as good.
-fn between_files(len: usize) -> &'static [Path] {
-    if len == 0 || lacks("copy_file_range") { &[Path::Pump, Path::Clone] } else { &[Path::CopyFileRange, Path::Clone] }
+fn between_files(len: usize) -> &'static [CopyPath] {
+    if len == 0 || lacks("copy_file_range") {
+        &[CopyPath::Pump, CopyPath::Clone]
+    } else {
+        &[CopyPath::CopyFileRange, CopyPath::Clone]
+    }
 }
 
-fn from_file(len: usize) -> &'static [Path] {
+fn from_file(len: usize) -> &'static [CopyPath] {
     match (len, lacks("sendfile"), lacks("splice")) {
-        (0, ..) | (_, true, true) => &[Path::Pump],
-        (_, false, true) => &[Path::Sendfile],
-        (_, true, false) => &[Path::Splice],
-        _ => &[Path::Sendfile, Path::Splice],
+        (0, ..) | (_, true, true) => &[CopyPath::Pump],
+        (_, false, true) => &[CopyPath::Sendfile],
+        (_, true, false) => &[CopyPath::Splice],
+        _ => &[CopyPath::Sendfile, CopyPath::Splice],
     }
 }
 
 /// How much comes at a time depends on the sender.
-fn from_stream(_: usize) -> &'static [Path] {
-    if lacks("splice") { &[Path::Pump] } else { &[Path::Splice, Path::Pump] }
+fn from_stream(_: usize) -> &'static [CopyPath] {
+    if lacks("splice") { &[CopyPath::Pump] } else { &[CopyPath::Splice, CopyPath::Pump] }
 }
 
-fn pumped(_: usize) -> &'static [Path] {
-    &[Path::Pump]
+fn pumped(_: usize) -> &'static [CopyPath] {
+    &[CopyPath::Pump]
 }
 
 macro_rules! to_all {
@@ -82,7 +86,7 @@ macro_rules! to_all {
         fn $name() {
             on_both(|| async {
                 pair::<$source, tokio::fs::File>($files).await;
-                pair::<$source, millstream::fs::Writer>($files).await;
+                pair::<$source, millstream::fs::FileWriter>($files).await;
                 pair::<$source, TcpStream>($streams).await;
                 pair::<$source, tcp::OwnedWriteHalf>($streams).await;
                 pair::<$source, UnixStream>($streams).await;
@@ -94,7 +98,7 @@ macro_rules! to_all {
             });
             on_both(|| async {
                 limited::<$source, tokio::fs::File>().await;
-                limited::<$source, millstream::fs::Writer>().await;
+                limited::<$source, millstream::fs::FileWriter>().await;
                 limited::<$source, TcpStream>().await;
                 limited::<$source, Sender>().await;
                 limited::<$source, millstream::net::TcpStream>().await;
@@ -105,7 +109,7 @@ macro_rules! to_all {
 }
 
 to_all!(from_a_file_of_tokio, tokio::fs::File, between_files, from_file);
-to_all!(from_a_reader, millstream::fs::Reader, between_files, from_file);
+to_all!(from_a_reader, millstream::fs::FileReader, between_files, from_file);
 to_all!(from_tcp, TcpStream, from_stream, from_stream);
 to_all!(from_half_of_tcp, tcp::OwnedReadHalf, from_stream, from_stream);
 to_all!(from_unix, UnixStream, from_stream, from_stream);

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use millstream::copy::{Copy, Path, copy};
+use millstream::copy::{Copier, CopyPath, copy};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -29,11 +29,11 @@ fn who_watches_is_told_after_each_step() {
         let (told, tell) = watcher();
         let (mut from, mut to) =
             (tokio::fs::File::from_std(file(noise(LEN))), <tokio::fs::File as Target>::open().await.0);
-        let report = Copy::new().on_progress(tell).run(&mut from, &mut to).await.unwrap();
+        let report = Copier::new().on_progress(tell).run(&mut from, &mut to).await.unwrap();
         let told = told.lock().unwrap().clone();
         assert_eq!(told.last(), Some(&(LEN as u64, Some(LEN as u64))));
         assert!(told.is_sorted(), "{told:?}");
-        if report.path != Path::Clone {
+        if report.path != CopyPath::Clone {
             assert_eq!(told[0].0, 8 << 20, "a step, {told:?}");
         }
 
@@ -42,7 +42,7 @@ fn who_watches_is_told_after_each_step() {
             let (told, tell) = watcher();
             let mut from = tokio::fs::File::from_std(file(noise(50_000)));
             let (mut to, got) = <TcpStream as Target>::open().await;
-            Copy::new().limit(limit).on_progress(tell).run(&mut from, &mut to).await.unwrap();
+            Copier::new().limit(limit).on_progress(tell).run(&mut from, &mut to).await.unwrap();
             assert!(told.lock().unwrap().iter().all(|&(_, of)| of == Some(total)), "{told:?}");
             assert_eq!(told.lock().unwrap().last(), Some(&(total, Some(total))));
             drop(to);
@@ -52,7 +52,7 @@ fn who_watches_is_told_after_each_step() {
         // Nobody knows how much a socket will bring.
         let (told, tell) = watcher();
         let mut from = <TcpStream as Source>::open(noise(100_000).to_vec()).await;
-        Copy::new().on_progress(tell).run(&mut from, &mut tokio::io::sink()).await.unwrap();
+        Copier::new().on_progress(tell).run(&mut from, &mut tokio::io::sink()).await.unwrap();
         assert_eq!(told.lock().unwrap().last(), Some(&(100_000, None)));
     });
 }
@@ -65,7 +65,7 @@ async fn a_rate_is_kept_and_used() {
     for len in [1usize, 10_000, 10_001, 250_000] {
         let since = tokio::time::Instant::now();
         let (mut from, mut to) = (noise(len), Vec::new());
-        let report = Copy::new().rate(rate).run(&mut from, &mut to).await.unwrap();
+        let report = Copier::new().rate(rate).run(&mut from, &mut to).await.unwrap();
         assert!(to == noise(len));
         assert_eq!(report.bytes, len as u64);
         let took = since.elapsed();
@@ -81,11 +81,11 @@ async fn a_rate_is_kept_and_used() {
 async fn a_rate_holds_for_every_way() {
     const LEN: usize = 300_000;
     // So fast that the test is; what counts is that many small steps add up.
-    let paced = || Copy::new().rate(NonZeroU64::new(2_000_000).unwrap());
+    let paced = || Copier::new().rate(NonZeroU64::new(2_000_000).unwrap());
     let mut from = tokio::fs::File::from_std(file(noise(LEN)));
     let (mut to, got) = <tokio::fs::File as Target>::open().await;
     let report = paced().run(&mut from, &mut to).await.unwrap();
-    assert_ne!(report.path, Path::Clone, "which knows no rate");
+    assert_ne!(report.path, CopyPath::Clone, "which knows no rate");
     drop(to);
     assert!(got.await.unwrap().unwrap() == noise(LEN));
     for _ in 0..2 {
@@ -107,7 +107,7 @@ fn files_are_copied_from_their_position_to_their_position() {
         let kept = file(b"");
         let mut to = tokio::fs::File::from_std(kept.try_clone().unwrap());
         to.write_all(b"before").await.unwrap();
-        let report = Copy::new().limit(50_000).run(&mut from, &mut to).await.unwrap();
+        let report = Copier::new().limit(50_000).run(&mut from, &mut to).await.unwrap();
         assert_eq!(report.bytes, 50_000);
         assert_eq!(from.stream_position().await.unwrap(), 50_010);
         assert_eq!(to.stream_position().await.unwrap(), 50_006);
@@ -127,7 +127,7 @@ fn files_are_copied_from_their_position_to_their_position() {
         let kept = file(b"");
         let mut to = millstream::fs::File::from_std(kept.try_clone().unwrap()).writer();
         to.write_all(b"before").await.unwrap();
-        Copy::new().limit(50_000).run(&mut from, &mut to).await.unwrap();
+        Copier::new().limit(50_000).run(&mut from, &mut to).await.unwrap();
         assert_eq!(from.stream_position().await.unwrap(), 50_010);
         assert_eq!(to.stream_position().await.unwrap(), 50_006);
         to.write_all(b"after").await.unwrap();
@@ -183,10 +183,10 @@ fn what_is_appended_to_is_appended_to() {
             let mut from = tokio::fs::File::from_std(file(noise(300_000)));
             let mut to = tokio::fs::File::options().append(true).open(&path).await.unwrap();
             let report = copy(&mut from, &mut to).await.unwrap();
-            assert_eq!((report.path, report.refused), (Path::Pump, None), "it is known beforehand");
+            assert_eq!((report.path, report.refused), (CopyPath::Pump, None), "it is known beforehand");
             let mut from = <TcpStream as Source>::open(noise(300_000).to_vec()).await;
             let report = copy(&mut from, &mut to).await.unwrap();
-            assert_eq!((report.path, report.refused), (Path::Pump, None), "it is known beforehand");
+            assert_eq!((report.path, report.refused), (CopyPath::Pump, None), "it is known beforehand");
             let mut to = millstream::fs::File::options().append(true).open(&path).await.unwrap().writer();
             copy(&mut &noise(1000)[..], &mut to).await.unwrap();
             expected.extend([noise(300_000), noise(300_000), noise(1000)].concat());
@@ -226,7 +226,7 @@ fn files_that_know_no_length_are_read() {
         assert!(all == noise(5000));
         let mut from = tokio::fs::File::open("/dev/zero").await.unwrap();
         let (mut to, got) = <TcpStream as Target>::open().await;
-        Copy::new().limit(100_000).run(&mut from, &mut to).await.unwrap();
+        Copier::new().limit(100_000).run(&mut from, &mut to).await.unwrap();
         drop(to);
         assert!(got.await.unwrap().unwrap() == [0; 100_000]);
     });
@@ -242,7 +242,7 @@ fn a_file_that_grows_meanwhile_is_copied_to_its_end() {
         let grown = kept.try_clone().unwrap();
         let mut left = 3;
         // The file shares its position with this descriptor, so that its end is written to by offset.
-        let mut copy = Copy::new().on_progress(move |_, _| {
+        let mut copy = Copier::new().on_progress(move |_, _| {
             if left > 0 {
                 left -= 1;
                 let end = grown.metadata().unwrap().len();
@@ -262,7 +262,7 @@ fn an_empty_copy_is_no_copy() {
         drop(theirs);
         let report = copy(&mut ours, &mut tokio::io::sink()).await.unwrap();
         assert_eq!((report.bytes, report.refused), (0, None));
-        let mut ended = Copy::new();
+        let mut ended = Copier::new();
         ended.run(&mut tokio::io::empty(), &mut Vec::new()).await.unwrap();
         // It has ended, and says so again.
         let mut to = Vec::new();
@@ -292,7 +292,7 @@ fn what_the_target_gathers_is_flushed_when_the_source_pauses() {
 /// Ends that are always ready do not keep the thread for themselves.
 #[tokio::test]
 async fn other_tasks_run_meanwhile() {
-    let (mut copy, mut from, mut to) = (Copy::new(), noise(10 << 20), Vec::new());
+    let (mut copy, mut from, mut to) = (Copier::new(), noise(10 << 20), Vec::new());
     let mut polls = 0;
     let mut copying = Box::pin(copy.run(&mut from, &mut to));
     let done = std::future::poll_fn(|cx| {

@@ -8,7 +8,7 @@ use crate::support::http::{Flavour, sha256};
 use crate::support::mounts::Mount;
 use crate::support::{child, lacks, noise, seccomp};
 use millstream::Capabilities;
-use millstream::copy::{Copy, Path, Report, copy};
+use millstream::copy::{Copier, CopyPath, CopyReport, copy};
 use rustix::io::Errno;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,7 +21,7 @@ fn block_on<F: Future>(work: F) -> F::Output {
 }
 
 /// Copies [`LEN`] bytes, checks them, and gives the report.
-async fn copied<S: Source, T: Target>() -> Report {
+async fn copied<S: Source, T: Target>() -> CopyReport {
     let bytes = noise(LEN);
     let mut from = S::open(bytes.clone()).await;
     let (mut to, got) = T::open().await;
@@ -91,29 +91,29 @@ fn splice_is_refused() {
         stuck.run_until_stuck().await;
         seccomp::deny(libc::SYS_splice, errno(&told));
         let report = stuck.finish().await;
-        assert_eq!(report.refused, Some(Path::Splice), "{report:?}");
+        assert_eq!(report.refused, Some(CopyPath::Splice), "{report:?}");
 
         for report in [
             copied::<TcpStream, TcpStream>().await,
             copied::<TcpStream, tokio::fs::File>().await,
             copied::<tokio::net::UnixStream, tokio::net::unix::pipe::Sender>().await,
             copied::<TcpStream, millstream::net::TcpStream>().await,
-            copied::<TcpStream, millstream::fs::Writer>().await,
+            copied::<TcpStream, millstream::fs::FileWriter>().await,
         ] {
-            assert_eq!((report.path, report.refused), (Path::Pump, Some(Path::Splice)), "{report:?}");
+            assert_eq!((report.path, report.refused), (CopyPath::Pump, Some(CopyPath::Splice)), "{report:?}");
         }
         // Where the ring receives for our streams nothing is spliced out of them anyway.
         let report = copied::<millstream::net::TcpStream, TcpStream>().await;
-        assert_eq!(report.path, Path::Pump, "{report:?}");
+        assert_eq!(report.path, CopyPath::Pump, "{report:?}");
         let report = copied::<tokio::fs::File, TcpStream>().await;
-        assert_eq!((report.path, report.refused), (Path::Sendfile, Some(Path::Splice)), "{report:?}");
+        assert_eq!((report.path, report.refused), (CopyPath::Sendfile, Some(CopyPath::Splice)), "{report:?}");
 
         seccomp::deny(libc::SYS_sendfile, errno(&told));
         for report in [
             copied::<tokio::fs::File, TcpStream>().await,
-            copied::<millstream::fs::Reader, millstream::net::TcpStream>().await,
+            copied::<millstream::fs::FileReader, millstream::net::TcpStream>().await,
         ] {
-            assert_eq!((report.path, report.refused), (Path::Pump, Some(Path::Splice)), "{report:?}");
+            assert_eq!((report.path, report.refused), (CopyPath::Pump, Some(CopyPath::Splice)), "{report:?}");
         }
     });
 }
@@ -127,7 +127,7 @@ fn sendfile_is_refused() {
     seccomp::deny(libc::SYS_sendfile, errno(&told));
     block_on(async {
         let report = copied::<tokio::fs::File, tokio::net::unix::pipe::Sender>().await;
-        assert_eq!((report.path, report.refused), (Path::Splice, Some(Path::Sendfile)), "{report:?}");
+        assert_eq!((report.path, report.refused), (CopyPath::Splice, Some(CopyPath::Sendfile)), "{report:?}");
     });
 }
 
@@ -141,10 +141,10 @@ fn copies_of_files_are_refused() {
     block_on(async {
         for report in [
             copied::<tokio::fs::File, tokio::fs::File>().await,
-            copied::<millstream::fs::Reader, millstream::fs::Writer>().await,
+            copied::<millstream::fs::FileReader, millstream::fs::FileWriter>().await,
         ] {
-            if report.path != Path::Clone {
-                let expected = (Path::Pump, Some(Path::CopyFileRange));
+            if report.path != CopyPath::Clone {
+                let expected = (CopyPath::Pump, Some(CopyPath::CopyFileRange));
                 assert_eq!((report.path, report.refused), expected, "{report:?}");
             }
         }
@@ -164,17 +164,17 @@ fn what_the_machine_lacks_is_no_refusal() {
             copied::<tokio::fs::File, TcpStream>().await,
             copied::<TcpStream, tokio::fs::File>().await,
         ] {
-            assert_eq!((report.path, report.refused), (Path::Pump, None), "{report:?}");
+            assert_eq!((report.path, report.refused), (CopyPath::Pump, None), "{report:?}");
         }
         let report = copied::<tokio::fs::File, tokio::fs::File>().await;
-        assert!(matches!(report.path, Path::Pump | Path::Clone) && report.refused.is_none(), "{report:?}");
+        assert!(matches!(report.path, CopyPath::Pump | CopyPath::Clone) && report.refused.is_none(), "{report:?}");
     });
 }
 
 /// A copy into a connection that is read from only if told.
 struct Stuck {
     bytes: Vec<u8>,
-    copy: Copy,
+    copy: Copier,
     from: TcpStream,
     to: TcpStream,
     reader: TcpStream,
@@ -188,7 +188,7 @@ impl Stuck {
         // Little, but not so little that the window of TCP makes it slow.
         SockRef::from(&to).set_send_buffer_size(32 << 10).unwrap();
         SockRef::from(&reader).set_recv_buffer_size(32 << 10).unwrap();
-        Self { bytes: bytes.to_vec(), copy: Copy::new(), from, to, reader, got: Vec::new() }
+        Self { bytes: bytes.to_vec(), copy: Copier::new(), from, to, reader, got: Vec::new() }
     }
 
     /// More is in hand then than the pump ever has before there is a flood: the rest is in the pipe.
@@ -212,7 +212,7 @@ impl Stuck {
     }
 
     /// Asserts that all has come.
-    async fn finish(mut self) -> Report {
+    async fn finish(mut self) -> CopyReport {
         let mut rest = Vec::new();
         let copying = async {
             let report = self.copy.run(&mut self.from, &mut self.to).await.unwrap();
@@ -228,12 +228,12 @@ impl Stuck {
 }
 
 /// A copy of a file in `dir`, of all of it or of a part.
-async fn within(dir: &FilePath, limit: Option<u64>) -> Report {
+async fn within(dir: &FilePath, limit: Option<u64>) -> CopyReport {
     let (from, to) = (dir.join("from"), dir.join("to"));
     std::fs::write(&from, noise(LEN)).unwrap();
     let mut source = tokio::fs::File::open(&from).await.unwrap();
     let mut target = tokio::fs::File::create(&to).await.unwrap();
-    let mut copy = Copy::new();
+    let mut copy = Copier::new();
     if let Some(limit) = limit {
         copy = copy.limit(limit);
     }
@@ -248,11 +248,11 @@ fn blocks_are_shared_where_the_file_system_can() {
         let Some(disk) = Mount::image("sharing blocks", mkfs, megabytes, "defaults") else { continue };
         block_on(async {
             let report = within(&disk.path(), None).await;
-            assert_eq!((report.bytes, report.path, report.refused), (LEN as u64, Path::Clone, None), "{mkfs}");
+            assert_eq!((report.bytes, report.path, report.refused), (LEN as u64, CopyPath::Clone, None), "{mkfs}");
             // A part is copied.
             let report = within(&disk.path(), Some(LEN as u64 - 1)).await;
             assert_eq!(report.bytes, LEN as u64 - 1);
-            assert_ne!(report.path, Path::Clone);
+            assert_ne!(report.path, CopyPath::Clone);
         });
     }
 }
@@ -266,7 +266,7 @@ fn from_one_file_system_to_another() {
         let mut target = tokio::fs::File::create(&to).await.unwrap();
         let report = copy(&mut source, &mut target).await.unwrap();
         // Linux 5.19 and later refuse it, earlier ones did it.
-        assert!(matches!(report.path, Path::CopyFileRange | Path::Pump), "{report:?}");
+        assert!(matches!(report.path, CopyPath::CopyFileRange | CopyPath::Pump), "{report:?}");
         assert!(std::fs::read(&to).unwrap() == noise(LEN));
     });
 }

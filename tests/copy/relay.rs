@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millstream::copy::{Path, copy, copy_bidirectional};
+use millstream::copy::{CopyPath, copy, copy_bidirectional};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -113,7 +113,7 @@ fn small_messages_are_answered_and_pumped() {
         let (there, back) = relay.await.unwrap().unwrap();
         echo.await.unwrap();
         for report in [there, back] {
-            assert_eq!((report.bytes, report.path), (64 * ROUNDS, Path::Pump));
+            assert_eq!((report.bytes, report.path), (64 * ROUNDS, CopyPath::Pump));
             // One read and one write each, and the end.
             assert_eq!(report.syscalls, 2 * ROUNDS + 1, "{report:?}");
         }
@@ -136,7 +136,7 @@ fn a_flood_is_spliced_in_few_calls() {
         let (there, _) = copy_bidirectional(&mut a, &mut b).await.unwrap();
         send.await.unwrap().unwrap();
         assert!(receive.await.unwrap().unwrap() == noise(LEN));
-        assert_eq!((there.bytes, there.path), (LEN as u64, Path::Splice), "{there:?}");
+        assert_eq!((there.bytes, there.path), (LEN as u64, CopyPath::Splice), "{there:?}");
         // 8 KiB at a time would be 2560 calls; how much comes at a time is up to the machine.
         assert!(there.syscalls < 1280, "{there:?}");
     });
@@ -257,7 +257,7 @@ fn nobody_has_to_know_the_ends() {
         assert!(got == noise(100_000));
         drop(server);
         let (there, _) = relay.await.unwrap().unwrap();
-        assert_eq!((there.bytes, there.path), (100_000, Path::Pump));
+        assert_eq!((there.bytes, there.path), (100_000, CopyPath::Pump));
     });
 }
 

@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use http_body_util::Full;
 use hyper::Response;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use millstream::relay::{Error, Injector, Output};
+use millstream::relay::{InjectError, Injector, Output};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -41,13 +41,13 @@ fn is_interim(start_line: &[u8]) -> bool {
 }
 
 /// What becomes of `stream`, line by line: all of it as it should be written, whether the head ended.
-fn reference(stream: &[u8], limit: usize) -> Result<(Vec<u8>, bool), Error> {
+fn reference(stream: &[u8], limit: usize) -> Result<(Vec<u8>, bool), InjectError> {
     let (mut at, mut head) = (0, 0);
     let mut start_line = None;
     for line in stream.split_inclusive(|&b| b == b'\n') {
         let bare = line.windows(2).position(|pair| pair[0] == b'\r' && pair[1] != b'\n');
         if bare.is_some_and(|cr| head + cr + 1 < limit) {
-            return Err(Error::BareCr);
+            return Err(InjectError::BareCr);
         }
         if head + line.len() > limit {
             return Err(too_large(limit));
@@ -65,7 +65,7 @@ fn reference(stream: &[u8], limit: usize) -> Result<(Vec<u8>, bool), Error> {
     Ok((stream.to_vec(), false))
 }
 
-fn too_large(limit: usize) -> Error {
+fn too_large(limit: usize) -> InjectError {
     let mut small = Injector::new(&HeaderMap::new()).limit(limit);
     small.feed(&vec![b'a'; limit + 1]).unwrap_err()
 }
@@ -100,7 +100,7 @@ fn compare<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) {
     let (expected, ended) = expected.unwrap_or_else(|error| panic!("{error} expected: {pieces:?}"));
     assert_eq!(injector.is_done(), ended);
     let begun = stream.iter().any(|b| !b"\r\n".contains(b));
-    assert_eq!(injector.finish(), if begun && !ended { Err(Error::Ended) } else { Ok(()) }, "{pieces:?}");
+    assert_eq!(injector.finish(), if begun && !ended { Err(InjectError::Ended) } else { Ok(()) }, "{pieces:?}");
     written.extend(injector.held());
     assert!(written == expected, "{pieces:?}:\n{}", String::from_utf8_lossy(&written));
 }
@@ -141,7 +141,7 @@ fn the_reference_stamps_where_it_should() {
                 assert_eq!(bytes, [&message.as_bytes()[..at], LINES, &message.as_bytes()[at..]].concat())
             }
             Ok((bytes, false)) => assert_eq!((bytes, lines), (message.into(), 0)),
-            Err(error) => assert_eq!((error, lines), (Error::BareCr, 0), "{message:?}"),
+            Err(error) => assert_eq!((error, lines), (InjectError::BareCr, 0), "{message:?}"),
         }
     }
 }
@@ -229,8 +229,8 @@ fn errors_say_what_and_are_io_errors() {
     let too_large = io::Error::from(too_large(5));
     assert_eq!(too_large.to_string(), "the head of the message is larger than 5 bytes");
     assert_eq!(too_large.kind(), io::ErrorKind::InvalidData);
-    assert_eq!(io::Error::from(Error::BareCr).kind(), io::ErrorKind::InvalidData);
-    assert_eq!(io::Error::from(Error::Ended).kind(), io::ErrorKind::UnexpectedEof);
+    assert_eq!(io::Error::from(InjectError::BareCr).kind(), io::ErrorKind::InvalidData);
+    assert_eq!(io::Error::from(InjectError::Ended).kind(), io::ErrorKind::UnexpectedEof);
 }
 
 /// Pieces of what heads are made of, whole and in disorder.
@@ -282,7 +282,7 @@ fn nothing_is_allocated_for_a_message() {
             injector.finish().unwrap();
             injector.reset();
         }
-        assert!(matches!(injector.feed(&[b'x'; 100_000]), Err(Error::TooLarge { limit: 65_536, .. })));
+        assert!(matches!(injector.feed(&[b'x'; 100_000]), Err(InjectError::TooLarge { limit: 65_536, .. })));
         // One for each connection.
         injector.clone().reset();
     });

@@ -12,7 +12,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use millstream::fs::File;
-use millstream::fs::chain::{Chain, Outcome};
+use millstream::fs::chain::{Chain, StepOutcome};
 use millstream::metrics::Snapshot;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
 use tokio::runtime::{Builder, Runtime};
@@ -160,7 +160,7 @@ fn a_future_that_outlives_its_runtime_goes_on_or_ends() {
     // Cancelled with its runtime; what is left of it waits on the other one, until nobody waits for it any more.
     let ended = other.block_on(async { tokio::time::timeout(Duration::from_millis(50), &mut send).await });
     if let Ok(Ok(report)) = ended {
-        assert!(!matches!(report.outcomes()[0], Outcome::Done(_)), "{report:?}");
+        assert!(!matches!(report.outcomes()[0], StepOutcome::Done(_)), "{report:?}");
     }
     drop(send);
     let start = Instant::now();

@@ -25,7 +25,7 @@ async fn served(hub: &Hub) -> SocketAddr {
 }
 
 /// Until the hub says so, or the test is ended by its watchdog.
-async fn until(hub: &Hub, what: impl Fn(&millstream::sse::Stats) -> bool) {
+async fn until(hub: &Hub, what: impl Fn(&millstream::sse::HubStats) -> bool) {
     while !what(&hub.stats()) {
         sleep(Duration::from_millis(2)).await;
     }

@@ -10,10 +10,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{Engine, Failure, Polled, at_source, at_target};
 use crate::copy::ends::{Handle, Stream};
-use crate::copy::error::Step;
+use crate::copy::error::CopyStep;
 use crate::copy::jobs::{self, Done, is_refusal};
 use crate::copy::pipes;
-use crate::copy::plan::Path;
+use crate::copy::plan::CopyPath;
 use crate::copy::pump::{SMALL, Stroke};
 use crate::sys::call;
 
@@ -22,7 +22,7 @@ const WINDOW: u64 = 1 << 20;
 
 impl Engine {
     pub(super) fn finds_pipe(&mut self) -> bool {
-        if self.pipe.is_none() && !self.stats.without.has(Path::Splice) {
+        if self.pipe.is_none() && !self.stats.without.has(CopyPath::Splice) {
             self.pipe = pipes::take();
         }
         self.pipe.is_some()
@@ -40,7 +40,7 @@ impl Engine {
             Poll::Pending => {
                 if self.unflushed && self.pump.pending() == 0 {
                     // The peer may wait for bytes that the target has buffered.
-                    let flushed = Pin::new(dst).poll_flush(cx).map_err(at_target(Step::Flush))?;
+                    let flushed = Pin::new(dst).poll_flush(cx).map_err(at_target(CopyStep::Flush))?;
                     self.unflushed = flushed.is_pending();
                 }
                 return Poll::Pending;
@@ -56,9 +56,9 @@ impl Engine {
             }
             Poll::Ready(Ok(Stroke::Wrote(n))) => {
                 self.unflushed = true;
-                self.give(Path::Pump, n as u64);
+                self.give(CopyPath::Pump, n as u64);
             }
-            Poll::Ready(Err((Step::Read, e))) => return Poll::Ready(Err(at_source(Step::Read)(e))),
+            Poll::Ready(Err((CopyStep::Read, e))) => return Poll::Ready(Err(at_source(CopyStep::Read)(e))),
             Poll::Ready(Err((step, e))) => return Poll::Ready(Err(at_target(step)(e))),
         }
         self.stats.syscalls += 1;
@@ -98,10 +98,10 @@ impl Engine {
                 self.ended |= n == 0;
                 self.from.advance(n as u64);
                 self.take(n as u64);
-                self.give(Path::Sendfile, n as u64);
+                self.give(CopyPath::Sendfile, n as u64);
             }
-            Err(e) if is_refusal(&e) => self.stats.refuse(Path::Sendfile),
-            Err(e) => return Poll::Ready(Err(at_target(Step::Write)(e))),
+            Err(e) if is_refusal(&e) => self.stats.refuse(CopyPath::Sendfile),
+            Err(e) => return Poll::Ready(Err(at_target(CopyStep::Write)(e))),
         }
         Poll::Ready(Ok(()))
     }
@@ -132,14 +132,14 @@ impl Engine {
                 self.from.advance(n as u64);
                 self.take(n as u64);
             }
-            Err(e) if is_refusal(&e) => self.stats.refuse(Path::Splice),
-            Err(e) => return Poll::Ready(Err(at_source(Step::Read)(e))),
+            Err(e) if is_refusal(&e) => self.stats.refuse(CopyPath::Splice),
+            Err(e) => return Poll::Ready(Err(at_source(CopyStep::Read)(e))),
         }
         Poll::Ready(Ok(()))
     }
 
     pub(super) fn poll_empty<D: 'static>(&mut self, cx: &mut Context<'_>, dst: &mut D) -> Polled {
-        let can_splice = !self.stats.without.has(Path::Splice);
+        let can_splice = !self.stats.without.has(CopyPath::Splice);
         if can_splice && Handle::of(dst).is_some() {
             ready!(self.to.poll_open(cx, dst, true)).map_err(|(step, e)| at_target(step)(e))?;
         }
@@ -152,7 +152,7 @@ impl Engine {
             let taken = self.pump.take(&mut pipe);
             self.pipe = Some(pipe);
             self.stats.syscalls += 1;
-            return Poll::Ready(taken.map_err(at_target(Step::Write)));
+            return Poll::Ready(taken.map_err(at_target(CopyStep::Write)));
         };
         let mut calls = 0;
         let emptied = stream.poll_give(cx, |to| {
@@ -162,17 +162,17 @@ impl Engine {
         self.pipe = Some(pipe);
         self.stats.syscalls += calls;
         match ready!(emptied) {
-            Ok(0) => return Poll::Ready(Err(at_target(Step::Write)(io::ErrorKind::WriteZero.into()))),
-            Ok(n) => self.give(Path::Splice, n as u64),
-            Err(e) if is_refusal(&e) => self.stats.refuse(Path::Splice),
-            Err(e) => return Poll::Ready(Err(at_target(Step::Write)(e))),
+            Ok(0) => return Poll::Ready(Err(at_target(CopyStep::Write)(io::ErrorKind::WriteZero.into()))),
+            Ok(n) => self.give(CopyPath::Splice, n as u64),
+            Err(e) if is_refusal(&e) => self.stats.refuse(CopyPath::Splice),
+            Err(e) => return Poll::Ready(Err(at_target(CopyStep::Write)(e))),
         }
         Poll::Ready(Ok(()))
     }
 
     pub(super) fn apply(&mut self, done: Done) -> Result<(), Failure> {
         match done {
-            Done::Warmed(up_to) => self.warm = up_to.map_err(at_source(Step::Read))?,
+            Done::Warmed(up_to) => self.warm = up_to.map_err(at_source(CopyStep::Read))?,
             Done::Moved(moved) => {
                 moved.refused.into_iter().for_each(|path| self.stats.refuse(path));
                 self.stats.syscalls += moved.calls;
@@ -182,17 +182,17 @@ impl Engine {
                 self.to.advance(total);
                 self.take(total);
                 moved.bytes.into_iter().for_each(|(path, n)| self.stats.moved(path, n));
-                self.give(Path::Pump, 0);
-                moved.result.map_err(at_target(Step::Move))?;
+                self.give(CopyPath::Pump, 0);
+                moved.result.map_err(at_target(CopyStep::Move))?;
             }
             Done::Emptied(pipe, n, result) => {
                 self.pipe = Some(pipe);
                 self.stats.syscalls += 1;
                 self.to.advance(n);
-                self.give(Path::Splice, n);
+                self.give(CopyPath::Splice, n);
                 match result {
-                    Err(e) if is_refusal(&e) => self.stats.refuse(Path::Splice),
-                    result => result.map_err(at_target(Step::Write))?,
+                    Err(e) if is_refusal(&e) => self.stats.refuse(CopyPath::Splice),
+                    result => result.map_err(at_target(CopyStep::Write))?,
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use crate::copy::ends::{Handle, Open, Settling, Stream};
-use crate::copy::error::Step;
+use crate::copy::error::CopyStep;
 use crate::copy::plan::Kind;
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Side {
         cx: &mut Context<'_>,
         end: &mut T,
         writes: bool,
-    ) -> Poll<Result<(), (Step, io::Error)>> {
+    ) -> Poll<Result<(), (CopyStep, io::Error)>> {
         if let Self::Unknown(settling) = self {
             *self = match Handle::of(end) {
                 Some(mut handle) => {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const LABELS: Labels = Labels { method: 0, version: 0, status: 200, route: 0, outcome: Outcome::Complete };
+const LABELS: Labels = Labels { method: 0, version: 0, status: 200, route: 0, outcome: ResponseOutcome::Complete };
 
 /// `status` identifies one test: no other test uses it.
 fn of(status: u16, requests: &Requests) -> Option<Responses> {
@@ -43,7 +43,7 @@ fn a_request_is_active_until_it_ends() {
     began(TRACE);
     assert_eq!(active(), 1);
     let end = Ended { duration: 1, time_to_head: None, largest_gap: None, bytes: 0, frames: 0 };
-    let labels = Labels { method: TRACE, status: 0, outcome: Outcome::Aborted, ..LABELS };
+    let labels = Labels { method: TRACE, status: 0, outcome: ResponseOutcome::Aborted, ..LABELS };
     std::thread::spawn(move || ended(labels, end)).join().unwrap();
     assert_eq!(active(), 0);
 }

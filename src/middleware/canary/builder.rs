@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::shared::{PATHS, Shared};
 use super::shares::Shares;
 use super::token::Token;
-use super::{CanaryLayer, Unit};
+use super::{CanaryLayer, ShareUnit};
 use crate::middleware::canary::breaker::Thresholds;
 use crate::net::IoPath;
 use crate::server::Trusted;
@@ -17,7 +17,7 @@ use crate::server::Trusted;
 pub struct CanaryBuilder {
     trusted: Trusted,
     thresholds: Thresholds,
-    unit: Unit,
+    unit: ShareUnit,
     breaks_auto: bool,
     shares: Vec<(IoPath, f64)>,
     token: Option<Token>,
@@ -30,7 +30,7 @@ impl CanaryBuilder {
         Self {
             trusted: Trusted::nobody(),
             thresholds: Thresholds::default(),
-            unit: Unit::Requests,
+            unit: ShareUnit::Requests,
             breaks_auto: false,
             shares: Vec::new(),
             token: None,
@@ -47,8 +47,8 @@ impl CanaryBuilder {
         self
     }
 
-    /// Sets the unit of the shares; [`Unit::Requests`] by default.
-    pub fn unit(mut self, unit: Unit) -> Self {
+    /// Sets the unit of the shares; [`ShareUnit::Requests`] by default.
+    pub fn unit(mut self, unit: ShareUnit) -> Self {
         self.unit = unit;
         self
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Unit;
+use super::ShareUnit;
 use super::shared::{PATHS, PathStats, Shared};
 use super::token::Token;
 use crate::middleware::canary::breaker::{State, Thresholds};
@@ -24,7 +24,7 @@ pub struct CanaryHandle {
 /// Pinned state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Pin {
+pub enum BreakerPin {
     /// The path is used, regardless of its samples.
     Closed,
     /// The path is not used.
@@ -35,8 +35,8 @@ pub enum Pin {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CanaryState {
-    /// Unit of the shares.
-    pub unit: Unit,
+    /// ShareUnit of the shares.
+    pub unit: ShareUnit,
     /// Peers that may select a path.
     pub trusted: Trusted,
     /// Whether responses report their path.
@@ -109,7 +109,7 @@ impl CanaryHandle {
     }
 
     /// Changes the unit of the shares. Connections that keep a path choose again, unless they selected it.
-    pub fn set_unit(&self, unit: Unit) {
+    pub fn set_unit(&self, unit: ShareUnit) {
         self.shared.set_unit(unit);
     }
 
@@ -125,8 +125,8 @@ impl CanaryHandle {
     }
 
     /// Pins the breaker of a path until it is unpinned.
-    pub fn pin(&self, path: IoPath, pin: Pin) {
-        self.shared.breakers[path as usize].pin(Some(pin == Pin::Closed));
+    pub fn pin(&self, path: IoPath, pin: BreakerPin) {
+        self.shared.breakers[path as usize].pin(Some(pin == BreakerPin::Closed));
     }
 
     /// Unpins the breaker of a path. It is closed, and may trip.

@@ -18,14 +18,14 @@ use tower_layer::Layer;
 pub use answer::{CanaryBody, CanaryFuture};
 pub use breaker::{State as BreakerState, Thresholds};
 pub use builder::CanaryBuilder;
-pub use handle::{CanaryHandle, CanaryState, PathState, Pin};
+pub use handle::{BreakerPin, CanaryHandle, CanaryState, PathState};
 pub use service::Canary;
 use shared::Shared;
 
-/// Unit of the shares of a canary.
+/// ShareUnit of the shares of a canary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Unit {
+pub enum ShareUnit {
     /// Requests, each on its own; for HTTP/2, connections.
     #[default]
     Requests,

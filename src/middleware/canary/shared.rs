@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
-use super::Unit;
+use super::ShareUnit;
 use super::shares::{Draws, Shares};
 use super::token::Token;
 use crate::counters::{Counter, count};
@@ -76,14 +76,14 @@ impl Shared {
     pub(super) fn new(
         trusted: Trusted,
         thresholds: &Thresholds,
-        unit: Unit,
+        unit: ShareUnit,
         shares: Shares,
         token: Option<Token>,
         report: bool,
     ) -> Self {
         Self {
             trusted: RwLock::new(trusted),
-            by_connection: AtomicBool::new(unit == Unit::Connections),
+            by_connection: AtomicBool::new(unit == ShareUnit::Connections),
             shares,
             token: RwLock::new(token),
             report: AtomicBool::new(report),
@@ -97,12 +97,12 @@ impl Shared {
         }
     }
 
-    pub(super) fn unit(&self) -> Unit {
-        if self.by_connection.load(Ordering::Relaxed) { Unit::Connections } else { Unit::Requests }
+    pub(super) fn unit(&self) -> ShareUnit {
+        if self.by_connection.load(Ordering::Relaxed) { ShareUnit::Connections } else { ShareUnit::Requests }
     }
 
-    pub(super) fn set_unit(&self, unit: Unit) {
-        self.by_connection.store(unit == Unit::Connections, Ordering::Relaxed);
+    pub(super) fn set_unit(&self, unit: ShareUnit) {
+        self.by_connection.store(unit == ShareUnit::Connections, Ordering::Relaxed);
         self.shares.have_changed();
     }
 
@@ -137,7 +137,7 @@ impl Shared {
 
     /// Returns the path for a request, regardless of breakers.
     pub(super) fn wanted(&self, connection: &Connection, asked: Option<IoPath>, multiplexed: bool) -> IoPath {
-        let keeps = multiplexed || self.unit() == Unit::Connections;
+        let keeps = multiplexed || self.unit() == ShareUnit::Connections;
         if !keeps {
             return asked.unwrap_or_else(|| self.shares.draw(&self.requests));
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use http::{Method, StatusCode, Version};
 
 use super::super::request_id::RequestId;
-use crate::counters::labels::{Labels, METHODS, Outcome, version_name};
+use crate::counters::labels::{Labels, METHODS, ResponseOutcome, version_name};
 use crate::counters::requests;
 use crate::counters::requests::Ended;
 use crate::counters::span::Span;
@@ -45,7 +45,7 @@ impl Exchange {
         requests::began(method);
         Self {
             started: Instant::now(),
-            labels: Labels { method, version, status: 0, route: route.unwrap_or(0), outcome: Outcome::Aborted },
+            labels: Labels { method, version, status: 0, route: route.unwrap_or(0), outcome: ResponseOutcome::Aborted },
             over: false,
             promised: None,
             time_to_head: None,
@@ -128,14 +128,14 @@ impl Exchange {
     }
 
     pub(super) fn complete(&mut self) {
-        self.end(Outcome::Complete);
+        self.end(ResponseOutcome::Complete);
     }
 
     pub(super) fn failed(&mut self) {
-        self.end(Outcome::Error);
+        self.end(ResponseOutcome::Error);
     }
 
-    fn end(&mut self, outcome: Outcome) {
+    fn end(&mut self, outcome: ResponseOutcome) {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
@@ -162,7 +162,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let whole = self.labels.status > 0 && self.promised == Some(self.bytes);
-        self.end(if whole { Outcome::Complete } else { Outcome::Aborted });
+        self.end(if whole { ResponseOutcome::Complete } else { ResponseOutcome::Aborted });
     }
 }
 

@@ -19,8 +19,8 @@ use super::super::op::sync::{Allocate, Sync as FileSync};
 use super::super::op::transfer::{Send as SocketSend, Splice};
 use super::super::op::{Operation, Target};
 use super::super::program::{Link, Program};
-use super::report::{Error, Said, Steps};
-use super::{OpenOptions, Report};
+use super::report::{ChainError, Said, Steps};
+use super::{ChainReport, OpenOptions};
 
 /// File operations that run in order without returning to the task in between: on io_uring, together with the chains of
 /// other tasks, or by plain system calls in one job on the blocking pool. The outcomes are the same.
@@ -155,7 +155,7 @@ impl Chain {
         self.add(Said::new("close", name), n.map(Close::of_program))
     }
 
-    /// Reads `len` bytes at the file position; fewer only at the end of the file. [`Report::reads`] returns them.
+    /// Reads `len` bytes at the file position; fewer only at the end of the file. [`ChainReport::reads`] returns them.
     /// Allocates their memory at once.
     pub fn read(self, len: usize) -> Self {
         self.with_file("read", len, |file| Read::next(file, len))
@@ -322,12 +322,12 @@ impl Chain {
     }
 
     /// Returns the program, with a close for each file that is left open, and the steps to report on.
-    pub(crate) fn ready(mut self) -> Result<(Box<Program>, Steps), Error> {
+    pub(crate) fn ready(mut self) -> Result<(Box<Program>, Steps), ChainError> {
         let steps = Steps(self.said);
         if let Some((step, mistake)) = self.mistake {
             let cause = io::Error::new(io::ErrorKind::InvalidInput, mistake);
-            let report = Report::of_none(&steps);
-            return Err(Error::at(step, &steps, cause, report));
+            let report = ChainReport::of_none(&steps);
+            return Err(ChainError::at(step, &steps, cause, report));
         }
         self.open.into_iter().for_each(|n| self.program.push_last(Close::of_program(n)));
         Ok((self.program, steps))
@@ -348,7 +348,7 @@ mod tests {
     fn mistake(chain: Chain) -> String {
         let error = chain.ready().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-        assert!(error.report().outcomes().iter().all(|outcome| *outcome == super::super::super::Outcome::Skipped));
+        assert!(error.report().outcomes().iter().all(|outcome| *outcome == super::super::super::StepOutcome::Skipped));
         error.to_string()
     }
 

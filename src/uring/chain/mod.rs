@@ -12,4 +12,4 @@ mod report;
 
 pub use build::Chain;
 pub use options::OpenOptions;
-pub use report::{Error, Report, Way};
+pub use report::{ChainError, ChainPath, ChainReport};

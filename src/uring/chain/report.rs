@@ -7,12 +7,12 @@ use std::path::Path;
 use bytes::Bytes;
 
 use super::super::op::rw::Read;
-use super::super::program::{Outcome, Program};
+use super::super::program::{Program, StepOutcome};
 
 /// Execution mode of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Way {
+pub enum ChainPath {
     /// On io_uring.
     Ring,
     /// By plain system calls in one job on the blocking pool: the whole chain, or the steps that the ring refused.
@@ -45,32 +45,32 @@ impl Said {
 pub(crate) struct Steps(pub(super) Vec<Said>);
 
 impl Steps {
-    pub(crate) fn report(self, mut program: Program) -> Result<Report, Error> {
+    pub(crate) fn report(self, mut program: Program) -> Result<ChainReport, ChainError> {
         let outcomes = (0..self.0.len()).map(|step| program.outcome(step)).collect();
         let reads = self.0.iter().enumerate().filter(|(_, said)| said.is_read());
         let reads = reads.map(|(step, _)| program.take::<Read>(step).into_bytes()).collect();
-        let way = if program.ran_by_calls() { Way::Pool } else { Way::Ring };
-        Report { outcomes, reads, way }.checked(&self)
+        let way = if program.ran_by_calls() { ChainPath::Pool } else { ChainPath::Ring };
+        ChainReport { outcomes, reads, way }.checked(&self)
     }
 
     /// Returns the error of a chain that could not be run, or whose outcome is unknown.
-    pub(crate) fn failed(self, cause: io::Error) -> Error {
-        let report = Report::of_none(&self);
-        Error(Box::new(Inner { report, step: None, place: "chain".to_owned(), cause }))
+    pub(crate) fn failed(self, cause: io::Error) -> ChainError {
+        let report = ChainReport::of_none(&self);
+        ChainError(Box::new(Inner { report, step: None, place: "chain".to_owned(), cause }))
     }
 }
 
 /// Outcomes of the steps of a chain, and the bytes that were read.
 #[derive(Clone, Debug)]
-pub struct Report {
-    pub(super) outcomes: Vec<Outcome>,
+pub struct ChainReport {
+    pub(super) outcomes: Vec<StepOutcome>,
     pub(super) reads: Vec<Bytes>,
-    pub(super) way: Way,
+    pub(super) way: ChainPath,
 }
 
-impl Report {
+impl ChainReport {
     /// Returns the outcome of each step, in order.
-    pub fn outcomes(&self) -> &[Outcome] {
+    pub fn outcomes(&self) -> &[StepOutcome] {
         &self.outcomes
     }
 
@@ -85,57 +85,57 @@ impl Report {
     }
 
     /// Returns how the chain was run.
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> ChainPath {
         self.way
     }
 
     pub(super) fn of_none(steps: &Steps) -> Self {
-        Self { outcomes: vec![Outcome::Skipped; steps.0.len()], reads: Vec::new(), way: Way::Pool }
+        Self { outcomes: vec![StepOutcome::Skipped; steps.0.len()], reads: Vec::new(), way: ChainPath::Pool }
     }
 
     /// Returns the step that caused the failure, if any.
     fn blamed(&self, said: &[Said]) -> Option<usize> {
         let is_wrong = |step: usize| match self.outcomes[step] {
-            Outcome::Done(_) => false,
-            Outcome::Short(_) if said[step].is_read() => self.outcomes.get(step + 1) == Some(&Outcome::Skipped),
+            StepOutcome::Done(_) => false,
+            StepOutcome::Short(_) if said[step].is_read() => self.outcomes.get(step + 1) == Some(&StepOutcome::Skipped),
             _ => true,
         };
         (0..self.outcomes.len()).find(|&step| is_wrong(step))
     }
 
-    fn checked(self, steps: &Steps) -> Result<Self, Error> {
+    fn checked(self, steps: &Steps) -> Result<Self, ChainError> {
         let Some(step) = self.blamed(&steps.0) else { return Ok(self) };
         let what = &steps.0[step];
         let cause = match self.outcomes[step] {
-            Outcome::Failed(errno) => io::Error::from_raw_os_error(errno),
-            Outcome::Done(n) | Outcome::Short(n) => {
+            StepOutcome::Failed(errno) => io::Error::from_raw_os_error(errno),
+            StepOutcome::Done(n) | StepOutcome::Short(n) => {
                 let kind = match what.verb {
                     "write" | "send" => io::ErrorKind::WriteZero,
                     _ => io::ErrorKind::UnexpectedEof,
                 };
                 io::Error::new(kind, format!("ended after {n} of {} bytes", what.want))
             }
-            Outcome::Skipped => io::Error::other("not begun: the runtime is shutting down"),
+            StepOutcome::Skipped => io::Error::other("not begun: the runtime is shutting down"),
         };
-        Err(Error::at(step, steps, cause, self))
+        Err(ChainError::at(step, steps, cause, self))
     }
 }
 
-/// Error of a chain: the failed step, its path or descriptor, and the system's error.
+/// ChainError of a chain: the failed step, its path or descriptor, and the system's error.
 ///
 /// `?` converts it to an [`io::Error`] of the same kind. The error number is available as
 /// [`raw_os_error`](Self::raw_os_error), and from [`source`](std::error::Error::source).
-pub struct Error(Box<Inner>);
+pub struct ChainError(Box<Inner>);
 
 struct Inner {
-    report: Report,
+    report: ChainReport,
     step: Option<usize>,
     place: String,
     cause: io::Error,
 }
 
-impl Error {
-    pub(super) fn at(step: usize, steps: &Steps, cause: io::Error, report: Report) -> Self {
+impl ChainError {
+    pub(super) fn at(step: usize, steps: &Steps, cause: io::Error, report: ChainReport) -> Self {
         let place = match steps.0.get(step) {
             Some(Said { verb, what, .. }) => format!("{verb} {what} (step {} of {})", step + 1, steps.0.len()),
             None => "a chain without steps".to_owned(),
@@ -143,7 +143,7 @@ impl Error {
         Self(Box::new(Inner { report, step: Some(step), place, cause }))
     }
 
-    /// Returns the index of the failed step in [`Report::outcomes`] (the message counts from 1), or `None` if the chain
+    /// Returns the index of the failed step in [`ChainReport::outcomes`] (the message counts from 1), or `None` if the chain
     /// could not be run for another reason.
     pub fn step(&self) -> Option<usize> {
         self.0.step
@@ -160,37 +160,41 @@ impl Error {
     }
 
     /// Returns the outcomes of all steps.
-    pub fn report(&self) -> &Report {
+    pub fn report(&self) -> &ChainReport {
         &self.0.report
     }
 
     /// Returns the outcomes of all steps, with the bytes read before the failure.
-    pub fn into_report(self) -> Report {
+    pub fn into_report(self) -> ChainReport {
         self.0.report
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ChainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.0.place, self.0.cause)
     }
 }
 
-impl fmt::Debug for Error {
+impl fmt::Debug for ChainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { report, place, cause, .. } = &*self.0;
-        f.debug_struct("Error").field("at", place).field("cause", cause).field("outcomes", &report.outcomes).finish()
+        f.debug_struct("ChainError")
+            .field("at", place)
+            .field("cause", cause)
+            .field("outcomes", &report.outcomes)
+            .finish()
     }
 }
 
-impl std::error::Error for Error {
+impl std::error::Error for ChainError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.0.cause)
     }
 }
 
-impl From<Error> for io::Error {
-    fn from(error: Error) -> Self {
+impl From<ChainError> for io::Error {
+    fn from(error: ChainError) -> Self {
         Self::new(error.kind(), error)
     }
 }
@@ -198,11 +202,11 @@ impl From<Error> for io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Outcome::*;
+    use StepOutcome::*;
 
-    fn check(outcomes: &[Outcome]) -> Result<Report, Error> {
+    fn check(outcomes: &[StepOutcome]) -> Result<ChainReport, ChainError> {
         let said = ["open", "read", "write", "sync"].map(|verb| Said { want: 100, ..Said::new(verb, "a") });
-        let report = Report { outcomes: outcomes.to_vec(), reads: Vec::new(), way: Way::Pool };
+        let report = ChainReport { outcomes: outcomes.to_vec(), reads: Vec::new(), way: ChainPath::Pool };
         report.checked(&Steps(said[..outcomes.len()].to_vec()))
     }
 

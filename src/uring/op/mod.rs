@@ -31,7 +31,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::buffers;
-use super::program::Outcome;
+use super::program::StepOutcome;
 use crate::sys::call;
 
 pub(crate) mod open;
@@ -73,7 +73,7 @@ pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
     }
 
     /// Returns the final outcome of an error that has a special meaning for this operation, else `None`.
-    fn fail(&mut self, errno: i32) -> Option<Outcome> {
+    fn fail(&mut self, errno: i32) -> Option<StepOutcome> {
         let _ = errno;
         None
     }

@@ -16,7 +16,7 @@ use io_uring::{opcode, types};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 
-use super::super::program::Outcome;
+use super::super::program::StepOutcome;
 use super::{FileUse, Files, Operation, Progress};
 use crate::sys::path;
 use crate::sys::path::How;
@@ -189,14 +189,14 @@ impl Operation for Close {
         Progress::Done
     }
 
-    fn fail(&mut self, errno: i32) -> Option<Outcome> {
+    fn fail(&mut self, errno: i32) -> Option<StepOutcome> {
         // The step did not run. After any other error the kernel has released the descriptor, and its number may
         // already be in use for another file.
         if errno == Errno::CANCELED.raw_os_error() {
             return None;
         }
         self.forget();
-        Some(if errno == Errno::INTR.raw_os_error() { Outcome::Done(0) } else { Outcome::Failed(errno) })
+        Some(if errno == Errno::INTR.raw_os_error() { StepOutcome::Done(0) } else { StepOutcome::Failed(errno) })
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
         std::fs::write(tree.path().join("file"), "bytes").unwrap();
         let open = || Program::of(Open::new(dir(tree.path()), path("file"), how(OFlags::RDONLY)));
         for mut program in both_ways(open) {
-            assert_eq!(program.outcome(0), Outcome::Done(0));
+            assert_eq!(program.outcome(0), StepOutcome::Done(0));
             let fd = program.take::<Open>(0).into_fd().unwrap();
             assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
             assert_eq!(std::io::read_to_string(File::from(fd)).unwrap(), "bytes");
@@ -254,8 +254,8 @@ mod tests {
             program
         };
         for mut program in both_ways(chain) {
-            assert_eq!(program.outcome(3), Outcome::Done(0));
-            assert_eq!(program.outcome(4), Outcome::Failed(Errno::BADF.raw_os_error()));
+            assert_eq!(program.outcome(3), StepOutcome::Done(0));
+            assert_eq!(program.outcome(4), StepOutcome::Failed(Errno::BADF.raw_os_error()));
             assert_eq!(program.take::<Read>(2).into_bytes(), "yte");
         }
         let mode = std::fs::metadata(tree.path().join("new")).unwrap();
@@ -268,7 +268,7 @@ mod tests {
         let n = program.open_next();
         program.push(Open::for_program(Dir::default(), path("/dev/null"), how(OFlags::RDONLY), n));
         program.run_blocking();
-        assert_eq!(program.outcome(0), Outcome::Done(0));
+        assert_eq!(program.outcome(0), StepOutcome::Done(0));
         assert!(program.files().take(n).is_none());
     }
 
@@ -280,7 +280,7 @@ mod tests {
         let how = How::new(OFlags::RDONLY, Mode::empty(), ResolveFlags::BENEATH);
         let open = || Program::of(Open::new(dir(&tree.path().join("sub")), path("../out"), how));
         for program in both_ways(open) {
-            assert_eq!(program.outcome(0), Outcome::Failed(Errno::XDEV.raw_os_error()));
+            assert_eq!(program.outcome(0), StepOutcome::Failed(Errno::XDEV.raw_os_error()));
         }
     }
 
@@ -299,7 +299,7 @@ mod tests {
             Program::of(Close::fd(writer))
         };
         for program in both_ways(close) {
-            assert_eq!(program.outcome(0), Outcome::Done(0));
+            assert_eq!(program.outcome(0), StepOutcome::Done(0));
             assert!(matches!(program.into_single::<Close>().0.0, Closing::Fd(None)));
         }
         let skipped = || {
@@ -310,7 +310,7 @@ mod tests {
             program
         };
         for program in both_ways(skipped) {
-            assert_eq!(program.outcome(1), Outcome::Skipped);
+            assert_eq!(program.outcome(1), StepOutcome::Skipped);
         }
         assert!(!readers.borrow().iter().any(is_open));
     }
@@ -318,8 +318,8 @@ mod tests {
     #[test]
     fn a_failed_close_is_not_repeated() {
         for (errno, outcome) in [
-            (Errno::INTR, Some(Outcome::Done(0))),
-            (Errno::IO, Some(Outcome::Failed(Errno::IO.raw_os_error()))),
+            (Errno::INTR, Some(StepOutcome::Done(0))),
+            (Errno::IO, Some(StepOutcome::Failed(Errno::IO.raw_os_error()))),
             (Errno::CANCELED, None),
         ] {
             let mut close = Close::fd(File::open("/dev/null").unwrap().into());

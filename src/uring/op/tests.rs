@@ -71,7 +71,7 @@ fn pieces_behind_the_end_of_the_file_are_empty() {
     let read = || ReadVectored::new(target.clone(), 10, &[50, 0, 50, 50]);
     let mut all = vec![by_calls(read(), 9)];
     for program in both_ways(|| Program::of(read())) {
-        assert_eq!(program.outcome(0), Outcome::Short(90));
+        assert_eq!(program.outcome(0), StepOutcome::Short(90));
         let (read, got) = program.into_single();
         all.push((read, got.unwrap()));
     }
@@ -96,7 +96,7 @@ fn memory_the_ring_knows_is_named_by_index() {
     let Some(write) = by_ring(|| Program::of(Write::new(target.clone(), 1, lease.slice(1000..))), true) else {
         return;
     };
-    assert_eq!(write.outcome(0), Outcome::Done(199_000));
+    assert_eq!(write.outcome(0), StepOutcome::Done(199_000));
     let read = by_ring(|| Program::of(Read::new(target.clone(), 1, 199_000)), true).unwrap();
     assert!(read.into_single::<Read>().0.into_bytes()[..] == bytes[1000..]);
 }
@@ -104,7 +104,7 @@ fn memory_the_ring_knows_is_named_by_index() {
 #[test]
 fn room_and_length_are_changed_and_seen() {
     let (std, target) = file();
-    let done = |program: Program| assert_eq!(program.outcome(0), Outcome::Done(0));
+    let done = |program: Program| assert_eq!(program.outcome(0), StepOutcome::Done(0));
     let allocate = || Allocate::new(target.clone(), FallocateFlags::empty(), 0, 8192);
     both_ways(|| {
         std.set_len(0).unwrap();

@@ -57,7 +57,7 @@ fn a_chain_is_handed_over_in_one_piece() {
     let singles: Vec<_> = (0..6).map(|n| submit(&driver, Program::of(write(&file, n, [1].to_vec())))).collect();
     let mut five = submit(&driver, chain((0..5).map(|n| write(&file, n, [2].to_vec()))));
     driver.turn();
-    assert_eq!(outcomes(&finished(&mut five)), [Outcome::Done(1); 5]);
+    assert_eq!(outcomes(&finished(&mut five)), [StepOutcome::Done(1); 5]);
     assert_eq!((handle.enters(), handle.submitted()), (2, 11));
     drop(singles);
     let long = chain((0..9).map(|n| write(&file, n, [2].to_vec())));
@@ -78,7 +78,7 @@ fn a_chain_that_was_cut_is_not_continued() {
     for running in [&mut cut, &mut behind] {
         let Ended::Fallback(mut program, None) = drive(&driver, running) else { panic!("no fallback") };
         program.run_blocking();
-        assert!(outcomes(&program).iter().all(|outcome| *outcome == Outcome::Done(1)));
+        assert!(outcomes(&program).iter().all(|outcome| *outcome == StepOutcome::Done(1)));
     }
     assert_eq!(contents(&file), [7, 7, 7, 7, 0, 0, 0, 0, 0, 9]);
 }
@@ -138,7 +138,7 @@ fn entries_in_flight_end_after_the_ring_is_closed() {
     handle.set_script(|_| Act::Do);
     handle.proceed();
     driver.turn();
-    assert_eq!(outcomes(&finished(&mut held)), [Outcome::Done(50)]);
+    assert_eq!(outcomes(&finished(&mut held)), [StepOutcome::Done(50)]);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn an_operation_the_ring_lacks_goes_by_plain_calls_and_the_others_stay() {
     let mut running = submit(&driver, Program::of(write(&file, 0, pattern(50))));
     let Ended::Fallback(mut program, Some(0)) = drive(&driver, &mut running) else { panic!("no fallback") };
     program.run_blocking();
-    assert_eq!(outcomes(&program), [Outcome::Done(50)]);
+    assert_eq!(outcomes(&program), [StepOutcome::Done(50)]);
     driver.demote(program.code(0));
     assert!(driver.submit(program).is_ok(), "the refused step is done");
     assert!(driver.submit(Box::new(Program::of(write(&file, 0, pattern(1))))).is_err());

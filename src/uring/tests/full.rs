@@ -176,7 +176,7 @@ fn a_program_that_has_begun_never_lacks_room_to_go_on() {
     handle.set_script(|_| Act::Do);
     handle.proceed();
     turns(&driver);
-    assert_eq!(outcomes(&finished(&mut first)), [Outcome::Done(3)]);
+    assert_eq!(outcomes(&finished(&mut first)), [StepOutcome::Done(3)]);
     assert_eq!(contents(&file)[..3], pattern(3));
     drop(others);
 }

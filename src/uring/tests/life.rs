@@ -46,7 +46,7 @@ fn unowed_completions_change_nothing() {
     handle.complete(key, Ok(10));
     handle.complete(key, Ok(3));
     driver.turn();
-    assert_eq!(outcomes(&finished(&mut first)), [Outcome::Done(10)]);
+    assert_eq!(outcomes(&finished(&mut first)), [StepOutcome::Done(10)]);
     let mut second = submit(&driver, Program::of(write(&file(), 0, pattern(10))));
     driver.turn();
     handle.complete(key, Ok(10));
@@ -74,7 +74,7 @@ fn a_completion_that_comes_twice_does_not_stand_for_another() {
     assert_eq!((alive.load(Ordering::SeqCst), driver.in_flight()), (2, 1));
     handle.complete(1, Ok(10));
     driver.turn();
-    assert_eq!(outcomes(&finished(&mut running)), [Outcome::Done(10); 2]);
+    assert_eq!(outcomes(&finished(&mut running)), [StepOutcome::Done(10); 2]);
 }
 
 #[test]
@@ -308,13 +308,13 @@ fn files_that_a_chain_leaves_open_are_closed_and_their_places_used_again() {
     // The ring has 8 places; the last step closes the file.
     let mut all: Vec<_> = (0..20).map(|_| submit(&driver, with_file(&alive))).collect();
     driver.turn();
-    all.iter_mut().for_each(|running| assert_eq!(outcomes(&finished(running))[2], Outcome::Done(0)));
+    all.iter_mut().for_each(|running| assert_eq!(outcomes(&finished(running))[2], StepOutcome::Done(0)));
     assert!(handle.closed_files().is_empty());
     handle.set_script(fails(Act::Fail(Errno::NOSPC)));
     let mut all: Vec<_> = (0..20).map(|_| submit(&driver, with_file(&alive))).collect();
     driver.turn();
     driver.turn();
-    all.iter_mut().for_each(|running| assert_eq!(outcomes(&finished(running))[2], Outcome::Skipped));
+    all.iter_mut().for_each(|running| assert_eq!(outcomes(&finished(running))[2], StepOutcome::Skipped));
     assert_eq!(handle.closed_files().len(), 20);
     handle.set_script(fails(Act::Hold));
     drop(submit(&driver, with_file(&alive)));

@@ -23,7 +23,7 @@ use super::driver::Driver;
 use super::fake::{Act, Handle, Sqe, fake};
 use super::op::Target;
 use super::op::rw::{Read, Write};
-use super::program::{Outcome, Program};
+use super::program::{Program, StepOutcome};
 use super::running::Running;
 use super::slots::Ended;
 #[cfg(not(millstream_loom))]
@@ -67,7 +67,7 @@ fn finished(running: &mut Running) -> Program {
     }
 }
 
-fn outcomes(program: &Program) -> Vec<Outcome> {
+fn outcomes(program: &Program) -> Vec<StepOutcome> {
     (0..program.len()).map(|step| program.outcome(step)).collect()
 }
 

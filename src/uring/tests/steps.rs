@@ -36,9 +36,9 @@ fn a_failure_skips_what_is_linked_behind_it() {
         for n in 0..3 {
             let file = file();
             let done = run(three(&file), once(n, Act::Fail(errno)));
-            let mut expected = vec![Outcome::Done(100); n];
-            expected.push(Outcome::Failed(errno.raw_os_error()));
-            expected.resize(3, Outcome::Skipped);
+            let mut expected = vec![StepOutcome::Done(100); n];
+            expected.push(StepOutcome::Failed(errno.raw_os_error()));
+            expected.resize(3, StepOutcome::Skipped);
             assert_eq!(outcomes(&done), expected, "{errno}");
             assert_eq!(contents(&file), pattern(300)[..n * 100]);
         }
@@ -54,16 +54,16 @@ fn steps_after_a_failed_sync_do_not_run() {
         program.push(write(file, 10, pattern(10)));
         program
     };
-    let failed = Outcome::Failed(Errno::IO.raw_os_error());
-    for (link, behind, len) in [(Link::Soft, Outcome::Skipped, 10), (Link::Hard, Outcome::Done(10), 20)] {
+    let failed = StepOutcome::Failed(Errno::IO.raw_os_error());
+    for (link, behind, len) in [(Link::Soft, StepOutcome::Skipped, 10), (Link::Hard, StepOutcome::Done(10), 20)] {
         let file = file();
         let done = run(build(&file, link), once(1, Act::Fail(Errno::IO)));
-        assert_eq!(outcomes(&done), [Outcome::Done(10), failed, behind]);
+        assert_eq!(outcomes(&done), [StepOutcome::Done(10), failed, behind]);
         assert_eq!(contents(&file).len(), len);
     }
     let file = file();
     let done = run(build(&file, Link::Soft), |_| Act::Do);
-    assert_eq!(outcomes(&done), [Outcome::Done(10), Outcome::Done(0), Outcome::Done(10)]);
+    assert_eq!(outcomes(&done), [StepOutcome::Done(10), StepOutcome::Done(0), StepOutcome::Done(10)]);
 }
 
 #[test]
@@ -75,8 +75,8 @@ fn a_hard_link_goes_on_behind_a_failure() {
     program.push(write(&file, 100, pattern(10)));
     program.push(write(&file, 200, pattern(10)));
     let done = run(program, once(0, Act::Fail(Errno::IO)));
-    let failed = Outcome::Failed(Errno::IO.raw_os_error());
-    assert_eq!(outcomes(&done), [failed, Outcome::Done(10), Outcome::Done(10)]);
+    let failed = StepOutcome::Failed(Errno::IO.raw_os_error());
+    assert_eq!(outcomes(&done), [failed, StepOutcome::Done(10), StepOutcome::Done(10)]);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_short_step_is_resumed_from_the_first_byte_that_is_missing() {
         for moved in [1, 50, 99] {
             let file = file();
             let done = run(three(&file), once(n, Act::Short(moved)));
-            assert_eq!(outcomes(&done), [Outcome::Done(100); 3]);
+            assert_eq!(outcomes(&done), [StepOutcome::Done(100); 3]);
             assert_eq!(contents(&file), pattern(300), "step {n} cut at {moved}");
         }
     }
@@ -104,7 +104,7 @@ fn a_short_step_with_a_hard_link_is_resumed_alone() {
         assert!(writes <= 1, "the second step ran twice");
         if sqe.len == 10 { Act::Short(4) } else { Act::Do }
     });
-    assert_eq!(outcomes(&done), [Outcome::Done(10), Outcome::Done(5)]);
+    assert_eq!(outcomes(&done), [StepOutcome::Done(10), StepOutcome::Done(5)]);
     assert_eq!(contents(&file), [&pattern(10)[..], &[9; 5]].concat());
 }
 
@@ -121,7 +121,7 @@ fn the_end_of_the_file_is_short_for_good() {
     let mut by_calls = build(&file);
     by_calls.run_blocking();
     for mut done in [by_ring, by_calls] {
-        assert_eq!(outcomes(&done), [Outcome::Short(30), Outcome::Skipped]);
+        assert_eq!(outcomes(&done), [StepOutcome::Short(30), StepOutcome::Skipped]);
         assert_eq!(done.take::<Read>(0).into_bytes()[..], pattern(30));
     }
 }
@@ -131,14 +131,14 @@ fn a_step_that_never_moves_fails_in_the_end() {
     for errno in [Errno::AGAIN, Errno::INTR, Errno::CANCELED] {
         let file = file();
         let done = run(three(&file), move |_| Act::Fail(errno));
-        assert_eq!(outcomes(&done)[0], Outcome::Failed(errno.raw_os_error()));
-        assert_eq!(outcomes(&done)[1..], [Outcome::Skipped; 2]);
+        assert_eq!(outcomes(&done)[0], StepOutcome::Failed(errno.raw_os_error()));
+        assert_eq!(outcomes(&done)[1..], [StepOutcome::Skipped; 2]);
     }
 }
 
 #[test]
 fn a_time_limit_that_expires_is_a_failure_of_its_step() {
-    for (link, behind) in [(Link::Soft, Outcome::Skipped), (Link::Hard, Outcome::Done(10))] {
+    for (link, behind) in [(Link::Soft, StepOutcome::Skipped), (Link::Hard, StepOutcome::Done(10))] {
         let file = file();
         let mut program = Program::new();
         program.push(write(&file, 0, pattern(10)));
@@ -147,8 +147,8 @@ fn a_time_limit_that_expires_is_a_failure_of_its_step() {
         program.set_link(link);
         program.push(write(&file, 20, pattern(10)));
         let done = run(program, once(1, Act::TimeOut));
-        let timed_out = Outcome::Failed(Errno::TIMEDOUT.raw_os_error());
-        assert_eq!(outcomes(&done), [Outcome::Done(10), timed_out, behind]);
+        let timed_out = StepOutcome::Failed(Errno::TIMEDOUT.raw_os_error());
+        assert_eq!(outcomes(&done), [StepOutcome::Done(10), timed_out, behind]);
     }
 }
 
@@ -158,7 +158,7 @@ fn a_time_limit_that_does_not_expire_changes_nothing() {
     let mut program = three(&file);
     program.set_limit(Duration::from_secs(1));
     let done = run(program, once(2, Act::Short(7)));
-    assert_eq!(outcomes(&done), [Outcome::Done(100); 3]);
+    assert_eq!(outcomes(&done), [StepOutcome::Done(100); 3]);
     assert_eq!(contents(&file), pattern(300));
 }
 
@@ -168,8 +168,8 @@ fn an_expired_limit_fails_by_plain_calls_too() {
     let mut program = three(&file);
     program.set_limit(Duration::ZERO);
     program.run_blocking();
-    let timed_out = Outcome::Failed(Errno::TIMEDOUT.raw_os_error());
-    assert_eq!(outcomes(&program), [Outcome::Done(100), Outcome::Done(100), timed_out]);
+    let timed_out = StepOutcome::Failed(Errno::TIMEDOUT.raw_os_error());
+    assert_eq!(outcomes(&program), [StepOutcome::Done(100), StepOutcome::Done(100), timed_out]);
 }
 
 /// Results of an entry that no caller may notice.
@@ -218,8 +218,8 @@ proptest! {
             handle.proceed();
         }
         let Some(Ended::Finished(mut program)) = ended else { panic!("not finished: {ended:?}") };
-        let mut expected: Vec<_> = sizes.iter().map(|&size| Outcome::Done(size as u64)).collect();
-        expected.push(Outcome::Done(bytes.len() as u64));
+        let mut expected: Vec<_> = sizes.iter().map(|&size| StepOutcome::Done(size as u64)).collect();
+        expected.push(StepOutcome::Done(bytes.len() as u64));
         prop_assert_eq!(outcomes(&program), expected);
         let last = program.len() - 1;
         prop_assert!(program.take::<Read>(last).into_bytes()[..] == bytes[..]);

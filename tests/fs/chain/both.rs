@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use millstream::fs::OpenOptions;
-use millstream::fs::chain::Outcome;
-use millstream::fs::chain::{Chain, Report, Way};
+use millstream::fs::chain::StepOutcome;
+use millstream::fs::chain::{Chain, ChainPath, ChainReport};
 use millstream::runtime::{DriverBuilder, Io};
 use rustix::io::Errno;
 
@@ -22,7 +22,7 @@ pub(crate) struct Place {
 }
 
 /// Outcomes and what was read.
-pub(crate) type Ended = (Vec<Outcome>, Vec<Bytes>);
+pub(crate) type Ended = (Vec<StepOutcome>, Vec<Bytes>);
 
 impl Place {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -51,12 +51,12 @@ impl Place {
     }
 
     /// The same for the outcomes alone.
-    pub(crate) async fn outcomes(&self, chain: Chain) -> Vec<Outcome> {
+    pub(crate) async fn outcomes(&self, chain: Chain) -> Vec<StepOutcome> {
         self.run(chain).await.0
     }
 
-    pub(crate) fn check_way(&self, report: &Report) {
-        let expected = if self.has_ring() { Way::Ring } else { Way::Pool };
+    pub(crate) fn check_way(&self, report: &ChainReport) {
+        let expected = if self.has_ring() { ChainPath::Ring } else { ChainPath::Pool };
         assert_eq!(report.way(), expected);
     }
 
@@ -146,8 +146,8 @@ fn list() -> Vec<String> {
     list
 }
 
-pub(crate) fn failed(errno: Errno) -> Outcome {
-    Outcome::Failed(errno.raw_os_error())
+pub(crate) fn failed(errno: Errno) -> StepOutcome {
+    StepOutcome::Failed(errno.raw_os_error())
 }
 
 /// A file that is made, and must not be there.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use millstream::fs::chain::Chain;
-use millstream::fs::chain::Outcome::{Done, Skipped};
+use millstream::fs::chain::StepOutcome::{Done, Skipped};
 use rustix::io::Errno;
 
 use super::both::{PATIENCE, both, failed, new_file, open_files, reading};

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use millstream::fs::OpenOptions;
-use millstream::fs::chain::{Chain, Way};
+use millstream::fs::chain::{Chain, ChainPath};
 use millstream::metrics::Snapshot;
 use millstream::runtime::{DriverBuilder, Io};
 
@@ -30,7 +30,7 @@ fn chains_that_come_together_are_handed_over_together() {
         // Four entries each, with the close: 32 chains fill the ring exactly.
         let all: Vec<_> = (0..32).map(|n| tokio::spawn(replace(place, n).run())).collect();
         for one in all {
-            assert_eq!(one.await.unwrap().unwrap().way(), Way::Ring);
+            assert_eq!(one.await.unwrap().unwrap().way(), ChainPath::Ring);
         }
         let counted = Snapshot::now().since(&before);
         assert_eq!((counted.ring_enters, counted.ring_submissions, counted.ring_completions), (1, 128, 128));
@@ -92,12 +92,12 @@ fn a_chain_too_long_for_the_ring_goes_to_the_pool() {
         let open = Chain::new().open(place.path("file"), new_file());
         let long = (0..Chain::STEPS_MAX - 1).fold(open, |chain, _| chain.write("x").timeout(Duration::from_secs(60)));
         let report = long.run().await.unwrap();
-        assert_eq!(report.way(), Way::Pool);
+        assert_eq!(report.way(), ChainPath::Pool);
         assert_eq!(fs::metadata(place.path("file")).unwrap().len(), Chain::STEPS_MAX as u64 - 1);
         // What is handed over first would fit.
         let nops = (0..100).fold(Chain::new().unlink(place.path("file")), |chain, _| chain.nop().timeout(PATIENCE));
         let report = tokio::time::timeout(PATIENCE, nops.run()).await.expect("it ends").unwrap();
-        assert_eq!(report.way(), Way::Pool);
+        assert_eq!(report.way(), ChainPath::Pool);
     });
 }
 
@@ -110,7 +110,7 @@ fn without_an_io_driver_the_pool_takes_over() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let report = Chain::new().open(dir.path().join("file"), new_file()).write("x").run().await.unwrap();
-        assert_eq!(report.way(), Way::Pool);
+        assert_eq!(report.way(), ChainPath::Pool);
     });
 }
 
@@ -136,7 +136,7 @@ fn by_itself_it_goes_the_way_that_is_asked_for() {
         DriverBuilder::new().io(Io::Auto).install().unwrap();
         let read = OpenOptions::new().read(true);
         let report = Chain::new().open("/proc/self/status", read).read(10).run().await.unwrap();
-        let expected = if crate::support::lacks("io_uring") { Way::Pool } else { Way::Ring };
+        let expected = if crate::support::lacks("io_uring") { ChainPath::Pool } else { ChainPath::Ring };
         assert_eq!(report.way(), expected);
     });
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millstream::fs::OpenOptions;
 use millstream::fs::chain::Chain;
-use millstream::fs::chain::Outcome::{Done, Short, Skipped};
+use millstream::fs::chain::StepOutcome::{Done, Short, Skipped};
 use rustix::io::Errno;
 
 mod both;
@@ -160,8 +160,8 @@ fn a_path_stays_beneath_its_directory_if_it_must() {
     assert_eq!(outcomes[3], [Done(0), Done(6)]);
 }
 
-const fn failed_const(errno: Errno) -> millstream::fs::chain::Outcome {
-    millstream::fs::chain::Outcome::Failed(errno.raw_os_error())
+const fn failed_const(errno: Errno) -> millstream::fs::chain::StepOutcome {
+    millstream::fs::chain::StepOutcome::Failed(errno.raw_os_error())
 }
 
 #[test]

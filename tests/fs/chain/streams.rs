@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use millstream::fs::chain::Chain;
-use millstream::fs::chain::Outcome::{Done, Failed, Short, Skipped};
+use millstream::fs::chain::StepOutcome::{Done, Failed, Short, Skipped};
 use rustix::io::Errno;
 
 use super::both::{both, failed, new_file, reading};

@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::task::Poll;
 
 use futures_util::stream::{self, Stream, StreamExt};
-use millstream::fs::{Prepend, Replace, Strategy, append};
+use millstream::fs::{Prepend, PrependStrategy, Replace, append};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::{HEADER, NEW};
@@ -70,7 +70,7 @@ fn child() {
                 tokio::task::spawn_blocking(|| ()).await.unwrap();
                 Ok(())
             }
-            _ => Prepend::new(path).strategy(Strategy::InsertRange).run(vec![b'h'; BLOCK]).await.map(drop),
+            _ => Prepend::new(path).strategy(PrependStrategy::InsertRange).run(vec![b'h'; BLOCK]).await.map(drop),
         }
     });
     match done {

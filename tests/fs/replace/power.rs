@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use millstream::fs::{Append, Durability, Prepend, Replace, Strategy, append};
+use millstream::fs::{Append, Durability, Prepend, PrependStrategy, Replace, append};
 
 use super::child::{self, BLOCK, Proc, Work, name};
 use super::{HEADER, NEW, OLD, block_on, holds, listing, with_header};
@@ -116,11 +116,11 @@ fn what_was_changed_in_place_or_appended_is_there_after_ok() {
         let expect = if durability == Durability::None { "old" } else { "new" };
         let work = |strategy| Prepend::new(&path).strategy(strategy).durability(durability);
         restore(&disk);
-        block_on(work(Strategy::InPlace { reserved: head }).run(HEADER.clone())).unwrap();
+        block_on(work(PrependStrategy::InPlace { reserved: head }).run(HEADER.clone())).unwrap();
         disk.cut_power(Cut::LogLost);
         assert_eq!(found(&path, &[("old", &OLD), ("new", &overwritten)]), expect, "in place, {durability:?}");
         restore(&disk);
-        block_on(work(Strategy::InsertRange).run(blocks.clone())).unwrap();
+        block_on(work(PrependStrategy::InsertRange).run(blocks.clone())).unwrap();
         disk.cut_power(Cut::LogLost);
         assert_eq!(found(&path, &versions), expect, "inserted, {durability:?}");
         restore(&disk);

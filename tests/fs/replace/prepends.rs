@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use millstream::fs::{Durability, Moved, Prepend, Step, Strategy, append, prepend};
+use millstream::fs::{Durability, Moved, Prepend, PrependStrategy, Step, append, prepend};
 
 use super::{HEADER, OLD, block_on, holds, only, with_header};
 use crate::support::mounts::{Cut, Mount};
@@ -98,7 +98,8 @@ fn a_reserved_area_is_overwritten_and_nothing_else() {
         for durability in [Durability::None, Durability::Data, Durability::Full] {
             std::fs::write(&path, &*OLD).unwrap();
             let before = inode(&path);
-            let work = |reserved| Prepend::new(&path).strategy(Strategy::InPlace { reserved }).durability(durability);
+            let work =
+                |reserved| Prepend::new(&path).strategy(PrependStrategy::InPlace { reserved }).durability(durability);
             let done = work(HEADER.len() as u64).run(HEADER.clone()).await.unwrap();
             assert_eq!((done.moved(), done.body_len()), (Moved::Stayed, (OLD.len() - HEADER.len()) as u64));
             let expected = [&HEADER[..], &OLD[HEADER.len()..]].concat();
@@ -118,7 +119,7 @@ fn a_reserved_area_is_overwritten_and_nothing_else() {
 /// Inserts blocks on the file system that `dir` is on, whose blocks have `block` bytes.
 fn inserts(dir: &Path, block: usize) {
     let path = dir.join("inserted");
-    let work = || Prepend::new(&path).strategy(Strategy::InsertRange);
+    let work = || Prepend::new(&path).strategy(PrependStrategy::InsertRange);
     block_on(async {
         for body in [0, 1, block, 5 * block + 7, 3 << 20] {
             let body = noise(body);
@@ -161,7 +162,7 @@ fn blocks_are_inserted_where_the_file_system_can() {
         let path = disk.path().join("file");
         std::fs::write(&path, &*OLD).unwrap();
         let block = rustix::fs::statvfs(&path).unwrap().f_bsize as usize;
-        let work = Prepend::new(&path).strategy(Strategy::InsertRange).run(vec![0; block]);
+        let work = Prepend::new(&path).strategy(PrependStrategy::InsertRange).run(vec![0; block]);
         let error = block_on(work).unwrap_err();
         assert_eq!((error.step(), error.kind(), error.raw_os_error()), (Step::Move, ErrorKind::Unsupported, Some(95)));
         holds(&path, &OLD);

@@ -15,7 +15,7 @@ use hyper::body::Frame;
 use hyper::{Request, Response, StatusCode};
 use millstream::body::GracefulClose;
 use millstream::metrics::Snapshot;
-use millstream::middleware::{BreakerState, Canary, CanaryBuilder, CanaryHandle, CanaryLayer, Pin, Thresholds};
+use millstream::middleware::{BreakerPin, BreakerState, Canary, CanaryBuilder, CanaryHandle, CanaryLayer, Thresholds};
 use millstream::net::IoPath;
 use millstream::server::RequestBody;
 use tokio::time::{advance, sleep, timeout};
@@ -183,9 +183,9 @@ async fn pins_and_clearing_work_at_once() {
     let (stream, _theirs) = pair().await;
     let mut canary = layer.layer(service_fn(async |_: Request<()>| answer(Ill::Status)));
     canary.connected(None, stream.handle());
-    handle.pin(IoPath::NoCork, Pin::Open);
+    handle.pin(IoPath::NoCork, BreakerPin::Open);
     assert_eq!(ask(&mut canary).await.as_deref(), Some("auto"));
-    handle.pin(IoPath::NoCork, Pin::Closed);
+    handle.pin(IoPath::NoCork, BreakerPin::Closed);
     for _ in 0..200 {
         assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"));
     }

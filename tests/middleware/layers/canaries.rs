@@ -8,7 +8,7 @@ use http_body_util::Full;
 use hyper::{Request, Response};
 use millstream::Capabilities;
 use millstream::metrics::Snapshot;
-use millstream::middleware::{CanaryBuilder, CanaryLayer, Unit};
+use millstream::middleware::{CanaryBuilder, CanaryLayer, ShareUnit};
 use millstream::net::IoPath;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
 use millstream::server::Trusted;
@@ -74,7 +74,7 @@ fn requests_of_http_1_keep_exact_shares_and_their_sockets_follow() {
 
 #[tokio::test]
 async fn connections_of_http_2_keep_a_path_and_so_do_those_of_http_1_if_asked() {
-    for (unit, two) in [(Unit::Requests, true), (Unit::Connections, true), (Unit::Connections, false)] {
+    for (unit, two) in [(ShareUnit::Requests, true), (ShareUnit::Connections, true), (ShareUnit::Connections, false)] {
         let layer = reported().unit(unit).share(IoPath::Epoll, 20.0).build().unwrap();
         let (addr, _) = serve(&layer).await;
         let mut on_epoll = 0;
@@ -130,7 +130,7 @@ async fn unit_and_trusted_peers_change_while_it_runs() {
         seen.dedup();
         seen.len()
     };
-    for (unit, expected) in [(Unit::Requests, 2), (Unit::Connections, 1), (Unit::Requests, 2)] {
+    for (unit, expected) in [(ShareUnit::Requests, 2), (ShareUnit::Connections, 1), (ShareUnit::Requests, 2)] {
         handle.set_unit(unit);
         assert_eq!((kinds(&mut client).await, handle.state().unit), (expected, unit));
     }
@@ -138,7 +138,7 @@ async fn unit_and_trusted_peers_change_while_it_runs() {
     let mut two = Client::two(STRANGER, addr).await;
     let mut seen = Vec::new();
     for _ in 0..10 {
-        handle.set_unit(Unit::Connections);
+        handle.set_unit(ShareUnit::Connections);
         seen.push(path(&two.ask(&[]).await));
     }
     assert!(seen.contains(&"no-cork".to_owned()) && seen.contains(&"auto".to_owned()), "{seen:?}");
@@ -206,7 +206,8 @@ fn only_trusted_peers_with_the_token_choose_their_path() {
 
 #[tokio::test]
 async fn what_was_asked_for_lasts_for_a_request_of_http_1_and_a_connection_of_http_2() {
-    let layer = reported().trusted("127.0.0.2".parse().unwrap()).token(TOKEN).unit(Unit::Connections).build().unwrap();
+    let layer =
+        reported().trusted("127.0.0.2".parse().unwrap()).token(TOKEN).unit(ShareUnit::Connections).build().unwrap();
     let (addr, _) = serve(&layer).await;
     let ask = format!("no-cork;{TOKEN}");
     for (mut client, then) in Client::both(FRIEND, addr).await.into_iter().zip(["auto", "no-cork"]) {

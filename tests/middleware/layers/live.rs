@@ -10,7 +10,7 @@ use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper::{Request, Response};
-use millstream::middleware::{CanaryLayer, Pin, StampLayer, Thresholds};
+use millstream::middleware::{BreakerPin, CanaryLayer, StampLayer, Thresholds};
 use millstream::net::IoPath;
 use tower::{Layer, service_fn};
 
@@ -52,8 +52,8 @@ fn every_answer_is_whole_while_everything_changes() {
                     let path = PATHS[changes % 4];
                     handle.set_share(path, [25.0, 3.0, 0.0][changes % 3]).unwrap();
                     match changes % 5 {
-                        0 => handle.pin(path, Pin::Open),
-                        1 => handle.pin(path, Pin::Closed),
+                        0 => handle.pin(path, BreakerPin::Open),
+                        1 => handle.pin(path, BreakerPin::Closed),
                         2 => handle.unpin(path),
                         3 => handle.clear(path),
                         _ => handle.set_report(changes.is_multiple_of(2)),

@@ -4,7 +4,7 @@ use super::*;
 
 use http::StatusCode;
 use http::header::CONTENT_LENGTH;
-use millstream::metrics::Outcome;
+use millstream::metrics::ResponseOutcome;
 
 /// Has the layer measure one response to `method`, reads it to the end unless told to `leave` after so many frames, and
 /// gives what was counted.
@@ -25,8 +25,8 @@ async fn measured(method: Method, route: &str, make: impl FnOnce() -> Answer, le
     all.pop().unwrap()
 }
 
-/// Outcome, bytes, frames.
-fn summary(responses: &Responses) -> (Outcome, f64, f64) {
+/// ResponseOutcome, bytes, frames.
+fn summary(responses: &Responses) -> (ResponseOutcome, f64, f64) {
     assert_eq!((responses.duration.count(), responses.body_size.count(), responses.frames.count()), (1, 1, 1));
     assert!(responses.duration.sum() > 0.0 && responses.time_to_head.sum() > 0.0);
     assert!(responses.time_to_head.sum() <= responses.duration.sum());
@@ -38,28 +38,28 @@ async fn responses_that_end_are_complete() {
     let get = Method::GET;
     let hello = || Bytes::from("hello");
     let full = measured(get.clone(), "full", || answer("full", boxed(Full::new(hello()))), None).await;
-    assert_eq!(summary(&full), (Outcome::Complete, 5.0, 1.0));
+    assert_eq!(summary(&full), (ResponseOutcome::Complete, 5.0, 1.0));
     assert_eq!((full.method, full.version, full.status, full.largest_gap.count()), ("GET", "1.1", Some(200), 0));
 
     let none = measured(get.clone(), "none", || answer("none", boxed(Empty::new())), None).await;
-    assert_eq!(summary(&none), (Outcome::Complete, 0.0, 0.0));
+    assert_eq!(summary(&none), (ResponseOutcome::Complete, 0.0, 0.0));
 
     let many =
         measured(get.clone(), "many", || answer("many", frames((0..100).map(|_| Ok(Bytes::from("x"))))), None).await;
-    assert_eq!((summary(&many), many.largest_gap.count()), ((Outcome::Complete, 100.0, 100.0), 1));
+    assert_eq!((summary(&many), many.largest_gap.count()), ((ResponseOutcome::Complete, 100.0, 100.0), 1));
 
     let trailers = || {
         let trailed = Full::new(hello()).with_trailers(async { Some(Ok(http::HeaderMap::new())) });
         answer("trailers", boxed(trailed))
     };
     let trailers = measured(get, "trailers", trailers, Some(2)).await;
-    assert_eq!(summary(&trailers), (Outcome::Complete, 5.0, 1.0));
+    assert_eq!(summary(&trailers), (ResponseOutcome::Complete, 5.0, 1.0));
 }
 
 #[tokio::test]
 async fn a_body_that_is_not_wanted_is_not_missed() {
     let head = measured(Method::HEAD, "head", || answer("head", boxed(Full::new(Bytes::from("hello")))), Some(0)).await;
-    assert_eq!((summary(&head), head.method), ((Outcome::Complete, 0.0, 0.0), "HEAD"));
+    assert_eq!((summary(&head), head.method), ((ResponseOutcome::Complete, 0.0, 0.0), "HEAD"));
 
     for status in [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED, StatusCode::SWITCHING_PROTOCOLS] {
         let route = status.as_str().to_owned();
@@ -69,13 +69,15 @@ async fn a_body_that_is_not_wanted_is_not_missed() {
             answer
         };
         let without = measured(Method::GET, &route, make, Some(0)).await;
-        assert_eq!((summary(&without), without.status), ((Outcome::Complete, 0.0, 0.0), Some(status.as_u16())));
+        assert_eq!((summary(&without), without.status), ((ResponseOutcome::Complete, 0.0, 0.0), Some(status.as_u16())));
     }
 }
 
 #[tokio::test]
 async fn what_was_promised_and_given_is_complete() {
-    for (route, promised, outcome) in [("as promised", 10, Outcome::Complete), ("less", 11, Outcome::Aborted)] {
+    for (route, promised, outcome) in
+        [("as promised", 10, ResponseOutcome::Complete), ("less", 11, ResponseOutcome::Aborted)]
+    {
         let make = || {
             let mut answer = answer(route, frames([Ok(Bytes::from("hello")), Ok(Bytes::from("world"))]));
             answer.headers_mut().insert(CONTENT_LENGTH, promised.into());
@@ -91,11 +93,11 @@ async fn what_was_promised_and_given_is_complete() {
 async fn what_fails_and_what_is_given_up_are_told_apart() {
     let fails = || answer("fails", frames([Ok(Bytes::from("hello")), Err(io::Error::other("as it should"))]));
     let failed = measured(Method::GET, "fails", fails, None).await;
-    assert_eq!(summary(&failed), (Outcome::Error, 5.0, 1.0));
+    assert_eq!(summary(&failed), (ResponseOutcome::Error, 5.0, 1.0));
 
     let endless = || answer("endless", frames(std::iter::repeat_with(|| Ok(Bytes::from("tick ")))));
     let left = measured(Method::GET, "endless", endless, Some(7)).await;
-    assert_eq!(summary(&left), (Outcome::Aborted, 35.0, 7.0));
+    assert_eq!(summary(&left), (ResponseOutcome::Aborted, 35.0, 7.0));
 }
 
 #[tokio::test]
@@ -115,7 +117,7 @@ async fn services_that_fail_or_are_given_up_have_no_status() {
     assert!(active() > 0 && of("never answers").is_empty());
     drop(waiting);
 
-    for (route, outcome) in [("service fails", Outcome::Error), ("never answers", Outcome::Aborted)] {
+    for (route, outcome) in [("service fails", ResponseOutcome::Error), ("never answers", ResponseOutcome::Aborted)] {
         let all = of(route);
         assert_eq!((all.len(), all[0].status, all[0].outcome), (1, None, outcome), "{all:?}");
         assert_eq!((all[0].duration.count(), all[0].time_to_head.count(), all[0].body_size.count()), (1, 0, 0));

@@ -5,7 +5,7 @@ use super::*;
 use std::fs;
 
 use millstream::files::Files;
-use millstream::metrics::{Outcome, Snapshot};
+use millstream::metrics::{ResponseOutcome, Snapshot};
 use millstream::server::RequestBody;
 
 async fn start<S>(service: S) -> SocketAddr
@@ -49,7 +49,10 @@ async fn both_protocols_are_counted_apart() {
         assert_eq!(get(addr, h2, "/").await.into_body().collect().await.unwrap().to_bytes(), "hello world");
         let all = once_of("both").await;
         let counted = all.iter().find(|responses| responses.version == version).expect("one of this version");
-        assert_eq!((counted.outcome, counted.body_size.sum(), counted.frames.sum()), (Outcome::Complete, 11.0, 2.0));
+        assert_eq!(
+            (counted.outcome, counted.body_size.sum(), counted.frames.sum()),
+            (ResponseOutcome::Complete, 11.0, 2.0)
+        );
     }
     let lately = Snapshot::now().since(&before);
     assert!(lately.requests >= 2 && lately.frames >= 4 && lately.body_bytes >= 22, "{lately}");
@@ -73,7 +76,7 @@ async fn a_client_that_leaves_is_no_error() {
     assert!(now.active_requests >= 1 && now.open_connections >= 1, "{now}");
     drop(response);
     let all = once_of("leaves").await;
-    assert_eq!((all[0].outcome, all[0].status), (Outcome::Aborted, Some(200)));
+    assert_eq!((all[0].outcome, all[0].status), (ResponseOutcome::Aborted, Some(200)));
 }
 
 #[tokio::test]
@@ -101,5 +104,5 @@ async fn files_still_go_by_sendfile() {
     let lately = Snapshot::now().since(&before);
     assert!(lately.bytes_by_sendfile >= LEN as u64, "{lately}");
     let all = once_of("files").await;
-    assert_eq!((all[0].outcome, all[0].body_size.sum()), (Outcome::Complete, LEN as f64));
+    assert_eq!((all[0].outcome, all[0].body_size.sum()), (ResponseOutcome::Complete, LEN as f64));
 }
