@@ -24,6 +24,7 @@ const BLOCKS: usize = 64;
 const BEAT: Duration = Duration::from_millis(1);
 /// Lateness that no thread of a machine in order meets, and every thread that waits for a disk of 256 MiB does.
 const TOO_LATE: Duration = Duration::from_millis(250);
+const ATTEMPTS: usize = 3;
 
 /// Writes a file, has the kernel forget its pages, and gives its sum. `None` if the kernel keeps them.
 fn cold_file(path: &Path) -> Option<[u8; 32]> {
@@ -90,31 +91,44 @@ fn a_cold_file_of_256_mib_holds_up_nobody() {
         return;
     }
     watched(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let Some(expected) = cold_file(&dir.path().join("cold")) else {
-            return skip("a cold file", "this file system keeps pages that it was told to drop");
-        };
-        let before = Snapshot::now();
-        let got = Flavour::CurrentThread.runtime().block_on(async {
-            let files = Files::new(dir.path()).unwrap();
-            let addr = start(move |request| {
-                let files = files.clone();
-                async move { ask(&files, &request, |body| body).await }
-            })
-            .await;
-            let (stop, stopped) = oneshot::channel();
-            let heart = tokio::spawn(heartbeat(stopped));
-            let since = Instant::now();
-            let got = tokio::task::spawn_blocking(move || download(addr)).await.unwrap();
-            stop.send(()).unwrap();
-            let (beats, worst) = heart.await.unwrap();
-            println!("256 MiB in {:?}; {beats} beats, the latest {worst:?} late", since.elapsed());
-            assert!(worst < TOO_LATE, "a beat was {worst:?} late");
-            got
-        });
-        assert_eq!(got, expected);
-        let counted = Snapshot::now().since(&before);
-        println!("{} steps were cold", counted.cold_steps);
-        assert!(counted.cold_steps > 0, "{counted}");
+        // A busy machine delays a beat now and then. A thread that waits for the disk is late each time.
+        for _ in 0..ATTEMPTS {
+            match download_cold() {
+                Some(worst) if worst >= TOO_LATE => println!("a beat was {worst:?} late"),
+                _ => return,
+            }
+        }
+        panic!("a beat was late in each of {ATTEMPTS} downloads");
     });
+}
+
+/// Downloads a cold file while the server's thread beats, and returns how late the latest beat was.
+fn download_cold() -> Option<Duration> {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(expected) = cold_file(&dir.path().join("cold")) else {
+        skip("a cold file", "this file system keeps pages that it was told to drop");
+        return None;
+    };
+    let before = Snapshot::now();
+    let (got, worst) = Flavour::CurrentThread.runtime().block_on(async {
+        let files = Files::new(dir.path()).unwrap();
+        let addr = start(move |request| {
+            let files = files.clone();
+            async move { ask(&files, &request, |body| body).await }
+        })
+        .await;
+        let (stop, stopped) = oneshot::channel();
+        let heart = tokio::spawn(heartbeat(stopped));
+        let since = Instant::now();
+        let got = tokio::task::spawn_blocking(move || download(addr)).await.unwrap();
+        stop.send(()).unwrap();
+        let (beats, worst) = heart.await.unwrap();
+        println!("256 MiB in {:?}; {beats} beats, the latest {worst:?} late", since.elapsed());
+        (got, worst)
+    });
+    assert_eq!(got, expected);
+    let counted = Snapshot::now().since(&before);
+    println!("{} steps were cold", counted.cold_steps);
+    assert!(counted.cold_steps > 0, "{counted}");
+    Some(worst)
 }

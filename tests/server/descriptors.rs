@@ -124,6 +124,11 @@ fn a_reset_ends_what_it_hits_and_nothing_else() {
     });
 }
 
+/// The descriptors of this process but for rings: each worker makes its own when it first needs one, and keeps it.
+fn without_rings() -> Vec<String> {
+    fds().into_iter().filter(|fd| !fd.contains("[io_uring]")).collect()
+}
+
 async fn resets() {
     let (dir, bytes) = a_file();
     let (addr, alive) = server(&dir).await;
@@ -136,7 +141,7 @@ async fn resets() {
     stream.ask("/events").await;
     stream.head().await;
     stream.body(300).await.unwrap();
-    let before = fds();
+    let before = without_rings();
     let mut worst = Duration::ZERO;
     for n in 0..20 {
         let path = ["/file", "/events", "/flood", "/silence"][n % 4];
@@ -149,7 +154,7 @@ async fn resets() {
         assert_eq!(alive.load(Ordering::Relaxed), 3);
         victim.reset();
         worst = worst.max(soon("a body outlives its client", || alive.load(Ordering::Relaxed) == 2).await);
-        worst = worst.max(soon("a descriptor is left", || fds() == before).await);
+        worst = worst.max(soon("a descriptor is left", || without_rings() == before).await);
         stream.body(300).await.unwrap();
         got.extend(download.body(2000).await.unwrap());
     }

@@ -37,7 +37,7 @@ impl Visit for Fields<'_> {
 
 impl Subscriber for Watch {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "millstream" || metadata.target().starts_with("measure")
+        metadata.target() == "millstream" || metadata.target() == module_path!()
     }
     fn new_span(&self, span: &Attributes<'_>) -> Id {
         let mut seen = self.0.lock().unwrap();
