@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Error of a file operation: the step, the path, and the error number.
 ///
 /// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error, with the
-/// error number and the step. The [`io::Error`]s of [`Reader`](super::Reader) and [`Writer`](super::Writer) also
+/// error number and the step. The [`io::Error`]s of [`FileReader`](super::FileReader) and [`FileWriter`](super::FileWriter) also
 /// contain one.
 #[derive(Debug)]
 pub struct Error {

@@ -35,7 +35,7 @@ impl FromStr for Io {
             "uring" => Ok(Self::Uring),
             "epoll" => Ok(Self::Epoll),
             _ => {
-                let message = format!("`{s}` is no way of doing I/O: use auto, uring or epoll");
+                let message = format!("`{s}` is not a way of doing I/O: use auto, uring or epoll");
                 Err(io::Error::new(io::ErrorKind::InvalidInput, message))
             }
         }
