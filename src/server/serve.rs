@@ -34,7 +34,8 @@ const WAITING: usize = 1 << 16;
 
 /// Serves the connections of `listener`, TCP or Unix, with `service`: HTTP/1.1 and HTTP/2 without TLS on the same port.
 ///
-/// `service` is any tower service for requests with a [`RequestBody`](super::RequestBody), such as an axum `Router` or tonic's `Routes`.
+/// `service` is any tower service for requests with a [`RequestBody`](super::RequestBody), such as an axum `Router` or
+/// tonic's `Routes`.
 /// Each connection has a clone of it, and each request a clone of that. Await the returned value:
 ///
 /// ```no_run
@@ -74,7 +75,8 @@ const WAITING: usize = 1 << 16;
 /// | response bytes queued, besides the body frame in hand | 64 KiB; HTTP/2: for each stream | the body waits |
 /// | bytes queued in the process | 256 MiB | `Connection: close`, 503 |
 ///
-/// An axum `Router` needs nothing else: `server::serve(listener, router)`. Its extractors read the [`RequestBody`](super::RequestBody) as
+/// An axum `Router` needs nothing else: `server::serve(listener, router)`. Its extractors read the
+/// [`RequestBody`](super::RequestBody) as
 /// any body, and answer with 413 if it is too large. Handlers that accept more than 2 MiB need both
 /// `DefaultBodyLimit::disable()` on their route and [`Limits::streaming`] for their path. Where other services answer
 /// with 408, axum answers with 400.
