@@ -150,7 +150,16 @@ fn short_writes_lose_and_repeat_nothing() {
         let ((mut a, mut client), (mut b, mut server)) = (TcpStream::both().await, TcpStream::both().await);
         SockRef::from(&b).set_send_buffer_size(4096).unwrap();
         let send = tokio::spawn(async move { client.write_all(noise(LEN)).await.map(|()| drop(client)) });
+        SockRef::from(&server).set_recv_buffer_size(8192).unwrap();
         let receive = tokio::spawn(async move {
+            // Nothing is read until nothing more arrives: the relay has met a full socket.
+            let (mut arrived, mut same) = (0, 0);
+            while arrived == 0 || same < 20 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let now = rustix::io::ioctl_fionread(&server).unwrap();
+                same = if now == arrived { same + 1 } else { 0 };
+                arrived = now;
+            }
             let (mut all, mut piece) = (Vec::new(), [0; 1777]);
             loop {
                 match server.read(&mut piece).await.unwrap() {

@@ -192,7 +192,12 @@ fn a_runtime_dropped_in_the_middle_of_everything_leaves_no_descriptor() {
             println!("dropped in {:?}", since.elapsed());
             // A stream that outlives its runtime keeps the driver's descriptors, and can still be dropped, full as it is.
             drop(kept);
-            assert_eq!(fds().len() - before.len(), clients.len(), "the clients' own are left: {:#?}", fds());
+            // Another thread may hold a stream for a moment, to flush it or to send what its owner left behind.
+            let since = Instant::now();
+            while fds().len() - before.len() != clients.len() {
+                assert!(since.elapsed() < Duration::from_secs(60), "the clients' own are left: {:#?}", fds());
+                std::thread::sleep(Duration::from_millis(10));
+            }
             drop(clients);
             assert_eq!(fds(), before);
         }
