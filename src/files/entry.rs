@@ -14,10 +14,10 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
+use super::absent::is_absent;
 use super::conditional::Validators;
 use super::encoding::Encoding;
 use super::path;
-use super::respond::is_absent;
 use crate::body::file::{Part, Whole};
 use crate::body::{FileBody, OpenFile, Tag};
 use crate::buf::origin::{self, Mapping};

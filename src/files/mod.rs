@@ -9,6 +9,7 @@
 //! A cached, valid entry is answered without waiting, without a system call and nearly without allocating. An uncached
 //! file is opened once for all waiting requests.
 
+mod absent;
 mod builder;
 mod cache;
 mod conditional;

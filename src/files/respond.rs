@@ -7,6 +7,7 @@ use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION,
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use rustix::io::Errno;
 
+use super::absent::{errno, is_absent};
 use super::conditional::{self, Verdict};
 use super::entry::{Document, Entry};
 use super::multipart::{boundary, content_range, layout};
@@ -98,23 +99,6 @@ pub(super) fn from_error(error: &io::Error) -> Response<FileBody> {
         Some(Errno::MFILE | Errno::NFILE | Errno::AGAIN) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     })
-}
-
-/// Returns whether an error means that there is nothing to serve. The client does not learn why.
-pub(super) fn is_absent(error: &io::Error) -> bool {
-    match errno(error) {
-        Some(errno) => matches!(
-            errno,
-            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::NAMETOOLONG
-                // Not a file: a socket, a missing device, or a name that the file system does not support.
-                | Errno::NXIO | Errno::NODEV | Errno::INVAL | Errno::ILSEQ
-        ),
-        None => matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied),
-    }
-}
-
-fn errno(error: &io::Error) -> Option<Errno> {
-    error.raw_os_error().map(Errno::from_raw_os_error)
 }
 
 fn value(text: String) -> HeaderValue {

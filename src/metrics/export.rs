@@ -4,8 +4,8 @@ use std::sync::{Mutex, PoisonError};
 
 use metrics::{Label, Unit};
 
+use super::capabilities::{CAPABILITY, Capability, capabilities};
 use super::text::{ACTIVE, FAMILIES, FRAME_GAP, labels};
-use super::{CAPABILITY, Capability, capabilities};
 use crate::counters::Histogram;
 use crate::counters::Snapshot;
 use crate::counters::requests::Requests;

@@ -7,6 +7,7 @@
 //!  record_metrics   all numbers for the metrics facade (feature `metrics`)
 //! ```
 
+mod capabilities;
 #[cfg(feature = "metrics")]
 mod export;
 mod text;
@@ -16,24 +17,10 @@ pub use crate::counters::{Bucket, Histogram, Quantile, Requests, ResponseOutcome
 pub use export::record_metrics;
 pub use text::prometheus_text;
 
-use crate::sys::caps::{Capabilities, Support};
-
-/// Name of a capability, and the reason if it is not used.
-type Capability = (&'static str, Option<String>);
-
-const CAPABILITY: (&str, &str) =
-    ("millstream_capability", "Capabilities of the machine: 1 if used, 0 with the reason if not.");
-
-fn capabilities() -> [Capability; 8] {
-    Capabilities::get().entries().map(|(name, support)| match support {
-        Support::Yes => (name, None),
-        Support::No(reason) => (name, Some(reason.clone())),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Capabilities;
 
     #[test]
     fn capabilities_are_exported() {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{CAPABILITY, Capability, capabilities};
+use super::capabilities::{CAPABILITY, Capability, capabilities};
 use crate::counters::Histogram;
 use crate::counters::Snapshot;
 use crate::counters::labels::ResponseOutcome;

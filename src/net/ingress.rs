@@ -26,7 +26,7 @@ use tokio::task::coop;
 
 use super::egress::{Egress, HeldOpen};
 use super::path::IoPath;
-use super::stream::{RecvBuf, poll_plain};
+use super::recv_buf::{RecvBuf, poll_plain};
 use crate::runtime::Turn;
 use crate::sys::uring::Chunk;
 use crate::uring::driver::Driver;

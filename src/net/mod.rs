@@ -33,6 +33,7 @@ mod pace;
 mod path;
 mod profile;
 mod race;
+mod recv_buf;
 mod socket_writer;
 mod stats;
 mod stream;

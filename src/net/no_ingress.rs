@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::egress::{Egress, HeldOpen};
-use super::stream::RecvBuf;
+use super::recv_buf::RecvBuf;
 use crate::runtime::Turn;
 
 pub(super) enum Ingress {}

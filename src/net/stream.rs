@@ -4,14 +4,14 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use super::egress::Egress;
 use super::handle::Handle;
 use super::ingress::Ingress;
 use super::options::{Options, Receive};
+use super::recv_buf::{RecvBuf, poll_plain};
 use crate::runtime::Turn;
-use crate::sys::call;
 
 pub(super) struct Stream {
     pub(super) egress: Arc<Egress>,
@@ -87,33 +87,6 @@ impl Stream {
     }
 }
 
-/// Calls `receive` to take at most `room` bytes when the socket is readable. With a `room` of 1 a short read does not
-/// mean that the socket is empty.
-pub(super) fn poll_plain(
-    egress: &Egress,
-    cx: &mut Context<'_>,
-    room: usize,
-    mut receive: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
-) -> Poll<io::Result<()>> {
-    loop {
-        let mut ready = ready!(egress.io()?.poll_read_ready(cx))?;
-        match receive(egress.as_fd()) {
-            Ok(n) => {
-                if n > 0 {
-                    egress.received(n);
-                }
-                // A short read has emptied the socket: another one would only return `WouldBlock`.
-                if (1..room).contains(&n) {
-                    ready.clear_ready();
-                }
-                return Poll::Ready(Ok(()));
-            }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
-            Err(e) => return Poll::Ready(Err(e)),
-        }
-    }
-}
-
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.egress.fmt(f)
@@ -131,44 +104,6 @@ impl Drop for Stream {
         // A ring that receives keeps the socket open until it is driven, which may take long.
         let held = self.ingress.as_ref().and_then(|ingress| ingress.abandon());
         self.egress.abandon(held);
-    }
-}
-
-pub(super) trait RecvBuf {
-    fn room(&self) -> usize;
-
-    /// Receives without waiting. Returns the number of bytes; 0 means the end of the stream.
-    fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize>;
-
-    /// Appends received bytes; there must be room.
-    fn put(&mut self, bytes: &[u8]);
-}
-
-impl RecvBuf for tokio::io::ReadBuf<'_> {
-    fn room(&self) -> usize {
-        self.remaining()
-    }
-
-    fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        call::receive(socket, self)
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        self.put_slice(bytes);
-    }
-}
-
-impl RecvBuf for hyper::rt::ReadBufCursor<'_> {
-    fn room(&self) -> usize {
-        self.remaining()
-    }
-
-    fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        call::receive_cursor(socket, self)
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        self.put_slice(bytes);
     }
 }
 
@@ -211,7 +146,7 @@ macro_rules! stream {
                 room: usize,
                 receive: impl FnMut(std::os::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
             ) -> std::task::Poll<std::io::Result<()>> {
-                $crate::net::stream::poll_plain(&self.stream.egress, cx, room, receive)
+                $crate::net::recv_buf::poll_plain(&self.stream.egress, cx, room, receive)
             }
 
             pub(crate) fn poll_send_with(

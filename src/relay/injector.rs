@@ -1,13 +1,13 @@
 //! [`Injector`]: adds header lines to a relayed message.
 
-use std::fmt;
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use bytes::Buf;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue};
 
+use super::error::InjectError;
 use super::scan::Scan;
 
 /// Default limit of a head in bytes, that of [`server::serve`](crate::server::serve()) for requests.
@@ -166,44 +166,5 @@ impl Buf for Output<'_> {
             n -= here;
         }
         assert_eq!(n, 0, "cannot advance beyond the end");
-    }
-}
-
-/// Reason why a message gets no lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum InjectError {
-    /// The head does not end within the limit.
-    #[non_exhaustive]
-    TooLarge {
-        /// The limit in bytes.
-        limit: usize,
-    },
-    /// A CR without LF in the head. [RFC 9112 §2.2](https://www.rfc-editor.org/rfc/rfc9112#section-2.2) forbids it.
-    BareCr,
-    /// The stream ended in the head.
-    Ended,
-}
-
-impl fmt::Display for InjectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLarge { limit } => write!(f, "the head of the message is larger than {limit} bytes"),
-            Self::BareCr => f.write_str("the head of the message has a CR without LF"),
-            Self::Ended => f.write_str("the stream ended in the head of a message"),
-        }
-    }
-}
-
-impl std::error::Error for InjectError {}
-
-/// `UnexpectedEof` for [`InjectError::Ended`], else `InvalidData`.
-impl From<InjectError> for io::Error {
-    fn from(error: InjectError) -> Self {
-        let kind = match error {
-            InjectError::Ended => io::ErrorKind::UnexpectedEof,
-            InjectError::TooLarge { .. } | InjectError::BareCr => io::ErrorKind::InvalidData,
-        };
-        Self::new(kind, error)
     }
 }

@@ -15,7 +15,9 @@
 //! 3. A piece is taken whole or, with an error, not at all.
 //! 4. Only the head is parsed. The caller marks the start of the next message with [`Injector::reset`].
 
+mod error;
 mod injector;
 mod scan;
 
-pub use injector::{InjectError, Injector, Output};
+pub use error::InjectError;
+pub use injector::{Injector, Output};

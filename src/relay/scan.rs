@@ -8,7 +8,7 @@
 //! * A line that begins with a space or a tab continues the one before it (obs-fold), even if it contains nothing else.
 //!   Only a line without any byte ends the head.
 
-use super::injector::InjectError;
+use super::error::InjectError;
 
 const CR: u8 = b'\r';
 const LF: u8 = b'\n';

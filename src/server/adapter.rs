@@ -13,10 +13,10 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::answer::{Answered, answered, refused};
+use super::body_error::BoxError;
 use super::body_error::status_of;
 use super::conn_state::{ConnState, Open, Protocol};
 use super::drain::DrainSignal;
-use super::http_service::BoxError;
 use super::limits::{Limits, Pressure};
 use super::request_body::{Bounds, RequestBody};
 use crate::counters::{Counter, count};

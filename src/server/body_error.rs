@@ -11,7 +11,7 @@ use http::StatusCode;
 use http_body::Body;
 use http_body_util::{Full, LengthLimitError, Limited};
 
-use super::http_service::BoxError;
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Error of a request body that cannot be read further. If a service fails with it, boxed or as the
 /// [source](Error::source) of another error, the server answers with 413 or 408, or the matching gRPC status.

@@ -4,11 +4,12 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use super::conn_limiter::Permit;
 use super::limits::Limits;
+use super::lock::lock;
 use super::wait::Wait;
 use crate::body::GracefulClose;
 use crate::net::Handle;
@@ -303,8 +304,4 @@ impl Drop for Open {
         self.owes(false);
         self.conn_state.requests.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,8 +9,9 @@ use std::task::Poll;
 use tokio::io::AsyncRead;
 
 use super::adapter::Adapter;
+use super::body_error::BoxError;
 use super::conn_state::{ConnState, Protocol, ShutdownPhase};
-use super::http_service::{BoxError, HttpService};
+use super::http_service::HttpService;
 use super::leave::Leave;
 use super::linger::linger;
 use super::protocols::Protocols;

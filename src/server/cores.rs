@@ -13,10 +13,10 @@ use hyper_util::rt::TokioExecutor;
 use tokio::sync::watch;
 
 use super::conn_limiter::ConnLimiter;
-use super::conn_state::lock;
 use super::drain::Drained;
 use super::http_service::HttpService;
 use super::limits::Limits;
+use super::lock::lock;
 use super::peer::Peer;
 use super::protocols::Hooks;
 use super::serve::{Greet, Serve, serve};

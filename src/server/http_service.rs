@@ -6,9 +6,8 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
+use super::body_error::BoxError;
 use super::request_body::RequestBody;
-
-pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A tower service that [`serve`](super::serve()) accepts, for example an axum `Router`. Implemented for every service of
 /// the right shape; implement [`tower::Service`](https://docs.rs/tower/latest/tower/trait.Service.html).

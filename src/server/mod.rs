@@ -33,6 +33,7 @@ mod introduce;
 mod leave;
 mod limits;
 mod linger;
+mod lock;
 mod peer;
 mod protocols;
 mod reaper;

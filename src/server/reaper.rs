@@ -9,9 +9,10 @@ use tokio::time::{Instant, timeout};
 
 use super::check::{Facts, Seen, Verdict};
 use super::conn_limiter::ConnLimiter;
-use super::conn_state::{ConnState, ShutdownPhase, lock};
+use super::conn_state::{ConnState, ShutdownPhase};
 use super::drain::Drained;
 use super::limits::Limits;
+use super::lock::lock;
 use super::protocols::Protocols;
 use crate::counters::{Counter, Gauge, Present, count};
 use crate::net::Pulse;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::body_error::BoxError;
 use super::conn_state::{ConnState, ShutdownPhase};
 use super::connection::{aborted, connection, speak};
-use super::http_service::{BoxError, HttpService};
+use super::http_service::HttpService;
 use super::protocols::Protocols;
 use super::serve::Serve;
 use super::version::Version;

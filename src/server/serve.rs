@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+use super::body_error::BoxError;
 use super::conn_limiter::ConnLimiter;
 use super::conn_state::ConnState;
 use super::connection::connection;
 use super::drain::{DrainSignal, Drained, Draining};
-use super::http_service::{BoxError, HttpService};
+use super::http_service::HttpService;
 use super::introduce::Introduced;
 use super::limits::Limits;
 use super::peer::Peer;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::conn_state::lock;
+use super::lock::lock;
 
 #[derive(Debug, Default)]
 pub(super) struct Wait {

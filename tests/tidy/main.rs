@@ -1,16 +1,17 @@
 //! Rules of the code base, as tests: allowed imports, places of `unsafe`, lengths of files, and leftovers. Each rule is
 //! a function of a path and a text. The tests below show that it finds its targets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+mod circles;
 mod lex;
 
 use lex::{code, ident, is_unsafe, line_of, words};
 
-/// Rooms from the ground up. A room imports only from floors below its own.
-const FLOORS: &[&[&str]] = &[
+/// Modules from the bottom up. A module imports only from lower layers, so there is no circle between modules.
+const LAYERS: &[&[&str]] = &[
     &["counters"],
     &["sys"],
     &["buf"],
@@ -24,10 +25,10 @@ const FLOORS: &[&[&str]] = &[
     &["metrics"],
 ];
 
-/// Files that belong to no room: the crate root, and code that only tests of users need.
+/// Files that belong to no module: the crate root, and code for the tests of users.
 const EXEMPT: &[&str] = &["src/lib.rs", "src/testing.rs"];
 
-/// The module that the unit tests of every room use.
+/// The module that the unit tests of every module use.
 const TEST_SUPPORT: &str = "skips";
 
 /// All files with `unsafe` code.
@@ -60,17 +61,20 @@ const UNSAFE: &[&str] = &[
     "src/uring/sqe.rs",
 ];
 
-/// Rooms that may contain files with `unsafe` code.
-const UNSAFE_ROOMS: &[&str] = &["src/sys/", "src/buf/", "src/uring/"];
+/// Modules that may contain files with `unsafe` code.
+const UNSAFE_MODULES: &[&str] = &["src/sys/", "src/buf/", "src/uring/"];
 
 const LINES_MAX: usize = 400;
 
-fn floor_of(room: &str) -> Option<usize> {
-    FLOORS.iter().position(|floor| floor.contains(&room))
+/// Circles of imports between files of one module. Each makes its files one unit to read.
+const CIRCLES: usize = 13;
+
+fn layer_of(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
 }
 
-/// Returns the room of a file and its depth in modules: `src/net/stream.rs` is 2 deep in `net`.
-fn room_of(path: &str) -> Option<(&str, usize)> {
+/// Returns the module of a file and its depth in modules: `src/net/stream.rs` is 2 deep in `net`.
+fn module_of(path: &str) -> Option<(&str, usize)> {
     let inside = path.strip_prefix("src/")?.strip_suffix(".rs")?;
     let modules = inside.strip_suffix("/mod").unwrap_or(inside);
     Some((modules.split('/').next()?, modules.split('/').count()))
@@ -105,26 +109,28 @@ fn imports(code: &str, depth: usize) -> Vec<(usize, &str)> {
     }
     for at in words(code, "super").filter(|&at| !code[..at].ends_with("super::")) {
         let rest = code[at..].trim_start_matches("super::");
-        // In a nested module this may be a name of the same room, which is harmless unless it equals the name of
-        // another room.
-        if (code[at..].len() - rest.len()) / "super::".len() >= depth && floor_of(ident(rest)).is_some() {
+        // In a nested module this may be a name of the same module, which is harmless unless it equals the name of
+        // another module.
+        if (code[at..].len() - rest.len()) / "super::".len() >= depth && layer_of(ident(rest)).is_some() {
             found.push((at, ident(rest)));
         }
     }
     found
 }
 
-fn floors(path: &str, text: &str) -> Vec<String> {
-    let Some((room, depth)) = room_of(path).filter(|_| !EXEMPT.contains(&path)) else { return Vec::new() };
-    let Some(floor) = floor_of(room) else { return vec![format!("{path}: the room `{room}` has no floor")] };
+fn layers(path: &str, text: &str) -> Vec<String> {
+    let Some((module, depth)) = module_of(path).filter(|_| !EXEMPT.contains(&path)) else { return Vec::new() };
+    let Some(layer) = layer_of(module) else { return vec![format!("{path}: the module `{module}` is in no layer")] };
     let code = code(text);
     let mut wrong = Vec::new();
-    for (at, name) in imports(&code, depth).into_iter().filter(|&(_, name)| name != room && name != TEST_SUPPORT) {
+    for (at, name) in imports(&code, depth).into_iter().filter(|&(_, name)| name != module && name != TEST_SUPPORT) {
         let at = format!("{path}:{}", line_of(&code, at));
-        match floor_of(name) {
-            Some(other) if other < floor => {}
-            Some(_) => wrong.push(format!("{at}: `{room}` imports `{name}`, which is not on a floor below")),
-            None => wrong.push(format!("{at}: `crate::{name}` is no room: import from the room it lives in")),
+        match layer_of(name) {
+            Some(other) if other < layer => {}
+            Some(_) => wrong.push(format!("{at}: `{module}` imports `{name}`, which is in no lower layer")),
+            None => {
+                wrong.push(format!("{at}: `crate::{name}` is not a module: import from the module that defines it"))
+            }
         }
     }
     wrong
@@ -188,6 +194,27 @@ fn leftovers(path: &str, text: &str) -> Vec<String> {
     lines.filter_map(|(n, line)| Some(format!("{path}:{}: `{}`", n + 1, found(line)?))).collect()
 }
 
+/// Returns the features of a manifest, and whether each is in the default set.
+fn features(manifest: &str) -> BTreeMap<&str, bool> {
+    let (_, section) = manifest.split_once("[features]\n").unwrap();
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    let entries: Vec<_> = lines.filter_map(|line| line.split_once(" = [")).collect();
+    let (_, default) = entries.iter().find(|(name, _)| *name == "default").unwrap();
+    let is_default = |name: &str| default.contains(&format!("\"{name}\""));
+    entries
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| *name != "default")
+        .map(|name| (name, is_default(name)))
+        .collect()
+}
+
+/// Returns the features in the table of the crate documentation, and whether each is said to be in the default set.
+fn table(root: &str) -> BTreeMap<&str, bool> {
+    let rows = root.lines().filter_map(|line| line.strip_prefix("//! | `"));
+    rows.filter_map(|row| row.split_once("` | ")).map(|(name, rest)| (name, rest.starts_with("yes |"))).collect()
+}
+
 /// Returns the name of the example or bench that starts in this file: `examples/load.rs`, `examples/load/main.rs`.
 fn program(path: &str) -> Option<&str> {
     let (_, inside) = path.split_once('/')?;
@@ -239,14 +266,14 @@ fn all_well(rule: impl Fn(&str, &str) -> Vec<String>, files: &[(String, String)]
 }
 
 #[test]
-fn rooms_import_only_from_floors_below() {
-    all_well(floors, &sources());
+fn modules_import_only_from_layers_below() {
+    all_well(layers, &sources());
 }
 
 #[test]
 fn unsafe_lives_where_it_is_listed() {
     let listed: BTreeSet<&str> = UNSAFE.iter().copied().collect();
-    assert!(listed.iter().all(|path| UNSAFE_ROOMS.iter().any(|room| path.starts_with(room))), "{listed:?}");
+    assert!(listed.iter().all(|path| UNSAFE_MODULES.iter().any(|module| path.starts_with(module))), "{listed:?}");
     let sources = sources();
     let found = sources.iter().filter(|(_, text)| is_unsafe(text)).map(|(path, _)| path.as_str()).collect();
     assert_eq!(listed, found, "left: listed in this file; right: found");
@@ -266,8 +293,8 @@ fn files_have_a_header_and_one_subject() {
 fn nothing_is_left_lying_about() {
     let endings = &[".rs", ".md", ".toml"];
     let mut files: Vec<_> =
-        ["src", "tests", "examples", "benches"].iter().flat_map(|dir| files(dir, endings)).collect();
-    for name in ["README.md", "CHANGELOG.md", "Cargo.toml"] {
+        ["src", "tests", "examples", "benches", "docs"].iter().flat_map(|dir| files(dir, endings)).collect();
+    for name in ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "Cargo.toml", "README.md", "SECURITY.md"] {
         files.push((name.to_owned(), fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()));
     }
     all_well(leftovers, &files);
@@ -284,6 +311,24 @@ fn examples_and_benches_are_run_or_shown() {
     assert!(lost.is_empty(), "neither in the check nor in the README: {lost:?}");
 }
 
+#[test]
+fn the_tables_of_features_are_complete() {
+    let read = |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
+    let (manifest, root, readme) = (read("Cargo.toml"), read("src/lib.rs"), read("README.md"));
+    let features = features(&manifest);
+    assert_eq!(features, table(&root), "left: Cargo.toml; right: the table in src/lib.rs");
+    let missing: Vec<_> =
+        features.keys().filter(|name| **name != "body" && !readme.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "not in the README: {missing:?}");
+}
+
+#[test]
+fn circles_of_files_become_no_more() {
+    let circles = circles::circles(&sources());
+    let list: Vec<String> = circles.iter().map(|circle| circle.join(" ")).collect();
+    assert_eq!(circles.len(), CIRCLES, "change the number if there are fewer:\n{}", list.join("\n"));
+}
+
 /// Tests of the rules: each finds its targets, and nothing else.
 mod rules {
     use super::*;
@@ -298,7 +343,7 @@ mod rules {
             "use crate::skips::skip;",
             "// use crate::server::serve;",
         ] {
-            assert_eq!(floors("src/net/stream.rs", text), [""; 0], "{text}");
+            assert_eq!(layers("src/net/stream.rs", text), [""; 0], "{text}");
         }
         for text in [
             "use crate::server::serve;",
@@ -308,12 +353,12 @@ mod rules {
             "use super::super::server::serve;",
             "fn f() { crate::Capabilities::get() }",
         ] {
-            assert_eq!(floors("src/net/stream.rs", text).len(), 1, "{text}");
+            assert_eq!(layers("src/net/stream.rs", text).len(), 1, "{text}");
         }
-        assert_eq!(floors("src/runtime.rs", "use super::net::x;").len(), 1);
-        assert_eq!(floors("src/relay/mod.rs", "use crate::middleware::Canary;").len(), 1, "the same floor");
-        assert_eq!(floors("src/attic/mod.rs", "").len(), 1, "a room without a floor");
-        assert!(floors("src/lib.rs", "pub use crate::server::serve;").is_empty());
+        assert_eq!(layers("src/runtime.rs", "use super::net::x;").len(), 1);
+        assert_eq!(layers("src/relay/mod.rs", "use crate::middleware::Canary;").len(), 1, "the same layer");
+        assert_eq!(layers("src/attic/mod.rs", "").len(), 1, "a module in no layer");
+        assert!(layers("src/lib.rs", "pub use crate::server::serve;").is_empty());
     }
 
     #[test]
@@ -351,6 +396,29 @@ mod rules {
             assert_eq!(leftovers("a.rs", &format!("fine\n{a}{b}")).len(), 1, "{a}{b}");
         }
         assert!(leftovers("a.rs", "\"/etc/passwd\" and \"/proc/self/fd\", a homework, tmp/").is_empty());
+    }
+
+    #[test]
+    fn features_and_their_tables_are_read() {
+        let manifest = "[features]\ndefault = [\"a\"]\n# b\na = []\nb = [\"dep:c\"] # x\n\n[x]\nd = [\"e\"]\n";
+        let expected = BTreeMap::from([("a", true), ("b", false)]);
+        assert_eq!(features(manifest), expected);
+        assert_eq!(
+            table("//! | feature | default | |\n//! |---|---|---|\n//! | `a` | yes | x |\n//! | `b` | | y |\n"),
+            expected
+        );
+    }
+
+    #[test]
+    fn circles_are_found() {
+        let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+        let files = [
+            file("src/a/mod.rs", "pub use b::B;\nmod b;\nmod c;\nmod d;"),
+            file("src/a/b.rs", "use super::c::{C, D as E};"),
+            file("src/a/c.rs", "use crate::a::B;\n// use super::d::D;"),
+            file("src/a/d.rs", "use super::b::B;\n#[cfg(test)]\nmod tests {\n    use crate::a::c;\n}"),
+        ];
+        assert_eq!(circles::circles(&files), [["a/b", "a/c"]]);
     }
 
     #[test]

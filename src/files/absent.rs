@@ -1,0 +1,22 @@
+//! Errors of files that are answered as absence.
+
+use std::io;
+
+use rustix::io::Errno;
+
+/// Returns whether an error means that there is nothing to serve. The client does not learn why.
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    match errno(error) {
+        Some(errno) => matches!(
+            errno,
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::NAMETOOLONG
+                // Not a file: a socket, a missing device, or a name that the file system does not support.
+                | Errno::NXIO | Errno::NODEV | Errno::INVAL | Errno::ILSEQ
+        ),
+        None => matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied),
+    }
+}
+
+pub(super) fn errno(error: &io::Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw_os_error)
+}
