@@ -20,7 +20,7 @@ pub use text::prometheus_text;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Capabilities;
+    use crate::sys::caps::Capabilities;
 
     #[test]
     fn capabilities_are_exported() {
