@@ -126,8 +126,9 @@ fn absolute(name: &str, path: &str) -> Option<String> {
 /// The file that defines what a path leads to, through one re-export.
 fn target<'a>(files: &'a BTreeMap<String, String>, uses: &BTreeMap<&str, Vec<String>>, path: &str) -> Option<&'a str> {
     let owner = |path: &str| {
-        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
-        ends.filter_map(|end| files.get_key_value(&path[..end])).last().map(|(name, _)| name.as_str())
+        let mut ends = [path.len()].into_iter().chain(path.rmatch_indices('/').map(|(at, _)| at));
+        let found = ends.find_map(|end| files.get_key_value(&path[..end]));
+        found.map(|(name, _)| name.as_str())
     };
     let file = owner(path)?;
     let item = path[file.len()..].strip_prefix('/').filter(|item| !item.contains('/'))?;
