@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 use super::FileBody;
 use super::reader::Reader;
 use crate::buf::origin::Mapping;
-use crate::fs::{Status, root};
+use crate::fs::{Metadata, root};
 use crate::runtime::blocking::BlockingTask;
 use crate::sys::call;
 
@@ -55,7 +55,7 @@ pub struct OpenFile {
 #[derive(Debug)]
 struct Inner {
     file: Arc<File>,
-    status: Status,
+    status: Metadata,
     path: Option<Box<Path>>,
     etag: HeaderValue,
     last_modified: Option<SystemTime>,
@@ -93,14 +93,14 @@ impl OpenFile {
     }
 
     fn check(file: File, path: Option<Box<Path>>) -> io::Result<Self> {
-        let status = Status::new(&call::status(file.as_fd())?);
+        let status = Metadata::new(&call::status(file.as_fd())?);
         if !status.is_file() {
             return Err(root::refused(path.as_deref().unwrap_or("the open file".as_ref()), &status));
         }
         Ok(Self::new(file, status, path))
     }
 
-    pub(crate) fn new(file: File, status: Status, path: Option<Box<Path>>) -> Self {
+    pub(crate) fn new(file: File, status: Metadata, path: Option<Box<Path>>) -> Self {
         let etag = Tag::default().of(&status, "");
         let last_modified = last_modified(&status);
         let inner = Inner { file: Arc::new(file), status, path, etag, last_modified };
@@ -165,7 +165,7 @@ impl OpenFile {
         &self.inner.file
     }
 
-    pub(crate) fn status(&self) -> &Status {
+    pub(crate) fn status(&self) -> &Metadata {
         &self.inner.status
     }
 
@@ -191,7 +191,7 @@ pub(crate) enum Tag {
 
 impl Tag {
     /// Returns the tag of a file. `representation` distinguishes the representations of one resource.
-    pub(crate) fn of(self, status: &Status, representation: &str) -> HeaderValue {
+    pub(crate) fn of(self, status: &Metadata, representation: &str) -> HeaderValue {
         let mut tag = String::with_capacity(64);
         let (len, modified) = (status.len(), status.modified_nanos());
         let written = match self {
@@ -203,7 +203,7 @@ impl Tag {
     }
 }
 
-fn last_modified(status: &Status) -> Option<SystemTime> {
+fn last_modified(status: &Metadata) -> Option<SystemTime> {
     const TOO_LATE: Duration = Duration::from_secs(253_402_300_800);
     let now = SystemTime::now();
     let since = status.modified()?.min(now).duration_since(SystemTime::UNIX_EPOCH).ok()?;

@@ -14,7 +14,7 @@ use tokio::net::{tcp, unix};
 
 use super::error::CopyStep;
 use super::plan::Kind;
-use crate::fs::{FileReader, FileWriter, Status};
+use crate::fs::{FileReader, FileWriter, Metadata};
 use crate::net;
 use crate::sys::{call, socket, transfer};
 
@@ -223,7 +223,7 @@ impl<'a> Handle<'a> {
             }
         };
         *at = Settling::default();
-        let len = Status::new(&call::status(file.as_fd()).map_err(open)?).len();
+        let len = Metadata::new(&call::status(file.as_fd()).map_err(open)?).len();
         Poll::Ready(Ok(Some(Open { file, position, len, told: true })))
     }
 
@@ -233,7 +233,7 @@ impl<'a> Handle<'a> {
             Self::Reader(reader) => reader.file().as_fd(),
             Self::Writer(writer) => writer.file().as_fd(),
         };
-        Ok(Status::new(&call::status(file)?).is_file() && !(writes && transfer::appends(file)?))
+        Ok(Metadata::new(&call::status(file)?).is_file() && !(writes && transfer::appends(file)?))
     }
 
     pub(super) fn tell(&mut self, open: &mut Open) -> io::Result<()> {

@@ -21,7 +21,7 @@ use super::path;
 use crate::body::file::{Part, Whole};
 use crate::body::{FileBody, OpenFile, Tag};
 use crate::buf::origin::{self, Mapping};
-use crate::fs::{Opened, Root, Status};
+use crate::fs::{Metadata, Opened, Root};
 use crate::sys::{call, map};
 
 /// Maximum length of a file that is kept mapped, warmed and sent as one frame.
@@ -49,8 +49,8 @@ pub(super) struct Entry {
 struct Variant {
     encoding: Encoding,
     path: PathBuf,
-    /// Status of the sibling when it was looked for.
-    seen: Option<Status>,
+    /// Metadata of the sibling when it was looked for.
+    seen: Option<Metadata>,
     document: Option<Document>,
 }
 
@@ -138,7 +138,7 @@ impl Loader {
         }
     }
 
-    fn status(&self, path: &Path, wait: Wait) -> io::Result<Status> {
+    fn status(&self, path: &Path, wait: Wait) -> io::Result<Metadata> {
         match wait {
             Wait::Never => self.root.status_now(path),
             Wait::ForDisk => self.root.status_blocking(path),

@@ -21,7 +21,7 @@ use super::cached::{self, Filled};
 use super::error::{Error, Result, Step};
 use super::reader::FileReader;
 use super::writer::FileWriter;
-use super::{OpenOptions, Status};
+use super::{Metadata, OpenOptions};
 use crate::buf::pool;
 use crate::runtime::programs::{Alone, looks_now, run};
 use crate::sys::call;
@@ -164,7 +164,7 @@ impl File {
 
     /// Reads several adjacent pieces from `offset`, usually with one call. Returns one piece for each of `lens`; pieces
     /// behind the end of the file are empty.
-    pub async fn readv(&self, offset: u64, lens: &[usize]) -> Result<Vec<Bytes>> {
+    pub async fn read_vectored_at(&self, offset: u64, lens: &[usize]) -> Result<Vec<Bytes>> {
         let total = lens.iter().fold(0u64, |total, &len| total.saturating_add(len as u64));
         self.check(Step::Read, offset, total)?;
         if total <= NOW_MAX as u64 {
@@ -195,7 +195,7 @@ impl File {
 
     /// Does the same as [`write_at`](Self::write_at) for several consecutive pieces, with one call if the kernel
     /// accepts them at once.
-    pub async fn writev(&self, offset: u64, pieces: impl IntoIterator<Item = Bytes>) -> Result<()> {
+    pub async fn write_vectored_at(&self, offset: u64, pieces: impl IntoIterator<Item = Bytes>) -> Result<()> {
         let pieces: Vec<Bytes> = pieces.into_iter().collect();
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.check(Step::Write, offset, len)?;
@@ -247,13 +247,13 @@ impl File {
 
     /// Returns the current status of the file. Fails like
     /// [statx(2)](https://man7.org/linux/man-pages/man2/statx.2.html).
-    pub async fn metadata(&self) -> Result<Status> {
+    pub async fn metadata(&self) -> Result<Metadata> {
         if looks_now() {
             let found = call::status(self.as_fd()).map_err(|e| self.failed(Step::Inspect, e))?;
-            return Ok(Status::new(&found));
+            return Ok(Metadata::new(&found));
         }
         let (stat, _) = self.perform(Stat::new(self.file.clone().into()), CHANGE, Step::Inspect).await?;
-        Ok(Status::new(stat.found().expect("internal: a completed statx has a result")))
+        Ok(Metadata::new(stat.found().expect("internal: a completed statx has a result")))
     }
 
     /// Closes the file and returns the result: on a network file system, whether earlier writes have reached the

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  root         a directory beneath which paths are opened, and nothing outside of it
-//!  status       identity and version of a file
+//!  metadata     identity and version of a file
 //!
 //!  file         an open file, read and written at offsets
 //!  open         opens a file, at once if possible
@@ -29,6 +29,7 @@ mod chunk_batch;
 mod durability;
 mod error;
 mod file;
+mod metadata;
 mod open;
 mod pending_seek;
 mod prepend;
@@ -37,7 +38,6 @@ pub(crate) mod read_ahead;
 mod reader;
 mod replace;
 pub(crate) mod root;
-mod status;
 mod target;
 mod temp_file;
 mod work;
@@ -48,12 +48,12 @@ pub use body::Moved;
 pub use durability::Durability;
 pub use error::{Error, Step};
 pub use file::File;
+pub use metadata::Metadata;
 pub use prepend::{Prepend, PrependStrategy, Prepended, prepend};
 pub use preserve::Preserve;
 pub use reader::{Chunks, FileReader};
 pub use replace::{Replace, replace};
 pub use root::{Opened, Root};
-pub use status::Status;
 pub use writer::FileWriter;
 
 pub use crate::uring::chain::OpenOptions;

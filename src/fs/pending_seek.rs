@@ -5,14 +5,14 @@ use std::io::{self, SeekFrom};
 use std::task::{Context, Poll, ready};
 
 use super::read_ahead::Under;
-use super::{File, Status};
+use super::{File, Metadata};
 
 pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 #[derive(Default)]
 pub(super) struct PendingSeek {
     to: Option<SeekFrom>,
-    look: Option<Under<Status>>,
+    look: Option<Under<Metadata>>,
 }
 
 impl fmt::Debug for PendingSeek {

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use super::Status;
+use super::Metadata;
 use super::body::{Body, Moved, OnProgress, changed};
 use super::durability::Durability;
 use super::error::{Result, Step};
-use super::preserve::{Metadata, Old, Preserve};
+use super::preserve::{Attributes, Old, Preserve};
 use super::target::{Target, refused};
 use super::temp_file::TempFile;
 use super::work::{self, Caller};
@@ -205,7 +205,7 @@ impl Prepend {
 
     fn rewrite(&mut self, target: Target, header: Bytes, caller: &Caller) -> Result<Prepended> {
         let (from, statx) = target.open_old(Access::Read)?;
-        let metadata = Metadata { keep: self.keep, mode: None };
+        let metadata = Attributes { keep: self.keep, mode: None };
         let temp_file = TempFile::new(target, metadata.draft_mode(true))?;
         let at = temp_file.write(&[header], 0, caller)?;
         let body = Body { from: from.as_fd(), len: statx.stx_size };
@@ -213,8 +213,8 @@ impl Prepend {
         metadata.apply(temp_file.target(), Some(Old { statx: &statx, fd: Some(from.as_fd()) }), temp_file.fd())?;
         let len = body.len;
         temp_file.publish(self.durability, caller, |target| {
-            let found = target.look()?.map(|found| Status::new(&found));
-            if found == Some(Status::new(&statx)) { Ok(()) } else { Err(target.at(Step::Recheck)(changed())) }
+            let found = target.look()?.map(|found| Metadata::new(&found));
+            if found == Some(Metadata::new(&statx)) { Ok(()) } else { Err(target.at(Step::Recheck)(changed())) }
         })?;
         Ok(Prepended { body: len, moved })
     }

@@ -1,4 +1,4 @@
-//! Metadata that a new file takes over from the replaced one.
+//! Attributes that a new file takes over from the replaced one.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,7 +10,7 @@ use super::error::{Result, Step};
 use super::target::Target;
 use crate::sys::{call, file};
 
-/// Metadata that a new file takes over from the replaced one. No effect if no file is replaced.
+/// Attributes that a new file takes over from the replaced one. No effect if no file is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Preserve {
@@ -40,13 +40,13 @@ pub(super) struct Old<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Metadata {
+pub(super) struct Attributes {
     pub(super) keep: Preserve,
     /// Exact permission bits, instead of those of the old file.
     pub(super) mode: Option<u32>,
 }
 
-impl Metadata {
+impl Attributes {
     /// Returns the mode to create the temporary file with: private, as long as the final mode may deny other users.
     pub(super) fn draft_mode(&self, replaces: bool) -> u32 {
         let as_new = self.mode.is_none() && (!replaces || self.keep == Preserve::Nothing);

@@ -13,7 +13,7 @@ use rustix::fs::Statx;
 use super::chunk_batch::ChunkBatch;
 use super::durability::Durability;
 use super::error::{Error, Result, Step};
-use super::preserve::{Metadata, Old, Preserve};
+use super::preserve::{Attributes, Old, Preserve};
 use super::target::Target;
 use super::temp_file::TempFile;
 use super::work::{self, Caller};
@@ -196,7 +196,7 @@ impl Replace {
 #[derive(Debug)]
 struct Writer {
     temp_file: TempFile,
-    metadata: Metadata,
+    metadata: Attributes,
     durability: Durability,
     old: Option<(Statx, Option<OwnedFd>)>,
     written: u64,
@@ -214,7 +214,7 @@ impl Writer {
                 Err(e) => return Err(e),
             },
         };
-        let metadata = Metadata { keep: plan.keep, mode: plan.mode };
+        let metadata = Attributes { keep: plan.keep, mode: plan.mode };
         let temp_file = TempFile::new(target, metadata.draft_mode(old.is_some()))?;
         Ok(Self { temp_file, metadata, durability: plan.durability, old, written: 0 })
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::Status;
+use super::Metadata;
 use super::error::{Error, Step};
 use crate::runtime::blocking::BlockingTask;
 use crate::sys::call;
@@ -56,7 +56,7 @@ pub struct Root {
 #[non_exhaustive]
 pub enum Opened {
     /// A regular file, open for reading, and its status.
-    File(File, Status),
+    File(File, Metadata),
     /// A directory, which is not kept open.
     Directory,
 }
@@ -87,8 +87,8 @@ impl Root {
     /// before.
     pub(crate) fn is_at(&self, path: &Path) -> io::Result<bool> {
         // The open directory keeps its inode number in use.
-        let this = Status::new(&call::status(self.dir.as_fd())?);
-        Ok(Status::new(&call::status_of(path)?).is_same_file(&this))
+        let this = Metadata::new(&call::status(self.dir.as_fd())?);
+        Ok(Metadata::new(&call::status_of(path)?).is_same_file(&this))
     }
 
     /// Opens the directory that `path` leads to now, with the same rule for links. **May block on the disk.**
@@ -166,25 +166,25 @@ impl Root {
     /// Does the same as [`status_blocking`](Self::status_blocking), on runtime threads: an open file pins its directory
     /// entries in memory, so this does not block on the disk. Fails with `WouldBlock` if a server or another process
     /// may be asked.
-    pub(crate) fn status_now(&self, path: &Path) -> io::Result<Status> {
+    pub(crate) fn status_now(&self, path: &Path) -> io::Result<Metadata> {
         if self.may_wait { Err(io::ErrorKind::WouldBlock.into()) } else { self.status_blocking(path) }
     }
 
     /// Returns the status of the file that [`open`](Self::open) would open. Only for paths that were opened before:
     /// without following links, the text of the path is not checked.
-    pub(crate) fn status_blocking(&self, path: &Path) -> io::Result<Status> {
+    pub(crate) fn status_blocking(&self, path: &Path) -> io::Result<Metadata> {
         let statx = match self.links {
             Links::Refuse => call::status_at(self.dir.as_fd(), path)?,
             Links::Beneath => {
                 call::status(call::open_beneath(self.dir.as_fd(), path, self.links, !self.may_wait)?.as_fd())?
             }
         };
-        Ok(Status::new(&statx))
+        Ok(Metadata::new(&statx))
     }
 }
 
 fn look(fd: OwnedFd, path: &Path) -> io::Result<Opened> {
-    let status = Status::new(&call::status(fd.as_fd())?);
+    let status = Metadata::new(&call::status(fd.as_fd())?);
     if status.is_file() {
         Ok(Opened::File(File::from(fd), status))
     } else if status.is_dir() {
@@ -194,7 +194,7 @@ fn look(fd: OwnedFd, path: &Path) -> io::Result<Opened> {
     }
 }
 
-pub(crate) fn refused(path: &Path, status: &Status) -> io::Error {
+pub(crate) fn refused(path: &Path, status: &Metadata) -> io::Error {
     let message = format!("{}: {}, not a regular file", path.display(), status.what());
     io::Error::new(io::ErrorKind::PermissionDenied, message)
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Statx;
 use rustix::io::Errno;
 
-use super::Status;
+use super::Metadata;
 use super::error::{Error, Result, Step};
 use crate::sys::call;
 use crate::sys::file;
@@ -30,7 +30,7 @@ impl Target {
     pub(super) fn open(path: &Path, follow_link: bool) -> Result<(Self, Option<Statx>)> {
         let mut target = Self::open_name(path, path)?;
         let mut found = target.look()?;
-        if follow_link && found.as_ref().is_some_and(|found| Status::new(found).is_link()) {
+        if follow_link && found.as_ref().is_some_and(|found| Metadata::new(found).is_link()) {
             // The current target of the link; if that has become a link meanwhile, it is refused.
             let place = std::fs::canonicalize(path).map_err(target.at(Step::Inspect))?;
             target = Self::open_name(path, &place)?;
@@ -60,7 +60,7 @@ impl Target {
     }
 
     fn must_be_file(&self, found: &Statx) -> Result<()> {
-        let status = Status::new(found);
+        let status = Metadata::new(found);
         let message = match status.what() {
             _ if status.is_file() => return Ok(()),
             link if status.is_link() => format!("{link}; follow_link(true) changes the file it leads to"),

@@ -32,7 +32,7 @@ use rustix::io::Errno;
 use super::error::{Result, Step};
 use super::target::Target;
 use super::work::Caller;
-use super::{Durability, Status};
+use super::{Durability, Metadata};
 use crate::sys::call;
 use crate::sys::call::IOV_LIMIT;
 use crate::sys::file;
@@ -177,9 +177,9 @@ fn sweep_slot(target: &Target, name: &OsStr) -> io::Result<()> {
 }
 
 fn sweep_opened(target: &Target, name: &OsStr, fd: OwnedFd) -> io::Result<()> {
-    let found = Status::new(&call::status(fd.as_fd())?);
+    let found = Metadata::new(&call::status(fd.as_fd())?);
     if found.is_file() && file::try_lock(fd.as_fd())? {
-        let named = Status::new(&call::status_at(target.dir(), Path::new(name))?);
+        let named = Metadata::new(&call::status_at(target.dir(), Path::new(name))?);
         if named.is_same_file(&found) {
             file::unlink_at(target.dir(), name)?;
         }

@@ -31,10 +31,12 @@ const CASES: &[Case] = &[
     ("read", |file, _| Box::pin(async move { file.read_at(5, 4096).await.map(drop).map_err(io::Error::from) })),
     ("read much", |file, _| Box::pin(async move { file.read_at(0, LEN).await.map(drop).map_err(io::Error::from) })),
     ("read pieces", |file, _| {
-        Box::pin(async move { file.readv(0, &[100_000; 8]).await.map(drop).map_err(io::Error::from) })
+        Box::pin(async move { file.read_vectored_at(0, &[100_000; 8]).await.map(drop).map_err(io::Error::from) })
     }),
     ("write", |file, _| Box::pin(async move { Ok(file.write_at(5, noise(10_000)).await?) })),
-    ("write pieces", |file, _| Box::pin(async move { Ok(file.writev(9, vec![Bytes::from(noise(5000)); 9]).await?) })),
+    ("write pieces", |file, _| {
+        Box::pin(async move { Ok(file.write_vectored_at(9, vec![Bytes::from(noise(5000)); 9]).await?) })
+    }),
     ("sync", |file, _| Box::pin(async move { Ok(file.sync().await?) })),
     ("allocate", |file, _| Box::pin(async move { Ok(file.allocate(0, LEN as u64).await?) })),
     ("set length", |file, _| Box::pin(async move { Ok(file.set_len(LEN as u64).await?) })),

@@ -123,17 +123,17 @@ fn pieces_lie_side_by_side() {
             let mut rest = bytes.clone();
             let pieces: Vec<Bytes> = lens.iter().map(|&len| rest.split_to(len)).collect();
             file.set_len(0).await.unwrap();
-            file.writev(7, pieces.clone()).await.unwrap();
+            file.write_vectored_at(7, pieces.clone()).await.unwrap();
             let total = lens.iter().sum();
             let mut there = vec![0; total];
             std.read_exact_at(&mut there, 7).unwrap();
             assert!(there == bytes[..total], "{lens:?}");
-            assert!(file.readv(7, &lens).await.unwrap() == pieces, "{lens:?}");
+            assert!(file.read_vectored_at(7, &lens).await.unwrap() == pieces, "{lens:?}");
         }
         // The file ends in the middle of the second piece.
         file.set_len(150_000).await.unwrap();
         let lens = [100_000, 100_000, 5];
-        let got = file.readv(0, &lens).await.unwrap();
+        let got = file.read_vectored_at(0, &lens).await.unwrap();
         assert_eq!(got.iter().map(Bytes::len).collect::<Vec<_>>(), [100_000, 50_000, 0]);
     });
 }
@@ -192,12 +192,12 @@ fn errors_name_the_step_and_the_path_and_keep_the_number() {
         let error = |result: Result<(), Error>| result.unwrap_err();
         for (error, step, errno) in [
             (error(file.write_at(0, "x").await), Step::Write, Errno::BADF),
-            (error(file.writev(0, [Bytes::from_static(b"x")]).await), Step::Write, Errno::BADF),
+            (error(file.write_vectored_at(0, [Bytes::from_static(b"x")]).await), Step::Write, Errno::BADF),
             (error(file.set_len(1).await), Step::SetLength, Errno::INVAL),
             (error(file.allocate(0, 1).await), Step::Allocate, Errno::BADF),
             (error(file.read_at(u64::MAX, 1).await.map(drop)), Step::Read, Errno::INVAL),
             (error(file.read_at(i64::MAX as u64, 1).await.map(drop)), Step::Read, Errno::INVAL),
-            (error(file.readv(1 << 63, &[1, 1]).await.map(drop)), Step::Read, Errno::INVAL),
+            (error(file.read_vectored_at(1 << 63, &[1, 1]).await.map(drop)), Step::Read, Errno::INVAL),
             (error(file.write_at(u64::MAX, "x").await), Step::Write, Errno::INVAL),
             (error(file.set_len(u64::MAX).await), Step::SetLength, Errno::INVAL),
         ] {

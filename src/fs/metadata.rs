@@ -4,10 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FileType, Statx, StatxTimestamp};
 
-/// Status of a file at one moment. Two equal values mean the same file with the same contents, within the resolution of
+/// Metadata of a file at one moment. Two equal values mean the same file with the same contents, within the resolution of
 /// the file system clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct Metadata {
     device: (u32, u32),
     inode: u64,
     len: u64,
@@ -19,7 +19,7 @@ pub struct Status {
 /// Seconds and nanoseconds; the seconds may be negative.
 type Stamp = (i64, u32);
 
-impl Status {
+impl Metadata {
     pub(crate) fn new(statx: &Statx) -> Self {
         let stamp = |t: &StatxTimestamp| (t.tv_sec, t.tv_nsec);
         Self {
@@ -33,7 +33,7 @@ impl Status {
     }
 
     /// Returns the length in bytes.
-    #[expect(clippy::len_without_is_empty, reason = "a status is not a collection")]
+    #[expect(clippy::len_without_is_empty, reason = "metadata is not a collection")]
     pub fn len(&self) -> u64 {
         self.len
     }
