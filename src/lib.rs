@@ -86,12 +86,16 @@
 // Modules that are left out leave internal functions and re-exports without a user.
 #![cfg_attr(
     not(all(
+        feature = "axum",
         feature = "canary",
+        feature = "client",
         feature = "codec",
         feature = "copy",
         feature = "files",
+        feature = "metrics",
         feature = "redis",
-        feature = "tls"
+        feature = "tls",
+        feature = "tonic"
     )),
     allow(dead_code, unreachable_pub, unused_imports)
 )]
