@@ -1,5 +1,4 @@
-//! Readers that are far behind: whether they receive everything, the memory needed, and the replies that a Redis may
-//! send.
+//! Readers that are far behind: completeness, memory, and hostile replies of Redis.
 //!
 //! In the suite 40 readers are 300 events of 50 KB behind. `MILLSTREAM_REPLAY=200x10000 cargo test --release --features
 //! redis --test redis_replay -- --nocapture` has 200 readers 10 000 events behind, for which Redis uses 500 MB. The
@@ -64,7 +63,7 @@ fn queued() -> usize {
 /// Returns the number of the next event, or `None` for a gap. Replayed events are not merged.
 async fn number(body: &mut EventBody) -> Option<usize> {
     loop {
-        let frame = timeout(LONG, body.frame()).await.expect("a frame comes").expect("the stream goes on").unwrap();
+        let frame = timeout(LONG, body.frame()).await.expect("a frame comes").expect("the stream continues").unwrap();
         let frame = frame.into_data().unwrap();
         if frame.starts_with(b":") {
             continue;
@@ -104,9 +103,9 @@ fn readers_that_are_far_behind_get_everything_and_hold_little() {
                 missed
             });
         }
-        timeout(LONG + LONG * readers as u32 / 40, barrier.wait()).await.expect("all come so far");
+        timeout(LONG + LONG * readers as u32 / 40, barrier.wait()).await.expect("all readers come so far");
         let (held, stalled) = (queued() - queued_before, resident().saturating_sub(before));
-        // The connections of the live end, of this query, and of pages.
+        // The connections of the live reader, of this query, and of pages.
         let clients: String = redis::from_redis_value(server.command(&["CLIENT", "LIST"])).unwrap();
         // One or two closed connections may still be listed.
         assert!(clients.lines().count() <= 8, "{clients}");
@@ -139,7 +138,7 @@ fn readers_that_are_far_behind_get_everything_and_hold_little() {
         // Besides the pages: bytes in transit, the ring of the hub, and memory that the allocator keeps.
         let bound = PAGES + readers * EVENT + (128 << 20);
         assert!(stalled.max(most) <= bound, "{stalled} or {most} of {bound}");
-        assert!(queued() <= queued_before, "what was read is given back");
+        assert!(queued() <= queued_before, "delivered bytes are freed");
     });
 }
 
@@ -199,7 +198,7 @@ fn a_redis_that_is_back_in_time_is_waited_for() {
             }
             let mut bodies: Vec<_> = (0..10).map(|_| hub.subscribe_from(Some("0-0")).unwrap()).collect();
             for body in &mut bodies {
-                assert!(timeout(Duration::from_millis(30), number(body)).await.is_err(), "told too early");
+                assert!(timeout(Duration::from_millis(30), number(body)).await.is_err(), "reported too early");
             }
             tokio::task::block_in_place(|| server.run());
             for body in &mut bodies {
@@ -235,7 +234,7 @@ fn connections_that_were_cut_while_they_were_idle_are_made_anew() {
     });
 }
 
-/// Answers commands of this name with `say`, and others as usual.
+/// Answers commands named `name` with `say`, and others as usual.
 fn only(name: &'static str, say: Say) -> impl Fn(&[String]) -> Option<Say> + Clone + Send + 'static {
     move |command| (command[0] == name).then(|| say.clone())
 }
@@ -265,7 +264,7 @@ fn a_reply_that_is_too_long_is_refused() {
                             sleep(Duration::from_millis(5)).await;
                         }
                     };
-                    let error = timeout(LONG, refused).await.expect("it is refused");
+                    let error = timeout(LONG, refused).await.expect("the reply is refused");
                     assert!(error.contains("refused") && error.contains("16 MiB"), "{error}");
                     drop(hub);
                 } else {
@@ -273,7 +272,7 @@ fn a_reply_that_is_too_long_is_refused() {
                     assert!(error.to_string().contains("was refused: no event"), "{by}: {error}");
                 }
                 let most = if by == "INFO" { 1 << 20 } else { REPLY_MAX };
-                assert!(fake.flooded() <= most + SOCKETS, "{by}: {} were taken", fake.flooded());
+                assert!(fake.flooded() <= most + SOCKETS, "{by}: {} bytes were taken", fake.flooded());
             });
         });
     }

@@ -1,5 +1,4 @@
-//! The spans of connections, and of requests in them. Which spans are of interest belongs to the process, so the test has
-//! one of its own.
+//! The spans of connections and of their requests. Interest in spans is per process, so the test runs in its own.
 
 use super::*;
 
@@ -15,7 +14,7 @@ use tracing::{Event, Metadata, Subscriber};
 use crate::support::alone;
 use crate::support::http::{h1, h2, request};
 
-/// A span: where it was made, and what it says.
+/// A span: its parent and its fields.
 struct Seen {
     name: &'static str,
     parent: Option<usize>,
@@ -23,7 +22,7 @@ struct Seen {
     closed: bool,
 }
 
-/// All spans in the order in which they were made, and those that are entered.
+/// All spans in order of creation, and the stack of entered spans.
 #[derive(Default)]
 struct Tree {
     seen: Vec<Seen>,

@@ -1,6 +1,6 @@
-//! `middleware::Measure`: what it counts, by which labels, and that bodies do not notice it.
+//! `middleware::Measure`: its counts and labels; bodies pass unchanged.
 //!
-//! Numbers are those of the process, and tests run side by side: each has a route of its own.
+//! Counts are per process and tests run in parallel, so each test uses its own route.
 
 use std::convert::Infallible;
 use std::io;
@@ -39,26 +39,26 @@ where
     body.map_err(io::Error::other).boxed_unsync()
 }
 
-/// A body of these frames, of no known length.
+/// A body of these frames, without a declared length.
 fn frames(
     frames: impl IntoIterator<Item = io::Result<Bytes>, IntoIter: Send + 'static>,
 ) -> UnsyncBoxBody<Bytes, io::Error> {
     StreamBody::new(stream::iter(frames.into_iter().map(|frame| frame.map(Frame::data)))).boxed_unsync()
 }
 
-/// An answer whose route is called `route`.
+/// A response for the route `route`.
 fn answer(route: &str, body: UnsyncBoxBody<Bytes, io::Error>) -> Answer {
     let mut response = Response::new(body);
     response.extensions_mut().insert(Route::new(route));
     response
 }
 
-/// All that has ended under a route.
+/// Returns the counts of all finished responses of a route.
 fn of(route: &str) -> Vec<Responses> {
     Requests::now().ended.into_iter().filter(|responses| responses.route == Some(route)).collect()
 }
 
-/// As [`of`], once there is something.
+/// Waits until [`of`] returns counts.
 async fn once_of(route: &str) -> Vec<Responses> {
     for _ in 0..1000 {
         match of(route) {
