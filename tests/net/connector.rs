@@ -27,7 +27,6 @@ async fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
-/// Requests of a client, sent one after the other.
 const REQUESTS: usize = 20;
 
 /// A target for connectors that ignore it.

@@ -34,7 +34,6 @@ fn with_buffers<R: Future<Output = ()>>(count: u16, bytes: u32, test: impl Fn() 
                 test().await;
                 assert!(driver_info().rings() > 0, "{}", driver_info());
             });
-            // The runtime has ended.
             let counts = Snapshot::now().since(&before);
             assert!(counts.receive_buffers > 0, "no multishot receive\n{counts}");
             assert_eq!(counts.receive_buffers, counts.receive_buffers_returned, "{counts}");
@@ -150,7 +149,6 @@ fn what_has_no_room_in_the_completion_queue_is_not_lost() {
         let sender = std::thread::spawn(move || {
             for n in 0..20u8 {
                 for client in &clients {
-                    // The sockets are non-blocking, but their buffers have room.
                     std::io::Write::write_all(&mut &*client, &[n]).unwrap();
                 }
             }
@@ -180,7 +178,6 @@ fn an_owner_that_does_not_read_is_stopped_and_the_others_go_on() {
         SockRef::from(&listener).set_recv_buffer_size(SOCKET_BUFFER).unwrap();
         let (mut idle, client) = connect(&listener, addr).await;
         SockRef::from(&client).set_send_buffer_size(SOCKET_BUFFER).unwrap();
-        // The stream reads once and then pauses.
         let sent = tokio::spawn(send(client, 7, LEN));
         let tag = idle.read_u64().await.unwrap();
         assert_eq!(tag, 7);
@@ -266,7 +263,6 @@ fn no_byte_is_ever_on_the_wrong_connection() {
                 tasks.push(tokio::spawn(async move {
                     let _ = client.write_all(&tag.repeat(50)).await;
                     if n % 4 == 0 {
-                        // Drops a stream with unread bytes and a closed peer.
                         drop(client);
                         drop(stream);
                         return;
@@ -307,7 +303,6 @@ fn half_closed_and_reset_connections_say_so() {
         stream.read_to_end(&mut got).await.unwrap();
         assert_eq!(got, b"the last words");
         assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0, "the end repeats");
-        // The sending side is still open.
         stream.write_all(b"the answer").await.unwrap();
         stream.shutdown().await.unwrap();
         got.clear();
@@ -338,7 +333,6 @@ fn a_runtime_ends_with_a_thousand_receives_in_flight() {
             assert_eq!(stream.read_u8().await.unwrap(), b'!');
             tokio::spawn(async move {
                 let _ = stream.read_u8().await;
-                // Not reached: the runtime ends first.
                 drop(client);
             });
             pairs.push(());
@@ -372,7 +366,6 @@ fn connections_outlive_a_ring_that_is_taken_away() {
                 assert!(sent.unwrap() == read.1);
             });
             join_all(tasks).await;
-            // New connections work without the ring.
             let (stream, client) = connect(&listener, addr).await;
             let (sent, read) = tokio::join!(tokio::spawn(send(client, 1, 300_000)), read_all(stream, 5000));
             assert!(sent.unwrap() == read.1);

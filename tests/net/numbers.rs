@@ -218,7 +218,6 @@ fn what_a_dead_peer_never_got_is_lost() {
         let closing = handle.closing().unwrap();
         SockRef::from(&theirs).set_linger(Some(Duration::ZERO)).unwrap();
         drop(theirs);
-        // Waits until the reset has arrived; no call has reported it yet.
         loop {
             let mut fd = [PollFd::new(&ours, PollFlags::RDHUP)];
             rustix::event::poll(&mut fd, Some(&Default::default())).unwrap();

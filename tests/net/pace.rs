@@ -13,7 +13,6 @@ fn rate(bytes: u64) -> NonZeroU64 {
     NonZeroU64::new(bytes).unwrap()
 }
 
-/// Reads to the end; returns the bytes and the elapsed time.
 async fn drain(mut theirs: impl AsyncRead + Unpin + Send + 'static) -> (Vec<u8>, Duration) {
     let (start, mut got) = (Instant::now(), Vec::new());
     theirs.read_to_end(&mut got).await.unwrap();
@@ -155,7 +154,7 @@ async fn a_unix_stream_cannot_be_paced_by_the_kernel_and_says_so() {
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
 }
 
-/// Such a runtime has `enable_io` without `enable_time`.
+/// The runtime has `enable_io` but not `enable_time`.
 #[test]
 fn a_shared_rate_is_refused_where_there_is_no_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
@@ -168,7 +167,6 @@ fn a_shared_rate_is_refused_where_there_is_no_timer() {
     let message = refused.expect_err("no timer for the rate");
     let message = message.downcast_ref::<String>().map(String::as_str).or(message.downcast_ref::<&str>().copied());
     assert!(message.is_some_and(|message| message.contains("enable_time")), "{message:?}");
-    // Without a shared rate no timer is needed.
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (mut ours, mut theirs) = connect(&listener).await;

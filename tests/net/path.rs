@@ -20,7 +20,6 @@ use crate::support::{alone, noise};
 
 const PATHS: [IoPath; 5] = [IoPath::Auto, IoPath::Uring, IoPath::Epoll, IoPath::NoSendfile, IoPath::NoCork];
 
-/// Runs `test` on a runtime with driver mode `io`.
 fn with<R: Future<Output = ()>>(io: Io, flavour: Flavour, test: impl FnOnce() -> R + Send + 'static) {
     watched(move || {
         flavour.runtime().block_on(async {
@@ -112,7 +111,7 @@ fn where_all_goes_by_ring_one_stream_does_without() {
         assert_eq!(changing.ring_sends, 0, "{changing}");
         let without = echo(&mut ours, &mut theirs).await;
         assert_eq!((without.ring_sends, without.receive_buffers), (0, 0), "{without}");
-        // Nor together with a stream that uses the ring.
+        // The two streams share no call, although the other one uses the ring.
         let (mut other, mut their_other) = connect(IoPath::Auto, Receive::Multishot).await;
         let before = Snapshot::now();
         ours.write_all(b"plain").await.unwrap();
@@ -158,7 +157,6 @@ fn an_armed_receive_ends_while_its_reader_waits_and_nothing_is_lost() {
     });
 }
 
-/// A file of `len` random bytes: its bytes, and the frames of its body.
 async fn file(len: usize) -> (Vec<u8>, Vec<Bytes>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");

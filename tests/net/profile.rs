@@ -94,7 +94,6 @@ fn auto_looks_how_far_the_peer_is_after_some_bytes() {
         theirs.read_exact(&mut got).await.unwrap();
         ours.flushed().await.unwrap();
         assert_eq!((handle.profile(), is_small(&ours)), (Some(Profile::Auto), true), "loopback counts as near");
-        // A profile set by hand stays.
         handle.set_profile(Profile::Bulk);
         for _ in 0..10 {
             ours.write_all(&bytes).await.unwrap();

@@ -316,7 +316,6 @@ fn a_task_without_budget_left_waits_for_a_full_socket() {
             shrink_buffers(&ours, &theirs);
             let bytes = noise(1 << 20);
             let mut sent = 0;
-            // Bypasses the stream to fill the socket.
             while let Ok(n) = rustix::net::send(&ours, &bytes[sent..], rustix::net::SendFlags::DONTWAIT) {
                 sent += n;
             }

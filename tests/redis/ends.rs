@@ -78,7 +78,6 @@ fn an_append_that_comes_late_is_taken_or_refused() {
         }
         assert_eq!(server.command(&["XLEN", "test"]), redis::Value::Int(taken));
         assert_eq!((log.state().queued, log.state().given_up), (0, 0));
-        // The next hub reopens the log.
         let hub = Hub::builder().log(log.clone()).build();
         send(&hub, 1);
         timeout(LONG, log.flush()).await.expect("the event is appended");

@@ -159,7 +159,6 @@ fn an_append_whose_outcome_is_unknown_is_there_once() {
             let relay = Relay::start(&server).await;
             let log = log(&relay.url()).await;
             let hub = Hub::builder().log(log.clone()).build();
-            // This hub reads without the relay.
             let other = self::hub(&server.url()).await;
             let mut readers = [reader(&hub, None), reader(&other, None)];
             for turn in 0..10 {

@@ -164,7 +164,6 @@ fn what_is_no_id_is_told_as_a_gap() {
             for _ in 0..300 {
                 ids.push(all.next().await.id.unwrap());
             }
-            // The ring of this hub is empty.
             let late = hub(&server.url()).await;
             for bad in ["7", "a-b", "1-01", &format!("{}-9", ids[3])] {
                 let gap = reader(&late, Some(bad)).next().await;

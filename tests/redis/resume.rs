@@ -27,7 +27,6 @@ use crate::support::redis::Server;
 /// Small, so that a reader that pauses needs the log.
 const RING: usize = 100;
 
-/// Number of readers and of moves.
 fn scale() -> (usize, usize) {
     let Ok(scale) = std::env::var("MILLSTREAM_RESUME") else { return (100, 5) };
     let parsed = scale.split_once('x').and_then(|(readers, moves)| Some((readers.parse().ok()?, moves.parse().ok()?)));
@@ -56,7 +55,6 @@ async fn connect(to: SocketAddr, last: &str) -> (Reader<Incoming>, tokio::task::
     (Reader::new(answer.into_body()), driver)
 }
 
-/// Counts of a reader.
 #[derive(Debug, Default)]
 struct Count {
     events: usize,
@@ -95,7 +93,7 @@ async fn read(number: usize, addrs: [SocketAddr; 2], moves: usize) -> Count {
             count.connections += 1;
             // The hub ends the stream of a slow reader, which then reconnects.
             while wanted > 0
-                && let Some(got) = timeout(Duration::from_secs(60), reader.try_next()).await.expect("an event comes")
+                && let Some(got) = timeout(Duration::from_secs(60), reader.try_next()).await.expect("an event in time")
             {
                 wanted -= 1;
                 if got.is_gap() {
@@ -114,7 +112,6 @@ async fn read(number: usize, addrs: [SocketAddr; 2], moves: usize) -> Count {
                 }
             }
             last = reader.last.take().unwrap_or(last);
-            // Cuts the connection and loses the bytes in transit.
             driver.abort();
         }
         // Some readers return at once, others after the ring has dropped their position.

@@ -233,7 +233,6 @@ fn errors_say_what_and_are_io_errors() {
     assert_eq!(io::Error::from(InjectError::Ended).kind(), io::ErrorKind::UnexpectedEof);
 }
 
-/// Random sequences of the parts of heads.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let known =
         ["\r", "\n", "\r\n", "\r\n\r\n", "HTTP/1.1 100 Continue\r\n", "HTTP/1.1 200 OK\r\n", "Server: x\r\n", " fold"];
@@ -283,7 +282,6 @@ fn nothing_is_allocated_for_a_message() {
             injector.reset();
         }
         assert!(matches!(injector.feed(&[b'x'; 100_000]), Err(InjectError::TooLarge { limit: 65_536, .. })));
-        // A clone for each connection.
         injector.clone().reset();
     });
     assert_eq!(written, 5 * (message.len() + LINES.len()));

@@ -1,6 +1,5 @@
-//! A process without free descriptors: the listener survives and serves as soon as one is free.
-//!
-//! The limit is per process, so the test runs in its own.
+//! A process without free descriptors: the listener survives and serves as soon as one is free. The limit is per
+//! process, so the test runs in its own.
 
 use std::fs::File;
 use std::future::ready;
@@ -33,7 +32,6 @@ async fn starve() {
     let addr = start(|_| ready(hello())).await;
     let mut old = Raw::connect(addr).await;
     assert_eq!(old.get("/").await.1, b"hello");
-    // Client sockets use up all descriptors.
     let sockets: Vec<_> = (0..5).map(|_| TcpSocket::new_v4().unwrap()).collect();
 
     let unlimited = getrlimit(Resource::Nofile);

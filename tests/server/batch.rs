@@ -24,7 +24,6 @@ enum Step {
     Error(u32),
 }
 
-/// The inner body's answers in order.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 enum Answer {
     Data(usize),
@@ -94,7 +93,6 @@ fn essence(steps: impl IntoIterator<Item = Step>) -> Vec<Step> {
             (_, step) => out.push(step),
         }
     }
-    // Empty data has no effect.
     out.retain(|step| !matches!(step, Step::Data(data) if data.is_empty()));
     out
 }
@@ -113,7 +111,6 @@ fn poll_once(body: &mut Batch<Scripted>) -> Poll<Option<Step>> {
     })
 }
 
-/// Polls to the end and checks each step; returns the output.
 fn drain(mut body: Batch<Scripted>, limit: usize, log: &RefCell<Vec<Answer>>) -> Vec<Step> {
     let mut out = Vec::new();
     loop {

@@ -34,7 +34,6 @@ async fn answer(request: Request<RequestBody>) -> Result<Answer, io::Error> {
     })
 }
 
-/// Sends one request on its own connection.
 async fn ask(addr: SocketAddr) -> Head {
     let mut client = Raw::connect(addr).await;
     client.ask("/").await;

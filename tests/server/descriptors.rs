@@ -22,7 +22,6 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::support::http::{AnyBody, BoxError, Flavour, Raw, boxed, pages, start, watched};
 use crate::support::{alone, fds};
 
-/// Timeout of [`soon`].
 const SOON: Duration = Duration::from_secs(1);
 
 /// Waits until `fine` returns `true`, for at most [`SOON`]; returns the elapsed time.
@@ -35,7 +34,6 @@ async fn soon(what: &str, fine: impl Fn() -> bool) -> Duration {
     since.elapsed()
 }
 
-/// A body that counts its live instances.
 struct Counted<B> {
     inner: Pin<Box<B>>,
     alive: Arc<AtomicUsize>,
@@ -71,7 +69,6 @@ impl<B: Body> Body for Counted<B> {
     }
 }
 
-/// Endless events of `len` bytes, with a wait of `pause` between them.
 fn events(len: usize, pause: Duration) -> impl Body<Data = Bytes, Error = io::Error> + Send {
     StreamBody::new(stream::unfold((), move |()| async move {
         match pause {

@@ -30,12 +30,9 @@ use crate::support::http::{Answer, Raw, boxed, h2, on_both, request, watched, wh
 /// Timeout that only a hang reaches.
 const LONG: Duration = Duration::from_secs(20);
 
-/// State shared by the handler and the test.
 #[derive(Default)]
 struct Scene {
-    /// Number of requests that have arrived.
     arrived: AtomicUsize,
-    /// Lets `/wait` continue.
     go_on: Notify,
 }
 
@@ -61,7 +58,6 @@ fn events() -> Answer {
     answer
 }
 
-/// Never yields a frame.
 fn stuck() -> Answer {
     Response::new(boxed(StreamBody::new(stream::pending::<io::Result<Frame<Bytes>>>())))
 }
@@ -296,7 +292,6 @@ fn what_does_not_end_is_ended_at_the_deadline() {
     });
 }
 
-/// A response that switches protocols.
 fn switching() -> Answer {
     let mut answer = text("");
     *answer.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
@@ -349,14 +344,12 @@ fn an_upgraded_connection_that_listens_ends_long_before_the_deadline() {
         // The peers of each connection and of its upgraded request.
         let peers = Arc::new(std::sync::Mutex::new(Vec::new()));
         let service = tower::service_fn(async |mut request: Request<RequestBody>| {
-            let drain =
-                request.extensions().get::<DrainSignal>().expect("the drain signal of an upgrade request").clone();
+            let drain = request.extensions().get::<DrainSignal>().expect("a drain signal").clone();
             let upgraded = hyper::upgrade::on(&mut request);
             tokio::spawn(async move {
                 let mut io = TokioIo::new(upgraded.await.unwrap());
                 assert!(!drain.is_draining());
-                // Dropping one such future early has no effect. This runs before the client is greeted, which makes the
-                // server drain.
+                // Dropping the future early has no effect. The drain starts after the greeting.
                 assert!(timeout(Duration::from_millis(1), drain.draining()).await.is_err());
                 io.write_all(b"hello").await.unwrap();
                 drain.draining().await;
@@ -437,7 +430,6 @@ fn whoever_has_connected_is_served_however_many_there_are() {
     on_both(async || {
         let listener = TcpListener::builder().backlog(2 * CLIENTS as u32).bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        // The server accepts no connection yet.
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
             let mut client = Raw::connect(addr).await;
@@ -465,7 +457,7 @@ fn an_ending_that_panics_keeps_no_other_from_ending() {
                 return Ok::<_, Infallible>(events());
             }
             let mut answer = stuck();
-            answer.extensions_mut().insert(GracefulClose::new(|| panic!("an ending that panics, on purpose")));
+            answer.extensions_mut().insert(GracefulClose::new(|| panic!("panic of the test's close handler")));
             Ok(answer)
         });
         let (signal, signalled) = oneshot::channel::<()>();

@@ -30,7 +30,6 @@ use crate::support::served::{Server, until_ended};
 
 const NAME: &str = "floods::floods_cost_no_memory_and_others_are_served";
 
-/// Maximum growth of the server's memory in KiB.
 const GROWTH: u64 = 32 << 10;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -111,7 +110,6 @@ const FLOODS: [Flood; 7] = [
     Flood { name: "SETTINGS", first: |_| {}, next: |out, _| frame(out, SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0]) },
 ];
 
-/// Floods on its own connections until `enough`; returns the number of frames.
 fn flood(addr: SocketAddr, flood: &Flood, enough: &AtomicBool, connections: &AtomicU64) -> u64 {
     let mut sent = 0;
     while !enough.load(Ordering::Relaxed) {
@@ -210,7 +208,6 @@ fn good_once(addr: SocketAddr) -> Vec<Duration> {
     })
 }
 
-/// The server.
 fn run(flavour: Flavour) {
     flavour.runtime().block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -28,7 +28,6 @@ use crate::support::{child, skip};
 const NAME: &str = "idle::an_idle_connection_costs_little_and_nothing_once_it_has_gone";
 
 const CONNECTIONS: usize = 10_000;
-/// Maximum resident memory of a connection.
 const RESIDENT: usize = 14 << 10;
 /// Additional memory where the ring receives for the connection.
 const BY_RING: usize = 1 << 10;
@@ -66,7 +65,6 @@ fn an_idle_connection_costs_little_and_nothing_once_it_has_gone() {
     });
 }
 
-/// Connects clients that send one request each, and disconnects them.
 fn visit(flavour: Flavour, server: &Server) {
     let addr = server.addr;
     let sockets = || server.open("socket:");
@@ -120,7 +118,6 @@ fn serve(flavour: Flavour) {
     }
 }
 
-/// Returns the number of tasks that the server reports.
 fn ask(client: &mut TcpStream) -> usize {
     client.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n").unwrap();
     let (mut answer, mut got) = ([0; 1024], 0);

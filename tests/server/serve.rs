@@ -25,7 +25,6 @@ use tokio::time::timeout;
 
 type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
-/// Starts a server for `handler` and returns its address and its task.
 async fn start<F, R>(handler: F) -> (SocketAddr, JoinHandle<io::Result<()>>)
 where
     F: Fn(Request<server::RequestBody>) -> R + Clone + Send + 'static,
@@ -204,7 +203,6 @@ async fn dropping_the_server_closes_the_listener_and_leaves_connections_running(
     assert_eq!(whole(answer).await, "and the rest");
 }
 
-/// A body that yields one frame and then panics.
 struct Bomb(bool);
 
 impl Body for Bomb {
@@ -234,7 +232,6 @@ async fn a_panic_ends_its_own_connection_only() {
         }
         assert!(victim.ready().await.is_err(), "the connection must be closed");
 
-        // Over HTTP/2, even other requests on the same connection continue.
         if let Ok(answer) = bystander_two.send_request(get(path)).await {
             assert_eq!(path, "/body");
             assert!(answer.into_body().collect().await.is_err());
@@ -339,7 +336,7 @@ async fn a_client_that_brings_no_request_is_closed() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_waits_for_a_slow_answer_is_not() {
     let (addr, _server) = start(async |request| {
-        // Virtual time passes before the kernel has an acknowledgement: less than `write_stall` over HTTP/2.
+        // The paused clock outruns the kernel's acknowledgements, so HTTP/2 waits less than `write_stall`.
         let two = request.version() == hyper::Version::HTTP_2;
         tokio::time::sleep(Duration::from_secs(if two { 25 } else { 120 })).await;
         text("at last")
@@ -371,7 +368,7 @@ impl tower::Service<Request<server::RequestBody>> for Hesitant {
     fn call(&mut self, request: Request<server::RequestBody>) -> Self::Future {
         assert!(self.asked, "called before ready");
         std::future::ready(match request.uri().path() {
-            "/fails" => Err(io::Error::other("as asked")),
+            "/fails" => Err(io::Error::other("error of the test's service")),
             path => Ok(text(path.to_owned())),
         })
     }

@@ -53,7 +53,6 @@ fn http_without_tls_is_answered_and_garbage_is_not() {
             let mut stream = TcpStream::connect(server.addr).await.unwrap();
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut got = String::new();
-            // The whole response and an orderly end, without a reset.
             timeout(PATIENCE, stream.read_to_string(&mut got)).await.expect("no end").unwrap();
             let (head, body) = got.split_once("\r\n\r\n").unwrap();
             assert!(
@@ -70,7 +69,7 @@ fn http_without_tls_is_answered_and_garbage_is_not() {
             [&b"\0\0\0\0\0\0\0\0"[..], &[0xff; 5000], b"hello\n", &[22, 3, 1, 0xff, 0xff, 1, 1, 1], &[22; 4000]]
         {
             let got = send(server.addr, garbage).await;
-            // The server sends nothing or an alert.
+            // Record type 21 is an alert.
             assert!(got.is_empty() || got[0] == 21, "{got:?}");
         }
         // A connection without data, such as a health check, is no failed handshake.

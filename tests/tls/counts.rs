@@ -1,4 +1,4 @@
-//! Numbers of system calls. No other test runs at the same time.
+//! Numbers of system calls. Counters are per process, so each test runs in its own.
 
 use millstream::metrics::Snapshot;
 use tokio::runtime::{Handle, RuntimeFlavor};

@@ -35,7 +35,6 @@ fn configs() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     (Arc::new(server), Arc::new(client))
 }
 
-/// The TLS implementation.
 #[derive(Clone, Copy, Debug)]
 enum By {
     /// This crate's stream, with mapped files.
@@ -44,7 +43,6 @@ enum By {
     Theirs,
 }
 
-/// Serves a directory over TLS.
 async fn serve(dir: &TempDir, config: Arc<ServerConfig>, by: By) -> SocketAddr {
     let files = match by {
         By::Ours => believed(dir),
@@ -64,7 +62,6 @@ async fn serve(dir: &TempDir, config: Arc<ServerConfig>, by: By) -> SocketAddr {
                     Ok::<_, Infallible>(ask_and_cut::<Incoming>(&files, &dir, &request).await)
                 });
                 let http = http1::Builder::new();
-                // Tests end connections in various ways.
                 let _ended: hyper::Result<()> = match by {
                     By::Ours => http.serve_connection(tls.accept(stream).await.unwrap(), service).await,
                     By::Theirs => {

@@ -81,7 +81,6 @@ async fn connect(addr: SocketAddr, config: &Arc<ClientConfig>) -> TlsStream<TcpS
     shake(config, TcpStream::connect(addr).await.unwrap()).await.unwrap()
 }
 
-/// Sends one request on its own connection.
 async fn get(addr: SocketAddr, config: &Arc<ClientConfig>, path: &str) -> (u16, Vec<u8>) {
     Raw::over(connect(addr, config).await).get(path).await
 }
@@ -90,7 +89,6 @@ async fn get(addr: SocketAddr, config: &Arc<ClientConfig>, path: &str) -> (u16, 
 const TOKENS: usize = 100;
 const TOKEN: &[u8] = b"data: {\"token\": \"hello world this is\"}\n\n";
 
-/// A server of a directory; it stops on drop.
 struct Server {
     addr: SocketAddr,
     tree: TempDir,

@@ -52,7 +52,6 @@ fn whole_files_arrive_by_both_versions_of_each_protocol() {
     });
 }
 
-/// A client of HTTP/1.1 or HTTP/2.
 trait AsyncAsk: Send {
     fn ask<'a>(&'a mut self, path: &'a str) -> std::pin::Pin<Box<dyn Future<Output = Bytes> + Send + 'a>>;
 }

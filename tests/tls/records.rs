@@ -53,7 +53,6 @@ fn sizes(mut bytes: &[u8]) -> Vec<usize> {
     sizes
 }
 
-/// Maximum size of a small record.
 const SMALL: usize = 1400;
 const FULL: usize = 16 << 10;
 

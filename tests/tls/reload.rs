@@ -10,7 +10,6 @@ use super::*;
 use crate::support::alone;
 use crate::support::http::{on_both, watched};
 
-/// A certificate and a key as files.
 struct Files {
     dir: TempDir,
 }
@@ -23,7 +22,6 @@ impl Files {
         files
     }
 
-    /// Replaces a file atomically.
     fn put(&self, name: &str, contents: &str) {
         let new = self.dir.path().join("new");
         fs::write(&new, contents).unwrap();
@@ -35,7 +33,6 @@ impl Files {
     }
 }
 
-/// Returns the certificate that a new client receives.
 async fn shown(addr: SocketAddr) -> CertificateDer<'static> {
     // A client without tickets, so that no session is resumed.
     let stream = connect(addr, &client(BOTH, &["http/1.1"])).await;
@@ -95,7 +92,6 @@ fn new_connections_get_a_good_certificate_and_bad_ones_change_nothing() {
         let missing = handle.reload().unwrap_err().to_string();
         assert!(missing.contains("key.pem: No such file"), "{missing}");
         assert_eq!(shown(server.addr).await, second.der);
-        // The open connection keeps its certificate.
         assert_eq!(old.get("/fine").await, (200, b"fine".to_vec()));
         assert_eq!(old.io.get_ref().1.peer_certificates().unwrap()[0], first.der);
     });
@@ -137,7 +133,6 @@ fn a_server_looks_at_the_files_by_itself() {
         files.put("key.pem", &second.key);
         counted(2, 2).await;
         assert_eq!(shown(server.addr).await, second.der);
-        // The task ends with the server.
         drop(server);
         tokio::time::sleep(Duration::from_millis(50)).await;
         files.put("key.pem", &first.key);

@@ -60,7 +60,6 @@ fn answer(ill: Ill) -> Result<Response<AnyBody>, io::Error> {
     Ok(response)
 }
 
-/// The fault of a service while it takes the path under test.
 type Patient = Rc<Cell<Ill>>;
 
 /// Sends one request; returns the path, or `None` without a response.
@@ -70,7 +69,6 @@ where
 {
     let response = canary.call(Request::new(())).await.ok()?;
     let path = response.headers()[REPORT].to_str().unwrap().to_owned();
-    // The body may fail.
     let _: Result<_, BoxError> = response.into_body().collect().await;
     Some(path)
 }
@@ -133,7 +131,7 @@ async fn a_path_that_does_badly_is_given_up_probed_and_taken_again() {
     }
 }
 
-/// One good probe closes the breaker, so no kind of failed probe may count as good.
+/// One good probe would close the breaker, so each kind of failed probe must count as failed.
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_fails_opens_it_again_even_if_one_is_enough() {
     for ill in [Ill::Status, Ill::Service, Ill::Body] {
@@ -240,7 +238,6 @@ async fn answers_without_a_body_and_bodies_of_known_length_are_whole() {
     assert_eq!((path.requests, path.errors, path.resets), (14, 0, 0));
 }
 
-/// Starts a server whose response depends on the path of the request.
 async fn serve(
     builder: CanaryBuilder,
     answer: impl Fn(&str) -> Response<AnyBody> + Clone + Send + 'static,
@@ -254,7 +251,6 @@ async fn serve(
     (addr, layer.handle(), accepted)
 }
 
-/// An endless body that holds `running` until it is dropped.
 fn endless(running: &Arc<()>) -> AnyBody {
     boxed(StreamBody::new(stream::unfold(Arc::clone(running), async |running| {
         sleep(Duration::from_millis(5)).await;
@@ -262,7 +258,6 @@ fn endless(running: &Arc<()>) -> AnyBody {
     })))
 }
 
-/// Waits for an asynchronous effect in the server.
 async fn until(what: impl Fn() -> bool) {
     let waiting = timeout(Duration::from_secs(10), async {
         while !what() {
@@ -272,7 +267,6 @@ async fn until(what: impl Fn() -> bool) {
     waiting.await.expect("the condition becomes true in time");
 }
 
-/// Waits until the server has closed all connections.
 async fn until_closed(accepted: &Accepted) {
     until(|| accepted.lock().unwrap().iter().all(|handle| handle.path().is_none())).await;
 }

@@ -35,7 +35,6 @@ async fn serve(layer: &CanaryLayer) -> (std::net::SocketAddr, Accepted) {
     start(layer.layer(service_fn(mirror)), |canary, peer, handle| canary.connected(peer, handle)).await
 }
 
-/// The path in use when `uring` is configured.
 fn uring() -> &'static str {
     let has_ring = driver_info().io() != Io::Epoll && Capabilities::get().io_uring().is_yes();
     if has_ring { "uring" } else { "epoll" }
@@ -186,7 +185,6 @@ fn only_trusted_peers_with_the_token_choose_their_path() {
                 let before = layer.handle().state();
                 let mut heard = 0;
                 for (sent, expected) in table {
-                    // An HTTP/2 connection keeps its first choice.
                     for mut client in Client::both(source, addr).await {
                         let sent: Vec<_> = sent.iter().map(|value| (ASK, *value)).collect();
                         let answer = client.ask(&sent).await;

@@ -1,4 +1,4 @@
-//! What a layer allocates for a request. Run with `--nocapture` to see the counts.
+//! Allocations of a layer per request. Run with `--nocapture` to see the counts.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};

@@ -21,7 +21,6 @@ fn is_clean(headers: &HeaderMap) -> bool {
     headers.values().all(|value| value.as_bytes().iter().all(|b| matches!(b, b'\t' | b' '..=b'~')))
 }
 
-/// Bytes close to a valid value, or arbitrary bytes.
 fn values() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..80),

@@ -21,7 +21,6 @@ pub(crate) const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 /// The trusted client address.
 pub(crate) const FRIEND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// The streams that a server has accepted, in order.
 pub(crate) type Accepted = Arc<Mutex<Vec<Handle>>>;
 
 /// Starts a server for both protocols; `greet` attaches each connection to its clone of `service`.
@@ -48,7 +47,6 @@ where
     (addr, accepted)
 }
 
-/// Connects from `source`.
 pub(crate) async fn connect(source: Ipv4Addr, addr: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((source, 0).into()).unwrap();
@@ -76,12 +74,10 @@ impl Client {
         Self::Two(sender)
     }
 
-    /// Returns a client of each protocol.
     pub(crate) async fn both(source: Ipv4Addr, addr: SocketAddr) -> [Self; 2] {
         [Self::one(source, addr).await, Self::two(source, addr).await]
     }
 
-    /// Sends a request and returns the response with its body unread.
     pub(crate) async fn send(&mut self, headers: &[(&str, &str)]) -> Response<Incoming> {
         let mut request = Request::get("/").header("host", "mill");
         for (name, value) in headers {
@@ -97,7 +93,6 @@ impl Client {
         }
     }
 
-    /// Sends a request and returns the response with its whole body.
     pub(crate) async fn ask(&mut self, headers: &[(&str, &str)]) -> Response<String> {
         let (head, body) = self.send(headers).await.into_parts();
         let body = body.collect().await.unwrap().to_bytes();

@@ -47,7 +47,6 @@ fn is_ours(id: &str) -> bool {
 /// Headers of a request; then, for a trusted peer, whether the id, the trace and the trace state are kept.
 type Case<'a> = (&'a [(&'a str, &'a str)], bool, bool, bool);
 
-/// Sends every case from both addresses over both protocols.
 async fn spoof(addr: SocketAddr) {
     let long = "x".repeat(65);
     let (fits, later) = ("x".repeat(64), GIVEN.replacen("00", "01", 1) + "-more");

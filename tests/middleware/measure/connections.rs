@@ -14,7 +14,6 @@ use tracing::{Event, Metadata, Subscriber};
 use crate::support::alone;
 use crate::support::http::{h1, h2, request};
 
-/// A span: its parent and its fields.
 struct Seen {
     name: &'static str,
     parent: Option<usize>,
@@ -22,7 +21,6 @@ struct Seen {
     closed: bool,
 }
 
-/// All spans in order of creation, and the stack of entered spans.
 #[derive(Default)]
 struct Tree {
     seen: Vec<Seen>,
@@ -113,5 +111,5 @@ fn requests_are_in_the_span_of_their_connection() {
         let inside = tree.seen.iter().filter(|seen| seen.parent == Some(at)).map(|seen| seen.name);
         assert_eq!(inside.collect::<Vec<_>>(), ["http.request"; 2]);
     }
-    assert_eq!(tree.seen.len(), 6, "nothing besides");
+    assert_eq!(tree.seen.len(), 6, "no other spans");
 }

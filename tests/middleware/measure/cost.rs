@@ -5,7 +5,6 @@ use super::*;
 use allocation_counter::measure;
 use futures_util::FutureExt;
 
-/// Sends one request and reads the whole response.
 fn exchange<S, B>(service: &S)
 where
     S: tower::Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone,

@@ -1,6 +1,5 @@
-//! `middleware::Measure`: its counts and labels; bodies pass unchanged.
-//!
-//! Counts are per process and tests run in parallel, so each test uses its own route.
+//! `middleware::Measure`: its counts and labels; bodies pass unchanged. Counts are per process and tests run in
+//! parallel, so each test uses its own route.
 
 use std::convert::Infallible;
 use std::io;
@@ -39,21 +38,18 @@ where
     body.map_err(io::Error::other).boxed_unsync()
 }
 
-/// A body of these frames, without a declared length.
 fn frames(
     frames: impl IntoIterator<Item = io::Result<Bytes>, IntoIter: Send + 'static>,
 ) -> UnsyncBoxBody<Bytes, io::Error> {
     StreamBody::new(stream::iter(frames.into_iter().map(|frame| frame.map(Frame::data)))).boxed_unsync()
 }
 
-/// A response for the route `route`.
 fn answer(route: &str, body: UnsyncBoxBody<Bytes, io::Error>) -> Answer {
     let mut response = Response::new(body);
     response.extensions_mut().insert(Route::new(route));
     response
 }
 
-/// Returns the counts of all finished responses of a route.
 fn of(route: &str) -> Vec<Responses> {
     Requests::now().ended.into_iter().filter(|responses| responses.route == Some(route)).collect()
 }
@@ -66,5 +62,5 @@ async fn once_of(route: &str) -> Vec<Responses> {
             some => return some,
         }
     }
-    panic!("nothing ended under {route} within 10 s");
+    panic!("no response ended under {route} within 10 s");
 }

@@ -15,12 +15,10 @@ use crate::support::alone;
 
 #[derive(Default)]
 struct Seen {
-    /// The name of the only span.
     name: &'static str,
     fields: BTreeMap<&'static str, String>,
     entered: bool,
     closed: bool,
-    /// Whether an event was recorded inside the span.
     inside: bool,
 }
 

@@ -27,7 +27,6 @@ use crate::support::limits::drop_capabilities;
 use crate::support::tree::truncate;
 use crate::support::{lacks, noise};
 
-/// A temporary directory and a socket path in it.
 fn name() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");

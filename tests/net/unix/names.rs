@@ -41,7 +41,7 @@ async fn the_file_of_a_living_server_is_not() {
     first.accept().await.unwrap();
     answers(&first, &path).await;
 
-    // Nor with a full queue.
+    // A full queue belongs to a living server too.
     let mut waiting = Vec::new();
     let full = loop {
         match UnixStream::connect(&path).await {
@@ -74,7 +74,6 @@ async fn what_is_no_socket_is_left_alone() {
     }
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"precious");
     assert!(dir.path().join("link").is_symlink() && dir.path().join("stale").exists());
-    // A datagram socket.
     let datagrams = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     let error = UnixListener::bind(&path).await.unwrap_err();
     assert!(error.to_string().contains("cannot tell"), "{error}");

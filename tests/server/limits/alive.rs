@@ -20,7 +20,6 @@ use crate::support::http::{Raw, on_both, watched};
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 
-/// A client that sends and receives raw frames.
 struct Frames(Raw);
 
 impl Frames {
@@ -39,7 +38,6 @@ impl Frames {
         Some((head[3], head[4], payload))
     }
 
-    /// Returns the value of a setting in the server's first frame.
     async fn setting(&mut self, id: u16) -> Option<u32> {
         let (kind, flags, payload) = self.next().await.unwrap();
         assert_eq!((kind, flags), (SETTINGS, 0));
@@ -115,7 +113,6 @@ fn options_of_hyper_are_set_after_the_limits() {
     });
 }
 
-/// Returns whether field names are in title case.
 async fn title_case(addr: SocketAddr) -> bool {
     let mut client = Raw::connect(addr).await;
     client.send("GET / HTTP/1.1\r\nHost: mill\r\nConnection: close\r\n\r\n").await;

@@ -17,7 +17,6 @@ fn with_length(path: &str, len: usize) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: mill\r\nContent-Length: {len}\r\n\r\n{}", "x".repeat(len))
 }
 
-/// A request with `len` bytes in chunks of 100.
 fn chunked(path: &str, len: usize) -> String {
     let piece = |at: usize| 100.min(len - at);
     let pieces = (0..len).step_by(100).map(|at| format!("{:x}\r\n{}\r\n", piece(at), "x".repeat(piece(at))));

@@ -121,10 +121,7 @@ fn an_upgraded_connection_counts_until_it_is_closed() {
     on_both(async || {
         let upgrade = tower::service_fn(async |mut request: hyper::Request<RequestBody>| {
             let upgraded = hyper::upgrade::on(&mut request);
-            tokio::spawn(async move {
-                // Reads until the client disconnects.
-                TokioIo::new(upgraded.await.unwrap()).read_to_end(&mut Vec::new()).await
-            });
+            tokio::spawn(async move { TokioIo::new(upgraded.await.unwrap()).read_to_end(&mut Vec::new()).await });
             let mut answer: Response<_> = text("");
             *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             answer.headers_mut().insert(header::UPGRADE, "mirror".parse().unwrap());

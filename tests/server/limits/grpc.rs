@@ -22,7 +22,6 @@ use crate::support::http::{BoxError, boxed, on_both};
 const UPLOAD: &str = "/mill.Files/Upload";
 const PIECE: usize = 100_000;
 
-/// Sums the lengths of the messages.
 struct Upload;
 
 impl ClientStreamingService<Vec<u8>> for Upload {
@@ -48,7 +47,6 @@ async fn serve_upload(limits: Limits) -> SocketAddr {
     start(limits, service).await
 }
 
-/// Uploads `pieces` messages, then waits for `pause` before the end.
 async fn upload(addr: SocketAddr, pieces: usize, pause: Duration) -> Result<u64, Status> {
     let channel = Endpoint::from_shared(format!("http://{addr}")).unwrap().connect().await.unwrap();
     let mut grpc = tonic::client::Grpc::new(channel);

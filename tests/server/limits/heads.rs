@@ -5,7 +5,6 @@ use millstream::server::Limits;
 use super::{hello, start};
 use crate::support::http::{Raw, on_both};
 
-/// A request with a head of `len` bytes.
 fn head(len: usize) -> String {
     let frame = "GET / HTTP/1.1\r\nHost: mill\r\nX-Long: \r\n\r\n".len();
     format!("GET / HTTP/1.1\r\nHost: mill\r\nX-Long: {}\r\n\r\n", "x".repeat(len - frame))
@@ -24,8 +23,8 @@ fn a_head_may_have_so_many_bytes_and_no_more() {
                 Err(error) => assert!(status == 431 && len > 32 << 10, "{len}: {error}"),
             }
         }
-        // A head that does not end.
         let mut client = Raw::connect(addr).await;
+        // Part of a head above the limit.
         client.send(&head(40 << 10)[..17 << 10]).await;
         assert_eq!(client.head().await.status, 431);
         assert!(client.drain().await.is_empty());

@@ -33,7 +33,6 @@ use crate::support::http::{Answer, BoxError, boxed};
 /// Margin after a limit, generous because the machine may be busy.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Serves `service` on a free port.
 async fn start<S>(limits: Limits, service: S) -> SocketAddr
 where
     S: Service<Request<RequestBody>, Response = Answer, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
@@ -58,7 +57,6 @@ fn text(text: impl Into<Bytes>) -> Answer {
     Response::new(boxed(Full::new(text.into())))
 }
 
-/// Raises the descriptor limit of this process to its maximum.
 fn many_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();

@@ -23,7 +23,6 @@ use crate::support::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_bot
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n";
 
-/// Serves endless bodies and counts the live ones.
 async fn endless(limits: Limits) -> (SocketAddr, Arc<AtomicUsize>) {
     let bodies = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&bodies);
@@ -115,7 +114,7 @@ fn a_drip_reader_is_reset_and_a_quiet_event_stream_is_not() {
         assert_eq!(quiet.head().await.status, 200);
         // 100 kB per second is progress, but a tenth of `write_rate`.
         let drip = timeout(limit + GRACE, steadily(addr, 8192, Arc::default())).await;
-        assert!(drip.expect("the drip reader is still served").is_err());
+        assert!(drip.expect("the drip reader is still connected").is_err());
         until(&bodies, 0).await;
         for _ in 0..20 {
             quiet.body(b"C\r\ndata: tick\n\n\r\n".len()).await.expect("an event");

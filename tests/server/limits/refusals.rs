@@ -12,7 +12,6 @@ use super::{GRACE, hello, length, start};
 use crate::support::http::{Flavour, Raw, on_both};
 use crate::support::skip;
 
-/// A request with a body of `len` bytes, chunked or with a length.
 fn upload(len: usize, chunked: bool) -> Vec<u8> {
     let (framing, before, after) = match chunked {
         true => ("Transfer-Encoding: chunked".to_owned(), format!("{len:x}\r\n"), "\r\n0\r\n\r\n"),
@@ -90,7 +89,7 @@ fn a_client_that_goes_on_sending_is_not_read_for_ever() {
             sent += piece.len();
             assert!(sent < 900_000_000, "{sent} bytes sent");
         }
-        // A silent client has some seconds.
+        // A client that sends no body gets the response and the end of the stream.
         let mut client = Raw::connect(addr).await;
         client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 1000000000\r\n\r\n").await;
         assert_eq!(client.head().await.status, 413);
@@ -98,7 +97,6 @@ fn a_client_that_goes_on_sending_is_not_read_for_ever() {
     });
 }
 
-/// Runs a client; returns `None` if the program is not installed.
 fn run(program: &str, command: &mut Command) -> Option<Output> {
     match command.output() {
         Ok(output) => Some(output),

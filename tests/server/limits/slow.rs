@@ -26,7 +26,6 @@ fn limits() -> Limits {
     Limits::default().head_time(LIMIT).body_progress(LIMIT).write_stall(LIMIT).keep_alive(LIMIT * 2)
 }
 
-/// An endless body that counts its live instances.
 pub(crate) struct Endless(Arc<AtomicUsize>);
 
 impl Endless {
@@ -50,7 +49,6 @@ impl Body for Endless {
     }
 }
 
-/// Waits until there are `wanted` bodies.
 pub(crate) async fn until(bodies: &AtomicUsize, wanted: usize) {
     let reached = async {
         while bodies.load(Ordering::Relaxed) != wanted {
@@ -239,7 +237,7 @@ fn who_has_no_request_is_let_go_and_who_waits_for_an_answer_is_not() {
         let ended = tokio::spawn(connection);
         let answer = client.send_request(request("/slow")).await.unwrap();
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "hello");
-        timeout(idle + GRACE, ended).await.expect("closed").unwrap().expect("told by GOAWAY");
+        timeout(idle + GRACE, ended).await.expect("closed").unwrap().expect("closed by GOAWAY");
     });
 }
 
@@ -257,7 +255,7 @@ fn a_body_that_streams_may_come_slowly_but_has_to_come() {
         let head = client.head().await;
         assert_eq!((head.status, client.body(head.content_length()).await.unwrap()), (200, b"12".to_vec()));
         client.send("POST /stream HTTP/1.1\r\nHost: mill\r\nContent-Length: 12\r\n\r\n").await;
-        assert_eq!(timeout(LIMIT + GRACE, client.head()).await.expect("told").status, 408);
+        assert_eq!(timeout(LIMIT + GRACE, client.head()).await.expect("answered").status, 408);
     });
 }
 
