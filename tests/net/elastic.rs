@@ -83,6 +83,6 @@ fn a_fast_reader_gets_room_for_what_it_takes() {
 #[test]
 #[should_panic(expected = "the lower bound comes first")]
 fn bounds_that_hold_nothing_are_refused() {
-    #[expect(clippy::reversed_empty_ranges, reason = "that is what is tried")]
+    #[expect(clippy::reversed_empty_ranges, reason = "tests the invalid range")]
     let _ = TcpListener::builder().adaptive_high_mark(2..=1);
 }
