@@ -1,4 +1,4 @@
-//! Connecting as a service: whom it reaches, what it says when it does not, and that hyper-util's client pools its streams.
+//! `Connector` as a service: its targets, its errors, and its streams in the connection pool of hyper-util.
 
 use std::error::Error;
 use std::io;
@@ -22,20 +22,19 @@ use crate::support::alone;
 use crate::support::http::{Flavour, on_both, start_hyper};
 use crate::support::skip;
 
-/// An address on which nobody listens.
+/// Returns an address without a listener.
 async fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
-/// Of a client, one after the other.
 const REQUESTS: usize = 20;
 
-/// For those that do not ask whom to connect to.
+/// A target for connectors that ignore it.
 fn any() -> Uri {
     Uri::from_static("http://anybody/")
 }
 
-/// A listener that takes in no more connections, and those that fill it.
+/// A listener with a full queue, and the sockets that fill it.
 fn full() -> (socket2::Socket, Vec<socket2::Socket>) {
     use socket2::{Domain, Socket, Type};
 
@@ -103,7 +102,7 @@ async fn an_error_names_whom_where_and_what_to_do() {
     assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
     assert!(error.to_string().contains("family"), "{error}");
 
-    // An address for documentation, which this machine does not have.
+    // A documentation address (RFC 5737), which no interface has.
     let error = refuse(&Connector::new().local([192, 0, 2, 1].into()), "127.0.0.1", addr.port()).await;
     assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
     assert!(error.to_string().contains("check the local address"), "{error}");
@@ -115,7 +114,7 @@ async fn https_is_refused_unless_it_is_asked_for() {
     let error = Connector::new().oneshot(uri.clone()).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     assert!(error.to_string().contains("wrap this connector") && error.to_string().contains("enforce_http"), "{error}");
-    // Nobody listens on that port here, as a rule.
+    // Normally no server listens on port 443 here.
     match Connector::new().enforce_http(false).oneshot(uri).await {
         Ok(stream) => assert_eq!(stream.peer_addr().unwrap().port(), 443),
         Err(e) => assert!(e.to_string().contains("127.0.0.1:443"), "{e}"),
@@ -182,7 +181,7 @@ fn a_pooled_connection_is_used_again() {
         let hello = async |_| Response::new(Full::new(Bytes::from_static(b"hello")));
         let addr = start_hyper(|_| {}, adjust, hello).await;
         ask_often(Connector::new(), &format!("http://{addr}/"), false).await;
-        // A request may be made before the answered one's connection is back in the pool.
+        // A request may start before the previous connection is back in the pool.
         let accepted = accepted.load(Ordering::Relaxed);
         assert!(accepted < REQUESTS / 2, "{accepted} connections for {REQUESTS} requests");
     });
@@ -251,7 +250,7 @@ fn an_attempt_that_is_dropped_leaves_no_descriptor() {
     let port = listener.local_addr().unwrap().as_socket().unwrap().port();
     for flavour in Flavour::BOTH {
         flavour.runtime().block_on(async {
-            // Threads and rings are there from now on.
+            // Threads and rings exist from now on.
             TcpListener::bind("127.0.0.1:0").await.unwrap();
             let before = fds();
             for _ in 0..20 {
@@ -263,7 +262,7 @@ fn an_attempt_that_is_dropped_leaves_no_descriptor() {
                 if fds() == before {
                     return;
                 }
-                assert!(left > 0, "{} descriptors were {before}", fds());
+                assert!(left > 0, "{} descriptors; before: {before}", fds());
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         });

@@ -1,4 +1,4 @@
-//! How many calls, copies and flushes the work takes. Counters belong to the process, so each test has one of its own.
+//! Numbers of system calls, copies and flushes. Counters are per process, so each test runs in its own.
 
 use std::time::Duration;
 
@@ -32,14 +32,14 @@ async fn an_answer_leaves_at_once_and_what_follows_gathers() {
     if alone::ran_in_child() {
         return;
     }
-    // Where all goes by ring, answers leave together.
+    // With `Io::Uring`, responses would leave together at the end of the turn.
     DriverBuilder::new().io(Io::Auto).install().unwrap();
     let (mut ours, mut theirs) = pair().await;
     theirs.write_all(b"ask").await.unwrap();
     ours.read_exact(&mut [0; 3]).await.unwrap();
     let before = Snapshot::now();
     ours.write_all(b"answer").await.unwrap();
-    assert_eq!(Snapshot::now().since(&before).writes, 1, "the answer did not wait");
+    assert_eq!(Snapshot::now().since(&before).writes, 1, "the response leaves at once");
     assert_eq!(ours.queued(), 0);
     for _ in 0..50 {
         ours.write_all(b" and more").await.unwrap();
@@ -98,7 +98,7 @@ async fn pool_memory_is_held_not_copied() {
     ours.write_all(b"head").await.unwrap();
     ours.write_all(&bytes).await.unwrap();
     drop(bytes);
-    // Whoever leases memory next must not get the block that waits to be sent.
+    // The queue holds the block, so this lease must get another one.
     let mut other = millstream::buf::lease(8000);
     other.extend_from_slice(&[b'!'; 8000]);
     let mut got = vec![0; 8004];

@@ -1,4 +1,4 @@
-//! A mark that follows the rates: a slow reader ends up with little, a fast one gets room for what it takes.
+//! A high-water mark that follows the rates: small for a slow reader, larger for a fast one.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn a_slow_reader_ends_up_with_little() {
         });
         let mut got = [0; 2000];
         let (mut small, mut largest) = (0, 0);
-        // About 200 KiB a second, of which the mark keeps 10 KiB.
+        // The reader takes about 200 kB per second, of which the mark keeps 10 kB.
         while small < 50 {
             theirs.read_exact(&mut got).await.unwrap();
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -61,7 +61,7 @@ fn a_fast_reader_gets_room_for_what_it_takes() {
                 }
                 ours.handle().stats().unwrap()
             };
-            assert!(at_first.flushes.through > 0, "it began with little: {at_first:?}");
+            assert!(at_first.flushes.through > 0, "the first mark is small: {at_first:?}");
             let reader = tokio::spawn(async move {
                 let mut got = vec![0; 16 << 20];
                 theirs.read_exact(&mut got).await.unwrap();
@@ -71,7 +71,7 @@ fn a_fast_reader_gets_room_for_what_it_takes() {
             ours.flushed().await.unwrap();
             let (_theirs, got) = reader.await.unwrap();
             assert!(got == all);
-            // All of them wait together now.
+            // The grown mark has room for all of them.
             for piece in all[..100_000].chunks(1000) {
                 ours.write_all(piece).await.unwrap();
             }
@@ -83,6 +83,6 @@ fn a_fast_reader_gets_room_for_what_it_takes() {
 #[test]
 #[should_panic(expected = "the lower bound comes first")]
 fn bounds_that_hold_nothing_are_refused() {
-    #[expect(clippy::reversed_empty_ranges, reason = "that is what is tried")]
+    #[expect(clippy::reversed_empty_ranges, reason = "tests the invalid range")]
     let _ = TcpListener::builder().adaptive_high_mark(2..=1);
 }

@@ -1,4 +1,4 @@
-//! `net`: streams and listeners of both families, how they connect, receive and send, and what they report.
+//! `net`: streams and listeners of TCP and Unix sockets: connecting, receiving, sending and statistics.
 
 #[path = "../support/mod.rs"]
 mod support;

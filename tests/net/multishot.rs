@@ -1,5 +1,5 @@
-//! Connections for which the kernel receives by itself: buffers that run out, owners that do not read, connections that
-//! come and go, a ring that fails. Every byte arrives once, in order, on its own connection; every buffer goes back.
+//! Multishot receives: exhausted buffers, tasks that do not read, short-lived connections and a failing ring. Every
+//! byte arrives once, in order, on its own connection, and every buffer is returned.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::support::{alone, noise, seccomp};
 
 const ENTER: libc::c_long = 426;
 
-/// Runs `test` on both kinds of runtime, with so many buffers of so many bytes.
+/// Runs `test` on both kinds of runtime, with `count` receive buffers of `bytes` bytes.
 fn with_buffers<R: Future<Output = ()>>(count: u16, bytes: u32, test: impl Fn() -> R + Send + 'static) {
     if crate::support::lacks("io_uring") {
         return;
@@ -34,9 +34,8 @@ fn with_buffers<R: Future<Output = ()>>(count: u16, bytes: u32, test: impl Fn() 
                 test().await;
                 assert!(driver_info().rings() > 0, "{}", driver_info());
             });
-            // The runtime has ended.
             let counts = Snapshot::now().since(&before);
-            assert!(counts.receive_buffers > 0, "the kernel received\n{counts}");
+            assert!(counts.receive_buffers > 0, "no multishot receive\n{counts}");
             assert_eq!(counts.receive_buffers, counts.receive_buffers_returned, "{counts}");
             assert_eq!((counts.ring_strays, counts.ring_leaks), (0, 0), "{counts}");
         }
@@ -55,7 +54,7 @@ async fn connect(listener: &TcpListener, addr: SocketAddr) -> (TcpStream, tokio:
     (listener.accept().await.unwrap().0, client)
 }
 
-/// Reads to the end, `bite` bytes at a time, and yields now and then. Gives the length and the sum.
+/// Reads to the end, at most `bite` bytes at a time, with yields. Returns the length and the hash.
 async fn read_all(mut stream: TcpStream, bite: usize) -> (usize, Vec<u8>) {
     let (mut sum, mut len, mut buf) = (Sha256::new(), 0, vec![0; bite]);
     loop {
@@ -71,7 +70,7 @@ async fn read_all(mut stream: TcpStream, bite: usize) -> (usize, Vec<u8>) {
     }
 }
 
-/// Sends `len` bytes that begin with the tag in pieces of every kind of size. Gives the sum.
+/// Sends the tag and then random bytes, `len` in all, in pieces of various sizes. Returns the hash.
 async fn send(mut client: tokio::net::TcpStream, tag: usize, len: usize) -> Vec<u8> {
     let mut bytes = noise(len);
     bytes[..8].copy_from_slice(&(tag as u64).to_be_bytes());
@@ -89,7 +88,7 @@ async fn send(mut client: tokio::net::TcpStream, tag: usize, len: usize) -> Vec<
     Sha256::digest(&bytes).to_vec()
 }
 
-/// `connections` at once; each one's bytes arrive whole.
+/// Transfers `len` bytes on each of `connections` connections at once and compares the hashes.
 async fn all_arrives(connections: usize, len: usize, bite: usize) {
     let (listener, addr) = listen().await;
     let mut tasks = Vec::new();
@@ -101,7 +100,7 @@ async fn all_arrives(connections: usize, len: usize, bite: usize) {
     }
     for (sent, (read_len, read)) in join_all(tasks).await {
         assert_eq!(read_len, len);
-        assert!(sent == read, "the bytes are others");
+        assert!(sent == read, "the bytes differ");
     }
 }
 
@@ -134,13 +133,13 @@ fn what_has_no_room_in_the_completion_queue_is_not_lost() {
     if alone::ran_in_child() {
         return;
     }
-    // 128 completions fit.
+    // The completion queue has room for 128 completions.
     with_buffers(4096, 64, || async {
         let (listener, addr) = listen().await;
         let mut pairs = Vec::new();
         for _ in 0..500 {
             let (mut stream, mut client) = connect(&listener, addr).await;
-            // From here on the kernel receives.
+            // The multishot receive is armed from here on.
             client.write_all(b"!").await.unwrap();
             assert_eq!(stream.read_u8().await.unwrap(), b'!');
             pairs.push((stream, client.into_std().unwrap()));
@@ -150,12 +149,11 @@ fn what_has_no_room_in_the_completion_queue_is_not_lost() {
         let sender = std::thread::spawn(move || {
             for n in 0..20u8 {
                 for client in &clients {
-                    // They are non-blocking, and there is room.
                     std::io::Write::write_all(&mut &*client, &[n]).unwrap();
                 }
             }
         });
-        // This thread reaps nothing meanwhile.
+        // This thread reaps no completions until the join.
         sender.join().unwrap();
         for (stream, _) in &mut pairs {
             let mut got = [0; 20];
@@ -174,13 +172,12 @@ fn an_owner_that_does_not_read_is_stopped_and_the_others_go_on() {
     }
     with_buffers(64, 4096, || async {
         const LEN: usize = 8 << 20;
-        // Much less than is sent, whatever the defaults of this machine are.
+        // Far less than the test sends, independent of the defaults of this machine.
         const SOCKET_BUFFER: usize = 256 << 10;
         let (listener, addr) = listen().await;
         SockRef::from(&listener).set_recv_buffer_size(SOCKET_BUFFER).unwrap();
         let (mut idle, client) = connect(&listener, addr).await;
         SockRef::from(&client).set_send_buffer_size(SOCKET_BUFFER).unwrap();
-        // It reads once, and then no more for a while.
         let sent = tokio::spawn(send(client, 7, LEN));
         let tag = idle.read_u64().await.unwrap();
         assert_eq!(tag, 7);
@@ -190,9 +187,9 @@ fn an_owner_that_does_not_read_is_stopped_and_the_others_go_on() {
             assert!(sent.unwrap() == read.1);
         }
         let counts = Snapshot::now();
-        // The kernel goes on until it has been told to stop: that may be all buffers. The others did without.
+        // The kernel receives until the cancellation, possibly into all buffers. The others received without buffers.
         assert!(counts.receive_buffers > counts.receive_buffers_returned, "{counts}");
-        assert!(!sent.is_finished(), "the peer is held back");
+        assert!(!sent.is_finished(), "the peer must wait");
         let mut sum = Sha256::new();
         sum.update(7u64.to_be_bytes());
         let mut buf = vec![0; 64 << 10];
@@ -218,7 +215,7 @@ fn a_stream_that_is_dropped_is_closed_though_its_peer_says_nothing() {
         client.write_all(b"!").await.unwrap();
         assert_eq!(stream.read_u8().await.unwrap(), b'!');
         drop(stream);
-        assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0, "the end of the stream");
+        assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0, "end of stream");
     });
 }
 
@@ -239,7 +236,7 @@ fn idle_connections_hold_no_buffer() {
         }
         let counts = Snapshot::now();
         assert_eq!(counts.receive_buffers, counts.receive_buffers_returned);
-        // One for each message, so the sixteen were used again.
+        // One buffer for each message, so the 16 buffers were reused.
         assert!(counts.receive_buffers >= 200, "{counts}");
         for (stream, client) in &mut pairs {
             stream.write_all(b"bye").await.unwrap();
@@ -254,7 +251,7 @@ fn no_byte_is_ever_on_the_wrong_connection() {
     if alone::ran_in_child() {
         return;
     }
-    // Descriptors and places are used again at once: connections are dropped in the middle of everything.
+    // Descriptors and slots are reused at once because connections are dropped at any point.
     with_buffers(32, 256, || async {
         let (listener, addr) = listen().await;
         let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -266,28 +263,27 @@ fn no_byte_is_ever_on_the_wrong_connection() {
                 tasks.push(tokio::spawn(async move {
                     let _ = client.write_all(&tag.repeat(50)).await;
                     if n % 4 == 0 {
-                        // Unread bytes, and a peer that is gone.
                         drop(client);
                         drop(stream);
                         return;
                     }
                     let mut got = vec![0; tag.len() * (1 + n as usize)];
                     stream.read_exact(&mut got).await.unwrap();
-                    assert!(got.chunks(8).all(|chunk| chunk == tag), "bytes of another connection");
+                    assert!(got.chunks(8).all(|chunk| chunk == tag), "a byte of another connection");
                     stream.write_all(&got).await.unwrap();
                     let mut back = vec![0; got.len()];
                     client.read_exact(&mut back).await.unwrap();
-                    assert!(back == got, "answered on another connection");
+                    assert!(back == got, "the echo differs");
                 }));
             }
             for task in tasks {
                 task.await.unwrap();
             }
         }
-        // What was dropped is let go of within a turn or two.
+        // The runtime closes dropped streams within a turn or two.
         let since = std::time::Instant::now();
         while std::fs::read_dir("/proc/self/fd").unwrap().count() > open + 8 {
-            assert!(since.elapsed() < Duration::from_secs(10), "descriptors are left open");
+            assert!(since.elapsed() < Duration::from_secs(10), "descriptors are still open");
             yield_now().await;
         }
     });
@@ -306,8 +302,7 @@ fn half_closed_and_reset_connections_say_so() {
         let mut got = Vec::new();
         stream.read_to_end(&mut got).await.unwrap();
         assert_eq!(got, b"the last words");
-        assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0, "and so it stays");
-        // The other way is still open.
+        assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0, "the end repeats");
         stream.write_all(b"the answer").await.unwrap();
         stream.shutdown().await.unwrap();
         got.clear();
@@ -338,7 +333,6 @@ fn a_runtime_ends_with_a_thousand_receives_in_flight() {
             assert_eq!(stream.read_u8().await.unwrap(), b'!');
             tokio::spawn(async move {
                 let _ = stream.read_u8().await;
-                // Never: the runtime ends first.
                 drop(client);
             });
             pairs.push(());
@@ -346,7 +340,7 @@ fn a_runtime_ends_with_a_thousand_receives_in_flight() {
     });
 }
 
-/// A filter that comes when connections are open, as when a service gives up privileges after it has started.
+/// A seccomp filter denies io_uring while connections are open, as when a service drops its privileges late.
 #[test]
 fn connections_outlive_a_ring_that_is_taken_away() {
     if alone::ran_in_child() {
@@ -372,7 +366,6 @@ fn connections_outlive_a_ring_that_is_taken_away() {
                 assert!(sent.unwrap() == read.1);
             });
             join_all(tasks).await;
-            // And new ones do without.
             let (stream, client) = connect(&listener, addr).await;
             let (sent, read) = tokio::join!(tokio::spawn(send(client, 1, 300_000)), read_all(stream, 5000));
             assert!(sent.unwrap() == read.1);
@@ -418,9 +411,9 @@ fn answers_of_many_connections_leave_by_few_calls() {
                 }
             }
             let counts = Snapshot::now().since(&before);
-            assert_eq!(counts.writes, 640, "one write for each answer\n{counts}");
-            assert!(counts.ring_sends >= 500, "most of them together\n{counts}");
-            assert!(counts.ring_enters <= 100, "640 answers by few calls\n{counts}");
+            assert_eq!(counts.writes, 640, "one write for each response\n{counts}");
+            assert!(counts.ring_sends >= 500, "most sends use the ring\n{counts}");
+            assert!(counts.ring_enters <= 100, "responses leave in few calls\n{counts}");
         });
     });
 }

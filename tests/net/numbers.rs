@@ -1,4 +1,4 @@
-//! What a stream tells of itself: exact counts of what was done, times with lower bounds only, and the last word at its close.
+//! Statistics of a stream: exact counts, lower bounds for times, and the last values at close.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ use crate::support::{noise, pair, pair_with};
 const LONG: Duration = Duration::from_secs(60);
 
 fn numbers(handle: &Handle) -> StreamStats {
-    handle.stats().expect("the stream lives")
+    handle.stats().expect("the stream is open")
 }
 
 async fn listen(hook: fn(&StreamStats)) -> TcpListener {
@@ -33,7 +33,7 @@ async fn connect(listener: &TcpListener) -> (TcpStream, tokio::net::TcpStream) {
 fn every_send_has_a_reason() {
     watched(|| {
         Flavour::CurrentThread.runtime().block_on(async {
-            // Where all goes by ring, answers wait for the end of the turn.
+            // With `Io::Uring`, responses wait for the end of the turn.
             DriverBuilder::new().io(Io::Auto).install().unwrap();
             let (mut ours, mut theirs) = pair().await;
             let handle = ours.handle();
@@ -59,7 +59,7 @@ fn every_send_has_a_reason() {
             ours.write_all(b"wait for it").await.unwrap();
             ours.flushed().await.unwrap();
             ours.flushed().await.unwrap();
-            assert_eq!(numbers(&handle).flushes.flushed, 1, "nothing waited the second time");
+            assert_eq!(numbers(&handle).flushes.flushed, 1, "the second call finds an empty queue");
 
             ours.write_all(b"the end").await.unwrap();
             ours.shutdown().await.unwrap();
@@ -71,7 +71,7 @@ fn every_send_has_a_reason() {
             let (mut ours, _theirs) = pair().await;
             let handle = ours.handle();
             let closing = handle.closing().unwrap();
-            // A socket that the runtime has not looked at yet counts as full.
+            // Before its first readiness event, a socket counts as full.
             ours.write_all(b"first").await.unwrap();
             ours.flushed().await.unwrap();
             ours.write_all(b"dropped").await.unwrap();
@@ -100,7 +100,7 @@ fn a_socket_that_is_full_is_seen() {
             ours.flushed().await.unwrap();
             ours
         });
-        // Until the kernel has taken what it takes, and more waits.
+        // Waits until the kernel's buffer is full and more bytes are queued.
         while numbers(&handle).queued < 30_000 || handle.kernel().unwrap().unconfirmed == 0 {
             yield_now().await;
         }
@@ -136,7 +136,7 @@ fn partial_writes_are_counted_and_ways_told_apart() {
                 assert_eq!((numbers(&handle).by_ring, numbers(&handle).path), (7, IoPath::Uring));
             }
             handle.set_path(IoPath::Auto);
-            // Behind what waits, and more than the socket takes at once.
+            // The write follows queued bytes and exceeds the socket's buffer.
             ours.write_all(b"head").await.unwrap();
             let n = ours.write(&noise(8 << 20)).await.unwrap();
             let told = numbers(&handle);
@@ -149,7 +149,7 @@ fn partial_writes_are_counted_and_ways_told_apart() {
 
 #[test]
 fn times_are_no_shorter_than_what_was_waited() {
-    // The clock ticks every 10 ms at worst.
+    // The clock has ticks of up to 10 ms.
     const TICK: Duration = Duration::from_millis(12);
     watched(|| {
         Flavour::CurrentThread.runtime().block_on(async {
@@ -199,7 +199,7 @@ fn the_last_numbers_are_kept_and_told() {
         assert_eq!((last.sent, last.frames, handle.stats()), (5, 1, None));
         assert!(last.kernel.unwrap().tcp.is_some(), "{last:?}");
         assert_eq!((handle.kernel(), handle.path()), (None, None));
-        // Nobody has asked for this one, but the hook has.
+        // The hook runs for this stream too, although the test took no `closing` handle.
         let (ours, theirs) = connect(&listener).await;
         drop((ours, theirs));
         while CLOSED.lock().unwrap().len() < 2 {
@@ -218,7 +218,6 @@ fn what_a_dead_peer_never_got_is_lost() {
         let closing = handle.closing().unwrap();
         SockRef::from(&theirs).set_linger(Some(Duration::ZERO)).unwrap();
         drop(theirs);
-        // The reset has arrived, and no call has reported it.
         loop {
             let mut fd = [PollFd::new(&ours, PollFlags::RDHUP)];
             rustix::event::poll(&mut fd, Some(&Default::default())).unwrap();
@@ -258,14 +257,14 @@ fn a_hook_that_panics_harms_no_other_stream() {
         let before = PANICS.load(Ordering::Relaxed);
         let listener = listen(|_| {
             PANICS.fetch_add(1, Ordering::Relaxed);
-            panic!("a hook of the test's")
+            panic!("panic of the test's hook")
         })
         .await;
         for round in 1..=5 {
             let (mut one, mut their_one) = connect(&listener).await;
             let (mut other, mut their_other) = connect(&listener).await;
             one.write_all(b"scheduled").await.unwrap();
-            // Dropped while the turn has it: the turn closes it.
+            // The stream is scheduled, so the end of the turn closes it.
             drop(one);
             other.write_all(b"hello").await.unwrap();
             their_other.read_exact(&mut [0; 5]).await.unwrap();

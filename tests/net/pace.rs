@@ -1,4 +1,4 @@
-//! Rates: never more than they allow, shared by all who have them, and every byte arrives.
+//! Rates: an upper bound shared by all streams of a pace; every byte arrives.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -13,7 +13,6 @@ fn rate(bytes: u64) -> NonZeroU64 {
     NonZeroU64::new(bytes).unwrap()
 }
 
-/// Reads to the end, and says what came and how long that took.
 async fn drain(mut theirs: impl AsyncRead + Unpin + Send + 'static) -> (Vec<u8>, Duration) {
     let (start, mut got) = (Instant::now(), Vec::new());
     theirs.read_to_end(&mut got).await.unwrap();
@@ -28,7 +27,7 @@ async fn connect(listener: &TcpListener) -> (TcpStream, tokio::net::TcpStream) {
 #[test]
 fn streams_share_a_rate_and_every_byte_arrives() {
     on_both(|| async {
-        // A second's worth, 200 KB of which may go at once.
+        // 2 MB are one second's worth; the bucket starts with 200 KB.
         let pace = SharedPace::new(rate(2_000_000));
         let listener = TcpListener::builder().pace_all(&pace).bind("127.0.0.1:0").await.unwrap();
         let start = Instant::now();
@@ -53,7 +52,7 @@ fn streams_share_a_rate_and_every_byte_arrives() {
         for task in tasks {
             task.await.unwrap();
         }
-        // What is in the bucket at first, and what one call of each sends too much, is not waited for.
+        // The initial content of the bucket and one oversized call per stream pass without waiting.
         let took = start.elapsed();
         assert!(took >= Duration::from_millis(400), "{took:?}");
         assert!(format!("{pace:?}").contains("waiting: 0"), "{pace:?}");
@@ -79,7 +78,7 @@ fn a_rate_is_changed_while_streams_wait_for_it() {
             ours.shutdown().await.unwrap();
         });
         tokio::time::sleep(Duration::from_millis(100)).await;
-        // By the old rate it would take 300 s.
+        // The old rate would take 300 s.
         pace.set(rate(1 << 30));
         writer.await.unwrap();
         assert!(reader.await.unwrap().0 == payload);
@@ -95,7 +94,7 @@ fn a_runtime_that_ends_leaves_its_waiting_to_another() {
         async move {
             let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
             let theirs = pace.clone();
-            // It uses up what there is, and waits for more.
+            // Empties the bucket and waits for more.
             let attended = other.spawn(async move {
                 let listener = TcpListener::builder().pace_all(&theirs).bind("127.0.0.1:0").await.unwrap();
                 let (mut ours, client) = connect(&listener).await;
@@ -135,7 +134,7 @@ fn the_kernel_paces_one_connection() {
         let reader = tokio::spawn(drain(theirs));
         let payload = noise(1 << 20);
         ours.write_all(&payload).await.unwrap();
-        // The first segments are not paced, and Linux lets bursts through.
+        // The first segments are not paced, and Linux allows bursts.
         handle.set_pace(Some(rate(1 << 19))).unwrap();
         ours.write_all(&payload[..1 << 18]).await.unwrap();
         ours.shutdown().await.unwrap();
@@ -155,7 +154,7 @@ async fn a_unix_stream_cannot_be_paced_by_the_kernel_and_says_so() {
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
 }
 
-/// On a runtime that `enable_io` alone makes.
+/// The runtime has `enable_io` but not `enable_time`.
 #[test]
 fn a_shared_rate_is_refused_where_there_is_no_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
@@ -165,10 +164,9 @@ fn a_shared_rate_is_refused_where_there_is_no_timer() {
             listener.bind("127.0.0.1:0").await
         })
     }));
-    let message = refused.expect_err("a listener that cannot keep to its rate");
+    let message = refused.expect_err("no timer for the rate");
     let message = message.downcast_ref::<String>().map(String::as_str).or(message.downcast_ref::<&str>().copied());
     assert!(message.is_some_and(|message| message.contains("enable_time")), "{message:?}");
-    // Without a shared rate no timer is needed.
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (mut ours, mut theirs) = connect(&listener).await;

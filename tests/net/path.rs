@@ -1,5 +1,5 @@
-//! The paths a stream may take: each does what it says, seen in the counters, and a change while bytes are under way loses
-//! none of them. Counters belong to the process, so each test has one of its own.
+//! The I/O paths of a stream, checked by the counters; a change of the path under load loses no byte. Counters are per
+//! process, so each test runs in its own.
 
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,6 @@ use crate::support::{alone, noise};
 
 const PATHS: [IoPath; 5] = [IoPath::Auto, IoPath::Uring, IoPath::Epoll, IoPath::NoSendfile, IoPath::NoCork];
 
-/// Runs `test` where `io` decides.
 fn with<R: Future<Output = ()>>(io: Io, flavour: Flavour, test: impl FnOnce() -> R + Send + 'static) {
     watched(move || {
         flavour.runtime().block_on(async {
@@ -37,7 +36,7 @@ async fn connect(path: IoPath, receive: Receive) -> (TcpStream, tokio::net::TcpS
     (listener.accept().await.unwrap().0, client)
 }
 
-/// What `PIECES` small writes in one turn, received as a whole, cost.
+/// Returns the counters of `PIECES` small writes in one turn, after all bytes have arrived.
 async fn burst(ours: &mut TcpStream, theirs: &mut tokio::net::TcpStream) -> Snapshot {
     let before = Snapshot::now();
     for _ in 0..PIECES {
@@ -46,7 +45,7 @@ async fn burst(ours: &mut TcpStream, theirs: &mut tokio::net::TcpStream) -> Snap
     let mut got = [0; 10 * PIECES as usize];
     theirs.read_exact(&mut got).await.unwrap();
     assert!(got.chunks(10).all(|piece| piece == b"0123456789"));
-    // The peer is faster than our accounts.
+    // The bytes arrive before the queue is updated.
     while ours.queued() > 0 {
         yield_now().await;
     }
@@ -112,7 +111,7 @@ fn where_all_goes_by_ring_one_stream_does_without() {
         assert_eq!(changing.ring_sends, 0, "{changing}");
         let without = echo(&mut ours, &mut theirs).await;
         assert_eq!((without.ring_sends, without.receive_buffers), (0, 0), "{without}");
-        // Not even together with one that goes by ring.
+        // The two streams share no call, although the other one uses the ring.
         let (mut other, mut their_other) = connect(IoPath::Auto, Receive::Multishot).await;
         let before = Snapshot::now();
         ours.write_all(b"plain").await.unwrap();
@@ -158,7 +157,6 @@ fn an_armed_receive_ends_while_its_reader_waits_and_nothing_is_lost() {
     });
 }
 
-/// A file of `len` bytes of noise, and its bytes as a body hands them on.
 async fn file(len: usize) -> (Vec<u8>, Vec<Bytes>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
@@ -191,7 +189,7 @@ fn without_sendfile_files_leave_from_their_memory() {
             for piece in &pieces {
                 let mut rest = &piece[..];
                 while !rest.is_empty() {
-                    // With something before it in the same write, and without.
+                    // With a slice before it in the same write, and without.
                     let n = match rest.len() == piece.len() {
                         true => ours.write_vectored(&[IoSlice::new(&[]), IoSlice::new(rest)]).await.unwrap(),
                         false => ours.write(rest).await.unwrap(),
@@ -229,7 +227,7 @@ fn changing_the_path_under_load_keeps_every_byte_in_order() {
                 let (mut ours, mut theirs) = connect(IoPath::Auto, Receive::Ready).await;
                 socket2::SockRef::from(&ours).set_send_buffer_size(8192).unwrap();
                 let handle = ours.handle();
-                // A switch that changes with every step of others, and one beside it that does so all the time.
+                // This task sets the path in each step, and a thread sets it all the time.
                 let done = std::sync::Arc::new(AtomicBool::new(false));
                 let (ended, other) = (done.clone(), handle.clone());
                 let switcher = std::thread::spawn(move || {

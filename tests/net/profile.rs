@@ -1,5 +1,4 @@
-//! What the kernel is told about connections: profiles by builder, by share, by distance and on live connections, and
-//! congestion control by name.
+//! Profiles set by builder, by share, by distance and on open connections, and congestion control by name.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::support::http::on_both;
 use crate::support::noise;
 
-/// Whether the kernel was told to hold little.
+/// Returns whether the profile limits the bytes that the kernel holds.
 fn is_small(stream: &TcpStream) -> bool {
     SockRef::from(stream).tcp_notsent_lowat().unwrap() == 16 << 10
 }
@@ -47,7 +46,7 @@ fn a_profile_is_what_the_kernel_was_told() {
         drop(ours);
         handle.set_profile(Profile::Latency);
         assert_eq!(handle.profile(), None);
-        assert_eq!(SockRef::from(&plain).send_buffer_size().unwrap(), buffer, "another's is left alone");
+        assert_eq!(SockRef::from(&plain).send_buffer_size().unwrap(), buffer, "other sockets are unchanged");
     });
 }
 
@@ -66,9 +65,9 @@ fn a_send_buffer_that_was_small_grows_again() {
         for _ in 0..16 {
             ours.write_all(&bytes).await.unwrap();
         }
-        assert_eq!(SockRef::from(&ours).send_buffer_size().unwrap(), held, "it was set");
+        assert_eq!(SockRef::from(&ours).send_buffer_size().unwrap(), held, "a set size stays");
         handle.set_profile(Profile::Bulk);
-        // Twice the default, and no more for the moment than that: the kernel grows it when it sees a reason.
+        // The profile sets twice the default; the kernel grows the buffer later.
         for _ in 0..64 {
             ours.write_all(&bytes).await.unwrap();
         }
@@ -90,12 +89,11 @@ fn auto_looks_how_far_the_peer_is_after_some_bytes() {
         ours.write_all(&bytes).await.unwrap();
         theirs.read_exact(&mut got).await.unwrap();
         ours.flushed().await.unwrap();
-        assert!(!is_small(&ours), "it has not looked yet");
+        assert!(!is_small(&ours), "before the measurement");
         ours.write_all(&bytes).await.unwrap();
         theirs.read_exact(&mut got).await.unwrap();
         ours.flushed().await.unwrap();
-        assert_eq!((handle.profile(), is_small(&ours)), (Some(Profile::Auto), true), "loopback is near");
-        // Changed by hand it stays so.
+        assert_eq!((handle.profile(), is_small(&ours)), (Some(Profile::Auto), true), "loopback counts as near");
         handle.set_profile(Profile::Bulk);
         for _ in 0..10 {
             ours.write_all(&bytes).await.unwrap();
@@ -130,7 +128,7 @@ fn a_share_of_new_connections_is_tried_and_taken_back() {
         assert_eq!(few, 10);
         switch.set(Profile::Latency, 0);
         assert_eq!(small(20).await.0, 0);
-        assert_eq!(live.iter().filter(|(ours, _)| is_small(ours)).count(), 10, "those that live keep theirs");
+        assert_eq!(live.iter().filter(|(ours, _)| is_small(ours)).count(), 10, "open connections keep their profile");
         listener.switch().set(Profile::Latency, 100);
         assert_eq!(small(20).await.0, 20);
     });

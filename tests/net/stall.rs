@@ -1,4 +1,4 @@
-//! A peer that has stopped reading: with a send timeout its connection ends, without one it is waited for.
+//! A peer that does not read: with a send timeout the connection ends, without one the stream waits.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -35,9 +35,9 @@ fn a_peer_that_takes_nothing_is_given_up() {
             }
         };
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-        // The kernel counts from when it first had something to send that found no room.
+        // The kernel's timeout starts at the first bytes that find no room.
         assert!(since.elapsed() >= LIMIT / 2, "{:?}", since.elapsed());
-        assert_eq!(ours.queued(), 0, "what waited is let go of");
+        assert_eq!(ours.queued(), 0, "the queue is dropped");
         drop(client);
     });
 }
@@ -48,7 +48,7 @@ fn a_task_that_only_reads_learns_of_it_too() {
         let (ours, client) = connection(Some(LIMIT)).await;
         let (mut reading, mut writing) = tokio::io::split(ours);
         let writer = tokio::spawn(async move { while writing.write_all(&[7; 10_000]).await.is_ok() {} });
-        // Its end, or the error of the connection, whichever the kernel tells first.
+        // The end of the stream or an error, depending on the kernel's order.
         let read = reading.read(&mut [0; 8]).await;
         assert!(matches!(&read, Ok(0)) || read.as_ref().is_err_and(|e| e.kind() == ErrorKind::TimedOut), "{read:?}");
         writer.await.unwrap();
@@ -63,7 +63,7 @@ fn an_idle_connection_is_not_given_up() {
         ours.write_all(b"hello").await.unwrap();
         let mut got = [0; 5];
         client.read_exact(&mut got).await.unwrap();
-        // Nothing waits to be sent for three times as long.
+        // Nothing is queued for three times the timeout.
         tokio::time::sleep(Duration::from_millis(600)).await;
         ours.write_all(b"again").await.unwrap();
         client.read_exact(&mut got).await.unwrap();

@@ -1,4 +1,4 @@
-//! The stream under fire: every byte once and in order, few calls, errors where they belong, nothing left behind.
+//! Streams under stress: every byte once and in order, few calls, errors at the right call, no leaks.
 
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ fn shrink_buffers(ours: &impl AsFd, theirs: &impl AsFd) {
     SockRef::from(theirs).set_recv_buffer_size(4096).unwrap();
 }
 
-/// Sends `payload` in pieces of every kind of size and reads it `bite` bytes at a time.
+/// Sends `payload` in pieces of various sizes and reads at most `bite` bytes at a time.
 async fn transfer<S: Family>(
     payload: Vec<u8>,
     pieces: impl Fn(usize) -> usize + Send + 'static,
@@ -108,7 +108,7 @@ async fn stop_reading<S: Family>() {
         assert!(written < 10 << 20, "no backpressure");
     }
     assert!(ours.queued() <= 64 << 10, "{}", ours.queued());
-    assert!(ours.queued() > 32 << 10, "the queue is used: {}", ours.queued());
+    assert!(ours.queued() > 32 << 10, "queued: {}", ours.queued());
     drop(theirs);
 }
 
@@ -122,7 +122,7 @@ async fn drop_it<S: Family>() {
     let (mut ours, mut theirs) = S::pair().await;
     shrink_buffers(&ours, &theirs);
     let payload = noise(300_000);
-    // More than the socket takes, less than fills the queue too.
+    // More than the socket takes, but less than also fills the queue.
     let mut written = 0;
     while ours.queued() < 40_000 {
         written += ours.write(&payload[written..written + 1000]).await.unwrap();
@@ -177,7 +177,7 @@ async fn a_reset_met_at_the_end_of_a_turn_is_returned_by_the_next_call() {
     }
     let error = failed.expect("the reset is reported");
     assert!(matches!(error.kind(), std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe), "{error}");
-    // From then on each call has the answer that tokio's stream has, and `flushed` says that bytes were lost.
+    // From here on calls return the same as tokio's stream, and `flushed` reports the lost bytes.
     assert!(ours.flush().await.is_ok());
     assert!(ours.flushed().await.is_err());
     for _ in 0..2 {
@@ -247,7 +247,7 @@ fn drop_the_runtime<S: Family>() {
         // A stream that outlives its runtime can still be dropped.
         drop(dropped);
         drop(theirs);
-        // Other tests of this process open and close descriptors too; they settle, leaks stay.
+        // Other tests of this process open and close descriptors too, so only a lasting surplus is a leak.
         let settled = (0..100).any(|_| {
             std::thread::yield_now();
             fds() <= before || {
@@ -255,7 +255,7 @@ fn drop_the_runtime<S: Family>() {
                 false
             }
         });
-        assert!(settled, "{} descriptors were {before}", fds());
+        assert!(settled, "{} descriptors; before: {before}", fds());
     }
 }
 
@@ -302,7 +302,7 @@ async fn our_stream_connects_too() {
     assert!(fine.is_ok());
 }
 
-/// On the main task of a runtime of several threads, whoever is told to come back later is told so at once.
+/// On the main task of a multi-thread runtime, a task that yields for lack of budget is polled again at once.
 #[test]
 fn a_task_without_budget_left_waits_for_a_full_socket() {
     use std::future::Future;
@@ -316,7 +316,6 @@ fn a_task_without_budget_left_waits_for_a_full_socket() {
             shrink_buffers(&ours, &theirs);
             let bytes = noise(1 << 20);
             let mut sent = 0;
-            // Behind the stream's back, until the socket is full.
             while let Ok(n) = rustix::net::send(&ours, &bytes[sent..], rustix::net::SendFlags::DONTWAIT) {
                 sent += n;
             }

@@ -1,5 +1,4 @@
-//! A log in Redis whose hubs are closed: what was accepted is appended, or counted as given up, and nobody waits for what
-//! will never be.
+//! A Redis log whose hubs are closed: accepted events are appended or counted as given up, and no task waits forever.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use tokio::time::timeout;
 use crate::support::http::{Flavour, watched};
 use crate::support::redis::Server;
 
-/// More than any of these takes.
+/// Timeout that only a hang reaches.
 const LONG: Duration = Duration::from_secs(20);
 
 fn run<R: Future<Output = ()>>(test: impl FnOnce(Server) -> R + Send + 'static) {
@@ -51,7 +50,7 @@ fn what_cannot_be_appended_is_given_up_when_the_last_hub_closes() {
         server.kill();
         (0..300).for_each(|n| send(&hubs[n % 2], n));
         drop(hubs);
-        timeout(LONG, log.flush()).await.expect("what was given up is not waited for");
+        timeout(LONG, log.flush()).await.expect("`flush` does not wait for given-up events");
         let state = log.state();
         assert_eq!((state.queued, state.given_up), (0, 300), "{state:?}");
     });
@@ -64,7 +63,7 @@ fn an_append_that_comes_late_is_taken_or_refused() {
         let hub = Hub::builder().log(log.clone()).build();
         send(&hub, 0);
         hub.close();
-        // As whoever has found the hub open just before.
+        // Appends may race with the close of the hub.
         let mut taken = 1;
         loop {
             match log.append(Event::new().data("late")) {
@@ -74,15 +73,14 @@ fn an_append_that_comes_late_is_taken_or_refused() {
                     break;
                 }
             }
-            timeout(LONG, log.flush()).await.expect("somebody appends what was taken");
+            timeout(LONG, log.flush()).await.expect("a taken event is appended");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(server.command(&["XLEN", "test"]), redis::Value::Int(taken));
         assert_eq!((log.state().queued, log.state().given_up), (0, 0));
-        // The next hub opens it again.
         let hub = Hub::builder().log(log.clone()).build();
         send(&hub, 1);
-        timeout(LONG, log.flush()).await.expect("it is appended");
+        timeout(LONG, log.flush()).await.expect("the event is appended");
         assert_eq!(server.command(&["XLEN", "test"]), redis::Value::Int(taken + 1));
     });
 }
@@ -103,7 +101,7 @@ fn what_a_runtime_has_not_appended_when_it_ends_is_given_up() {
         (1..4).for_each(|n| send(&hub, n));
         drop(runtime);
         Flavour::CurrentThread.runtime().block_on(async {
-            timeout(LONG, log.flush()).await.expect("nobody appends it any more");
+            timeout(LONG, log.flush()).await.expect("`flush` returns without a task");
             let state = log.state();
             assert_eq!((state.queued, state.appended, state.given_up), (0, 1, 3), "{state:?}");
             assert!(matches!(hub.send(Event::new()), Err(SendError::Closed)));

@@ -1,4 +1,4 @@
-//! What goes wrong with Redis while streams are open: nothing is doubled, and nothing is lost in silence.
+//! Failures of Redis while streams are open: no event is delivered twice, and no loss is silent.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::support::events::{Got, Reader};
 use crate::support::http::{Flavour, watched};
 use crate::support::redis::{Mode, Relay, Server};
 
-/// Long enough for what would come to have come.
+/// Long enough for a pending frame to arrive.
 const QUIET: Duration = Duration::from_millis(300);
-/// Keeps what it has confirmed, whatever kills it.
+/// Keeps every confirmed write over a kill.
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
 fn run<R: Future<Output = ()>>(options: &'static [&'static str], test: impl FnOnce(Server) -> R + Send + 'static) {
@@ -26,7 +26,7 @@ async fn log(url: &str) -> Redis {
 }
 
 async fn hub(url: &str) -> Hub {
-    // Readers that are read one after the other are not too slow.
+    // The tests read the readers one after the other, so the queues must be large.
     Hub::builder().queue(10_000).log(log(url).await).build()
 }
 
@@ -42,7 +42,7 @@ fn numbers(from: usize, to: usize) -> Vec<String> {
     (from..to).map(|n| n.to_string()).collect()
 }
 
-/// Sends numbers, one every 200 µs, to the end of the test or up to `to`.
+/// Sends one number every 200 µs from `from` until `to` or the end of the test.
 fn send_on(hub: &Hub, from: usize, to: usize) -> tokio::task::JoinHandle<()> {
     let hub = hub.clone();
     tokio::spawn(async move {
@@ -101,7 +101,7 @@ fn killed_again_and_again_with_its_log_on_disk() {
         assert_eq!(of(Some("other")), numbers(0, 300));
         sending.await.unwrap();
         others.await.unwrap();
-        assert_eq!(len(&server), 3300, "some are in the log twice");
+        assert_eq!(len(&server), 3300, "entries are in the log twice");
     });
 }
 
@@ -122,7 +122,7 @@ fn killed_without_its_log_on_disk() {
         assert_eq!(log.state().gaps, 1, "{:?}", log.state());
         assert_eq!(live.rest(QUIET).await, []);
 
-        // Also to a reader that comes later, to a hub that knows nothing of it.
+        // A later reader also receives a gap, from a hub without the old events.
         let before = live.last.clone().unwrap();
         server.kill();
         server.run();
@@ -159,7 +159,6 @@ fn an_append_whose_outcome_is_unknown_is_there_once() {
             let relay = Relay::start(&server).await;
             let log = log(&relay.url()).await;
             let hub = Hub::builder().log(log.clone()).build();
-            // Reads by a way of its own.
             let other = self::hub(&server.url()).await;
             let mut readers = [reader(&hub, None), reader(&other, None)];
             for turn in 0..10 {
@@ -167,7 +166,7 @@ fn an_append_whose_outcome_is_unknown_is_there_once() {
                 (10 * turn..10 * turn + 10).for_each(|n| send(&hub, n));
                 relay.becomes(Mode::Pass).await;
                 log.flush().await;
-                // Of another writer: the search goes past it.
+                // An entry of another writer, which the search skips.
                 send(&other, "x");
                 for reader in &mut readers {
                     let mut mine = Vec::new();
@@ -187,7 +186,7 @@ fn an_append_whose_outcome_is_unknown_is_there_once() {
     }
 }
 
-/// An append is on its way, or in a buffer, for longer than anybody waits: it must not happen after it was sent again.
+/// An append stays in transit beyond its timeout: it must not take effect after it was sent again.
 #[test]
 fn an_append_that_comes_late_is_there_once() {
     run(&[], async |server| {
@@ -204,12 +203,12 @@ fn an_append_that_comes_late_is_there_once() {
             assert_eq!(reader.data(10).await, numbers(10 * turn, 10 * turn + 10));
         }
         assert_eq!(reader.rest(QUIET).await, []);
-        assert_eq!(len(&server), 30, "what came late was done");
+        assert_eq!(len(&server), 30, "the late append took effect");
         assert_eq!((log.state().doubles, log.state().gaps), (0, 0));
     });
 }
 
-/// The old connection's append lies in a buffer of Redis, and the time-out has passed: it must not happen later.
+/// The old connection's append stays in a buffer of Redis beyond the timeout: it must not take effect later.
 #[test]
 fn an_append_that_redis_has_not_read_yet_is_there_once() {
     run(&[], async |server| {
@@ -232,7 +231,7 @@ fn an_append_that_redis_has_not_read_yet_is_there_once() {
     });
 }
 
-/// As a fail-over to a replica that did not have the last of it, or a program that removes entries.
+/// Models a failover to a replica without the last entries, or a program that deletes entries.
 #[test]
 fn entries_that_are_missing_in_between_are_told() {
     run(&[], async |server| {
@@ -242,7 +241,7 @@ fn entries_that_are_missing_in_between_are_told() {
         send(&fast, 0);
         let first = (live.next().await, late.next().await).0.id.unwrap();
         relay.set(Mode::HoldAnswers);
-        // What waits already is answered with this one.
+        // This event answers the read that is already pending.
         send(&fast, 1);
         let mut ids = vec![live.next().await.id.unwrap()];
         for n in 2..10 {
@@ -258,14 +257,14 @@ fn entries_that_are_missing_in_between_are_told() {
         assert!(gap.is_gap() && gap.data == r#"{"reason":"lost","missed":2}"#, "{gap:?}");
         assert_eq!(late.data(3).await, numbers(7, 10));
 
-        // A reader that needs them from the log, and a hub that has seen none of it.
+        // The reader needs the missing entries from the log, and the hub has not seen them.
         let fresh = hub(&server.url()).await;
         let mut replayed = reader(&fresh, Some(&first));
         assert_eq!(replayed.data(4).await, numbers(1, 5));
         let gap = replayed.next().await;
         assert!(gap.is_gap() && gap.data.contains("\"missed\":2"), "{gap:?}");
         assert_eq!(replayed.data(3).await, numbers(7, 10));
-        // The one it had last is gone itself.
+        // The reader's last event is itself missing.
         let mut gone = reader(&fresh, Some(&ids[4]));
         assert!(gone.next().await.is_gap());
         assert_eq!(gone.data(3).await, numbers(7, 10));
@@ -303,7 +302,7 @@ fn streams_stay_open_while_redis_is_away() {
 
         let log = log(&server.url()).await;
         let hub = Hub::builder().log(log.clone()).keep_alive(Duration::from_millis(100)).build();
-        // Once asked, the hub knows where it begins.
+        // After the first query the hub knows the start of its ring.
         let mut live = reader(&hub, before.last.as_deref());
         assert_eq!(live.rest(QUIET).await, []);
         server.kill();
@@ -313,7 +312,7 @@ fn streams_stay_open_while_redis_is_away() {
         let comments = live.comments;
         assert_eq!(live.rest(Duration::from_secs(1)).await, []);
         assert!(live.comments > comments, "no keep-alive");
-        // What it needs, only the log has.
+        // The log alone has the events that this reader needs.
         let mut back = reader(&hub, Some(&oldest));
         let gap = back.next().await;
         assert!(gap.is_gap() && gap.data.contains("unreachable"), "{gap:?}");

@@ -1,5 +1,5 @@
-//! A log in Redis: one order for all hubs, readers that move between them, and what is told when it cannot be reached.
-//! Each test starts a redis-server of its own.
+//! A Redis log: one order for all hubs, readers that move between hubs, and an unreachable Redis. Each test starts its
+//! own redis-server.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::events::Reader;
 use crate::support::http::{Flavour, watched};
 use crate::support::redis::{Mode, Relay, Server};
 
-/// Long enough for what would come to have come.
+/// Long enough for a pending frame to arrive.
 const QUIET: Duration = Duration::from_millis(300);
 
 fn run<R: Future<Output = ()>>(test: impl FnOnce(Server) -> R + Send + 'static, options: &'static [&'static str]) {
@@ -124,7 +124,7 @@ fn a_reader_moves_between_hubs() {
     );
 }
 
-/// The hub that the reader comes to has not had yet what the reader had from another.
+/// The reader has received events that the new hub has not.
 #[test]
 fn a_reader_may_be_ahead_of_a_hub() {
     run(
@@ -140,7 +140,7 @@ fn a_reader_may_be_ahead_of_a_hub() {
                 send(&fast, n);
             }
             assert_eq!(moved.data(8).await, numbers(0, 8));
-            // The log answers its question late, with everything else.
+            // The log answers the query late, together with the events.
             let mut moved = reader(&slow, moved.last.as_deref());
             let early = moved.rest(QUIET).await.len();
             relay.set(Mode::Pass);
@@ -164,17 +164,16 @@ fn what_is_no_id_is_told_as_a_gap() {
             for _ in 0..300 {
                 ids.push(all.next().await.id.unwrap());
             }
-            // Has none of it in its ring.
             let late = hub(&server.url()).await;
             for bad in ["7", "a-b", "1-01", &format!("{}-9", ids[3])] {
                 let gap = reader(&late, Some(bad)).next().await;
                 assert!(gap.is_gap() && gap.data.contains("expired"), "{bad}: {gap:?}");
             }
-            // Could be one, but is not in the log: what is there follows.
+            // A well-formed id that is not in the log: the reader gets all entries.
             let mut unknown = reader(&late, Some("5-5"));
             assert!(unknown.next().await.is_gap());
             assert_eq!(unknown.data(300).await, numbers(0, 300));
-            assert_eq!(reader(&late, Some("0-0")).data(300).await, numbers(0, 300), "more than a page");
+            assert_eq!(reader(&late, Some("0-0")).data(300).await, numbers(0, 300), "more than one page");
             for behind in [0, 126, 127, 128, 129, 298] {
                 let mut reader = reader(&late, Some(&ids[behind]));
                 assert_eq!(reader.data(299 - behind).await, numbers(behind + 1, 300), "behind {behind}");
@@ -196,7 +195,7 @@ fn what_was_trimmed_is_told_as_a_gap() {
             let mut all = reader(&first, None);
             let mut ids = Vec::new();
             for n in 0..1000 {
-                // One by one, so that this hub has each before it is dropped.
+                // One at a time, so that this hub has each event before it is trimmed.
                 send(&first, n);
                 ids.push(all.next().await.id);
             }
@@ -215,7 +214,7 @@ fn what_was_trimmed_is_told_as_a_gap() {
     );
 }
 
-/// More comes at once than is kept: the readers of no hub can have it all.
+/// More events arrive at once than the log keeps, so no hub reads all of them.
 #[test]
 fn what_was_trimmed_before_it_was_read_is_told_as_a_gap() {
     run(
@@ -230,16 +229,16 @@ fn what_was_trimmed_before_it_was_read_is_told_as_a_gap() {
             let (mut next, mut missed) = (0, 0);
             for got in &all {
                 match got.data.parse::<u64>() {
-                    Ok(n) if missed == 0 => assert_eq!(n, next, "lost in silence"),
+                    Ok(n) if missed == 0 => assert_eq!(n, next, "silent loss"),
                     Ok(n) => {
                         assert!(
                             missed == u64::MAX || n - next == missed,
-                            "{missed} told, but {next} to {n} are missing"
+                            "{missed} reported, but {next} to {n} are missing"
                         );
                         missed = 0;
                     }
                     Err(_) => {
-                        assert!(got.is_gap() && missed == 0, "{got:?} behind {next}");
+                        assert!(got.is_gap() && missed == 0, "{got:?} before {next}");
                         let number: String = got.data.chars().filter(char::is_ascii_digit).collect();
                         missed = number.parse().unwrap_or(u64::MAX);
                         continue;
@@ -270,7 +269,7 @@ fn sends_wait_while_redis_does_nothing_and_arrive_once() {
             (1..11).for_each(|n| send(&hub, n));
             assert!(matches!(hub.send(Event::new().data("11")), Err(SendError::Full)));
             assert_eq!(log.state().queued, 10);
-            // Some of it was sent and has timed out, and Redis has it in a buffer.
+            // Part of the appends was sent and timed out, and waits in a buffer of Redis.
             while log.state().connected {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -289,7 +288,7 @@ fn sends_wait_while_redis_does_nothing_and_arrive_once() {
             send(&hub, 11);
             assert_eq!(reader.data(1).await, ["11"]);
             let entries = server.command(&["XLEN", "test"]);
-            assert_eq!(entries, redis::Value::Int(12), "none is in it twice");
+            assert_eq!(entries, redis::Value::Int(12), "no entry is doubled");
         },
         &[],
     );
@@ -349,7 +348,7 @@ fn the_largest_settings_are_never_reached() {
             let mut reader = reader(&hub, None);
             send(&hub, 0);
             assert_eq!(reader.data(1).await, ["0"]);
-            tokio::time::timeout(Duration::from_secs(20), log.flush()).await.expect("it is taken");
+            tokio::time::timeout(Duration::from_secs(20), log.flush()).await.expect("the event is appended");
             assert_eq!((log.state().appended, log.state().error), (1, None));
             assert_eq!(server.command(&["XLEN", "test"]), redis::Value::Int(1));
         },

@@ -1,4 +1,4 @@
-//! `sse::log::redis`: the log of a fleet of hubs, each test with a redis-server of its own.
+//! `sse::log::redis`: the log of a fleet of hubs. Each test starts its own redis-server.
 #![cfg(feature = "redis")]
 
 #[path = "../support/mod.rs"]

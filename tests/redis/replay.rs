@@ -1,8 +1,7 @@
-//! Readers that are far behind: whether they receive everything, the memory needed, and the replies that a Redis may
-//! send.
+//! Readers that are far behind: completeness, memory, and hostile replies of Redis.
 //!
-//! In the suite 40 readers are 300 events of 50 KB behind. `MILLSTREAM_REPLAY=200x10000 cargo test --release --features
-//! redis --test redis_replay -- --nocapture` has 200 readers 10 000 events behind, for which Redis uses 500 MB. The
+//! The default is 40 readers, 300 events of 50 KB behind. `MILLSTREAM_REPLAY=200x10000 cargo test --release --features
+//! redis --test redis replay -- --nocapture` has 200 readers 10 000 events behind, for which Redis uses 500 MB. The
 //! test prints its measurements.
 
 use std::sync::Arc;
@@ -22,14 +21,12 @@ use crate::support::fake_redis::{FakeRedis, Say};
 use crate::support::http::{Flavour, watched};
 use crate::support::redis::Server;
 
-/// Only a hang takes this long.
+/// Timeout that only a hang reaches.
 const LONG: Duration = Duration::from_secs(60);
-/// Bytes of an event.
 const EVENT: usize = 50_000;
 /// Maximum number of bytes in the pages of all readers together, besides one event per reader.
 const PAGES: usize = 32 << 20;
 
-/// Number of readers and of events.
 fn scale() -> (usize, usize) {
     let Ok(scale) = std::env::var("MILLSTREAM_REPLAY") else { return (40, 300) };
     let parsed =
@@ -51,7 +48,6 @@ async fn log(url: &str) -> Redis {
     Redis::builder(url).key("test").connect().await.unwrap()
 }
 
-/// Resident memory of this process in bytes.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
@@ -64,7 +60,7 @@ fn queued() -> usize {
 /// Returns the number of the next event, or `None` for a gap. Replayed events are not merged.
 async fn number(body: &mut EventBody) -> Option<usize> {
     loop {
-        let frame = timeout(LONG, body.frame()).await.expect("a frame comes").expect("the stream goes on").unwrap();
+        let frame = timeout(LONG, body.frame()).await.expect("a frame in time").expect("the stream continues").unwrap();
         let frame = frame.into_data().unwrap();
         if frame.starts_with(b":") {
             continue;
@@ -91,8 +87,7 @@ fn readers_that_are_far_behind_get_everything_and_hold_little() {
         for _ in 0..readers {
             let (mut body, barrier) = (hub.subscribe_from(Some("0-0")).unwrap(), Arc::clone(&barrier));
             reading.spawn(async move {
-                // Reads the first part, then the rest when all readers are in the middle of a page. Records whether
-                // there was a gap.
+                // Reads the first part, then the rest when all readers are in the middle of a page.
                 let mut missed = false;
                 for part in [0..events / 10, events / 10..events] {
                     for n in part {
@@ -104,9 +99,9 @@ fn readers_that_are_far_behind_get_everything_and_hold_little() {
                 missed
             });
         }
-        timeout(LONG + LONG * readers as u32 / 40, barrier.wait()).await.expect("all come so far");
+        timeout(LONG + LONG * readers as u32 / 40, barrier.wait()).await.expect("all readers in time");
         let (held, stalled) = (queued() - queued_before, resident().saturating_sub(before));
-        // The connections of the live end, of this query, and of pages.
+        // The connections of the live reader, of this query, and of pages.
         let clients: String = redis::from_redis_value(server.command(&["CLIENT", "LIST"])).unwrap();
         // One or two closed connections may still be listed.
         assert!(clients.lines().count() <= 8, "{clients}");
@@ -139,7 +134,7 @@ fn readers_that_are_far_behind_get_everything_and_hold_little() {
         // Besides the pages: bytes in transit, the ring of the hub, and memory that the allocator keeps.
         let bound = PAGES + readers * EVENT + (128 << 20);
         assert!(stalled.max(most) <= bound, "{stalled} or {most} of {bound}");
-        assert!(queued() <= queued_before, "what was read is given back");
+        assert!(queued() <= queued_before, "delivered bytes are freed");
     });
 }
 
@@ -176,7 +171,6 @@ fn events_of_all_sizes_come_by_replay_and_live() {
             sending.await.unwrap();
             let state = log.state();
             assert_eq!((state.gaps, state.doubles, state.reconnects), (0, 0, 0), "{state:?}");
-            // Larger than the maximum size of an event.
             assert!(hub.send(Event::new().data("x".repeat(16 << 20))).unwrap_err().to_string().contains("16 MiB"));
         });
     });
@@ -199,7 +193,7 @@ fn a_redis_that_is_back_in_time_is_waited_for() {
             }
             let mut bodies: Vec<_> = (0..10).map(|_| hub.subscribe_from(Some("0-0")).unwrap()).collect();
             for body in &mut bodies {
-                assert!(timeout(Duration::from_millis(30), number(body)).await.is_err(), "told too early");
+                assert!(timeout(Duration::from_millis(30), number(body)).await.is_err(), "reported too early");
             }
             tokio::task::block_in_place(|| server.run());
             for body in &mut bodies {
@@ -235,14 +229,13 @@ fn connections_that_were_cut_while_they_were_idle_are_made_anew() {
     });
 }
 
-/// Answers commands of this name with `say`, and others as usual.
+/// Answers commands named `name` with `say`, and others as usual.
 fn only(name: &'static str, say: Say) -> impl Fn(&[String]) -> Option<Say> + Clone + Send + 'static {
     move |command| (command[0] == name).then(|| say.clone())
 }
 
 /// An entry whose text has a declared length of 10 GB.
 const ENDLESS: &[u8] = b"*1\r\n*2\r\n$3\r\n5-0\r\n*2\r\n$4\r\ndata\r\n$10000000000\r\n";
-/// Number of bytes held by the sockets and in transit.
 const SOCKETS: usize = 32 << 20;
 const REPLY_MAX: usize = 64 << 20;
 
@@ -254,7 +247,7 @@ fn a_reply_that_is_too_long_is_refused() {
                 let fake = FakeRedis::start(only(by, Say::Flood(ENDLESS, 300 << 20))).await;
                 let connected = Redis::builder(fake.url()).key("test").connect().await;
                 if by == "XRANGE" {
-                    // Only a reader of the live end receives this reply.
+                    // Only a live reader receives this reply.
                     let log = connected.unwrap();
                     let hub = Hub::builder().log(log.clone()).build();
                     let refused = async {
@@ -265,7 +258,7 @@ fn a_reply_that_is_too_long_is_refused() {
                             sleep(Duration::from_millis(5)).await;
                         }
                     };
-                    let error = timeout(LONG, refused).await.expect("it is refused");
+                    let error = timeout(LONG, refused).await.expect("the reply is refused");
                     assert!(error.contains("refused") && error.contains("16 MiB"), "{error}");
                     drop(hub);
                 } else {
@@ -273,7 +266,7 @@ fn a_reply_that_is_too_long_is_refused() {
                     assert!(error.to_string().contains("was refused: no event"), "{by}: {error}");
                 }
                 let most = if by == "INFO" { 1 << 20 } else { REPLY_MAX };
-                assert!(fake.flooded() <= most + SOCKETS, "{by}: {} were taken", fake.flooded());
+                assert!(fake.flooded() <= most + SOCKETS, "{by}: {} bytes were taken", fake.flooded());
             });
         });
     }
@@ -291,7 +284,7 @@ fn a_node_of_a_cluster_is_named() {
                 let text = error.to_string();
                 assert!(text.contains("Redis Cluster is not supported") && text.contains(&fake.url()[8..20]), "{text}");
 
-                // A slot that moves later.
+                // The slot moves later.
                 let fake = FakeRedis::start(only("XRANGE", Say::This(answer.as_bytes()))).await;
                 let log = log(&fake.url()).await;
                 let _hub = Hub::builder().log(log.clone()).build();

@@ -1,7 +1,7 @@
-//! Many readers that are moved between two instances of a service, over HTTP, while events come: who has lost or doubled any?
+//! Readers move between two instances of a service over HTTP while events arrive; none loses or doubles an event.
 //!
-//! In the suite a hundred readers are moved five times; `MILLSTREAM_RESUME=1000x20 cargo test --release --features redis --test
-//! redis resume -- --nocapture` moves a thousand twenty times. It prints what it has counted.
+//! The default is 100 readers and 5 moves. `MILLSTREAM_RESUME=1000x20 cargo test --release --features redis --test
+//! redis resume -- --nocapture` runs 1000 readers and 20 moves. The test prints its counts.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -24,10 +24,9 @@ use crate::support::events::Reader;
 use crate::support::http::{Flavour, boxed, start};
 use crate::support::redis::Server;
 
-/// Few, so that whoever pauses needs the log.
+/// Small, so that a reader that pauses needs the log.
 const RING: usize = 100;
 
-/// Readers and moves.
 fn scale() -> (usize, usize) {
     let Ok(scale) = std::env::var("MILLSTREAM_RESUME") else { return (100, 5) };
     let parsed = scale.split_once('x').and_then(|(readers, moves)| Some((readers.parse().ok()?, moves.parse().ok()?)));
@@ -45,11 +44,10 @@ async fn instance(url: &str) -> (Hub, SocketAddr) {
     (hub, addr.await)
 }
 
-/// A stream from behind the event `last`, and the task that drives its connection.
+/// Opens a stream after the event `last`; returns it and the task of its connection.
 async fn connect(to: SocketAddr, last: &str) -> (Reader<Incoming>, tokio::task::JoinHandle<()>) {
     let io = TokioIo::new(TcpStream::connect(to).await.unwrap());
     let (mut sender, connection) = http1::handshake(io).await.unwrap();
-    // It ends in every way there is.
     let driver = tokio::spawn(async { drop(connection.await) });
     let request = Request::get("/").header("host", "mill").header("last-event-id", last);
     let answer = sender.send_request(request.body(Empty::<Bytes>::new()).unwrap()).await.unwrap();
@@ -57,7 +55,6 @@ async fn connect(to: SocketAddr, last: &str) -> (Reader<Incoming>, tokio::task::
     (Reader::new(answer.into_body()), driver)
 }
 
-/// What a reader has counted.
 #[derive(Debug, Default)]
 struct Count {
     events: usize,
@@ -79,7 +76,7 @@ impl Count {
     }
 }
 
-/// Reads from the first event on and moves so often.
+/// Reads from the first event on, with `moves` moves between the instances.
 async fn read(number: usize, addrs: [SocketAddr; 2], moves: usize) -> Count {
     let mut random = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut up_to = |n: u64| {
@@ -94,9 +91,9 @@ async fn read(number: usize, addrs: [SocketAddr; 2], moves: usize) -> Count {
         while wanted > 0 {
             let (mut reader, driver) = connect(addrs[(number + turn) % 2], &last).await;
             count.connections += 1;
-            // A stream that ends was too slow, and is asked for again.
+            // The hub ends the stream of a slow reader, which then reconnects.
             while wanted > 0
-                && let Some(got) = timeout(Duration::from_secs(60), reader.try_next()).await.expect("an event comes")
+                && let Some(got) = timeout(Duration::from_secs(60), reader.try_next()).await.expect("an event in time")
             {
                 wanted -= 1;
                 if got.is_gap() {
@@ -115,10 +112,9 @@ async fn read(number: usize, addrs: [SocketAddr; 2], moves: usize) -> Count {
                 }
             }
             last = reader.last.take().unwrap_or(last);
-            // The connection is cut, with whatever is on its way.
             driver.abort();
         }
-        // Some are back at once, some when the ring has forgotten.
+        // Some readers return at once, others after the ring has dropped their position.
         if up_to(3) == 0 {
             sleep(Duration::from_millis(up_to(1200))).await;
         }
@@ -138,7 +134,7 @@ fn nobody_loses_or_doubles_anything() {
             let (hubs, sent) = ([a.0, b.0], Arc::clone(&sent));
             let pause = Duration::from_millis(if readers > 200 { 20 } else { 5 });
             async move {
-                // By turns, so that the log has two writers. Their order is what is numbered, so each is waited for.
+                // The hubs alternate, so that the log has two writers; the numbers follow the order of the log.
                 let mut body = Reader::new(hubs[0].subscribe_from(None).unwrap());
                 for n in 0.. {
                     hubs[n % 2].send(Event::new().data(n.to_string())).unwrap();
@@ -157,7 +153,7 @@ fn nobody_loses_or_doubles_anything() {
                 all.add(&count.unwrap());
             }
         };
-        timeout(limit, counting).await.expect("all readers come to their end");
+        timeout(limit, counting).await.expect("all readers finish");
         sending.abort();
         println!(
             "{readers} readers moved {moves} times in {:.1} s: {} events sent, {} received by {} connections; \

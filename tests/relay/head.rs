@@ -1,5 +1,5 @@
-//! Header lines put into messages that pass by: however the bytes are cut, the same comes out as from the whole message by
-//! a simpler way, and nothing is allocated.
+//! Header lines inserted into passing messages. For any split of the input the output equals that of a simple
+//! reference on the whole message, and the injector allocates nothing.
 
 use std::future::ready;
 use std::hint::black_box;
@@ -40,7 +40,7 @@ fn is_interim(start_line: &[u8]) -> bool {
         && code.is_some_and(|code| (100..200).contains(&code) && code != 101)
 }
 
-/// What becomes of `stream`, line by line: all of it as it should be written, whether the head ended.
+/// Computes the expected output for `stream` line by line, and whether the head has ended.
 fn reference(stream: &[u8], limit: usize) -> Result<(Vec<u8>, bool), InjectError> {
     let (mut at, mut head) = (0, 0);
     let mut start_line = None;
@@ -73,7 +73,7 @@ fn too_large(limit: usize) -> InjectError {
 fn bytes(output: Output<'_>) -> Vec<u8> {
     let joined = output.slices().map(|slice| slice.to_vec()).concat();
     let mut as_buf = output;
-    assert_eq!(as_buf.copy_to_bytes(as_buf.remaining()), joined, "the two ways to read it");
+    assert_eq!(as_buf.copy_to_bytes(as_buf.remaining()), joined, "slices and `Buf` give the same bytes");
     joined
 }
 
@@ -90,8 +90,8 @@ fn compare<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) {
             Err(error) => {
                 assert_eq!(Err(error), expected, "{pieces:?}");
                 let left = [&written, injector.held(), &pieces[n..].concat()].concat();
-                assert!(left == stream, "lost with an error: {pieces:?}");
-                assert_eq!(injector.feed(piece).unwrap_err(), error, "as before");
+                assert!(left == stream, "bytes lost after an error: {pieces:?}");
+                assert_eq!(injector.feed(piece).unwrap_err(), error, "the error repeats");
                 return;
             }
         }
@@ -105,7 +105,7 @@ fn compare<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) {
     assert!(written == expected, "{pieces:?}:\n{}", String::from_utf8_lossy(&written));
 }
 
-/// Messages of every kind; the number is that of the lines that are expected in front of the stamp, 0 for none.
+/// Messages of every kind, with the number of lines expected before the stamp; 0 for no stamp.
 const CORPUS: &[(&str, usize)] = &[
     ("HTTP/1.1 200 OK\r\nContent-Length: 6\r\nServer: x\r\n\r\nbody\r\n", 3),
     ("GET / HTTP/1.1\r\nHost: mill\r\n\r\n", 2),
@@ -182,7 +182,7 @@ fn every_message_is_stamped_when_it_is_told_where_they_begin() {
         assert_eq!(bytes(injector.feed(message).unwrap()), stamped);
         injector.reset();
     }
-    // Also when a head was broken off behind the CR that was held back.
+    // Also after an incomplete head with a held CR.
     injector.feed(b"HTTP/1.1 200 OK\r\n\r").unwrap();
     assert_eq!(injector.held(), b"\r");
     injector.reset();
@@ -233,7 +233,6 @@ fn errors_say_what_and_are_io_errors() {
     assert_eq!(io::Error::from(InjectError::Ended).kind(), io::ErrorKind::UnexpectedEof);
 }
 
-/// Pieces of what heads are made of, whole and in disorder.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let known =
         ["\r", "\n", "\r\n", "\r\n\r\n", "HTTP/1.1 100 Continue\r\n", "HTTP/1.1 200 OK\r\n", "Server: x\r\n", " fold"];
@@ -283,15 +282,14 @@ fn nothing_is_allocated_for_a_message() {
             injector.reset();
         }
         assert!(matches!(injector.feed(&[b'x'; 100_000]), Err(InjectError::TooLarge { limit: 65_536, .. })));
-        // One for each connection.
         injector.clone().reset();
     });
     assert_eq!(written, 5 * (message.len() + LINES.len()));
     assert_eq!(counted.count_total, 0, "{counted:?}");
-    assert_eq!(measure(|| drop(black_box([head.as_bytes(), LINES].concat()))).count_total, 1, "it can count");
+    assert_eq!(measure(|| drop(black_box([head.as_bytes(), LINES].concat()))).count_total, 1, "the counter works");
 }
 
-/// A relay of bytes in front of `upstream`, for one connection.
+/// Relays bytes to `upstream` and back, for one connection.
 async fn relay(upstream: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -304,7 +302,7 @@ async fn relay(upstream: SocketAddr) -> SocketAddr {
         let mut piece = vec![0; 30];
         while !injector.is_done() {
             let n = from_upstream.read(&mut piece).await.unwrap();
-            assert!(n > 0, "the end in a head");
+            assert!(n > 0, "end of stream within the head");
             to_client.write_all_buf(&mut injector.feed(&piece[..n]).unwrap()).await.unwrap();
         }
         tokio::io::copy(&mut from_upstream, &mut to_client).await.unwrap();
@@ -324,7 +322,7 @@ fn hyper_reads_what_was_stamped() {
         assert_eq!(answer.headers()["x-stamp"], "a, b");
         assert_eq!(answer.headers()["content-length"], "100000");
         assert!(whole(answer).await.unwrap() == body);
-        // The next message of a connection is not stamped by an injector that was not told where it begins.
+        // Without `reset`, the injector does not stamp the next message of the connection.
         client.ready().await.unwrap();
         let answer = client.send_request(request("/")).await.unwrap();
         assert!(!answer.headers().contains_key("via"));

@@ -1,6 +1,5 @@
-//! A process out of descriptors: the listener survives and serves again as soon as one is free.
-//!
-//! The limit belongs to the process, so the test has one of its own.
+//! A process without free descriptors: the listener survives and serves as soon as one is free. The limit is per
+//! process, so the test runs in its own.
 
 use std::fs::File;
 use std::future::ready;
@@ -14,7 +13,7 @@ use tokio::net::TcpSocket;
 use crate::support::alone;
 use crate::support::http::{Raw, boxed, on_both, start};
 
-/// From the moment a descriptor is free.
+/// Maximum time from a free descriptor to the response.
 const SOON: Duration = Duration::from_secs(1);
 
 #[test]
@@ -33,7 +32,6 @@ async fn starve() {
     let addr = start(|_| ready(hello())).await;
     let mut old = Raw::connect(addr).await;
     assert_eq!(old.get("/").await.1, b"hello");
-    // Sockets of clients, while there are descriptors.
     let sockets: Vec<_> = (0..5).map(|_| TcpSocket::new_v4().unwrap()).collect();
 
     let unlimited = getrlimit(Resource::Nofile);
@@ -45,7 +43,7 @@ async fn starve() {
     let before = Snapshot::now();
     let mut clients = Vec::new();
     for socket in sockets {
-        // The kernel connects without the listener; the request waits in the socket.
+        // The kernel completes the connection; the request waits in the socket.
         let mut client = Raw::over(socket.connect(addr).await.unwrap());
         client.ask("/").await;
         clients.push(client);
@@ -53,10 +51,10 @@ async fn starve() {
     while Snapshot::now().since(&before).accept_pauses < 3 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(Snapshot::now().since(&before).accepted, 0, "nothing could be accepted");
-    assert_eq!(old.get("/").await.1, b"hello", "who is connected is served");
+    assert_eq!(Snapshot::now().since(&before).accepted, 0, "nothing is accepted without a descriptor");
+    assert_eq!(old.get("/").await.1, b"hello", "open connections are served");
 
-    // One free descriptor is enough: each client that was served frees what the next one needs.
+    // One free descriptor suffices: each served client frees one for the next.
     drop(fill.pop());
     for mut client in clients {
         let since = Instant::now();

@@ -1,4 +1,4 @@
-//! `body::Batch` gives what the body in it gives: the same bytes, trailers and errors in the same order, and never waits.
+//! `body::Batch` yields the same bytes, trailers and errors as the inner body, in the same order, and adds no wait.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use millstream::body::Batch;
 use proptest::prelude::*;
 
-/// What the documentation promises.
+/// The documented values.
 const DEFAULT_LIMIT: usize = 16_375;
 const MAX_LIMIT: usize = 1 << 20;
 
@@ -24,7 +24,6 @@ enum Step {
     Error(u32),
 }
 
-/// What the inner body answered, in order.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 enum Answer {
     Data(usize),
@@ -33,11 +32,11 @@ enum Answer {
     End,
 }
 
-/// A body that does what a script says, and insists on not being polled after its end.
+/// A body that follows a script and panics if polled after its end.
 #[derive(Debug)]
 struct Scripted {
     steps: VecDeque<Step>,
-    /// Whether `is_end_stream` tells the truth or always says no, which is allowed.
+    /// Whether `is_end_stream` reports the end, or always returns `false`, which is allowed.
     tells_end: bool,
     ended: bool,
     log: Rc<RefCell<Vec<Answer>>>,
@@ -84,7 +83,7 @@ fn trailers(n: u32) -> HeaderMap {
     HeaderMap::from_iter([(http::header::ETAG, n.into())])
 }
 
-/// Neighbouring data joined and `Pending` left out: what no adapter may change.
+/// Joins adjacent data and drops `Pending`; adapters must not change the result.
 fn essence(steps: impl IntoIterator<Item = Step>) -> Vec<Step> {
     let mut out: Vec<Step> = Vec::new();
     for step in steps {
@@ -94,7 +93,6 @@ fn essence(steps: impl IntoIterator<Item = Step>) -> Vec<Step> {
             (_, step) => out.push(step),
         }
     }
-    // Empty data says nothing.
     out.retain(|step| !matches!(step, Step::Data(data) if data.is_empty()));
     out
 }
@@ -113,7 +111,6 @@ fn poll_once(body: &mut Batch<Scripted>) -> Poll<Option<Step>> {
     })
 }
 
-/// Polls to the end, checking each step; returns what came out.
 fn drain(mut body: Batch<Scripted>, limit: usize, log: &RefCell<Vec<Answer>>) -> Vec<Step> {
     let mut out = Vec::new();
     loop {
@@ -125,12 +122,12 @@ fn drain(mut body: Batch<Scripted>, limit: usize, log: &RefCell<Vec<Answer>>) ->
         match polled {
             Poll::Pending => {
                 assert!(!said_end);
-                assert_eq!(*log, [Answer::Pending], "waited with something in hand");
+                assert_eq!(*log, [Answer::Pending], "`Pending` while data is held");
             }
             Poll::Ready(None) => {
                 assert_eq!(hint, 0);
                 assert!(body.is_end_stream());
-                assert_eq!(poll_once(&mut body), Poll::Ready(None), "the end stays the end");
+                assert_eq!(poll_once(&mut body), Poll::Ready(None), "the end repeats");
                 return out;
             }
             Poll::Ready(Some(step)) => {
@@ -245,7 +242,7 @@ fn a_body_that_has_announced_its_end_is_not_asked_again() {
     let mut body = Batch::new(inner);
     assert!(poll_once(&mut body).is_ready());
     assert_eq!(*log.borrow(), [Answer::Data(4)]);
-    assert!(body.is_end_stream(), "so that hyper writes the end together with the data");
+    assert!(body.is_end_stream(), "hyper writes the end together with the data");
 }
 
 #[test]
@@ -270,7 +267,7 @@ fn an_inner_hint_that_is_not_exact_keeps_its_bounds() {
             hint
         }
     }
-    // 2 bytes at a time do not fit: a frame of 3 passes, and nothing is held. 4 hold one frame back.
+    // With limit 2, a frame of 3 bytes passes and none is held; with limit 4, one frame is held.
     for (limit, lower) in [(2, u64::MAX - 1), (4, u64::MAX)] {
         let mut body = Batch::with_limit(Vague, limit);
         assert!(Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())).is_ready());

@@ -1,6 +1,5 @@
-//! What waits to be sent in the whole process has a budget: beyond it a server takes on less, and recovers by itself.
-//!
-//! The test has a process of its own: what other tests have waiting would count.
+//! Queued bytes of the whole process have a budget. Beyond it a server takes on less work; it recovers without help.
+//! The budget is per process, so the test runs in its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,12 +19,12 @@ use crate::support::alone;
 use crate::support::http::{Answer, Head, Raw, boxed, h2, on_both, request};
 
 const BUDGET: usize = 4 << 20;
-/// What a stream may hold.
+/// Maximum number of queued bytes of a stream.
 const HIGH: usize = 180 << 10;
 
 async fn answer(request: Request<RequestBody>) -> Result<Answer, io::Error> {
     Ok(match request.uri().path() {
-        // More than the socket and the queue take.
+        // More than the socket and the queue hold.
         "/much" => {
             let frames =
                 stream::iter((0..2000).map(|_| Ok::<_, io::Error>(Frame::data(Bytes::from_static(&[7; 2000])))));
@@ -35,14 +34,13 @@ async fn answer(request: Request<RequestBody>) -> Result<Answer, io::Error> {
     })
 }
 
-/// Asks on a connection of its own.
 async fn ask(addr: SocketAddr) -> Head {
     let mut client = Raw::connect(addr).await;
     client.ask("/").await;
     client.head().await
 }
 
-/// Has clients that do not read until the server says `wanted`; gives them.
+/// Adds clients that do not read until a response satisfies `wanted`.
 async fn fill(addr: SocketAddr, clients: &mut Vec<Raw>, wanted: impl Fn(&Head) -> bool) {
     for _ in 0..40 {
         let head = ask(addr).await;
@@ -54,7 +52,7 @@ async fn fill(addr: SocketAddr, clients: &mut Vec<Raw>, wanted: impl Fn(&Head) -
         clients.push(client);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("never said by {} clients", clients.len());
+    panic!("no such response with {} clients", clients.len());
 }
 
 #[test]
@@ -66,7 +64,7 @@ fn at_ninety_percent_connections_are_closed_and_at_ninety_five_requests_are_shed
         let listener = TcpListener::builder().high_mark(HIGH).bind("127.0.0.1:0").await.unwrap();
         SockRef::from(&listener).set_send_buffer_size(8 << 10).unwrap();
         let addr = listener.local_addr().unwrap();
-        // Nobody is ended for not reading here.
+        // The write stall must not end a client here.
         let limits = Limits::default().budget(BUDGET).write_stall(Duration::from_secs(600));
         tokio::spawn(serve(listener, tower::service_fn(answer)).limits(limits).into_future());
         let before = Snapshot::now();
@@ -74,7 +72,7 @@ fn at_ninety_percent_connections_are_closed_and_at_ninety_five_requests_are_shed
         assert_eq!(kept.get("/").await.0, 200);
         let mut two = h2(addr).await;
         let mut clients = Vec::new();
-        // Each holds less than the step from 90 % to 95 %.
+        // Each client holds less than the step from 90 % to 95 %.
         fill(addr, &mut clients, |head| head.status == 503 || head.field("connection") == Some("close")).await;
         let waits = clients.len();
         println!("{waits} clients of {HIGH} bytes each");
@@ -89,12 +87,12 @@ fn at_ninety_percent_connections_are_closed_and_at_ninety_five_requests_are_shed
         assert!(kept.drain().await.is_empty(), "closed");
         let shed = two.send_request(request("/")).await.unwrap();
         assert_eq!(shed.status(), 503);
-        // GOAWAY: the client's connection takes no more requests.
+        // After GOAWAY, the client's connection takes no more requests.
         while two.ready().await.is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         drop(clients);
-        // By itself, once what waited is gone.
+        // The server recovers once the queues are gone.
         while ask(addr).await.field("connection").is_some() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -1,6 +1,5 @@
-//! Connections and runtimes that end in the middle of everything leave no descriptor and no body behind.
-//!
-//! Descriptors belong to the process, so each test has one of its own.
+//! Connections and runtimes that end at any point leak no descriptor and no body. Descriptors are per process, so each
+//! test runs in its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,10 +22,9 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::support::http::{AnyBody, BoxError, Flavour, Raw, boxed, pages, start, watched};
 use crate::support::{alone, fds};
 
-/// What must happen soon happens within this time.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Waits for at most [`SOON`].
+/// Waits until `fine` returns `true`, for at most [`SOON`]; returns the elapsed time.
 async fn soon(what: &str, fine: impl Fn() -> bool) -> Duration {
     let since = Instant::now();
     while !fine() {
@@ -36,7 +34,6 @@ async fn soon(what: &str, fine: impl Fn() -> bool) -> Duration {
     since.elapsed()
 }
 
-/// A body that is counted while it lives.
 struct Counted<B> {
     inner: Pin<Box<B>>,
     alive: Arc<AtomicUsize>,
@@ -72,7 +69,6 @@ impl<B: Body> Body for Counted<B> {
     }
 }
 
-/// An event of `len` bytes at a time, for ever; between them a wait of `pause`.
 fn events(len: usize, pause: Duration) -> impl Body<Data = Bytes, Error = io::Error> + Send {
     StreamBody::new(stream::unfold((), move |()| async move {
         match pause {
@@ -85,7 +81,7 @@ fn events(len: usize, pause: Duration) -> impl Body<Data = Bytes, Error = io::Er
 
 const FILE: usize = 8 << 20;
 
-/// A server of a file, of quiet and of noisy event streams; says how many bodies live.
+/// Serves a file and event streams of three rates; returns the address and the number of live bodies.
 async fn server(dir: &tempfile::TempDir) -> (SocketAddr, Arc<AtomicUsize>) {
     let alive = Arc::new(AtomicUsize::new(0));
     let (count, path) = (Arc::clone(&alive), dir.path().join("file"));
@@ -124,7 +120,7 @@ fn a_reset_ends_what_it_hits_and_nothing_else() {
     });
 }
 
-/// The descriptors of this process but for rings: each worker makes its own when it first needs one, and keeps it.
+/// Returns the descriptors of this process without rings: each worker creates one on first use and keeps it.
 fn without_rings() -> Vec<String> {
     fds().into_iter().filter(|fd| !fd.contains("[io_uring]")).collect()
 }
@@ -132,7 +128,7 @@ fn without_rings() -> Vec<String> {
 async fn resets() {
     let (dir, bytes) = a_file();
     let (addr, alive) = server(&dir).await;
-    // Bystanders in the middle of a download and of events.
+    // Two other clients are in the middle of a download and of events.
     let mut download = Raw::connect_narrow(addr).await;
     download.ask("/file").await;
     let len = download.head().await.content_length();
@@ -153,17 +149,17 @@ async fn resets() {
         }
         assert_eq!(alive.load(Ordering::Relaxed), 3);
         victim.reset();
-        worst = worst.max(soon("a body outlives its client", || alive.load(Ordering::Relaxed) == 2).await);
-        worst = worst.max(soon("a descriptor is left", || without_rings() == before).await);
+        worst = worst.max(soon("the body outlives its client", || alive.load(Ordering::Relaxed) == 2).await);
+        worst = worst.max(soon("a descriptor is still open", || without_rings() == before).await);
         stream.body(300).await.unwrap();
         got.extend(download.body(2000).await.unwrap());
     }
-    println!("the slowest was gone after {worst:?}");
+    println!("the slowest cleanup took {worst:?}");
     got.extend(download.body(len - got.len()).await.unwrap());
     assert!(got == bytes);
 }
 
-/// A client that outlives the runtime, with room for little.
+/// A client with small buffers that outlives the runtime.
 fn client(addr: SocketAddr, path: &str) -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(2048).unwrap();
@@ -179,7 +175,7 @@ fn a_runtime_dropped_in_the_middle_of_everything_leaves_no_descriptor() {
         return;
     }
     watched(|| {
-        // What is opened once and kept.
+        // Opens descriptors that the process keeps.
         drop(Flavour::TwoWorkers.runtime());
         for flavour in [Flavour::CurrentThread, Flavour::TwoWorkers, Flavour::CurrentThread, Flavour::TwoWorkers] {
             println!("on {flavour:?}");
@@ -190,12 +186,16 @@ fn a_runtime_dropped_in_the_middle_of_everything_leaves_no_descriptor() {
             let since = Instant::now();
             drop(runtime);
             println!("dropped in {:?}", since.elapsed());
-            // A stream that outlives its runtime keeps the driver's descriptors, and can still be dropped, full as it is.
+            // A stream that outlives its runtime keeps the driver's descriptors, and can be dropped with a full queue.
             drop(kept);
-            // Another thread may hold a stream for a moment, to flush it or to send what its owner left behind.
+            // Another thread may hold a stream for a moment to flush it.
             let since = Instant::now();
             while fds().len() - before.len() != clients.len() {
-                assert!(since.elapsed() < Duration::from_secs(60), "the clients' own are left: {:#?}", fds());
+                assert!(
+                    since.elapsed() < Duration::from_secs(60),
+                    "only the clients' descriptors may be open: {:#?}",
+                    fds()
+                );
                 std::thread::yield_now();
             }
             drop(clients);
@@ -204,7 +204,7 @@ fn a_runtime_dropped_in_the_middle_of_everything_leaves_no_descriptor() {
     });
 }
 
-/// A server whose sockets are all full, its clients, and some streams to be kept.
+/// Starts a server whose sockets are all full; returns its clients and the streams to drop after the runtime.
 async fn fill(dir: &tempfile::TempDir) -> (Vec<Socket>, Vec<TcpStream>) {
     let (addr, alive) = server(dir).await;
     let before = Snapshot::now();
@@ -212,7 +212,7 @@ async fn fill(dir: &tempfile::TempDir) -> (Vec<Socket>, Vec<TcpStream>) {
     for n in 0..40 {
         clients.push(client(addr, ["/file", "/flood", "/events", "/silence"][n % 4]));
     }
-    // Files and floods meet full sockets; a millisecond later nothing moves any more.
+    // Files and floods fill their sockets; a millisecond later all transfers stall.
     while Snapshot::now().since(&before).would_block < 20 || alive.load(Ordering::Relaxed) < 40 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

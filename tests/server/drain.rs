@@ -1,4 +1,4 @@
-//! A server that is told to shut down: it finishes the work it has begun, and it has ended at the deadline.
+//! Graceful shutdown: the server finishes started work, and ends at the deadline at the latest.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,15 +27,12 @@ use tokio::time::timeout;
 
 use crate::support::http::{Answer, Raw, boxed, h2, on_both, request, watched, whole};
 
-/// Longer than any of these tests takes.
+/// Timeout that only a hang reaches.
 const LONG: Duration = Duration::from_secs(20);
 
-/// State shared by the handler and the test.
 #[derive(Default)]
 struct Scene {
-    /// Requests that have arrived.
     arrived: AtomicUsize,
-    /// Lets `/wait` continue.
     go_on: Notify,
 }
 
@@ -50,7 +47,7 @@ fn events() -> Answer {
         match n {
             0 => Some((Ok::<_, io::Error>(Frame::data(Bytes::from_static(b"data: first\n\n"))), (told, 1))),
             1 => {
-                told.wait_for(|&told| told).await.expect("the answer has its ending");
+                told.wait_for(|&told| told).await.expect("the sender lives");
                 Some((Ok(Frame::data(Bytes::from_static(b"data: last\n\n"))), (told, 2)))
             }
             _ => None,
@@ -61,7 +58,6 @@ fn events() -> Answer {
     answer
 }
 
-/// Never yields a frame.
 fn stuck() -> Answer {
     Response::new(boxed(StreamBody::new(stream::pending::<io::Result<Frame<Bytes>>>())))
 }
@@ -121,7 +117,7 @@ fn counts(drained: &Drained) -> [usize; 4] {
 }
 
 async fn refused(addr: SocketAddr) {
-    // The listener closes within a moment.
+    // The listener closes asynchronously.
     let refused = async {
         loop {
             match TcpStream::connect(addr).await {
@@ -149,7 +145,7 @@ fn what_has_begun_is_finished_and_what_is_idle_is_closed() {
             streams.push(tokio::spawn(two.send_request(request("/wait"))));
         }
         server.arrived(5).await;
-        // Half a head is a request that is arriving, and so is a request that has not been read yet.
+        // A partial head counts as a request, and so does an unread request.
         let mut half = Raw::connect(addr).await;
         half.send("GET / HTTP/1.1\r\nHost").await;
         let mut late = Raw::connect(addr).await;
@@ -166,7 +162,7 @@ fn what_has_begun_is_finished_and_what_is_idle_is_closed() {
         for mut closed in [idle, silent] {
             assert!(timeout(LONG, closed.drain()).await.expect("closed").is_empty());
         }
-        assert!(!server.ended.is_finished(), "while somebody waits for an answer");
+        assert!(!server.ended.is_finished(), "ended before the last response");
         server.scene.go_on.notify_waiters();
         let head = waits.head().await;
         assert_eq!(head.field("connection"), Some("close"));
@@ -290,13 +286,12 @@ fn what_does_not_end_is_ended_at_the_deadline() {
         assert!(since.elapsed() >= Duration::from_millis(500), "not before");
         assert_eq!(counts(&drained), [3, 0, 0, 3], "{drained:?}");
         assert!(stuck.try_head().await.is_ok());
-        assert!(stuck.io.read(&mut [0; 8]).await.is_err(), "a reset is no end");
+        assert!(stuck.io.read(&mut [0; 8]).await.is_err(), "an orderly end instead of a reset");
         assert!(stream.into_body().collect().await.is_err());
         assert!(waits.try_head().await.is_err());
     });
 }
 
-/// A response that gives the stream away.
 fn switching() -> Answer {
     let mut answer = text("");
     *answer.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
@@ -321,7 +316,7 @@ fn an_upgraded_connection_is_ended_at_the_deadline_too() {
                     if holder_reads {
                         let _ = io.read_to_end(&mut Vec::new()).await;
                     } else {
-                        // This models a handler whose messages come from elsewhere.
+                        // A handler that never reads the stream.
                         std::future::pending::<()>().await;
                     }
                 });
@@ -346,16 +341,15 @@ fn an_upgraded_connection_that_listens_ends_long_before_the_deadline() {
     on_both(async || {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        // The peers of each connection, and of the request that is upgraded.
+        // The peers of each connection and of its upgraded request.
         let peers = Arc::new(std::sync::Mutex::new(Vec::new()));
         let service = tower::service_fn(async |mut request: Request<RequestBody>| {
-            let drain = request.extensions().get::<DrainSignal>().expect("a request for an upgrade has one").clone();
+            let drain = request.extensions().get::<DrainSignal>().expect("a drain signal").clone();
             let upgraded = hyper::upgrade::on(&mut request);
             tokio::spawn(async move {
                 let mut io = TokioIo::new(upgraded.await.unwrap());
                 assert!(!drain.is_draining());
-                // Dropping one such future early has no effect. This runs before the client is greeted, which makes the
-                // server drain.
+                // Dropping the future early has no effect. The drain starts after the greeting.
                 assert!(timeout(Duration::from_millis(1), drain.draining()).await.is_err());
                 io.write_all(b"hello").await.unwrap();
                 drain.draining().await;
@@ -436,7 +430,6 @@ fn whoever_has_connected_is_served_however_many_there_are() {
     on_both(async || {
         let listener = TcpListener::builder().backlog(2 * CLIENTS as u32).bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        // Connections are not accepted yet.
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
             let mut client = Raw::connect(addr).await;
@@ -464,7 +457,7 @@ fn an_ending_that_panics_keeps_no_other_from_ending() {
                 return Ok::<_, Infallible>(events());
             }
             let mut answer = stuck();
-            answer.extensions_mut().insert(GracefulClose::new(|| panic!("an ending that panics, on purpose")));
+            answer.extensions_mut().insert(GracefulClose::new(|| panic!("panic of the test's close handler")));
             Ok(answer)
         });
         let (signal, signalled) = oneshot::channel::<()>();
@@ -488,7 +481,7 @@ fn a_server_without_connections_has_drained_at_once() {
         let mut gone = Raw::connect(server.addr).await;
         assert_eq!(gone.get("/").await.0, 200);
         drop(gone);
-        // The server must have noticed the disconnect.
+        // The server must have seen the disconnect.
         tokio::time::sleep(Duration::from_millis(600)).await;
         server.signal.send(()).unwrap();
         let drained = timeout(LONG, server.ended).await.unwrap().unwrap().unwrap();
@@ -515,14 +508,14 @@ fn all_cores_drain_and_their_counts_are_one() {
                 assert_eq!(client.head().await.status, 200);
                 clients.push(client);
             }
-            // The limit applies to all cores together, not to each.
+            // The limit applies to all cores together.
             for _ in 0..4 {
                 let over = async {
                     let mut over = Raw::over(TcpStream::connect(addr).await?);
                     over.io.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n").await?;
                     over.try_head().await
                 };
-                assert_eq!(over.await.unwrap().status, 503, "one more than there may be");
+                assert_eq!(over.await.unwrap().status, 503, "one over the limit");
             }
             signal.send(()).unwrap();
             for client in &mut clients {

@@ -1,15 +1,15 @@
-//! Floods of HTTP/2 frames, each of which was a hole in some server: memory stays bounded, and others are served.
+//! Floods of HTTP/2 frames from known vulnerabilities: memory stays bounded, and other clients are served.
 //!
 //! | flood | known as |
 //! |---|---|
 //! | HEADERS and RST_STREAM | CVE-2023-44487, CVE-2023-26964 |
-//! | invalid WINDOW_UPDATE, so that the server resets | CVE-2025-8671 |
+//! | invalid WINDOW_UPDATE, which makes the server reset | CVE-2025-8671 |
 //! | CONTINUATION without an end | CVE-2024-27316 |
 //! | empty DATA | CVE-2019-9518, RUSTSEC-2026-0258 |
 //! | PING, SETTINGS | CVE-2019-9512, CVE-2019-9515 |
 //!
-//! The server is a process of its own, so that its memory is counted alone. Each flood lasts 1 s, or as many seconds as
-//! `MILLSTREAM_FLOOD` says; a flooder that is thrown out comes again.
+//! The server runs in its own process, so that its memory is measured alone. Each flood lasts 1 s, or
+//! `MILLSTREAM_FLOOD` seconds; a client whose connection was closed reconnects.
 
 #![expect(clippy::disallowed_methods, reason = "the clients are threads without a runtime")]
 
@@ -30,7 +30,6 @@ use crate::support::served::{Server, until_ended};
 
 const NAME: &str = "floods::floods_cost_no_memory_and_others_are_served";
 
-/// Most that the server may grow by, in KiB.
 const GROWTH: u64 = 32 << 10;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -47,7 +46,7 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// `GET / http` with an authority of `a`, by HPACK's static table (RFC 7541 appendix A).
+/// `GET / http` with an authority of `a`, encoded by HPACK's static table (RFC 7541 appendix A).
 const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
 /// The same as a `POST`.
 const POST: &[u8] = &[0x83, 0x86, 0x84, 0x41, 1, b'a'];
@@ -59,7 +58,7 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// A flood: what is sent first, and what is sent over and over with the numbers of new streams.
+/// A flood: the initial frames, and the frames repeated with new stream ids.
 struct Flood {
     name: &'static str,
     first: fn(&mut Vec<u8>),
@@ -89,14 +88,14 @@ const FLOODS: [Flood; 7] = [
         first: |_| {},
         next: |out, id| {
             frame(out, HEADERS, END_HEADERS | END_STREAM, id, GET);
-            // No increment is an error of the stream.
+            // An increment of 0 is a stream error.
             frame(out, WINDOW_UPDATE, 0, id, &[0; 4]);
         },
     },
     Flood {
         name: "CONTINUATION",
         first: |out| frame(out, HEADERS, END_STREAM, 1, GET),
-        // A field that is not indexed, of 1000 bytes.
+        // An unindexed field of 1000 bytes.
         next: |out, _| {
             let field = [&[0, 1, b'x', 0x7f, 0xe9, 6][..], &[b'y'; 1000]].concat();
             frame(out, CONTINUATION, 0, 1, &field);
@@ -111,12 +110,11 @@ const FLOODS: [Flood; 7] = [
     Flood { name: "SETTINGS", first: |_| {}, next: |out, _| frame(out, SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0]) },
 ];
 
-/// Floods on connections of its own until `enough`; gives how many there were of it.
 fn flood(addr: SocketAddr, flood: &Flood, enough: &AtomicBool, connections: &AtomicU64) -> u64 {
     let mut sent = 0;
     while !enough.load(Ordering::Relaxed) {
         connections.fetch_add(1, Ordering::Relaxed);
-        // Thrown out at any moment.
+        // The server may close the connection at any point.
         let Err(_) = until_thrown_out(addr, flood, enough, &mut sent) else { break };
     }
     sent
@@ -135,7 +133,7 @@ fn until_thrown_out(addr: SocketAddr, flood: &Flood, enough: &AtomicBool, sent: 
         (flood.next)(&mut out, id);
         *sent += 1;
         if out.len() >= 16 << 10 {
-            // What the server answers is never read.
+            // The client never reads the responses.
             io.write_all(&out)?;
             out.clear();
         }
@@ -143,7 +141,7 @@ fn until_thrown_out(addr: SocketAddr, flood: &Flood, enough: &AtomicBool, sent: 
     Ok(())
 }
 
-/// A client as there should be others: asks until `enough`; gives how long each answer took.
+/// A well-behaved client: sends requests until `enough`; returns the latencies in order.
 fn good(addr: SocketAddr, enough: &AtomicBool) -> Vec<Duration> {
     let mut io = TcpStream::connect(addr).unwrap();
     io.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -175,7 +173,7 @@ fn floods_cost_no_memory_and_others_are_served() {
     for each in FLOODS {
         let mut server = Server::start(&mut child::command(NAME, &flavour.to_string()));
         let (addr, enough, connections) = (server.addr, AtomicBool::new(false), AtomicU64::new(0));
-        // What a few connections and the threads need is not growth.
+        // Excludes the memory of a few connections and of the threads.
         drop(good_once(addr));
         let before = server.memory()["VmRSS"];
         let (sent, times) = std::thread::scope(|scope| {
@@ -193,7 +191,7 @@ fn floods_cost_no_memory_and_others_are_served() {
             each.name,
             times.len()
         );
-        assert!(sent > 100, "{}: {sent} frames are no flood", each.name);
+        assert!(sent > 100, "{}: {sent} frames are too few", each.name);
         assert!(grown <= GROWTH, "{}: {grown} KiB", each.name);
         assert!(p99 < Duration::from_secs(5), "{}: {p99:?}", each.name);
         server.end();
@@ -210,7 +208,6 @@ fn good_once(addr: SocketAddr) -> Vec<Duration> {
     })
 }
 
-/// The server.
 fn run(flavour: Flavour) {
     flavour.runtime().block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

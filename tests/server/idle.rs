@@ -1,12 +1,10 @@
-//! Ten thousand clients that have asked once and stay connected cost the server little memory, and nothing once they have
-//! gone.
+//! Ten thousand idle keep-alive clients cost the server little memory, and none after they have disconnected.
 //!
-//! The server is a process of its own, this program started anew, so that the clients' memory and descriptors are not
-//! counted.
+//! The server is this program started anew, so that the clients' memory and descriptors are not counted.
 //!
-//! What an idle connection of HTTP/1 costs: hyper allocates 8 KiB to read into and 8 KiB for heads of responses, of which
-//! small requests and answers touch the first page each; the rest, task and stream, is below 3 KiB. The kernel's memory
-//! for the socket is not the process's and not counted.
+//! Cost of an idle HTTP/1 connection: hyper allocates 8 KiB for reading and 8 KiB for response heads; small requests
+//! and responses touch the first page of each. Task and stream take less than 3 KiB. The kernel's socket memory is not
+//! part of the process and not counted.
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
@@ -30,18 +28,17 @@ use crate::support::{child, skip};
 const NAME: &str = "idle::an_idle_connection_costs_little_and_nothing_once_it_has_gone";
 
 const CONNECTIONS: usize = 10_000;
-/// Most that one may cost in resident memory.
 const RESIDENT: usize = 14 << 10;
-/// What it may cost besides where the ring receives for it.
+/// Additional memory where the ring receives for the connection.
 const BY_RING: usize = 1 << 10;
-/// Most that one may cost in memory that is allocated, hyper's buffers of 8 KiB included.
+/// Maximum allocated memory of a connection, including hyper's buffers of 8 KiB.
 const ALLOCATED: u64 = 22 << 10;
-/// Most bytes that may be left of them all: tables that have grown, and what is made once for the process.
+/// Maximum number of bytes still allocated at the end: grown tables and globals of the process.
 const LEFT: i64 = 1 << 20;
 
 #[test]
 fn an_idle_connection_costs_little_and_nothing_once_it_has_gone() {
-    // For the listener, the runtime and what a test program has open besides.
+    // For the listener, the runtime and other descriptors of a test program.
     let enough = CONNECTIONS as u64 + 500;
     let limit = getrlimit(Resource::Nofile);
     if limit.maximum.is_some_and(|maximum| maximum < enough) {
@@ -57,7 +54,7 @@ fn an_idle_connection_costs_little_and_nothing_once_it_has_gone() {
             visit(flavour, &server);
             let told = server.end();
             let allocated = told.iter().find_map(|line| line.strip_prefix("allocated "));
-            // Counted by the thread that does everything.
+            // Only a single thread counts all allocations.
             assert_eq!(allocated.is_some(), flavour == Flavour::CurrentThread, "{told:?}");
             let Some((peak, left)) = allocated.and_then(|numbers| numbers.split_once(' ')) else { continue };
             let (each, left) = (peak.parse::<u64>().unwrap() / CONNECTIONS as u64, left.parse::<i64>().unwrap());
@@ -68,14 +65,13 @@ fn an_idle_connection_costs_little_and_nothing_once_it_has_gone() {
     });
 }
 
-/// Connects many clients that ask once each, and lets them go.
 fn visit(flavour: Flavour, server: &Server) {
     let addr = server.addr;
     let sockets = || server.open("socket:");
     let quiet = sockets();
-    // What is set up once is not a connection's.
+    // Excludes memory that is set up once.
     ask(&mut TcpStream::connect(addr).unwrap());
-    // A worker makes its ring, which has a task, when it first has a connection.
+    // A worker creates its ring, which has a task, for its first connection.
     let tasks = || ask(&mut TcpStream::connect(addr).unwrap()) - server.open("anon_inode:[io_uring]");
     let before = tasks();
     let memory = server.memory()["VmRSS"];
@@ -88,20 +84,20 @@ fn visit(flavour: Flavour, server: &Server) {
         .collect();
     let resident = (server.memory()["VmRSS"] - memory) as usize * 1024 / CONNECTIONS;
     if sockets() < CONNECTIONS {
-        return skip(NAME, "connecting has taken longer than the server keeps idle connections");
+        return skip(NAME, "connecting took longer than the server's keep-alive time");
     }
     println!("{flavour:?}: {resident} bytes resident for each of {CONNECTIONS} connections");
-    assert!(tasks() >= CONNECTIONS, "a task for each");
+    assert!(tasks() >= CONNECTIONS, "one task per connection");
     let by_ring = std::env::var_os("MILLSTREAM_IO").is_some_and(|io| io == "uring");
     let most = RESIDENT + if by_ring { BY_RING } else { 0 };
     assert!(resident <= most, "{flavour:?}: {resident} bytes resident for each connection");
     drop(clients);
-    // Pages that the allocator keeps for the next are not asked for here: what is allocated tells more.
+    // Resident memory is not checked: the allocator keeps pages for reuse.
     while tasks() > before {}
     while sockets() > quiet {}
 }
 
-/// Serves the number of tasks there are until the standard input ends, and says what was allocated.
+/// Serves the number of live tasks until the end of the standard input, then prints the allocated bytes.
 fn serve(flavour: Flavour) {
     let allocated = measure(|| {
         flavour.runtime().block_on(async {
@@ -111,7 +107,7 @@ fn serve(flavour: Flavour) {
                 let tasks = Handle::current().metrics().num_alive_tasks();
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(format!("{tasks:>8}")))))
             });
-            // These few more than a server has by default, and for as long as connecting them takes.
+            // More connections than the default, kept for as long as the setup takes.
             let limits = Limits::default().connections(2 * CONNECTIONS).keep_alive(Duration::from_secs(600));
             tokio::spawn(server::serve(listener, tasks).limits(limits).into_future());
             until_ended(addr).await;
@@ -122,7 +118,6 @@ fn serve(flavour: Flavour) {
     }
 }
 
-/// How many tasks the server says it has.
 fn ask(client: &mut TcpStream) -> usize {
     client.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n").unwrap();
     let (mut answer, mut got) = ([0; 1024], 0);

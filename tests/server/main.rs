@@ -1,4 +1,4 @@
-//! `server`: requests, limits, shutdown, and what is left of connections, whatever their peers do.
+//! `server`: requests, limits, shutdown and cleanup, whatever the peers do.
 
 #[path = "../support/mod.rs"]
 mod support;

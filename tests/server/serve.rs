@@ -1,4 +1,4 @@
-//! `server::serve`: both protocols on one port, its limits, and what stays unharmed when something goes wrong.
+//! `server::serve`: both protocols on one port, its limits, and the isolation of failures.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,7 +25,6 @@ use tokio::time::timeout;
 
 type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
-/// Starts a server for `handler` and returns its address and its task.
 async fn start<F, R>(handler: F) -> (SocketAddr, JoinHandle<io::Result<()>>)
 where
     F: Fn(Request<server::RequestBody>) -> R + Clone + Send + 'static,
@@ -51,7 +50,7 @@ fn text(text: impl Into<Bytes>) -> Answer {
     Response::new(boxed(Full::new(text.into())))
 }
 
-/// Bytes in which every position differs from its neighbours' and from the same position a page later.
+/// Bytes that differ between adjacent positions and between the same positions of adjacent pages.
 fn pattern(len: usize) -> Bytes {
     (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect::<Vec<_>>().into()
 }
@@ -59,7 +58,7 @@ fn pattern(len: usize) -> Bytes {
 type H1 = hyper::client::conn::http1::SendRequest<Empty<Bytes>>;
 type H2 = hyper::client::conn::http2::SendRequest<Empty<Bytes>>;
 
-/// A client's connection; without Nagle's algorithm, or its window updates wait for the server's delayed ACKs.
+/// Connects without Nagle's algorithm, which would delay window updates until the server's delayed ACKs.
 async fn connect(addr: SocketAddr) -> TokioIo<TcpStream> {
     let stream = TcpStream::connect(addr).await.unwrap();
     stream.set_nodelay(true).unwrap();
@@ -113,7 +112,7 @@ async fn a_body_frame_larger_than_every_buffer_arrives_whole() {
 
 #[tokio::test]
 async fn streams_of_frames_of_all_sizes_do_not_stall_each_other() {
-    // Below, at and above the send buffer.
+    // Below, at and above the size of the send buffer.
     const SIZES: [usize; 7] = [1, 300, 70_000, 17, 64 << 10, 1000, 200_000];
     let all = pattern(1 << 20);
     let sent = all.clone();
@@ -126,7 +125,7 @@ async fn streams_of_frames_of_all_sizes_do_not_stall_each_other() {
         std::future::ready(Response::new(boxed(StreamBody::new(stream::iter(frames)))))
     })
     .await;
-    // A stream's window is a small part of the connection's, so that the streams not read yet cannot use that up.
+    // The stream window is small enough that the unread streams cannot exhaust the connection's window.
     let io = connect(addr).await;
     let (mut client, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(65_535)
@@ -139,7 +138,7 @@ async fn streams_of_frames_of_all_sizes_do_not_stall_each_other() {
     for _ in 0..20 {
         answers.push(client.send_request(get("/")).await.unwrap());
     }
-    // The first is read last, so its window stays used up while the others go through.
+    // The first response is read last, so its window stays exhausted while the others proceed.
     for answer in answers.into_iter().rev() {
         assert!(whole(answer).await == all);
     }
@@ -204,14 +203,13 @@ async fn dropping_the_server_closes_the_listener_and_leaves_connections_running(
     assert_eq!(whole(answer).await, "and the rest");
 }
 
-/// A body that gives one frame and then panics.
 struct Bomb(bool);
 
 impl Body for Bomb {
     type Data = Bytes;
     type Error = io::Error;
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        assert!(!std::mem::replace(&mut self.0, true), "the bomb went off, as it should in this test");
+        assert!(!std::mem::replace(&mut self.0, true), "panic of the test's body");
         Poll::Ready(Some(Ok(Frame::data(Bytes::from("tick ")))))
     }
 }
@@ -219,7 +217,7 @@ impl Body for Bomb {
 #[tokio::test]
 async fn a_panic_ends_its_own_connection_only() {
     let (addr, _server) = start(async |request| match request.uri().path() {
-        "/service" => panic!("the service went off, as it should in this test"),
+        "/service" => panic!("panic of the test's service"),
         "/body" => Response::new(boxed(Bomb(false))),
         _ => text("fine"),
     })
@@ -230,11 +228,10 @@ async fn a_panic_ends_its_own_connection_only() {
         let mut victim = h1(addr).await;
         if let Ok(answer) = victim.send_request(get(path)).await {
             assert_eq!(path, "/body");
-            assert!(answer.into_body().collect().await.is_err(), "the end must not look like the end of the body");
+            assert!(answer.into_body().collect().await.is_err(), "the body must not end normally");
         }
-        assert!(victim.ready().await.is_err(), "the connection should be gone");
+        assert!(victim.ready().await.is_err(), "the connection must be closed");
 
-        // Over HTTP/2 even the other requests of the same connection go on.
         if let Ok(answer) = bystander_two.send_request(get(path)).await {
             assert_eq!(path, "/body");
             assert!(answer.into_body().collect().await.is_err());
@@ -245,7 +242,7 @@ async fn a_panic_ends_its_own_connection_only() {
     }
 }
 
-/// The type and payload of the next HTTP/2 frame, RFC 9113 §4.1.
+/// Reads the type and payload of the next HTTP/2 frame (RFC 9113 §4.1).
 async fn frame(io: &mut TcpStream) -> (u8, Vec<u8>) {
     let mut head = [0; 9];
     io.read_exact(&mut head).await.unwrap();
@@ -271,7 +268,7 @@ async fn http2_clients_are_told_the_limits() {
     assert_eq!(value(3), Some(100), "MAX_CONCURRENT_STREAMS");
     assert_eq!(value(4), Some(64 << 10), "INITIAL_WINDOW_SIZE");
     assert_eq!(value(6), Some(16 << 10), "MAX_HEADER_LIST_SIZE");
-    // The connection's window starts at 65 535 bytes and is opened by WINDOW_UPDATE.
+    // The connection's window starts at 65 535 bytes; WINDOW_UPDATE opens it.
     let window = loop {
         if let (8, increment) = frame(&mut io).await {
             break 65_535 + u32::from_be_bytes(increment.try_into().unwrap());
@@ -291,7 +288,7 @@ async fn a_request_head_beyond_the_limit_is_refused() {
     assert_eq!(h1(addr).await.send_request(with(15 << 10)).await.unwrap().status(), StatusCode::OK);
     assert_eq!(h2(addr).await.send_request(with(12 << 10)).await.unwrap().status(), StatusCode::OK);
 
-    // The answer may be lost, because the connection closes while the rest of the head is still unread.
+    // The response may be lost: the connection closes while the rest of the head is unread.
     let refused =
         [h1(addr).await.send_request(with(20 << 10)).await, h2(addr).await.send_request(with(20 << 10)).await];
     for answer in refused {
@@ -301,12 +298,12 @@ async fn a_request_head_beyond_the_limit_is_refused() {
     }
 }
 
-/// Reads to the end of the stream. The clock of these tests stands still and jumps to the next timer when everything
-/// waits: the server's, if it has one, or else this one, which is later than all of them.
+/// Reads to the end of the stream. The paused clock jumps to the next timer when all tasks wait: the server's timer, if
+/// any, or this timeout, which is later.
 async fn closed_by_server(io: &mut TcpStream) -> Vec<u8> {
     let mut got = Vec::new();
     let end = timeout(Duration::from_secs(600), io.read_to_end(&mut got)).await;
-    // A connection closed while our bytes are unread is reset, which is as good.
+    // A close with unread bytes causes a reset, which counts as an end.
     let _: Result<usize, io::Error> = end.expect("the server kept the connection");
     got
 }
@@ -319,11 +316,11 @@ async fn a_client_that_brings_no_request_is_closed() {
         io.write_all(sent).await.unwrap();
         closed_by_server(&mut io).await;
     }
-    // The second request, of which a part has come with the first.
+    // Part of the second request arrived with the first.
     let mut io = TcpStream::connect(addr).await.unwrap();
     io.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\n\r\nGET / HT").await.unwrap();
     assert!(closed_by_server(&mut io).await.starts_with(b"HTTP/1.1 200 OK\r\n"));
-    // This one is told by GOAWAY.
+    // An HTTP/2 client receives GOAWAY.
     let mut io = TcpStream::connect(addr).await.unwrap();
     io.write_all(&[PREFACE, EMPTY_SETTINGS].concat()).await.unwrap();
     let got = closed_by_server(&mut io).await;
@@ -339,7 +336,7 @@ async fn a_client_that_brings_no_request_is_closed() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_waits_for_a_slow_answer_is_not() {
     let (addr, _server) = start(async |request| {
-        // Virtual time passes before the kernel has an acknowledgement: less than `write_stall` over HTTP/2.
+        // The paused clock outruns the kernel's acknowledgements, so HTTP/2 waits less than `write_stall`.
         let two = request.version() == hyper::Version::HTTP_2;
         tokio::time::sleep(Duration::from_secs(if two { 25 } else { 120 })).await;
         text("at last")
@@ -349,7 +346,7 @@ async fn a_client_that_waits_for_a_slow_answer_is_not() {
     assert_eq!(whole(h2(addr).await.send_request(get("/")).await.unwrap()).await, "at last");
 }
 
-/// Not ready the first time it is asked, as a service that limits concurrency may be.
+/// Not ready on the first poll, like a service that limits concurrency.
 #[derive(Clone, Default)]
 struct Hesitant {
     asked: bool,
@@ -369,9 +366,9 @@ impl tower::Service<Request<server::RequestBody>> for Hesitant {
     }
 
     fn call(&mut self, request: Request<server::RequestBody>) -> Self::Future {
-        assert!(self.asked, "called before it was ready");
+        assert!(self.asked, "called before ready");
         std::future::ready(match request.uri().path() {
-            "/fails" => Err(io::Error::other("as asked")),
+            "/fails" => Err(io::Error::other("error of the test's service")),
             path => Ok(text(path.to_owned())),
         })
     }

@@ -1,4 +1,4 @@
-//! Clients that speak no TLS, or do not come to the point; and what is left of them.
+//! Clients that send no TLS or stall in the handshake, and descriptors left behind.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use super::*;
 use crate::support::http::on_both;
 use crate::support::{alone, fds};
 
-/// Long enough for any machine.
+/// Timeout that only a hang reaches.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends `bytes` and reads until the server ends the connection, be it by a reset.
+/// Sends `bytes` and reads until the connection ends; a reset counts as an end.
 async fn send(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -22,7 +22,7 @@ async fn send(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     got
 }
 
-/// Sockets of this process at one end of which is `addr`. Others come and go with the runtimes of other tests.
+/// Counts the sockets of this process whose local or peer address is `addr`, because other tests open sockets too.
 fn sockets(addr: SocketAddr) -> usize {
     let (fds, port) = (fds(), format!(":{:04X}", addr.port()));
     let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
@@ -33,7 +33,7 @@ fn sockets(addr: SocketAddr) -> usize {
     rows.filter(ours).count()
 }
 
-/// The first bytes of a client's first message, with a length that promises more.
+/// The first `len` bytes of a ClientHello that declares a greater length.
 fn hello(len: usize) -> Vec<u8> {
     let mut bytes = vec![22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
     bytes.resize(len, 0x5a);
@@ -53,15 +53,13 @@ fn http_without_tls_is_answered_and_garbage_is_not() {
             let mut stream = TcpStream::connect(server.addr).await.unwrap();
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut got = String::new();
-            // Whole, with an end, and not by a reset.
             timeout(PATIENCE, stream.read_to_string(&mut got)).await.expect("no end").unwrap();
             let (head, body) = got.split_once("\r\n\r\n").unwrap();
             assert!(
                 head.starts_with("HTTP/1.1 400 ") && head.contains(&format!("content-length: {}\r\n", body.len())),
                 "{got}"
             );
-            // Nor is what it goes on sending, of the body for instance, a reason for a reset, which may destroy the
-            // answer.
+            // Bytes after the response, such as the rest of a body, cause no reset, which could destroy the response.
             for _ in 0..10 {
                 stream.write_all(b"more").await.unwrap();
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -71,10 +69,10 @@ fn http_without_tls_is_answered_and_garbage_is_not() {
             [&b"\0\0\0\0\0\0\0\0"[..], &[0xff; 5000], b"hello\n", &[22, 3, 1, 0xff, 0xff, 1, 1, 1], &[22; 4000]]
         {
             let got = send(server.addr, garbage).await;
-            // Nothing, or an alert.
+            // Record type 21 is an alert.
             assert!(got.is_empty() || got[0] == 21, "{got:?}");
         }
-        // Who only looks whether somebody listens has not failed.
+        // A connection without data, such as a health check, is no failed handshake.
         drop(TcpStream::connect(server.addr).await.unwrap());
         let config = client(BOTH, &["http/1.1"]);
         assert_eq!(get(server.addr, &config, "/fine").await, (200, b"fine".to_vec()));
@@ -112,15 +110,15 @@ fn a_handshake_that_takes_too_long_is_ended() {
             timeout(PATIENCE, ended).await.expect("no end")
         };
         let (_, stopped, silent) = tokio::join!(
-            // A byte at a time, a part and then nothing, and nothing at all.
+            // One byte at a time, a part and then nothing, and nothing at all.
             slow(hello(500), 1),
             slow(hello(100), 100),
             slow(Vec::new(), 0),
         );
         assert!(start.elapsed() >= limit);
-        assert!(stopped && silent, "they are closed, and only reset if that does not help");
+        assert!(stopped && silent, "both are closed without a reset");
         assert_eq!(get(server.addr, &client(BOTH, &["http/1.1"]), "/fine").await.0, 200);
-        // The one that sent nothing has not failed: it was no attempt.
+        // The client that sent nothing attempted no handshake.
         let counted = Snapshot::now().since(&before);
         assert_eq!(counted.tls_failures, 2, "{counted}");
     });
@@ -145,7 +143,7 @@ fn no_descriptor_is_left() {
             leaves.head().await;
         }
         let addr = server.addr;
-        assert!(sockets(addr) > 0, "the listener at least");
+        assert!(sockets(addr) > 0, "the listener is open");
         drop(server);
         let gone = async {
             while sockets(addr) > 0 {

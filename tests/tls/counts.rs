@@ -1,4 +1,4 @@
-//! How many calls it takes. Other tests wait meanwhile.
+//! Numbers of system calls. Counters are per process, so each test runs in its own.
 
 use millstream::metrics::Snapshot;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -19,14 +19,13 @@ fn tokens_of_a_turn_leave_in_one_call_though_each_is_a_record() {
         let before = Snapshot::now();
         client.ask("/tokens").await;
         assert_eq!(client.head().await.status, 200);
-        // Each token is a chunk of its own.
         let chunked =
             [b"28\r\n", TOKEN, b"\r\n"].concat().repeat(TOKENS).into_iter().chain(*b"0\r\n\r\n").collect::<Vec<_>>();
         let got = client.body(chunked.len()).await.unwrap();
         assert_eq!(sha256(got), sha256(&chunked));
         let counted = Snapshot::now().since(&before);
         assert!(counted.gathered >= TOKENS as u64 / 2, "{counted}");
-        // Another worker may end its turn between any two tokens.
+        // With several workers, a turn may end between any two tokens.
         let most = if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread { TOKENS / 5 } else { TOKENS };
         assert!(counted.writes <= most as u64, "{counted}");
     });
@@ -43,7 +42,7 @@ fn a_file_leaves_in_calls_of_several_records() {
         let before = Snapshot::now();
         assert_eq!(sha256(client.get("/large").await.1), sha256(&server.bytes));
         let counted = Snapshot::now().since(&before);
-        // What the socket did not take at once is sent once more.
+        // A partial write needs one more call.
         let whole = counted.writes - counted.partial_writes;
         assert!(whole <= (LARGE >> 16) as u64 + 10, "{counted}");
     });

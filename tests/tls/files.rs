@@ -1,4 +1,4 @@
-//! TLS over this crate's stream: encrypting the bytes of a file reads them, and may reach the end of the file.
+//! TLS over this crate's stream. Encryption reads the bytes of a file and may hit its end.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -35,16 +35,14 @@ fn configs() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     (Arc::new(server), Arc::new(client))
 }
 
-/// The stream that encrypts.
 #[derive(Clone, Copy, Debug)]
 enum By {
     /// This crate's stream, with mapped files.
     Ours,
-    /// A stream without support for mapped files, with files that are not mapped.
+    /// A stream without support for mapped files, with files read into memory.
     Theirs,
 }
 
-/// Serves a tree over TLS.
 async fn serve(dir: &TempDir, config: Arc<ServerConfig>, by: By) -> SocketAddr {
     let files = match by {
         By::Ours => believed(dir),
@@ -64,7 +62,6 @@ async fn serve(dir: &TempDir, config: Arc<ServerConfig>, by: By) -> SocketAddr {
                     Ok::<_, Infallible>(ask_and_cut::<Incoming>(&files, &dir, &request).await)
                 });
                 let http = http1::Builder::new();
-                // Connections end in any way here.
                 let _ended: hyper::Result<()> = match by {
                     By::Ours => http.serve_connection(tls.accept(stream).await.unwrap(), service).await,
                     By::Theirs => {
@@ -113,8 +110,8 @@ fn a_file_truncated_while_it_is_encrypted_is_no_response() {
             assert_eq!((head.status, head.content_length()), (200, LARGE));
             truncate(&dir.path().join("large"), left);
             let cut =
-                victim.body(LARGE).await.map(|got| got.len()).expect_err("the file was cut, so must be the response");
-            // The zeros that were read at the end have not been sent.
+                victim.body(LARGE).await.map(|got| got.len()).expect_err("the truncated file ends the response early");
+            // The zeros read beyond the new end are not sent.
             let whole_pages = left / 4096 * 4096;
             let known = cut.got.len().min(whole_pages.max(1 << 10));
             assert!(cut.got[..known] == bytes[..known]);
@@ -134,7 +131,7 @@ fn a_kept_file_truncated_before_it_is_encrypted_is_no_response() {
             assert_eq!(victim.get("/kept").await.0, 200);
             victim.ask("/kept?cut=0").await;
             if victim.try_head().await.is_ok() {
-                victim.body(KEPT).await.map(|got| got.len()).expect_err("the file was cut, so must be the response");
+                victim.body(KEPT).await.map(|got| got.len()).expect_err("the truncated file ends the response early");
             }
             assert_eq!(connect(addr, &client).await.get("/fine").await, (200, b"fine".to_vec()));
         }

@@ -1,4 +1,4 @@
-//! `server::serve` over TLS, asked by rustls's client.
+//! `server::serve` over TLS, with a rustls client.
 #![cfg(feature = "tls")]
 
 use std::convert::Infallible;
@@ -35,7 +35,6 @@ mod support;
 use support::http::{Answer, Raw, boxed};
 use support::tree::{KEPT, LARGE, believed, tree, truncate};
 
-/// A certificate and its key.
 struct Identity {
     certificate: String,
     key: String,
@@ -53,13 +52,13 @@ impl Identity {
     }
 }
 
-/// Two of them, because making one takes time.
+/// Two identities, shared by all tests because key generation is slow.
 static IDENTITIES: LazyLock<[Identity; 2]> = LazyLock::new(|| [Identity::new(), Identity::new()]);
 
 const BOTH: &[&SupportedProtocolVersion] =
     &[&tokio_rustls::rustls::version::TLS12, &tokio_rustls::rustls::version::TLS13];
 
-/// A client that trusts both identities and keeps its tickets.
+/// A client that trusts both identities and stores session tickets.
 fn client(versions: &[&'static SupportedProtocolVersion], alpn: &[&str]) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for identity in IDENTITIES.iter() {
@@ -82,16 +81,14 @@ async fn connect(addr: SocketAddr, config: &Arc<ClientConfig>) -> TlsStream<TcpS
     shake(config, TcpStream::connect(addr).await.unwrap()).await.unwrap()
 }
 
-/// Asks once over a connection of its own.
 async fn get(addr: SocketAddr, config: &Arc<ClientConfig>, path: &str) -> (u16, Vec<u8>) {
     Raw::over(connect(addr, config).await).get(path).await
 }
 
-/// Tokens as `/tokens` sends them: one by one, the runtime has its turn between each two.
+/// `/tokens` yields to the runtime after each token.
 const TOKENS: usize = 100;
 const TOKEN: &[u8] = b"data: {\"token\": \"hello world this is\"}\n\n";
 
-/// A server of a tree that ends when it is dropped.
 struct Server {
     addr: SocketAddr,
     tree: TempDir,
@@ -111,7 +108,7 @@ impl Server {
     }
 
     async fn limited(tls: Tls, limits: Limits) -> Self {
-        // What is counted here is not how busy the machine is.
+        // Gathering must not depend on the load of the machine.
         let listener = TcpListener::builder().gather_limit(Duration::from_secs(60)).bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (tree, bytes) = tree();

@@ -1,4 +1,4 @@
-//! What is agreed on, and that what arrives is what was sent.
+//! Negotiated versions and protocols, and bodies that arrive unchanged.
 
 use millstream::net;
 use millstream::server::tls::TlsStream;
@@ -14,7 +14,7 @@ fn whole_files_arrive_by_both_versions_of_each_protocol() {
     on_both(async || {
         let server = Server::start(IDENTITIES[0].tls()).await;
         for version in [&TLS12, &TLS13] {
-            // Without ALPN HTTP/2 is known by what it begins with.
+            // Without ALPN, the server detects HTTP/2 by its preface.
             for offered in [&["h2", "http/1.1"][..], &["http/1.1"], &["h2"], &[]] {
                 let config = client(&[version], offered);
                 let stream = connect(server.addr, &config).await;
@@ -52,7 +52,6 @@ fn whole_files_arrive_by_both_versions_of_each_protocol() {
     });
 }
 
-/// A client of either version of HTTP.
 trait AsyncAsk: Send {
     fn ask<'a>(&'a mut self, path: &'a str) -> std::pin::Pin<Box<dyn Future<Output = Bytes> + Send + 'a>>;
 }
@@ -97,7 +96,7 @@ fn a_ticket_resumes_a_session_also_after_the_certificate_was_replaced() {
                     tls.replace_pem(&IDENTITIES[1].certificate, &IDENTITIES[1].key).unwrap();
                 }
                 let mut client = Raw::over(connect(server.addr, &config).await);
-                // In TLS 1.3 tickets come with the first bytes.
+                // In TLS 1.3, tickets come with the first response.
                 assert_eq!(client.get("/fine").await, (200, b"fine".to_vec()));
                 assert_eq!(client.io.get_ref().1.handshake_kind(), Some(kind), "{version:?}, round {round}");
             }
@@ -105,13 +104,13 @@ fn a_ticket_resumes_a_session_also_after_the_certificate_was_replaced() {
     });
 }
 
-/// Answers an upgrade, and gives back what comes then.
+/// Answers an upgrade request, then echoes one line in reverse.
 pub(crate) fn mirror(mut request: Request<RequestBody>) -> Answer {
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         let parts = upgrade.await.unwrap().downcast::<TlsStream<net::TcpStream>>().unwrap();
         let mut io = parts.io;
-        assert!(parts.read_buf.is_empty(), "the client waits for the answer");
+        assert!(parts.read_buf.is_empty(), "the client sends nothing before the response");
         assert_eq!(io.alpn(), Some(&b"http/1.1"[..]));
         assert_eq!((io.version(), io.server_name()), (Some(ProtocolVersion::TLSv1_3), Some("mill")));
         assert!(!io.is_resumed() && io.get_ref().peer_addr().unwrap().ip().is_loopback());
@@ -135,7 +134,7 @@ fn an_upgrade_gives_the_stream_back_and_its_end_is_said() {
         assert_eq!(client.head().await.status, 101);
         client.send("hello").await;
         let mut back = client.buffered();
-        // Without `close_notify` this would be an error.
+        // Without `close_notify` the read fails.
         client.io.read_to_end(&mut back).await.unwrap();
         assert_eq!(back, b"olleh");
     });
@@ -158,7 +157,7 @@ fn an_orderly_end_is_said_and_a_torn_file_is_none() {
         assert_eq!((head.status, head.content_length()), (200, LARGE));
         truncate(&server.tree.path().join("large"), 1_000_001);
         let mut got = victim.buffered();
-        let end = victim.io.read_to_end(&mut got).await.expect_err("the file was cut, so must be the response");
+        let end = victim.io.read_to_end(&mut got).await.expect_err("the truncated file ends the response early");
         assert!(got.len() < LARGE && got == server.bytes[..got.len()], "{end}, after {} bytes", got.len());
         assert_eq!(get(server.addr, &config, "/fine").await, (200, b"fine".to_vec()));
     });

@@ -1,4 +1,4 @@
-//! The sizes of records, as somebody on the way sees them.
+//! TLS record sizes on the wire.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::*;
 use crate::support::http::{on_both, sha256};
 
-/// A connection whose received bytes are kept.
+/// A connection that records the received bytes.
 struct Tapped {
     stream: TcpStream,
     seen: Arc<Mutex<Vec<u8>>>,
@@ -40,7 +40,7 @@ impl AsyncWrite for Tapped {
     }
 }
 
-/// Sizes of the records in `bytes`, with their headers: type, version and length (RFC 8446 §5.1).
+/// Returns the sizes of the records in `bytes`, each with its header of type, version and length (RFC 8446 §5.1).
 fn sizes(mut bytes: &[u8]) -> Vec<usize> {
     let mut sizes = Vec::new();
     while let [kind, 3, 3, high, low, rest @ ..] = bytes {
@@ -53,7 +53,6 @@ fn sizes(mut bytes: &[u8]) -> Vec<usize> {
     sizes
 }
 
-/// Most that a small record has.
 const SMALL: usize = 1400;
 const FULL: usize = 16 << 10;
 
@@ -67,17 +66,17 @@ fn records_are_small_while_a_connection_is_young_or_was_idle_and_full_later() {
                 let tapped = Tapped { stream: TcpStream::connect(server.addr).await.unwrap(), seen: Arc::clone(&seen) };
                 let mut stream = shake(&client(&[version], &[alpn]), tapped).await.unwrap();
                 if alpn == "h2" {
-                    // What HTTP/2 says first may come with the handshake's last record.
+                    // The first HTTP/2 frames may share a read with the last handshake record.
                     let mut h2 = crate::support::http::h2_over(stream).await;
                     let answer = h2.send_request(crate::support::http::request("/large")).await.unwrap();
                     let got = crate::support::http::whole(answer).await.unwrap();
                     assert_eq!(sha256(got), sha256(&server.bytes));
                     let seen = seen.lock().unwrap();
-                    // Its frames have at most 16 KiB and come with their heads.
+                    // Frames have at most 16 KiB and share records with their headers.
                     assert!(seen.len() > LARGE && seen.len() < LARGE + LARGE / 20);
                     continue;
                 }
-                // In TLS 1.3 tickets come after the handshake, before the first answer.
+                // In TLS 1.3, tickets come after the handshake, before the first response.
                 let mut raw = Raw::over(&mut stream);
                 assert_eq!(raw.get("/fine").await.1, b"fine");
                 seen.lock().unwrap().clear();
@@ -89,7 +88,7 @@ fn records_are_small_while_a_connection_is_young_or_was_idle_and_full_later() {
                 let young_bytes: usize = first[..young].iter().sum();
                 assert!((60 << 10..80 << 10).contains(&young_bytes), "{young} small records, {young_bytes} bytes");
                 let full = first[young..].iter().filter(|&&size| size > FULL).count();
-                // All but the last, unless the machine stood still for a second.
+                // More than half, because a stall of a second makes records small again.
                 assert!(full * 2 > first.len() - young, "{full} full of {}", first.len() - young);
 
                 tokio::time::sleep(Duration::from_millis(1100)).await;

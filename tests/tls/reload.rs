@@ -1,4 +1,4 @@
-//! Certificates that are replaced while the server runs, and such as cannot be.
+//! Certificates replaced while the server runs, and files that cannot be loaded.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +10,6 @@ use super::*;
 use crate::support::alone;
 use crate::support::http::{on_both, watched};
 
-/// The files of an identity.
 struct Files {
     dir: TempDir,
 }
@@ -23,7 +22,6 @@ impl Files {
         files
     }
 
-    /// Replaces a file as it should be done.
     fn put(&self, name: &str, contents: &str) {
         let new = self.dir.path().join("new");
         fs::write(&new, contents).unwrap();
@@ -35,9 +33,8 @@ impl Files {
     }
 }
 
-/// The certificate that a new client is shown.
 async fn shown(addr: SocketAddr) -> CertificateDer<'static> {
-    // A client without tickets.
+    // A client without tickets, so that no session is resumed.
     let stream = connect(addr, &client(BOTH, &["http/1.1"])).await;
     stream.get_ref().1.peer_certificates().unwrap()[0].clone()
 }
@@ -95,7 +92,6 @@ fn new_connections_get_a_good_certificate_and_bad_ones_change_nothing() {
         let missing = handle.reload().unwrap_err().to_string();
         assert!(missing.contains("key.pem: No such file"), "{missing}");
         assert_eq!(shown(server.addr).await, second.der);
-        // It has what it had all the time.
         assert_eq!(old.get("/fine").await, (200, b"fine".to_vec()));
         assert_eq!(old.io.get_ref().1.peer_certificates().unwrap()[0], first.der);
     });
@@ -123,21 +119,20 @@ fn a_server_looks_at_the_files_by_itself() {
         };
         assert_eq!(shown(server.addr).await, first.der);
         files.put("cert.pem", &second.certificate);
-        // Once for the change, however often it looks.
+        // The counter rises once per change, not once per check.
         counted(0, 1).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(shown(server.addr).await, first.der);
         files.put("key.pem", &second.key);
         counted(1, 1).await;
         assert_eq!(shown(server.addr).await, second.der);
-        // A file that is not there is one change as well, and that it is there again is the next.
+        // A missing file is one change, its return another.
         fs::remove_file(files.dir.path().join("key.pem")).unwrap();
         counted(1, 2).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         files.put("key.pem", &second.key);
         counted(2, 2).await;
         assert_eq!(shown(server.addr).await, second.der);
-        // It ends with the server.
         drop(server);
         tokio::time::sleep(Duration::from_millis(50)).await;
         files.put("key.pem", &first.key);

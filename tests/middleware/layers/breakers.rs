@@ -1,4 +1,4 @@
-//! When a path is given up and taken again. What is about time runs on a clock of its own.
+//! When the breaker of a path opens, probes and closes. Tests that depend on time use a paused clock.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -32,7 +32,7 @@ fn all_on_no_cork() -> CanaryBuilder {
     CanaryLayer::builder().report(true).share(IoPath::NoCork, 100.0)
 }
 
-/// What goes wrong with an answer that took the path under test.
+/// The fault of a response that took the path under test.
 #[derive(Clone, Copy, Debug)]
 enum Ill {
     No,
@@ -60,17 +60,15 @@ fn answer(ill: Ill) -> Result<Response<AnyBody>, io::Error> {
     Ok(response)
 }
 
-/// A service whose answers are ill while it takes the path under test.
 type Patient = Rc<Cell<Ill>>;
 
-/// Asks once; gives the path, if there was an answer.
+/// Sends one request; returns the path, or `None` without a response.
 async fn ask<S>(canary: &mut Canary<S>) -> Option<String>
 where
     S: Service<Request<()>, Response = Response<AnyBody>, Error = io::Error>,
 {
     let response = canary.call(Request::new(())).await.ok()?;
     let path = response.headers()[REPORT].to_str().unwrap().to_owned();
-    // However the body ends.
     let _: Result<_, BoxError> = response.into_body().collect().await;
     Some(path)
 }
@@ -98,7 +96,7 @@ async fn a_path_that_does_badly_is_given_up_probed_and_taken_again() {
         for _ in 0..100 {
             assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"));
         }
-        // One in twenty may fail, one in a hundred may be slow.
+        // The error limit is 1 in 20, the limit of slow responses 1 in 100.
         patient.set(ill);
         let before = Snapshot::now();
         let mut taken = 0;
@@ -115,7 +113,7 @@ async fn a_path_that_does_badly_is_given_up_probed_and_taken_again() {
         for _ in 0..100 {
             assert_eq!(ask(&mut canary).await.as_deref(), Some("auto"), "{ill:?}");
         }
-        // The first probe finds it as ill as it was; the second cool-down is twice as long.
+        // The first probe still fails; the second cool-down is twice as long.
         advance(Duration::from_secs(30)).await;
         ask(&mut canary).await;
         assert_eq!(state(&handle), BreakerState::Open, "{ill:?}");
@@ -128,12 +126,12 @@ async fn a_path_that_does_badly_is_given_up_probed_and_taken_again() {
             assert_ne!(state(&handle), BreakerState::Closed);
             probes += u32::from(ask(&mut canary).await.as_deref() == Some("no-cork"));
         }
-        assert_eq!((probes, state(&handle)), (20, BreakerState::Closed), "{ill:?}: one in ten, twenty in all");
+        assert_eq!((probes, state(&handle)), (20, BreakerState::Closed), "{ill:?}: one in ten, 20 in all");
         assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"), "{ill:?}");
     }
 }
 
-/// One good probe would be enough to close it: one that fails must not pass for that, however it fails.
+/// One good probe would close the breaker, so each kind of failed probe must count as failed.
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_fails_opens_it_again_even_if_one_is_enough() {
     for ill in [Ill::Status, Ill::Service, Ill::Body] {
@@ -143,7 +141,7 @@ async fn a_probe_that_fails_opens_it_again_even_if_one_is_enough() {
         let (stream, _theirs) = pair().await;
         let mut canary = layer.layer(service_fn(|_: Request<()>| async move {
             let mut answer = answer(ill)?;
-            // Then the latency is that of the whole answer.
+            // With a length, the latency covers the whole response.
             answer.headers_mut().insert("content-length", "4".parse().unwrap());
             Ok(answer)
         }));
@@ -169,7 +167,7 @@ async fn auto_is_given_up_for_epoll_only_if_that_was_asked_for() {
         }
         let then = if breaks { "epoll" } else { "auto" };
         for _ in 0..300 {
-            // Also when epoll does no better: there is nothing below it.
+            // Epoll stays in use even if it fails too: no path replaces it.
             assert_eq!(ask(&mut canary).await.as_deref(), Some(then));
         }
         assert_eq!(stream.handle().path().unwrap().to_string(), then);
@@ -200,14 +198,14 @@ async fn pins_and_clearing_work_at_once() {
     assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"));
 }
 
-/// What hyper does not poll to its end has ended all the same.
+/// hyper does not poll these bodies to their end; they count as complete.
 #[tokio::test]
 async fn answers_without_a_body_and_bodies_of_known_length_are_whole() {
     let (addr, handle, accepted) = serve(all_on_no_cork(), |path| match path {
         "/empty" => Response::new(boxed(Empty::<Bytes>::new())),
         "/304" => Response::builder().status(304).body(boxed(Full::new(Bytes::from_static(b"x")))).unwrap(),
         "/sized" => Response::new(boxed(Full::new(Bytes::from(vec![b'x'; 300_000])))),
-        // hyper counts these bytes itself, and does not ask for an end.
+        // hyper counts these bytes and does not poll for the end.
         "/declared" => Response::builder()
             .header("content-length", "10")
             .body(boxed(StreamBody::new(stream::iter(
@@ -221,7 +219,7 @@ async fn answers_without_a_body_and_bodies_of_known_length_are_whole() {
     .await;
     for method in ["GET", "HEAD"] {
         for path in ["/empty", "/304", "/sized", "/declared", "/streamed"] {
-            // With HTTP/2, hyper would send these bodies after all.
+            // Over HTTP/2, hyper would send these bodies.
             let bodiless = method == "HEAD" || path == "/304";
             for two in [false, true].into_iter().filter(|two| !two || !bodiless) {
                 let request = Request::builder().method(method).uri(path).header("host", "mill");
@@ -240,7 +238,6 @@ async fn answers_without_a_body_and_bodies_of_known_length_are_whole() {
     assert_eq!((path.requests, path.errors, path.resets), (14, 0, 0));
 }
 
-/// A server whose answers depend on the path that was asked for.
 async fn serve(
     builder: CanaryBuilder,
     answer: impl Fn(&str) -> Response<AnyBody> + Clone + Send + 'static,
@@ -254,7 +251,6 @@ async fn serve(
     (addr, layer.handle(), accepted)
 }
 
-/// A body that never ends, and holds `running` until it is dropped.
 fn endless(running: &Arc<()>) -> AnyBody {
     boxed(StreamBody::new(stream::unfold(Arc::clone(running), async |running| {
         sleep(Duration::from_millis(5)).await;
@@ -262,22 +258,20 @@ fn endless(running: &Arc<()>) -> AnyBody {
     })))
 }
 
-/// Waits for what the server does by itself.
 async fn until(what: impl Fn() -> bool) {
     let waiting = timeout(Duration::from_secs(10), async {
         while !what() {
             sleep(Duration::from_millis(1)).await;
         }
     });
-    waiting.await.expect("the server notices");
+    waiting.await.expect("the condition becomes true in time");
 }
 
-/// Waits until the server has noticed that all its clients have gone.
 async fn until_closed(accepted: &Accepted) {
     until(|| accepted.lock().unwrap().iter().all(|handle| handle.path().is_none())).await;
 }
 
-/// Leaves in the middle of an answer.
+/// Disconnects in the middle of a response.
 async fn leave(two: bool, addr: SocketAddr) {
     let mut client = if two { Client::two(STRANGER, addr).await } else { Client::one(STRANGER, addr).await };
     let mut body = client.send(&[]).await.into_body();

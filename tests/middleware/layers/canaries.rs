@@ -1,4 +1,4 @@
-//! Which requests take which path: exact shares, who may ask, and what the socket is told.
+//! The path of each request: exact shares, choice by trusted peers, and the path set on the stream.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ const TOKEN: &str = "a-token-that-nobody-guesses";
 const ASK: &str = "x-millstream-canary";
 const REPORT: &str = "x-millstream-path";
 
-/// Answers with the header a canary must never let through.
+/// Answers whether the service sees the header that a canary must remove.
 async fn mirror<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
     let seen = request.headers().contains_key(ASK);
     Ok(Response::new(Full::new(if seen { "seen" } else { "not seen" }.into())))
@@ -35,7 +35,6 @@ async fn serve(layer: &CanaryLayer) -> (std::net::SocketAddr, Accepted) {
     start(layer.layer(service_fn(mirror)), |canary, peer, handle| canary.connected(peer, handle)).await
 }
 
-/// What runs where `uring` is asked for.
 fn uring() -> &'static str {
     let has_ring = driver_info().io() != Io::Epoll && Capabilities::get().io_uring().is_yes();
     if has_ring { "uring" } else { "epoll" }
@@ -58,7 +57,7 @@ fn requests_of_http_1_keep_exact_shares_and_their_sockets_follow() {
         for n in 0..400 {
             let answer = clients[n % 4].ask(&[]).await;
             let handle = accepted.lock().unwrap()[n % 4].clone();
-            assert_eq!(handle.path().unwrap().to_string(), path(&answer), "the socket was told");
+            assert_eq!(handle.path().unwrap().to_string(), path(&answer), "the path of the stream");
             *counts.entry(path(&answer)).or_default() += 1;
         }
         assert_eq!(counts["no-sendfile"], 120);
@@ -99,7 +98,7 @@ async fn a_change_of_shares_reaches_connections_that_keep_a_path() {
     }
 }
 
-/// Where there is no ring, nothing goes by it, and no answer says so.
+/// Without io_uring, no request takes the ring and no response reports it.
 #[test]
 fn a_ring_that_is_not_there_is_not_reported() {
     on_both(|| async {
@@ -134,7 +133,7 @@ async fn unit_and_trusted_peers_change_while_it_runs() {
         handle.set_unit(unit);
         assert_eq!((kinds(&mut client).await, handle.state().unit), (expected, unit));
     }
-    // A connection that keeps a path is one of the new unit, and chooses anew.
+    // A kept path belongs to the old unit, so a change of the unit makes a new choice.
     let mut two = Client::two(STRANGER, addr).await;
     let mut seen = Vec::new();
     for _ in 0..10 {
@@ -186,7 +185,6 @@ fn only_trusted_peers_with_the_token_choose_their_path() {
                 let before = layer.handle().state();
                 let mut heard = 0;
                 for (sent, expected) in table {
-                    // A connection of HTTP/2 keeps what was asked for.
                     for mut client in Client::both(source, addr).await {
                         let sent: Vec<_> = sent.iter().map(|value| (ASK, *value)).collect();
                         let answer = client.ask(&sent).await;
@@ -214,7 +212,7 @@ async fn what_was_asked_for_lasts_for_a_request_of_http_1_and_a_connection_of_ht
         assert_eq!(path(&client.ask(&[(ASK, &ask)]).await), "no-cork");
         assert_eq!(path(&client.ask(&[]).await), then);
         layer.handle().set_share(IoPath::Uring, 0.0).unwrap();
-        assert_eq!(path(&client.ask(&[]).await), then, "also when the shares change");
+        assert_eq!(path(&client.ask(&[]).await), then, "after a change of shares");
     }
 }
 
@@ -225,17 +223,17 @@ async fn token_and_report_change_while_it_runs() {
     let (addr, _) = serve(&layer).await;
     let mut client = Client::one(FRIEND, addr).await;
     let (old, new) = (format!("epoll;{TOKEN}"), "epoll;another-token-of-some-length");
-    assert_eq!(field(&client.ask(&[(ASK, &old)]).await, REPORT), None, "not said unless turned on");
+    assert_eq!(field(&client.ask(&[(ASK, &old)]).await, REPORT), None, "reports are off by default");
     assert!(!handle.state().has_token);
     handle.set_report(true);
-    assert_eq!(path(&client.ask(&[(ASK, &old)]).await), "auto", "no token, no path");
+    assert_eq!(path(&client.ask(&[(ASK, &old)]).await), "auto", "without a token");
     handle.set_token(Some(TOKEN)).unwrap();
     assert_eq!(path(&client.ask(&[(ASK, &old)]).await), "epoll");
     handle.set_token(Some(&new[6..])).unwrap();
     assert_eq!(path(&client.ask(&[(ASK, &old)]).await), "auto");
     assert_eq!(path(&client.ask(&[(ASK, new)]).await), "epoll");
     assert!(handle.set_token(Some("short")).is_err());
-    assert_eq!(path(&client.ask(&[(ASK, new)]).await), "epoll", "a bad one changes nothing");
+    assert_eq!(path(&client.ask(&[(ASK, new)]).await), "epoll", "an invalid token changes nothing");
     handle.set_token(None).unwrap();
     assert_eq!(path(&client.ask(&[(ASK, new)]).await), "auto");
     handle.set_report(false);
@@ -246,7 +244,7 @@ async fn token_and_report_change_while_it_runs() {
 async fn who_is_no_canary_takes_the_path_of_the_listener() {
     let layer = reported().share(IoPath::NoCork, 50.0).build().unwrap();
     let (addr, accepted) = start(layer.layer(service_fn(mirror)), |canary, peer, handle| {
-        // As a builder would have set it.
+        // The same as setting the path on the listener.
         handle.set_path(IoPath::Epoll);
         canary.connected(peer, handle);
     })

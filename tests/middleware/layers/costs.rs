@@ -1,4 +1,4 @@
-//! What a layer allocates for a request. Run with `--nocapture` to see the counts.
+//! Allocations of a layer per request. Run with `--nocapture` to see the counts.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -24,14 +24,15 @@ fn hello(_: Request<()>) -> Ready<Result<Response<Full<Bytes>>, Infallible>> {
     ready(Ok(response))
 }
 
-/// Allocations for one request, from its head to the end of its body; those that many share are counted in part.
+/// Returns the allocations of one request, from its head to the end of its body. An allocation shared by several
+/// requests counts as a fraction.
 fn allocations<S, B>(mut service: S) -> f64
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone,
     B: Body,
 {
     let mut cx = Context::from_waker(Waker::noop());
-    // As hyper makes them: with room for more headers than there are.
+    // As in hyper, the map has room for more headers.
     let request = || {
         let mut request = Request::new(());
         request.headers_mut().reserve(16);
@@ -43,7 +44,7 @@ where
         let mut body = pin!(response.into_body());
         while let Poll::Ready(Some(_)) = body.as_mut().poll_frame(&mut cx) {}
     };
-    // The first of a thread.
+    // Excludes the allocations of the first request of a thread.
     run(request());
     let requests: Vec<_> = (0..ROUNDS).map(|_| request()).collect();
     let counted = allocation_counter::measure(|| requests.into_iter().for_each(run));

@@ -1,4 +1,4 @@
-//! Nothing a client sends becomes part of a head: whatever comes in, only valid names and values go out.
+//! Client input cannot inject headers: the layers emit only valid names and values.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,6 @@ fn is_clean(headers: &HeaderMap) -> bool {
     headers.values().all(|value| value.as_bytes().iter().all(|b| matches!(b, b'\t' | b' '..=b'~')))
 }
 
-/// Bytes that are nearly what is expected, or anything.
 fn values() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..80),
@@ -55,7 +54,7 @@ proptest! {
         service.connected(if trusted { friend } else { "192.0.2.2".parse().unwrap() });
         let mut request = Request::new(());
         for (name, value) in &sent {
-            // What is none does not get past the parser of hyper either.
+            // hyper's parser rejects invalid values too.
             if let Ok(value) = HeaderValue::from_bytes(value) {
                 request.headers_mut().append(HeaderName::from_static(NAMES[*name]), value);
             }
@@ -65,10 +64,10 @@ proptest! {
         let seen = seen.lock().unwrap();
         prop_assert!(is_clean(response.headers()) && is_clean(&seen), "{:?}", seen);
         prop_assert!(!seen.contains_key(NAMES[3]));
-        let id = RequestId::of(&seen).expect("one that is valid");
+        let id = RequestId::of(&seen).expect("the id is valid");
         prop_assert_eq!(&id, response.extensions().get::<RequestId>().unwrap());
         prop_assert_eq!(RequestId::of(response.headers()).unwrap(), id.clone());
-        let parent = TraceParent::of(&seen).expect("one that is valid");
+        let parent = TraceParent::of(&seen).expect("the trace parent is valid");
         prop_assert_eq!(&parent, response.extensions().get::<TraceParent>().unwrap());
         let given_parent = TraceParent::of(&given);
         prop_assert_eq!(RequestId::of(&given) == Some(id), trusted && RequestId::of(&given).is_some());
@@ -77,7 +76,7 @@ proptest! {
     }
 }
 
-/// Heads by hand, such as no client library sends.
+/// Raw heads that client libraries refuse to send.
 #[test]
 fn raw_heads_inject_nothing() {
     on_both(|| async {
@@ -111,9 +110,9 @@ fn raw_heads_inject_nothing() {
                     let head = format!("GET / HTTP/1.1\r\nHost: mill\r\nConnection: close\r\n{name}: {value}\r\n\r\n");
                     stream.write_all(head.as_bytes()).await.unwrap();
                     let mut got = Vec::new();
-                    // An end by reset is an end: hyper may leave what it refuses unread.
+                    // hyper may reset the connection if it leaves refused bytes unread.
                     let _ = stream.read_to_end(&mut got).await;
-                    let got = String::from_utf8(got).expect("nothing but ASCII");
+                    let got = String::from_utf8(got).expect("the response is ASCII");
                     assert!(!got.to_lowercase().contains("evil"), "{name}: {value:?} from {source}: {got}");
                     assert!(got.is_empty() || got.starts_with("HTTP/1.1 "), "{got}");
                     if got.starts_with("HTTP/1.1 200") {

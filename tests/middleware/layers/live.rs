@@ -1,4 +1,4 @@
-//! Changes while requests run: nothing is lost.
+//! Settings change while requests run; every response is complete.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const PATHS: [IoPath; 4] = [IoPath::Uring, IoPath::Epoll, IoPath::NoSendfile, Io
 #[test]
 fn every_answer_is_whole_while_everything_changes() {
     on_both(|| async {
-        // The machine may be slow; pins and clearing are what opens and closes here.
+        // Timing is unreliable on a loaded machine; only pins and clearing open and close paths here.
         let thresholds = Thresholds::default().p99(Duration::from_secs(60));
         let canary = CanaryLayer::builder().thresholds(thresholds).build().unwrap();
         let handle = canary.handle();
@@ -88,7 +88,7 @@ fn every_answer_is_whole_while_everything_changes() {
         let state = handle.state();
         assert_eq!(state.paths.iter().map(|path| path.requests).sum::<u64>(), CLIENTS * REQUESTS);
         assert_eq!(state.paths.iter().map(|path| path.errors + path.resets).sum::<u64>(), 0);
-        assert_eq!((state.heard, state.refused), (0, CLIENTS * REQUESTS), "nobody is trusted");
+        assert_eq!((state.heard, state.refused), (0, CLIENTS * REQUESTS), "no peer is trusted");
         assert!(state.paths[1..].iter().any(|path| path.requests > 0));
     });
 }

@@ -1,4 +1,4 @@
-//! `middleware` over real connections: whose headers are believed, which path an answer takes, and when a path is given up.
+//! `middleware` over real connections: trusted headers, the path of a response, and breakers.
 
 mod breakers;
 mod canaries;

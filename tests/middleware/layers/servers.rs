@@ -1,4 +1,4 @@
-//! Servers with layers, and clients at an address that is trusted and at one that is not.
+//! Servers with layers, and clients at a trusted and at an untrusted address.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -16,15 +16,14 @@ use tower::Service;
 
 use crate::support::http::{BoxError, H1, H2};
 
-/// Where nobody is trusted.
+/// The untrusted client address.
 pub(crate) const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
-/// Where everybody is.
+/// The trusted client address.
 pub(crate) const FRIEND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// The streams a server has accepted, in that order.
 pub(crate) type Accepted = Arc<Mutex<Vec<Handle>>>;
 
-/// A server for both protocols, whose connections are told to their clones of `service` by `greet`.
+/// Starts a server for both protocols; `greet` attaches each connection to its clone of `service`.
 pub(crate) async fn start<S, B>(
     service: S,
     greet: impl Fn(&mut S, IpAddr, Handle) + Send + Sync + 'static,
@@ -48,7 +47,6 @@ where
     (addr, accepted)
 }
 
-/// A connection that comes from `source`.
 pub(crate) async fn connect(source: Ipv4Addr, addr: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((source, 0).into()).unwrap();
@@ -56,7 +54,6 @@ pub(crate) async fn connect(source: Ipv4Addr, addr: SocketAddr) -> TcpStream {
     socket.connect(addr).await.unwrap()
 }
 
-/// A client of either protocol.
 pub(crate) enum Client {
     One(H1),
     Two(H2),
@@ -77,12 +74,10 @@ impl Client {
         Self::Two(sender)
     }
 
-    /// One of each protocol.
     pub(crate) async fn both(source: Ipv4Addr, addr: SocketAddr) -> [Self; 2] {
         [Self::one(source, addr).await, Self::two(source, addr).await]
     }
 
-    /// The answer, before its body.
     pub(crate) async fn send(&mut self, headers: &[(&str, &str)]) -> Response<Incoming> {
         let mut request = Request::get("/").header("host", "mill");
         for (name, value) in headers {
@@ -98,7 +93,6 @@ impl Client {
         }
     }
 
-    /// The answer, with its whole body.
     pub(crate) async fn ask(&mut self, headers: &[(&str, &str)]) -> Response<String> {
         let (head, body) = self.send(headers).await.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
@@ -106,7 +100,7 @@ impl Client {
     }
 }
 
-/// The only value of a header, if it has one.
+/// Returns the value of a header, which must be the only one.
 pub(crate) fn field<'a, B>(answer: &'a Response<B>, name: &str) -> Option<&'a str> {
     let mut values = answer.headers().get_all(name).iter();
     let value = values.next().map(|value| value.to_str().unwrap());

@@ -1,4 +1,4 @@
-//! Names and traces: whose are kept, over both protocols, under each server.
+//! Request ids and traces: which values are kept, over both protocols, under each server.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -22,14 +22,14 @@ fn layer() -> StampLayer {
     StampLayer::new().trusted(trusted).environment("staging".parse().unwrap()).service_version("1.2.3".parse().unwrap())
 }
 
-/// Answers with what the request has become: a line for each header, and for each extension.
+/// Answers with a line for each header and each extension of the request.
 async fn mirror<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
     let mut lines: Vec<_> =
         request.headers().iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
     lines.extend(request.extensions().get::<RequestId>().map(|id| format!("id: {id}")));
     lines.extend(request.extensions().get::<TraceParent>().map(|parent| format!("parent: {parent}")));
     let mut response = Response::new(Full::new(lines.join("\n").into()));
-    // A service that says otherwise is overruled.
+    // The layer overwrites a header set by the service.
     response.headers_mut().insert("x-request-id", "mine".parse().unwrap());
     response.headers_mut().insert("x-environment", "mine".parse().unwrap());
     Ok(response)
@@ -44,10 +44,9 @@ fn is_ours(id: &str) -> bool {
     id.len() == 32 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// What is sent; and from a friend, whether the id is kept, the trace, the state.
+/// Headers of a request; then, for a trusted peer, whether the id, the trace and the trace state are kept.
 type Case<'a> = (&'a [(&'a str, &'a str)], bool, bool, bool);
 
-/// Sends every spoof from both addresses by both protocols.
 async fn spoof(addr: SocketAddr) {
     let long = "x".repeat(65);
     let (fits, later) = ("x".repeat(64), GIVEN.replacen("00", "01", 1) + "-more");
@@ -92,7 +91,7 @@ async fn spoof(addr: SocketAddr) {
                 let read: TraceParent = parent.parse().unwrap();
                 assert_eq!(parent.contains(TRACE), *keeps_trace && trusted, "{case}: {parent}");
                 assert_eq!(read.sampled(), *keeps_trace && trusted, "{case}: {parent}");
-                assert_ne!(read.parent_id(), 0x00f067aa0ba902b7, "{case}: the parent is ours");
+                assert_ne!(read.parent_id(), 0x00f067aa0ba902b7, "{case}: the server makes its own parent id");
                 let kept: Vec<_> = match *keeps_state && trusted {
                     true => sent.iter().filter(|(name, _)| *name == "tracestate").map(|(_, value)| *value).collect(),
                     false => Vec::new(),
@@ -140,10 +139,10 @@ async fn a_router_that_is_not_told_who_connects_trusts_nobody() {
     let answer = Client::one(FRIEND, addr).await.ask(&[("x-request-id", "mine"), ("traceparent", GIVEN)]).await;
     assert!(is_ours(field(&answer, "x-request-id").unwrap()));
     assert!(!lines(&answer, "traceparent")[0].contains(TRACE));
-    assert_eq!(field(&answer, "x-environment"), Some("mine"), "not set here");
+    assert_eq!(field(&answer, "x-environment"), Some("mine"), "the service sets this header");
 }
 
-/// How each server tells who has connected.
+/// The extensions by which each server passes the peer's address.
 #[tokio::test]
 async fn the_peer_is_known_from_extensions() {
     let ask = async |extend: &dyn Fn(&mut Request<()>)| {

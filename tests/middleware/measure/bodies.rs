@@ -1,4 +1,4 @@
-//! What a response has come to, however its body ends.
+//! Counts for a response, for each way in which its body ends.
 
 use super::*;
 
@@ -6,16 +6,16 @@ use http::StatusCode;
 use http::header::CONTENT_LENGTH;
 use millstream::metrics::ResponseOutcome;
 
-/// Has the layer measure one response to `method`, reads it to the end unless told to `leave` after so many frames, and
-/// gives what was counted.
+/// Measures one response to `method` and returns its counts. Reads the body to its end, or drops it after `leave`
+/// frames.
 async fn measured(method: Method, route: &str, make: impl FnOnce() -> Answer, leave: Option<usize>) -> Responses {
     let mut make = Some(make);
     let service = tower::service_fn(|_: Request<()>| std::future::ready(Ok::<_, Infallible>((make.take().unwrap())())));
     let request = Request::builder().method(method).body(()).unwrap();
     let mut body = Box::pin(Measure::new().layer(service).oneshot(request).await.unwrap().into_body());
-    assert!(leave.is_none() || of(route).is_empty(), "counted before it has ended");
+    assert!(leave.is_none() || of(route).is_empty(), "counted before the response ended");
     let mut seen = 0;
-    // As hyper does it: a body that says that it has ended is not asked again.
+    // As in hyper, a body that reports its end is not polled again.
     while leave != Some(seen) && !body.is_end_stream() && body.frame().await.is_some_and(|frame| frame.is_ok()) {
         seen += 1;
     }
@@ -25,7 +25,6 @@ async fn measured(method: Method, route: &str, make: impl FnOnce() -> Answer, le
     all.pop().unwrap()
 }
 
-/// ResponseOutcome, bytes, frames.
 fn summary(responses: &Responses) -> (ResponseOutcome, f64, f64) {
     assert_eq!((responses.duration.count(), responses.body_size.count(), responses.frames.count()), (1, 1, 1));
     assert!(responses.duration.sum() > 0.0 && responses.time_to_head.sum() > 0.0);
@@ -83,7 +82,7 @@ async fn what_was_promised_and_given_is_complete() {
             answer.headers_mut().insert(CONTENT_LENGTH, promised.into());
             answer
         };
-        // hyper drops a body that has given all that its head has promised.
+        // hyper drops a body once it has sent as many bytes as its head declares.
         let given = measured(Method::GET, route, make, Some(2)).await;
         assert_eq!(summary(&given), (outcome, 10.0, 2.0));
     }
@@ -122,7 +121,7 @@ async fn services_that_fail_or_are_given_up_have_no_status() {
         assert_eq!((all.len(), all[0].status, all[0].outcome), (1, None, outcome), "{all:?}");
         assert_eq!((all[0].duration.count(), all[0].time_to_head.count(), all[0].body_size.count()), (1, 0, 0));
     }
-    assert!(of("never polled").is_empty(), "it was never called");
+    assert!(of("never polled").is_empty(), "the service was never called");
 }
 
 #[tokio::test]
@@ -138,7 +137,7 @@ async fn gaps_are_those_between_frames() {
     };
     let before = Requests::now();
     let slow = measured(Method::GET, "slow", slow, None).await;
-    // The clock of frames has ticks of up to 10 ms. What sleeps may sleep longer.
+    // The clock for gaps has ticks of up to 10 ms, and sleeps may last longer than requested.
     assert!(slow.largest_gap.count() == 1 && slow.largest_gap.sum() >= 0.05, "{slow:?}");
     let gaps = Requests::now().since(&before).frame_gap;
     assert!(gaps.count() >= 2 && gaps.sum() >= 0.1, "{gaps:?}");

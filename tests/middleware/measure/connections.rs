@@ -1,5 +1,4 @@
-//! The spans of connections, and of requests in them. Which spans are of interest belongs to the process, so the test has
-//! one of its own.
+//! The spans of connections and of their requests. Interest in spans is per process, so the test runs in its own.
 
 use super::*;
 
@@ -15,7 +14,6 @@ use tracing::{Event, Metadata, Subscriber};
 use crate::support::alone;
 use crate::support::http::{h1, h2, request};
 
-/// A span: where it was made, and what it says.
 struct Seen {
     name: &'static str,
     parent: Option<usize>,
@@ -23,7 +21,6 @@ struct Seen {
     closed: bool,
 }
 
-/// All spans in the order in which they were made, and those that are entered.
 #[derive(Default)]
 struct Tree {
     seen: Vec<Seen>,
@@ -114,5 +111,5 @@ fn requests_are_in_the_span_of_their_connection() {
         let inside = tree.seen.iter().filter(|seen| seen.parent == Some(at)).map(|seen| seen.name);
         assert_eq!(inside.collect::<Vec<_>>(), ["http.request"; 2]);
     }
-    assert_eq!(tree.seen.len(), 6, "nothing besides");
+    assert_eq!(tree.seen.len(), 6, "no other spans");
 }

@@ -1,19 +1,18 @@
-//! Measuring allocates nothing, however many requests come.
+//! Measuring a request allocates nothing.
 
 use super::*;
 
 use allocation_counter::measure;
 use futures_util::FutureExt;
 
-/// One request and its whole answer.
 fn exchange<S, B>(service: &S)
 where
     S: tower::Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone,
     B: Body<Data = Bytes> + Unpin,
 {
-    let response = service.clone().oneshot(Request::new(())).now_or_never().expect("it is ready").unwrap();
+    let response = service.clone().oneshot(Request::new(())).now_or_never().expect("ready at once").unwrap();
     let mut body = response.into_body();
-    while let Some(frame) = body.frame().now_or_never().expect("it is ready") {
+    while let Some(frame) = body.frame().now_or_never().expect("ready at once") {
         assert!(frame.is_ok());
     }
 }
@@ -24,7 +23,7 @@ fn a_request_allocates_nothing_for_it() {
         std::future::ready(Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"hello")))))
     });
     let measured = Measure::new().layer(inner);
-    // A thread has its part made when it first has a response of a set of labels.
+    // A thread allocates its counters on its first response of a set of labels.
     exchange(&measured);
     let without = measure(|| (0..100).for_each(|_| exchange(&inner)));
     let with = measure(|| (0..100).for_each(|_| exchange(&measured)));

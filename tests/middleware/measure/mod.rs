@@ -1,6 +1,5 @@
-//! `middleware::Measure`: what it counts, by which labels, and that bodies do not notice it.
-//!
-//! Numbers are those of the process, and tests run side by side: each has a route of its own.
+//! `middleware::Measure`: its counts and labels; bodies pass unchanged. Counts are per process and tests run in
+//! parallel, so each test uses its own route.
 
 use std::convert::Infallible;
 use std::io;
@@ -39,26 +38,23 @@ where
     body.map_err(io::Error::other).boxed_unsync()
 }
 
-/// A body of these frames, of no known length.
 fn frames(
     frames: impl IntoIterator<Item = io::Result<Bytes>, IntoIter: Send + 'static>,
 ) -> UnsyncBoxBody<Bytes, io::Error> {
     StreamBody::new(stream::iter(frames.into_iter().map(|frame| frame.map(Frame::data)))).boxed_unsync()
 }
 
-/// An answer whose route is called `route`.
 fn answer(route: &str, body: UnsyncBoxBody<Bytes, io::Error>) -> Answer {
     let mut response = Response::new(body);
     response.extensions_mut().insert(Route::new(route));
     response
 }
 
-/// All that has ended under a route.
 fn of(route: &str) -> Vec<Responses> {
     Requests::now().ended.into_iter().filter(|responses| responses.route == Some(route)).collect()
 }
 
-/// As [`of`], once there is something.
+/// Waits until [`of`] returns counts.
 async fn once_of(route: &str) -> Vec<Responses> {
     for _ in 0..1000 {
         match of(route) {
@@ -66,5 +62,5 @@ async fn once_of(route: &str) -> Vec<Responses> {
             some => return some,
         }
     }
-    panic!("nothing ended under {route} within 10 s");
+    panic!("no response ended under {route} within 10 s");
 }

@@ -1,4 +1,4 @@
-//! Routes as labels: what the service says, and nothing that clients say.
+//! Route labels come from the service, never from client input.
 
 use super::*;
 

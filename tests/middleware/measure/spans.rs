@@ -1,4 +1,4 @@
-//! The span of a request. Which spans are of interest belongs to the process, so the test has one of its own.
+//! The span of a request. Interest in spans is per process, so the test runs in its own.
 
 use super::*;
 
@@ -15,12 +15,10 @@ use crate::support::alone;
 
 #[derive(Default)]
 struct Seen {
-    /// The one span there is.
     name: &'static str,
     fields: BTreeMap<&'static str, String>,
     entered: bool,
     closed: bool,
-    /// Whether something was told inside of it.
     inside: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Measured over sockets, by `server::serve`.
+//! `server::serve` measured over sockets.
 
 use super::*;
 
@@ -48,7 +48,7 @@ async fn both_protocols_are_counted_apart() {
     for (h2, version) in [(false, "1.1"), (true, "2")] {
         assert_eq!(get(addr, h2, "/").await.into_body().collect().await.unwrap().to_bytes(), "hello world");
         let all = once_of("both").await;
-        let counted = all.iter().find(|responses| responses.version == version).expect("one of this version");
+        let counted = all.iter().find(|responses| responses.version == version).expect("a response of this version");
         assert_eq!(
             (counted.outcome, counted.body_size.sum(), counted.frames.sum()),
             (ResponseOutcome::Complete, 11.0, 2.0)
@@ -56,7 +56,7 @@ async fn both_protocols_are_counted_apart() {
     }
     let lately = Snapshot::now().since(&before);
     assert!(lately.requests >= 2 && lately.frames >= 4 && lately.body_bytes >= 22, "{lately}");
-    // By calls, or by the ring.
+    // Reads are system calls or receives by io_uring.
     assert!(lately.reads + lately.receive_buffers >= 2, "{lately}");
 }
 

@@ -1,4 +1,4 @@
-//! Unix sockets: their names, and what differs from TCP. What is the same is in `net::stream`.
+//! Unix sockets: their names, and their differences from TCP. `net::stream` tests the common behaviour.
 
 mod names;
 mod streams;
@@ -27,7 +27,6 @@ use crate::support::limits::drop_capabilities;
 use crate::support::tree::truncate;
 use crate::support::{lacks, noise};
 
-/// A directory and a name in it.
 fn name() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");

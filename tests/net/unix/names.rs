@@ -1,8 +1,8 @@
-//! Names: who has one, who gets it, who removes it.
+//! The socket file: binding, replacement and removal.
 
 use super::*;
 
-/// Whether `listener` is who answers at `path`.
+/// Checks that `listener` accepts connections to `path`.
 async fn answers(listener: &UnixListener, path: &Path) {
     let mut client = UnixStream::connect(path).await.unwrap();
     let (mut server, _) = listener.accept().await.unwrap();
@@ -20,7 +20,7 @@ async fn answers(listener: &UnixListener, path: &Path) {
 #[tokio::test]
 async fn the_file_of_a_dead_server_is_replaced() {
     let (_dir, path) = name();
-    // It leaves its file behind, as a process that is killed does.
+    // The file stays behind, as after a process was killed.
     drop(StdListener::bind(&path).unwrap());
     let old = path.metadata().unwrap().ino();
     let listener = UnixListener::bind(&path).await.unwrap();
@@ -37,11 +37,11 @@ async fn the_file_of_a_living_server_is_not() {
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     let text = error.to_string();
     assert!(text.contains(path.to_str().unwrap()) && text.contains("a server listens there"), "{text}");
-    // The one that looked whether there is a server.
+    // The second `bind` connected to probe for a server.
     first.accept().await.unwrap();
     answers(&first, &path).await;
 
-    // Nor if its queue is full.
+    // A full queue belongs to a living server too.
     let mut waiting = Vec::new();
     let full = loop {
         match UnixStream::connect(&path).await {
@@ -63,7 +63,7 @@ async fn the_file_of_a_living_server_is_not() {
 async fn what_is_no_socket_is_left_alone() {
     let (dir, path) = name();
     std::fs::write(dir.path().join("file"), "precious").unwrap();
-    // Behind the link is a socket that could be replaced; the link is somebody's work.
+    // The link leads to a stale socket, which could be replaced, but the link itself must stay.
     drop(StdListener::bind(dir.path().join("stale")).unwrap());
     symlink("stale", dir.path().join("link")).unwrap();
     std::fs::create_dir(dir.path().join("directory")).unwrap();
@@ -74,7 +74,6 @@ async fn what_is_no_socket_is_left_alone() {
     }
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"precious");
     assert!(dir.path().join("link").is_symlink() && dir.path().join("stale").exists());
-    // A socket, but of another kind.
     let datagrams = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     let error = UnixListener::bind(&path).await.unwrap_err();
     assert!(error.to_string().contains("cannot tell"), "{error}");
@@ -107,7 +106,7 @@ async fn the_file_goes_with_the_listener_if_it_is_its_own() {
     let adopted = UnixListener::from_std(theirs).unwrap();
     answers(&adopted, &path).await;
     drop(adopted);
-    assert!(path.exists(), "who has made it removes it");
+    assert!(path.exists(), "a file made elsewhere stays");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,12 +118,12 @@ async fn of_many_that_are_started_at_once_one_gets_the_name() {
         let mut winner = None;
         for server in servers {
             match server.await.unwrap() {
-                Ok(listener) => assert!(winner.replace(listener).is_none(), "two listen in round {round}"),
+                Ok(listener) => assert!(winner.replace(listener).is_none(), "two listeners in round {round}"),
                 Err(e) => assert_eq!(e.kind(), io::ErrorKind::AddrInUse, "{e}"),
             }
         }
-        let winner = winner.expect("one of them listens");
-        // Those that looked have connected, and gone.
+        let winner = winner.expect("one listener");
+        // The queue also holds connections of the other servers' probes.
         let mut client = UnixStream::connect(&path).await.unwrap();
         client.write_all(b"here").await.unwrap();
         let mut got = Vec::new();
@@ -143,7 +142,7 @@ async fn a_server_that_is_about_to_listen_keeps_its_name() {
     let (dir, path) = name();
     let lock = std::fs::File::open(dir.path()).unwrap();
     lock.lock().unwrap();
-    // Bound, and not listening yet: whoever connects is refused as by a dead one.
+    // Bound but not listening yet: connecting is refused as with a dead server.
     let first = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&first, &SocketAddrUnix::new(&path).unwrap()).unwrap();
     let second = tokio::spawn(UnixListener::bind(path.clone()));
@@ -176,11 +175,11 @@ fn a_listener_that_nobody_waits_for_any_more_leaves_no_file() {
             for _ in 0..20 {
                 tokio::select! {
                     biased;
-                    _ = UnixListener::bind(&path) => panic!("not at once"),
+                    _ = UnixListener::bind(&path) => panic!("bound at once"),
                     () = async {} => {}
                 }
             }
-            // The pool has one thread and a queue in order.
+            // The blocking pool has one thread and runs its queue in order.
             tokio::task::spawn_blocking(|| {}).await.unwrap();
             assert!(!path.exists());
         });

@@ -1,4 +1,4 @@
-//! Streams, where they differ from those of TCP.
+//! Differences of Unix streams from TCP streams.
 
 use super::*;
 
@@ -11,7 +11,7 @@ async fn a_peer_of_any_name_is_accepted() {
     let (dir, path) = name();
     let listener = UnixListener::bind(&path).await.unwrap();
     let room = |len: usize| dir.path().join("x".repeat(len - dir.path().as_os_str().len() - 1));
-    // The kernel takes 108 bytes, which leaves no room for a NUL.
+    // `sun_path` has 108 bytes; at 108 there is no room for a NUL.
     for len in [107, 108] {
         let named = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         rustix::net::bind(&named, &SocketAddrUnix::new(room(len)).unwrap()).unwrap();
@@ -50,7 +50,7 @@ async fn a_peer_that_is_gone_is_an_error_that_stays() {
     assert_eq!(ours.queued(), 0);
     assert_eq!(ours.read(&mut [0; 8]).await.unwrap(), 0);
 
-    // One that has not read what was sent resets.
+    // A peer with unread bytes resets the connection.
     let (mut ours, theirs) = <UnixStream as Family>::pair().await;
     SockRef::from(&ours).set_send_buffer_size(4096).unwrap();
     let writer = tokio::spawn(async move { ours.write_all(&vec![1; 10 << 20]).await });
@@ -61,10 +61,10 @@ async fn a_peer_that_is_gone_is_an_error_that_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_reads_is_given_up_in_the_end() {
-    // Of this thread: else its sockets could hold any number of bytes.
+    // Without capabilities the limits on socket memory apply to this thread.
     drop_capabilities();
     let (mut ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-    // As large as it may be, so that it cannot grow for what the stream has left.
+    // The maximum size, so that the stream cannot enlarge the buffer for its queued bytes.
     SockRef::from(&ours).set_send_buffer_size(1 << 30).unwrap();
     theirs.set_nonblocking(false).unwrap();
     ours.set_nonblocking(true).unwrap();
@@ -76,11 +76,11 @@ async fn what_nobody_reads_is_given_up_in_the_end() {
     let mut ours = UnixStream::from_std(ours).unwrap();
     ours.write_all(&[8; 1000]).await.unwrap();
     drop(ours);
-    // Virtual time: it passes when there is nothing else to do.
+    // The paused clock advances only when all tasks wait.
     tokio::time::sleep(Duration::from_secs(61)).await;
     let mut got = Vec::new();
     theirs.read_to_end(&mut got).unwrap();
-    assert_eq!(got.len(), sent, "what the kernel had, and nothing of what waited");
+    assert_eq!(got.len(), sent, "only the bytes that the kernel held");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn files_go_by_sendfile_through_a_narrow_socket() {
         }
         server.abort();
         let _ = server.await;
-        assert!(!path.exists(), "the file went with the listener");
+        assert!(!path.exists(), "the listener removes its file");
     });
 }
 
@@ -136,7 +136,7 @@ fn a_file_that_shrinks_fails_the_stream_and_ends_it_short() {
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         let mut got = Vec::new();
         theirs.read_to_end(&mut got).await.unwrap();
-        assert!(got.is_empty(), "no zeros in place of the file");
+        assert!(got.is_empty(), "no zeros instead of the file");
     });
 }
 
@@ -147,7 +147,7 @@ fn no_descriptor_is_left_behind() {
     }
     let links = || std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let fds = || links().count();
-    // Rings are made when they are asked for, and stay.
+    // Rings are created on first use and stay open.
     let is_socket =
         |path: PathBuf| std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"));
     let sockets = || links().filter(|link| is_socket(link.path())).count();
@@ -177,7 +177,7 @@ fn no_descriptor_is_left_behind() {
                 }
             }
             for fail in 0.. {
-                assert!(fail < 1000, "{} sockets, {idle} without connections", sockets());
+                assert!(fail < 1000, "{} sockets, {idle} without a connection", sockets());
                 if sockets() == idle {
                     break;
                 }

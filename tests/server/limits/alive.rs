@@ -1,4 +1,4 @@
-//! HTTP/2 peers that are dead, and options of hyper's.
+//! Dead HTTP/2 peers, and hyper's own options.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,7 +20,6 @@ use crate::support::http::{Raw, on_both, watched};
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 
-/// A client that speaks frames.
 struct Frames(Raw);
 
 impl Frames {
@@ -30,7 +29,7 @@ impl Frames {
         Self(client)
     }
 
-    /// Type, flags and payload of the next frame; `None` at the end of the connection, however it ends.
+    /// Returns type, flags and payload of the next frame, or `None` at the end of the connection, a reset included.
     async fn next(&mut self) -> Option<(u8, u8, Vec<u8>)> {
         let mut head = [0; 9];
         self.0.io.read_exact(&mut head).await.ok()?;
@@ -39,7 +38,6 @@ impl Frames {
         Some((head[3], head[4], payload))
     }
 
-    /// The value of a setting, in the first frame of the server.
     async fn setting(&mut self, id: u16) -> Option<u32> {
         let (kind, flags, payload) = self.next().await.unwrap();
         assert_eq!((kind, flags), (SETTINGS, 0));
@@ -61,19 +59,19 @@ fn a_peer_that_answers_no_ping_is_given_up() {
         });
         let limits = Limits::default().ping(Duration::from_millis(50), Duration::from_secs(3));
         let mut client = Frames::connect(start(limits, service).await).await;
-        // GET / of mill, on stream 1.
+        // `GET /` of `mill` on stream 1.
         client.0.send(b"\0\0\x09\x01\x05\0\0\0\x01\x82\x86\x84\x41\x04mill").await;
         for _ in 0..5 {
             let payload = loop {
-                if let (PING, 0, payload) = client.next().await.expect("a ping, because pings are answered") {
+                if let (PING, 0, payload) = client.next().await.expect("a ping after each answer") {
                     break payload;
                 }
             };
             client.0.send([b"\0\0\x08\x06\x01\0\0\0\0".as_slice(), &payload].concat()).await;
         }
         assert_eq!(dropped.available_permits(), 0);
-        // The connection stays open, and the peer says nothing any more.
-        let given_up = tokio::time::timeout(GRACE, dropped.acquire()).await.expect("given up in time");
+        // The connection stays open, but the peer sends nothing more.
+        let given_up = tokio::time::timeout(GRACE, dropped.acquire()).await.expect("closed in time");
         given_up.unwrap().forget();
         while client.next().await.is_some() {}
     });
@@ -115,7 +113,6 @@ fn options_of_hyper_are_set_after_the_limits() {
     });
 }
 
-/// Whether the names of fields have capitals.
 async fn title_case(addr: SocketAddr) -> bool {
     let mut client = Raw::connect(addr).await;
     client.send("GET / HTTP/1.1\r\nHost: mill\r\nConnection: close\r\n\r\n").await;

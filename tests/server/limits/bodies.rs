@@ -17,7 +17,6 @@ fn with_length(path: &str, len: usize) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: mill\r\nContent-Length: {len}\r\n\r\n{}", "x".repeat(len))
 }
 
-/// In pieces of 100 bytes.
 fn chunked(path: &str, len: usize) -> String {
     let piece = |at: usize| 100.min(len - at);
     let pieces = (0..len).step_by(100).map(|at| format!("{:x}\r\n{}\r\n", piece(at), "x".repeat(piece(at))));
@@ -53,7 +52,7 @@ fn a_body_may_have_so_many_bytes_unless_it_streams() {
             if status == 200 {
                 let _length = client.body(head.content_length()).await.unwrap();
                 client.send(with_length("/", 3)).await;
-                assert_eq!(client.head().await.status, 200, "the connection goes on");
+                assert_eq!(client.head().await.status, 200, "the connection stays open");
             } else {
                 assert_eq!(client.drain().await, b"", "the connection ends");
             }
@@ -109,7 +108,7 @@ fn extractors_of_axum_answer_413() {
     on_both(async || {
         use axum::response::IntoResponse;
         use axum::routing::post;
-        // As axum's `Multipart` looks for it.
+        // Like axum's `Multipart`.
         let source = async |request: axum::extract::Request| {
             let error = request.into_body().collect().await.unwrap_err();
             match std::error::Error::source(&error) {

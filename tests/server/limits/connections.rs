@@ -1,4 +1,4 @@
-//! How many connections there may be.
+//! Limits on the number of connections.
 
 use std::net::SocketAddr;
 
@@ -12,14 +12,14 @@ use tokio::net::TcpStream;
 use super::{GRACE, hello, is_reset, start, text};
 use crate::support::http::{Head, Raw, on_both};
 
-/// A connection that is served.
+/// Opens a connection and checks that it is served; `None` if it is refused.
 async fn served(addr: SocketAddr) -> Option<Raw> {
     let (mut client, head) = ask(addr, b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n").await?;
     client.body(head.content_length()).await.unwrap();
     Some(client)
 }
 
-/// A connection that answers `request`; `None` if it is refused.
+/// Sends `request` on a new connection; `None` if it is refused.
 async fn ask(addr: SocketAddr, request: &[u8]) -> Option<(Raw, Head)> {
     let asked = async {
         let mut client = Raw::over(TcpStream::connect(addr).await?);
@@ -43,7 +43,7 @@ async fn ask(addr: SocketAddr, request: &[u8]) -> Option<(Raw, Head)> {
 
 const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: mill\r\nUpgrade: mirror\r\nConnection: upgrade\r\n\r\n";
 
-/// As [`served`], once others are gone: the server does not see it at the same moment.
+/// Retries [`served`], because the server sees a disconnect later.
 async fn served_soon(addr: SocketAddr) -> Raw {
     let soon = async {
         loop {
@@ -52,7 +52,7 @@ async fn served_soon(addr: SocketAddr) -> Raw {
             }
         }
     };
-    tokio::time::timeout(GRACE, soon).await.expect("a place that was given back")
+    tokio::time::timeout(GRACE, soon).await.expect("a free place")
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn there_are_so_many_connections_and_no_more_and_each_place_is_given_back() {
                 for _ in 0..3 {
                     assert!(served(addr).await.is_none(), "the sixth");
                 }
-                // A client of HTTP/2 is told as well.
+                // An HTTP/2 client receives the refusal too.
                 let mut sixth = Raw::connect(addr).await;
                 sixth.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
                 let told = sixth.drain().await;
@@ -78,10 +78,10 @@ fn there_are_so_many_connections_and_no_more_and_each_place_is_given_back() {
                 assert_eq!(settings, b"\0\0\0\x04\0\0\0\0\0");
                 assert_eq!(goaway, b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b", "ENHANCE_YOUR_CALM");
                 for client in &mut five {
-                    assert_eq!(client.get("/").await.0, 200, "who was there is served");
+                    assert_eq!(client.get("/").await.0, 200, "open connections are served");
                 }
                 if round == 0 {
-                    // A sixth that says nothing is not waited for.
+                    // The server refuses without waiting for a request.
                     assert!(Raw::connect(addr).await.drain().await.is_empty());
                 }
             }
@@ -93,7 +93,7 @@ fn there_are_so_many_connections_and_no_more_and_each_place_is_given_back() {
 fn a_place_is_given_back_after_a_panic_too() {
     on_both(async || {
         let panics = tower::service_fn(async |request: hyper::Request<RequestBody>| {
-            assert_ne!(request.uri().path(), "/panic", "as it should in this test");
+            assert_ne!(request.uri().path(), "/panic", "panic of the test's service");
             Ok::<_, std::convert::Infallible>(text("hello"))
         });
         let addr = start(Limits::default().connections(1), panics).await;
@@ -121,17 +121,14 @@ fn an_upgraded_connection_counts_until_it_is_closed() {
     on_both(async || {
         let upgrade = tower::service_fn(async |mut request: hyper::Request<RequestBody>| {
             let upgraded = hyper::upgrade::on(&mut request);
-            tokio::spawn(async move {
-                // Until the client leaves.
-                TokioIo::new(upgraded.await.unwrap()).read_to_end(&mut Vec::new()).await
-            });
+            tokio::spawn(async move { TokioIo::new(upgraded.await.unwrap()).read_to_end(&mut Vec::new()).await });
             let mut answer: Response<_> = text("");
             *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             answer.headers_mut().insert(header::UPGRADE, "mirror".parse().unwrap());
             answer.headers_mut().insert(header::CONNECTION, "upgrade".parse().unwrap());
             Ok::<_, std::convert::Infallible>(answer)
         });
-        // Shorter than what follows, for what HTTP has handed over has no such limits.
+        // Shorter than the waits below: HTTP timeouts end with the upgrade.
         let limit = std::time::Duration::from_millis(100);
         let addr = start(Limits::default().connections(1).keep_alive(limit).head_time(limit), upgrade).await;
         for _ in 0..2 {
@@ -154,5 +151,5 @@ async fn upgraded_soon(addr: SocketAddr) -> Raw {
             }
         }
     };
-    tokio::time::timeout(GRACE, soon).await.expect("a place that was given back")
+    tokio::time::timeout(GRACE, soon).await.expect("a free place")
 }

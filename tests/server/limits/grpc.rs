@@ -1,4 +1,4 @@
-//! Calls of gRPC: limits are told in its own terms.
+//! gRPC calls: limits appear as gRPC statuses.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -22,7 +22,6 @@ use crate::support::http::{BoxError, boxed, on_both};
 const UPLOAD: &str = "/mill.Files/Upload";
 const PIECE: usize = 100_000;
 
-/// Adds up the lengths of messages.
 struct Upload;
 
 impl ClientStreamingService<Vec<u8>> for Upload {
@@ -48,7 +47,6 @@ async fn serve_upload(limits: Limits) -> SocketAddr {
     start(limits, service).await
 }
 
-/// Uploads so many pieces, and then waits for `pause` before the end.
 async fn upload(addr: SocketAddr, pieces: usize, pause: Duration) -> Result<u64, Status> {
     let channel = Endpoint::from_shared(format!("http://{addr}")).unwrap().connect().await.unwrap();
     let mut grpc = tonic::client::Grpc::new(channel);
@@ -83,7 +81,7 @@ fn calls_stream_and_what_does_not_is_resource_exhausted_over_the_limit() {
 #[test]
 fn what_the_server_refuses_itself_has_a_status_of_grpc() {
     on_both(async || {
-        // A service that knows nothing of gRPC, and fails with what it was told.
+        // A service without gRPC support that fails with the error of the body.
         let limits = Limits::default().body(1000).streaming(|_| false);
         let addr = start(limits, tower::service_fn(length)).await;
         let io = TokioIo::new(tokio::net::TcpStream::connect(addr).await.unwrap());

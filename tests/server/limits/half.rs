@@ -1,4 +1,4 @@
-//! Clients that end their side of the connection once they have asked.
+//! Clients that half-close the connection after their request.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use tokio::sync::Semaphore;
 use super::{GRACE, start, text};
 use crate::support::http::{Answer, Raw, boxed, on_both};
 
-/// Answers `/LENGTH` with so many bytes, a moment later; the number of bytes of the request's body is in a field.
+/// Answers `/LENGTH` with that many bytes after a delay; `x-got` has the length of the request body.
 async fn sized(request: Request<RequestBody>) -> Result<Answer, Infallible> {
     let length = request.uri().path()[1..].parse().unwrap();
     let got = request.into_body().collect().await.unwrap().to_bytes().len();
-    // So that the end of the client's side is there first.
+    // The client's end of stream must arrive first.
     tokio::time::sleep(Duration::from_millis(20)).await;
     let mut answer = text(vec![b'x'; length]);
     answer.headers_mut().insert("x-got", got.into());
@@ -49,7 +49,7 @@ fn a_client_that_has_ended_its_side_is_answered() {
     });
 }
 
-/// A service whose bodies begin and then give nothing; the semaphore gets a permit when one is dropped.
+/// A service whose bodies stall after the first frame; the semaphore gets a permit when one is dropped.
 pub(crate) fn silent(dropped: &Arc<Semaphore>) -> impl Fn() -> Answer + Clone + Send + 'static {
     struct Guard(Arc<Semaphore>);
     impl Drop for Guard {
@@ -86,10 +86,10 @@ fn the_answer_to_a_client_that_has_left_is_dropped() {
             client.ask("/").await;
             assert_eq!(client.head().await.status, 200);
             match resets {
-                // A reset is never a half-close.
+                // A reset never counts as a half-close.
                 true => client.reset(),
                 false => {
-                    // All of it is read, so that closing is no reset.
+                    // Reads everything, so that the close sends no reset.
                     client.body("5\r\nbegun\r\n".len()).await.unwrap();
                     drop(client);
                 }

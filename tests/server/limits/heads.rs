@@ -1,11 +1,10 @@
-//! The size of heads.
+//! Limits on request heads.
 
 use millstream::server::Limits;
 
 use super::{hello, start};
 use crate::support::http::{Raw, on_both};
 
-/// A request whose head has `len` bytes.
 fn head(len: usize) -> String {
     let frame = "GET / HTTP/1.1\r\nHost: mill\r\nX-Long: \r\n\r\n".len();
     format!("GET / HTTP/1.1\r\nHost: mill\r\nX-Long: {}\r\n\r\n", "x".repeat(len - frame))
@@ -20,12 +19,12 @@ fn a_head_may_have_so_many_bytes_and_no_more() {
             client.send(head(len)).await;
             match client.try_head().await {
                 Ok(head) => assert_eq!(head.status, status, "{len}"),
-                // It may be lost where the rest was not read.
+                // The response may be lost because the rest is not read.
                 Err(error) => assert!(status == 431 && len > 32 << 10, "{len}: {error}"),
             }
         }
-        // Without an end of the head in sight.
         let mut client = Raw::connect(addr).await;
+        // Part of a head above the limit.
         client.send(&head(40 << 10)[..17 << 10]).await;
         assert_eq!(client.head().await.status, 431);
         assert!(client.drain().await.is_empty());

@@ -62,7 +62,7 @@ fn over_http2_a_host_is_valid_too() {
             (&["mill"], 200),
             (&["MILL"], 200),
             (&["mill", "mill"], 400),
-            // As a proxy sends it that has the host of its client in the field.
+            // As sent by a proxy that passes on its client's host.
             (&["other"], 200),
             (&["mill/path"], 400),
         ] {

@@ -1,4 +1,4 @@
-//! What `server::serve` puts up with: each limit at its edge, and that what was counted is given back.
+//! Each limit of `server::serve` at its edge, and the release of its resources.
 
 use std::convert::Infallible;
 use std::io;
@@ -30,10 +30,9 @@ mod windows;
 
 use crate::support::http::{Answer, BoxError, boxed};
 
-/// After a limit has passed: much more than it takes, because the machine may be busy.
+/// Margin after a limit, generous because the machine may be busy.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Serves `service` on a port of its own.
 async fn start<S>(limits: Limits, service: S) -> SocketAddr
 where
     S: Service<Request<RequestBody>, Response = Answer, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
@@ -44,7 +43,7 @@ where
     addr
 }
 
-/// Answers with the number of bytes of the request's body; fails if that fails.
+/// Answers with the length of the request body; fails if the body fails.
 async fn length(request: Request<RequestBody>) -> Result<Answer, BoxError> {
     let body = request.into_body().collect().await?.to_bytes();
     Ok(text(body.len().to_string()))
@@ -58,13 +57,12 @@ fn text(text: impl Into<Bytes>) -> Answer {
     Response::new(boxed(Full::new(text.into())))
 }
 
-/// Lets this process have as many descriptors as it may.
 fn many_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }
 
-/// What a reset looks like to its peer.
+/// Returns whether a peer may report a reset as `error`.
 fn is_reset(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
 }

@@ -19,7 +19,6 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, addr)
 }
 
-/// Returns the client's address and the response to it, over HTTP/1 and HTTP/2.
 async fn answers(addr: SocketAddr) -> Vec<(SocketAddr, String)> {
     let mut answers = Vec::new();
     for version in [1, 2] {

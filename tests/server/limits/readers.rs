@@ -1,4 +1,4 @@
-//! Readers of answers: those that make progress, however slow, and those that make none.
+//! Clients that read responses slowly, and clients that stop reading.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -23,7 +23,6 @@ use crate::support::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_bot
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n";
 
-/// Serves bodies without an end; counts those that are alive.
 async fn endless(limits: Limits) -> (SocketAddr, Arc<AtomicUsize>) {
     let bodies = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&bodies);
@@ -33,7 +32,7 @@ async fn endless(limits: Limits) -> (SocketAddr, Arc<AtomicUsize>) {
     (start(limits, service).await, bodies)
 }
 
-/// Reads 1000 bytes every 10 ms until `enough`; gives the error that ended it before.
+/// Reads 1000 bytes every 10 ms until `enough`; returns an earlier error.
 async fn steadily(addr: SocketAddr, receive_buffer: u32, enough: Arc<AtomicBool>) -> Result<(), String> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(receive_buffer).unwrap();
@@ -48,7 +47,7 @@ async fn steadily(addr: SocketAddr, receive_buffer: u32, enough: Arc<AtomicBool>
     Ok(())
 }
 
-/// With the default limits for `MILLSTREAM_SLOW` seconds, at least 60, if that is set; else with short ones.
+/// Uses the default limits for `MILLSTREAM_SLOW` seconds, at least 60, if set; short limits otherwise.
 #[test]
 fn steady_readers_are_never_reset_and_a_reader_that_takes_nothing_is() {
     many_descriptors();
@@ -71,10 +70,10 @@ fn steady_readers_are_never_reset_and_a_reader_that_takes_nothing_is() {
         stalled.write_all(GET).await.unwrap();
         until(&bodies, readers.len() + 1).await;
         while bodies.load(Ordering::Relaxed) > readers.len() {
-            assert!(since.elapsed() < limit + GRACE, "a reader that takes nothing is still there");
+            assert!(since.elapsed() < limit + GRACE, "the stalled reader is still connected");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        println!("a reader that takes nothing was reset after {:?}", since.elapsed());
+        println!("the stalled reader was reset after {:?}", since.elapsed());
         assert!(since.elapsed() >= limit, "{:?}", since.elapsed());
         tokio::time::sleep(time.saturating_sub(since.elapsed())).await;
         enough.store(true, Ordering::Relaxed);
@@ -88,7 +87,6 @@ fn steady_readers_are_never_reset_and_a_reader_that_takes_nothing_is() {
     });
 }
 
-/// An event every 200 ms.
 fn events() -> Answer {
     let ticks = tokio::time::interval(Duration::from_millis(200));
     let frames = futures_util::stream::unfold(ticks, |mut ticks| async move {
@@ -114,9 +112,9 @@ fn a_drip_reader_is_reset_and_a_quiet_event_stream_is_not() {
         let mut quiet = Raw::connect(addr).await;
         quiet.ask("/events").await;
         assert_eq!(quiet.head().await.status, 200);
-        // 100 kB per second are progress, and a tenth of what is asked for.
+        // 100 kB per second is progress, but a tenth of `write_rate`.
         let drip = timeout(limit + GRACE, steadily(addr, 8192, Arc::default())).await;
-        assert!(drip.expect("the drip reader is still served").is_err());
+        assert!(drip.expect("the drip reader is still connected").is_err());
         until(&bodies, 0).await;
         for _ in 0..20 {
             quiet.body(b"C\r\ndata: tick\n\n\r\n".len()).await.expect("an event");
@@ -131,7 +129,7 @@ fn a_reader_that_takes_nothing_of_what_the_kernel_holds_is_reset() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (tell, mut told) = tokio::sync::mpsc::channel(4);
-        // The kernel takes all of it, and HTTP is done with the answer.
+        // The kernel takes the whole response, so HTTP has finished it.
         let service = tower::service_fn(async |_| Ok::<_, BoxError>(text(vec![7; 60_000])));
         let server = serve(listener, service)
             .limits(Limits::default().write_stall(limit))
@@ -146,7 +144,7 @@ fn a_reader_that_takes_nothing_of_what_the_kernel_holds_is_reset() {
             }
         };
         timeout(limit + GRACE, closed).await.expect("reset");
-        // It learns of that when it has read what it had.
+        // The peer sees the reset after it has read its buffer.
         let read = stalled.read_to_end(&mut Vec::new()).await;
         assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
     });

@@ -1,4 +1,4 @@
-//! Answers to clients that are still sending: they arrive.
+//! Responses to clients that are still sending arrive.
 
 use std::net::SocketAddr;
 use std::process::{Command, Output};
@@ -12,7 +12,6 @@ use super::{GRACE, hello, length, start};
 use crate::support::http::{Flavour, Raw, on_both};
 use crate::support::skip;
 
-/// A request with a body of `len` bytes, in chunks or not.
 fn upload(len: usize, chunked: bool) -> Vec<u8> {
     let (framing, before, after) = match chunked {
         true => ("Transfer-Encoding: chunked".to_owned(), format!("{len:x}\r\n"), "\r\n0\r\n\r\n"),
@@ -22,10 +21,10 @@ fn upload(len: usize, chunked: bool) -> Vec<u8> {
     [head.as_bytes(), &vec![b'x'; len], after.as_bytes()].concat()
 }
 
-/// Sends all of `request` before it reads anything; gives the status of the answer, and sees the connection end after it.
+/// Sends all of `request` before it reads; returns the status and checks that the connection ends after the response.
 async fn refused(addr: SocketAddr, request: &[u8]) -> u16 {
     let mut client = Raw::connect(addr).await;
-    timeout(GRACE, client.io.write_all(request)).await.expect("the server reads on").expect("no reset");
+    timeout(GRACE, client.io.write_all(request)).await.expect("the server keeps reading").expect("no reset");
     let head = timeout(GRACE, client.try_head()).await.expect("an answer").expect("no reset");
     client.io.shutdown().await.expect("no reset");
     let rest = timeout(GRACE, client.drain()).await.expect("the server closes the connection");
@@ -43,7 +42,7 @@ fn a_client_that_sends_all_before_it_reads_gets_its_answer() {
         for len in [3_000_000, 20_000_000] {
             assert_eq!(refused(large, &upload(len, false)).await, 413);
             assert_eq!(refused(large, &upload(len, true)).await, 413);
-            // A service that answers without reading is no different.
+            // The same for a service that answers without reading.
             assert_eq!(refused(ignored, &upload(len, false)).await, 200);
             assert_eq!(refused(ignored, &upload(len, true)).await, 200);
         }
@@ -70,7 +69,7 @@ fn a_client_that_sends_for_long_after_it_was_refused_gets_its_answer() {
         let limits = Limits::default().head_time(Duration::from_millis(100));
         let mut client = Raw::connect(start(limits, tower::service_fn(length)).await).await;
         client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 1000000000\r\n\r\n").await;
-        // Longer than a connection has that begins with another request, or was told to end.
+        // Longer than the timeouts of a connection that drains or waits for another request.
         for _ in 0..20 {
             client.send([b'x'; 1000]).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -88,9 +87,9 @@ fn a_client_that_goes_on_sending_is_not_read_for_ever() {
         let (mut sent, piece) = (0, vec![b'x'; 1 << 20]);
         while client.io.write_all(&piece).await.is_ok() {
             sent += piece.len();
-            assert!(sent < 900_000_000, "{sent} bytes were taken");
+            assert!(sent < 900_000_000, "{sent} bytes sent");
         }
-        // A client that is silent has some seconds.
+        // A client that sends no body gets the response and the end of the stream.
         let mut client = Raw::connect(addr).await;
         client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 1000000000\r\n\r\n").await;
         assert_eq!(client.head().await.status, 413);
@@ -98,7 +97,6 @@ fn a_client_that_goes_on_sending_is_not_read_for_ever() {
     });
 }
 
-/// Runs a client, unless the program is not installed.
 fn run(program: &str, command: &mut Command) -> Option<Output> {
     match command.output() {
         Ok(output) => Some(output),
@@ -109,7 +107,7 @@ fn run(program: &str, command: &mut Command) -> Option<Output> {
     }
 }
 
-/// 100 times each if `MILLSTREAM_SLOW` is set, else 3 times.
+/// Runs each case 100 times if `MILLSTREAM_SLOW` is set, else 3 times.
 #[test]
 fn installed_clients_read_413() {
     let count = if std::env::var_os("MILLSTREAM_SLOW").is_some() { 100 } else { 3 };
@@ -133,7 +131,7 @@ fn installed_clients_read_413() {
         if built && let Some(output) = run("go", Command::new(&client).args([&port, &bytes, &times])) {
             assert_eq!(told(output), format!("413:{count}"), "Go's net/http, {len} bytes");
         }
-        // With and without waiting for 100, with and without a length.
+        // With and without `Expect: 100-continue`, with and without a length.
         for fields in [&["Expect;"][..], &[], &["Expect;", "Transfer-Encoding: chunked"]] {
             for _ in 0..count {
                 let mut curl = Command::new("curl");

@@ -1,4 +1,4 @@
-//! Clients that take their time.
+//! Slow clients.
 
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -26,7 +26,6 @@ fn limits() -> Limits {
     Limits::default().head_time(LIMIT).body_progress(LIMIT).write_stall(LIMIT).keep_alive(LIMIT * 2)
 }
 
-/// A body without an end, that counts how many there are of it.
 pub(crate) struct Endless(Arc<AtomicUsize>);
 
 impl Endless {
@@ -50,7 +49,6 @@ impl Body for Endless {
     }
 }
 
-/// Waits until there are `wanted` bodies.
 pub(crate) async fn until(bodies: &AtomicUsize, wanted: usize) {
     let reached = async {
         while bodies.load(Ordering::Relaxed) != wanted {
@@ -61,7 +59,7 @@ pub(crate) async fn until(bodies: &AtomicUsize, wanted: usize) {
     assert!(in_time.is_ok(), "{} bodies instead of {wanted}", bodies.load(Ordering::Relaxed));
 }
 
-/// Sends `begin`, and then a byte now and then until the server has had enough; gives what it says, and after what time.
+/// Sends `begin` and then single bytes until the server closes; returns the response and the elapsed time.
 async fn slowly(addr: std::net::SocketAddr, begin: &'static str) -> (Vec<u8>, Duration) {
     let (mut io, mut got) = (tokio::net::TcpStream::connect(addr).await.unwrap(), Vec::new());
     let since = Instant::now();
@@ -71,7 +69,7 @@ async fn slowly(addr: std::net::SocketAddr, begin: &'static str) -> (Vec<u8>, Du
             Ok(Ok(0) | Err(_)) => return (got, since.elapsed()),
             Ok(Ok(_)) => {}
             Err(_) if !got.is_empty() => {}
-            // Fails when the server has gone, which the next read tells.
+            // Fails if the server has closed, which the next read reports.
             Err(_) => drop(io.write_all(b"x").await),
         }
     }
@@ -128,9 +126,9 @@ fn hundreds_that_stall_are_closed_while_others_are_served() {
             longest = longest.max(after);
             assert!(said.starts_with(b"HTTP/1.1 408 "), "{:?}", String::from_utf8_lossy(&said));
         }
-        println!("the slow were closed after {longest:?} at most");
+        println!("the slow clients were closed after {longest:?} at most");
         until(&bodies, 0).await;
-        println!("the stalled were closed {:?} after the first was there", since.elapsed());
+        println!("the stalled clients were closed {:?} after the first body", since.elapsed());
         done.store(true, Ordering::Relaxed);
         let times = good.await.unwrap();
         let p99 = times[times.len() * 99 / 100];
@@ -148,7 +146,7 @@ fn the_sweep_alone_closes_those_who_do_not_read() {
         let endless = tower::service_fn(move |_: Request<RequestBody>| {
             std::future::ready(Ok::<Answer, BoxError>(Response::new(boxed(Endless::new(&counted)))))
         });
-        // Unix sockets have no such option of the kernel.
+        // Unix sockets have no `TCP_USER_TIMEOUT`.
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let listener = UnixListener::bind(&path).await.unwrap();
@@ -157,7 +155,7 @@ fn the_sweep_alone_closes_those_who_do_not_read() {
         client.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n").await.unwrap();
         until(&bodies, 1).await;
         until(&bodies, 0).await;
-        // Over HTTP/2 it may read the connection and not the stream: the kernel sees nothing of that.
+        // An HTTP/2 client may read the connection but not the stream, which the kernel cannot see.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         tokio::spawn(serve(listener, endless).limits(limits()).into_future());
@@ -167,7 +165,7 @@ fn the_sweep_alone_closes_those_who_do_not_read() {
         until(&bodies, 0).await;
         assert!(whole(answer).await.is_err());
         drop(client);
-        // Pings, and what answers them, are nothing of it.
+        // Pings and their answers do not count as progress.
         let stream = tokio::net::TcpStream::connect(addr).await.unwrap();
         let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
         builder.timer(TokioTimer::new()).keep_alive_interval(LIMIT / 10).keep_alive_while_idle(true);
@@ -188,7 +186,7 @@ fn who_waits_for_our_own_rate_is_served() {
         let addr = listener.local_addr().unwrap();
         let service = tower::service_fn(async |_| Ok::<_, BoxError>(text(vec![7; 60_000])));
         tokio::spawn(serve(listener, service).limits(limits().write_stall(LIMIT / 4)).into_future());
-        // The first takes more than there is, which the second waits for.
+        // The first response exhausts the pace, and the second waits for it.
         let mut client = Raw::connect(addr).await;
         for _ in 0..2 {
             let (status, body) = client.get("/").await;
@@ -233,13 +231,13 @@ fn who_has_no_request_is_let_go_and_who_waits_for_an_answer_is_not() {
         assert_eq!(client.get("/slow").await.0, 200);
         assert_eq!(client.get("/slow").await.0, 200);
         assert!(timeout(idle + GRACE, client.drain()).await.expect("closed").is_empty());
-        // GOAWAY, and not only an end of the connection.
+        // The connection ends with GOAWAY.
         let io = TokioIo::new(tokio::net::TcpStream::connect(addr).await.unwrap());
         let (mut client, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
         let ended = tokio::spawn(connection);
         let answer = client.send_request(request("/slow")).await.unwrap();
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "hello");
-        timeout(idle + GRACE, ended).await.expect("closed").unwrap().expect("told by GOAWAY");
+        timeout(idle + GRACE, ended).await.expect("closed").unwrap().expect("closed by GOAWAY");
     });
 }
 
@@ -257,7 +255,7 @@ fn a_body_that_streams_may_come_slowly_but_has_to_come() {
         let head = client.head().await;
         assert_eq!((head.status, client.body(head.content_length()).await.unwrap()), (200, b"12".to_vec()));
         client.send("POST /stream HTTP/1.1\r\nHost: mill\r\nContent-Length: 12\r\n\r\n").await;
-        assert_eq!(timeout(LIMIT + GRACE, client.head()).await.expect("told").status, 408);
+        assert_eq!(timeout(LIMIT + GRACE, client.head()).await.expect("answered").status, 408);
     });
 }
 
@@ -276,8 +274,8 @@ fn a_last_frame_that_waits_for_windows_is_an_answer_still() {
         let mut body = client.send_request(request("/")).await.unwrap().into_body();
         let mut got = 0;
         while let Some(piece) = body.frame().await {
-            got += piece.expect("it is not cut short").data_ref().map_or(0, Bytes::len);
-            // Longer in all than a connection without a request would be kept.
+            got += piece.expect("the body is complete").data_ref().map_or(0, Bytes::len);
+            // Takes longer in total than the keep-alive time.
             tokio::time::sleep(LIMIT / 20).await;
         }
         assert_eq!(got, WHOLE);
@@ -305,7 +303,7 @@ fn limits_that_are_none_are_no_trouble() {
         let addr = start(limits, tower::service_fn(length)).await;
         let mut client = Raw::connect(addr).await;
         client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 4\r\n\r\nab").await;
-        // For as long as it takes the sweep to look twice.
+        // The sweep runs twice in this time.
         tokio::time::sleep(LIMIT).await;
         client.send("cd").await;
         let head = client.head().await;

@@ -1,4 +1,4 @@
-//! The windows of HTTP/2: what may be on its way of an upload from far away.
+//! HTTP/2 windows: upload bytes in transit from a distant client.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::support::far::Far;
 use crate::support::http::{Flavour, watched};
 
 const UPLOAD: usize = 4 << 20;
-/// Frame headers, the request's head, and what HTTP/2 says besides.
+/// Frame headers, the request head and other HTTP/2 frames.
 const BESIDES: usize = 4 << 10;
 
-/// Most bytes of an upload that were on their way to a server with `limits` at a time.
+/// Returns the maximum number of upload bytes in transit to a server with `limits`.
 async fn on_their_way(limits: Limits, delay: Duration) -> usize {
     let addr = start(limits.streaming(|_| true), tower::service_fn(length)).await;
     let far = Far::start(addr, delay).await;

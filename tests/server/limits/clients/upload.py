@@ -1,4 +1,4 @@
-"""Posts BYTES zeros to http://127.0.0.1:PORT/ COUNT times; prints how often the answer was read, and with which status.
+"""Posts BYTES zeros to http://127.0.0.1:PORT/ COUNT times; prints each status with the number of responses read.
 
 Usage: upload.py PORT BYTES COUNT
 """
