@@ -1,7 +1,7 @@
 //! A streaming gRPC service on tonic's server and millstream's listener, and a client for it.
 //!
-//! `cargo run --release --features tonic --example grpc_stream -- serve` listens on `127.0.0.1:50051` until Ctrl-C; `…
-//! -- watch http://127.0.0.1:50051 --streams 100 --hz 100` reads ticks and prints their rate and latency.
+//! `cargo run --release --features tonic --example grpc_stream -- serve` listens on `127.0.0.1:50051` until Ctrl-C;
+//! `… -- watch http://127.0.0.1:50051 --streams 100 --hz 100` reads ticks and prints their rate and latency.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,3 +1,5 @@
+//! Command line options.
+
 use http::Uri;
 
 const USAGE: &str = "\

@@ -1,3 +1,5 @@
+//! Command line options of the proxy.
+
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;

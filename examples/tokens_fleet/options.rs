@@ -1,3 +1,5 @@
+//! Command line options.
+
 pub(crate) const USAGE: &str = "\
 usage: cargo run --release --features redis --example tokens_fleet -- [--redis URL] [--cuts N]
   --redis URL   a Redis that runs, such as redis://127.0.0.1/; by default one is started, which needs redis-server
