@@ -153,7 +153,7 @@ async fn shows_load(browser: &mut Chromium, server: &Server) {
             }
             browser.until("samples.some(s => s && s.streams > 1)").await;
             browser.until("samples.filter(s => s && s.requests > 10).length > 4").await;
-            // The text for screen readers equals the plotted value.
+            // The displayed value matches the plot.
             let shown = "document.querySelector('[data-key=requests] .value').innerText";
             browser.until(&format!("/^[0-9.]+ k?\\/s$/.test({shown}) && parseFloat({shown}) > 0")).await;
             let points =

@@ -173,7 +173,7 @@ async fn a_peer_that_takes_no_answers_may_still_send() {
     assert_eq!(writes.seen().bytes, b"hello\n");
 }
 
-/// Keeps its messages, as a queue between tasks does.
+/// The reader keeps its messages, as a queue between tasks does.
 #[tokio::test]
 async fn messages_that_are_kept_stay_as_they_are() {
     let all: Vec<Vec<u8>> = (0..2000).map(|n| noise(64 + n % 200)).collect();

@@ -1,5 +1,5 @@
 //! A copy whose path is refused by the kernel continues on another path from the correct byte. On a file system that
-//! can share blocks, it does.
+//! can share blocks, the copy shares them.
 
 use std::path::Path as FilePath;
 
@@ -249,7 +249,7 @@ fn blocks_are_shared_where_the_file_system_can() {
         block_on(async {
             let report = within(&disk.path(), None).await;
             assert_eq!((report.bytes, report.path, report.refused), (LEN as u64, CopyPath::Clone, None), "{mkfs}");
-            // A part cannot be cloned and is copied.
+            // A part of the file is copied.
             let report = within(&disk.path(), Some(LEN as u64 - 1)).await;
             assert_eq!(report.bytes, LEN as u64 - 1);
             assert_ne!(report.path, CopyPath::Clone);

@@ -42,7 +42,7 @@ pub(crate) struct Ended {
     pub(crate) calls: Vec<String>,
     /// Number of threads that made such calls, not counting closes.
     pub(crate) threads: usize,
-    /// Number of futex calls of the worker between its first and its last file call; a single job makes none.
+    /// Number of calls in between by which the worker woke or awaited other threads; a single job makes none.
     pub(crate) hops: usize,
 }
 
@@ -192,7 +192,7 @@ const ABOUT_FILES: [&str; 23] = [
 ];
 
 /// Parses a log of strace. Returns the file calls of the thread that opened a directory, the number of threads with
-/// such calls, and the number of futex calls of that thread in between.
+/// such calls, and how often that thread woke or awaited others in between.
 fn read(log: &str) -> (Vec<String>, usize, usize) {
     let all = log.lines().filter_map(|line| line.split_once(' ').map(|(thread, call)| (thread, call.trim_start())));
     let about_files = |call: &str| ABOUT_FILES.contains(&name(call));
@@ -215,8 +215,8 @@ pub(crate) fn name(call: &str) -> &str {
     call.split_once('(').map_or("", |(name, _)| name)
 }
 
-/// Returns injections that kill the worker before each of these calls, in order. After the last call that is no close,
-/// the calls belong to the end of the runtime.
+/// Returns injections that kill the worker before each of these calls, in order. Closes at the end belong to the end of
+/// the runtime and are left out.
 pub(crate) fn kills(calls: &[String]) -> Vec<String> {
     let last = calls.iter().rposition(|call| name(call) != "close").unwrap();
     let nth = |n: usize| calls[..=n].iter().filter(|call| name(call) == name(&calls[n])).count();

@@ -84,7 +84,7 @@ async fn becomes(path: &Path, bytes: &[u8]) {
     settled(path.parent().unwrap()).await;
 }
 
-/// Leaks a future like `mem::forget`, but keeps it reachable for leak checkers.
+/// Leaks a future like `mem::forget`, but returns a reference to poll it.
 fn forgotten<F: Future>(work: F) -> &'static mut Pin<Box<F>> {
     Box::leak(Box::new(Box::pin(work)))
 }

@@ -33,7 +33,7 @@ fn found<'a>(path: &Path, versions: &[(&'a str, &[u8])]) -> &'a str {
     versions.iter().find(|(_, version)| bytes == *version).map_or("mixed", |(word, _)| word)
 }
 
-/// Returns the states after power cuts of both kinds behind a replacement with `durability`.
+/// Returns the states after power cuts of both kinds after a replacement with `durability`.
 fn after_ok(disk: &Mount, durability: Durability) -> [&'static str; 2] {
     let path = disk.path().join("file");
     CUTS.map(|cut| {
@@ -46,7 +46,7 @@ fn after_ok(disk: &Mount, durability: Durability) -> [&'static str; 2] {
 }
 
 /// Cuts the power before each call of `work` after the one that contains `from`. Asserts that one of `versions` is left
-/// each time, and that all of them occur.
+/// each time, the old one and another.
 fn before_ok(disk: &Mount, what: &str, work: Work, from: &str, versions: &[(&str, &[u8])]) {
     let path = disk.path().join("file");
     restore(disk);

@@ -253,7 +253,7 @@ fn attributes_and_access_lists_are_kept() {
         Replace::new(&path).keep(Preserve::Nothing).run(NEW.clone()).await.unwrap();
     });
     assert_eq!(attribute(&path, tag), None);
-    // The directory's default list was not on the old file.
+    // The directory's default list is not added to a file that had none.
     let plain = |name: &str| dir.path().join(name);
     std::fs::write(plain("before"), "x").unwrap();
     rustix::fs::setxattr(dir.path(), c"system.posix_acl_default", &LIST, XattrFlags::empty()).unwrap();
