@@ -1,7 +1,7 @@
-//! An axum application on millstream's listener. One line of `main` makes the difference, and the files are a bonus.
+//! An axum application on millstream's listener: one line of `main` differs from stock axum. It also serves files.
 //!
 //! `cargo run --release --features axum --example axum_one_line` serves the current directory under `/f/` on
-//! `http://127.0.0.1:8080/`. An address can be given: `-- 127.0.0.1:0`.
+//! `http://127.0.0.1:8080/`. An argument gives another address: `-- 127.0.0.1:0`.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -19,17 +19,17 @@ async fn main() -> io::Result<()> {
     let app = Router::new()
         .route("/hello", get(async || Json(BTreeMap::from([("msg", "ok")]))))
         .route("/events", get(events))
-        // A directory is a tower service like any other.
+        // `Files` is an ordinary tower service.
         .nest_service("/f", millstream::files::Files::new(".")?);
 
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".into());
-    // The one line: stock axum takes tokio's listener here.
+    // Stock axum passes tokio's listener here.
     let listener = millstream::net::TcpListener::bind(address).await?;
     println!("http://{}/hello  /events  /f/NAME", listener.local_addr()?);
     axum::serve(listener, app).await
 }
 
-/// Ten numbered events a second, by axum's own type.
+/// Streams ten numbered events a second, with axum's own type.
 async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let ticks = stream::unfold((interval(Duration::from_millis(100)), 0_u64), async |(mut ticks, number)| {
         ticks.tick().await;

@@ -1,20 +1,24 @@
-//! A server whose answers are stamped and take their paths in shares, and a second listener for its operator. Try it:
+//! A server that stamps its responses and sends a share of them on each path (a canary), with a second listener for the
+//! operator:
 //!
 //! ```text
-//! cargo run --release --example canary                    # http://127.0.0.1:8080/, operator's http://127.0.0.1:8081/canary
+//! cargo run --release --example canary                    # http://127.0.0.1:8080/, operator's
+//! http://127.0.0.1:8081/canary
 //! curl -i http://127.0.0.1:8080/
-//! curl http://127.0.0.1:8081/canary                       # how it is
+//! curl http://127.0.0.1:8081/canary                       # the current state
 //! curl -X PUT http://127.0.0.1:8081/canary/share/no-cork/25
 //! curl -X PUT http://127.0.0.1:8081/canary/unit/connections        # or requests
-//! curl -X PUT http://127.0.0.1:8081/canary/report/on      # responses say which path they took
+//! curl -X PUT http://127.0.0.1:8081/canary/report/on      # responses name the path they took
 //! curl -X PUT http://127.0.0.1:8081/canary/breaker/no-cork/open        # or closed, unpin, clear
 //! ```
 //!
-//! `-- [--listen ADDR] [--admin ADDR] [--trust NETWORKS]` changes addresses and says who is trusted; a token in `CANARY_TOKEN`
-//! lets those ask for a path: `curl -H "x-millstream-canary: epoll;$CANARY_TOKEN"`. It ends at Ctrl-C.
+//! `-- [--listen ADDR] [--admin ADDR] [--trust NETWORKS]` sets the addresses and the trusted networks. With a token in
+//! `CANARY_TOKEN`, trusted clients can request a path: `curl -H "x-millstream-canary: epoll;$CANARY_TOKEN"`. Ctrl-C
+//! ends the server.
 //!
-//! The operator's listener is for this machine: it has no passwords. It answers for IP addresses and `localhost` only, so that
-//! no web page can read it by a name of its own, and changes are made by `PUT`, which pages of other sites cannot send.
+//! The operator's listener has no passwords, so it is for this machine only. It accepts only IP addresses and
+//! `localhost` as hosts, so a web page cannot read it through a host name of its own. Changes need `PUT`, which pages
+//! of other sites cannot send.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

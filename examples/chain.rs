@@ -1,11 +1,11 @@
-//! Writes files durably, each by one chain: open a new one, write, sync, rename.
+//! Writes files durably, each with one chain of operations: open a new file, write, sync, rename.
 //!
 //! `cargo run --release --example chain -- [--files N] [--size BYTES] [--beside] DIR` writes N files (default 32) of
-//! BYTES bytes (default 4096) into DIR, all at once. It prints whether they went by ring or by the blocking pool, and
-//! how often the kernel was entered. `--beside` also writes them by `tokio::fs`, for comparison: ten rounds of both, in
-//! alternating order, with median and range printed. `MILLSTREAM_IO=uring|epoll|auto` selects the driver.
+//! BYTES bytes (default 4096) into DIR, all at once. It prints how many used io_uring and how many the blocking pool,
+//! and the number of `io_uring_enter` calls. `--beside` also writes them with `tokio::fs` for comparison: ten rounds of
+//! both, in alternating order, with median and range. `MILLSTREAM_IO=uring|epoll|auto` selects the driver.
 //!
-//! Temporary files of a killed run are overwritten, so only one run at a time may use DIR.
+//! Only one run at a time may use DIR: a run overwrites the temporary files of a killed one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,15 +45,15 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     if options.dir.as_os_str().is_empty() { Err(USAGE.to_owned()) } else { Ok(options) }
 }
 
-/// Rounds of `--beside`.
+/// Rounds with `--beside`.
 const ROUNDS: usize = 10;
 
-/// The temporary name of a file, and its name once it is complete.
+/// Returns the temporary name of a file and its final name.
 fn names(dir: &Path, n: usize) -> (PathBuf, PathBuf) {
     (dir.join(format!(".file-{n}.new")), dir.join(format!("file-{n}")))
 }
 
-/// Writes all files by chains. Returns the time taken, and the number of files that went by ring.
+/// Writes all files with chains. Returns the time taken and the number of files written by io_uring.
 async fn by_chains(options: &Options, contents: &Bytes) -> Result<(Duration, usize), String> {
     let start = Instant::now();
     let new = OpenOptions::new().write(true).create(true).truncate(true);
@@ -78,7 +78,7 @@ async fn by_chains(options: &Options, contents: &Bytes) -> Result<(Duration, usi
     if failed > 0 { Err(format!("{failed} of {} files failed", options.files)) } else { Ok((took, by_ring)) }
 }
 
-/// Does the same by tokio::fs, with a trip to the blocking pool for each call.
+/// Does the same with `tokio::fs`, which uses the blocking pool for each call.
 async fn by_tokio(options: &Options, contents: &Bytes) -> io::Result<Duration> {
     let start = Instant::now();
     let files = (0..options.files).map(|n| {
@@ -96,7 +96,7 @@ async fn by_tokio(options: &Options, contents: &Bytes) -> io::Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// Writes all files by chains once, and prints the counts.
+/// Writes all files with chains once and prints the counts.
 async fn once(options: &Options, contents: &Bytes) -> Result<(), String> {
     let before = Snapshot::now();
     let (took, by_ring) = by_chains(options, contents).await?;
@@ -108,7 +108,7 @@ async fn once(options: &Options, contents: &Bytes) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs both variants [`ROUNDS`] times, and prints a comparison.
+/// Runs both variants [`ROUNDS`] times and prints a comparison.
 async fn beside(options: &Options, contents: &Bytes) -> Result<(), String> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
@@ -126,7 +126,7 @@ async fn beside(options: &Options, contents: &Bytes) -> Result<(), String> {
     Ok(())
 }
 
-/// Prints median and range, and returns the median.
+/// Prints median and range. Returns the median.
 fn show(name: &str, times: &mut [Duration]) -> Duration {
     times.sort();
     let (least, most) = (times[0], times[times.len() - 1]);

@@ -1,7 +1,7 @@
-//! Copies a file, shows how far it is, and says which way the bytes went.
+//! Copies a file, shows progress, and prints the path that the bytes took.
 //!
-//! `cargo run --release --example cp -- SRC DST`, where `-` is standard input or output. A target that exists is replaced; it
-//! is written in place, so that a copy which fails leaves a part.
+//! `cargo run --release --example cp -- SRC DST`, where `-` is standard input or output. An existing target is
+//! overwritten in place, so a failed copy leaves a partial file.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,7 +33,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// An option is not, for there are none.
+/// Whether `arg` is a path; this program has no options.
 fn is_path(arg: &OsStr) -> bool {
     arg == "-" || !arg.as_encoded_bytes().starts_with(b"--")
 }
@@ -54,7 +54,7 @@ async fn run(from: &OsString, to: &OsString) -> Result<(), String> {
     let mut target = match to.to_str() {
         Some("-") => own(std::io::stdout()).map_err(failed(to))?,
         _ => {
-            // Opened without being cut first: it may be the source.
+            // Not truncated at once, because it may be the source.
             let target = File::options().write(true).create(true).truncate(false).open(to).await.map_err(failed(to))?;
             let other = target.metadata().await.map_err(failed(to))?;
             if is_same(&status, &other) {
@@ -82,7 +82,7 @@ async fn run(from: &OsString, to: &OsString) -> Result<(), String> {
     Ok(())
 }
 
-/// A descriptor of this program's, as a file of tokio's: by a duplicate, because std keeps the other.
+/// Duplicates a standard stream into a tokio file; std keeps its own descriptor.
 fn own(stream: impl AsFd) -> std::io::Result<File> {
     let fd: OwnedFd = stream.as_fd().try_clone_to_owned()?;
     Ok(File::from_std(fd.into()))
@@ -93,7 +93,7 @@ fn is_same(one: &std::fs::Metadata, other: &std::fs::Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino()) && one.is_file()
 }
 
-/// On standard error, if somebody looks at it.
+/// Returns a progress bar on standard error, hidden unless that is a terminal.
 fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{bytes} of {total_bytes} [{bar:40}] {bytes_per_sec}, {eta}");

@@ -1,11 +1,12 @@
-//! Says what millstream can use on this machine, and what it costs where the answer is no.
+//! Prints which kernel features millstream can use on this machine, and the effect of each missing one.
 //!
-//! `cargo run --example doctor`. It always exits 0: every "no" has a way around it, or is refused for a reason.
+//! `cargo run --example doctor`. The exit status is always 0: each missing feature has a fallback or a documented
+//! refusal.
 
 use millstream::runtime::{DriverBuilder, Io, driver_info};
 use millstream::{Capabilities, Support};
 
-/// A capability, how to ask for it, and what its absence means.
+/// Name of a capability, its getter, and the effect of its absence.
 type Check = (&'static str, fn(&Capabilities) -> &Support, &'static str);
 
 const CHECKS: [Check; 6] = [
@@ -63,11 +64,11 @@ fn main() -> std::io::Result<()> {
     files()
 }
 
-/// Works on a file and says which way that went.
+/// Reads from a file and prints the driver that did it.
 fn files() -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        // Asks for a ring wherever there can be one; what the environment says comes first.
+        // Selects io_uring if available, unless the environment selects a driver.
         if std::env::var_os("MILLSTREAM_IO").is_none() {
             DriverBuilder::new().io(Io::Uring).install()?;
         }

@@ -1,8 +1,8 @@
-//! Gives every message back: the smallest server for peers that send without waiting for each answer.
+//! Echoes every message: the smallest server for pipelining peers.
 //!
-//! `cargo run --release --example echo -- [--listen ADDR] [--workers N] [--framing HOW]` listens on `127.0.0.1:7007` and ends
-//! at Ctrl-C. Messages that arrive together are answered by one write, and nothing is allocated for one (but by the codec of
-//! lines, which makes a `String` of each).
+//! `cargo run --release --example echo -- [--listen ADDR] [--workers N] [--framing HOW]` listens on `127.0.0.1:7007`
+//! until Ctrl-C. Messages that arrive together are answered with one write. No message is allocated, except that the
+//! line codec makes a `String` of each.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -21,7 +21,7 @@ usage: cargo run --release --example echo -- [--listen ADDR] [--workers N] [--fr
   --workers N     threads, default the CPUs this process may run on
   --framing HOW   lines (default), or length: four bytes, the greatest first, before each message";
 
-/// Longest message in bytes: a peer that sends a longer one is in error.
+/// Maximum message length in bytes; a longer message is an error of the peer.
 const LONGEST: usize = 64 << 10;
 
 #[derive(Clone, Copy)]
@@ -36,9 +36,9 @@ struct Options {
     framing: Framing,
 }
 
-/// The error text is ready to be printed.
+/// Parses the command line. The error text is complete.
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-    // Respects the affinity mask, so a pinned process gets as many threads as it has CPUs.
+    // Respects the CPU affinity of the process.
     let workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let listen = SocketAddr::from(([127, 0, 0, 1], 7007));
     let mut options = Options { listen, workers, framing: Framing::Lines };
@@ -100,7 +100,7 @@ async fn run(options: &Options) -> Result<(), String> {
 async fn accept(listener: TcpListener, framing: Framing) -> std::io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
-        // Peers leave in every way there is, and send what is too long: that ends their connection and nothing else.
+        // A disconnect or an overlong message ends its own connection and nothing else.
         match framing {
             Framing::Lines => tokio::spawn(async move {
                 let _ = echo::<_, String>(stream, LinesCodec::new_with_max_length(LONGEST)).await;
@@ -113,7 +113,7 @@ async fn accept(listener: TcpListener, framing: Framing) -> std::io::Result<()> 
     }
 }
 
-/// Answers what has come with one write; `feed` leaves it to the stream to know when that is.
+/// Answers all messages of one read with one write: `feed` leaves the time of the flush to the stream.
 async fn echo<C, M>(stream: TcpStream, codec: C) -> Result<(), <C as Decoder>::Error>
 where
     C: Decoder + Encoder<M, Error = <C as Decoder>::Error>,

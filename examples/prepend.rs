@@ -1,7 +1,7 @@
-//! Puts a header before the contents of files, whatever their size.
+//! Prepends a header to files of any size.
 //!
-//! `cargo run --release --example prepend -- [OPTIONS] FILE...` reads the header from standard input unless `--header` gives
-//! it, and says for each file how long it took and which way its contents went. It stops at the first file that fails.
+//! `cargo run --release --example prepend -- [OPTIONS] FILE...` reads the header from standard input unless `--header`
+//! gives it. For each file it prints the time and how the contents were moved. It stops at the first failure.
 
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ usage: cargo run --release --example prepend -- [OPTIONS] FILE...
   --durability WHAT    full (default), data or none: what a power cut may take back
   --follow-link        a FILE that is a symbolic link means what it leads to";
 
-/// Between two updates of the progress line.
+/// Interval between updates of the progress line.
 const TICK: Duration = Duration::from_millis(100);
 
 struct Options {
@@ -31,7 +31,7 @@ struct Options {
     follow_link: bool,
 }
 
-/// The error text is ready to be printed.
+/// Parses the command line. The error text is complete.
 fn parse(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<Options, String> {
     let (strategy, durability) = (PrependStrategy::default(), Durability::default());
     let mut options = Options { files: Vec::new(), header: None, strategy, durability, follow_link: false };
@@ -115,7 +115,8 @@ async fn run(options: Options) -> Result<(), String> {
     Ok(())
 }
 
-/// A line on standard error that is overwritten, if somebody looks at it, and gone when the contents were moved.
+/// Returns a callback that overwrites one progress line on standard error, if that is a terminal, and clears it at the
+/// end.
 fn progress_line() -> impl FnMut(u64, u64) + Send {
     let watched = std::io::stderr().is_terminal();
     let mut last = Instant::now();
@@ -124,7 +125,7 @@ fn progress_line() -> impl FnMut(u64, u64) + Send {
             last = Instant::now();
             let percent = moved as f64 / of as f64 * 100.0;
             let text = if moved == of { String::new() } else { format!("{moved} of {of} bytes, {percent:.0} %") };
-            // A terminal that went away is no reason to stop.
+            // A closed terminal is no reason to stop.
             let _ = write!(std::io::stderr(), "\r{text:50}\r");
         }
     }

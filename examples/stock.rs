@@ -1,7 +1,7 @@
-//! The baseline: the service a careful user writes with tokio, hyper and tower-http alone, TCP_NODELAY on.
+//! The baseline: the same service with tokio, hyper and tower-http alone, with TCP_NODELAY.
 //!
-//! `cargo run --release --example stock -- [--listen ADDR] [--root DIR] [--workers N]` answers the routes of the `serve`
-//! example, so that both can be loaded the same way and compared.
+//! `cargo run --release --example stock -- [--listen ADDR] [--root DIR] [--workers N]` answers the routes of the
+//! `serve` example, so that both can be compared under the same load.
 
 use std::convert::Infallible;
 use std::io;
@@ -52,7 +52,7 @@ async fn run(options: &Options) -> io::Result<()> {
 async fn accept(listener: TcpListener, root: &Path) {
     let files = Arc::new(ServeDir::new(root));
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // Without a timer hyper has no header timeout, and nobody should run it so.
+    // Without a timer hyper has no header timeout.
     builder.http1().timer(TokioTimer::new());
     builder.http2().timer(TokioTimer::new());
     loop {
@@ -60,19 +60,19 @@ async fn accept(listener: TcpListener, root: &Path) {
             Ok((stream, _)) => stream,
             Err(e) => {
                 eprintln!("accept: {e}; trying again");
-                // Out of descriptors or memory: others have to finish first. Anything else is over by then as well.
+                // Out of descriptors or memory: retry after other connections had time to end.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
         if stream.set_nodelay(true).is_err() {
-            // The peer is gone already.
+            // The peer is already gone.
             continue;
         }
         let (builder, files) = (builder.clone(), files.clone());
         tokio::spawn(async move {
             let service = service_fn(move |request| answer(request, files.clone()));
-            // A client that leaves in the middle of a stream is an error here and none for a server.
+            // hyper reports a client that disconnects in the middle of a stream as an error; a server ignores it.
             let _ = builder.serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -84,7 +84,7 @@ async fn answer(mut request: Request<Incoming>, files: Arc<ServeDir>) -> Result<
     match route(&request) {
         Route::Index => Ok(Reply::Whole { body: Full::from(INDEX) }.of("text/plain; charset=utf-8")),
         Route::File => {
-            // ServeDir takes the whole path to lie beneath its directory.
+            // ServeDir treats the whole path as relative to its directory.
             let below = request.uri().path().strip_prefix("/f").and_then(|path| path.parse().ok());
             *request.uri_mut() = below.unwrap_or_default();
             Ok(ServeDir::clone(&files).oneshot(request).await?.map(|body| Reply::File { body }))

@@ -1,8 +1,8 @@
-//! A directory over TLS: HTTP/2 and HTTP/1.1 by ALPN, and a certificate that is replaced without a restart.
+//! A directory over TLS: HTTP/2 and HTTP/1.1 by ALPN, and a certificate that can be replaced without a restart.
 //!
-//! `cargo run --release --features tls --example tls -- --root DIR` listens on `127.0.0.1:8443` until Ctrl-C. Without files it signs a certificate itself, for `localhost`. With them SIGHUP has it
-//! read both again, as tools that renew certificates do it, and once a minute it looks by itself whether they are
-//! others.
+//! `cargo run --release --features tls --example tls -- --root DIR` listens on `127.0.0.1:8443` until Ctrl-C. Without
+//! `--cert` and `--key` it creates a self-signed certificate for `localhost`. With them it reloads both files on
+//! SIGHUP, the signal that renewal tools send, and checks them for changes once a minute.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ struct Options {
     key: Option<PathBuf>,
 }
 
-/// The error text is ready to be printed.
+/// Parses the command line. The error text is complete.
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     let listen = SocketAddr::from(([127, 0, 0, 1], 8443));
     let mut options = Options { listen, root: PathBuf::from("."), cert: None, key: None };

@@ -1,5 +1,4 @@
-//! What the routes answer with; the streaming bodies are written as a plain hyper service would write them, one frame
-//! per event.
+//! Response bodies of the routes. The streaming ones are written as for a plain hyper service: one frame per event.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -10,16 +9,16 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// The 12 bytes of `/hello`.
+/// Response of `/hello`, 12 bytes.
 pub(crate) const HELLO: &[u8] = br#"{"msg":"ok"}"#;
 
-/// One event of `/tokens`: 40 bytes, about what a language model streams at a time.
+/// One event of `/tokens`: 40 bytes, about the size that a language model streams at a time.
 static TOKEN: &[u8] = b"data: {\"token\": \"hello world this is\"}\n\n";
 
-/// Events in a response of `/tokens`.
+/// Number of events in a response of `/tokens`.
 const TOKENS: usize = 100;
 
-/// One event of `/events`: 100 bytes of payload in 8 bytes of framing.
+/// One event of `/events`: 100 bytes of payload and 8 bytes of framing.
 static EVENT: [u8; 108] = {
     let mut event = [b'x'; 108];
     event.split_at_mut(6).0.copy_from_slice(b"data: ");
@@ -27,7 +26,7 @@ static EVENT: [u8; 108] = {
     event
 };
 
-/// A hundred small events with a yield to the runtime between each two, as if each had to be computed.
+/// [`TOKENS`] small events with a yield to the runtime between them, as if each were computed.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     left: usize,
@@ -50,7 +49,7 @@ impl Body for Tokens {
         }
         if !self.yielded {
             self.yielded = true;
-            // Asks for the wake-up and can then be dropped. Outside a runtime it is ready at once.
+            // `yield_now` registers the wake-up, so it can be dropped then. Outside a runtime it is ready at once.
             ready!(pin!(tokio::task::yield_now()).poll(cx));
         }
         self.yielded = false;
@@ -63,23 +62,23 @@ impl Body for Tokens {
     }
 }
 
-/// Events at a steady rate until the client leaves.
+/// Events at a steady rate until the client disconnects.
 #[derive(Debug)]
 pub(crate) struct Events {
     ticks: Interval,
 }
 
 impl Events {
-    /// Reads `hz` from a query such as `hz=10`: 1 to 1000 events a second, 10 where it is missing or not a number.
+    /// Reads `hz` from a query such as `hz=10`: 1 to 1000 events a second, default 10.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime.
+    /// Panics outside a tokio runtime.
     pub(crate) fn new(query: Option<&str>) -> Self {
         let hz = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("hz="));
         let hz = hz.and_then(|hz| hz.parse::<u32>().ok()).unwrap_or(10);
         let mut ticks = interval(Duration::from_secs(1) / hz.clamp(1, 1000));
-        // A reader that was slow gets the next event, not a burst of old ones.
+        // A slow reader gets the next event, not a burst of old ones.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Self { ticks }
     }

@@ -1,4 +1,4 @@
-//! What `serve` and `stock` share, so that comparing the two compares the I/O below them and nothing else.
+//! Code shared by `serve` and `stock`, so that a comparison of the two measures only the I/O below it.
 
 mod bodies;
 mod options;

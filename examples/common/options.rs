@@ -1,4 +1,4 @@
-//! The command line and the runtime of the two servers.
+//! Command line and runtime of both servers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,27 +8,27 @@ use std::path::PathBuf;
 use millstream::middleware::AllowedHostsLayer;
 use tokio::runtime::{Builder, Runtime};
 
-/// What the command line asked for.
+/// Parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
-    /// Where to listen; port 0 lets the kernel choose.
+    /// Address to listen on; with port 0 the kernel chooses the port.
     pub(crate) listen: SocketAddr,
-    /// The directory behind `/f/`, absolute.
+    /// Absolute path of the directory served under `/f/`.
     pub(crate) root: PathBuf,
-    /// Threads that run the service.
+    /// Number of threads that run the service.
     pub(crate) workers: NonZeroUsize,
 }
 
-/// Options that only one of the servers has.
+/// Options of `serve` alone.
 #[derive(Debug)]
 pub(crate) struct More {
-    /// A runtime for each thread.
+    /// Whether each thread has its own runtime.
     pub(crate) per_core: bool,
-    /// Where the numbers are told.
+    /// Address of the metrics listener.
     pub(crate) metrics: SocketAddr,
-    /// Whether that may be an address that others can reach.
+    /// Whether the metrics address may be other than loopback.
     pub(crate) metrics_anywhere: bool,
-    /// The hosts that are answered for, besides IP addresses and `localhost`.
+    /// Accepted hosts, in addition to IP addresses and `localhost`.
     pub(crate) hosts: AllowedHostsLayer,
 }
 
@@ -50,8 +50,8 @@ const USAGE_OF_MORE: &str = "
   --host NAME     a host that is answered for besides IP addresses and localhost; may be repeated";
 
 impl Options {
-    /// Reads the command line of `example`, and into `more` what only this example has. The error text is ready to be
-    /// printed: the usage, or what to change.
+    /// Parses the command line of `example`; options of this example alone go into `more`. The error text is complete:
+    /// the usage, or the value to change.
     pub(crate) fn parse(example: &str, default_port: u16, mut more: Option<&mut More>) -> Result<Self, String> {
         let (short, long) = match more {
             Some(_) => (" [--per-core] [--metrics ADDR] [--metrics-anywhere] [--host NAME]", USAGE_OF_MORE),
@@ -97,13 +97,14 @@ impl Options {
             Ok(path) => return Err(format!("--root {}: this is a file, give a directory", path.display())),
             Err(e) => return Err(format!("--root {}: {e}; give an existing directory", root.display())),
         };
-        // Respects the affinity mask, so a pinned process gets as many threads as it has CPUs.
+        // Respects the CPU affinity of the process.
         let workers = workers.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
         Ok(Self { listen, root, workers })
     }
 }
 
-/// One thread for one worker, because a runtime of many threads pays for hand-overs it cannot use; else `workers` threads.
+/// Builds a current-thread runtime for one worker, because a multi-thread runtime adds hand-overs; else one with
+/// `workers` threads.
 pub(crate) fn runtime(workers: NonZeroUsize) -> io::Result<Runtime> {
     match workers.get() {
         1 => Builder::new_current_thread().enable_all().build(),

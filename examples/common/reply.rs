@@ -1,4 +1,4 @@
-//! The routes, and one body type for all of them.
+//! Routes, and one body type for all of them.
 
 use std::io;
 use std::pin::Pin;
@@ -12,18 +12,18 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::bodies::{Events, HELLO, Tokens};
 
-/// Where a request leads; `F` is the server's own body of a file.
+/// Route of a request; `F` is the server's body type for files.
 #[derive(Debug)]
 pub(crate) enum Route<F> {
-    /// `GET /`: each server has a page of its own.
+    /// `GET /`, with a page specific to the server.
     Index,
-    /// `GET /f/NAME`: each server has its own way with files.
+    /// `GET /f/NAME`, with file handling specific to the server.
     File,
-    /// Anything else is answered alike.
+    /// A response common to both servers.
     Done(Response<Reply<F>>),
 }
 
-/// Finds the route of a request.
+/// Returns the route of a request.
 pub(crate) fn route<F, B>(request: &Request<B>) -> Route<F> {
     let uri = request.uri();
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -46,7 +46,7 @@ fn not_found<F>() -> Response<Reply<F>> {
 }
 
 pin_project_lite::pin_project! {
-    /// Every body of a server; an enum, so that no route pays for a box it does not need.
+    /// Any body of a server. An enum, so that no route needs a boxed body.
     #[project = ReplyProjection]
     #[derive(Debug)]
     pub(crate) enum Reply<F> {
@@ -58,7 +58,7 @@ pin_project_lite::pin_project! {
 }
 
 impl<F> Reply<F> {
-    /// A response with this body and content type.
+    /// Returns a response with this body and content type.
     pub(crate) fn of(self, content_type: &'static str) -> Response<Self> {
         let mut response = Response::new(self);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

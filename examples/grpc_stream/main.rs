@@ -1,7 +1,7 @@
-//! A gRPC service that streams, tonic's server on millstream's listener, and a client for it.
+//! A streaming gRPC service on tonic's server and millstream's listener, and a client for it.
 //!
 //! `cargo run --release --features tonic --example grpc_stream -- serve` listens on `127.0.0.1:50051` until Ctrl-C;
-//! `… -- watch http://127.0.0.1:50051 --streams 100 --hz 100` reads ticks and prints how many came and how late.
+//! `… -- watch http://127.0.0.1:50051 --streams 100 --hz 100` reads ticks and prints their rate and latency.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -56,13 +56,13 @@ async fn serve(addr: &str) -> Result<(), String> {
     let listener = TcpListener::bind(addr).await.map_err(|e| format!("{e}; choose another address"))?;
     println!("http://{} serves millstream.example.Ticks", listener.local_addr().map_err(|e| e.to_string())?);
     tokio::select! {
-        // Instead of tonic's `serve(addr, Ticks)`.
+        // Stock tonic calls `serve(addr, Ticks)` here.
         ended = Server::builder().serve_with_incoming(Ticks, listener.incoming()) => ended.map_err(|e| e.to_string()),
         interrupted = tokio::signal::ctrl_c() => interrupted.map_err(|e| e.to_string()),
     }
 }
 
-/// What the client asks for.
+/// Options of the client.
 struct Options {
     streams: u32,
     connections: u32,
@@ -117,7 +117,7 @@ impl Options {
     }
 }
 
-/// Reads one stream until `end`; gives how late each message was, in nanoseconds.
+/// Reads one stream until `end`. Returns the latency of each message in nanoseconds.
 async fn read(
     stream: impl Future<Output = Result<tonic::Streaming<ticks::Tick>, tonic::Status>>,
     end: Instant,

@@ -1,6 +1,6 @@
-//! tonic on our listener: what arrives, and how many calls it takes.
+//! tonic on millstream's listener: messages received, and number of calls.
 //!
-//! Counters belong to the process, so the test that counts has one of its own.
+//! Counters belong to the process, so the test that reads them runs in its own process.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ where
     tokio::spawn(async move { Server::builder().serve_with_incoming(Ticks, incoming).await.unwrap() });
 }
 
-/// As `Server::serve` does it, with a stream that counts.
+/// Serves like `Server::serve`, with a stream that counts writes.
 async fn serve_stock(writes: Arc<AtomicU64>) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -55,7 +55,7 @@ async fn connect(addr: SocketAddr) -> Channel {
     Endpoint::from_shared(format!("http://{addr}")).unwrap().connect().await.unwrap()
 }
 
-/// Reads all of one stream and compares it.
+/// Reads one whole stream and compares it.
 async fn read(channel: Channel, asked: WatchRequest) {
     let mut stream = watch(channel, asked).await.unwrap();
     for number in 0..asked.count {
@@ -65,7 +65,7 @@ async fn read(channel: Channel, asked: WatchRequest) {
     assert_eq!(stream.message().await.unwrap(), None);
 }
 
-/// All streams on one connection, ticking at the same moments.
+/// Reads all streams on one connection, with simultaneous ticks.
 async fn tick_together(addr: SocketAddr, payload: u32) {
     let channel = connect(addr).await;
     let asked = WatchRequest { hz: 50, payload, count: TICKS };
@@ -92,10 +92,10 @@ fn streams_that_tick_together_share_their_calls() {
                 let stock = stock.load(Ordering::Relaxed);
                 println!("{flavour:?}, {payload} B: {} messages, {ours} writes, tonic's own {stock}", STREAMS * TICKS);
                 match (flavour, payload) {
-                    // On one thread the connection is polled after all its streams, and h2 puts small frames together
-                    // itself: there is nothing left to gain.
+                    // On one thread the connection is polled after all its streams, so h2 already gathers small frames
+                    // itself.
                     (Flavour::CurrentThread, 100) => assert!(ours <= stock + 4 * TICKS, "{ours}, tonic's own {stock}"),
-                    // On two it depends on the moment how many of them h2 finds together, which is tonic's affair.
+                    // On two threads, the number of frames that h2 gathers depends on timing.
                     _ => assert!(ours * 10 <= STREAMS * TICKS, "{ours}, tonic's own {stock}"),
                 }
             }
@@ -109,7 +109,7 @@ fn messages_of_every_size_arrive_in_order() {
         for flavour in Flavour::BOTH {
             flavour.runtime().block_on(async {
                 let channel = connect(serve_ours().await).await;
-                // As fast as they are taken, from empty ones to such as are longer than a frame.
+                // Without a rate, from empty payloads to those longer than a frame.
                 for payload in [0, 1, 255, 256, 300, 16_384, 200_000] {
                     let asked = WatchRequest { hz: 0, payload, count: 40 };
                     let reads: Vec<_> = (0..5).map(|_| tokio::spawn(read(channel.clone(), asked))).collect();

@@ -1,4 +1,4 @@
-//! One connection by hyper's own client, HTTP/1.1 or HTTP/2, with errors that name the URL and what to do.
+//! One connection of hyper's client, HTTP/1.1 or HTTP/2. Errors name the URL and a remedy.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// What is asked for, and by which protocol.
+/// Requested URL and protocol.
 #[derive(Debug)]
 pub(crate) struct Target {
     url: Uri,
-    /// For `connect`.
+    /// `HOST:PORT` for `connect`.
     address: String,
     host: HeaderValue,
     h2: bool,
@@ -45,7 +45,7 @@ impl Target {
         };
         stream.set_nodelay(true).map_err(|e| self.problem(&e))?;
         let io = TokioIo::new(stream);
-        // The connection tasks end with the connection; its errors reach the request as well.
+        // hyper's connection task ends with the connection; requests report its errors too.
         if self.h2 {
             let shake = http2::handshake(TokioExecutor::new(), io).await;
             let (sender, connection) = shake.map_err(|e| self.problem(&e))?;
@@ -59,7 +59,7 @@ impl Target {
     }
 
     fn problem(&self, e: &(dyn std::error::Error + 'static)) -> String {
-        // hyper's own text is only the outermost reason.
+        // hyper's own text names only the outermost reason.
         let reasons: Vec<String> = std::iter::successors(Some(e), |e| e.source()).map(|e| e.to_string()).collect();
         let help = if self.h2 { "does the server speak HTTP/2 without TLS?" } else { "is it still running?" };
         format!("{}: {}; {help}", self.url, reasons.join(": "))
@@ -116,7 +116,7 @@ impl Connection {
 pub(crate) struct Answer(Incoming);
 
 impl Answer {
-    /// The next bytes, `None` at the end. Trailers are passed over.
+    /// Returns the next bytes, or `None` at the end. Skips trailers.
     pub(crate) async fn next(&mut self, target: &Target) -> Result<Option<Bytes>, String> {
         while let Some(frame) = self.0.frame().await {
             if let Ok(data) = frame.map_err(|e| target.problem(&e))?.into_data() {

@@ -1,4 +1,4 @@
-//! Durations counted in buckets about 3 % wide, from a nanosecond to centuries, in 15 KiB.
+//! Histogram of durations in buckets about 3 % wide, from a nanosecond to centuries, in 15 KiB.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts `times` durations of this length.
+    /// Adds `times` durations of this length.
     pub(crate) fn record(&mut self, duration: Duration, times: u64) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.counts[bucket(nanos)] += times;
         self.total += times;
     }
 
-    /// The duration that `share` (0 to 1) of all recorded ones do not exceed, at most 3 % too low; `None` without any.
+    /// Returns the quantile `share` (0 to 1), at most 3 % too low; `None` if the histogram is empty.
     pub(crate) fn quantile(&self, share: f64) -> Option<Duration> {
         let wanted = ((self.total as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;
@@ -37,13 +37,13 @@ impl Histogram {
     }
 }
 
-/// Below 32 ns one bucket per nanosecond, above that 32 per power of two.
+/// Returns the bucket of a value: one per nanosecond below 32 ns, then 32 per power of two.
 fn bucket(nanos: u64) -> usize {
     let shift = nanos.max(1).ilog2().saturating_sub(STEPS.ilog2());
     (shift * STEPS) as usize + (nanos >> shift) as usize
 }
 
-/// The smallest value of a bucket, the inverse of [`bucket`].
+/// Returns the smallest value of a bucket, the inverse of [`bucket`].
 fn floor(bucket: usize) -> u64 {
     let steps = STEPS as usize;
     let shift = (bucket / steps).saturating_sub(1);

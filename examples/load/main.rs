@@ -1,11 +1,11 @@
-//! Opens many streams to one URL for some seconds and says how fast events came and what they cost the server.
+//! Opens many streams to one URL for some seconds. Prints the event rate, the gaps, and the server's CPU time.
 //!
 //! `cargo run --release --example load -- --streams 100 --seconds 5 [--h2] [--pid PID] http://127.0.0.1:8080/tokens`
 //!
-//! All streams are connected before the clock starts, so the CPU time is that of requests and events, not of accepts.
-//! A response that ends is asked for again until the time is over. Everything runs on one thread: pin this program to
-//! another CPU than the server's and it disturbs least. Events are the pieces of a body that end in an empty line;
-//! the gap between events that arrived in one read is close to zero.
+//! All streams connect before the clock starts, so the CPU time is that of requests and events, not of accepts. A
+//! response that ends is requested again until the time is over. The client runs on one thread: pin it to a CPU that
+//! the server does not use. An event is a piece of a body that ends in an empty line; the gap between events of one
+//! read is close to zero.
 
 mod connection;
 mod histogram;
@@ -64,7 +64,7 @@ async fn run(options: &Options) -> Result<Outcome, String> {
     }
     let end = tokio::time::sleep(Duration::from_secs(options.seconds));
     tokio::pin!(end);
-    // Before the end a stream only leaves because it failed; when none is left there is nothing to wait for.
+    // Before the end, a stream task returns only if it failed; without any left there is nothing to measure.
     loop {
         tokio::select! {
             () = &mut end => break,
@@ -77,7 +77,7 @@ async fn run(options: &Options) -> Result<Outcome, String> {
     }
     let elapsed = started.elapsed();
     let cpu_after = options.pid.map(report::cpu_time).transpose()?;
-    // Read before the streams are dropped: closing them costs the server time that is not an event's.
+    // Read before the streams are dropped: closing them costs server time that no event caused.
     let tally = tally.with(std::mem::take);
     let cpu = cpu_before.zip(cpu_after).map(|(before, after)| after.saturating_sub(before));
     Ok(Outcome {
@@ -91,7 +91,7 @@ async fn run(options: &Options) -> Result<Outcome, String> {
     })
 }
 
-/// Asks again and again; returns only with what went wrong.
+/// Repeats the request. Returns only on failure, with its reason.
 async fn stream(target: Arc<Target>, mut connection: Connection, tally: Shared) -> String {
     let mut answered = false;
     loop {

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line options.
 
 use http::Uri;
 
@@ -10,7 +10,7 @@ usage: cargo run --release --example load -- [--streams N] [--seconds S] [--h2] 
   --pid PID      the server's process, to read its CPU time
   URL            http://HOST:PORT/PATH, for example http://127.0.0.1:8080/tokens";
 
-/// What the command line asked for.
+/// Parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) url: Uri,
@@ -21,7 +21,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The error text is ready to be printed.
+    /// Parses the command line. The error text is complete.
     pub(crate) fn parse() -> Result<Self, String> {
         let (mut url, mut streams, mut seconds, mut h2, mut pid) = (None, 100, 5, false, None);
         let mut args = std::env::args().skip(1);

@@ -1,4 +1,4 @@
-//! The numbers of a run, and the server's CPU time.
+//! Numbers of a run, and the server's CPU time.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use http::Uri;
 use super::histogram::Histogram;
 use super::tally::Tally;
 
-/// User and system time of all threads of a process so far, `proc_pid_stat(5)`; the kernel counts in steps of 10 ms.
+/// Returns the user and system time of all threads of a process, `proc_pid_stat(5)`, in steps of 10 ms.
 pub(crate) fn cpu_time(pid: u32) -> Result<Duration, String> {
     let path = format!("/proc/{pid}/stat");
     let stat = std::fs::read_to_string(&path)
         .map_err(|e| format!("--pid {pid}: {e}; give the running server's process id"))?;
-    // The name in the second field may hold spaces and brackets; the last bracket ends it, field 3 follows.
+    // The name in field 2 may hold spaces and brackets; field 3 follows the last bracket.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let mut fields = fields.split_ascii_whitespace().skip(14 - 3).map(str::parse::<u64>);
     match (fields.next(), fields.next()) {
@@ -24,7 +24,7 @@ pub(crate) fn cpu_time(pid: u32) -> Result<Duration, String> {
     }
 }
 
-/// All that is printed.
+/// Result of a run, as printed.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) url: Uri,
@@ -37,7 +37,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether every stream ran to the end and got something.
+    /// Returns whether every stream ran to the end and received something.
     pub(crate) fn is_complete(&self) -> bool {
         self.tally.failed == 0 && self.tally.answered == self.streams
     }

@@ -1,4 +1,4 @@
-//! What all streams saw together.
+//! Counts over all streams.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,23 +6,23 @@ use super::histogram::Histogram;
 
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Pieces of body that ended in an empty line.
+    /// Pieces of bodies that ended in an empty line.
     pub(crate) events: u64,
     /// Bytes of all bodies, without HTTP framing.
     pub(crate) bytes: u64,
-    /// Responses that came to their end.
+    /// Completed responses.
     pub(crate) responses: u64,
-    /// Streams that got at least one byte.
+    /// Streams that received at least one byte.
     pub(crate) answered: usize,
-    /// Connections opened anew because the server had closed them.
+    /// Connections opened again after the server closed them.
     pub(crate) reconnects: u64,
-    /// From one event of a response to the next.
+    /// Time from one event of a response to the next.
     pub(crate) gaps: Histogram,
-    /// From sending a request to its first event.
+    /// Time from sending a request to its first event.
     pub(crate) firsts: Histogram,
-    /// From sending a request to the end of its response.
+    /// Time from sending a request to the end of its response.
     pub(crate) times: Histogram,
-    /// Streams that stopped before the time was over, and why the first of them did.
+    /// Number of streams that failed, and the first reason.
     pub(crate) failed: usize,
     pub(crate) problem: Option<String>,
 }
@@ -34,7 +34,7 @@ impl Tally {
     }
 }
 
-/// One tally for all streams; they run on one thread, so the lock is always free.
+/// One tally for all streams. They run on one thread, so the lock is always free.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared(Arc<Mutex<Tally>>);
 
@@ -44,7 +44,7 @@ impl Shared {
     }
 }
 
-/// Finds the empty lines that end events, also where a body is cut between two newlines.
+/// Finds the empty lines that end events, even if a read ends between two newlines.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     after_newline: bool,

@@ -1,11 +1,11 @@
-//! What a proxy does to the fields of a message: RFC 9110 §7.6.
+//! Header fields that a proxy changes: RFC 9110 §7.6.
 
 use std::net::IpAddr;
 
 use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Version};
 
-/// Fields that are about a connection even where `Connection` does not name them.
+/// Connection fields, removed even if `Connection` does not name them.
 const HOP_BY_HOP: [HeaderName; 6] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -18,13 +18,13 @@ const HOP_BY_HOP: [HeaderName; 6] = [
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// The words of a field that is a list.
+/// Returns the elements of a list field.
 fn words<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let values = fields.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
-/// Removes what is meant for the next hop alone.
+/// Removes fields meant for the next hop only.
 pub(crate) fn remove_hop_by_hop(fields: &mut HeaderMap) {
     let named: Vec<HeaderName> = words(fields, &CONNECTION).filter_map(|name| name.parse().ok()).collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
@@ -32,19 +32,19 @@ pub(crate) fn remove_hop_by_hop(fields: &mut HeaderMap) {
     }
 }
 
-/// The protocol that a message asks, or agrees, to change to.
+/// Returns the protocol that a message requests, or agrees, to change to.
 pub(crate) fn upgrade(fields: &HeaderMap) -> Option<HeaderValue> {
     let asked = words(fields, &CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"));
     fields.get(UPGRADE).filter(|_| asked).cloned()
 }
 
-/// Asks for, or agrees to, a change of protocol.
+/// Requests, or agrees to, a change of protocol.
 pub(crate) fn set_upgrade(fields: &mut HeaderMap, protocol: HeaderValue) {
     fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     fields.insert(UPGRADE, protocol);
 }
 
-/// Adds this proxy to those that a message has passed (RFC 9110 §7.6.3).
+/// Adds this proxy to the `Via` field (RFC 9110 §7.6.3).
 pub(crate) fn add_via(fields: &mut HeaderMap, version: Version) {
     let via = match version {
         Version::HTTP_2 => "2.0 millstream",
@@ -54,7 +54,7 @@ pub(crate) fn add_via(fields: &mut HeaderMap, version: Version) {
     fields.append(VIA, HeaderValue::from_static(via));
 }
 
-/// Makes the fields of a client's request those of a request to the upstream; `h2` is what that speaks.
+/// Turns the fields of a client's request into those for the upstream; `h2` is whether that speaks HTTP/2.
 pub(crate) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, h2: bool) {
     let version = request.version();
     let trailers = words(request.headers(), &TE).any(|word| word.eq_ignore_ascii_case("trailers"));
@@ -62,16 +62,16 @@ pub(crate) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, h2: b
     let fields = request.headers_mut();
     remove_hop_by_hop(fields);
     if trailers && h2 {
-        // The one value that HTTP/2 allows, and gRPC insists on.
+        // The only value that HTTP/2 allows; gRPC requires it.
         fields.insert(TE, HeaderValue::from_static("trailers"));
     }
     if let Some(host) = host {
-        // What the request line says counts (RFC 9112 §3.2.2), and HTTP/2 has no other place.
+        // The request line takes precedence (RFC 9112 §3.2.2), and HTTP/2 has no other place for the host.
         fields.insert(HOST, host);
     }
     add_via(fields, version);
     if let Some(client) = client {
-        // What the client says of itself is kept, for nobody knows here who it is: the last one is who we saw.
+        // Appends the client's address. Earlier values are kept, but the proxy cannot verify them.
         let mut all: Vec<_> = words(fields, &FORWARDED_FOR).map(str::to_owned).collect();
         all.push(client.to_string());
         fields.insert(FORWARDED_FOR, HeaderValue::try_from(all.join(", ")).expect("words of fields and an address"));

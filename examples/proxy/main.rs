@@ -1,9 +1,10 @@
-//! A proxy in front of one server, for HTTP or for bytes. Try it with the `serve` example behind it:
+//! A proxy in front of one server, for HTTP or for plain bytes. Try it with the `serve` example behind it:
 //!
-//! `cargo run --release --features client --example proxy -- --to 127.0.0.1:8080`, then open `http://127.0.0.1:8082/`;
-//! `--help` tells the rest. It ends at Ctrl-C.
+//! `cargo run --release --features client --example proxy -- --to 127.0.0.1:8080`, then open `http://127.0.0.1:8082/`.
+//! `--help` lists the options. Ctrl-C ends it.
 //!
-//! Both sides are millstream's: the listener and `server::serve` in front, `net::Connector` under hyper-util's client behind.
+//! Both sides use millstream: the listener and `server::serve` in front, `net::Connector` under hyper-util's client
+//! behind.
 
 use std::io;
 use std::net::IpAddr;
@@ -79,7 +80,7 @@ fn greet(address: &str, options: &Options) {
     println!("{address} passes {what} to {to}, workers: {workers}\n{}", Capabilities::get());
 }
 
-/// Passes on what comes by `listener`; `ip` says who has connected, if that can be told.
+/// Forwards the connections of `listener`; `ip` returns the client's address, if there is one.
 async fn pass<L: Accept<Stream: AsFd>>(
     listener: L,
     ip: fn(&L::Addr) -> Option<IpAddr>,
@@ -106,7 +107,7 @@ async fn reverse<L: Accept>(
     let Options { h2, stamps, head_timeout: timeout, .. } = options;
     let to: Authority = to.parse().map_err(io::Error::other)?;
     let proxy = Reverse::new(connector, Plan { to, h2, stamps, timeout });
-    // How large a body may be is for the server behind the proxy to say.
+    // The limit on body size is left to the server behind the proxy.
     let limits = Limits::default().streaming(|_| true);
     serve(listener, proxy).limits(limits).on_connection(move |proxy, peer| proxy.peer = ip(peer.addr())).await
 }

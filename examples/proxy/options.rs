@@ -1,4 +1,4 @@
-//! The command line of the proxy.
+//! Command line options of the proxy.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ usage: cargo run --release --features client --example proxy -- --to UPSTREAM [O
   --timeout SECONDS    for connecting 5, for the head of an answer 30 by default; this is both
   --workers N          threads, default the CPUs this process may run on";
 
-/// Where to listen.
+/// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
     Tcp(String),
@@ -40,7 +40,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The error text is ready to be printed: the usage, or what to change.
+    /// Parses the command line. The error text is complete: the usage, or the value to change.
     pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut options = Self {
             listen: Listen::Tcp("127.0.0.1:8082".into()),
@@ -50,7 +50,7 @@ impl Options {
             stamps: HeaderMap::new(),
             connect_timeout: Duration::from_secs(5),
             head_timeout: Duration::from_secs(30),
-            // Respects the affinity mask, so a pinned process gets as many threads as it has CPUs.
+            // Respects the CPU affinity of the process.
             workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         };
         let mut to = None;
@@ -93,7 +93,7 @@ fn target(text: &str) -> Result<Target, String> {
     let fail = || format!("--to {text}: give HOST:PORT or unix:PATH");
     let plain = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
     let (host, port) = plain.rsplit_once(':').ok_or_else(fail)?;
-    // What is an address for the client must be one for URIs.
+    // The address must also be valid in a URI.
     plain.parse::<http::uri::Authority>().map_err(|_| fail())?;
     Ok(Target::Tcp(host.to_owned(), port.parse().map_err(|_| fail())?))
 }

@@ -1,4 +1,4 @@
-//! Bytes between two sockets, whatever they mean.
+//! Copies bytes between two sockets without interpreting them.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::reverse::report;
 
-/// Where the bytes go.
+/// Destination of the bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     Tcp(String, u16),
@@ -28,8 +28,9 @@ impl fmt::Display for Target {
     }
 }
 
-/// Connects each connection of `listener` to `to` and copies both ways until both have ended. An end is passed on as an end;
-/// an error as a reset, where the socket can: nobody is to take half of it for the whole.
+/// Connects each connection of `listener` to `to` and copies both ways until both directions have ended. An end is
+/// forwarded as an end. An error is forwarded as a reset, where the socket supports it, so that a truncated stream does
+/// not look complete.
 pub(crate) async fn relay<L: Accept<Stream: AsFd>>(
     listener: L,
     connector: Connector,
@@ -70,6 +71,6 @@ where
 }
 
 fn reset_when_dropped(socket: &impl AsFd) {
-    // Fails only where the connection is gone already.
+    // Fails only if the connection is already gone.
     let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
 }

@@ -1,9 +1,10 @@
-//! An HTTP proxy in front of one server: requests in by `server::serve`, out by hyper-util's client over `net::Connector`.
+//! HTTP proxy in front of one server: requests arrive through `server::serve` and leave through hyper-util's client
+//! over `net::Connector`.
 //!
-//! Bodies stream both ways, frame by frame: who reads slowly stops who sends. An upstream that fails before its head is a
-//! 502 or a 504. One that fails in its body fails the body of the answer, so the client's connection is closed before the
-//! length is reached (HTTP/1), or its stream is reset (HTTP/2). A client that leaves drops the body, and with it the
-//! upstream's connection (HTTP/1) or stream (HTTP/2).
+//! Bodies stream both ways, frame by frame, with backpressure. An upstream that fails before its response head causes a
+//! 502 or a 504. One that fails in the body fails the response body: the client's connection is closed before the
+//! length is reached (HTTP/1), or its stream is reset (HTTP/2). If a client disconnects, the body is dropped, and with
+//! it the upstream's connection (HTTP/1) or stream (HTTP/2).
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -30,33 +31,33 @@ use tower::Service;
 use super::fields;
 use super::watched::Watched;
 
-/// What the upstream has sent, or a text of our own.
+/// Response of the upstream, or a text of the proxy.
 pub(crate) type Answer = Response<Either<Incoming, Full<Bytes>>>;
 
-/// How long a connection to the upstream is kept for the next request.
+/// Time that an idle connection to the upstream is kept.
 const IDLE: Duration = Duration::from_secs(60);
-/// Bytes of a response that are read ahead of the client, for each request.
+/// Bytes of a response that are read ahead of the client, per request.
 const AHEAD: usize = 64 << 10;
 
-/// What the proxy is to do.
+/// Configuration of the proxy.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// The upstream, in URIs.
+    /// Authority of the upstream, used in URIs.
     pub(crate) to: Authority,
-    /// Whether it speaks HTTP/2.
+    /// Whether the upstream speaks HTTP/2.
     pub(crate) h2: bool,
-    /// Fields put into each response, in place of the upstream's of that name.
+    /// Fields set in each response; they replace the upstream's fields of the same name.
     pub(crate) stamps: HeaderMap,
-    /// How long the upstream may take for its head, once the request makes no progress any more.
+    /// Timeout for the response head, counted once the request makes no more progress.
     pub(crate) timeout: Duration,
 }
 
-/// The proxy, as a service.
+/// The proxy as a service.
 #[derive(Clone, Debug)]
 pub(crate) struct Reverse<C> {
     client: Client<C, Watched>,
     plan: Arc<Plan>,
-    /// Whose connection this clone is for.
+    /// Client address of this clone's connection.
     pub(crate) peer: Option<IpAddr>,
 }
 
@@ -162,7 +163,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<RequestBody>> f
     }
 }
 
-/// Passes on what both sides say in the protocol they have changed to.
+/// Copies bytes both ways after a change of protocol.
 async fn tunnel(client: OnUpgrade, upstream: OnUpgrade) {
     match tokio::try_join!(client, upstream) {
         Ok((client, upstream)) => {
@@ -175,7 +176,7 @@ async fn tunnel(client: OnUpgrade, upstream: OnUpgrade) {
     }
 }
 
-/// An answer of our own. What went wrong in detail is for the operator: addresses are nothing for clients.
+/// Returns an error response of the proxy. Details are logged only: clients must not see addresses.
 fn refuse(status: StatusCode, text: &'static str) -> Answer {
     let mut response = Response::new(Either::Right(Full::from(format!("{text}\n"))));
     *response.status_mut() = status;
@@ -184,7 +185,7 @@ fn refuse(status: StatusCode, text: &'static str) -> Answer {
     response
 }
 
-/// Tells the operator an error with all its causes.
+/// Logs an error with all its causes.
 pub(crate) fn report(error: &dyn Error) {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! A request body that says whether it gets on, so that an upload that takes its time is not taken for a server that hangs.
+//! A request body that counts its progress, so that a slow upload is not mistaken for a server that hangs.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use millstream::server::{BodyError, RequestBody};
 
-/// Counts the frames of a body as they are taken.
+/// Counts the frames of a body as they are read.
 #[derive(Debug)]
 pub(crate) struct Watched {
     body: RequestBody,
@@ -16,7 +16,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// The body, and the count of its frames.
+    /// Wraps the body. Returns it with the count of its frames.
     pub(crate) fn new(body: RequestBody) -> (Self, Arc<AtomicUsize>) {
         let frames = Arc::new(AtomicUsize::new(0));
         (Self { body, frames: Arc::clone(&frames) }, frames)

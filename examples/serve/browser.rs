@@ -1,5 +1,5 @@
-//! The page in a real browser: it loads without a complaint, shows what happens, in dark and light and on a phone, and
-//! comes back when its server does.
+//! The page in a real browser: it loads without errors, shows the load in dark and light and on a phone, and reconnects
+//! after a restart of the server.
 
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ mod chromium;
 #[path = "../../tests/support/skips.rs"]
 mod skips;
 
-/// The server of this example, on a runtime of its own so that it can be ended with all of its connections.
+/// The server of this example on its own runtime, so that it can be stopped with all its connections.
 struct Server {
     address: SocketAddr,
     runtime: Option<Runtime>,
@@ -65,7 +65,7 @@ impl Drop for Server {
     }
 }
 
-/// The first line of the answer to a request for `path` that names `host`.
+/// Returns the status line of the response to a request for `path` with this `host`.
 pub(super) fn status(address: SocketAddr, path: &str, host: &str) -> String {
     let mut client = std::net::TcpStream::connect(address).expect("a connection");
     write!(client, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").expect("a request");
@@ -85,7 +85,7 @@ fn the_page_is_not_for_pages_of_other_sites() {
     }
 }
 
-/// Asks for `path` again and again until told to stop.
+/// Repeats requests for `path` until `stop` is set.
 async fn load(address: SocketAddr, path: &str, stop: &AtomicBool) {
     let stream = TcpStream::connect(address).await.expect("a connection");
     let shake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
@@ -99,7 +99,7 @@ async fn load(address: SocketAddr, path: &str, stop: &AtomicBool) {
     }
 }
 
-/// Relative luminance and contrast of two computed colours, as WCAG 2 defines them; in the page's own words.
+/// JavaScript: contrast of two computed colours by the relative luminance of WCAG 2.
 const CONTRAST: &str = r#"(selector, ground) => {
   const parse = text => text.match(/[\d.]+/g).slice(0, 3).map(n => {
     n /= 255;
@@ -137,7 +137,7 @@ fn a_real_browser_shows_what_happens() {
     });
 }
 
-/// Values and plots follow what the server does.
+/// Values and plots follow the activity of the server.
 async fn shows_load(browser: &mut Chromium, server: &Server) {
     let stop = AtomicBool::new(false);
     let capabilities = Capabilities::get();
@@ -153,7 +153,7 @@ async fn shows_load(browser: &mut Chromium, server: &Server) {
             }
             browser.until("samples.some(s => s && s.streams > 1)").await;
             browser.until("samples.filter(s => s && s.requests > 10).length > 4").await;
-            // What is read out is what is drawn.
+            // The displayed value matches the plot.
             let shown = "document.querySelector('[data-key=requests] .value').innerText";
             browser.until(&format!("/^[0-9.]+ k?\\/s$/.test({shown}) && parseFloat({shown}) > 0")).await;
             let points =
@@ -173,7 +173,7 @@ async fn shows_load(browser: &mut Chromium, server: &Server) {
         );
     };
     asked.await;
-    // The page itself holds one, and what asked is gone.
+    // The page itself keeps one stream open; the load clients are gone.
     browser.until("last().requests === 0 && last().streams >= 1 && last().connections >= 1").await;
     assert!(server.root.path().join("a file.bin").exists());
     let listed =
@@ -183,7 +183,7 @@ async fn shows_load(browser: &mut Chromium, server: &Server) {
     browser.until("last().requests > 20").await;
 }
 
-/// In light and dark, on a desk and on a phone: readable, and no wider than the screen.
+/// In light and dark, on desktop and phone: readable text, and no horizontal scrolling.
 async fn looks_well(browser: &mut Chromium) {
     let mut grounds = Vec::new();
     for (width, height) in [(1280, 800), (768, 1024), (360, 640)] {
@@ -220,7 +220,7 @@ async fn looks_well(browser: &mut Chromium) {
     browser.look(1280, 800, "light").await;
 }
 
-/// Pause holds the plots still; going on, nothing is missing that the server has kept.
+/// Pause freezes the plots. After resuming, no sample that the server kept is missing.
 async fn pauses(browser: &mut Chromium) {
     browser.eval("document.getElementById('switch').click()").await;
     assert_eq!(browser.eval("document.body.className + ' ' + button.innerText").await, json!("paused Go on"));
@@ -234,7 +234,7 @@ async fn pauses(browser: &mut Chromium) {
     assert_eq!(browser.eval("document.body.className").await, json!("live"));
 }
 
-/// A server that goes is missed, and one that comes is found.
+/// The page shows that the server is gone, and finds a restarted one.
 async fn comes_back(browser: &mut Chromium, server: Server) {
     let address = server.address;
     let end = tokio::task::spawn_blocking(move || drop(server));
@@ -246,12 +246,12 @@ async fn comes_back(browser: &mut Chromium, server: Server) {
     let lost = number(&browser.eval("last() ? last().at : Math.max(...samples.filter(Boolean).map(s => s.at))").await);
     let server = tokio::task::spawn_blocking(move || Server::start(address)).await.expect("it starts");
     browser.until(&format!("document.body.className === 'live' && last() && last().at > {lost}")).await;
-    // What was before is still shown, and that something is missing as well.
+    // Old samples are still shown, and so is the gap.
     browser.until("samples.includes(null) && samples.filter(Boolean).length > 4").await;
-    // Refused connections are errors on the console, and nothing else was one.
+    // The console shows refused connections and no other errors.
     let others: Vec<String> =
         browser.complaints().into_iter().filter(|complaint| !complaint.contains("net::ERR_")).collect();
     assert_eq!(others, [""; 0]);
-    // It waits for its connections, which the page would make again and again.
+    // The drop waits for connections, which the page opens again and again.
     tokio::task::spawn_blocking(move || drop(server)).await.expect("it ends");
 }

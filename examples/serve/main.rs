@@ -1,10 +1,10 @@
-//! A directory, events and tokens, served by millstream, and a page that shows what the process is doing. Try it:
+//! Serves a directory, events and tokens with millstream, and a page that shows the activity of the process.
 //!
-//! `cargo run --release --example serve` serves the current directory on `http://127.0.0.1:8080/`;
-//! `-- [--listen ADDR] [--root DIR] [--workers N] [--per-core] [--metrics ADDR] [--host NAME]` changes that. It ends at Ctrl-C.
+//! `cargo run --release --example serve` serves the current directory on `http://127.0.0.1:8080/`; `-- [--listen ADDR]
+//! [--root DIR] [--workers N] [--per-core] [--metrics ADDR] [--host NAME]` changes that. Ctrl-C ends it.
 //!
-//! The service below is an ordinary tower service and its bodies are ordinary bodies. What is millstream's is the listener,
-//! the files, the numbers and their events, and `serve`; the `stock` example answers the same routes without them.
+//! The service is an ordinary tower service with ordinary bodies. millstream provides the listener, the files, the
+//! metrics with their events, and `serve`; the `stock` example answers the same routes without millstream.
 
 use std::convert::Infallible;
 use std::io;
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// On one runtime, whose threads share everything.
+/// Serves on one runtime with shared state.
 async fn run(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
     let app = App::new(options, numbers, hosts)?;
     let listener = TcpListener::bind(options.listen).await.map_err(elsewhere)?;
@@ -68,7 +68,7 @@ async fn run(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> 
     until_interrupted(listener, app).await.map_err(|e| format!("{address}: {e}"))
 }
 
-/// On a runtime for each thread, and a listener for each runtime.
+/// Serves with one runtime and one listener for each thread.
 fn per_core(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
     let app = App::new(options, numbers, hosts)?;
     let cores = Cores::new(options.workers.get()).map_err(|e| e.to_string())?;
@@ -82,7 +82,7 @@ fn per_core(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> R
     served.wait().map(drop).map_err(|e| format!("{address}: {e}"))
 }
 
-/// For requests to finish once the server is interrupted.
+/// Time for requests to finish after an interrupt.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn elsewhere(error: io::Error) -> String {
@@ -101,7 +101,7 @@ async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<(
     server.drain(tokio::signal::ctrl_c(), PATIENCE).await.map(drop)
 }
 
-/// What requests share.
+/// State shared by all requests.
 struct App {
     root: PathBuf,
     files: Files,
@@ -110,7 +110,7 @@ struct App {
     hosts: AllowedHostsLayer,
 }
 
-/// What routes are called in the numbers; one for each that may be told from the others.
+/// Route labels in the metrics; one for each route that is counted separately.
 struct Names {
     page: Name,
     live: Name,

@@ -1,5 +1,5 @@
-//! What the process is doing, on a thread and a listener of its own: `GET /metrics` for Prometheus, and twice a second an
-//! event for the page, made once whoever watches.
+//! Metrics on their own thread and listener: `GET /metrics` for Prometheus, and an event for the page twice a second.
+//! One event is shared by all pages.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,14 +21,14 @@ use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval};
 use tower::Layer;
 
-/// Between two events.
+/// Interval between events.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Events that a page is given when it opens: a minute.
+/// Events sent to a page when it opens: one minute.
 const KEPT: usize = 120;
-/// Pages that may watch at a time.
+/// Maximum number of open pages.
 const VIEWERS: usize = 1000;
 
-/// The thread that tells the numbers; it ends with this.
+/// The metrics thread. It stops on drop.
 pub(crate) struct Numbers {
     address: SocketAddr,
     live: Hub,
@@ -37,7 +37,8 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Listens on `metrics`, which has to be a loopback address unless it may be `anywhere`. The error text says what to do.
+    /// Listens on `metrics`, which must be a loopback address unless `anywhere` is set. The error text names the
+    /// remedy.
     pub(crate) fn start(metrics: SocketAddr, anywhere: bool, hosts: AllowedHostsLayer) -> Result<Self, String> {
         if !anywhere && !metrics.ip().is_loopback() {
             return Err(format!(
@@ -51,7 +52,7 @@ impl Numbers {
         let listener = runtime.block_on(TcpListener::bind(metrics)).map_err(elsewhere)?;
         let address = listener.local_addr().map_err(|e| format!("{metrics}: {e}"))?;
 
-        // A page that is slow gets the newest, and one that was away what it missed.
+        // A slow page gets the newest events; a reconnected one gets those it missed.
         let live = Hub::builder().replay(KEPT).queue(KEPT).slow(LagPolicy::DropOldest).subscribers(VIEWERS).build();
         let (end, ended) = oneshot::channel();
         let hub = live.clone();
@@ -64,7 +65,7 @@ impl Numbers {
         self.address
     }
 
-    /// The events for the page.
+    /// Returns the hub with the events for the page.
     pub(crate) fn live(&self) -> Hub {
         self.live.clone()
     }
@@ -74,7 +75,7 @@ impl Drop for Numbers {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // What has panicked there was printed there.
+            // The thread has already printed its panic.
             let _ = thread.join();
         }
     }
@@ -112,7 +113,7 @@ async fn answer(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, 
 
 async fn sample_for_ever(live: &Hub) {
     let mut ticks = interval(PERIOD);
-    // A sample is of the time since the last: late ones need not be caught up with.
+    // A sample covers the time since the last one, so late samples are not made up for.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;
     let mut before = (Snapshot::now(), Requests::now());
@@ -127,12 +128,12 @@ async fn sample_for_ever(live: &Hub) {
     }
 }
 
-/// What is shown: `null` where there was nothing to make a number of.
+/// Returns a sample; a value is `null` where it cannot be computed.
 fn sample(lately: &Snapshot, requests: &Requests) -> Value {
-    // What went by ring went with others by one call, which is among the enters.
+    // Sends by io_uring share one `io_uring_enter` call, which is counted separately.
     let calls = lately.writes.saturating_sub(lately.ring_sends) + lately.reads + lately.ring_enters;
     let share = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64);
-    // Lower and upper bound; the largest values have no upper one.
+    // Lower and upper bound; the last bucket has no upper bound.
     let p99 =
         |of: Histogram| of.quantile(0.99).map(|p99| json!([p99.lower, p99.upper.is_finite().then_some(p99.upper)]));
     json!({

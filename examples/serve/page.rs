@@ -1,4 +1,4 @@
-//! The start page: plots of what the process is doing, and what is served. Nothing in it comes from another host.
+//! The start page: plots of the activity of the process, and the served files. It loads nothing from other hosts.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -14,14 +14,14 @@ use sha2::{Digest, Sha256};
 
 const PAGE: &str = include_str!("page.html");
 
-/// Kept as they are in a path: the unreserved characters of RFC 3986, section 2.3.
+/// Unreserved characters of RFC 3986 §2.3 are not encoded in a path.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Files listed; a directory may hold any number.
+/// Maximum number of listed files.
 const LISTED: usize = 500;
 
-/// The content security policy of the page: its own style and script, by their digests, its own events, and nothing else.
-/// So what a file name might smuggle in could not run.
+/// Returns the content security policy of the page: its own style and script, by their digests, and its own events. An
+/// injected file name could not run as script.
 pub(crate) fn policy() -> &'static str {
     static POLICY: OnceLock<String> = OnceLock::new();
     POLICY.get_or_init(|| {
@@ -35,30 +35,30 @@ pub(crate) fn policy() -> &'static str {
     })
 }
 
-/// What is inside the one element of this name.
+/// Returns the contents of the only element with this tag.
 fn inside(tag: &str) -> &'static str {
     let (_, rest) = PAGE.split_once(&format!("<{tag}>")).expect("page.html has the element");
     rest.split_once(&format!("</{tag}>")).expect("and its end").0
 }
 
-/// Makes the page; reads the directory, so it may wait for a disk.
+/// Renders the page. Reads the directory, so it may block on a disk.
 pub(crate) fn render_blocking(root: &Path) -> String {
     let files = match list_blocking(root) {
         Ok(files) => table(&files),
         Err(e) => format!("<p class=\"soft\">The directory cannot be read: {}.</p>\n", escape(&e.to_string())),
     };
-    // Split before anything is filled in: a file may be called like a mark.
+    // Split before anything is filled in, because a file name may contain a placeholder.
     let (head, rest) = PAGE.split_once("{{root}}").expect("page.html has the mark");
     let (middle, tail) = rest.split_once("{{files}}").expect("page.html has the mark");
     [head, &escape(&root.to_string_lossy()), middle, &files, tail].concat()
 }
 
-/// The regular files of a directory that `/f/` serves: not links, and not what starts with a dot. By name.
+/// Returns the regular files that `/f/` serves, sorted by name, without links and dot files.
 fn list_blocking(root: &Path) -> io::Result<Vec<(Box<OsStr>, u64)>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(root)? {
         let entry = entry?;
-        // Gone since it was listed is no reason to fail.
+        // A file may be removed after it was listed.
         let Ok(status) = entry.metadata() else { continue };
         if status.is_file() && !entry.file_name().as_bytes().starts_with(b".") {
             files.push((entry.file_name().into_boxed_os_str(), status.len()));
@@ -85,7 +85,7 @@ fn table(files: &[(Box<OsStr>, u64)]) -> String {
     html
 }
 
-/// For HTML text and double-quoted attributes.
+/// Escapes HTML text and double-quoted attributes.
 fn escape(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! The client: what an `EventSource` does, and it looks at what it gets.
+//! The client: behaves like an `EventSource`, and checks the tokens it receives.
 
 use std::fmt;
 use std::io::Write;
@@ -23,14 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Client<'a> {
     instances: &'a [Instance],
     path: String,
-    /// The id of the last event that came.
+    /// Id of the last received event.
     last: Option<String>,
     got: Vec<String>,
     gaps: usize,
     moves: usize,
 }
 
-/// What came, beside what should have.
+/// Received tokens, compared with the expected ones.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     tokens: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Verdict {
     same: bool,
 }
 
-/// A stream that is open.
+/// An open event stream.
 struct Stream {
     body: Incoming,
     text: String,
@@ -60,7 +60,7 @@ impl<'a> Client<'a> {
         Self { instances, path: format!("/answers/{answer}"), last: None, got: Vec::new(), gaps: 0, moves: 0 }
     }
 
-    /// Has the first instance begin.
+    /// Starts an answer on the first instance.
     pub(crate) async fn ask(&self) -> Result<(), String> {
         let request = Request::post(&self.path).header("host", "fleet");
         let stream = send(&self.instances[0], request, StatusCode::ACCEPTED).await?;
@@ -68,7 +68,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Reads the answer, and is cut off `cuts` times, to go on at the next instance.
+    /// Reads the answer. Is disconnected `cuts` times, and reconnects to the next instance each time.
     pub(crate) async fn read(&mut self, cuts: usize) -> Result<(), String> {
         let piece = tokens().count() / (cuts + 1) + 1;
         loop {
@@ -109,11 +109,11 @@ impl<'a> Client<'a> {
 
 fn judge(got: &[String], moves: usize, gaps: usize) -> Verdict {
     let expected: Vec<&str> = tokens().collect();
-    // Words come more than once in an answer, so it is places that count: what comes again is doubled.
+    // Words repeat in an answer, so positions are compared: a repeated position counts as doubled.
     let (mut next, mut lost, mut doubled) = (0, 0, 0);
     for token in got {
         match expected[next..].iter().position(|expected| expected == token) {
-            // Far away is another of the same words.
+            // A match far ahead is another occurrence of the same words.
             Some(skipped) if skipped < 10 => {
                 lost += skipped;
                 next += skipped + 1;
@@ -143,7 +143,7 @@ async fn send(instance: &Instance, request: http::request::Builder, status: Stat
     let problem = |e: &dyn fmt::Display| format!("instance {} on {}: {e}", instance.name, instance.addr);
     let stream = TcpStream::connect(instance.addr).await.map_err(|e| problem(&e))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| problem(&e))?;
-    // It ends when it is cut, or with the answer.
+    // The task ends when the client disconnects or the answer ends.
     let connection = tokio::spawn(async { drop(connection.await) });
     let request = request.body(Empty::<Bytes>::new()).map_err(|e| problem(&e))?;
     let answer = sender.send_request(request).await.map_err(|e| problem(&e))?;
@@ -170,7 +170,7 @@ impl Stream {
     }
 }
 
-/// One event of a stream, as <https://html.spec.whatwg.org/multipage/server-sent-events.html> has it.
+/// Parses one event, <https://html.spec.whatwg.org/multipage/server-sent-events.html>.
 fn parse(text: &str) -> Event {
     let mut event = Event::default();
     for line in text.lines() {

@@ -1,8 +1,8 @@
 //! One instance of the service.
 //!
 //! ```text
-//!  POST /answers/NAME   the model begins, in this instance; its tokens go into the stream NAME
-//!  GET  /answers/NAME   the tokens, from the first one on or behind Last-Event-ID, in any instance
+//!  POST /answers/NAME   starts the model in this instance; its tokens go into the stream NAME
+//!  GET  /answers/NAME   streams the tokens, from the first one or after Last-Event-ID, from any instance
 //! ```
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use millstream::sse::{Event, Hub};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
-/// What the model says. A token is a word with the space before it.
+/// Text of the model. A token is a word with the space before it.
 pub(crate) const ANSWER: &str = "\
     A mill by a stream grinds what is brought to it, and the stream asks nobody where the grain is from. When the first \
     mill stands still, the grain goes on to the next one down the water: not a sack is left behind, and none is ground \
@@ -30,19 +30,19 @@ pub(crate) const ANSWER: &str = "\
     has crossed out. So the baker in the village, who only wants flour, never learns how many mills there are, nor which \
     of them it was that ground his bread.";
 
-/// Between two tokens.
+/// Time between two tokens.
 const PACE: Duration = Duration::from_millis(15);
-/// How long an answer is kept behind its last token.
+/// Time that an answer is kept after its last token.
 const KEPT: Duration = Duration::from_secs(60);
-/// Answers that are open at a time: each takes connections to Redis.
+/// Maximum number of open answers; each has its own connections to Redis.
 const ANSWERS_MAX: usize = 64;
 
-/// The words of [`ANSWER`], that put together are all of it.
+/// Returns the tokens of [`ANSWER`].
 pub(crate) fn tokens() -> impl Iterator<Item = &'static str> {
     ANSWER.split_inclusive(' ')
 }
 
-/// A name, and where it listens.
+/// Name and address of an instance.
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) name: &'static str,
@@ -51,7 +51,7 @@ pub(crate) struct Instance {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// The answers that somebody has asked this instance for.
+/// Answers requested from this instance.
 struct Answers {
     redis: String,
     open: Mutex<HashMap<String, Hub>>,
@@ -63,7 +63,7 @@ impl Instance {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|e| format!("no port for {name}: {e}"))?;
         let addr = listener.local_addr().map_err(|e| format!("no address for {name}: {e}"))?;
         let answers = Arc::new(Answers { redis: redis.to_owned(), open: Mutex::default() });
-        // A Redis that is not there is to be known now, and not by the first question.
+        // Reports an unreachable Redis now, not at the first request.
         answers.connect("start").await?;
         let service = tower::service_fn(move |request| {
             let answers = Arc::clone(&answers);
@@ -92,7 +92,7 @@ impl Answers {
                 hub.subscribe(request).map(BodyExt::boxed_unsync)
             }
             Method::GET => {
-                // No entry has this id, and all are behind it.
+                // No entry has this id, and all entries come after it.
                 let mut first = Request::get(request.uri()).body(()).unwrap_or_default();
                 first.headers_mut().insert("last-event-id", HeaderValue::from_static("0-0"));
                 hub.subscribe(&first).map(BodyExt::boxed_unsync)
@@ -101,13 +101,13 @@ impl Answers {
         }
     }
 
-    /// The hub of an answer; made when it is asked for first, because its stream may be of another instance.
+    /// Returns the hub of an answer, and creates it on first use: another instance may write its stream.
     async fn hub(&self, name: &str) -> Result<Hub, String> {
         let mut open = self.open.lock().await;
         if let Some(hub) = open.get(name) {
             return Ok(hub.clone());
         }
-        // Those that nobody has read for a while make room: they are in Redis.
+        // Answers without readers make room: their tokens are in Redis.
         if open.len() >= ANSWERS_MAX {
             open.retain(|_, hub| hub.stats().subscribers > 0);
         }
@@ -124,7 +124,7 @@ impl Answers {
         redis.connect().await.map_err(|e| e.to_string())
     }
 
-    /// The model.
+    /// Sends the tokens of an answer.
     async fn think(self: Arc<Self>, name: String, hub: Hub) {
         let tokens = tokens().map(|token| Event::new().event("token").data(token));
         for event in tokens.chain([Event::new().event("done").data(name)]) {

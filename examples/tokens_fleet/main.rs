@@ -1,11 +1,11 @@
-//! Two instances of a service that streams tokens, on one Redis, and a client that is moved from one to the other in the
-//! middle of an answer, again and again:
+//! Two instances of a service that streams tokens, on one Redis, and a client that moves between them repeatedly in the
+//! middle of an answer:
 //!
-//! `cargo run --release --features redis --example tokens_fleet`; `--help` tells the rest. It ends by itself, with
-//! status 0 if the client has had every token once.
+//! `cargo run --release --features redis --example tokens_fleet`; `--help` lists the options. The program ends by
+//! itself, with status 0 if the client received every token exactly once.
 //!
-//! Each answer is a stream of its own in Redis, and a `Hub` in each instance that is asked for it. The client only does
-//! what a browser's `EventSource` does: it sends the id of the last event it had.
+//! Each answer is one stream in Redis, and a `Hub` in each instance that serves it. The client does only what a
+//! browser's `EventSource` does: it sends the id of the last event.
 
 use std::process::ExitCode;
 
@@ -39,7 +39,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Whether every token came once.
+/// Returns whether every token arrived exactly once.
 async fn run(options: Options) -> Result<bool, String> {
     let own = match &options.redis {
         Some(_) => None,
@@ -50,7 +50,7 @@ async fn run(options: Options) -> Result<bool, String> {
     for instance in &instances {
         println!("instance {} on http://{}/", instance.name, instance.addr);
     }
-    // Like no other's, if the Redis is shared.
+    // Unique, because the Redis may be shared.
     let answer = format!("{}-{}", std::process::id(), instances[0].addr.port());
     let mut client = Client::new(&instances, &answer);
     client.ask().await?;

@@ -1,11 +1,11 @@
-//! The command line.
+//! Command line options.
 
 pub(crate) const USAGE: &str = "\
 usage: cargo run --release --features redis --example tokens_fleet -- [--redis URL] [--cuts N]
   --redis URL   a Redis that runs, such as redis://127.0.0.1/; by default one is started, which needs redis-server
   --cuts N      how often the client is moved, default 6";
 
-/// What the command line asked for.
+/// Parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) redis: Option<String>,
@@ -13,7 +13,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The error is ready to be printed: the usage, or what to change.
+    /// Parses the command line. The error text is complete: the usage, or the value to change.
     pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Self { redis: None, cuts: 6 };
         while let Some(flag) = args.next() {

@@ -1,4 +1,4 @@
-//! A redis-server for as long as this program runs.
+//! A redis-server that runs as long as this program.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,10 +9,10 @@ use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::time::sleep;
 
-/// Ends the server, by its pid, when the standard input ends: with this program, whatever ends that.
+/// Kills the server, by its pid, when standard input ends, which happens however this program ends.
 const GUARD: &str = r#"redis-server "$@" >log 2>&1 & server=$!; read _; kill $server 2>/dev/null; wait"#;
 
-/// Listens on a socket in a directory of its own, and keeps nothing.
+/// A server that listens on a socket in its own directory and keeps nothing.
 #[derive(Debug)]
 pub(crate) struct OwnRedis {
     dir: TempDir,
@@ -53,7 +53,7 @@ impl OwnRedis {
 impl Drop for OwnRedis {
     fn drop(&mut self) {
         drop(self.guard.stdin.take());
-        // There is nobody to tell.
+        // Errors on drop cannot be reported.
         let _ = self.guard.wait();
     }
 }

@@ -1,5 +1,5 @@
-//! Futures of a writer that are dropped after each number of polls, writers that are dropped or forgotten in the middle:
-//! no byte is lost that was taken, none leaves twice, and nothing is held.
+//! Cancellation: writer futures dropped after each number of polls, and writers dropped or forgotten in the middle. No
+//! accepted byte is lost, none is sent twice, and no memory is kept.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -17,13 +17,13 @@ use crate::support::noise;
 
 const POLLS: usize = 12;
 
-/// Not ready in every way, between bits of every size.
+/// A writer that is not ready in each possible way, between writes of all sizes.
 fn moody() -> Fake {
     let acts = [Act::Yield, Act::Take(1), Act::Yield, Act::Take(700), Act::Yield, Act::Take(5000), Act::TakeOne];
     Fake::new(acts.into_iter().cycle().take(200))
 }
 
-/// A writer of each policy, with little room.
+/// Builds a writer with the policy `which` and a small limit.
 fn one_of(fake: &Fake, which: usize) -> Writer<Fake> {
     let builder = Writer::builder(fake.clone()).limit(2000);
     match which {
@@ -32,7 +32,7 @@ fn one_of(fake: &Fake, which: usize) -> Writer<Fake> {
     }
 }
 
-/// Polls `future` up to `polls` times, while the runtime goes on in between, and drops it.
+/// Polls `future` up to `polls` times, with other tasks running in between, and drops it.
 async fn polled<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     let mut future = pin!(future);
     for _ in 0..polls {

@@ -1,5 +1,5 @@
-//! How many writes, copies, allocations and blocks of the pool the adapters take. All of these are the process's, so these
-//! tests run one at a time and nothing else runs in this program.
+//! Number of writes, copies, allocations and pool blocks that the adapters use. These counters belong to the process,
+//! so the tests run one at a time and alone in this program.
 
 use std::io;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use tokio_util::codec::LengthDelimitedCodec;
 use crate::fake::{Act, Fake};
 use crate::support::{alone, noise};
 
-/// Blocks that the pool has of each size that the adapters lease: 32 MiB of each.
+/// Number of pool blocks of each size that the adapters lease: 32 MiB per size.
 const BLOCKS: [(usize, u64); 5] = [(512, 65_536), (4 << 10, 8192), (16 << 10, 2048), (64 << 10, 512), (256 << 10, 128)];
 
-/// Runs `test` on a thread of its own, gives what it counted, and looks whether every block is back.
+/// Runs `test` on its own thread, returns its counters, and checks that every block was returned.
 fn counted<T: Send, F: Future<Output = T>>(test: impl FnOnce() -> F + Send) -> (T, Snapshot) {
     let work = || {
         let before = Snapshot::now();
@@ -41,7 +41,7 @@ fn counted<T: Send, F: Future<Output = T>>(test: impl FnOnce() -> F + Send) -> (
         }
         (done, counted)
     };
-    // Joined, so that the blocks this thread keeps are back before the next one counts.
+    // Joined, so that blocks cached by this thread are back before the next test counts.
     std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
@@ -76,7 +76,7 @@ fn heads_between_long_pieces_take_little_memory() {
         }
         writer.flush().await.unwrap();
     });
-    // Chunks of 16 KiB would be gone after 2048 of them.
+    // With chunks of 16 KiB, the pool would be exhausted after 2048 of them.
     assert_eq!((counted.pool_hits, counted.pool_misses, counted.inner_writes), (3000, 0, 6), "{counted}");
 }
 
@@ -162,13 +162,13 @@ fn an_inner_writer_that_takes_no_pieces_is_counted_once() {
             }
             writer.flush().await.unwrap();
         }
-        // Asked for, so nothing that an operator need know.
+        // The caller selected this shape, so it is not counted as a fallback.
         let _ = Writer::builder(Fake::default()).shape(Shape::Flat).build();
     });
     assert_eq!(counted.flat_writers, 2, "{counted}");
 }
 
-/// Both ends of a TLS connection.
+/// Returns both ends of a TLS connection.
 async fn tls() -> (TlsStream<DuplexStream>, tokio_rustls::server::TlsStream<DuplexStream>) {
     let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -183,8 +183,8 @@ async fn tls() -> (TlsStream<DuplexStream>, tokio_rustls::server::TlsStream<Dupl
     tokio::try_join!(connector.connect(name, ours), acceptor.accept(theirs)).unwrap()
 }
 
-/// Writes a hundred pieces of 1 KiB and a flush, `flushes` times, while the other end reads; says how many writes the
-/// last flush took.
+/// Writes a hundred pieces of 1 KiB and a flush, `flushes` times, while the other end reads. Returns the number of
+/// writes of the last flush.
 async fn hundreds<W: AsyncWrite + Unpin>(
     mut writer: Writer<W>,
     mut theirs: impl tokio::io::AsyncRead + Unpin + 'static,
@@ -218,9 +218,9 @@ fn tls_gets_what_its_buffer_takes_in_one_piece() {
         assert!(writer.is_flat());
         writes
     });
-    // rustls holds 64 KiB, four records, and that is what it showed.
+    // rustls buffers 64 KiB, four records, and the writer detects that.
     assert_eq!((writes, counted.flat_writers), (2, 1), "{counted}");
-    // Over a flat writer from the start, each write is one record.
+    // A writer that is flat from the start sends one record with each write.
     let (writes, counted) = self::counted(|| async {
         let (ours, theirs) = tls().await;
         hundreds(Writer::builder(ours).shape(Shape::Flat).build(), theirs, 2).await.1
@@ -253,7 +253,7 @@ fn a_reader_that_waits_holds_nothing_and_one_that_reads_gives_back() {
             let waits = std::future::poll_fn(|cx| Poll::Ready(line.as_mut().poll(cx).is_pending())).await;
             assert!(waits);
         }
-        // Half of them wait for their socket first; the others lease, ask, and give back.
+        // Half of them wait for their socket first; the others lease a block, find no data, and return it.
         assert_eq!(Snapshot::now().since(&before).pool_hits, 50);
         let others: Vec<Lease> = (0..BLOCKS[1].1).map(|_| lease(4 << 10)).collect();
         assert_eq!(Snapshot::now().since(&before).pool_misses, 0, "they hold nothing");
@@ -270,7 +270,7 @@ fn a_reader_that_waits_holds_nothing_and_one_that_reads_gives_back() {
     assert_eq!(counted.pool_misses, 0, "{counted}");
 }
 
-/// Sends `batch` and reads as much; both ends are polled by one thread.
+/// Sends `batch` and reads the same number of bytes; one thread polls both ends.
 async fn batch<F: Future<Output = io::Result<()>>>(
     client: &mut UnixStream,
     bytes: &[u8],
@@ -286,7 +286,7 @@ async fn batch<F: Future<Output = io::Result<()>>>(
     assert!(got == bytes);
 }
 
-/// Pipelined messages of 64 to 256 bytes.
+/// Returns pipelined messages of 64 to 256 bytes.
 fn pipelined(messages: usize) -> Vec<u8> {
     let lens = (0..messages).map(|n| 64 + n * 37 % 193);
     lens.flat_map(|len| [&(len as u32).to_be_bytes()[..], &noise(len)].concat()).collect()
@@ -300,7 +300,7 @@ async fn echo<S: tokio::io::AsyncRead + AsyncWrite + Unpin>(stream: S) -> io::Re
     Ok(())
 }
 
-/// What this thread allocates while it polls `future`.
+/// Returns the number of allocations of this thread while it polls `future`.
 async fn allocations<T>(future: impl Future<Output = T>) -> u64 {
     let mut future = std::pin::pin!(future);
     let mut allocations = 0;
@@ -349,7 +349,7 @@ fn connections_that_wait_hold_no_buffer() {
         }
         for (n, (client, serve)) in connections.iter_mut().enumerate() {
             let allocated = allocations(batch(client, &bytes, &mut got, serve.as_mut())).await;
-            // Each works with the buffers that the one before it has given back.
+            // Each connection reuses the buffers of the previous one.
             assert!(allocated == 0 || n < 2, "connection {n} has allocated {allocated} times");
         }
     });

@@ -1,4 +1,4 @@
-//! Inner writers that do as they are told, and remember what was asked of them.
+//! Scripted inner writers that record their calls.
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
 use std::collections::VecDeque;
@@ -9,45 +9,45 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::AsyncWrite;
 
-/// What an inner writer does when it is asked.
+/// Behaviour of one call of an inner writer.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// Takes at most so many bytes.
+    /// Accepts at most this many bytes.
     Take(usize),
-    /// Takes the first piece.
+    /// Accepts the first piece.
     TakeOne,
-    /// Not now, but asks to be asked again at once.
+    /// Returns pending and wakes the task at once.
     Yield,
-    /// Not before [`Fake::wake`].
+    /// Returns pending until [`Fake::wake`].
     Block,
-    /// Takes nothing, and says so.
+    /// Accepts nothing and returns 0.
     Nothing,
-    /// Claims one byte more than there was.
+    /// Returns one byte more than was offered.
     Claim,
     Fail(io::ErrorKind),
     Reset,
     Panic,
 }
 
-/// What was asked of a [`Fake`].
+/// Calls recorded by a [`Fake`], and its script.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// What it does next; then it does what comes last for ever, or takes everything.
+    /// Next behaviours; the last one repeats for ever. An empty script accepts everything.
     pub script: VecDeque<Act>,
     pub always: Option<Act>,
     pub bytes: Vec<u8>,
-    /// For each write that took something, the lengths of the pieces that were offered.
+    /// Lengths of the offered pieces, for each write that accepted something.
     pub calls: Vec<Vec<usize>>,
-    /// Writes, and polls of them.
+    /// Number of write polls.
     pub polls: usize,
-    /// How much each of them offered.
+    /// Number of bytes offered by each of them.
     pub offers: Vec<usize>,
     pub flushes: usize,
     pub shutdowns: usize,
     waker: Option<Waker>,
 }
 
-/// An inner writer; clones are the same one.
+/// A scripted inner writer. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Fake {
     seen: Arc<Mutex<Seen>>,
@@ -67,7 +67,7 @@ impl Fake {
         fake
     }
 
-    /// One that says that it writes no pieces.
+    /// Creates one whose `is_write_vectored` is false.
     pub fn flat() -> Self {
         Self { flat: true, ..Self::default() }
     }
@@ -76,12 +76,12 @@ impl Fake {
         self.seen.lock().unwrap()
     }
 
-    /// Whether only this clone is left.
+    /// Returns whether this is the last clone.
     pub fn is_last(&self) -> bool {
         Arc::strong_count(&self.seen) == 1
     }
 
-    /// Ends a [`Act::Block`].
+    /// Ends an [`Act::Block`].
     pub fn wake(&self) {
         let waker = self.seen().waker.take();
         waker.expect("somebody waits").wake();
@@ -148,7 +148,7 @@ impl AsyncWrite for Fake {
         let mut seen = self.seen();
         seen.shutdowns += 1;
         if seen.shutdowns == 1 {
-            // Not at the first time, as one that has to say good-bye.
+            // The first poll is pending, as for a protocol with a closing handshake.
             drop(seen);
             cx.waker().wake_by_ref();
             return Poll::Pending;

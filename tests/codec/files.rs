@@ -1,4 +1,4 @@
-//! Mapped files through a writer that knows no files: their bytes, or an error.
+//! Mapped files through a writer that does not know files: correct bytes or an error.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::support::lacks;
 
 const LEN: usize = 1 << 20;
 
-/// The file as a body gives it, in pieces as they are mapped.
+/// Returns the frames of the file's body, as they are mapped.
 async fn mapped(path: &Path) -> Vec<Bytes> {
     let mut body = OpenFile::open(path).await.unwrap().body(..);
     let mut all = Vec::new();
@@ -66,7 +66,7 @@ fn a_file_that_shrinks_while_it_waits_is_an_error() {
                     let mut writer = Writer::builder(fake.clone()).shape(shape).limit(2 * LEN).build();
                     writer.write_all(b"head").await.unwrap();
                     let piece = if few { piece.slice(piece.len() - 100..) } else { piece };
-                    // What is few is copied when it is taken, and what is not is read when it leaves.
+                    // A short piece is copied when it is accepted; a long one is read when it is sent.
                     if few {
                         std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
                     }

@@ -1,4 +1,4 @@
-//! Messages: every codec of tokio-util, all that one read brings, answers in one write.
+//! `Framed`: every codec of tokio-util, all messages of one read, responses in one write.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::fake::{Act, Fake};
 use crate::support::http::{Flavour, on_both};
 use crate::support::noise;
 
-/// Gives reads as listed, then the end; writes go to a fake.
+/// Returns the listed reads, then the end; writes go to a fake.
 struct Duplex {
     reads: std::collections::VecDeque<Option<Bytes>>,
     writes: Fake,
@@ -125,7 +125,7 @@ async fn errors_end_the_stream() {
     writes.seen().script.push_back(Act::Reset);
     let mut framed = Framed::new(io, LinesCodec::new());
     framed.feed("lost").await.unwrap();
-    // Written before the first read.
+    // The writer sends before the first read.
     assert!(
         matches!(framed.next().await, Some(Err(LinesCodecError::Io(e))) if e.kind() == io::ErrorKind::ConnectionReset)
     );
@@ -173,7 +173,7 @@ async fn a_peer_that_takes_no_answers_may_still_send() {
     assert_eq!(writes.seen().bytes, b"hello\n");
 }
 
-/// One that keeps its messages, as a queue between tasks does.
+/// The reader keeps its messages, as a queue between tasks does.
 #[tokio::test]
 async fn messages_that_are_kept_stay_as_they_are() {
     let all: Vec<Vec<u8>> = (0..2000).map(|n| noise(64 + n % 200)).collect();

@@ -1,4 +1,4 @@
-//! Adapters for any reader and writer: bytes come out as they went in, whatever the other side does, and soon enough.
+//! Adapters for any reader and writer: bytes arrive unchanged and without delay, for every behaviour of the other side.
 
 #[path = "../support/mod.rs"]
 mod support;

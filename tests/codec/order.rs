@@ -1,4 +1,5 @@
-//! Each byte once and in order, whatever the inner writer takes; one flush is one write; errors end it.
+//! Each byte is written once and in order, for every behaviour of the inner writer. One flush is one write. Errors are
+//! final.
 
 use std::io::{self, ErrorKind};
 
@@ -183,7 +184,7 @@ async fn writers_wait_for_half_of_the_room() {
     assert_eq!(more.poll().unwrap().unwrap(), 600, "400 are left");
 }
 
-/// A future that is polled by hand.
+/// A future polled by hand.
 struct ByHand<F>(std::pin::Pin<Box<F>>);
 
 fn tokio_test<F: Future>(future: F) -> ByHand<F> {
@@ -200,7 +201,7 @@ impl<F: Future> ByHand<F> {
     }
 }
 
-/// Nobody needs to be `Send` for a writer that writes when told to.
+/// The inner writer need not be `Send` if the writer sends only on request.
 #[tokio::test]
 async fn an_inner_writer_may_stay_on_its_thread() {
     struct Local(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);

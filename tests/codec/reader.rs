@@ -1,4 +1,4 @@
-//! What is read comes out whole, in order and without a copy, by every door.
+//! All read methods return the bytes whole, in order and without a copy.
 
 use std::io::{self, Cursor, ErrorKind, Read};
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use crate::support::http::{Flavour, on_both, sha256};
 use crate::support::noise;
 
-/// Gives a few bytes at a time, and sometimes none yet.
+/// Returns a few bytes at a time, and sometimes pending.
 struct Bits {
     all: Cursor<Vec<u8>>,
     bits: Vec<usize>,
@@ -35,14 +35,14 @@ impl AsyncRead for Bits {
     }
 }
 
-/// How a test takes what there is.
+/// Method by which a test reads.
 #[derive(Clone, Debug)]
 enum Door {
     Chunk,
     Take(usize),
     Read(usize),
     Line,
-    /// Asks and does not wait for the answer.
+    /// Polls once and drops the future.
     Cancel,
 }
 
@@ -155,7 +155,7 @@ async fn one_read_brings_what_several_leases_hold() {
     theirs.write_all(&noise(40_000)).await.unwrap();
     let mut reader = Reader::vectored(ours);
     let first = reader.chunk().await.unwrap();
-    // The rest was read by the same call: nobody polls for it.
+    // The same call read the rest: no further poll is needed.
     let second = reader.split_to(reader.buffer().len());
     assert_eq!((first.len(), second.len()), (4 << 10, 40_000 - (4 << 10)));
     assert!([first, second].concat() == noise(40_000));
@@ -168,7 +168,7 @@ async fn bytes_outlive_their_reader_and_are_not_copied() {
     let (one, two) = (reader.split_to(1000), reader.split_to(1000));
     assert_eq!((one.as_ptr(), two.as_ptr()), (address, address.wrapping_add(1000)));
     drop(reader);
-    // Whoever leases next must not get the same memory.
+    // The next lease must not get the same memory.
     let mut other = millstream::buf::lease(4096);
     other.extend_from_slice(&[0; 4096]);
     assert!([one, two].concat() == noise(3000)[..2000]);

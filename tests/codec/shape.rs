@@ -1,4 +1,4 @@
-//! Pieces, or one flat buffer: what the inner writer says, shows, or is not asked about.
+//! Pieces or one flat buffer: selected by the inner writer's flag, by its observed writes, or by the caller.
 
 use bytes::Bytes;
 use millstream::codec::{Shape, Writer};
@@ -9,7 +9,7 @@ use crate::support::noise;
 
 const RECORD: usize = 16 << 10;
 
-/// A hundred pieces of 1 KiB, and a flush.
+/// Writes a hundred pieces of 1 KiB and a flush.
 async fn flush_100(writer: &mut Writer<Fake>) -> Vec<u8> {
     let piece = Bytes::from(noise(1024));
     for _ in 0..100 {
@@ -27,7 +27,7 @@ async fn one_that_takes_no_pieces_gets_whole_records() {
     let sent = flush_100(&mut writer).await;
     let seen = fake.seen();
     assert!(seen.bytes == sent);
-    // 6 records and a quarter.
+    // 6.25 records.
     assert_eq!(seen.calls, [RECORD, RECORD, RECORD, RECORD, RECORD, RECORD, RECORD / 4].map(|len| vec![len]));
 }
 
@@ -40,7 +40,7 @@ async fn one_that_takes_the_first_piece_only_is_found_out() {
     assert!(writer.is_flat());
     let seen = fake.seen();
     assert!(seen.bytes == sent);
-    // Four pieces, the fourth of which shows that the third was not cut for want of room; then 96 KiB in records.
+    // Four pieces, of which the fourth shows that the third was not cut for lack of room; then 96 KiB in records.
     assert_eq!(seen.calls.len(), 4 + 6);
     assert!(seen.calls[4..].iter().all(|call| *call == [RECORD]));
 }
@@ -66,19 +66,19 @@ async fn one_that_takes_whole_records_gets_as_many_in_one_piece() {
 
 #[tokio::test]
 async fn one_that_is_full_keeps_its_pieces() {
-    // Cut where pieces and records end, but then there was no room.
+    // The writes end where pieces and records end, but for lack of room.
     let full = [Act::Take(RECORD), Act::Yield, Act::TakeOne, Act::Yield];
     let fake = Fake::new(full.into_iter().cycle().take(100));
     let mut writer = Writer::new(fake.clone());
     flush_100(&mut writer).await;
     flush_100(&mut writer).await;
     assert!(!writer.is_flat());
-    // Cut elsewhere, again and again.
+    // All writes end elsewhere.
     let fake = Fake::always(Act::Take(10_000));
     let mut writer = Writer::new(fake.clone());
     flush_100(&mut writer).await;
     assert!(!writer.is_flat());
-    // Cut now and then only.
+    // Only some writes are cut at a record.
     let cut = [Act::Take(RECORD), Act::Take(usize::MAX), Act::Take(usize::MAX)];
     let fake = Fake::new(cut.into_iter().cycle().take(100));
     let mut writer = Writer::new(fake.clone());
@@ -105,7 +105,7 @@ async fn who_knows_better_says_so() {
     assert_eq!(fake.seen().calls.len(), 7);
 }
 
-/// Some TLS libraries remember a write they could not finish, and refuse one that is shorter.
+/// Some TLS libraries remember an unfinished write and reject a shorter retry.
 #[tokio::test]
 async fn what_is_offered_again_is_no_shorter() {
     for (first, second) in [(100, 0), (100, 600), (700, 600), (20_000, 600), (700, 40_000)] {

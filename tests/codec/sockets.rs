@@ -1,4 +1,4 @@
-//! Over real sockets: short writes, slow readers, resets, and TLS.
+//! Real sockets: short writes, slow readers, resets, and TLS.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use crate::support::http::{narrow, on_both, sha256};
 use crate::support::noise;
 
-/// A connection with next to no room on its way, and the other end of it.
+/// Returns a connection with the smallest buffers, and its other end.
 async fn tight() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     SockRef::from(&listener).set_send_buffer_size(4096).unwrap();
@@ -68,7 +68,7 @@ fn a_slow_reader_stops_the_writer_at_its_limit() {
         let mut writer = Writer::builder(ours).limit(LIMIT).end_of_turn(Duration::from_millis(1)).build();
         let piece = Bytes::from(noise(1000));
         let mut most = 0;
-        // Until it does not go on by itself.
+        // Until the connection is full.
         while tokio::time::timeout(Duration::from_millis(50), writer.send(piece.clone())).await.is_ok() {
             most = most.max(writer.queued());
             assert!(most <= LIMIT + 1000, "{most} bytes wait");
@@ -123,7 +123,7 @@ fn a_reset_in_the_middle_is_an_error_soon_and_lets_go() {
     });
 }
 
-/// The kernel is told everything at once, and takes it so: 1024 pieces are one call.
+/// The writer offers everything at once, and the kernel accepts it: 1024 pieces are one call.
 #[test]
 fn pipes_and_unix_sockets_take_many_pieces() {
     on_both(async || {

@@ -1,4 +1,4 @@
-//! Writers that leave at the end of the turn: together, without their task, and with every kind of inner writer.
+//! Writers that send at the end of a runtime turn: gathered, without their task, over every kind of inner writer.
 
 use std::io::ErrorKind;
 use std::task::{Context, Poll, Waker};
@@ -20,7 +20,7 @@ fn writer(fake: &Fake) -> Writer<Fake> {
     Writer::builder(fake.clone()).end_of_turn(LONG).build()
 }
 
-/// The test program's time is no measure: it waits for what must happen, and the watchdog for that.
+/// Waits for a condition without a time limit; the watchdog ends a test that hangs.
 async fn until(what: impl Fn() -> bool) {
     while !what() {
         yield_now().await;
@@ -60,7 +60,7 @@ fn messages_that_are_sent_one_by_one_are_one_write() {
 #[test]
 fn bytes_leave_while_their_task_sleeps() {
     on_both(async || {
-        // Each way of not being ready, before and in the middle.
+        // Each kind of not being ready, before a write and in the middle.
         let fake = Fake::new([Act::Yield, Act::Take(5), Act::Block, Act::Take(1), Act::Yield]);
         let mut writer = writer(&fake);
         writer.write_all(&noise(5000)).await.unwrap();
@@ -114,7 +114,7 @@ fn an_error_at_the_end_of_the_turn_is_told_by_the_next_call() {
             assert_eq!(writer.shutdown().await.unwrap_err().kind(), expected);
             assert_eq!(fake.seen().shutdowns, 0, "what is not whole does not end well");
         }
-        // The flusher still works for others.
+        // The flusher still serves other writers.
         let fake = Fake::default();
         let mut writer = writer(&fake);
         writer.write_all(b"fine").await.unwrap();
@@ -182,7 +182,7 @@ fn a_waker_that_gives_up_does_not_take_the_bytes_along() {
             assert!(flushed.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
         assert_eq!(fake.seen().polls, 1);
-        // Woken before anything else: the future above is gone, its waker leads nowhere.
+        // Woken before anything else: the future above is dropped, and its waker has no task.
         fake.wake();
         until(|| fake.seen().flushes > 0).await;
         assert_eq!(fake.seen().bytes, b"patience");
@@ -209,7 +209,7 @@ fn a_runtime_that_ends_writes_what_waits() {
                 });
                 drop(runtime);
                 assert_eq!(fake.seen().bytes.len(), left, "{act:?}");
-                // Without a runtime it writes at once, if it can.
+                // Without a runtime it writes at once, if the inner writer is ready.
                 writer.push(Bytes::from_static(b"and more")).unwrap();
                 let mut shut = std::pin::pin!(writer.shutdown());
                 let mut cx = Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! Copies that are interrupted after every poll, or every few, and go on.
+//! Copies that are interrupted after every poll, or every few polls, and resumed.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -15,7 +15,7 @@ use super::ends::{Plain, Source, Target, tcp};
 use super::noise;
 use super::support::http::{on_both, sha256};
 
-/// Polls `work` at most `polls` times, each time it is woken, and drops it then.
+/// Polls `work` at most `polls` times, each time it is woken, and drops it.
 async fn polled<F: Future>(work: F, polls: usize) -> Option<F::Output> {
     let mut work = pin!(work);
     let mut left = polls;
@@ -89,7 +89,7 @@ fn files_are_resumed() {
     });
 }
 
-/// A pipe that is half full when the copy is interrupted is emptied by the next run, also into something else.
+/// The next run sends the bytes left in the pipe by an interruption, also to another target.
 #[test]
 fn what_is_in_the_pipe_goes_wherever_the_next_run_leads() {
     if super::support::lacks("splice") {
@@ -102,8 +102,8 @@ fn what_is_in_the_pipe_goes_wherever_the_next_run_leads() {
         SockRef::from(&narrow).set_send_buffer_size(32 << 10).unwrap();
         SockRef::from(&reader).set_recv_buffer_size(32 << 10).unwrap();
         let (mut copy, mut got) = (Copier::new(), Vec::new());
-        // Reads a little, and then nothing for a while: until it can only wait for room, with much in the pipe. Two reads
-        // of the pump are less.
+        // The peer reads a little and then stops, so the copy can only wait for room, with a full pipe. Two reads of
+        // the pump hold less than this.
         while copy.pending() < 40_000 {
             let mut piece = vec![0; 50_000];
             let mut read = pin!(reader.read_exact(&mut piece));

@@ -1,5 +1,5 @@
-//! What copies cost and leave behind: calls, pipes, descriptors, threads. These are the process's, so the tests run one at a
-//! time and nothing else runs in this program.
+//! Resources of copies: calls, pipes, descriptors, threads. These belong to the process, so the tests run one at a time
+//! and alone in this program.
 
 #[allow(dead_code, reason = "a part is used")]
 use std::io::{Read, Write};
@@ -17,10 +17,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::yield_now;
 
-/// What must happen soon happens within this time.
+/// Timeout of operations that must complete.
 const SOON: Duration = Duration::from_secs(5);
 
-/// What the descriptors of this process lead to, but for the pipes of the pool, which come two by two.
+/// Returns the link targets of this process's descriptors, without the pool's pipes, which come in pairs.
 fn fds() -> Vec<String> {
     let links = std::fs::read_dir("/proc/self/fd").unwrap();
     let mut all: Vec<_> =
@@ -29,7 +29,7 @@ fn fds() -> Vec<String> {
     all
 }
 
-/// Ends of pipes, but for those that were there before the first test.
+/// Counts pipe ends, without those that existed before the first test.
 fn pipes() -> usize {
     static BEFORE: OnceLock<Vec<String>> = OnceLock::new();
     let all: Vec<_> = fds().into_iter().filter(|fd| fd.starts_with("pipe:")).collect();
@@ -41,7 +41,7 @@ fn sockets() -> usize {
     fds().iter().filter(|fd| fd.starts_with("socket:")).count()
 }
 
-/// Threads of this process, those of the kernel that work for it included.
+/// Counts the threads of this process, including kernel threads that work for it.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
@@ -57,7 +57,7 @@ async fn soon(what: &str, fine: impl Fn() -> bool) {
 /// Runs `test` on a runtime of each kind.
 fn on_both(test: impl AsyncFn() + Send + Sync + 'static) {
     watched(move || {
-        // Those that are there now are none of ours.
+        // Excludes the pipes that exist now.
         pipes();
         for flavour in Flavour::BOTH {
             println!("on {flavour:?}");
@@ -68,7 +68,7 @@ fn on_both(test: impl AsyncFn() + Send + Sync + 'static) {
 
 const ROUNDS: usize = 100;
 
-/// Messages of 64 bytes there and back through a relay; the ends are threads that do nothing else.
+/// Exchanges messages of 64 bytes through a relay; the ends are threads without other work.
 fn ping_pong(millstream: bool) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -113,23 +113,23 @@ fn small_messages_take_no_more_calls_than_with_tokio() {
     if let Some(told) = child::told() {
         return ping_pong(told == "millstream");
     }
-    // What any way of moving bytes is called, and what waits for it.
+    // The calls that move bytes or wait.
     let calls =
         "trace=read,write,readv,writev,recvfrom,sendto,recvmsg,sendmsg,splice,poll,ppoll,epoll_wait,epoll_pwait";
     let [ours, theirs] = ["millstream", "tokio"].map(|who| {
         let trace = strace::run(&child::command(TEST, who), &["-e", calls])?;
-        // Calls that were interrupted by those of other threads have two lines.
+        // A call interrupted by another thread's has two lines.
         Some(trace.lines().filter(|line| !line.contains(" resumed>")).count())
     });
     let (Some(ours), Some(theirs)) = (ours, theirs) else { return };
     println!("{ours} calls, with tokio {theirs}");
-    // The four calls of the ends and four of the relay, for each message, and those that wait.
+    // For each message: four calls by the ends, four by the relay, and the waits.
     assert!(theirs >= 8 * ROUNDS, "{theirs} were traced");
-    // Ours finds out what the machine can do, and how often the runtime looks for more differs from run to run.
+    // Our relay also probes the machine, and the number of polls of the runtime varies.
     assert!(ours <= theirs + theirs / 20, "{ours} calls, {theirs} with tokio");
 }
 
-/// Relays a flood, so that pipes are used, and gives both ends.
+/// Relays enough bytes to use pipes. Returns both ends.
 async fn flood(len: usize) {
     let mut from = <TcpStream as Source>::open(noise(len)).await;
     let (mut to, got) = <TcpStream as Target>::open().await;
@@ -159,7 +159,7 @@ fn pipes_are_used_again() {
     });
 }
 
-/// Many connections that have carried a flood and now carry nothing hold no pipe each.
+/// Idle connections hold no pipes, even after a large transfer.
 #[test]
 fn a_relay_that_waits_holds_no_pipe() {
     if alone::ran_in_child() {
@@ -180,7 +180,7 @@ fn a_relay_that_waits_holds_no_pipe() {
             relays.push((client, server, relay));
         }
         yield_now().await;
-        // Idle ones of the pool at most.
+        // At most the idle pipes of the pool.
         assert!(pipes() <= 2 * 16, "{} ends of pipes", pipes());
         for (client, server, relay) in relays {
             drop((client, server));
@@ -190,7 +190,7 @@ fn a_relay_that_waits_holds_no_pipe() {
     });
 }
 
-/// 400 readers that have stopped reading: no thread of the kernel waits for them, and not all of them have a pipe.
+/// 400 stalled readers: no kernel thread waits for them, and few of them hold a pipe.
 #[test]
 fn stalled_readers_hold_no_threads_and_few_pipes() {
     if alone::ran_in_child() {
@@ -208,7 +208,7 @@ fn stalled_readers_hold_no_threads_and_few_pipes() {
             let relay = tokio::spawn(async move { copy_bidirectional(&mut a, &mut b).await });
             stalled.push((reader, send, relay));
         }
-        // Until all that can move has moved.
+        // Until nothing moves any more.
         let moved =
             || Snapshot::now().named().filter(|(name, _)| name.starts_with("copied")).map(|(_, n)| n).sum::<u64>();
         let mut last = u64::MAX;
@@ -220,7 +220,7 @@ fn stalled_readers_hold_no_threads_and_few_pipes() {
         assert!(pipes() <= 2 * 64, "{} ends of pipes", pipes());
         for (n, (mut reader, send, relay)) in stalled.into_iter().enumerate() {
             let mut all = Vec::new();
-            // Both directions have to end.
+            // The relay ends once both directions have ended.
             reader.shutdown().await.unwrap();
             reader.read_to_end(&mut all).await.unwrap();
             assert!(all.len() == 600_000 && all.iter().all(|&byte| byte == n as u8), "{n}: {} bytes", all.len());
@@ -233,7 +233,7 @@ fn stalled_readers_hold_no_threads_and_few_pipes() {
     });
 }
 
-/// A copy that is dropped with bytes in its pipe: the pipe is closed, and nobody ever sees these bytes.
+/// A copy dropped with bytes in its pipe closes the pipe, so no other copy can read them.
 #[test]
 fn a_pipe_that_is_not_empty_is_never_used_again() {
     if alone::ran_in_child() {
@@ -271,7 +271,7 @@ fn a_pipe_that_is_not_empty_is_never_used_again() {
             let counted = Snapshot::now().since(&before);
             assert_eq!(counted.pipes_closed, 1, "{counted}");
             drop((from, to, reader));
-            // Whoever copies next gets other bytes, and only those.
+            // The next copy receives exactly its own bytes.
             let mut from = <TcpStream as Source>::open(vec![round; 1 << 20]).await;
             let (mut to, got) = <TcpStream as Target>::open().await;
             copy_all(&mut from, &mut to).await;
@@ -286,8 +286,8 @@ async fn copy_all(from: &mut TcpStream, to: &mut TcpStream) {
     copy(from, to).await.unwrap();
 }
 
-/// Connections that come and go, so that descriptors are used again, with bytes that tell where they belong; some die in
-/// the middle.
+/// Connections open and close so that descriptors are reused, with bytes that identify their connection; some are
+/// reset.
 #[test]
 fn no_byte_is_ever_on_the_wrong_connection() {
     if alone::ran_in_child() {
@@ -333,7 +333,7 @@ fn no_byte_is_ever_on_the_wrong_connection() {
     });
 }
 
-/// Resets in the middle of everything: an error soon, and everything is back.
+/// A reset in the middle of a transfer: the error is prompt, and all resources are returned.
 #[test]
 fn a_reset_leaves_nothing_behind() {
     if alone::ran_in_child() {
@@ -360,7 +360,7 @@ fn a_reset_leaves_nothing_behind() {
                 assert!(relayed.is_err());
             }
         }
-        // The pool may have got, or lost, a few.
+        // The number of pooled pipes may change by a few.
         let limit = before.0 + 2 * 16;
         soon("left open", || fds().len() <= limit && sockets() == before.1).await;
     });

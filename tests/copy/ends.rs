@@ -1,4 +1,4 @@
-//! Things to copy from and to, each with somebody at its other end.
+//! Sources and targets of copies, each with a peer at its other end.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,26 +9,26 @@ use tokio::net::unix::pipe::{self, Receiver, Sender};
 use tokio::net::{TcpListener, TcpStream, UnixStream, tcp, unix};
 use tokio::task::JoinHandle;
 
-/// What has the other end of a target, and will have all that was copied.
+/// Task at the other end of a target. Returns all copied bytes.
 pub(crate) type Got = JoinHandle<io::Result<Vec<u8>>>;
 
-/// Something to copy from.
+/// A source of a copy.
 pub(crate) trait Source: Sized + AsyncRead + Unpin + Send + 'static {
-    /// One that gives `bytes` and ends.
+    /// Opens a source that returns `bytes` and ends.
     async fn open(bytes: Vec<u8>) -> Self;
 }
 
-/// Something to copy to.
+/// A target of a copy.
 pub(crate) trait Target: Sized + AsyncWrite + Unpin + Send + 'static {
     async fn open() -> (Self, Got);
 
-    /// Whether dropping it is not enough for it to end.
+    /// Ends the target, if a drop is not enough.
     async fn close(mut self) {
         self.shutdown().await.unwrap();
     }
 }
 
-/// Both ends of a connection over loopback.
+/// Returns both ends of a loopback connection.
 pub(crate) async fn tcp() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -42,7 +42,7 @@ pub(crate) async fn ours() -> (millstream::net::TcpStream, TcpStream) {
 
 pub(crate) fn feed(mut to: impl AsyncWrite + Unpin + Send + 'static, bytes: Vec<u8>) {
     tokio::spawn(async move {
-        // Who copies may have had enough.
+        // The copy may stop before the end.
         let _ = to.write_all(&bytes).await;
         let _ = to.shutdown().await;
     });
@@ -149,7 +149,7 @@ impl Target for millstream::net::UnixStream {
     }
 }
 
-/// A stream of ours in which the kernel receives by itself, so that nobody else may.
+/// Returns a stream of ours with an armed receive in io_uring, so nothing else may read from it.
 pub(crate) async fn ahead(bytes: &[u8]) -> millstream::net::TcpStream {
     use millstream::net::{Receive, TcpListener};
 
@@ -178,7 +178,7 @@ impl Target for Sender {
     }
 }
 
-/// A file with these bytes, which has no name any more.
+/// Returns an unlinked file with these bytes.
 pub(crate) fn file(bytes: &[u8]) -> std::fs::File {
     let mut file = tempfile::tempfile().unwrap();
     io::Write::write_all(&mut file, bytes).unwrap();
@@ -186,13 +186,13 @@ pub(crate) fn file(bytes: &[u8]) -> std::fs::File {
     file
 }
 
-/// What a file will hold when this is asked for.
+/// Returns the contents of a file once the target is dropped.
 fn contents(file: &std::fs::File) -> Got {
     let fd = OwnedFd::from(file.try_clone().unwrap());
     tokio::spawn(async move {
         let mut all = Vec::new();
         let file = std::fs::File::from(fd);
-        // Until nobody else has it, which is when the target was dropped.
+        // Until no other descriptor exists, which is when the target was dropped.
         while !is_last(&file) {
             tokio::task::yield_now().await;
         }
@@ -202,7 +202,7 @@ fn contents(file: &std::fs::File) -> Got {
     })
 }
 
-/// Whether this process has no other descriptor of the file.
+/// Returns whether this process has no other descriptor of the file.
 fn is_last(file: &std::fs::File) -> bool {
     use std::os::unix::fs::MetadataExt;
 
@@ -240,7 +240,7 @@ impl Target for FileWriter {
     }
 }
 
-/// A stream that nobody recognises.
+/// Hides the type of a stream.
 #[derive(Debug)]
 pub(crate) struct Plain<T>(pub(crate) T);
 

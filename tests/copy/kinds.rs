@@ -9,11 +9,11 @@ use super::ends::{Plain, Source, Target, ahead};
 use super::noise;
 use super::support::http::{on_both, sha256};
 
-/// Around everything that decides something: a read, a lease, a pipe, a window, a step.
+/// Lengths around every threshold: a read, a lease, a pipe, a window, a step.
 const LENS: [usize; 10] =
     [0, 1, 100, (16 << 10) - 1, 16 << 10, (64 << 10) + 1, 256 << 10, (1 << 20) + 3, (2 << 20) + 5, (9 << 20) + 7];
 
-/// Which ways may be reported for this many bytes.
+/// Paths that may be reported for this many bytes.
 type Expected = fn(usize) -> &'static [CopyPath];
 
 async fn pair<S: Source, T: Target>(expected: Expected) {
@@ -32,7 +32,7 @@ async fn pair<S: Source, T: Target>(expected: Expected) {
     }
 }
 
-/// As [`pair`], with a limit: the rest stays in the source.
+/// Like [`pair`], with a limit: the rest stays in the source.
 async fn limited<S: Source, T: Target>() {
     for (len, limit) in [(100, 0), (100, 10), (100, 100), (100, 1000), (1 << 20, 20_000), (3 << 20, (2 << 20) + 1)] {
         let bytes = noise(len);
@@ -53,7 +53,7 @@ fn lacks(name: &str) -> bool {
     super::support::lacks(name)
 }
 
-/// Files of this machine share no blocks as a rule; if they do, that is as good.
+/// Temporary files usually do not share blocks; a clone is accepted as well.
 fn between_files(len: usize) -> &'static [CopyPath] {
     if len == 0 || lacks("copy_file_range") {
         &[CopyPath::Pump, CopyPath::Clone]
@@ -71,7 +71,7 @@ fn from_file(len: usize) -> &'static [CopyPath] {
     }
 }
 
-/// How much comes at a time depends on the sender.
+/// The amount per read depends on the sender.
 fn from_stream(_: usize) -> &'static [CopyPath] {
     if lacks("splice") { &[CopyPath::Pump] } else { &[CopyPath::Splice, CopyPath::Pump] }
 }

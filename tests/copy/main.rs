@@ -1,4 +1,5 @@
-//! Copies from everything to everything: every byte once and in order, by the way that was meant, interrupted or not.
+//! Copies from everything to everything: every byte once and in order, by the expected path, with and without
+//! interruptions.
 
 mod cancel;
 mod counts;
@@ -12,7 +13,7 @@ mod resets;
 #[path = "../support/mod.rs"]
 mod support;
 
-/// Bytes that repeat nowhere a test would notice: made once, because that takes its time.
+/// Returns bytes without repetitions that a test could miss. Computed once, because it is slow.
 fn noise(len: usize) -> &'static [u8] {
     static NOISE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| support::noise(10 << 20));
     &NOISE[..len]

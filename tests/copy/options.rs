@@ -1,4 +1,4 @@
-//! Limits, rates, somebody who watches; and where files are read and written.
+//! Limits, rates, progress callbacks, and file positions.
 
 use std::io::{Seek, SeekFrom};
 use std::num::NonZeroU64;
@@ -15,7 +15,7 @@ use super::support::http::on_both;
 
 type Told = Arc<Mutex<Vec<(u64, Option<u64>)>>>;
 
-/// Somebody who remembers what was told.
+/// Returns a progress callback and its record.
 fn watcher() -> (Told, impl FnMut(u64, Option<u64>) + Send + 'static) {
     let told = Told::default();
     let tell = Arc::clone(&told);
@@ -37,7 +37,7 @@ fn who_watches_is_told_after_each_step() {
             assert_eq!(told[0].0, 8 << 20, "a step, {told:?}");
         }
 
-        // With a limit that is below the length, and one that is above.
+        // With a limit below the length, and one above.
         for (limit, total) in [(1000, 1000), (u64::MAX, 50_000)] {
             let (told, tell) = watcher();
             let mut from = tokio::fs::File::from_std(file(noise(50_000)));
@@ -49,7 +49,7 @@ fn who_watches_is_told_after_each_step() {
             assert_eq!(got.await.unwrap().unwrap().len() as u64, total);
         }
 
-        // Nobody knows how much a socket will bring.
+        // The total of a socket is unknown.
         let (told, tell) = watcher();
         let mut from = <TcpStream as Source>::open(noise(100_000).to_vec()).await;
         Copier::new().on_progress(tell).run(&mut from, &mut tokio::io::sink()).await.unwrap();
@@ -57,7 +57,7 @@ fn who_watches_is_told_after_each_step() {
     });
 }
 
-/// The rate is that of the clock, which only moves on when everything waits.
+/// The rate follows the paused clock, which advances only when every task waits.
 #[tokio::test(start_paused = true)]
 async fn a_rate_is_kept_and_used() {
     const RATE: u64 = 100_000;
@@ -69,10 +69,10 @@ async fn a_rate_is_kept_and_used() {
         assert!(to == noise(len));
         assert_eq!(report.bytes, len as u64);
         let took = since.elapsed();
-        // A tenth of a second's bytes come at once.
+        // The burst of a tenth of a second is immediate.
         let least = Duration::from_nanos((len as u64).saturating_sub(RATE / 10) * 1_000_000_000 / RATE);
         assert!(took >= least, "{len} bytes in {took:?}");
-        // Timers have milliseconds, and half a burst is waited for at the end.
+        // Timers have millisecond resolution, and the end waits for half a burst.
         assert!(took <= least + least / 10 + Duration::from_millis(60), "{len} bytes in {took:?}");
     }
 }
@@ -80,7 +80,7 @@ async fn a_rate_is_kept_and_used() {
 #[tokio::test]
 async fn a_rate_holds_for_every_way() {
     const LEN: usize = 300_000;
-    // So fast that the test is; what counts is that many small steps add up.
+    // A high rate keeps the test short; the point is that many small steps add up.
     let paced = || Copier::new().rate(NonZeroU64::new(2_000_000).unwrap());
     let mut from = tokio::fs::File::from_std(file(noise(LEN)));
     let (mut to, got) = <tokio::fs::File as Target>::open().await;
@@ -100,10 +100,10 @@ async fn a_rate_holds_for_every_way() {
 #[test]
 fn files_are_copied_from_their_position_to_their_position() {
     on_both(|| async {
-        // A file that has read ahead: its descriptor is further than what was read from it.
+        // A file with read-ahead: the descriptor's position is beyond the bytes read.
         let mut from = tokio::fs::File::from_std(file(noise(100_000)));
         from.read_exact(&mut [0; 10]).await.unwrap();
-        // One that was written to, and not flushed.
+        // A file with unflushed writes.
         let kept = file(b"");
         let mut to = tokio::fs::File::from_std(kept.try_clone().unwrap());
         to.write_all(b"before").await.unwrap();
@@ -121,7 +121,7 @@ fn files_are_copied_from_their_position_to_their_position() {
         std::io::Read::read_to_end(&mut &kept, &mut all).unwrap();
         assert!(all == [b"before", &noise(50_010)[10..], b"after"].concat());
 
-        // The same with files of ours, which have positions that are no descriptor's.
+        // The same with our files, whose positions are independent of the descriptor's.
         let mut from = millstream::fs::File::from_std(file(noise(100_000))).reader();
         from.read_exact(&mut [0; 10]).await.unwrap();
         let kept = file(b"");
@@ -139,7 +139,7 @@ fn files_are_copied_from_their_position_to_their_position() {
         std::io::Read::read_to_end(&mut &kept, &mut all).unwrap();
         assert!(all == [b"before", &noise(50_010)[10..], b"after"].concat());
 
-        // A seek that was begun, and one beyond the end.
+        // A seek in progress, and one beyond the end.
         let mut from = tokio::fs::File::from_std(file(noise(100)));
         tokio::io::AsyncSeek::start_seek(std::pin::Pin::new(&mut from), SeekFrom::Start(90)).unwrap();
         let mut to = <tokio::fs::File as Target>::open().await.0;
@@ -157,7 +157,7 @@ fn positions_are_right_after_streams_too() {
         let kept = file(b"");
         let mut to = tokio::fs::File::from_std(kept.try_clone().unwrap());
         to.write_all(b"before").await.unwrap();
-        // Little, much, little: by reading and writing, by splice, by reading and writing.
+        // Little, much, little: read and write, splice, read and write.
         for len in [10, 3 << 20, 10] {
             let mut from = <TcpStream as Source>::open(noise(len).to_vec()).await;
             assert_eq!(copy(&mut from, &mut to).await.unwrap().bytes, len as u64);
@@ -209,7 +209,7 @@ fn files_that_know_no_length_are_read() {
         copy(&mut from, &mut to).await.unwrap();
         drop(to);
         assert_eq!(got.await.unwrap().unwrap(), expected);
-        // And files that are no files: they have no positions either.
+        // Pipes wrapped as files have no position either.
         let (read, mut write) = std::io::pipe().unwrap();
         std::io::Write::write_all(&mut write, noise(5000)).unwrap();
         drop(write);
@@ -241,7 +241,7 @@ fn a_file_that_grows_meanwhile_is_copied_to_its_end() {
         let got = collect(theirs);
         let grown = kept.try_clone().unwrap();
         let mut left = 3;
-        // The file shares its position with this descriptor, so that its end is written to by offset.
+        // The file shares its position with this descriptor, so the copy writes by offset.
         let mut copy = Copier::new().on_progress(move |_, _| {
             if left > 0 {
                 left -= 1;
@@ -264,7 +264,7 @@ fn an_empty_copy_is_no_copy() {
         assert_eq!((report.bytes, report.refused), (0, None));
         let mut ended = Copier::new();
         ended.run(&mut tokio::io::empty(), &mut Vec::new()).await.unwrap();
-        // It has ended, and says so again.
+        // Further runs report the end again.
         let mut to = Vec::new();
         assert_eq!(ended.run(&mut &b"more"[..], &mut to).await.unwrap().bytes, 0);
         assert!(to.is_empty());
@@ -289,7 +289,7 @@ fn what_the_target_gathers_is_flushed_when_the_source_pauses() {
     });
 }
 
-/// Ends that are always ready do not keep the thread for themselves.
+/// Ends that are always ready do not starve other tasks.
 #[tokio::test]
 async fn other_tasks_run_meanwhile() {
     let (mut copy, mut from, mut to) = (Copier::new(), noise(10 << 20), Vec::new());

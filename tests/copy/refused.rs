@@ -1,5 +1,5 @@
-//! Copies whose way is refused by the kernel go on by another, from the right byte; and where the file system can share
-//! blocks, that is the way.
+//! A copy whose path is refused by the kernel continues on another path from the correct byte. On a file system that
+//! can share blocks, the copy shares them.
 
 use std::path::Path as FilePath;
 
@@ -20,7 +20,7 @@ fn block_on<F: Future>(work: F) -> F::Output {
     Flavour::CurrentThread.runtime().block_on(work)
 }
 
-/// Copies [`LEN`] bytes, checks them, and gives the report.
+/// Copies [`LEN`] bytes, checks them, and returns the report.
 async fn copied<S: Source, T: Target>() -> CopyReport {
     let bytes = noise(LEN);
     let mut from = S::open(bytes.clone()).await;
@@ -47,17 +47,17 @@ fn errno(name: &str) -> Errno {
     }
 }
 
-/// Runs the test `name` in a child for each of the errors that containers and old kernels give.
+/// Runs the test `name` in a child for each errno that containers and old kernels return.
 fn for_each_errno(name: &str) {
     for errno in ["ENOSYS", "EPERM", "EINVAL"] {
         child::run(&mut child::command(name, errno));
     }
 }
 
-/// With everything found out before, as if a file system or a kind of socket refused it, and not the machine.
+/// Probes everything before the fault, so that the file system or socket refuses a call and not the machine.
 fn found_out() -> bool {
     Capabilities::get();
-    // One after the other, so that all that are missing are told.
+    // Evaluated without short-circuit, so that all missing capabilities are reported.
     !(lacks("splice") | lacks("sendfile") | lacks("copy_file_range"))
 }
 
@@ -86,7 +86,7 @@ fn splice_is_refused() {
     }
     block_on(async {
         assert_eq!(copied::<TcpStream, TcpStream>().await.refused, None);
-        // A copy with bytes in the pipe when it happens: the refusal is met on the way out.
+        // The pipe holds bytes when the call is refused, so the refusal occurs on the write side.
         let mut stuck = Stuck::new(&noise(LEN)).await;
         stuck.run_until_stuck().await;
         seccomp::deny(libc::SYS_splice, errno(&told));
@@ -102,7 +102,7 @@ fn splice_is_refused() {
         ] {
             assert_eq!((report.path, report.refused), (CopyPath::Pump, Some(CopyPath::Splice)), "{report:?}");
         }
-        // Where the ring receives for our streams nothing is spliced out of them anyway.
+        // If io_uring receives for our streams, they are never spliced from.
         let report = copied::<millstream::net::TcpStream, TcpStream>().await;
         assert_eq!(report.path, CopyPath::Pump, "{report:?}");
         let report = copied::<tokio::fs::File, TcpStream>().await;
@@ -151,7 +151,7 @@ fn copies_of_files_are_refused() {
     });
 }
 
-/// What is known not to be there is not tried.
+/// A capability known to be missing is not tried.
 #[test]
 fn what_the_machine_lacks_is_no_refusal() {
     let Some(told) = child::told() else { return for_each_errno("refused::what_the_machine_lacks_is_no_refusal") };
@@ -171,7 +171,7 @@ fn what_the_machine_lacks_is_no_refusal() {
     });
 }
 
-/// A copy into a connection that is read from only if told.
+/// A copy to a connection that is read only on request.
 struct Stuck {
     bytes: Vec<u8>,
     copy: Copier,
@@ -185,13 +185,13 @@ impl Stuck {
     async fn new(bytes: &[u8]) -> Self {
         let from = <TcpStream as Source>::open(bytes.to_vec()).await;
         let (to, reader) = tcp().await;
-        // Little, but not so little that the window of TCP makes it slow.
+        // Small, but large enough that the TCP window does not make it slow.
         SockRef::from(&to).set_send_buffer_size(32 << 10).unwrap();
         SockRef::from(&reader).set_recv_buffer_size(32 << 10).unwrap();
         Self { bytes: bytes.to_vec(), copy: Copier::new(), from, to, reader, got: Vec::new() }
     }
 
-    /// More is in hand then than the pump ever has before there is a flood: the rest is in the pipe.
+    /// More bytes are then in flight than the pump holds before it switches to a pipe: the rest is in the pipe.
     async fn run_until_stuck(&mut self) {
         while self.copy.pending() < 40_000 {
             let mut piece = vec![0; 50_000];
@@ -211,7 +211,7 @@ impl Stuck {
         }
     }
 
-    /// Asserts that all has come.
+    /// Asserts that all bytes have arrived.
     async fn finish(mut self) -> CopyReport {
         let mut rest = Vec::new();
         let copying = async {
@@ -227,7 +227,7 @@ impl Stuck {
     }
 }
 
-/// A copy of a file in `dir`, of all of it or of a part.
+/// Copies a file in `dir`, all of it or a part.
 async fn within(dir: &FilePath, limit: Option<u64>) -> CopyReport {
     let (from, to) = (dir.join("from"), dir.join("to"));
     std::fs::write(&from, noise(LEN)).unwrap();
@@ -249,7 +249,7 @@ fn blocks_are_shared_where_the_file_system_can() {
         block_on(async {
             let report = within(&disk.path(), None).await;
             assert_eq!((report.bytes, report.path, report.refused), (LEN as u64, CopyPath::Clone, None), "{mkfs}");
-            // A part is copied.
+            // A part of the file is copied.
             let report = within(&disk.path(), Some(LEN as u64 - 1)).await;
             assert_eq!(report.bytes, LEN as u64 - 1);
             assert_ne!(report.path, CopyPath::Clone);
@@ -265,7 +265,7 @@ fn from_one_file_system_to_another() {
         let mut source = tokio::fs::File::from_std(ends::file(&noise(LEN)));
         let mut target = tokio::fs::File::create(&to).await.unwrap();
         let report = copy(&mut source, &mut target).await.unwrap();
-        // Linux 5.19 and later refuse it, earlier ones did it.
+        // Linux 5.19 and later refuse this; earlier kernels allow it.
         assert!(matches!(report.path, CopyPath::CopyFileRange | CopyPath::Pump), "{report:?}");
         assert!(std::fs::read(&to).unwrap() == noise(LEN));
     });
@@ -281,19 +281,19 @@ fn a_disk_that_is_full_is_an_error_after_what_fits() {
         let error = copy(&mut source, &mut target).await.unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()), "{error}");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), error.report().bytes, "{error}");
-        // What was copied is where the file is.
+        // The target holds the bytes copied before the error.
         let mut rest = Vec::new();
         source.read_to_end(&mut rest).await.unwrap();
         assert!(rest == noise(LEN)[error.report().bytes as usize..]);
         drop(target);
 
-        // From a socket, by splice, in a job.
+        // From a socket, by splice, on the blocking pool.
         let mut target = tokio::fs::File::create(&path).await.unwrap();
         let mut source = <TcpStream as Source>::open(noise(LEN)).await;
         let error = copy(&mut source, &mut target).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
         let written = std::fs::metadata(&path).unwrap().len();
-        // What tokio's file has gathered counts as taken.
+        // Bytes buffered by tokio's file count as written.
         assert!(written == error.report().bytes || (written < error.report().bytes && lacks("splice")), "{error}");
     });
 }

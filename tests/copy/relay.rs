@@ -1,4 +1,4 @@
-//! Both directions at once.
+//! Relays: both directions at once.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl Duplex for tokio::io::DuplexStream {
     }
 }
 
-/// Bytes in both directions at the same time, then an end in one, more in the other, and an end there.
+/// Transfers bytes in both directions, ends one, continues the other, and ends that.
 async fn exchange<A: Duplex, B: Duplex>(up: usize, down: usize) {
     let ((mut a, client), (mut b, server)) = (A::both().await, B::both().await);
     let relay = tokio::spawn(async move { copy_bidirectional(&mut a, &mut b).await });
@@ -66,7 +66,7 @@ async fn exchange<A: Duplex, B: Duplex>(up: usize, down: usize) {
     sent.unwrap();
     received.unwrap();
     assert_eq!(sha256(&got), sha256(noise(up)));
-    // The other direction has not ended with the first.
+    // The other direction is still open.
     write.write_all(b"after the end of the other direction").await.unwrap();
     write.shutdown().await.unwrap();
     let (there, back) = relay.await.unwrap().unwrap();
@@ -137,12 +137,12 @@ fn a_flood_is_spliced_in_few_calls() {
         send.await.unwrap().unwrap();
         assert!(receive.await.unwrap().unwrap() == noise(LEN));
         assert_eq!((there.bytes, there.path), (LEN as u64, CopyPath::Splice), "{there:?}");
-        // 8 KiB at a time would be 2560 calls; how much comes at a time is up to the machine.
+        // 8 KiB at a time would need 2560 calls; the amount per call depends on the machine.
         assert!(there.syscalls < 1280, "{there:?}");
     });
 }
 
-/// Sockets that take and give next to nothing at a time.
+/// Sockets with the smallest buffers.
 #[test]
 fn short_writes_lose_and_repeat_nothing() {
     on_both(|| async {
@@ -152,7 +152,7 @@ fn short_writes_lose_and_repeat_nothing() {
         let send = tokio::spawn(async move { client.write_all(noise(LEN)).await.map(|()| drop(client)) });
         SockRef::from(&server).set_recv_buffer_size(8192).unwrap();
         let receive = tokio::spawn(async move {
-            // Nothing is read until nothing more arrives: the relay has met a full socket.
+            // Nothing is read until nothing more arrives, so the relay has met a full socket.
             let (mut arrived, mut same) = (0, 0);
             while arrived == 0 || same < 20 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -177,7 +177,7 @@ fn short_writes_lose_and_repeat_nothing() {
     });
 }
 
-/// The sender is held up when nobody reads, at a bound that is the sockets' and one pipe's.
+/// If the reader stops, the sender stops after the capacity of the sockets and one pipe.
 #[test]
 fn a_reader_that_stops_stops_the_sender() {
     on_both(|| async {
@@ -190,7 +190,7 @@ fn a_reader_that_stops_stops_the_sender() {
         }
         let relay = tokio::spawn(async move { copy_bidirectional(&mut a, &mut b).await });
         let mut sent = 0;
-        // Until nothing has moved for a while: every wait in here ends by something moving.
+        // Until nothing has moved for a while: every wait here ends with a movement.
         while let Ok(n) = tokio::time::timeout(Duration::from_millis(300), client.write(noise(64 << 10))).await {
             sent += n.unwrap();
             assert!(sent < 4 << 20, "nothing holds it up");
@@ -219,7 +219,7 @@ fn what_was_written_before_the_relay_comes_first() {
     on_both(|| async {
         let ((mut a, mut client), (mut b, mut server)) =
             (millstream::net::TcpStream::both().await, millstream::net::TcpStream::both().await);
-        // Gathered, and so not sent yet.
+        // Gathered, so not sent yet.
         b.write_all(b"one ").await.unwrap();
         b.write_all(b"two ").await.unwrap();
         let send = tokio::spawn(async move { client.write_all(noise(1 << 20)).await.map(|()| drop(client)) });
@@ -270,7 +270,7 @@ fn nobody_has_to_know_the_ends() {
     });
 }
 
-/// [`Plain`], in both directions.
+/// [`Plain`] in both directions.
 struct Both(Plain<TcpStream>);
 
 impl AsyncRead for Both {

@@ -1,4 +1,4 @@
-//! Connections that die in the middle: an error that says where, and nobody takes a part for the whole.
+//! Connections reset in the middle of a copy: the error names the end, and no part is mistaken for the whole.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::ends::{feed, file, ours, tcp};
 use super::noise;
 use super::support::http::on_both;
 
-/// Closes a connection by a reset.
+/// Closes a connection with a reset.
 fn reset(stream: TcpStream) {
     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
@@ -25,7 +25,7 @@ fn a_server_that_dies_is_an_error_to_the_client() {
             let peer = b.peer_addr().unwrap().to_string();
             let relay = tokio::spawn(async move {
                 let relayed = copy_bidirectional(&mut a, &mut b).await;
-                // Dropped as after any error: in order.
+                // Dropped in order, as after any error.
                 drop((a, b));
                 relayed
             });
@@ -33,13 +33,13 @@ fn a_server_that_dies_is_an_error_to_the_client() {
             let mut got = vec![0; len];
             client.read_exact(&mut got).await.unwrap();
             reset(server);
-            // Never a clean end.
+            // Never an orderly end.
             assert_eq!(client.read(&mut got).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
             let error = relay.await.unwrap().unwrap_err();
             assert_eq!((error.direction(), error.step()), (Some(Direction::BToA), CopyStep::Read), "{error}");
             assert_eq!((error.kind(), error.raw_os_error()), (ErrorKind::ConnectionReset, Some(104)));
             assert_eq!((error.report().bytes, error.other_report().unwrap().bytes), (len as u64, 0));
-            // Whose address it was is gone with the connection, as a rule.
+            // The address is usually unknown after the connection is gone.
             assert!(error.end().is_none_or(|end| end == peer), "{error}");
         }
     });
@@ -65,7 +65,7 @@ fn a_client_that_dies_is_an_error_to_the_server() {
 #[test]
 fn a_reader_that_dies_in_a_flood_ends_the_copy() {
     on_both(|| async {
-        // From each kind of source, into a connection that has taken some of it.
+        // From each kind of source, to a connection that has read a part.
         let (from, feeder) = tcp().await;
         feed(feeder, noise(10 << 20).to_vec());
         dies(from).await;

@@ -1,4 +1,4 @@
-//! The response to each kind of request, RFC 9110 §13 and §14.
+//! Responses to each kind of request, RFC 9110 §13 and §14.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Bodies that panic, that come in several slices, that wait long between frames, and connections that stop being HTTP.
+//! Bodies that panic, that consist of several slices, or that wait long between frames; and upgraded connections.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -27,7 +27,7 @@ use crate::support::noise;
 
 type Frames = mpsc::Receiver<Bytes>;
 
-/// A body whose frames are sent through a channel.
+/// Returns a body whose frames are sent through a channel.
 fn events(frames: Frames) -> Answer {
     let frames = stream::unfold(frames, async |mut frames| {
         let frame = frames.recv().await?;
@@ -45,7 +45,7 @@ async fn data(answer: &mut Response<Incoming>, len: usize) -> Vec<u8> {
     got
 }
 
-/// A server of event streams: each request takes the next of the channels.
+/// Starts a server of event streams: each request takes the next channel.
 async fn start_events() -> (SocketAddr, mpsc::Sender<Frames>) {
     let (streams, next) = mpsc::channel::<Frames>(8);
     let next = std::sync::Arc::new(Mutex::new(next));
@@ -68,7 +68,7 @@ fn an_event_arrives_while_its_stream_stays_open_and_idle() {
                 "h1" => h1(addr).await.send_request(request("/")).await.unwrap(),
                 _ => h2(addr).await.send_request(request("/")).await.unwrap(),
             };
-            // The last of them fill every buffer between the two.
+            // The last of these fill every buffer between server and client.
             for len in [1, 40, 255, 256, 3000, 16 << 10, (16 << 10) + 1, 70_000, 1 << 20, 5 << 20, 7] {
                 let event = Bytes::from(noise(len));
                 sender.send(event.clone()).await.unwrap();
@@ -81,7 +81,7 @@ fn an_event_arrives_while_its_stream_stays_open_and_idle() {
 #[test]
 fn a_written_byte_leaves_without_another_write_or_a_timer() {
     on_both(async || {
-        // A gather limit that no test lives to see.
+        // The gather limit is longer than any test.
         let listener =
             TcpListener::builder().gather_limit(Duration::from_secs(3600)).bind("127.0.0.1:0").await.unwrap();
         let mut theirs = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -101,7 +101,7 @@ fn a_written_byte_leaves_without_another_write_or_a_timer() {
     });
 }
 
-/// A body of `k` events and a panic.
+/// Returns a body of `k` events and a panic.
 fn bomb(k: usize) -> Answer {
     let frames = stream::unfold(0, move |n| async move {
         tokio::task::yield_now().await;
@@ -158,7 +158,7 @@ fn a_body_that_panics_takes_nobody_with_it() {
 
 type Three = Chain<Bytes, Chain<Bytes, Bytes>>;
 
-/// Slices of which `chunks_vectored` shows the first only, as it does unless a type says otherwise.
+/// Slices whose `chunks_vectored` returns only the first, as the default implementation does.
 struct Shy(VecDeque<Bytes>);
 
 impl Buf for Shy {
@@ -183,7 +183,7 @@ impl Buf for Shy {
     }
 }
 
-/// Pieces of memory of every origin and of sizes around every limit, `3 * n` of them.
+/// Returns `3 * n` pieces of memory of every origin, with sizes around every limit.
 async fn pieces(file: &OpenFile, n: usize) -> Vec<Bytes> {
     const SIZES: [usize; 11] = [1, 300, 2047, 2048, 5000, 16 << 10, 16_385, 70_000, 262_144, 300_000, 17];
     let noise = Bytes::from(noise(2 << 20));
@@ -216,7 +216,7 @@ fn shy(pieces: &[Bytes]) -> Shy {
     Shy(pieces.iter().cloned().collect())
 }
 
-/// A body with a frame of every three pieces, which waits after every seventh frame.
+/// Returns a body with a frame of every three pieces, which is pending after every seventh frame.
 fn in_threes<D: Buf + Send + 'static>(
     pieces: &[Bytes],
     join: fn(&[Bytes]) -> D,
@@ -232,7 +232,7 @@ fn in_threes<D: Buf + Send + 'static>(
     StreamBody::new(Box::pin(frames))
 }
 
-/// Serves what `make` makes.
+/// Serves the result of `make`.
 async fn start_ours<B>(make: impl Fn() -> B + Clone + Send + 'static) -> SocketAddr
 where
     B: Body<Data: Send, Error = io::Error> + Send + 'static,
@@ -244,7 +244,7 @@ where
     addr
 }
 
-/// The same by tokio's stream and hyper's adapter.
+/// Serves the same with tokio's stream and hyper's adapter.
 async fn start_stock<B>(make: impl Fn() -> B + Clone + Send + 'static) -> SocketAddr
 where
     B: Body<Data: Send, Error = io::Error> + Send + 'static,
@@ -284,7 +284,7 @@ fn bodies_of_several_slices_keep_their_order() {
     });
 }
 
-/// Whether `bytes` come from `addr` as they are, over HTTP/1.
+/// Returns whether `bytes` arrive from `addr` unchanged, over HTTP/1.
 async fn in_order(addr: SocketAddr, bytes: &[u8]) -> bool {
     match h1(addr).await.send_request(request("/")).await {
         Ok(answer) => whole(answer).await.is_ok_and(|got| sha256(got) == sha256(bytes)),
@@ -326,7 +326,7 @@ fn an_upgraded_connection_echoes_every_byte() {
         let addr = start(async |mut request| {
             let upgrade = hyper::upgrade::on(&mut request);
             tokio::spawn(async move {
-                // Back from hyper comes our stream, and what hyper has read too much.
+                // hyper returns our stream and the bytes that it has read too far.
                 let parts = upgrade.await.unwrap().downcast::<TcpStream>().unwrap();
                 let mut io = parts.io;
                 io.write_all(&parts.read_buf).await.unwrap();
@@ -344,7 +344,7 @@ fn an_upgraded_connection_echoes_every_byte() {
         let bytes = noise(2 << 20);
         let mut client = Raw::connect(addr).await;
         let head = "GET / HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
-        // The first bytes of the new protocol come with the request for it.
+        // The first bytes of the new protocol arrive with the request for it.
         client.send([head.as_bytes(), &bytes[..300]].concat()).await;
         assert_eq!(client.head().await.status, 101);
         assert!(client.body(300).await.unwrap() == bytes[..300]);

@@ -1,4 +1,4 @@
-//! What happens when files change, and when those who asked go away.
+//! Files that change, and clients that disconnect.
 
 use super::*;
 use std::collections::HashMap;
@@ -15,14 +15,14 @@ fn every(dir: &Path, age: Duration) -> Files {
     Files::builder(dir).validate_every(age).build().unwrap()
 }
 
-/// Drops what the page cache holds of a file, so that loading it has to wait.
+/// Drops the pages of a file from the page cache, so that loading it has to wait.
 fn cool(dir: &Path, name: &str) {
     let file = File::open(dir.join(name)).unwrap();
     file.sync_all().unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
-/// Descriptors of this process that lead to a file.
+/// Counts the descriptors of this process that refer to a file.
 fn descriptors(path: &Path) -> usize {
     let path = path.canonicalize().unwrap();
     let links =
@@ -69,7 +69,7 @@ async fn a_file_written_in_place_has_another_tag_though_size_and_time_are_the_sa
     let old = get(&always, "/f", &[]).await;
     let before = std::fs::metadata(&path).unwrap();
     let changed = || std::fs::metadata(&path).map(|now| (now.ctime(), now.ctime_nsec())).unwrap();
-    // Until the clock of the file system has moved on.
+    // Until the file system's clock has advanced.
     while changed() == (before.ctime(), before.ctime_nsec()) {
         write(dir.path(), "f", b"new");
         File::options().write(true).open(&path).unwrap().set_modified(before.modified().unwrap()).unwrap();
@@ -84,7 +84,7 @@ async fn a_file_written_in_place_has_another_tag_though_size_and_time_are_the_sa
     assert_eq!((resumed.status, &resumed.bytes[..]), (StatusCode::OK, &b"new"[..]), "no part of another version");
 }
 
-/// One file of two machines, as far as a tag can tell: another inode, the same contents and time.
+/// The same file on two machines: another inode, the same contents and time, so the same tag.
 #[tokio::test]
 async fn machines_of_a_fleet_may_have_the_same_tags() {
     let dirs =
@@ -111,7 +111,7 @@ async fn machines_of_a_fleet_may_have_the_same_tags() {
         }
         assert_eq!(tags.len(), 1, "{tags:?}");
     }
-    // Variants of one size and time are other representations all the same.
+    // Variants of equal size and time have different tags.
     let files = Files::builder(dirs[0].path()).ctime_in_tags(false).build().unwrap();
     let [plain, packed] = ["identity", "gzip"].map(|encoding| [("accept-encoding", encoding)]);
     let (plain, packed) = (get(&files, "/f.css", &plain).await, get(&files, "/f.css", &packed).await);
@@ -192,13 +192,13 @@ async fn a_file_truncated_while_its_body_is_read_fails_the_body() {
 
 #[tokio::test]
 async fn an_open_file_that_was_truncated_is_opened_anew() {
-    // By so little that no page is lost, and by all.
+    // Truncated by less than a page, and completely.
     for (len, left) in [(20_000, 19_999), (20_000, 0), (3_000_000, 2_999_999), (3_000_000, 10)] {
         let dir = dir(&[("f", &pattern(len))]);
         let files = every(dir.path(), HOUR);
         assert_eq!(get(&files, "/f", &[]).await.bytes.len(), len);
         File::options().write(true).open(dir.path().join("f")).unwrap().set_len(left).unwrap();
-        // Lengths are looked at once a millisecond.
+        // Lengths are checked once a millisecond.
         tokio::time::sleep(Duration::from_millis(20)).await;
         let answer = get(&files, "/f", &[]).await;
         assert_eq!(answer.status, StatusCode::OK);
@@ -218,9 +218,9 @@ async fn a_torn_entry_is_opened_anew() {
     let frame = response.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
     let file = File::options().write(true).open(dir.path().join("f")).unwrap();
     file.set_len(5).unwrap();
-    // Whoever reads beyond the end sees zeros, not a signal.
+    // A read beyond the end returns zeros and raises no signal.
     assert_eq!(frame.last(), Some(&0));
-    // As long as before: only the torn mapping tells.
+    // The length is restored: only the torn mapping shows the truncation.
     file.set_len(3_000_000).unwrap();
     let answer = get(&files, "/f", &[]).await;
     assert_ne!(answer.header("etag"), tag);
@@ -267,14 +267,14 @@ async fn those_who_go_away_wedge_nobody() {
         cool(dir.path(), "f");
         let mut requests: Vec<_> = (0..5).map(|_| Some(Box::pin(send(&files, "GET", "/f", &[])))).collect();
         let mut responses = Vec::new();
-        // Everyone asks: the first opens the file, the others wait for it.
+        // The first request opens the file; the others wait for it.
         for request in &mut requests {
             if let Some(response) = request.as_mut().and_then(|request| request.as_mut().now_or_never()) {
                 responses.push(response);
                 *request = None;
             }
         }
-        // The one who opens it leaves, then whoever is next in line.
+        // The request that opens the file is dropped, then each next one in line.
         requests.drain(..leave);
         let rest = join_all(requests.into_iter().flatten());
         responses.extend(tokio::time::timeout(Duration::from_secs(60), rest).await.expect("wedged"));

@@ -1,6 +1,6 @@
-//! A file that is not in memory: its download holds up nobody on the same thread.
+//! A file that is not in memory: its download blocks no other task of the same thread.
 //!
-//! Counters belong to the process, so the test has one of its own.
+//! Counters belong to the process, so the test runs in its own process.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,11 +22,11 @@ use crate::support::{alone, skip};
 const BLOCK: usize = 4 << 20;
 const BLOCKS: usize = 64;
 const BEAT: Duration = Duration::from_millis(1);
-/// Lateness that no thread of a machine in order meets, and every thread that waits for a disk of 256 MiB does.
+/// Delay that a thread meets only if it waits for 256 MiB from a disk.
 const TOO_LATE: Duration = Duration::from_millis(250);
 const ATTEMPTS: usize = 3;
 
-/// Writes a file, has the kernel forget its pages, and gives its sum. `None` if the kernel keeps them.
+/// Writes a file, drops it from the page cache, and returns its digest. `None` if the kernel keeps the pages.
 fn cold_file(path: &Path) -> Option<[u8; 32]> {
     let mut block = pages(BLOCK);
     let mut sum = Sha256::new();
@@ -42,7 +42,7 @@ fn cold_file(path: &Path) -> Option<[u8; 32]> {
     for at in [0, BLOCK * BLOCKS / 2, BLOCK * BLOCKS - 1] {
         let mut byte = [0];
         let mut slices = [std::io::IoSliceMut::new(&mut byte)];
-        // What is in memory is read at once; what is not is refused.
+        // With `RWF_NOWAIT`, a read succeeds only for cached pages.
         if rustix::io::preadv2(&file, &mut slices, at as u64, ReadWriteFlags::NOWAIT) != Err(Errno::AGAIN) {
             return None;
         }
@@ -50,7 +50,7 @@ fn cold_file(path: &Path) -> Option<[u8; 32]> {
     Some(sum.finalize().into())
 }
 
-/// Beats until told to stop; gives how late the latest beat was.
+/// Ticks until told to stop. Returns the number of ticks and the largest delay.
 async fn heartbeat(mut stop: oneshot::Receiver<()>) -> (usize, Duration) {
     let (mut beats, mut worst) = (0, Duration::ZERO);
     loop {
@@ -65,7 +65,7 @@ async fn heartbeat(mut stop: oneshot::Receiver<()>) -> (usize, Duration) {
     }
 }
 
-/// Downloads the file on a thread of its own; gives its sum.
+/// Downloads the file on its own thread. Returns its digest.
 fn download(addr: SocketAddr) -> [u8; 32] {
     Flavour::CurrentThread.runtime().block_on(async {
         let mut client = Raw::connect(addr).await;
@@ -91,7 +91,7 @@ fn a_cold_file_of_256_mib_holds_up_nobody() {
         return;
     }
     watched(|| {
-        // A busy machine delays a beat now and then. A thread that waits for the disk is late each time.
+        // A busy machine delays some ticks. A thread that waits for the disk is late on each attempt.
         for _ in 0..ATTEMPTS {
             match download_cold() {
                 Some(worst) if worst >= TOO_LATE => println!("a beat was {worst:?} late"),
@@ -102,7 +102,7 @@ fn a_cold_file_of_256_mib_holds_up_nobody() {
     });
 }
 
-/// Downloads a cold file while the server's thread beats, and returns how late the latest beat was.
+/// Downloads a cold file while the server's thread ticks. Returns the largest delay.
 fn download_cold() -> Option<Duration> {
     let dir = tempfile::tempdir().unwrap();
     let Some(expected) = cold_file(&dir.path().join("cold")) else {

@@ -1,9 +1,9 @@
-//! The same answers where the kernel offers less.
+//! The same responses with fewer kernel features.
 
 /// Tests of `Files` as a service.
 const TESTS: [&str; 7] = ["answers::", "changes::", "escapes::", "hyper_bodies::", "mapped::", "slow::", "switched::"];
 
-/// Runs these tests again, in a process in which something is turned off.
+/// Runs these tests again in a process with one feature disabled.
 fn without(what: &str) {
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(TESTS)

@@ -1,9 +1,9 @@
-//! What is never served.
+//! Files that are never served.
 
 use super::*;
 use std::os::unix::fs::symlink;
 
-/// `secret` lies next to the directory that is served.
+/// Creates `secret` next to the served directory.
 fn house() -> (tempfile::TempDir, std::path::PathBuf) {
     let dir = dir(&[
         ("secret", b"the secret"),
@@ -77,7 +77,7 @@ async fn nothing_leads_out_whatever_the_settings() {
     let strict = Files::new(&public).unwrap();
     let lax = Files::builder(&public).follow_links_beneath(true).validate_every(std::time::Duration::ZERO).build();
     for files in [strict, lax.unwrap()] {
-        // Twice: what was refused must not be found in the cache either.
+        // Twice: a refused file must not be found in the cache either.
         for _ in 0..2 {
             for uri in NOWHERE {
                 for method in ["GET", "HEAD"] {
@@ -110,7 +110,7 @@ async fn links_beneath_are_followed_only_when_asked() {
         assert_eq!(get(&strict, uri, &[]).await.status, StatusCode::NOT_FOUND, "{uri}");
         assert_eq!(get(&lax, uri, &[]).await.bytes, bytes, "{uri}");
     }
-    // A variant or an index that is a link out is no variant and no index.
+    // A link out of the directory is not used as a variant or an index.
     symlink("../secret", public.join("a.txt.gz")).unwrap();
     symlink("../secret", public.join("index.html")).unwrap();
     let zero = std::time::Duration::ZERO;

@@ -1,4 +1,4 @@
-//! What hyper makes of the responses: the bytes on the wire.
+//! The bytes that hyper sends for responses.
 
 use super::*;
 use std::convert::Infallible;
@@ -12,12 +12,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// On which streams hyper writes.
+/// Streams that hyper writes to.
 #[derive(Clone, Copy, Debug)]
 enum Streams {
-    /// Those of tokio, which read the bodies' memory.
+    /// tokio's streams, which read the bodies' memory.
     Stock,
-    /// Ours, which recognise it.
+    /// Our streams, which recognise files in that memory.
     Ours,
 }
 
@@ -26,7 +26,7 @@ const BOTH: [Streams; 2] = [Streams::Stock, Streams::Ours];
 trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 
-/// A connection to a server of `files`.
+/// Returns a connection to a server of `files`.
 async fn connect(streams: Streams, files: &Files) -> Box<dyn Wire> {
     let files = files.clone();
     match streams {
@@ -35,7 +35,7 @@ async fn connect(streams: Streams, files: &Files) -> Box<dyn Wire> {
             tokio::spawn(async move {
                 let service = service_fn(move |request: Request<Incoming>| files.clone().call(request));
                 let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                // Bodies that fail end it with an error, which is what they are for.
+                // A failing body is expected to end the connection with an error.
                 let _ = builder.serve_connection(TokioIo::new(theirs), service).await;
             });
             Box::new(ours)
@@ -49,13 +49,13 @@ async fn connect(streams: Streams, files: &Files) -> Box<dyn Wire> {
     }
 }
 
-/// Sends a request by hand and reads until the server closes.
+/// Sends a raw request and reads until the server closes.
 async fn talk(streams: Streams, files: &Files, request: &str) -> (String, Vec<u8>) {
     let mut stream = connect(streams, files).await;
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut all = Vec::new();
     let end = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut all));
-    // A connection that is broken off may also end in an error.
+    // An aborted connection may also end in an error.
     let _ = end.await.expect("the server closes");
     let head = all.windows(4).position(|w| w == b"\r\n\r\n").map_or(all.len(), |at| at + 4);
     let body = all.split_off(head);
@@ -133,7 +133,7 @@ async fn a_large_file_does_not_enter_the_process() {
     let (_, body) = talk(Streams::Ours, &files, request).await;
     assert!(body == pattern(9 << 20));
     let sent = millstream::metrics::Snapshot::now().since(&before).bytes_by_sendfile;
-    // What a full socket leaves of a piece may be short, and short pieces are copied.
+    // A full socket may leave short rests of a piece, and short pieces are copied.
     assert!(sent >= 8 << 20, "{sent} bytes by sendfile");
 }
 
@@ -148,7 +148,7 @@ async fn a_file_that_shrinks_breaks_the_connection_off() {
             stream.write_all(b"GET /f HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
             let mut first = [0; 1000];
             stream.read_exact(&mut first).await.unwrap();
-            // The sockets hold far less than what is cut off.
+            // The sockets hold far less than the truncated part.
             let file = std::fs::File::options().write(true).open(dir.path().join("f")).unwrap();
             file.set_len(1 << 20).unwrap();
             let mut rest = Vec::new();
@@ -159,7 +159,7 @@ async fn a_file_that_shrinks_breaks_the_connection_off() {
     }
 }
 
-/// The shortest moment there is in a server: the response is made, its body is not yet read.
+/// The shortest window in a server: the response exists, but its body is not yet read.
 #[tokio::test]
 async fn a_kept_file_that_lost_its_pages_breaks_the_connection_off() {
     for streams in BOTH {

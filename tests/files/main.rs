@@ -1,4 +1,5 @@
-//! `Files` as a service, without sockets: what each request gets, what is never served, what happens when files change.
+//! `Files` as a service, without sockets: the response to each request, files that are never served, and changes of
+//! files.
 
 mod answers;
 mod bodies;
@@ -28,7 +29,7 @@ use millstream::body::FileBody;
 use millstream::files::Files;
 use tower_service::Service;
 
-/// A directory that is removed at the end, with files in it.
+/// Creates a temporary directory with files.
 fn dir(files: &[(&str, &[u8])]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, bytes) in files {
@@ -43,14 +44,14 @@ fn write(dir: &Path, name: &str, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Puts a file in the place of another, as those who publish files should.
+/// Replaces a file by a rename, the recommended way to publish.
 fn replace(dir: &Path, name: &str, bytes: &[u8]) {
     let new = dir.join(format!("{name}.new"));
     std::fs::write(&new, bytes).unwrap();
     std::fs::rename(new, dir.join(name)).unwrap();
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ from position to position.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 % 251) as u8).collect()
 }
@@ -60,7 +61,7 @@ async fn send(files: &Files, method: &str, uri: &str, headers: &[(&str, &str)]) 
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    // Any request body will do: files do not read it.
+    // Any body type works: files do not read it.
     let Ok(response) = files.clone().call(request.body("unread").unwrap()).await;
     let promised = http_body::Body::size_hint(response.body()).exact().unwrap();
     if method != "HEAD" && response.status().is_success() {

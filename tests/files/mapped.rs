@@ -1,12 +1,12 @@
-//! Bodies that are not mapped: the same bytes, in memory that nothing changes.
+//! Bodies without a mapping: the same bytes, in private memory.
 
 use super::*;
 use millstream::body::OpenFile;
 
-/// Read as a whole, kept, in one frame, in several, in several windows' worth of chunks.
+/// Read as a whole, cached, in one frame, in several, in chunks of several windows.
 const LENS: [usize; 5] = [100, 100 << 10, 300 << 10, 1 << 20, 5_000_000];
 
-/// Asserts that the bytes of a body are those that `path` had and stay so when the file is written to in place. Gives its
+/// Asserts that a body has the bytes of `path`, and keeps them when the file is overwritten in place. Returns its
 /// frames.
 async fn private(mut body: FileBody, path: &Path, range: std::ops::Range<usize>, len: usize) -> usize {
     let expected = text(len);

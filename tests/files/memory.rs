@@ -1,6 +1,6 @@
-//! A long download costs the server no memory, however slowly it is read.
+//! A long download costs the server no memory, even with a slow reader.
 //!
-//! The server is a process of its own: this program, started anew.
+//! The server is a child process of this program.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -20,9 +20,9 @@ const NAME: &str = "memory::a_download_of_100_mib_costs_the_server_less_than_8";
 
 const MIB: usize = 1 << 20;
 const FILE: usize = 100 * MIB;
-/// Part of the file that repeats.
+/// Repeated part of the file.
 const BLOCK: usize = 4 * MIB;
-/// Most that the server's memory may grow, in KiB.
+/// Maximum growth of the server's memory in KiB.
 const GROWTH: u64 = 8 << 10;
 
 #[test]
@@ -44,7 +44,7 @@ fn a_download_of_100_mib_costs_the_server_less_than_8() {
         for flavour in 0..Flavour::BOTH.len() {
             let mut server = Server::start(child::command(NAME, &flavour.to_string()).env(DIR, dir.path()));
             let runtime = Flavour::CurrentThread.runtime();
-            // What is set up once is not growth.
+            // One-time set-up is not growth.
             runtime.block_on(download(server.addr, "/warm", &block, true));
             for slow in [false, true] {
                 let before = server.memory();
@@ -59,7 +59,7 @@ fn a_download_of_100_mib_costs_the_server_less_than_8() {
     });
 }
 
-/// Serves `dir` until the standard input ends.
+/// Serves `dir` until standard input ends.
 fn serve(dir: &Path, flavour: usize) {
     Flavour::BOTH[flavour].runtime().block_on(async {
         let files = Files::new(dir).unwrap();
@@ -72,7 +72,7 @@ fn serve(dir: &Path, flavour: usize) {
     });
 }
 
-/// Downloads and compares a file of blocks.
+/// Downloads and compares a file of repeated blocks.
 async fn download(addr: SocketAddr, path: &str, block: &[u8], slow: bool) {
     let socket = TcpSocket::new_v4().unwrap();
     if slow {
@@ -90,7 +90,7 @@ async fn download(addr: SocketAddr, path: &str, block: &[u8], slow: bool) {
         let room = buf.len().min(BLOCK - offset);
         let n = client.io.read(&mut buf[..room]).await.unwrap();
         assert!(n > 0 && buf[..n] == block[offset..offset + n], "wrong bytes at {at}");
-        // Now and then a reader has something else to do.
+        // A slow reader pauses now and then.
         if slow && (at + n) / (256 << 10) > at / (256 << 10) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

@@ -1,4 +1,4 @@
-//! Requests for what lies outside of the directory, or is no file: nothing but 404, and the server lives.
+//! Requests for files outside of the directory, or for non-files: only 404, and the server continues.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -14,7 +14,7 @@ use crate::support::skip;
 
 const SECRET: &str = "the secret outside";
 
-/// `public` beneath the directory is served, `secret` beside it is not.
+/// Creates `public`, which is served, and `secret` beside it, which is not.
 fn tree() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let public = dir.path().join("public");
@@ -41,7 +41,7 @@ fn tree() -> TempDir {
     dir
 }
 
-/// Requests for something that is not there for anybody.
+/// Targets that do not exist for any client.
 const NOWHERE: &[&str] = &[
     "/../secret",
     "/sub/../../secret",
@@ -102,7 +102,7 @@ fn what_lies_outside_or_is_no_file_is_not_found() {
         let dir = tree();
         let addr = serve(Files::new(dir.path().join("public")).unwrap()).await;
         let mut client = Raw::connect(addr).await;
-        // Twice, so that what is kept of the first time is asked too.
+        // Twice, to test the cache too.
         for target in NOWHERE.iter().chain(NOWHERE) {
             for method in ["GET", "HEAD"] {
                 client.send(format!("{method} {target} HTTP/1.1\r\nHost: mill\r\n\r\n")).await;
@@ -115,7 +115,7 @@ fn what_lies_outside_or_is_no_file_is_not_found() {
         for target in ["/fine", "http://mill/fine", "http://other.example/fine"] {
             assert_eq!(client.get(target).await, (200, b"fine".to_vec()), "{target}");
         }
-        // A link that stays inside is none of the directory's files either, unless that was asked for.
+        // A link that stays inside is not served either, unless enabled.
         client.ask("/in").await;
         assert_eq!(client.head().await.status, 404);
         assert_eq!(client.get("/sub/file").await, (200, b"sub/file".to_vec()));

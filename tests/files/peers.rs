@@ -1,4 +1,4 @@
-//! Peers that behave badly: they read a byte at a time, end their side early, or leave.
+//! Misbehaving peers: they read a byte at a time, close their side early, or disconnect.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::support::http::{BoxError, Raw, boxed, on_both, pages, sha256, start, start_hyper};
 
-/// What must happen soon happens within this time.
+/// Timeout of operations that must complete.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Waits until `fine`, for as long as [`SOON`].
+/// Waits for a condition, for at most [`SOON`].
 async fn soon(what: &str, fine: impl Fn() -> bool) {
     let since = Instant::now();
     while !fine() {
@@ -41,7 +41,7 @@ fn a_reader_of_single_bytes_behind_a_tiny_send_buffer_gets_them_all() {
         let small = |stream: &millstream::net::TcpStream| {
             let socket = SockRef::from(stream);
             socket.set_send_buffer_size(4096).unwrap();
-            // The kernel takes twice what it is told.
+            // The kernel doubles the requested size.
             assert!(socket.send_buffer_size().unwrap() <= 2 * 4096);
         };
         let addr = start_hyper(
@@ -79,7 +79,7 @@ fn the_answer_to_a_peer_that_ended_its_side_is_whole() {
         std::fs::write(dir.path().join("file"), &bytes).unwrap();
         let file = OpenFile::open(dir.path().join("file")).await.unwrap();
         let sent = Bytes::from(bytes.clone());
-        // hyper takes the end of the peer's side for the end of the connection unless told otherwise.
+        // By default hyper treats the end of the peer's side as the end of the connection.
         let half_close = |builder: &mut hyper::server::conn::http1::Builder| {
             builder.half_close(true);
         };
@@ -109,7 +109,8 @@ fn a_peer_that_ended_its_side_never_takes_a_part_for_the_whole() {
         let bytes = pages(5 << 20);
         let sent = Bytes::from(bytes.clone());
         let addr = start(move |_| std::future::ready(Response::new(boxed(Full::new(sent.clone()))))).await;
-        // `serve` leaves hyper as it is: such a peer counts as gone, because one that has left looks the same.
+        // `serve` keeps hyper's default: a half-closed peer cannot be told from a disconnected one, so it counts as
+        // gone.
         let mut client = Raw::connect_narrow(addr).await;
         client.ask("/").await;
         client.io.shutdown().await.unwrap();
@@ -122,7 +123,7 @@ fn a_peer_that_ended_its_side_never_takes_a_part_for_the_whole() {
     });
 }
 
-/// A body that holds a permit and never has anything to say.
+/// A body that holds a permit and is always pending.
 struct Silent(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
 
 impl Body for Silent {
@@ -140,7 +141,7 @@ fn clients_that_leave_before_the_first_byte_give_back_what_the_body_holds() {
     on_both(async || {
         let permits = Arc::new(Semaphore::new(CLIENTS));
         let taken = Arc::new(AtomicUsize::new(0));
-        // By client: tells that the handler runs, and hears that the client is gone.
+        // For each client: signals that the handler runs, and learns that the client is gone.
         let (entered, mut entering) = tokio::sync::mpsc::channel::<oneshot::Sender<()>>(1);
         let (held, count) = (Arc::clone(&permits), Arc::clone(&taken));
         let addr = start(move |request| {
@@ -165,7 +166,7 @@ fn clients_that_leave_before_the_first_byte_give_back_what_the_body_holds() {
                 true => client.reset(),
                 false => drop(client),
             }
-            // Nobody listens if hyper has noticed already, or if the body has begun.
+            // The receiver is gone if hyper has noticed already, or if the body has begun.
             let _ = left.send(());
         }
         soon("a permit is missing", || permits.available_permits() == CLIENTS).await;

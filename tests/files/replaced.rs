@@ -1,5 +1,4 @@
-//! Files that are replaced by a rename while they are being sent: a response is all of one version, and its tag is that
-//! version's.
+//! Files replaced by renames while they are sent: a response is of one version, and so is its tag.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -11,8 +10,8 @@ use millstream::files::Files;
 
 use crate::support::http::{ask, h1, h2, on_both, pages, request, sha256, start, whole};
 
-/// Sums of all versions, and the sum of each tag that was seen. A rename changes the `ctime`, and so the tag: only answers
-/// tell it.
+/// Digests of all versions, and the digest for each tag. A rename changes the `ctime` and so the tag, so tags are known
+/// only from responses.
 type Versions = Arc<Mutex<(HashSet<[u8; 32]>, HashMap<String, [u8; 32]>)>>;
 
 /// Asserts that `sum` is that of one version, and that no other version has its tag.
@@ -24,10 +23,10 @@ fn check(versions: &Versions, tag: &str, sum: [u8; 32]) {
 
 /// Lengths of the versions: kept mapped, sent by `sendfile`, read.
 const LENGTHS: [usize; 3] = [100 << 10, 2 << 20, 20 << 10];
-/// Versions that each client is to see before the renames end.
+/// Versions that each client sees before the renames end.
 const SEEN: usize = 15;
 
-/// Puts version `n` where the file is.
+/// Replaces the file by version `n`.
 fn replace(path: &Path, n: usize, versions: &Versions) {
     let mut bytes = pages(LENGTHS[n % LENGTHS.len()]);
     bytes[..8].copy_from_slice(&(n as u64).to_le_bytes());
@@ -44,7 +43,7 @@ fn a_response_is_all_of_one_version_and_has_its_tag() {
         let path = dir.path().join("file");
         let versions = Versions::default();
         replace(&path, 0, &versions);
-        // At every request the name is looked at.
+        // Every request checks the name.
         let files = Files::builder(dir.path()).validate_every(Duration::ZERO).build().unwrap();
         let addr = start(move |request| {
             let files = files.clone();
@@ -80,7 +79,7 @@ fn a_response_is_all_of_one_version_and_has_its_tag() {
         for client in clients {
             client.await.unwrap();
         }
-        // Whoever asks after a rename gets the last version.
+        // A request after the last rename gets the last version.
         let answer = h1(addr).await.send_request(request("/file")).await.unwrap();
         assert_eq!(whole(answer).await.unwrap()[..8], (last as u64).to_le_bytes());
     });

@@ -1,4 +1,4 @@
-//! Files that shrink while they are being sent: a client never takes a part, or zeros, for the whole.
+//! Files truncated while they are sent: a client never mistakes a part, or zeros, for the whole.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::support::tree::{
 };
 use crate::support::{alone, lacks};
 
-/// An HTTP/2 client whose windows hold little of a file.
+/// Returns an HTTP/2 client with windows much smaller than a file.
 async fn narrow_h2(addr: SocketAddr) -> H2 {
     let io = TokioIo::new(narrow(addr).await);
     let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
@@ -32,7 +32,7 @@ async fn narrow_h2(addr: SocketAddr) -> H2 {
     sender
 }
 
-/// Asserts that a body of `len` bytes was cut; gives what came of it.
+/// Asserts that a body of `len` bytes was cut. Returns the received part.
 async fn cut(client: &mut Raw, len: usize) -> Vec<u8> {
     client.body(len).await.map(|got| got.len()).expect_err("the file was cut, so must be the response").got
 }
@@ -52,7 +52,7 @@ fn a_file_truncated_while_it_is_sent_resets_the_connection() {
             assert_eq!((head.status, head.content_length()), (200, LARGE));
             truncate(&dir.path().join("large"), left);
             let got = cut(&mut client, LARGE).await;
-            // What came is what was there, and not a single zero: sendfile knows where the file ends.
+            // The received bytes are file bytes without any zeros: sendfile stops at the end of the file.
             assert!(bytes.starts_with(&got), "wrong bytes among the first {}", got.len());
             assert!(got.len() <= left.max(1 << 20), "{} bytes of a file of {left}", got.len());
             lives(addr).await;
@@ -69,7 +69,7 @@ fn a_kept_file_truncated_before_it_is_sent_is_no_response() {
             assert!(Raw::connect(addr).await.get("/kept").await == (200, bytes[..KEPT].to_vec()));
             let mut client = Raw::connect(addr).await;
             client.ask(&format!("/kept?cut={left}")).await;
-            // Head and body leave in one call, which may fail as a whole.
+            // Head and body are sent in one call, which may fail as a whole.
             if let Ok(head) = client.try_head().await {
                 assert_eq!((head.status, head.content_length()), (200, KEPT));
                 let got = cut(&mut client, KEPT).await;
@@ -86,7 +86,7 @@ fn a_file_truncated_before_a_middleware_copies_it_is_no_response() {
         return;
     }
     on_both(async || {
-        // HTTP/1 of known length is left out: hyper does not ask for the end of such a body.
+        // HTTP/1 with a known length is omitted: hyper does not poll the end of such a body.
         for (name, protocol) in [("kept", "chunked"), ("large", "chunked"), ("kept", "h2"), ("large", "h2")] {
             println!("{name} over {protocol}");
             let (dir, _) = tree();
@@ -132,7 +132,7 @@ fn a_file_truncated_under_http2_fails_its_stream() {
     });
 }
 
-/// Uses up what a task may do before it must yield.
+/// Consumes the task's cooperative budget.
 fn exhaust(cx: &mut Context<'_>) {
     while let Poll::Ready(step) = coop::poll_proceed(cx) {
         step.made_progress();
@@ -151,7 +151,7 @@ fn a_torn_copy_fails_its_own_connection_even_if_that_must_yield_first() {
         let wake = Arc::clone(&bystander);
         let addr = middleware(&dir, move |cx, bytes| {
             truncate(&path, 0);
-            // The bystander's task is to run between this poll and the next.
+            // The other task must run between this poll and the next.
             wake.notify_one();
             exhaust(cx);
             Bytes::copy_from_slice(&bytes)
@@ -189,7 +189,7 @@ fn a_file_truncated_before_another_thread_copies_it_is_no_response() {
             let path = dir.path().join(name);
             let addr = middleware(&dir, move |_, bytes| {
                 truncate(&path, 0);
-                // As a compressor on a pool of threads would.
+                // On another thread, as a compressor may do.
                 std::thread::scope(|scope| scope.spawn(|| Bytes::copy_from_slice(&bytes)).join().unwrap())
             })
             .await;
@@ -223,12 +223,13 @@ fn zeros_that_one_response_met_do_not_end_another() {
         let mut slow = Raw::connect_narrow(addr).await;
         slow.ask("/kept?plain").await;
         assert_eq!(slow.head().await.content_length(), KEPT);
-        // Both are sent from one mapping. The second one's layer reads what the file has no more and is given zeros.
+        // Both are sent from one mapping. The layer of the second reads beyond the end of the file and gets zeros.
         if let Ok(answer) = h1(addr).await.send_request(request("/kept?chunked")).await {
             whole(answer).await.map(|got| got.len()).expect_err("the file was cut, so must be the response");
         }
         let got = cut(&mut slow, KEPT).await;
-        // On two threads the zeros may come while the kernel copies; they do leave then, but as part of what was cut.
+        // On two threads the zeros may appear while the kernel copies. They are sent then, but only in a body that is
+        // cut.
         if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
             assert!(bytes.starts_with(&got), "zeros among the first {}", got.len());
         }
@@ -246,7 +247,7 @@ fn a_mapping_that_was_torn_stays_so_when_its_file_grows_again() {
                 let (files, path, again) = (files.clone(), path.clone(), again.clone());
                 async move {
                     let answer = ask(&files, &request, |inner| Handled::new(inner, copy)).await;
-                    // Between the answer and its first byte somebody reads, too late, the file that is being rewritten.
+                    // Another reader reads the truncated file between the response and its first byte.
                     let Ok(other) = files.get(request.method(), request.uri(), request.headers()).await;
                     let frame = other.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
                     truncate(&path, 0);
@@ -280,7 +281,7 @@ fn a_connection_is_not_failed_for_a_file_that_it_does_not_send() {
             let Ok(answer) = files.get(request.method(), request.uri(), request.headers()).await;
             let frame = answer.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
             truncate(&path, 0);
-            // Read, and sent to no connection.
+            // Read, but not sent to any connection.
             assert!(frame.iter().all(|&b| b == 0));
             let mut writer = Writer::new(Vec::new());
             writer.write_all(b"unharmed").await.unwrap();
@@ -294,7 +295,7 @@ fn a_connection_is_not_failed_for_a_file_that_it_does_not_send() {
     });
 }
 
-/// Maps a file that is then truncated, and reads it.
+/// Maps a file, truncates it, and reads it.
 async fn read_torn() {
     let (dir, _) = tree();
     let file = OpenFile::open(dir.path().join("large")).await.unwrap();
@@ -303,8 +304,8 @@ async fn read_torn() {
     assert!(frame.iter().all(|&b| b == 0));
 }
 
-/// Has another process send `SIGBUS` to this one. kill(2) by the number of a thread prefers that thread, so it is handled
-/// before this returns.
+/// Sends `SIGBUS` to this thread from another process. kill(2) with a thread id prefers that thread, so the signal is
+/// handled before this returns.
 fn send_sigbus() {
     let thread = rustix::thread::gettid();
     let sent = std::process::Command::new("kill").args(["-BUS", &thread.as_raw_nonzero().to_string()]).status();

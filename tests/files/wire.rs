@@ -1,4 +1,4 @@
-//! What the stream owes to those who share with it: memory, a thread, a file, and the bytes it took before it was dropped.
+//! Guarantees of the stream towards its surroundings: memory, thread, file, and the bytes accepted before a drop.
 
 use std::future::poll_fn;
 use std::io::{self, Read};
@@ -35,7 +35,7 @@ fn pool_memory_that_waits_to_be_sent_is_not_leased_anew() {
                     lease.extend_from_slice(&sent[n * FRAME..(n + 1) * FRAME]);
                     lease.freeze()
                 });
-                // Every frame is written by itself, and hyper lets go of it.
+                // Every frame is written separately, and hyper drops it.
                 async move {
                     tokio::task::yield_now().await;
                     Some((Ok::<_, io::Error>(Frame::data(piece?)), n + 1))
@@ -51,7 +51,7 @@ fn pool_memory_that_waits_to_be_sent_is_not_leased_anew() {
     });
 }
 
-/// A connection of ours that takes little at a time, and the other end of it.
+/// Returns a connection of ours with small buffers, and its other end.
 async fn narrow_pair() -> (TcpStream, tokio::net::TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let theirs = narrow(listener.local_addr().unwrap()).await;
@@ -60,7 +60,7 @@ async fn narrow_pair() -> (TcpStream, tokio::net::TcpStream) {
     (ours, theirs)
 }
 
-/// The bytes of a file as one frame of its body.
+/// Returns the bytes of a file as one frame of its body.
 async fn frame(file: &OpenFile, len: usize) -> Bytes {
     let frame = file.body(..).frame().await.unwrap().unwrap().into_data().unwrap();
     assert_eq!(frame.len(), len);
@@ -74,7 +74,7 @@ fn a_torn_file_ends_a_stream_by_a_reset() {
     }
     const QUEUED: usize = 41 << 10;
     on_both(async || {
-        // Sent from the file and from the mapping, and copied while it is queued.
+        // Sent from the file, from the mapping, and copied while queued.
         for len in [1 << 20, 100 << 10, QUEUED] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("file");
@@ -86,18 +86,18 @@ fn a_torn_file_ends_a_stream_by_a_reset() {
                 QUEUED => ours.write_all(&frame[..1000]).await,
                 _ => ours.write_all(&frame).await,
             };
-            // Nobody else of this thread is blamed.
+            // Other streams of this thread are not affected.
             let (mut other, mut peer) = pair().await;
             other.write_all(b"unharmed").await.unwrap();
             let mut got = [0; 8];
             peer.read_exact(&mut got).await.unwrap();
-            // What was queued fails when it is sent.
+            // Queued bytes fail when they are sent.
             let error = match written {
                 Ok(()) => ours.flushed().await.expect_err("the file is gone"),
                 Err(e) => e,
             };
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{len}: {error}");
-            // Nothing here says how many bytes were to come, so the end must not look like one.
+            // The length is not announced, so the end must not look orderly.
             let error = theirs.read_to_end(&mut Vec::new()).await.expect_err("no orderly end");
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{len}");
         }
@@ -109,7 +109,7 @@ fn a_fast_peer_does_not_keep_the_thread_of_others() {
     if lacks("sendfile") {
         return;
     }
-    /// What a task sends in one go, and one call more.
+    /// Bytes that a task sends in one poll, plus one more call.
     const MOST: usize = (2 << 20) + (2 << 20);
     const TOTAL: usize = 1 << 30;
     watched(|| {
@@ -118,7 +118,7 @@ fn a_fast_peer_does_not_keep_the_thread_of_others() {
             std::fs::write(dir.path().join("file"), pages(4 << 20)).unwrap();
             let frame = frame(&OpenFile::open(dir.path().join("file")).await.unwrap(), 4 << 20).await;
             let (mut ours, theirs) = pair().await;
-            // A peer that never lets the socket be full, if it can help it.
+            // The peer reads fast, so that the socket is rarely full.
             let mut theirs = theirs.into_std().unwrap();
             theirs.set_nonblocking(false).unwrap();
             SockRef::from(&theirs).set_recv_buffer_size(64 << 20).unwrap();
@@ -146,7 +146,7 @@ fn a_fast_peer_does_not_keep_the_thread_of_others() {
     });
 }
 
-/// Writes as long as writes are taken; says how many bytes.
+/// Writes until the stream is pending. Returns the number of bytes.
 fn run(ours: &mut TcpStream, cx: &mut Context<'_>, frame: &Bytes) -> usize {
     let mut all = 0;
     while let Poll::Ready(n) = Pin::new(&mut *ours).poll_write(cx, frame) {
@@ -162,7 +162,7 @@ fn a_stream_dropped_by_its_handler_delivers_what_it_took() {
         for len in [1, 1000, LEN] {
             let (mut ours, mut theirs) = narrow_pair().await;
             let bytes = noise(len);
-            // In pieces, so that they are queued, and without waiting for anything.
+            // In pieces, so that they are queued, and without waiting.
             for piece in bytes.chunks(900) {
                 ours.write_all(piece).await.unwrap();
             }
@@ -180,7 +180,7 @@ fn a_stream_dropped_by_its_handler_delivers_what_it_took() {
 
 #[test]
 fn a_stream_that_gathers_is_never_left_with_bytes_and_nobody_to_send_them() {
-    // Two tasks on one stream, one peer that stops and goes: whoever is told of room must pass it on.
+    // Two tasks share a stream whose peer stops and resumes. The task that is woken must wake the other.
     on_both(async || {
         let (ours, mut theirs) = narrow_pair().await;
         let bytes = noise(600_000);
@@ -201,7 +201,7 @@ fn a_stream_that_gathers_is_never_left_with_bytes_and_nobody_to_send_them() {
         let asker = tokio::spawn(async move { from.read_to_end(&mut Vec::new()).await.unwrap() });
         let mut got = vec![0; bytes.len()];
         for piece in got.chunks_mut(7000) {
-            // Every now and then the peer speaks, which makes the next write leave at once.
+            // A message from the peer makes the next write leave at once.
             theirs.write_all(b"go on").await.unwrap();
             theirs.read_exact(piece).await.unwrap();
         }

@@ -1,7 +1,7 @@
-//! Futures of files that are dropped, or forgotten, after each number of polls: no descriptor is left, no completion is
-//! lost, and what comes afterwards works.
+//! Futures of file operations dropped or forgotten after each number of polls: no descriptor is left open, no
+//! completion is lost, and later operations work.
 //!
-//! Descriptors and counters belong to the process, so the test has one of its own.
+//! Descriptors and counters belong to the process, so the test runs in its own process.
 
 use std::future::poll_fn;
 use std::io;
@@ -24,7 +24,7 @@ const POLLS: usize = 8;
 const LEN: usize = 1 << 20;
 
 type Any = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
-/// An operation, by name, on a file that is there and its path.
+/// Name and constructor of an operation, given an open file and its path.
 type Case = (&'static str, fn(File, PathBuf) -> Any);
 
 const CASES: &[Case] = &[
@@ -54,7 +54,7 @@ const CASES: &[Case] = &[
         let (new, named) = (path.with_extension("new"), path.with_extension("named"));
         let options = OpenOptions::new().write(true).create(true).truncate(true);
         let chain = Chain::new().open(&new, options).write(noise(10_000)).sync_data().rename(&new, named);
-        // Renamed under its feet by one that was forgotten: that is no affair of this test.
+        // A forgotten future may have renamed it; this test ignores that.
         Box::pin(async move {
             let _ = chain.run().await;
             Ok(())
@@ -70,7 +70,7 @@ const CASES: &[Case] = &[
     }),
 ];
 
-/// What each descriptor of this process leads to.
+/// Returns the link targets of this process's descriptors.
 fn descriptors() -> Vec<PathBuf> {
     let fds = std::fs::read_dir("/proc/self/fd").unwrap();
     let mut leads: Vec<_> = fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok()).collect();
@@ -78,7 +78,7 @@ fn descriptors() -> Vec<PathBuf> {
     leads
 }
 
-/// Polls `future` up to `polls` times, while the runtime goes on in between. Gives it back unless it has ended.
+/// Polls `future` up to `polls` times, with other tasks running in between. Returns it unless it has ended.
 async fn polled(mut future: Any, polls: usize) -> Option<Any> {
     for _ in 0..polls {
         if poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await {
@@ -89,7 +89,7 @@ async fn polled(mut future: Any, polls: usize) -> Option<Any> {
     Some(future)
 }
 
-/// Runs every case with every number of polls, and does with the future what `leave` does. Gives how many were left.
+/// Runs every case with every number of polls, and passes the unfinished future to `leave`. Returns their number.
 async fn all(path: PathBuf, leave: fn(Any)) -> usize {
     let mut left = 0;
     for (name, case) in CASES {
@@ -102,14 +102,14 @@ async fn all(path: PathBuf, leave: fn(Any)) -> usize {
                 left += 1;
                 leave(future);
             }
-            // Nobody else suffers.
+            // Other operations still work.
             assert_eq!(file.read_at(0, 1).await.unwrap().len(), 1, "after {name} and {polls} polls");
         }
     }
     left
 }
 
-/// Drops writers with nothing, with 1000 bytes, and with bytes that were written.
+/// Drops writers without bytes, with 1000 unflushed bytes, and with flushed bytes.
 async fn unflushed(path: PathBuf) {
     let file = OpenOptions::new().write(true).open(&path).await.unwrap();
     let (empty, mut unflushed, mut flushed) = (file.writer(), file.writer(), file.writer());
@@ -127,7 +127,7 @@ fn nothing_is_left_of_futures_that_are() {
     watched(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        // What is made once per process.
+        // Creates the resources that exist once per process.
         for (io, registered) in WAYS {
             std::fs::write(&path, noise(LEN)).unwrap();
             on_way(Flavour::CurrentThread, io, registered, all(path.clone(), drop));
@@ -155,7 +155,7 @@ fn nothing_is_left_of_futures_that_are() {
                 #[expect(clippy::disallowed_methods, reason = "this is what is tested")]
                 let left = on_way(flavour, io, registered, all(path.clone(), std::mem::forget));
                 let after = Snapshot::now().since(&counted);
-                // A forgotten future keeps what it has: the file it was given or has opened, and the runtime's own.
+                // A forgotten future keeps its file, given or opened, and the runtime's descriptors.
                 let now = descriptors();
                 let files = |all: &[PathBuf]| all.iter().filter(|leads| leads.starts_with(dir.path())).count();
                 let kept = files(&now) - files(&before);

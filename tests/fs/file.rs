@@ -1,4 +1,4 @@
-//! Files by offsets: the same on every way and on both kinds of runtime.
+//! File operations by offset: the same results on every driver and runtime kind.
 
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use crate::support::ways::{cool, on_every_way};
 use crate::support::{lacks, noise, skip};
 
-/// What was done, to what, and the number of the error.
+/// Returns step, path and errno of an error.
 fn told(error: &Error) -> (Step, &Path, Option<Errno>) {
     assert!(error.to_string().starts_with(&format!("{}: {}: ", error.path().display(), error.step())), "{error}");
     (error.step(), error.path(), error.raw_os_error().map(Errno::from_raw_os_error))
@@ -26,7 +26,7 @@ fn dir() -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-/// A file that can be read and written, and the same for std.
+/// Returns a file open for reading and writing, and the same for std.
 async fn file() -> (File, std::fs::File) {
     let (_dir, path) = dir();
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).await.unwrap();
@@ -50,7 +50,7 @@ fn what_is_written_is_read() {
     });
 }
 
-/// Whether what goes this way and is not done at once goes by ring: then it is not done before the task has returned. The
+/// Returns whether an operation that is not done at once uses io_uring: then it is not done before the task yields. The
 /// pool may be fast enough for that.
 fn by_ring(io: Io) -> bool {
     io != Io::Epoll && !lacks("io_uring")
@@ -76,7 +76,7 @@ fn what_is_not_in_memory_is_waited_for_elsewhere() {
             }
             assert!(read.await.unwrap() == bytes[offset as usize..][..len]);
         }
-        // Half of it is there.
+        // Half of the file is cached.
         if cool(&std) {
             file.read_at(0, 4096).await.unwrap();
             assert!(file.read_at(0, 64 << 10).await.unwrap() == bytes[..64 << 10]);
@@ -229,7 +229,7 @@ fn outside_of_a_runtime_there_is_an_error_and_no_panic() {
     }
 }
 
-/// Whether a file is there, and what opening it with these options brings.
+/// Builds the options of `bits`, ours and std's.
 fn options(bits: u32) -> (OpenOptions, std::fs::OpenOptions) {
     let [read, write, append, truncate, create, create_new] = std::array::from_fn(|n| bits & (1 << n) != 0);
     let ours = OpenOptions::new();

@@ -1,5 +1,4 @@
-//! `fs`: files by offset and as streams, chains of operations, files that are replaced, and futures that are
-//! dropped.
+//! `fs`: files by offset and as streams, chains of operations, replaced files, and dropped futures.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! Files front to back: what a model of bytes and a position does, the adapters do, on every way.
+//! File streams: the adapters behave like a model of bytes and a position, on every driver.
 
 use std::io::{self, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ use crate::support::http::{Flavour, watched};
 use crate::support::ways::{cool, on_every_way, on_way};
 use crate::support::{child, noise, seccomp};
 
-/// A file that can be read and written, and the same for std.
+/// Returns a file open for reading and writing, and the same for std.
 fn file(contents: &[u8]) -> (File, std::fs::File) {
     let std = tempfile::tempfile().unwrap();
     std.write_all_at(contents, 0).unwrap();
@@ -34,7 +34,7 @@ fn contents(std: &std::fs::File) -> Vec<u8> {
     contents
 }
 
-/// What a file and a position in it are to be.
+/// Expected contents of a file and position in it.
 #[derive(Default)]
 struct Model {
     bytes: Vec<u8>,
@@ -62,7 +62,7 @@ impl Model {
         self.at += bytes.len() as u64;
     }
 
-    /// Where the jump leads; `None` if nowhere.
+    /// Returns the new position; `None` if it is invalid.
     fn seek(&mut self, to: SeekFrom) -> Option<u64> {
         let to = match to {
             SeekFrom::Start(to) => Some(to),
@@ -97,7 +97,7 @@ fn len() -> impl Strategy<Value = usize> {
     prop_oneof![1usize..100, 1usize..10_000, 60_000usize..600_000]
 }
 
-/// Runs `actions` of a strategy on each way.
+/// Runs `actions` of a strategy on each driver.
 fn model<F, R>(action: impl Strategy<Value = Action> + Clone + Send + 'static, test: F)
 where
     F: Fn(Vec<Action>) -> R + Copy + Send + 'static,
@@ -109,7 +109,7 @@ where
         {
             let config = Config { cases: 64, failure_persistence: None, ..Config::default() };
             let ran = TestRunner::new(config).run(&prop::collection::vec(action.clone(), 1..20), |actions| {
-                // A panic of the task is the panic of the case.
+                // A panic of the task fails the case.
                 on_way(flavour, io, false, test(actions));
                 Ok(())
             });
@@ -253,11 +253,11 @@ fn each_error_of_a_writer_is_told_once_and_none_is_lost() {
         let bytes = noise(256 << 10);
         for end in ["flush", "shutdown", "seek"] {
             let mut writer = file.writer();
-            // Accepted, for nothing was written yet.
+            // Accepted, because nothing has been written yet.
             writer.write_all(&bytes).await.unwrap();
             let (mut accepted, mut errors) = (1, 0);
             while accepted < 5 {
-                // Told instead of being accepted.
+                // The error is returned instead of accepting bytes.
                 match writer.write(&bytes).await {
                     Ok(n) => {
                         assert_eq!(n, bytes.len());
@@ -269,7 +269,7 @@ fn each_error_of_a_writer_is_told_once_and_none_is_lost() {
                     }
                 }
             }
-            // At most the piece under way and the one that was gathered.
+            // At most the piece in flight and the gathered one.
             assert!(errors == 3 || errors == 4, "{errors} errors");
             for _ in errors..5 {
                 let error = match end {

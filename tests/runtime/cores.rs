@@ -1,6 +1,7 @@
-//! Threads that share nothing: each on its CPU, with its listener and its ring; how they end, and what they say.
+//! Cores: threads that share nothing, each with its own CPU, listener and ring. How they end, and the errors they
+//! report.
 //!
-//! Descriptors and CPUs belong to the process, so each test has one of its own.
+//! Descriptors and CPUs belong to the process, so each test runs in its own process.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -24,10 +25,10 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use crate::support::http::{Flavour, Raw, pages, sha256, watched};
 use crate::support::{alone, fds, lacks, seccomp};
 
-/// For cores that have nothing to wait for.
+/// Timeout for cores that have nothing to wait for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The CPUs that the calling thread may run on.
+/// Returns the CPUs that the calling thread may run on.
 fn allowed() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap();
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
@@ -85,7 +86,7 @@ fn by_default_there_are_as_many_as_cpus() {
     });
 }
 
-/// Serves on each of `cores` the number of the core that answers.
+/// Serves the core's number on each of `cores`.
 fn numbers(cores: &Cores) -> (SocketAddr, Run<(), io::Error>) {
     let listeners = TcpListener::builder().bind_each("127.0.0.1:0", cores.count()).unwrap();
     let addr = listeners.local_addr();
@@ -96,7 +97,7 @@ fn numbers(cores: &Cores) -> (SocketAddr, Run<(), io::Error>) {
     (addr, serve_cores(cores, listeners, service).run())
 }
 
-/// Connections until every core has one; by chance, so there may be some more.
+/// Opens connections until every core has one. The kernel distributes them, so a core may get more than one.
 async fn to_each(addr: SocketAddr, cores: usize) -> Vec<Raw> {
     let mut clients: Vec<Vec<Raw>> = (0..cores).map(|_| Vec::new()).collect();
     while clients.iter().any(Vec::is_empty) {
@@ -121,7 +122,7 @@ fn connections_are_spread_and_end_with_the_cores_which_leave_no_descriptor() {
         return;
     }
     watched(|| {
-        // What is opened once and kept.
+        // Creates the descriptors that exist once per process.
         drop(Cores::new(1).unwrap());
         let client = Flavour::CurrentThread.runtime();
         let before = fds();
@@ -129,7 +130,7 @@ fn connections_are_spread_and_end_with_the_cores_which_leave_no_descriptor() {
             let cores = Cores::new(workers).unwrap();
             let (addr, server) = numbers(&cores);
             let mut clients = client.block_on(to_each(addr, workers));
-            // One more, which has not asked for anything.
+            // One more connection, which has sent no request.
             clients.push(client.block_on(Raw::connect(addr)));
             cores.shutdown(PATIENCE).unwrap();
             // Its tasks keep the drivers of their runtimes.
@@ -158,7 +159,7 @@ fn a_server_that_is_dropped_closes_its_listeners_and_finishes_its_connections() 
         let mut clients = client.block_on(to_each(addr, 2));
         drop(server);
         let refused = || client.block_on(tokio::net::TcpStream::connect(addr)).err().map(|e| e.kind());
-        // The listeners are closed by their cores, each in its turn.
+        // Each core closes its own listener, one after another.
         while refused() != Some(io::ErrorKind::ConnectionRefused) {}
         for client_of in &mut clients {
             assert_eq!(client.block_on(client_of.get("/")).0, 200);
@@ -187,7 +188,7 @@ fn too_few_listeners_are_an_error_and_so_is_an_address_in_use() {
     });
 }
 
-/// Counts while it lives.
+/// Counts its live instances.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -214,7 +215,7 @@ fn the_first_error_or_panic_is_told_and_drops_the_other_futures() {
             let cores = Cores::new(3).unwrap();
             let count = Arc::clone(&alive);
             let mut run = cores.run(move |core| {
-                // Not `Send`, and neither is the future.
+                // Neither this nor the future is `Send`.
                 let mine = Rc::new(Cell::new(core.index()));
                 let count = Arc::clone(&count);
                 async move {
@@ -237,7 +238,7 @@ fn the_first_error_or_panic_is_told_and_drops_the_other_futures() {
                 }
                 Err(panic) => assert_eq!((panics, *panic.downcast::<&str>().unwrap()), (true, "the pan is hot")),
             }
-            // The cores are as good as before.
+            // The cores can be used again.
             assert_eq!(cores.run(async |core| Ok::<_, ()>(core.index())).wait(), Ok(vec![0, 1, 2]));
             while alive.load(Ordering::SeqCst) > 0 {}
             drop(run);
@@ -257,20 +258,20 @@ fn a_task_says_what_became_of_it() {
         let done = cores.spawn_on(1, async |core| {
             let mine = Rc::new(core);
             tokio::task::yield_now().await;
-            // Others that are not `Send` can be spawned there, too.
+            // The task can spawn other tasks that are not `Send`.
             tokio::task::spawn_local(async move { mine.index() }).await.unwrap()
         });
         assert_eq!(here.block_on(done).unwrap(), 1);
         let error = here.block_on(cores.spawn_on(0, async |_| panic!("hot"))).unwrap_err();
         assert_eq!(*error.into_panic().downcast::<&str>().unwrap(), "hot");
-        // A run is a future, too, for the cores themselves as well.
+        // A run is also a future, and tasks of the cores can await it.
         let count = Arc::new(cores);
         let run = count.run(async |core| Ok::<_, ()>(core.index()));
         assert_eq!(here.block_on(count.spawn_on(0, async |_| run.await)).unwrap(), Ok(vec![0, 1]));
-        // Waiting there would be for ever.
+        // A blocking wait on a core would never end, so it panics.
         let run = count.run(async |_| Ok::<_, ()>(()));
         assert!(here.block_on(count.spawn_on(0, async |_| run.wait())).unwrap_err().is_panic());
-        // Dropped by itself, as the last that knows them.
+        // A task of the cores drops the last reference to them.
         let handle = count.handle(1).clone();
         let (tell, told) = mpsc::channel();
         count.handle(0).clone().spawn(async move {
@@ -300,7 +301,7 @@ fn a_core_that_does_not_come_back_is_named_and_left() {
         }));
         drop(cores.spawn_on(1, async move |_| {
             tell.send(()).unwrap();
-            // Blocks the thread, as no task should.
+            // Blocks the thread, which a task must not do.
             wait.recv().unwrap_err();
             tell.send(()).unwrap();
         }));
@@ -311,7 +312,7 @@ fn a_core_that_does_not_come_back_is_named_and_left() {
         assert_eq!(alive.load(Ordering::SeqCst), 0, "the other has ended");
         drop(release);
         told.recv().unwrap();
-        // And the thread goes on to its end.
+        // The thread runs to its end.
         assert!(told.recv().is_err());
     });
 }
@@ -339,7 +340,7 @@ fn each_core_has_a_ring_of_its_own_set_up_for_one_thread() {
         for (index, (info, read)) in seen.wait().unwrap().into_iter().enumerate() {
             assert_eq!(read, format!("of core {index}"));
             assert_eq!((info.rings(), info.reason()), (1, None), "{info}");
-            // Where the kernel has it, Linux 6.1.
+            // Supported since Linux 6.1.
             println!("{info}");
         }
         cores.shutdown(PATIENCE).unwrap();
@@ -364,7 +365,7 @@ fn files_are_served_whole_whichever_way_operations_go() {
             let cores = Cores::builder().workers(2).driver(DriverBuilder::new().io(io)).build().unwrap();
             let listeners = TcpListener::builder().bind_each("127.0.0.1:0", cores.count()).unwrap();
             let (addr, path) = (listeners.local_addr(), dir.path().to_owned());
-            // With a service made anew on each core, and the cores' numbers.
+            // A service created on each core, with the core's counters.
             let server = cores.run(move |core| {
                 let (listener, files) = (listeners.take(), Files::new(&path));
                 async move {

@@ -1,4 +1,4 @@
-//! io_uring that is missing, blocked, starved or failing: the same answers by the blocking pool, and the reason is told.
+//! io_uring missing, blocked, starved or failing: the blocking pool gives the same results, and the reason is reported.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -28,7 +28,7 @@ fn runtime(builder: DriverBuilder) -> Runtime {
     runtime
 }
 
-/// Writes and reads 200 pieces of a file, many at a time, and compares.
+/// Writes and reads 200 pieces of a file concurrently, and compares them.
 async fn two_hundred_operations() -> DriverInfo {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
@@ -45,7 +45,7 @@ async fn two_hundred_operations() -> DriverInfo {
     driver_info()
 }
 
-/// Whether there is a ring to be taken away.
+/// Returns whether this machine has a ring.
 fn has_ring() -> bool {
     let support = Capabilities::get().io_uring();
     if !support.is_yes() {
@@ -54,7 +54,7 @@ fn has_ring() -> bool {
     support.is_yes()
 }
 
-/// The child of a test that denies a call from the start.
+/// Runs in the child of a test that denies a call from the start.
 fn blocked(call: libc::c_long, errno: &str) {
     let errno = Errno::from_raw_os_error(errno.parse().unwrap());
     seccomp::deny(call, errno);
@@ -130,7 +130,7 @@ fn without_locked_memory() {
     }
     limits::drop_memlock();
     let info = runtime(DriverBuilder::new().registered_buffers(true)).block_on(two_hundred_operations());
-    // Kernels before 6.14 or so do not count the memory of rings; then there is a ring, without registered buffers.
+    // Kernels before about 6.14 do not count the memory of rings; then there is a ring, without registered buffers.
     match info.reason() {
         Some(reason) => assert!(reason.contains("ulimit -l"), "{reason}"),
         None => assert!(info.to_string().contains("without registered buffers"), "{info}"),
@@ -194,7 +194,7 @@ fn a_process_out_of_descriptors_says_so_and_goes_on() {
             DriverBuilder::new().io(io).install().unwrap();
             let path = std::env::current_exe().unwrap();
             let held = File::open(&path).await.unwrap();
-            // What is open stays open, and there is no number left for another.
+            // Open descriptors stay open, and no number is left for a new one.
             let next = tempfile::tempfile().unwrap().as_raw_fd() as u64;
             let limit = getrlimit(Resource::Nofile);
             let mut low = limit;
@@ -237,7 +237,7 @@ fn operations_that_block_do_not_make_threads_without_bound() {
     let runtime = runtime(DriverBuilder::new().workers(4, 4));
     let before = threads();
     runtime.block_on(async {
-        // Splices from pipes that nobody writes to: each would hold a kernel thread.
+        // Splices from pipes without data: each would hold a kernel thread.
         let pipes: Vec<_> = (0..100).map(|_| std::io::pipe().unwrap()).collect();
         let (_, sink) = std::io::pipe().unwrap();
         let sink = Arc::new(sink);
@@ -249,7 +249,7 @@ fn operations_that_block_do_not_make_threads_without_bound() {
         while Snapshot::now().ring_submissions < 100 {
             tokio::task::yield_now().await;
         }
-        // Threads are made one after the other, as the kernel sees that those it has are blocked.
+        // The kernel starts threads one by one, as it finds the existing ones blocked.
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         assert!(threads() <= before + 9, "{} threads for 100 operations that block", threads() - before);
     });
@@ -265,7 +265,7 @@ fn a_ring_of_one_thread_serves_that_thread_and_no_other() {
         let info = runtime.block_on(two_hundred_operations());
         assert!(info.rings() == 1 && info.to_string().contains("DEFER_TASKRUN"), "{info}");
     }
-    // The promise is broken: another thread runs the runtime.
+    // Violates the single-thread promise: another thread runs the runtime.
     let (runtime, info) = std::thread::spawn(move || {
         let info = runtime.block_on(two_hundred_operations());
         (runtime, info)

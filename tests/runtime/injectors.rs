@@ -1,4 +1,4 @@
-//! The injectors of the other fault tests: each does what it says, seen without anything of ours in between.
+//! Tests of the fault injectors themselves, without any of our code in between.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output};
@@ -13,7 +13,7 @@ use rustix::thread::capabilities;
 
 use crate::support::{child, limits, seccomp, skip, strace};
 
-/// Whether there are rings at all.
+/// Returns whether this machine supports rings.
 fn rings() -> bool {
     let ring = IoUring::new(8);
     if let Err(why) = &ring {
@@ -26,7 +26,7 @@ fn errno<T>(result: std::io::Result<T>) -> Result<T, Errno> {
     result.map_err(|e| Errno::from_io_error(&e).unwrap())
 }
 
-/// What the three calls of io_uring answer: set-up, enter and register.
+/// Returns the results of the three io_uring calls: setup, enter and register.
 fn answers() -> [Result<(), Errno>; 3] {
     let made = errno(IoUring::new(8));
     let Ok(ring) = &made else { return [made.map(drop), Ok(()), Ok(())] };
@@ -76,7 +76,7 @@ fn without_locked_memory_a_large_ring_is_refused() {
     if child::told().is_some() {
         assert_eq!(large(), Ok(()), "before");
         limits::drop_memlock();
-        // By themselves, because a kernel that does not count would not show what is missing.
+        // Checked separately, because a kernel that does not count the memory would not show remaining capabilities.
         let left = capabilities(None).unwrap();
         assert!(left.effective.is_empty() && left.permitted.is_empty(), "{left:?}");
         assert_eq!(getrlimit(Resource::Memlock).maximum, Some(0));
@@ -119,7 +119,7 @@ fn a_fault_by_strace_arrives_at_the_call_it_is_for() {
     }
 }
 
-/// Whether [`child::run`] accepts a child, and what it says of one that it does not.
+/// Returns the output of a child that [`child::run`] accepts, else its panic message.
 fn verdict(deadline: Duration, command: &mut Command) -> Result<String, String> {
     let run = AssertUnwindSafe(|| child::run_within(deadline, command));
     catch_unwind(run).map_err(|panic| *panic.downcast::<String>().unwrap())
@@ -146,7 +146,7 @@ fn a_child_runs_one_test_to_its_end_or_fails() {
         let none = verdict(minute, &mut child::command(name, what)).unwrap_err();
         assert!(none.ends_with("ran not exactly one test"), "{none}");
     }
-    // Under a shell, which lives in the same group and waits for the child.
+    // Under a shell, which is in the same process group and waits for the child.
     let mut shell = Command::new("sh");
     let program = std::env::current_exe().unwrap();
     shell.args(["-c", "\"$0\" \"$@\"; true"]).arg(program).args(child::command(NAME, "").get_args());

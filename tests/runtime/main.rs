@@ -1,5 +1,5 @@
-//! The runtime beneath the streams: the ring and its limits, the pool, cores, the end of a runtime, and streams beside
-//! tokio's.
+//! The runtime below the streams: the ring and its limits, the pool, cores, the end of a runtime, and a comparison with
+//! tokio's streams.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,6 +1,6 @@
-//! What is in flight when a runtime ends. Closing a ring does not stop the kernel: with the ring alone gone, it was seen
-//! to go on writing into buffers for tens of milliseconds in four of five runs. So a runtime that ends waits for the
-//! kernel to let go, and what it does not let go of in time is leaked, never used again.
+//! Operations in flight when a runtime ends. Closing a ring does not stop the kernel: with only the ring closed, it
+//! continued to write into buffers for tens of milliseconds in four of five runs. So the end of a runtime waits for the
+//! kernel. Memory that the kernel does not release in time is leaked and never used again.
 
 use std::fs;
 use std::future::Future;
@@ -68,9 +68,9 @@ fn nothing_writes_into_memory_after_its_runtime_has_ended() {
         let before = Snapshot::now();
         let was_pending = runtime.block_on(async {
             let file = File::open(file.path()).await.unwrap();
-            // Pinned to the heap and dropped with the runtime's tasks, as a service's requests are.
+            // Owned by a task and dropped with the runtime, like the requests of a service.
             let read = tokio::spawn(async move { file.read_at(0, LONG).await });
-            // Long enough to be handed over; how far the kernel gets differs from round to round.
+            // Until both reads are submitted; how far the kernel gets differs from round to round.
             while Snapshot::now().since(&before).ring_submissions < 2 {
                 tokio::task::yield_now().await;
             }
@@ -78,7 +78,7 @@ fn nothing_writes_into_memory_after_its_runtime_has_ended() {
             !read.is_finished()
         });
         drop(runtime);
-        // The allocator hands out what was freed last: were it still written to, it would be seen here.
+        // The allocator reuses the memory freed last, so a write by the kernel would show here.
         let fresh = vec![2u8; LONG];
         pause(100);
         assert!(fresh.iter().all(|&byte| byte == 2), "round {round}: the kernel wrote after the runtime had ended");
@@ -96,7 +96,7 @@ fn a_runtime_with_a_thousand_operations_in_flight_ends_soon_and_leaves_nothing()
     }
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), crate::support::noise(1 << 20)).unwrap();
-    // The first runtime of a process makes descriptors that stay.
+    // The first runtime of a process creates descriptors that stay.
     drop(runtime(2));
     for workers in [1, 2] {
         let before = (descriptors(), Snapshot::now());
@@ -104,7 +104,7 @@ fn a_runtime_with_a_thousand_operations_in_flight_ends_soon_and_leaves_nothing()
         if !has_ring(&runtime) {
             return;
         }
-        // A peer that reads nothing: sends to it stay in flight until they are cancelled.
+        // The peer reads nothing, so sends to it stay in flight until they are cancelled.
         let (full, peer) = UnixStream::pair().unwrap();
         full.set_nonblocking(true).unwrap();
         while rustix::io::writev(full.as_fd(), &[IoSlice::new(&[0; 4096])]).is_ok() {}
@@ -157,7 +157,7 @@ fn a_future_that_outlives_its_runtime_goes_on_or_ends() {
         }
     });
     drop(one);
-    // Cancelled with its runtime; what is left of it waits on the other one, until nobody waits for it any more.
+    // The end of its runtime cancelled the send; the rest of the chain waits on the other runtime until it is dropped.
     let ended = other.block_on(async { tokio::time::timeout(Duration::from_millis(50), &mut send).await });
     if let Ok(Ok(report)) = ended {
         assert!(!matches!(report.outcomes()[0], StepOutcome::Done(_)), "{report:?}");

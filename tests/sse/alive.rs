@@ -1,4 +1,4 @@
-//! Keep-alive, and the task that gives it: one for each runtime with readers, and none without.
+//! Keep-alive comments, and the task that sends them: one for each runtime with waiting readers, none without.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ async fn who_had_an_event_meanwhile_gets_no_comment() {
         settle().await;
         assert!(reader.read().is_empty());
     }
-    // Three of them in a time, and the first may come after half of one.
+    // Four periods have passed; the first comment may come after half a period.
     assert!((3..=5).contains(&reader.parser.comments), "{}", reader.parser.comments);
 }
 
@@ -71,7 +71,7 @@ fn a_thousand_readers_have_one_task_which_ends_with_them() {
     watched(|| {
         for flavour in Flavour::BOTH {
             let runtime = flavour.runtime();
-            // So that no tick ends the task.
+            // Without ticks, so that no tick ends the task.
             let hub = Hub::builder().keep_alive(Duration::ZERO).build();
             let metrics = runtime.metrics();
             runtime.block_on(async {
@@ -89,7 +89,7 @@ fn a_thousand_readers_have_one_task_which_ends_with_them() {
                 while metrics.num_alive_tasks() > 0 {
                     sleep(Duration::from_millis(1)).await;
                 }
-                // And it begins anew.
+                // A new reader starts a new task.
                 let mut body = hub.subscribe_from(None).unwrap();
                 let (_, sent) = tokio::join!(next(&mut body), async { hub.send(Event::new()).unwrap() });
                 assert_eq!(hub.stats().subscribers, 1, "{sent}");
@@ -117,7 +117,7 @@ fn a_hundred_hubs_have_one_task_for_each_period() {
                 assert_eq!(metrics.num_alive_tasks(), 1, "{flavour:?}");
                 wait(&mut slow);
                 assert_eq!(metrics.num_alive_tasks(), 2, "{flavour:?}");
-                // Each is sent its own, and its comments.
+                // Each reader gets its own event and its comments.
                 for (n, (_, hub)) in slow.iter().enumerate() {
                     hub.send(Event::new().data(n.to_string())).unwrap();
                 }
@@ -147,7 +147,7 @@ fn a_hundred_hubs_have_one_task_for_each_period() {
     });
 }
 
-/// Panics when it is woken.
+/// A waker that panics.
 struct Panics;
 
 impl Wake for Panics {
@@ -174,7 +174,7 @@ fn a_waker_that_panics_holds_up_nobody() {
                 }
                 assert_eq!(reader.data(), ["a"]);
             }
-            // Nor does it in a tick.
+            // A panic in a tick does not affect other readers either.
             assert!(Pin::new(&mut bad).poll_frame(&mut cx).is_ready());
             assert!(Pin::new(&mut bad).poll_frame(&mut cx).is_pending());
             for reader in &mut readers {
@@ -194,7 +194,7 @@ fn readers_that_come_and_go_are_woken_each_time() {
             let runtime = flavour.runtime();
             let (mut senders, mut readers) = (Vec::new(), Vec::new());
             for _ in 0..8 {
-                // Without ticks, which would wake who was forgotten.
+                // Without ticks, which would hide a lost wake-up.
                 let hub = Hub::builder().keep_alive(Duration::ZERO).build();
                 let (ask, mut asked) = tokio::sync::mpsc::channel(1);
                 let sender = hub.clone();

@@ -1,4 +1,4 @@
-//! Senders that wait for readers.
+//! Senders that wait for slow readers (`LagPolicy::Block`).
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn a_full_queue_refuses_until_the_slowest_has_read() {
     assert_eq!(slow.data(), ["10", "11", "12"]);
     hub.send(event(13)).unwrap();
     assert_eq!((fast.data(), slow.data()), (vec!["13".to_owned()], vec!["13".to_owned()]));
-    // A reader that leaves holds nobody up.
+    // A reader that leaves blocks no sender.
     (14..17).for_each(|n| drop(hub.send(event(n)).unwrap()));
     assert_eq!(fast.data().len(), 3);
     assert!(matches!(hub.send(event(17)), Err(SendError::Full)));
@@ -84,7 +84,7 @@ async fn send_wait_waits_for_the_slowest() {
     waiting.await.unwrap().unwrap();
     assert_eq!(reader.data(), ["3"]);
 
-    // Dropped before it is ready, it has sent nothing.
+    // A send dropped before it is ready has sent nothing.
     (4..7).for_each(|n| drop(hub.send(event(n)).unwrap()));
     assert!(timeout(Duration::from_secs(1), hub.send_wait(event(7))).await.is_err());
     assert_eq!(reader.data(), ["4", "5", "6"]);
@@ -112,11 +112,11 @@ async fn who_holds_the_others_up_for_too_long_is_given_up() {
     assert!(stalled.read().is_empty() && stalled.ended);
     assert_eq!(stalled.parser.retry, Some(1000));
     drop(stalled);
-    // One that comes now may begin before what others were given up for.
+    // A new reader may start before the events for which another reader was dropped.
     let mut late = Hand::new(hub.subscribe_from(Some(&first)).unwrap());
     assert!(late.data().into_iter().eq((1..20).map(|n| n.to_string())));
     drop(late);
-    // What it has left behind holds nobody up, nor does it let anybody pass.
+    // A dropped reader blocks no sender, and leaves the limit in place.
     (20..23).for_each(|n| drop(hub.send(event(n)).unwrap()));
     assert!(matches!(hub.send(event(23)), Err(SendError::Full)));
     assert_eq!(good.data(), ["20", "21", "22"]);
@@ -150,7 +150,7 @@ async fn who_comes_behind_those_that_were_given_up_can_be_given_up_too() {
     let second = hub.send(event(1)).unwrap().to_string();
     hub.send(event(2)).unwrap();
     hub.send_wait(event(3)).await.unwrap();
-    // Both begin before what the stalled one was given up for, and the farther one leaves no room.
+    // Both start before the events for which the stalled reader was dropped, and the farther one leaves no room.
     let mut far = Hand::new(hub.subscribe_from(Some(&first)).unwrap());
     let mut near = Hand::new(hub.subscribe_from(Some(&second)).unwrap());
     hub.send_wait(event(4)).await.unwrap();
@@ -159,7 +159,7 @@ async fn who_comes_behind_those_that_were_given_up_can_be_given_up_too() {
     drop(stalled);
 }
 
-/// Sends until the hub is full whenever it is woken.
+/// A waker that sends until the hub is full.
 struct Filler(Hub);
 
 impl std::task::Wake for Filler {
@@ -176,7 +176,8 @@ fn who_was_not_slow_is_not_given_up_because_another_sender_was_faster() {
     (0..3).for_each(|n| drop(hub.send(event(n)).unwrap()));
     let waker = std::sync::Arc::new(Filler(hub.clone())).into();
     let mut cx = std::task::Context::from_waker(&waker);
-    // Outside of every runtime, so that it is woken by the sender that gives up, and takes the room.
+    // Polled outside of every runtime, so that the sender that drops the stalled reader wakes it; it then takes the
+    // room.
     while Pin::new(&mut filler).poll_frame(&mut cx).is_ready() {}
     assert_eq!(good.data().len(), 3);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

@@ -1,5 +1,5 @@
-//! Many event streams on one connection take few calls. Counters belong to the process, so the
-//! test has one of its own.
+//! Many event streams on one connection need few calls. Counters belong to the process, so the test runs in its own
+//! process.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -28,7 +28,7 @@ const STREAMS: usize = 20;
 const EVENTS: usize = 500;
 const EVENT: usize = 300;
 
-/// What stream `id` says at tick `n`.
+/// Returns event `n` of stream `id`.
 fn event(id: usize, n: usize) -> Bytes {
     let mut text = format!("id: {n}\ndata: stream {id}, ");
     while text.len() < EVENT - 2 {
@@ -58,7 +58,8 @@ where
     addr
 }
 
-/// One connection, all streams ticking; gives what was counted meanwhile, and with `stock` how many calls it took there.
+/// Runs one connection with all streams ticking. Returns the counters; `stock` serves over tokio's stream and counts
+/// its calls.
 async fn tick(stock: Option<Arc<AtomicU64>>) -> Snapshot {
     let (ticks, ticking) = watch::channel(0);
     let handler = move |request: Request<()>| {
@@ -103,7 +104,7 @@ async fn tick(stock: Option<Arc<AtomicU64>>) -> Snapshot {
     }
     for tick in 1..=EVENTS {
         ticks.send(tick).unwrap();
-        // The next tick is not before everyone has this one: no two ticks can share a call.
+        // The next tick follows only after every stream has received this one, so no two ticks can share a call.
         received.acquire_many(STREAMS as u32).await.unwrap().forget();
         tokio::time::sleep(Duration::from_micros(100)).await;
     }

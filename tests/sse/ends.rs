@@ -1,4 +1,4 @@
-//! How streams end, and that those who have left have left.
+//! Ends of streams, and removal of readers that disconnect.
 
 use std::time::Duration;
 
@@ -108,12 +108,12 @@ fn there_are_as_many_subscribers_as_there_may_be() {
         (StatusCode::SERVICE_UNAVAILABLE, &"1".parse().unwrap())
     );
     assert!(hyper::body::Body::is_end_stream(answer.body()));
-    // Not polled.
+    // Before its first poll.
     drop(first);
     let third = hub.subscribe(&Request::new(()));
     assert_eq!(third.status(), StatusCode::OK);
     assert!(hub.subscribe_from(None).is_err());
-    // Waiting.
+    // While waiting.
     assert!(second.read().is_empty());
     drop(second);
     assert_eq!(hub.stats().subscribers, 1);
@@ -124,7 +124,7 @@ fn there_are_as_many_subscribers_as_there_may_be() {
     assert_eq!(hub.stats().subscribers, 1);
     drop(third);
     assert_eq!((hub.stats().subscribers, hub.stats().refused), (0, 3));
-    // `HEAD` needs none.
+    // `HEAD` needs no subscriber slot.
     let hub = Hub::builder().subscribers(0).build();
     assert_eq!(hub.subscribe(&Request::head("/").body(()).unwrap()).status(), StatusCode::OK);
 }

@@ -1,4 +1,4 @@
-//! How events are written and read again.
+//! Events survive encoding and parsing.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ proptest! {
     fn any_text_arrives_with_its_lines(data in "[a: \r\n\u{e9}\u{2028}\0]{0,40}", name in "[a: \u{e9}]{0,9}") {
         let seen = seen(Event::new().event(name.clone()).data(data.clone()));
         prop_assert_eq!(seen.len(), 1);
-        // One space behind the colon is not part of the value, and the hub writes that one.
+        // One space after the colon is not part of the value; the hub always writes it.
         prop_assert_eq!(&seen[0].name, &name);
         prop_assert_eq!(&seen[0].data, &data.replace("\r\n", "\n").replace('\r', "\n"));
     }

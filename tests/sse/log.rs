@@ -1,5 +1,4 @@
-//! A log in another place, done by a script: several hubs on it, readers that go from one to the other, and all that can
-//! happen to it.
+//! A scripted external log: several hubs on it, readers that move between them, and faults of the log.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -14,22 +13,22 @@ use tokio::runtime::Builder;
 
 use crate::parse::{Hand, Seen};
 
-/// Events are numbers, and the id of event `n` is `n-0`.
+/// State of the log. Events are numbers, and the id of event `n` is `n-0`.
 #[derive(Debug, Default)]
 struct World {
-    /// Taken, and not in the log yet.
+    /// Accepted, but not in the log yet.
     queue: VecDeque<String>,
-    /// In the log, from `trimmed` on.
+    /// End of the log; its events start at `trimmed`.
     len: u64,
     trimmed: u64,
     unreachable: bool,
     page: usize,
-    /// How often a question is asked again before it is answered.
+    /// Number of polls before a replay is answered.
     slowness: usize,
     asked: usize,
 }
 
-/// One hub's way to it.
+/// One hub's connection to the log.
 #[derive(Clone, Debug)]
 struct Scripted {
     world: Arc<Mutex<World>>,
@@ -88,7 +87,7 @@ struct Node {
     hub: Hub,
     sink: Sink,
     started: bool,
-    /// What it has delivered.
+    /// First event not delivered yet.
     next: u64,
 }
 
@@ -122,7 +121,7 @@ impl Node {
     }
 }
 
-/// A reader that goes from hub to hub, and checks.
+/// A reader that moves between hubs and checks its events.
 struct Reader {
     hand: Hand,
     last: Option<String>,
@@ -135,7 +134,7 @@ impl Reader {
         for seen in seen {
             if seen.name == "gap" {
                 self.gaps.push(seen.reason().to_owned());
-                // A gap that a hub was told of may be one of events that this reader had from another hub.
+                // The length of a "lost" gap may include events that this reader got from another hub.
                 let known = seen.missed().filter(|_| seen.reason() != "lost");
                 self.next = self.next.zip(known).map(|(next, missed)| next + missed);
                 continue;
@@ -204,7 +203,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Send(hub, count) => for _ in 0..count {
-                    // What the data are is the order in which the log has them.
+                    // Event data follow the order of the log.
                     let n = { let world = world.lock().unwrap(); world.len + world.queue.len() as u64 };
                     nodes[hub].hub.send(Event::new().data(n.to_string())).unwrap();
                     let mut world = world.lock().unwrap();
@@ -254,7 +253,7 @@ proptest! {
         }
         let len = world.lock().unwrap().len;
         for reader in &mut readers {
-            // LagPolicy questions are asked again.
+            // Pending replays need several polls.
             (0..1000).for_each(|_| reader.read(1));
             prop_assert!(reader.next.is_none_or(|next| next == len), "{:?} of {len}, gaps {:?}", reader.next, reader.gaps);
             if !troubled {
@@ -264,7 +263,7 @@ proptest! {
     }
 }
 
-/// A world with `len` events in the log, and a hub that has started behind them.
+/// Returns a log with `len` events, and a hub that starts after them.
 fn started(len: u64, replay: usize) -> (Arc<Mutex<World>>, Node) {
     let world = Arc::new(Mutex::new(World { page: 7, len, ..World::default() }));
     let mut node = Node::new(&world, replay);
@@ -310,7 +309,7 @@ fn a_log_that_cannot_be_asked_is_a_gap_and_the_stream_goes_on() {
     world.lock().unwrap().len += 1;
     node.deliver(&world.lock().unwrap(), 1);
     assert_eq!(reader.data(), ["100"]);
-    // One that is none of the log's.
+    // An id that is not of this log.
     let seen = subscribe(&node, Some("nonsense")).read();
     assert_eq!((seen.len(), seen[0].reason()), (2, "expired"));
 }
@@ -326,7 +325,7 @@ fn a_reader_that_is_ahead_of_the_hub_waits_for_it() {
     assert!(ahead.read().is_empty() && forged.read().is_empty());
     node.deliver(&world.lock().unwrap(), 2);
     assert_eq!((ahead.data(), ahead.woken()), (vec!["104".to_owned()], 2));
-    // What does not come while ten others do is from nowhere.
+    // An id that does not arrive within the next ten events is invalid.
     world.lock().unwrap().len = 120;
     node.deliver(&world.lock().unwrap(), 15);
     let seen = forged.read();

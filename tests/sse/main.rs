@@ -1,4 +1,4 @@
-//! `sse::Hub`: one event, many readers. Nothing is lost, nothing comes twice, or the reader is told.
+//! `sse::Hub`: one event, many readers. No event is lost or repeated without a report to the reader.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! A reader of event streams, by the letter of the HTML standard, and one that polls a body by hand.
+//! A parser of event streams that follows the HTML standard literally, and a reader that polls a body by hand.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use hyper::body::Body;
 use millstream::sse::EventBody;
 
-/// What a reader dispatches.
+/// A dispatched event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) name: String,
@@ -17,7 +17,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// How many events a gap says are missing.
+    /// Returns the number of missed events that a gap event reports.
     pub(crate) fn missed(&self) -> Option<u64> {
         self.field("missed").parse().ok()
     }
@@ -45,11 +45,11 @@ pub(crate) struct Parser {
 }
 
 impl Parser {
-    /// Takes bytes, gives the events that are whole.
+    /// Parses bytes. Returns the completed events.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<Seen> {
         self.text.extend_from_slice(bytes);
         let mut seen = Vec::new();
-        // What is sent here ends its lines by LF.
+        // The hub ends its lines with LF.
         while let Some(end) = self.text.iter().position(|b| *b == b'\n') {
             let line: Vec<u8> = self.text.drain(..=end).collect();
             let line = String::from_utf8(line[..end].to_vec()).unwrap();
@@ -88,7 +88,7 @@ impl Parser {
     }
 }
 
-/// Counts how often it is woken.
+/// A waker that counts its wake-ups.
 #[derive(Debug, Default)]
 pub(crate) struct Woken(AtomicUsize);
 
@@ -98,7 +98,7 @@ impl Wake for Woken {
     }
 }
 
-/// A reader that is polled by hand.
+/// A reader polled by hand.
 #[derive(Debug)]
 pub(crate) struct Hand {
     pub(crate) body: EventBody,
@@ -117,7 +117,7 @@ impl Hand {
         self.woken.0.load(Ordering::SeqCst)
     }
 
-    /// Takes one frame, if there is one; gives its events.
+    /// Reads one frame, if there is one. Returns its events.
     pub(crate) fn frame(&mut self) -> Option<Vec<Seen>> {
         let waker = Waker::from(Arc::clone(&self.woken));
         match Pin::new(&mut self.body).poll_frame(&mut Context::from_waker(&waker)) {
@@ -133,7 +133,7 @@ impl Hand {
         }
     }
 
-    /// All there is.
+    /// Reads all available events.
     pub(crate) fn read(&mut self) -> Vec<Seen> {
         let mut seen = Vec::new();
         while let Some(more) = self.frame() {
@@ -142,7 +142,7 @@ impl Hand {
         seen
     }
 
-    /// The data of all there is.
+    /// Returns the data of all available events.
     pub(crate) fn data(&mut self) -> Vec<String> {
         self.read().into_iter().map(|seen| seen.data).collect()
     }

@@ -1,4 +1,5 @@
-//! Readers that share a ring: in order, once, or told what they missed. Polled by hand, outside of every runtime.
+//! Readers that share a ring: events in order, once, or a report of missed ones. Polled by hand, outside of every
+//! runtime.
 
 use std::pin::Pin;
 use std::sync::{Arc, mpsc};
@@ -36,7 +37,7 @@ fn who_waits_is_woken_and_who_is_busy_is_not() {
     assert_eq!(hub.stats().delivered, 2);
 }
 
-/// Polls a new reader whenever it is woken.
+/// A waker that polls a new reader whenever it is woken.
 struct Greeter(Hub);
 
 impl Wake for Greeter {
@@ -70,7 +71,7 @@ fn frames_are_shared_and_have_a_bound() {
         assert_eq!(seen.len(), 101);
         assert!(seen[..100].iter().enumerate().all(|(n, data)| *data == format!("{n:01000}")));
         assert_eq!(seen[100].len(), 100_000);
-        // 15 of these and their ids are just below 16 KiB; the long one is by itself.
+        // 15 of these with their ids are just below 16 KiB; the long one is in its own frame.
         assert_eq!(reader.frames, 8);
     }
 }
@@ -96,11 +97,11 @@ fn ids_lead_back_to_where_they_were() {
     let ids: Vec<String> = (0..10).map(|n| hub.send(Event::new().data(n.to_string())).unwrap().to_string()).collect();
     assert_eq!(subscribe(&hub, Some(&ids[9])).read(), []);
     assert_eq!(subscribe(&hub, Some(&ids[7])).data(), ["8", "9"]);
-    // The one before the oldest: nothing is missing.
+    // The id before the oldest event: nothing is missing.
     assert_eq!(subscribe(&hub, Some(&ids[5])).data(), ["6", "7", "8", "9"]);
     let seen = subscribe(&hub, Some(&ids[2])).read();
     assert_eq!((seen[0].reason(), seen[0].missed(), seen.len()), ("expired", Some(3), 5));
-    // Those of a hub that was here before, those of the future, and forged ones.
+    // Ids of an earlier hub, of the future, and forged ones.
     let (epoch, _) = ids[0].split_once('-').unwrap();
     let other = Hub::new().send(Event::new()).unwrap().to_string();
     for id in [&other, &format!("{epoch}-10"), &format!("{epoch}-+7"), &format!("{epoch}-07"), "7", "é"] {
@@ -113,7 +114,7 @@ fn ids_lead_back_to_where_they_were() {
         assert_eq!(subscribe(&hub, Some(id)).read(), [], "{id:?}");
     }
     assert_eq!(hub.stats().bad_ids, 3);
-    // The process counts them as well, with those of other hubs.
+    // The process counts them too, together with those of other hubs.
     let counted = Snapshot::now().since(&before);
     assert!(counted.event_gaps >= 7 && counted.event_ids_refused >= 3, "{counted}");
 }
@@ -124,7 +125,7 @@ fn of_ids_that_come_twice_the_last_counts() {
     for (id, n) in [("a", 0), ("b", 1), ("a", 2), ("c", 3)] {
         hub.send(Event::new().id(id).data(n.to_string())).unwrap();
     }
-    // The first `a` has left the ring, and the second has not.
+    // The first `a` has left the ring, the second has not.
     assert_eq!(subscribe(&hub, Some("a")).data(), ["3"]);
     hub.send(Event::new().id("d").data("4")).unwrap();
     assert_eq!(subscribe(&hub, Some("b")).data(), ["2", "3", "4"]);
@@ -141,12 +142,12 @@ fn an_id_that_was_given_is_followed_by_numbers() {
     assert_eq!((seen[0].reason(), seen.len()), ("expired", 3));
 }
 
-/// A reader that checks what it gets against what was sent.
+/// A reader that checks its events against those sent.
 struct Checked {
     reader: Hand,
-    /// The last id, kept over connections.
+    /// The last id, kept across connections.
     last: Option<String>,
-    /// The event it has to get next; `None` if any, after a gap that does not know.
+    /// Next expected event; `None` after a gap of unknown length.
     next: Option<u64>,
     gaps: u64,
 }
@@ -221,7 +222,7 @@ proptest! {
                     let reader = &mut readers[n];
                     match reader.last.clone() {
                         Some(last) => {
-                            // What was read behind it was a gap only, which will come again.
+                            // After the last id it read at most a gap, which will be sent again.
                             reader.next = None;
                             let number: u64 = last.strip_prefix("id ").unwrap_or_else(|| last.split_once('-').unwrap().1).parse().unwrap();
                             reader.next.replace(number + 1);
@@ -268,7 +269,7 @@ fn a_reader_that_is_disconnected_comes_back_without_loss() {
     (5..20).for_each(|n| send(&hub, n));
     assert!(reader.read().is_empty() && reader.ended);
     assert_eq!((reader.parser.retry, hub.stats().subscribers), (Some(1000), 0));
-    // It may be behind by more than the queue now.
+    // The new reader may start farther behind than the queue.
     let mut again = subscribe(&hub, Some(&reader.parser.last_id));
     assert!(again.data().into_iter().eq((5..20).map(|n| n.to_string())));
 }
@@ -295,7 +296,7 @@ fn threads_wake_readers_outside_of_runtimes() {
         });
         for n in 0..1000 {
             send(&hub, n);
-            // Now and then it has read all, and waits.
+            // Lets the reader catch up and wait now and then.
             if n % 7 == 0 {
                 while told.recv().unwrap() <= n {}
             }

@@ -1,6 +1,6 @@
-//! Readers that are cut off at random, on several cores, while threads send: nothing lost, nothing twice, in order.
+//! Readers disconnected at random, on several cores, while threads send: no event lost, repeated or out of order.
 //!
-//! `MILLSTREAM_HUB_EVENTS` is how many events are sent, 3000 unless set.
+//! `MILLSTREAM_HUB_EVENTS` is the number of events, 3000 unless set.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ fn events() -> u64 {
     std::env::var("MILLSTREAM_HUB_EVENTS").ok().and_then(|events| events.parse().ok()).unwrap_or(3000)
 }
 
-/// A random number generator that a failed test can be run again with.
+/// A random number generator with a seed, to repeat a failed test.
 struct Random(u64);
 
 impl Random {
@@ -38,11 +38,11 @@ impl Random {
     }
 }
 
-/// Reads all events, of each sender in order, over as many connections as it takes; gives their number.
+/// Reads all events over as many connections as needed, each sender's in order. Returns their number.
 async fn reader(addr: SocketAddr, seed: u64, cuts: Arc<AtomicU64>, all: u64) -> u64 {
     let mut random = Random(seed);
     let mut next = [0; SENDERS as usize];
-    // Of what was read last when nothing was read yet: before the first event.
+    // The last id; initially that of an event before the first.
     let mut last = "start".to_owned();
     let mut connections = 0;
     while next.iter().sum::<u64>() < all {
@@ -59,7 +59,7 @@ async fn reader(addr: SocketAddr, seed: u64, cuts: Arc<AtomicU64>, all: u64) -> 
         for _ in 0..frames {
             let Some(Ok(frame)) = answer.frame().await else { panic!("the server ended a stream") };
             let data = frame.into_data().unwrap();
-            // Sometimes cut off in the middle of an event.
+            // Sometimes disconnects in the middle of an event.
             let read = if random.below(20) == 0 { &data[..data.len() / 2] } else { &data[..] };
             for seen in parser.feed(read) {
                 assert_ne!(seen.name, "gap", "{seen:?}");
@@ -120,7 +120,7 @@ fn cut_off_at_random_and_back_nothing_is_lost_and_nothing_comes_twice() {
         });
         senders.into_iter().for_each(|sender| sender.join().unwrap());
         assert!(cuts.load(Ordering::Relaxed) > READERS, "nobody was cut off");
-        // All who were there have left, by whatever way.
+        // Until every reader is removed, for each way of disconnecting.
         while hub.stats().subscribers > 0 {
             thread::park_timeout(Duration::from_millis(2));
         }

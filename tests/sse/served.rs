@@ -1,4 +1,4 @@
-//! The hub behind `server::serve`: heads, both protocols, stalled readers, and who has left.
+//! The hub behind `server::serve`: response heads, both protocols, stalled readers, and disconnected ones.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use crate::parse::{Parser, Seen};
 use crate::support::http::{Raw, boxed, h1, h2, on_both, request, start_with};
 
-/// Serves the hub on a port of its own, with small send buffers.
+/// Serves the hub on a free port, with small send buffers.
 async fn served(hub: &Hub) -> SocketAddr {
     let hub = hub.clone();
     start_with(Some(4096), move |request| {
@@ -24,14 +24,14 @@ async fn served(hub: &Hub) -> SocketAddr {
     .await
 }
 
-/// Until the hub says so, or the test is ended by its watchdog.
+/// Waits until the hub's counts meet a condition; the watchdog limits the time.
 async fn until(hub: &Hub, what: impl Fn(&millstream::sse::HubStats) -> bool) {
     while !what(&hub.stats()) {
         sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// Reads a response until `enough`, or its end.
+/// Reads a response until `enough` or its end.
 async fn read(answer: &mut Response<Incoming>, parser: &mut Parser, enough: impl Fn(&[Seen]) -> bool) -> Vec<Seen> {
     let mut seen = Vec::new();
     while !enough(&seen) {
@@ -103,7 +103,7 @@ fn ids_come_by_the_field_or_the_query() {
             ("/?x=y&lastEventId=a%20b", Some("é+".as_bytes()), 0, 0),
             ("/", Some(b"a b"), 1, 0),
             ("/", Some(b""), 0, 0),
-            // A gap, and all there is.
+            // A gap, and all available events.
             ("/", Some(b"nobody's"), 3, 0),
             ("/", Some(b"\xff"), 0, 1),
             ("/?lastEventId=%FF", None, 0, 1),
@@ -130,11 +130,11 @@ fn ids_come_by_the_field_or_the_query() {
 const STALLED: u64 = 150;
 const QUEUE: u64 = 40;
 
-/// What a reader gets that does not read while events of 10 000 bytes are sent, and only then.
+/// Sends events of 10 000 bytes to a reader that starts to read only afterwards. Returns what it receives.
 async fn stalled(hub: &Hub) -> (Vec<u64>, Vec<Seen>, Parser) {
     let addr = served(hub).await;
     let mut client = Raw::connect_narrow(addr).await;
-    // Without chunks.
+    // HTTP/1.0 has no chunks.
     client.send("GET / HTTP/1.0\r\n\r\n").await;
     assert_eq!(client.head().await.status, 200);
     let sender = hub.clone();
@@ -178,7 +178,7 @@ async fn stalled(hub: &Hub) -> (Vec<u64>, Vec<Seen>, Parser) {
 }
 
 fn slow(slow: LagPolicy) -> Hub {
-    // However slow the machine is.
+    // The patience is longer than any test, even on a slow machine.
     Hub::builder().slow(slow).queue(QUEUE as usize).patience(Duration::from_secs(3600)).build()
 }
 
@@ -188,7 +188,7 @@ fn a_stalled_reader_goes_on_with_the_newest_and_knows_what_it_missed() {
         for (policy, behind) in [(LagPolicy::DropOldest, QUEUE), (LagPolicy::Latest, 1)] {
             let hub = slow(policy);
             let (seen, gaps, _) = stalled(&hub).await;
-            // On a busy machine the socket may take events in between, so that there are several holes.
+            // On a busy machine the socket may accept events in between, so there may be several gaps.
             let (mut missed, mut next, mut tail) = (gaps.iter().map(|gap| gap.missed().unwrap()), 0, 0);
             for event in seen {
                 tail += 1;

@@ -1,5 +1,5 @@
-//! Tests that need a process of their own. Counters, descriptors, threads, limits and budgets belong to the process, and
-//! other tests of the same program run at the same time.
+//! Tests that need their own process. Counters, descriptors, threads, limits and budgets belong to the process, and
+//! other tests of the same program run concurrently.
 //!
 //! ```text
 //! #[test]
@@ -22,10 +22,10 @@ const ALONE: &str = "MILLSTREAM_TEST_ALONE";
 const DEADLINE: Duration = Duration::from_secs(240);
 
 /// Runs the calling test again in a child process, alone, and returns `true` once it has passed. In the child, returns
-/// `false` at once. A child that fails is a panic here; its output is passed on.
+/// `false` at once. A failure of the child panics here; its output is forwarded.
 ///
-/// Call it first, on the thread of the test: the name of that thread is the name of the test. The attribute
-/// `#[should_panic]` does not go with it: a child that panics as expected has passed.
+/// Call it first, on the thread of the test: the name of that thread is the name of the test. Do not combine it with
+/// `#[should_panic]`: a child that panics as expected has passed.
 pub fn ran_in_child() -> bool {
     if env::var_os(ALONE).is_some() || child::told().is_some() {
         return false;

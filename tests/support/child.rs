@@ -1,5 +1,5 @@
-//! A test of this program, run again in a process of its own, where what belongs to a process (capabilities that were found
-//! out, limits, filters of system calls) is still to be settled.
+//! Runs a test of this program again in a child process, where state of the process (probed capabilities, limits,
+//! seccomp filters) is still unset.
 //!
 //! ```text
 //! #[test]
@@ -22,38 +22,40 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 const TOLD: &str = "MILLSTREAM_TEST_CHILD";
 
-/// No child runs longer, whatever goes wrong in it.
+/// Timeout of every child.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What this process was told by [`command`]; `None` if it is no child.
+/// Returns the argument of [`command`]; `None` outside of a child.
 pub fn told() -> Option<String> {
     env::var(TOLD).ok()
 }
 
-/// The command that runs the test `name`, by its full path and alone, in a child that is told `what`.
+/// Returns the command that runs the test `name` (its full path) alone in a child, with the argument `what`.
 pub fn command(name: &str, what: &str) -> Command {
     let mut command = again(name);
     command.env(TOLD, what);
     command
 }
 
-/// As [`command`], told nothing.
+/// Like [`command`], with an empty argument.
 pub fn again(name: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
     command
 }
 
-/// Runs a [`command`] to its end and gives what it printed, which is printed here as well.
+/// Runs a [`command`] to its end. Prints its output, and returns it.
 ///
-/// Panics unless exactly one test ran, within a minute, and passed.
+/// # Panics
+///
+/// Panics unless exactly one test ran and passed within a minute.
 pub fn run(command: &mut Command) -> String {
     run_within(DEADLINE, command)
 }
 
-/// As [`run`], within `deadline`.
+/// Like [`run`], within `deadline`.
 pub fn run_within(deadline: Duration, command: &mut Command) -> String {
-    // In a group of its own, so that what it started is ended with it.
+    // In its own process group, so that its children are killed with it.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn().unwrap();
     let group = Pid::from_child(&child);
@@ -62,7 +64,7 @@ pub fn run_within(deadline: Duration, command: &mut Command) -> String {
     let in_time = wait.recv_timeout(deadline);
     let hangs = in_time.is_err();
     let output = in_time.or_else(|_| {
-        // It may have ended just now, which is as late.
+        // The child may have just exited, which is still too late.
         let _ = kill_process_group(group, Signal::KILL);
         wait.recv_timeout(DEADLINE)
     });

@@ -1,4 +1,4 @@
-//! What hyper and tonic do without us, in calls.
+//! Counts the calls of hyper and tonic without millstream.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// tokio's stream, with its calls to send counted: what hyper does without us.
+/// tokio's stream, with its write calls counted.
 pub struct Counted(pub tokio::net::TcpStream, pub Arc<AtomicU64>);
 
 impl AsyncRead for Counted {

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use hyper::body::Body;
 use tokio::time::timeout;
 
-/// One event as a browser sees it, or a comment.
+/// An event as a browser sees it, or a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Got {
     pub id: Option<String>,
@@ -22,14 +22,14 @@ impl Got {
     }
 }
 
-/// A reader of a body, that remembers the last id.
+/// A reader of a body that remembers the last id.
 #[derive(Debug)]
 pub struct Reader<B> {
     body: B,
     text: String,
     ready: VecDeque<Got>,
     pub last: Option<String>,
-    /// Comments that came.
+    /// Number of received comments.
     pub comments: usize,
 }
 
@@ -38,7 +38,7 @@ impl<B: Body<Data = Bytes> + Unpin> Reader<B> {
         Self { body, text: String::new(), ready: VecDeque::new(), last: None, comments: 0 }
     }
 
-    /// The next event; `None` at the end of the stream or if it breaks.
+    /// Returns the next event; `None` if the stream ends or fails.
     pub async fn try_next(&mut self) -> Option<Got> {
         loop {
             if let Some(got) = self.ready.pop_front() {
@@ -50,13 +50,13 @@ impl<B: Body<Data = Bytes> + Unpin> Reader<B> {
         }
     }
 
-    /// The next event, within a time that only a hang takes.
+    /// Returns the next event. Panics after a long timeout.
     pub async fn next(&mut self) -> Got {
         let next = timeout(Duration::from_secs(20), self.try_next()).await;
         next.expect("an event comes").expect("the stream goes on")
     }
 
-    /// The data of so many events, among which is no gap.
+    /// Returns the data of this many events. Panics on a gap.
     pub async fn data(&mut self, events: usize) -> Vec<String> {
         let mut all = Vec::with_capacity(events);
         for _ in 0..events {
@@ -67,7 +67,7 @@ impl<B: Body<Data = Bytes> + Unpin> Reader<B> {
         all
     }
 
-    /// Whatever comes until nothing has come for `quiet`.
+    /// Returns all events until nothing has arrived for `quiet`.
     pub async fn rest(&mut self, quiet: Duration) -> Vec<Got> {
         let mut all = Vec::new();
         while let Ok(Some(got)) = timeout(quiet, self.try_next()).await {

@@ -1,4 +1,4 @@
-//! Streams of both families, so that one test is about both.
+//! Streams of both families, for tests that cover both.
 
 use std::fmt::Debug;
 use std::io;
@@ -11,15 +11,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A stream of ours, and how to get one.
+/// One of our stream types, with constructors.
 pub trait Family: AsyncRead + AsyncWrite + AsFd + Debug + Unpin + Send + Sized + 'static {
-    /// tokio's.
+    /// tokio's stream of the same family.
     type Theirs: AsyncRead + AsyncWrite + AsFd + Debug + Unpin + Send + 'static;
 
-    /// A connection of ours that gathers for at most `gather`, and the other end of it.
+    /// Creates a connection of ours that gathers for at most `gather`, and its other end.
     fn pair_with(gather: Duration) -> impl Future<Output = (Self, Self::Theirs)> + Send;
 
-    /// A connection of ours that gathers for as long as writes keep coming.
+    /// Creates a connection of ours that gathers as long as writes continue, and its other end.
     fn pair() -> impl Future<Output = (Self, Self::Theirs)> + Send {
         Self::pair_with(LONG)
     }
@@ -28,7 +28,7 @@ pub trait Family: AsyncRead + AsyncWrite + AsFd + Debug + Unpin + Send + Sized +
 
     fn flushed(&mut self) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// The socket of the other end, without a runtime.
+    /// Takes the socket of the other end from its runtime.
     fn detach(theirs: Self::Theirs) -> OwnedFd;
 }
 

@@ -1,4 +1,4 @@
-//! Servers of ours and raw clients for tests over real sockets.
+//! Our servers, and raw clients for tests over real sockets.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -30,16 +30,16 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 pub type AnyBody = UnsyncBoxBody<Bytes, BoxError>;
 pub type Answer = Response<AnyBody>;
 
-/// No test runs longer, whatever goes wrong in it.
+/// Timeout of every test.
 const WATCHDOG: Duration = Duration::from_secs(90);
 
-/// Runs `test` on a thread of its own and fails if it hangs.
+/// Runs `test` on another thread, and fails if it hangs.
 pub fn watched(test: impl FnOnce() + Send + 'static) {
     let (done, wait) = mpsc::sync_channel::<()>(1);
-    // Named like the test, for messages about it.
+    // The thread has the name of the test, for panic messages.
     let name = std::thread::current().name().unwrap_or("?").to_owned();
     let thread = std::thread::Builder::new().name(name).spawn(move || {
-        // Dropped, and so told, also when the test panics.
+        // Dropped, and so signalled, even if the test panics.
         let _done = done;
         test();
     });
@@ -81,7 +81,7 @@ pub fn on_both<R: Future<Output = ()>>(test: impl Fn() -> R + Send + 'static) {
     });
 }
 
-/// Serves `handler` on a port of its own; the server ends with the runtime.
+/// Serves `handler` on a free port until the runtime ends.
 pub async fn start<F, R>(handler: F) -> SocketAddr
 where
     F: Fn(Request<server::RequestBody>) -> R + Clone + Send + 'static,
@@ -90,7 +90,7 @@ where
     start_with(None, handler).await
 }
 
-/// As [`start`]; accepted sockets inherit a send buffer of `send_buffer` bytes, so that what is on its way is little.
+/// Like [`start`]; accepted sockets inherit a send buffer of `send_buffer` bytes, so that few bytes are in flight.
 pub async fn start_with<F, R>(send_buffer: Option<usize>, handler: F) -> SocketAddr
 where
     F: Fn(Request<server::RequestBody>) -> R + Clone + Send + 'static,
@@ -109,7 +109,7 @@ where
     addr
 }
 
-/// As `server::serve`, with hyper's options for HTTP/1 set by `options` and each accepted socket's by `adjust`.
+/// Like `server::serve`, but `options` sets hyper's options for HTTP/1 and `adjust` those of each accepted socket.
 pub async fn start_hyper<F, R, B>(
     options: impl Fn(&mut http1::Builder) + Send + 'static,
     adjust: impl Fn(&millstream::net::TcpStream) + Send + 'static,
@@ -133,7 +133,7 @@ where
                 let answer = handler(request);
                 async { Ok::<_, Infallible>(answer.await) }
             });
-            // Connections end in every way there is.
+            // Connections may end in any way.
             tokio::spawn(async move { builder.serve_connection(stream, service).await.ok() });
         }
     });
@@ -147,7 +147,7 @@ where
     body.map_err(Into::into).boxed_unsync()
 }
 
-/// The answer of `files` to `request`, its body made into something else by `wrap`.
+/// Returns the response of `files` to `request`, its body converted by `wrap`.
 pub async fn ask<Q, B>(files: &files::Files, request: &Request<Q>, wrap: impl FnOnce(body::FileBody) -> B) -> Answer
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
@@ -160,7 +160,7 @@ pub fn sha256(bytes: impl AsRef<[u8]>) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// `len` bytes without a zero among them, in which every page differs from every other.
+/// Returns `len` bytes without a zero, in which all pages differ.
 pub fn pages(len: usize) -> Vec<u8> {
     const PAGE: usize = 4096;
     let noise: Vec<u8> = super::noise(PAGE).into_iter().map(|b| b | 1).collect();
@@ -174,15 +174,15 @@ pub fn pages(len: usize) -> Vec<u8> {
     all
 }
 
-/// A client of HTTP/1 that speaks bytes.
+/// A raw client of HTTP/1.
 #[derive(Debug)]
 pub struct Raw<S = TcpStream> {
     pub io: S,
-    /// Received and not looked at yet.
+    /// Received but not yet parsed bytes.
     rest: Vec<u8>,
 }
 
-/// What a response began with.
+/// Head of a response.
 #[derive(Debug)]
 pub struct Head {
     pub status: u16,
@@ -200,9 +200,9 @@ impl Head {
     }
 }
 
-/// A body that ended before its promised length.
+/// A body that ended before its announced length.
 pub struct Cut {
-    /// What came of it.
+    /// The received part.
     pub got: Vec<u8>,
 }
 
@@ -217,18 +217,18 @@ impl Raw {
         Self::over(TcpStream::connect(addr).await.unwrap())
     }
 
-    /// A client that has room for next to nothing.
+    /// Connects with the smallest receive buffer.
     pub async fn connect_narrow(addr: SocketAddr) -> Self {
         Self::over(narrow(addr).await)
     }
 
-    /// Closes the connection by a reset.
+    /// Closes the connection with a reset.
     pub fn reset(self) {
         SockRef::from(&self.io).set_linger(Some(Duration::ZERO)).unwrap();
     }
 }
 
-/// A connection whose receive buffer is as small as the kernel makes it.
+/// Connects with the smallest receive buffer that the kernel permits.
 pub async fn narrow(addr: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(2048).unwrap();
@@ -255,7 +255,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
         Ok(n)
     }
 
-    /// The head of the response, or how the connection ended before it.
+    /// Returns the head of the response, or the error that ended the connection before it.
     pub async fn try_head(&mut self) -> io::Result<Head> {
         let end = loop {
             if let Some(at) = self.rest.windows(4).position(|w| w == b"\r\n\r\n") {
@@ -273,15 +273,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
         self.try_head().await.unwrap()
     }
 
-    /// What was received and not looked at.
+    /// Takes the received but not yet parsed bytes.
     pub fn buffered(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.rest)
     }
 
-    /// `len` bytes of a body.
+    /// Returns `len` bytes of a body.
     pub async fn body(&mut self, len: usize) -> Result<Vec<u8>, Cut> {
         while self.rest.len() < len {
-            // By end or by reset.
+            // End or reset.
             if !self.more().await.is_ok_and(|n| n > 0) {
                 return Err(Cut { got: std::mem::take(&mut self.rest) });
             }
@@ -289,7 +289,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
         Ok(self.rest.drain(..len).collect())
     }
 
-    /// Status and body of the response to a `GET`.
+    /// Returns status and body of the response to a `GET`.
     pub async fn get(&mut self, path: &str) -> (u16, Vec<u8>) {
         self.ask(path).await;
         let head = self.head().await;
@@ -297,7 +297,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
         (head.status, body.expect("a whole body"))
     }
 
-    /// Everything up to the end of the connection, be it orderly or not.
+    /// Returns everything up to the end of the connection, orderly or not.
     pub async fn drain(&mut self) -> Vec<u8> {
         while self.more().await.is_ok_and(|n| n > 0) {}
         std::mem::take(&mut self.rest)
@@ -338,7 +338,7 @@ pub fn request(path: &str) -> Request<Empty<Bytes>> {
     Request::get(path).header(header::HOST, "mill").body(Empty::new()).unwrap()
 }
 
-/// The whole body, or the error that cut it short.
+/// Returns the whole body, or the error that cut it.
 pub async fn whole(answer: Response<Incoming>) -> hyper::Result<Bytes> {
     Ok(answer.into_body().collect().await?.to_bytes())
 }

@@ -1,4 +1,4 @@
-//! What several test programs share.
+//! Code shared by several test programs.
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
 pub mod alone;
@@ -27,19 +27,19 @@ use millstream::net::{TcpListener, TcpStream};
 
 pub use skips::skip;
 
-/// A connection of ours that gathers for at most `gather`, and the other end of it.
+/// Creates a connection of ours that gathers for at most `gather`, and its other end.
 pub async fn pair_with(gather: Duration) -> (TcpStream, tokio::net::TcpStream) {
     let listener = TcpListener::builder().gather_limit(gather).bind("127.0.0.1:0").await.unwrap();
     let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     (listener.accept().await.unwrap().0, client)
 }
 
-/// A connection of ours that gathers for as long as writes keep coming.
+/// Creates a connection of ours that gathers as long as writes continue, and its other end.
 pub async fn pair() -> (TcpStream, tokio::net::TcpStream) {
     pair_with(Duration::from_secs(60)).await
 }
 
-/// What the descriptors of this process lead to.
+/// Returns the link targets of this process's descriptors.
 pub fn fds() -> Vec<String> {
     let links = std::fs::read_dir("/proc/self/fd").unwrap();
     let mut all: Vec<_> =
@@ -48,7 +48,7 @@ pub fn fds() -> Vec<String> {
     all
 }
 
-/// Bytes that repeat nowhere a test would notice.
+/// Returns bytes without repetitions that a test could miss.
 pub fn noise(len: usize) -> Vec<u8> {
     let mut x = 0x2545_f491_4f6c_dd1du64;
     (0..len)
@@ -61,7 +61,7 @@ pub fn noise(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Whether something a test is about is not used here. That is a [`skip`], unless it was turned off on purpose.
+/// Returns whether a capability under test is not in use. Reports a [`skip`] then, unless it was disabled on purpose.
 pub fn lacks(capability: &str) -> bool {
     let mut entries = millstream::Capabilities::get().entries().into_iter();
     let (name, support) = entries.find(|(name, _)| *name == capability).expect("a capability of that name");

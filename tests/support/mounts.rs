@@ -1,4 +1,4 @@
-//! File systems of their own, gone when the test ends, however it ends.
+//! Temporary file systems, unmounted when the test ends, even by a panic.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,28 +9,28 @@ use super::skip;
 /// A mounted file system.
 #[derive(Debug)]
 pub struct Mount {
-    /// What is mounted, and with which options, for mounting it again.
+    /// Arguments of mount(8), to mount it again.
     arguments: Vec<String>,
-    // Dropped after the mount was undone.
+    // Dropped after the file system was unmounted.
     dir: tempfile::TempDir,
 }
 
 /// Whether the journal is written to the disk before the power is cut.
 #[derive(Clone, Copy, Debug)]
 pub enum Cut {
-    /// What the file system had told the disk in its own time happens to be there.
+    /// Writes that the file system issued on its own may be on the disk.
     LogFlushed,
-    /// Only what was asked for is there.
+    /// Only synced data are on the disk.
     LogLost,
 }
 
 impl Mount {
-    /// A file system in memory, or `None` where this process may not mount one.
+    /// Mounts a tmpfs. Returns `None` if this process may not mount.
     pub fn tmpfs(what: &str, size: &str) -> Option<Self> {
         Self::new(what, tempfile::tempdir().unwrap(), vec!["-ttmpfs".into(), format!("-osize={size}"), "none".into()])
     }
 
-    /// A new file system of `megabytes` in a file, made by `mkfs` and mounted with `options`.
+    /// Creates a file system of `megabytes` in a file with `mkfs`, and mounts it with `options`.
     pub fn image(what: &str, mkfs: &str, megabytes: u64, options: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("image");
@@ -55,7 +55,7 @@ impl Mount {
         }
     }
 
-    /// Its root.
+    /// Returns its root directory.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("mnt")
     }
@@ -64,10 +64,10 @@ impl Mount {
         run("mount", self.arguments.iter().map(OsStr::new).chain([self.path().as_os_str()]))
     }
 
-    /// Cuts the power of a file system on a disk: from now on nothing is written to it, and every call fails. Then mounts
-    /// it again, as after a reboot.
+    /// Cuts the power of a file system on a disk: nothing more is written to it, and every call fails. Then mounts it
+    /// again, as after a reboot.
     pub fn cut_power(&self, cut: Cut) {
-        // EXT4_IOC_SHUTDOWN, which xfs has too, and its flags. Perl is on every machine that has mkfs, more or less.
+        // EXT4_IOC_SHUTDOWN, which xfs supports too, with its flags. Nearly every machine with mkfs has Perl.
         let program = "open(F, '<', $ARGV[0]) && ioctl(F, 0x8004587d, pack('L', $ARGV[1])) || die \"$!\\n\"";
         let flag = match cut {
             Cut::LogFlushed => "1",
@@ -82,13 +82,13 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if run("umount", [self.path()]).is_err() {
-            // A process that is stuck in it must not keep it in the way of others.
+            // A lazy unmount succeeds even if a process still uses the file system.
             let _ = run("umount", [Path::new("--lazy"), &self.path()]);
         }
     }
 }
 
-/// Runs a program to its end; the error is what it said.
+/// Runs a program to its end. The error is its output.
 fn run(program: &str, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<(), String> {
     let output = Command::new(program).args(arguments).output().map_err(|e| format!("{program}: {e}"))?;
     if output.status.success() {

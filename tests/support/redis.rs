@@ -1,4 +1,4 @@
-//! A redis-server of the test's own, and a relay in front of it that can hold answers back and cut connections.
+//! A redis-server for tests, and a relay in front of it that can delay responses and cut connections.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
@@ -15,13 +15,13 @@ use tokio::sync::watch;
 
 use super::skip;
 
-/// For everything that a server is waited for.
+/// Timeout of every wait for a server.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Ends the server, by its pid, when its own standard input ends: with this process, whatever that dies of.
+/// Kills the server, by its pid, when standard input ends, which happens however this process ends.
 const GUARD: &str = r#""$@" >>log 2>&1 & echo $!; read _; kill -9 $! 2>/dev/null; wait"#;
 
-/// A redis-server on a port of 127.0.0.1, with its files in a directory that goes away.
+/// A redis-server on a port of 127.0.0.1, with its files in a temporary directory.
 #[derive(Debug)]
 pub struct Server {
     dir: TempDir,
@@ -37,7 +37,8 @@ struct Running {
 }
 
 impl Server {
-    /// `None`, and said, where there is no redis-server. Nothing is kept on disk unless `options` say so.
+    /// Starts a server. Reports a skip and returns `None` without a redis-server. Nothing is kept on disk unless
+    /// `options` enable it.
     pub fn start(options: &[&str]) -> Option<Self> {
         if let Err(e) = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status() {
             skip("redis-server", e);
@@ -50,7 +51,7 @@ impl Server {
         Some(server)
     }
 
-    /// Runs it, again on its port.
+    /// Starts the server, again on the same port.
     #[expect(clippy::disallowed_methods, reason = "a server that starts is not waited for by a timer of a runtime")]
     pub fn run(&mut self) {
         let deadline = Instant::now() + PATIENCE;
@@ -87,7 +88,7 @@ impl Server {
             .and_then(|client| client.get_connection_with_timeout(Duration::from_secs(1)))
             .and_then(|mut connection| redis::cmd("INFO").arg("server").query::<String>(&mut connection));
         match answer {
-            // Somebody else's is not meant.
+            // Another process may listen on the port.
             Ok(info) => info.contains(&format!("process_id:{}\r", self.pid().as_raw_nonzero())),
             Err(e) => matches!(e.code(), Some("NOAUTH" | "NOPERM")),
         }
@@ -113,15 +114,15 @@ impl Server {
         self.dir.path()
     }
 
-    /// `kill -9`.
+    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
         let Some(Running { mut guard, .. }) = self.running.take() else { return };
-        // Its end of the pipe.
+        // The guard's end of the pipe.
         drop(guard.stdin.take());
         guard.wait().unwrap();
     }
 
-    /// It goes on, but does nothing until [`wake`](Self::wake).
+    /// Stops the process until [`wake`](Self::wake).
     pub fn freeze(&self) {
         kill_process(self.pid(), Signal::STOP).unwrap();
     }
@@ -130,7 +131,7 @@ impl Server {
         kill_process(self.pid(), Signal::CONT).unwrap();
     }
 
-    /// Runs a command by a connection of its own.
+    /// Runs a command on its own connection.
     pub fn command(&self, command: &[&str]) -> redis::Value {
         let mut connection = redis::Client::open(self.url()).unwrap().get_connection().unwrap();
         let mut cmd = redis::cmd(command[0]);
@@ -148,30 +149,31 @@ impl Drop for Server {
     }
 }
 
-/// Below the ports that the kernel gives to outgoing connections, so that it is free when the server comes back.
+/// Returns a port below those that the kernel assigns to outgoing connections, so that it is still free after a
+/// restart.
 fn free_port() -> u16 {
     let some = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
     let ports = (0..12_000).map(|n| 20_000 + ((some % 12_000 + n) % 12_000) as u16);
     ports.into_iter().find(|&port| StdListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()).expect("a free port")
 }
 
-/// What a [`Relay`] does with its connections.
+/// Behaviour of a [`Relay`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Pass,
-    /// Answers wait.
+    /// Holds responses back.
     HoldAnswers,
-    /// The next answer to a MULTI is thrown away, and its connection cut: it was done, and nobody knows.
+    /// Drops the next response to a MULTI and cuts its connection: the commands ran, but no client knows.
     CutAfter,
-    /// The next MULTI is thrown away, and its connection cut: it was not done.
+    /// Drops the next MULTI and cuts its connection: the commands did not run.
     CutBefore,
-    /// The next MULTI is kept, whatever its client does, and this becomes `Kept`.
+    /// Keeps the next MULTI even if its client disconnects, and changes the mode to `Kept`.
     Keep,
-    /// It is sent on, by its connection to the server, when this becomes `Pass`.
+    /// Forwards the kept MULTI, on its connection to the server, when the mode changes to `Pass`.
     Kept,
 }
 
-/// Between a log and its server.
+/// A relay between a log and its server.
 #[derive(Clone, Debug)]
 pub struct Relay {
     addr: SocketAddr,
@@ -186,7 +188,7 @@ impl Relay {
         let relay = Self { addr, mode: Arc::clone(&mode) };
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                // Connections end in every way there is.
+                // Connections may end in any way.
                 tokio::spawn(pass(client, to, Arc::clone(&mode)));
             }
         });
@@ -201,7 +203,7 @@ impl Relay {
         self.mode.send_replace(mode);
     }
 
-    /// Waits until what was asked for has happened.
+    /// Waits until the mode changes to `mode`.
     pub async fn becomes(&self, mode: Mode) {
         self.mode.subscribe().wait_for(|&is| is == mode).await.unwrap();
     }
@@ -211,7 +213,7 @@ async fn pass(mut client: TcpStream, to: SocketAddr, mode: Arc<watch::Sender<Mod
     let mut server = TcpStream::connect(to).await?;
     let (mut request, mut answer) = ([0; 16 << 10], [0; 16 << 10]);
     let mut watch = mode.subscribe();
-    // It has sent a MULTI whose answer is to be thrown away.
+    // Whether the response to a MULTI of this connection must be dropped.
     let mut doomed = false;
     loop {
         let holds = *watch.borrow_and_update() == Mode::HoldAnswers;
@@ -228,7 +230,7 @@ async fn pass(mut client: TcpStream, to: SocketAddr, mode: Arc<watch::Sender<Mod
                     mode.send_replace(Mode::Kept);
                     watch.wait_for(|&mode| mode == Mode::Pass).await.ok();
                     server.write_all(&request[..n]).await?;
-                    // To its end, which is the server's if that has ended it.
+                    // The server may end the connection first.
                     client.shutdown().await?;
                     server.shutdown().await?;
                     while server.read(&mut answer).await? > 0 {}

@@ -1,4 +1,4 @@
-//! System calls that the kernel refuses, as it does in containers.
+//! System calls refused by the kernel, as in containers.
 
 use std::env::consts::ARCH;
 
@@ -8,17 +8,17 @@ use seccompiler::{
     apply_filter_all_threads,
 };
 
-/// Makes the system call with the number `call` fail with `errno` in this process from now on, on every thread, those that
-/// run already among them: a test runs beside the main thread. It cannot be undone, so this is for a child
+/// Makes the system call with the number `call` fail with `errno` in this process from now on. Applies to all threads,
+/// including running ones: a test runs beside the main thread. This cannot be undone, so call it in a child
 /// ([`super::child`]).
 ///
-/// seccomp(2), with `SECCOMP_FILTER_FLAG_TSYNC` and `PR_SET_NO_NEW_PRIVS`: no privilege is needed.
+/// seccomp(2), with `SECCOMP_FILTER_FLAG_TSYNC` and `PR_SET_NO_NEW_PRIVS`; no privilege is needed.
 pub fn deny(call: libc::c_long, errno: Errno) {
     answer(call, Vec::new(), errno.raw_os_error());
 }
 
-/// Makes every `preadv2` with `RWF_NOWAIT` read nothing and succeed, as Linux 5.10 answers in the middle of a file, at a
-/// page that is still being read ahead. Applies as [`deny`] does.
+/// Makes every `preadv2` with `RWF_NOWAIT` succeed with 0 bytes, which Linux 5.10 returns in the middle of a file at a
+/// page that is still being read ahead. Applies like [`deny`].
 pub fn nowait_reads_nothing() {
     const FLAGS: u8 = 5;
     let nowait = u64::from(libc::RWF_NOWAIT.cast_unsigned());
@@ -27,7 +27,7 @@ pub fn nowait_reads_nothing() {
     answer(libc::SYS_preadv2, vec![SeccompRule::new(vec![is_nowait.unwrap()]).unwrap()], 0);
 }
 
-/// Makes a system call that says how many bytes it has moved say that it has moved none. Applies as [`deny`] does.
+/// Makes a system call that returns a number of moved bytes return 0. Applies like [`deny`].
 pub fn moves_nothing(call: libc::c_long) {
     answer(call, Vec::new(), 0);
 }

@@ -1,17 +1,17 @@
-//! A server that is a process of its own: the same program, run again as a [`child`].
+//! A server in a child process: this program, run again as a [`child`].
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Lines, Read};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// In the child: tells the parent where it listens, and waits until the parent ends it.
+/// In the child: prints the server's address, and waits until the parent ends it.
 pub async fn until_ended(addr: SocketAddr) {
     println!("\nlistening {addr}");
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().unwrap();
 }
 
-/// In the parent: the child, which ends with this.
+/// In the parent: the child, which is killed on drop.
 pub struct Server {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -27,7 +27,7 @@ impl Server {
         Self { child, addr: addr.expect("the server's address"), lines }
     }
 
-    /// Its memory in KiB, by the names of proc_pid_status(5).
+    /// Returns its memory in KiB, by the names of proc_pid_status(5).
     pub fn memory(&self) -> HashMap<String, u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let rows = status.lines().filter_map(|line| line.split_once(':'));
@@ -36,15 +36,15 @@ impl Server {
             .collect()
     }
 
-    /// How many descriptors of a kind it has open, by how their links in /proc begin.
+    /// Counts its open descriptors whose links in /proc begin with `kind`.
     pub fn open(&self, kind: &str) -> usize {
         let links = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
-        // Those that it closes meanwhile have no link any more.
+        // A descriptor closed meanwhile has no link any more.
         let named = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
         named.filter(|name| name.to_string_lossy().starts_with(kind)).count()
     }
 
-    /// Ends it, sees that it ended well, and gives the lines that it printed.
+    /// Ends the child, asserts its success, and returns the lines it printed.
     pub fn end(&mut self) -> Vec<String> {
         drop(self.child.stdin.take());
         let lines = self.lines.by_ref().map(|line| line.unwrap()).collect();
@@ -55,7 +55,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Also when an assertion failed. Ended already, it cannot be killed, which is as good.
+        // Also after a failed assertion. Fails only if the child has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Faults at the n-th call, by strace(1).
+//! Fault injection at the n-th call, with strace(1).
 
 use std::process::Command;
 
@@ -6,11 +6,11 @@ use tempfile::NamedTempFile;
 
 use super::{child, skip};
 
-/// Runs `child` ([`child::command`]) under strace with `options`, as [`child::run`] does, and gives what strace wrote down:
-/// a line for each call. `None` if this machine cannot trace, which is told.
+/// Runs `child` ([`child::command`]) under strace with `options`, like [`child::run`]. Returns the log of strace, one
+/// line for each call. Reports a skip and returns `None` if this machine cannot trace.
 ///
-/// `["-e", "trace=io_uring_enter", "-e", "inject=io_uring_enter:error=EAGAIN:when=10+10"]` makes every tenth call of each
-/// thread fail; strace counts for each thread by itself. What `trace=` leaves out is not written down.
+/// `["-e", "trace=io_uring_enter", "-e", "inject=io_uring_enter:error=EAGAIN:when=10+10"]` makes every tenth call of
+/// each thread fail; strace counts per thread. Calls not in `trace=` are not logged.
 pub fn run(child: &Command, options: &[&str]) -> Option<String> {
     if let Err(why) = works() {
         skip("faults injected by strace", why);

@@ -1,4 +1,4 @@
-//! A directory with files to truncate, served so that only the sending can notice.
+//! A served directory with files to truncate, where only the sending code can notice the truncation.
 
 use std::fs::File;
 use std::io;
@@ -19,15 +19,15 @@ use tempfile::TempDir;
 
 use super::http::{Answer, Raw, ask, boxed, pages, start_with};
 
-/// So that most of a file is still to be sent when a client has read its first bytes.
+/// Small, so that most of a file is still unsent when a client has read its first bytes.
 pub const SEND_BUFFER: Option<usize> = Some(32 << 10);
 
-/// One frame of a mapped file, so that no later frame can tell that this one was torn.
+/// One frame of a mapped file, so that no later frame can detect the tear.
 pub const LARGE: usize = 3 << 20;
-/// Small enough to be kept mapped. Sent from the mapping where `MILLSTREAM_DISABLE=sendfile` is set, else from the file.
+/// Small enough to stay mapped. Sent from the mapping if `MILLSTREAM_DISABLE=sendfile` is set, else from the file.
 pub const KEPT: usize = 100 << 10;
 
-/// A directory with a large and a kept file, and one that nothing happens to.
+/// Creates a directory with a large and a kept file, and one that stays intact.
 pub fn tree() -> (TempDir, Vec<u8>) {
     let dir = tempfile::tempdir().unwrap();
     let bytes = pages(LARGE);
@@ -37,7 +37,7 @@ pub fn tree() -> (TempDir, Vec<u8>) {
     (dir, bytes)
 }
 
-/// A tree that is looked at once and then believed, so that whatever notices the truncation, it is not the cache.
+/// Returns files that are never revalidated, so that the cache cannot notice the truncation.
 pub fn believed(dir: &TempDir) -> Files {
     Files::builder(dir.path()).validate_every(Duration::from_secs(3600)).build().unwrap()
 }
@@ -47,8 +47,8 @@ pub async fn believing(dir: &TempDir) -> SocketAddr {
     serve(dir, SEND_BUFFER, |_, bytes| bytes).await
 }
 
-/// As [`believing`], with something that handles every frame of files other than `/fine`, unless the query is `plain` or
-/// `cut=n` (see [`ask_and_cut`]).
+/// Like [`believing`], with a layer that passes every frame to `handle`, except those of `/fine` and requests with the
+/// query `plain` or `cut=n` (see [`ask_and_cut`]).
 pub async fn middleware<F>(dir: &TempDir, handle: F) -> SocketAddr
 where
     F: Fn(&mut Context<'_>, Bytes) -> Bytes + Clone + Send + Unpin + 'static,
@@ -56,7 +56,7 @@ where
     serve(dir, None, handle).await
 }
 
-/// As [`middleware`], with accepted sockets that have a send buffer of `send_buffer` bytes.
+/// Like [`middleware`], with a send buffer of `send_buffer` bytes for accepted sockets.
 pub async fn serve<F>(dir: &TempDir, send_buffer: Option<usize>, handle: F) -> SocketAddr
 where
     F: Fn(&mut Context<'_>, Bytes) -> Bytes + Clone + Send + Unpin + 'static,
@@ -71,7 +71,7 @@ where
             }
             let mut answer = ask(&files, &request, |inner| Handled::new(inner, handle)).await;
             if query == Some("chunked") {
-                // As layers do that change the length.
+                // As a layer does that changes the length.
                 answer.headers_mut().remove(CONTENT_LENGTH);
                 answer = answer.map(|body| boxed(StreamBody::new(BodyStream::new(body))));
             }
@@ -81,8 +81,8 @@ where
     .await
 }
 
-/// The answer of `files` as it is. With the query `cut=n` its file has `n` bytes left when the answer begins to be sent:
-/// cut any earlier, it might be noticed by the cache.
+/// Returns the response of `files`. With the query `cut=n`, truncates its file to `n` bytes after the response is made:
+/// before that, the cache might notice.
 pub async fn ask_and_cut<B>(files: &Files, dir: &Path, request: &Request<B>) -> Answer {
     let Ok(answer) = files.get(request.method(), request.uri(), request.headers()).await;
     if let Some(left) = request.uri().query().and_then(|query| query.strip_prefix("cut=")) {
@@ -91,7 +91,7 @@ pub async fn ask_and_cut<B>(files: &Files, dir: &Path, request: &Request<B>) -> 
     answer.map(boxed)
 }
 
-/// A body whose frames go through somebody's hands.
+/// A body whose frames pass through a function.
 pub struct Handled<F> {
     inner: FileBody,
     handle: F,
@@ -125,7 +125,7 @@ pub fn truncate(path: &Path, len: usize) {
     File::options().write(true).open(path).unwrap().set_len(len as u64).unwrap();
 }
 
-/// Asserts that the server goes on: on a new connection, with another file.
+/// Asserts that the server still works: on a new connection, with another file.
 pub async fn lives(addr: SocketAddr) {
     assert_eq!(Raw::connect(addr).await.get("/fine").await, (200, b"fine".to_vec()));
 }

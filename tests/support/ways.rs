@@ -1,19 +1,19 @@
-//! Every way that operations on files go, on both kinds of runtime.
+//! All drivers of file operations, on both kinds of runtime.
 
 use millstream::runtime::{DriverBuilder, Io};
 
 use super::http::{Flavour, watched};
 use super::lacks;
 
-/// The ways: all by ring, the same with registered buffers, none by ring, each by what wins.
+/// The drivers: all by io_uring, the same with registered buffers, none by io_uring, each by the faster one.
 pub const WAYS: [(Io, bool); 4] = [(Io::Uring, false), (Io::Uring, true), (Io::Epoll, false), (Io::Auto, false)];
 
-/// Runs `test` on each way and each kind of runtime, as a task of its own.
+/// Runs `test` as a task on each driver and each kind of runtime.
 pub fn on_every_way<R>(test: impl Fn(Io) -> R + Send + 'static)
 where
     R: Future<Output = ()> + Send + 'static,
 {
-    // Then its two ways go to the pool, which is to be known and no reason to stop.
+    // Without io_uring two of the drivers use the pool, which is reported and no failure.
     lacks("io_uring");
     watched(move || {
         for flavour in Flavour::BOTH {
@@ -26,7 +26,7 @@ where
     });
 }
 
-/// Runs `test` as a task of a runtime that goes one way.
+/// Runs `test` as a task of a runtime with one driver.
 pub fn on_way<T: Send + 'static>(
     flavour: Flavour,
     io: Io,
@@ -42,7 +42,7 @@ pub fn on_way<T: Send + 'static>(
     })
 }
 
-/// Makes the kernel forget the pages of a file. Returns `false`, and tells so, if it keeps them.
+/// Drops a file from the page cache. Returns `false`, and reports a skip, if the kernel keeps the pages.
 pub fn cool(file: &std::fs::File) -> bool {
     use rustix::fs::{Advice, fadvise};
     use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -51,11 +51,11 @@ pub fn cool(file: &std::fs::File) -> bool {
     fadvise(file, 0, None, Advice::DontNeed).unwrap();
     let mut byte = [0];
     let mut slices = [std::io::IoSliceMut::new(&mut byte)];
-    // At the end, for asking makes the kernel begin to read there.
+    // Probes the last page, because a probe starts read-ahead.
     let end = file.metadata().unwrap().len() - 1;
     let cold = preadv2(file, &mut slices, end, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN);
     if !cold {
-        // Luck decides: pages may be in use.
+        // Not deterministic: pages may be in use.
         super::skips::tell("a cold file: this file system keeps pages that it was told to drop");
     }
     cold

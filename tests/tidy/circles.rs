@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lex::code;
 
-/// Returns the circles of imports between `files`, each as the sorted names of its modules. Imports by unit tests and by
-/// the `mod.rs` that declares a module do not count.
+/// Returns the circles of imports between `files`, each as the sorted names of its modules. Imports by unit tests and
+/// by the `mod.rs` that declares a module do not count.
 pub(crate) fn circles(files: &[(String, String)]) -> Vec<Vec<String>> {
     let files: BTreeMap<String, String> = files.iter().map(|(path, text)| (module(path), program(text))).collect();
     let uses: BTreeMap<&str, Vec<String>> =
@@ -40,20 +40,20 @@ fn reached<'a>(graph: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &'a str) -> B
     all
 }
 
-/// `src/net/mod.rs` is `net`, `src/net/stream.rs` is `net/stream`.
+/// Returns the module of a path: `net` for `src/net/mod.rs`, `net/stream` for `src/net/stream.rs`.
 fn module(path: &str) -> String {
     let inside = path.strip_prefix("src/").and_then(|path| path.strip_suffix(".rs")).expect("a source");
     inside.strip_suffix("/mod").unwrap_or(inside).to_owned()
 }
 
-/// Program text without unit tests.
+/// Returns the program text without unit tests.
 fn program(text: &str) -> String {
     let code = code(text);
     let tests = code.find("#[cfg(test)]\nmod tests {").unwrap_or(code.len());
     code[..tests].to_owned()
 }
 
-/// The paths that a file imports, from the root of the crate.
+/// Returns the paths that a file imports, from the root of the crate.
 fn uses(name: &str, code: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut start = 0;
@@ -98,7 +98,8 @@ fn flatten(prefix: &str, tree: &str, found: &mut impl FnMut(&str)) {
     }
 }
 
-/// A path from the root of the crate with `/`, if it leads into the crate. In a `mod.rs` paths may begin at its modules.
+/// Returns a path from the root of the crate, with `/`, if it is in the crate. In a `mod.rs` paths may begin at its
+/// modules.
 fn absolute(name: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = path.split("::").map(str::trim).collect();
     let mut base: Vec<&str> = name.split('/').collect();
@@ -123,7 +124,7 @@ fn absolute(name: &str, path: &str) -> Option<String> {
     Some(base.join("/"))
 }
 
-/// The file that defines what a path leads to, through one re-export.
+/// Returns the file that defines the target of a path, through one re-export.
 fn target<'a>(files: &'a BTreeMap<String, String>, uses: &BTreeMap<&str, Vec<String>>, path: &str) -> Option<&'a str> {
     let owner = |path: &str| {
         let mut ends = [path.len()].into_iter().chain(path.rmatch_indices('/').map(|(at, _)| at));

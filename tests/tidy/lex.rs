@@ -1,6 +1,6 @@
-//! Just enough of Rust's grammar to tell program text from comments and strings.
+//! A minimal lexer that separates program text from comments and strings.
 
-/// The program text alone: comments, strings and characters blanked, everything else where it was.
+/// Returns the program text: comments, strings and characters blanked, everything else at its place.
 pub(crate) fn code(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -24,7 +24,7 @@ pub(crate) fn code(text: &str) -> String {
     out
 }
 
-/// Length of the (nested) comment at the start.
+/// Returns the length of the (nested) comment at the start.
 fn block_comment(text: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < text.len() {
@@ -41,7 +41,7 @@ fn block_comment(text: &str) -> usize {
     at
 }
 
-/// Length up to and with the closing `quote`, backslashes considered.
+/// Returns the length up to and including the closing `quote`, with regard to backslashes.
 fn quoted(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -64,7 +64,7 @@ fn raw_string(text: &str) -> usize {
     text[open..].find(&close).map_or(text.len(), |at| open + at + close.len())
 }
 
-/// Length of the character literal at the start; 0 for a lifetime.
+/// Returns the length of the character literal at the start; 0 for a lifetime.
 fn character(text: &str) -> usize {
     let mut inner = text[1..].chars();
     match (inner.next(), inner.next()) {
@@ -74,7 +74,7 @@ fn character(text: &str) -> usize {
     }
 }
 
-/// Where `word` stands by itself in `code`.
+/// Returns the positions of `word` as a whole word in `code`.
 pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word)
@@ -90,7 +90,7 @@ pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// Whether there is `unsafe` in the program text.
+/// Returns whether the program text contains `unsafe`.
 pub(crate) fn is_unsafe(text: &str) -> bool {
     words(&code(text), "unsafe").next().is_some()
 }

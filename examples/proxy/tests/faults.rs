@@ -1,4 +1,4 @@
-//! Upstreams that fail, clients that leave, and those that do not read.
+//! Failing upstreams, clients that disconnect, and peers that do not read.
 
 use super::*;
 
@@ -41,12 +41,12 @@ fn an_upload_that_takes_its_time_is_not_a_timeout() {
         let mut client = Raw::connect(addr).await;
         client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 10\r\n\r\n").await;
         for _ in 0..10 {
-            // Faster than the limit by far, and in all much slower.
+            // Each pause is far below the timeout; their sum is far above it.
             tokio::time::sleep(Duration::from_millis(40)).await;
             client.send("x").await;
         }
         assert_eq!(client.head().await.status, 200);
-        // One that has stopped is.
+        // A stalled upload fails.
         let mut client = Raw::connect(addr).await;
         client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 10\r\n\r\nx").await;
         assert_eq!(client.head().await.status, 504);
@@ -55,7 +55,7 @@ fn an_upload_that_takes_its_time_is_not_a_timeout() {
 
 #[test]
 fn an_upstream_that_dies_in_its_body_is_no_clean_end() {
-    /// How the upstream says where its body ends, and how it dies.
+    /// Framing of the upstream's body, and how the upstream dies.
     const DEATHS: [(&str, &str, bool); 4] = [
         ("Content-Length: 1000000", "", false),
         ("Content-Length: 1000000", "", true),
@@ -68,7 +68,7 @@ fn an_upstream_that_dies_in_its_body_is_no_clean_end() {
                 head_of(&mut stream).await;
                 stream.write_all(format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n{begin}").as_bytes()).await.unwrap();
                 stream.write_all(&noise(50_000)).await.unwrap();
-                // What is sent so far has gone through.
+                // Lets the bytes sent so far pass through.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 if reset {
                     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
@@ -97,7 +97,7 @@ fn an_upstream_that_dies_in_its_body_is_no_clean_end() {
     });
 }
 
-/// An upstream whose bodies never end; counts those that live, and bytes taken of them.
+/// Starts an upstream whose bodies never end. Returns counts of its live bodies and of the bytes read from them.
 async fn endless() -> (SocketAddr, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     struct Alive(Arc<AtomicUsize>);
     impl Drop for Alive {
@@ -113,7 +113,7 @@ async fn endless() -> (SocketAddr, Arc<AtomicUsize>, Arc<AtomicUsize>) {
         let waits = request.uri().path() == "/wait";
         async move {
             if waits {
-                // Never answers.
+                // Never responds.
                 std::future::pending::<()>().await;
             }
             let frames = stream::unfold(alive, move |alive| {
@@ -149,7 +149,7 @@ fn a_client_that_leaves_takes_the_upstream_with_it() {
                 }
                 soon("the upstream is told", || alive.load(Ordering::Relaxed) == 0).await;
             }
-            // A stream among others.
+            // One stream among others of its connection.
             let mut client = h2(addr).await;
             let kept = client.send_request(request("http://mill/")).await.unwrap();
             let left = client.send_request(request("http://mill/")).await.unwrap();
@@ -163,7 +163,7 @@ fn a_client_that_leaves_takes_the_upstream_with_it() {
     });
 }
 
-/// Waits until a count does not grow any more, and says what it is.
+/// Waits until a count stops growing, and returns it.
 async fn settled(count: &AtomicUsize) -> usize {
     let mut last = usize::MAX;
     loop {
@@ -191,7 +191,7 @@ fn a_reader_that_stops_stops_the_upstream() {
             client.head().await;
             let there = settled(&taken).await - before;
             assert!(there < PLENTY, "{there} bytes for a reader that has stopped");
-            // It goes on when the reader does.
+            // The transfer resumes when the reader does.
             let more = taken.load(Ordering::Relaxed);
             let mut read = 0;
             while taken.load(Ordering::Relaxed) == more {

@@ -1,4 +1,4 @@
-//! The proxy between raw clients and upstreams that misbehave.
+//! The proxy between raw clients and misbehaving upstreams.
 
 mod faults;
 mod passing;
@@ -28,14 +28,14 @@ use crate::reverse::{Plan, Reverse};
 use crate::support::http::{Answer, Raw, boxed, h1, h2, narrow, on_both, request, sha256, start, start_hyper, whole};
 use crate::support::noise;
 
-/// What must happen soon happens within this time.
+/// Timeout of operations that must complete.
 const SOON: Duration = Duration::from_secs(10);
 
 fn plan(to: SocketAddr) -> Plan {
     Plan { to: to.to_string().parse().unwrap(), h2: false, stamps: HeaderMap::new(), timeout: Duration::from_secs(20) }
 }
 
-/// A proxy according to `plan`, as the example makes one.
+/// Starts a proxy configured by `plan`, as the example does.
 async fn proxy(plan: Plan) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -49,7 +49,7 @@ async fn proxy(plan: Plan) -> SocketAddr {
     addr
 }
 
-/// An upstream that speaks bytes: what it does with each connection.
+/// Starts an upstream that runs a function on each raw connection.
 async fn raw_upstream<R: Future<Output = ()> + Send + 'static>(
     talk: impl Fn(TcpStream) -> R + Send + 'static,
 ) -> SocketAddr {
@@ -64,7 +64,7 @@ async fn raw_upstream<R: Future<Output = ()> + Send + 'static>(
     addr
 }
 
-/// Reads a request head, whatever it is.
+/// Reads a request head.
 async fn head_of(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -73,7 +73,7 @@ async fn head_of(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// Waits for at most [`SOON`].
+/// Waits for a condition, for at most [`SOON`].
 async fn soon(what: &str, fine: impl Fn() -> bool) {
     let waiting = async {
         while !fine() {
@@ -83,7 +83,7 @@ async fn soon(what: &str, fine: impl Fn() -> bool) {
     assert!(timeout(SOON, waiting).await.is_ok(), "{what}");
 }
 
-/// Says what it was asked: the method, the target, the fields, and the body's sum.
+/// Responds with the request's method, target, fields, and digest of its body.
 async fn mirror(request: Request<millstream::server::RequestBody>) -> Answer {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.unwrap();

@@ -1,4 +1,4 @@
-//! What passes, and what does not.
+//! Requests and responses that pass, and those that do not.
 
 use super::*;
 
@@ -78,10 +78,10 @@ fn connections_to_the_upstream_are_used_again() {
         let hello = async |_| Response::new(Full::new(Bytes::from_static(b"hello")));
         let addr = proxy(plan(start_hyper(|_| {}, adjust, hello).await)).await;
         for _ in 0..REQUESTS {
-            // Each client has a connection of its own.
+            // Each client has its own connection.
             assert_eq!(Raw::connect(addr).await.get("/").await, (200, b"hello".to_vec()));
         }
-        // A request may be made before the answered one's connection is back in the pool.
+        // A request may arrive before the connection of the previous one is back in the pool.
         let accepted = accepted.load(Ordering::Relaxed);
         assert!(accepted < REQUESTS / 2, "{accepted} connections for {REQUESTS} requests");
     });
@@ -98,7 +98,7 @@ fn protocols_are_changed_when_both_agree() {
             if head.contains("/unasked") == head.contains("upgrade: echo") {
                 return;
             }
-            // The first bytes of the new protocol come with the head.
+            // The first bytes of the new protocol arrive together with the head.
             let head = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nhello";
             stream.write_all(head).await.unwrap();
             let (mut from, mut to) = stream.split();

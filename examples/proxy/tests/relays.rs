@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A relay to `target`.
+/// Starts a relay to `target`.
 async fn relay_to(target: Target) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -15,7 +15,8 @@ fn bytes_pass_both_ways_and_each_end_by_itself() {
     on_both(async || {
         let bytes = noise(2 << 20);
         let answer = bytes.clone();
-        // Answers once it has read everything: the end of the question must pass, and leave the way back open.
+        // Responds only after the end of the request: the relay must forward that end and keep the other direction
+        // open.
         let upstream = raw_upstream(move |mut stream| {
             let answer = answer.clone();
             async move {
@@ -64,7 +65,7 @@ fn a_relay_passes_on_what_goes_wrong() {
                 }
                 client.read(&mut [0]).await
             };
-            // Wherever it finds that out.
+            // The error may appear in any of the calls.
             let error = timeout(SOON, talk).await.unwrap().expect_err("no clean end");
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         }

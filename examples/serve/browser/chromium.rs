@@ -1,4 +1,4 @@
-//! A real browser without a window, driven by the [DevTools protocol](https://chromedevtools.github.io/devtools-protocol/).
+//! A headless browser, driven through the [DevTools protocol](https://chromedevtools.github.io/devtools-protocol/).
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-/// For anything the browser is asked.
+/// Timeout of every request to the browser.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A browser that was started for one test, and ends with this.
+/// A browser started for one test. It is killed on drop.
 pub(super) struct Chromium {
     child: Child,
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     session: Option<String>,
     asked: u64,
-    /// What the page has complained about: exceptions, errors on the console, broken rules of its policy.
+    /// Problems reported by the page: exceptions, console errors, violations of its content security policy.
     complaints: Vec<String>,
-    /// With a profile of its own in it.
+    /// Contains the browser's profile.
     _profile: TempDir,
 }
 
-/// Where a browser is, if there is one.
+/// Returns the path of an installed browser.
 pub(super) fn found() -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;
     let names = ["chromium", "chromium-browser", "google-chrome"];
@@ -49,7 +49,7 @@ impl Chromium {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         if rustix::process::geteuid().is_root() {
-            // Its sandbox does not work for root. What it opens here is our own.
+            // The sandbox does not work for root. This browser opens only our own page.
             command.arg("--no-sandbox");
         }
         let mut child = command.spawn().expect("the browser starts");
@@ -57,7 +57,7 @@ impl Chromium {
         let address = tokio::task::spawn_blocking(move || {
             let mut lines = errors.lines().map_while(Result::ok);
             let found = lines.find_map(|line| Some(line.strip_prefix("DevTools listening on ")?.to_owned()));
-            // Or the browser waits for somebody to read the rest.
+            // The pipe must be drained, or the browser blocks when it is full.
             std::thread::spawn(move || lines.for_each(drop));
             found
         });
@@ -75,7 +75,7 @@ impl Chromium {
         this
     }
 
-    /// Asks the browser to do something, and gives its answer. What it tells meanwhile is looked at.
+    /// Sends a command and returns its result. Records the events that arrive meanwhile.
     pub(super) async fn ask(&mut self, method: &str, params: Value) -> Value {
         self.asked += 1;
         let id = self.asked;
@@ -108,7 +108,7 @@ impl Chromium {
         answer["result"]["value"].take()
     }
 
-    /// Asks again until the expression is true.
+    /// Evaluates the expression until it is true.
     pub(super) async fn until(&mut self, expression: &str) {
         let end = Instant::now() + PATIENCE;
         while self.eval(expression).await != json!(true) {
@@ -123,7 +123,7 @@ impl Chromium {
         self.until(&format!("document.readyState === 'complete' && location.href === {}", json!(url))).await;
     }
 
-    /// Width and height in CSS pixels, and the scheme of colours that the user prefers.
+    /// Sets the viewport in CSS pixels and the preferred colour scheme.
     pub(super) async fn look(&mut self, width: u32, height: u32, scheme: &str) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
         self.ask("Emulation.setDeviceMetricsOverride", size).await;
@@ -131,7 +131,7 @@ impl Chromium {
         self.ask("Emulation.setEmulatedMedia", media).await;
     }
 
-    /// Keeps a picture of the page where `MILLSTREAM_SCREENSHOTS` says.
+    /// Saves a screenshot in the directory that `MILLSTREAM_SCREENSHOTS` names.
     pub(super) async fn picture(&mut self, name: &str) {
         use base64::Engine;
 
@@ -142,7 +142,7 @@ impl Chromium {
         std::fs::write(Path::new(&directory).join(name), picture.expect("base64")).expect("a file");
     }
 
-    /// What the page has complained about since this was asked last.
+    /// Takes the problems reported since the last call.
     pub(super) fn complaints(&mut self) -> Vec<String> {
         std::mem::take(&mut self.complaints)
     }
@@ -161,7 +161,7 @@ fn complaint(event: &Value) -> Option<String> {
 
 impl Drop for Chromium {
     fn drop(&mut self) {
-        // Ended already, it cannot be killed, which is as good. Its own children end with it.
+        // Fails only if it has already exited. Its child processes end with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! One scenario by ring and by the blocking pool, on a runtime of its own each.
+//! Runs one scenario by io_uring and by the blocking pool, each on its own runtime.
 
 use std::fmt::Debug;
 use std::fs;
@@ -12,16 +12,16 @@ use millstream::fs::chain::{Chain, ChainPath, ChainReport};
 use millstream::runtime::{DriverBuilder, Io};
 use rustix::io::Errno;
 
-/// How long something may take that takes no time.
+/// Timeout of operations that are quick.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a scenario runs on: a driver and an empty directory.
+/// Environment of a scenario: a driver and an empty directory.
 pub(crate) struct Place {
     io: Io,
     dir: tempfile::TempDir,
 }
 
-/// Outcomes and what was read.
+/// Outcomes and buffers read.
 pub(crate) type Ended = (Vec<StepOutcome>, Vec<Bytes>);
 
 impl Place {
@@ -37,7 +37,7 @@ impl Place {
         self.io == Io::Uring
     }
 
-    /// Runs a chain to its end, whatever that is.
+    /// Runs a chain to its end, success or failure.
     pub(crate) async fn run(&self, chain: Chain) -> Ended {
         let report = match tokio::time::timeout(PATIENCE, chain.run()).await.expect("it ends") {
             Ok(report) => report,
@@ -50,7 +50,7 @@ impl Place {
         (report.outcomes().to_vec(), report.into_reads())
     }
 
-    /// The same for the outcomes alone.
+    /// Like `run`, for the outcomes alone.
     pub(crate) async fn outcomes(&self, chain: Chain) -> Vec<StepOutcome> {
         self.run(chain).await.0
     }
@@ -60,7 +60,7 @@ impl Place {
         assert_eq!(report.way(), expected);
     }
 
-    /// Names and contents of the files in the directory.
+    /// Returns names and contents of the files in the directory.
     pub(crate) fn files(&self) -> Vec<(String, Bytes)> {
         let entries = fs::read_dir(self.dir()).unwrap().map(|entry| entry.unwrap().path());
         let mut files: Vec<_> = entries
@@ -71,7 +71,7 @@ impl Place {
         files
     }
 
-    /// Waits until so many files are open, by this process and in rings: the kernel closes some a little later.
+    /// Waits until this many files are open, in this process and in its rings: the kernel closes some a little later.
     pub(crate) async fn opened(&self, files: usize) {
         self.until(&format!("{files} files are open"), || open_files() == files).await;
     }
@@ -85,7 +85,7 @@ impl Place {
     }
 }
 
-/// Runs a scenario both ways, checks that it left nothing open, and that it ended alike. Gives how.
+/// Runs a scenario both ways, checks that nothing is left open and that the results are equal, and returns them.
 pub(crate) fn both<T: Debug + PartialEq>(scenario: impl AsyncFn(&Place) -> T) -> T {
     let mut ended: Vec<T> = ways().into_iter().map(|io| on(io, &scenario)).collect();
     let last = ended.pop().unwrap();
@@ -93,13 +93,13 @@ pub(crate) fn both<T: Debug + PartialEq>(scenario: impl AsyncFn(&Place) -> T) ->
     last
 }
 
-/// The ways this machine has.
+/// Returns the ways available on this machine.
 pub(crate) fn ways() -> Vec<Io> {
     if crate::support::lacks("io_uring") { vec![Io::Epoll] } else { vec![Io::Uring, Io::Epoll] }
 }
 
 pub(crate) fn on<T>(io: Io, scenario: impl AsyncFn(&Place) -> T) -> T {
-    // tokio keeps the descriptors of its signal handler for good.
+    // tokio keeps the descriptors of its signal handler for ever.
     drop(tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
     let before = list();
     let place = Place { io, dir: tempfile::tempdir().unwrap() };
@@ -114,33 +114,33 @@ pub(crate) fn on<T>(io: Io, scenario: impl AsyncFn(&Place) -> T) -> T {
     ended
 }
 
-/// How many descriptors this process has, and files in the tables of its rings.
+/// Counts the descriptors of this process and the files in the tables of its rings.
 pub(crate) fn open_files() -> usize {
     list().len()
 }
 
-/// What they lead to.
+/// Returns their names.
 fn list() -> Vec<String> {
     let fds: Vec<_> = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path()).collect();
     let mut list = Vec::new();
     for path in fds {
         let Ok(to) = fs::read_link(&path).map(|to| to.display().to_string()) else { continue };
-        // glibc looks there for a moment, when some thread ends.
+        // glibc reads /proc briefly when a thread ends.
         if to.starts_with("/proc/") {
             continue;
         }
         if to.contains("[io_uring]") {
             let info = fs::read_to_string(path.to_str().unwrap().replace("/fd/", "/fdinfo/")).unwrap_or_default();
             let ring = info.lines().find(|line| line.starts_with("ino:")).unwrap_or_default();
-            // "UserFiles: 256", then a line for each that is open, "  255: name".
+            // Format: "UserFiles: 256", then a line for each open file, "  255: name".
             let lines = info.lines().skip_while(|line| !line.starts_with("UserFiles:")).skip(1);
             let lines = lines.take_while(|line| line.starts_with(' '));
-            // Up to Linux 6.12 the table shows its empty places as well.
+            // Up to Linux 6.12 the table lists empty places too.
             list.extend(lines.filter(|line| !line.ends_with("<none>")).map(|line| format!("{ring} {line}")));
         }
         list.push(format!("{} {to}", path.display()));
     }
-    // A ring has two descriptors, with the same table.
+    // A ring has two descriptors with the same table.
     list.sort();
     list.dedup();
     list
@@ -150,7 +150,7 @@ pub(crate) fn failed(errno: Errno) -> StepOutcome {
     StepOutcome::Failed(errno.raw_os_error())
 }
 
-/// A file that is made, and must not be there.
+/// Options for a file that must not exist yet.
 pub(crate) fn new_file() -> OpenOptions {
     OpenOptions::new().read(true).write(true).create_new(true)
 }

@@ -1,4 +1,4 @@
-//! Chains that nobody waits for any more, and such that fail between open and close: nothing stays open.
+//! Dropped chains, and chains that fail between open and close: nothing stays open.
 
 use std::fs;
 use std::future::{Future, poll_fn};
@@ -14,7 +14,7 @@ use super::both::{PATIENCE, both, failed, new_file, open_files, reading};
 
 use crate::support::alone;
 
-/// Polls a future at most `polls` times, each time it is woken, then drops it. Says whether it ended.
+/// Polls a future at most `polls` times, each time it is woken, then drops it. Returns whether it ended.
 async fn polled(future: impl Future, polls: usize) -> bool {
     let mut future = pin!(future);
     let mut left = polls;
@@ -59,15 +59,15 @@ fn a_chain_dropped_anywhere_on_its_way_to_a_step_that_waits_for_ever_leaves_noth
     both(async |place| {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let reader = Arc::new(reader);
-        // Kernel threads open the files, so the chain is somewhere else each time.
+        // Kernel threads open the files, so the chain is at another step each time.
         let stalled = || {
             let chain = Chain::new().open(place.path("a"), new_file().create_new(false).create(true));
             chain.open(place.path("b"), new_file().create_new(false).create(true)).on(reader.clone()).read(1)
         };
-        // This makes the ring.
+        // Creates the ring.
         place.run(Chain::new().nop()).await;
         let before = open_files();
-        // A job looks ten times a second whether it is still wanted.
+        // A job checks ten times a second whether it was cancelled.
         for turns in (0..100).step_by(if place.has_ring() { 1 } else { 10 }) {
             let running = tokio::spawn(stalled().run());
             for _ in 0..turns {
@@ -94,7 +94,7 @@ fn a_chain_dropped_while_it_waits_leaves_nothing_open_and_the_runtime_ends() {
         let reader = Arc::new(reader);
         let stalled = Chain::new().open(place.path("a"), reading()).on(reader.clone()).read(1).unlink(place.path("a"));
         let running = tokio::spawn(stalled.run());
-        // One more file is open, by the chain.
+        // The chain holds one more open file.
         place.opened(before + 3).await;
         running.abort();
         assert!(running.await.unwrap_err().is_cancelled());
@@ -134,7 +134,7 @@ fn no_place_in_the_table_of_the_ring_is_lost() {
     both(async |place| {
         fs::write(place.path("a"), "a").unwrap();
         let open = || Chain::new().open(place.path("a"), reading());
-        // Each of these leaves its file to be closed by the ring, or closes it itself, or is dropped; a ring has 256 places.
+        // Each of these leaves its file for the ring to close, closes it itself, or is dropped; a ring has 256 places.
         for round in 0..300 {
             assert_eq!(place.outcomes(open().write("x")).await, [Done(0), failed(Errno::BADF)]);
             assert_eq!(place.outcomes(open().close()).await, [Done(0), Done(0)]);
@@ -156,7 +156,7 @@ fn a_runtime_ends_though_chains_wait() {
     both(async |place| {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let (reader, writer) = (Arc::new(reader), Arc::new(writer));
-        // The pipe is kept open by the chain itself: nobody ends its wait but the runtime.
+        // The chain itself keeps the pipe open, so only the end of the runtime ends its wait.
         let chain = Chain::new().open(place.path("new"), new_file()).on(reader).read(1).on(writer).write("x");
         tokio::spawn(chain.run());
         place.until("the chain has begun", || place.path("new").exists()).await;

@@ -1,4 +1,4 @@
-//! Many chains at once, and where there is no ring.
+//! Many chains at once, and chains without a ring.
 
 use std::fs;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn chains_that_come_together_are_handed_over_together() {
     }
     on(Io::Uring, async |place| {
         let before = Snapshot::now();
-        // Four entries each, with the close: 32 chains fill the ring exactly.
+        // Four entries each, including the close: 32 chains fill the ring exactly.
         let all: Vec<_> = (0..32).map(|n| tokio::spawn(replace(place, n).run())).collect();
         for one in all {
             assert_eq!(one.await.unwrap().unwrap().way(), ChainPath::Ring);
@@ -46,7 +46,7 @@ fn more_chains_than_entries_and_places_are_all_done() {
     both(async |place| {
         let all: Vec<_> = (0..1000).map(|n| tokio::spawn(replace(place, n).run())).collect();
         for one in all {
-            // By ring as many as have room, and the others by the pool.
+            // As many as fit use the ring, the others the pool.
             tokio::time::timeout(PATIENCE, one).await.expect("it ends").unwrap().unwrap();
         }
         let files = place.files();
@@ -94,7 +94,7 @@ fn a_chain_too_long_for_the_ring_goes_to_the_pool() {
         let report = long.run().await.unwrap();
         assert_eq!(report.way(), ChainPath::Pool);
         assert_eq!(fs::metadata(place.path("file")).unwrap().len(), Chain::STEPS_MAX as u64 - 1);
-        // What is handed over first would fit.
+        // The first part of the chain would fit.
         let nops = (0..100).fold(Chain::new().unlink(place.path("file")), |chain, _| chain.nop().timeout(PATIENCE));
         let report = tokio::time::timeout(PATIENCE, nops.run()).await.expect("it ends").unwrap();
         assert_eq!(report.way(), ChainPath::Pool);

@@ -1,5 +1,5 @@
-//! Chains on real files, by ring and by the blocking pool: the same outcomes, the same bytes, nothing left open.
-//! Descriptors belong to the process, so each test has one of its own.
+//! Chains on real files, by io_uring and by the blocking pool: the same outcomes and bytes, and nothing left open.
+//! Descriptors belong to the process, so each test runs in its own process.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Steps that wait for somebody: pipes and sockets, blocking or not, slow, stalled and gone.
+//! Steps that wait: pipes and sockets, blocking or not, slow, stalled or closed.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,11 +15,11 @@ use super::both::{both, failed, new_file, reading};
 
 use crate::support::alone;
 
-/// Long enough for a kernel to be sure that nothing comes.
+/// Timeout of a step for which no data arrives.
 const LIMIT: Duration = Duration::from_millis(30);
 const LEN: usize = 300_000;
 
-/// A pipe that takes 4096 bytes at a time.
+/// Returns a pipe with a capacity of 4096 bytes.
 fn pipe(nonblocking: bool) -> (Arc<OwnedFd>, Arc<OwnedFd>) {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     assert_eq!(rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap(), 4096);
@@ -29,7 +29,7 @@ fn pipe(nonblocking: bool) -> (Arc<OwnedFd>, Arc<OwnedFd>) {
     (Arc::new(reader), Arc::new(writer))
 }
 
-/// A connection with little room, and the other end of it.
+/// Returns a connection with small buffers, and its other end.
 fn connection(nonblocking: bool) -> (Arc<TcpStream>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let theirs = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -41,7 +41,7 @@ fn connection(nonblocking: bool) -> (Arc<TcpStream>, TcpStream) {
     (Arc::new(ours), theirs.into())
 }
 
-/// Reads to the end, in a thread of its own.
+/// Reads to the end on another thread.
 fn drain(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -93,7 +93,7 @@ fn a_read_goes_on_until_it_is_full_or_the_pipe_ends() {
             let writing = thread::spawn(move || {
                 for piece in sent.chunks(10_000) {
                     writer.write_all(piece).unwrap();
-                    // So that the reader finds the pipe empty now and then.
+                    // Lets the reader find the pipe empty now and then.
                     pause(Duration::from_micros(100));
                 }
             });
@@ -146,7 +146,7 @@ fn who_waits_too_long_fails_and_the_rest_is_skipped() {
             let ((from, _keep), (_keep_too, to)) = (pipe(nonblocking), pipe(nonblocking));
             let limited = |chain: Chain| chain.timeout(LIMIT).nop();
             let mut ended = Vec::new();
-            // Nothing to read; room for a part; nothing to splice; nobody who takes what is spliced.
+            // Nothing to read; room for a part; nothing to splice; no reader for spliced bytes.
             ended.push(place.outcomes(limited(Chain::new().on(reader.clone()).read(10))).await);
             ended.push(place.outcomes(limited(Chain::new().on(writer).write(vec![7; 10_000]))).await);
             ended.push(place.outcomes(limited(Chain::new().on(to.clone()).splice_from(from, 10))).await);
@@ -226,7 +226,7 @@ fn a_peer_that_resets_in_the_middle_stops_the_chain() {
         let ended =
             place.outcomes(Chain::new().on(ours).send(vec![7; 4 << 20]).open(place.path("after"), new_file())).await;
         peer.join().unwrap();
-        // The first call that fails is told of the reset, later ones that there is no connection.
+        // The first failing call reports the reset, later ones the missing connection.
         let is_gone = |errno| [Errno::CONNRESET, Errno::PIPE].iter().any(|gone| gone.raw_os_error() == errno);
         assert!(matches!(ended[0], Failed(errno) if is_gone(errno)), "{ended:?}");
         (ended[1], place.files().len())

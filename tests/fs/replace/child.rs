@@ -1,4 +1,4 @@
-//! Another process that changes a file while strace stands between it and the kernel.
+//! A child process that changes a file under strace, which injects faults.
 
 use std::convert::Infallible;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use super::{HEADER, NEW};
 
 const WORK: &str = "MILLSTREAM_TEST_WORK";
 
-/// What a child is to do.
+/// Task of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Replaces the contents by [`NEW`].
@@ -25,28 +25,28 @@ pub(crate) enum Work {
     Insert,
     /// Appends [`HEADER`].
     Append,
-    /// Replaces the contents by a stream, and drops the future when the first piece is written.
+    /// Replaces the contents by a stream, and drops the future after the first written piece.
     Abandon,
 }
 
-/// The header [`Work::Insert`] inserts.
+/// Length of the header of [`Work::Insert`].
 pub(crate) const BLOCK: usize = 4096;
 
-/// How it ended.
+/// Result of a child.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
-    /// What it said: `done`, or the error.
+    /// Output of the child: `done`, or the error.
     pub(crate) said: String,
-    /// The calls about files of the thread that worked, as strace writes them.
+    /// File-related calls of the worker thread, as strace prints them.
     pub(crate) calls: Vec<String>,
-    /// How many threads made such calls, closing what they had open aside.
+    /// Number of threads that made such calls, not counting closes.
     pub(crate) threads: usize,
-    /// How often the worker woke others or waited for them between the first of the calls and the last: one job does not.
+    /// Number of calls in between by which the worker woke or awaited other threads; a single job makes none.
     pub(crate) hops: usize,
 }
 
-/// Not a test: what the child does.
+/// Runs in the child only.
 #[test]
 fn child() {
     let Ok(work) = std::env::var(WORK) else { return };
@@ -54,7 +54,7 @@ fn child() {
     println!("\nready");
     std::io::stdin().lock().read_line(&mut String::new()).unwrap();
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    // Of one thread, so that any other that works on files is one of the runtime.
+    // One thread, so that any other thread with file calls belongs to the runtime.
     let done = runtime.enable_all().max_blocking_threads(1).build().unwrap().block_on(async {
         match work {
             "Replace" => Replace::new(path).run(NEW.clone()).await,
@@ -66,7 +66,7 @@ fn child() {
                     done = Replace::new(path).run_stream(stream) => panic!("{done:?}"),
                     _ = told.recv() => {}
                 }
-                // The pool takes its work in order: what the dropped future left to it has begun when this has.
+                // The pool runs its jobs in order, so the job of the dropped future has begun when this one has.
                 tokio::task::spawn_blocking(|| ()).await.unwrap();
                 Ok(())
             }
@@ -79,7 +79,8 @@ fn child() {
     }
 }
 
-/// A stream of one piece, and then nothing more; tells when that is waited for, and so the first was written.
+/// Returns a stream of one piece that never ends, and a receiver that is signalled when the stream is polled again, so
+/// after the first write.
 pub(crate) fn unfinished() -> (impl Stream<Item = Result<Vec<u8>, Infallible>> + Send + 'static, Receiver<()>) {
     let (tell, told) = channel(1);
     let first = stream::iter([Ok(vec![1; 2 << 20])]);
@@ -90,16 +91,16 @@ pub(crate) fn unfinished() -> (impl Stream<Item = Result<Vec<u8>, Infallible>> +
     (first.chain(rest), told)
 }
 
-/// Whether a child finds the descriptors of its own by path.
+/// Whether a child can reach its descriptors through /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proc {
     Mounted,
-    /// Then a file without a name cannot get one, so drafts have names from the start.
+    /// An unnamed file cannot get a name then, so temporary files have names from the start.
     Missing,
 }
 
-/// Runs a child that does `work` to `path`. `inject` are strace's injections, such as `fsync:error=EIO:when=2`; counts are
-/// those of the one thread that works. `None` says that this machine cannot.
+/// Runs a child that does `work` on `path`. `inject` are strace's injections, such as `fsync:error=EIO:when=2`; strace
+/// counts calls of the worker thread only. Returns `None` if this machine cannot trace.
 pub(crate) fn run(what: &str, work: Work, path: &Path, inject: &[String], proc: Proc) -> Option<Ended> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "replace::child::child", "--nocapture", "--test-threads=1"]);
@@ -108,7 +109,7 @@ pub(crate) fn run(what: &str, work: Work, path: &Path, inject: &[String], proc: 
     let mut child = Reaped(command.spawn().unwrap());
     let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line == "ready"));
-    // The one call of its kind that is made.
+    // The only call of its kind.
     let missing = (proc == Proc::Missing).then(|| "newfstatat:error=ENOENT".to_owned());
     let inject: Vec<_> = missing.iter().chain(inject).collect();
     let log = tempfile::NamedTempFile::new().unwrap();
@@ -126,7 +127,7 @@ pub(crate) fn run(what: &str, work: Work, path: &Path, inject: &[String], proc: 
     Some(Ended { status, said, calls, threads, hops })
 }
 
-/// A process that does not outlive its test.
+/// A process that is killed when its test ends.
 #[derive(Debug)]
 struct Reaped(Child);
 
@@ -137,7 +138,7 @@ impl Drop for Reaped {
     }
 }
 
-/// Attaches strace to a process and waits until it has.
+/// Attaches strace to a process and waits until it is attached.
 fn attach(what: &str, pid: u32, inject: &[&String], log: &Path) -> Option<Reaped> {
     let mut command = Command::new("strace");
     command.args(["-f", "-p", &pid.to_string(), "-o"]).arg(log).stderr(Stdio::piped());
@@ -158,12 +159,12 @@ fn attach(what: &str, pid: u32, inject: &[&String], log: &Path) -> Option<Reaped
         crate::support::skip(what, line.trim());
         return None;
     }
-    // Nobody reads on, and there is little more to be said than a pipe holds.
+    // The rest of the output is shorter than a pipe's capacity, so it need not be read.
     strace.0.stderr = Some(stderr.into_inner());
     Some(strace)
 }
 
-/// Calls that have to do with files; others may be made by any thread at any time.
+/// Calls related to files; any thread may make others at any time.
 const ABOUT_FILES: [&str; 23] = [
     "close",
     "copy_file_range",
@@ -190,8 +191,8 @@ const ABOUT_FILES: [&str; 23] = [
     "unlinkat",
 ];
 
-/// What strace has logged: the calls about files of the thread that opened a directory, how many threads made any, and
-/// how often that one dealt with others in between.
+/// Parses a log of strace. Returns the file calls of the thread that opened a directory, the number of threads with
+/// such calls, and how often that thread woke or awaited others in between.
 fn read(log: &str) -> (Vec<String>, usize, usize) {
     let all = log.lines().filter_map(|line| line.split_once(' ').map(|(thread, call)| (thread, call.trim_start())));
     let about_files = |call: &str| ABOUT_FILES.contains(&name(call));
@@ -209,20 +210,20 @@ fn read(log: &str) -> (Vec<String>, usize, usize) {
     (calls.collect(), threads.len(), hops)
 }
 
-/// The name of a logged call.
+/// Returns the name of a logged call.
 pub(crate) fn name(call: &str) -> &str {
     call.split_once('(').map_or("", |(name, _)| name)
 }
 
-/// The injections that kill the worker before each of these calls, in order. What comes after the last that is no close
-/// belongs to the end of the runtime.
+/// Returns injections that kill the worker before each of these calls, in order. Closes at the end belong to the end of
+/// the runtime and are left out.
 pub(crate) fn kills(calls: &[String]) -> Vec<String> {
     let last = calls.iter().rposition(|call| name(call) != "close").unwrap();
     let nth = |n: usize| calls[..=n].iter().filter(|call| name(call) == name(&calls[n])).count();
     (0..=last).map(|n| format!("{}:signal=KILL:when={}", name(&calls[n]), nth(n))).collect()
 }
 
-/// A directory with [`OLD`](super::OLD) in `file`.
+/// Creates a directory with [`OLD`](super::OLD) in `file`.
 pub(crate) fn with_old() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");

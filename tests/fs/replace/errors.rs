@@ -1,4 +1,4 @@
-//! The disk is full, or a call fails: the step is told, the old file is as it was, nothing is left.
+//! A full disk or a failing call: the error names the step, the old file is unchanged, and nothing is left.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -16,8 +16,8 @@ fn free(dir: &Path) -> u64 {
     rustix::fs::statvfs(dir).unwrap().f_bfree
 }
 
-/// Asserts that what the dropped drafts took is free again. Processes that other tests are just starting have copies of
-/// all descriptors, for a moment.
+/// Asserts that the blocks of dropped temporary files are free again. Child processes of other tests may share all
+/// descriptors for a moment.
 fn all_free_again(dir: &Path, before: u64) {
     let since = Instant::now();
     while free(dir) != before {
@@ -50,7 +50,7 @@ fn a_full_disk_leaves_the_old_file_and_takes_no_room() {
         }
         full(&Prepend::new(&path).run(large.clone()).await.unwrap_err(), Step::Write);
         std::fs::write(dir.join("filler"), vec![1; (before as usize - 40) << 12]).unwrap();
-        // The header has room, the body behind it has not.
+        // The header fits, the body after it does not.
         full(&Prepend::new(&path).run(HEADER.clone()).await.unwrap_err(), Step::Write);
         full(&Replace::new(dir.join("other")).run(NEW.clone()).await.unwrap_err(), Step::Write);
         only(&dir, &["file", "filler"]);
@@ -75,7 +75,7 @@ fn an_append_to_a_full_disk_says_what_it_has_written() {
     only(&dir, &["file"]);
 }
 
-/// Runs `work` with one call failing.
+/// Runs `work` with one failing call.
 fn failing(work: Work, inject: &str) -> Option<(tempfile::TempDir, Ended)> {
     let (dir, path) = child::with_old();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
@@ -130,7 +130,7 @@ fn an_append_that_is_not_synced_says_that_the_bytes_are_there() {
     for (exists, inject, told) in [
         (true, "fsync:error=EIO", "Sync 5 "),
         (false, "fsync:error=EIO:when=1", "Sync 5 "),
-        // The name of a file that was made must be synced as well.
+        // The name of a new file must be synced as well.
         (false, "fsync:error=EIO:when=2", "SyncDirectory 5 "),
     ] {
         let (_dir, path) = child::with_old();

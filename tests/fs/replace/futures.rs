@@ -1,4 +1,4 @@
-//! Futures that are dropped or forgotten, and streams that fail: nothing is left.
+//! Dropped and forgotten futures, and failing streams: nothing is left.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -17,7 +17,7 @@ use millstream::fs::{Durability, Prepend, Replace, Step, append, replace};
 use super::child::{self, Proc, Work};
 use super::{HEADER, NEW, OLD, block_on, fds_beneath, holds, listing, only, with_header};
 
-/// Waits until nothing of a draft is left, for as long as a watchdog allows.
+/// Waits until no temporary file is left; a watchdog limits the time.
 async fn settled(dir: &Path) {
     let settled = async {
         while !fds_beneath(dir).is_empty() || listing(dir).len() > 1 {
@@ -28,7 +28,7 @@ async fn settled(dir: &Path) {
     late.unwrap_or_else(|_| panic!("left: {:?}, open: {:?}", listing(dir), fds_beneath(dir)));
 }
 
-/// Polls `work` up to `polls` times; whether it is done.
+/// Polls `work` up to `polls` times. Returns whether it is done.
 async fn poll_times(mut work: Pin<&mut impl Future>, polls: usize) -> bool {
     for _ in 0..polls {
         let once = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_ready()));
@@ -52,7 +52,7 @@ fn futures_dropped_after_any_number_of_polls_leave_nothing() {
             let replacing = Replace::new(&path).durability(Durability::Data);
             poll_times(pin!(replacing.clone().run(NEW.clone())), polls).await;
             let pieces = NEW.chunks(50_000).map(|piece| Ok::<_, Infallible>(Bytes::from_static(piece)));
-            // Two pieces, then a wait, so that a job has run and the next has not started.
+            // Two pieces, then a wait, so that one job has run and the next has not started.
             let stream = stream::iter(pieces).then(async |piece| {
                 tokio::task::yield_now().await;
                 piece
@@ -84,7 +84,7 @@ async fn becomes(path: &Path, bytes: &[u8]) {
     settled(path.parent().unwrap()).await;
 }
 
-/// Keeps a future as `mem::forget` would, without its being dropped as long as anything looks.
+/// Leaks a future like `mem::forget`, but returns a reference to poll it.
 fn forgotten<F: Future>(work: F) -> &'static mut Pin<Box<F>> {
     Box::leak(Box::new(Box::pin(work)))
 }
@@ -101,7 +101,7 @@ fn forgotten_futures_end_by_themselves() {
         becomes(&path, &headed).await;
         poll_times(forgotten(append(path.clone(), "tail")).as_mut(), 1).await;
         becomes(&path, &both).await;
-        // What is forgotten before it was polled has not begun.
+        // A future forgotten before its first poll has not begun.
         forgotten(replace(path.clone(), OLD.clone()));
     });
     holds(&path, &both);
@@ -112,7 +112,7 @@ fn forgotten_futures_end_by_themselves() {
 fn a_prepend_whose_caller_leaves_stops_at_the_next_piece_and_before_the_rename() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
-    // Of many pieces, and of one, after which there is only the rename to be stopped.
+    // Many pieces; and one piece, after which only the rename can be stopped.
     for len in [64u64 << 20, 1 << 20] {
         std::fs::File::create(&path).unwrap().set_len(len).unwrap();
         let told = Arc::new(AtomicUsize::new(0));
@@ -160,7 +160,7 @@ fn a_stream_that_fails_leaves_the_old_file_and_its_own_error() {
     });
 }
 
-/// Counts how far ahead of the disk a stream is asked.
+/// Measures how far the stream is read ahead of the disk.
 #[test]
 fn a_stream_of_any_shape_arrives_and_never_more_than_is_due_is_taken() {
     let (dir, path) = with_old();
@@ -174,7 +174,7 @@ fn a_stream_of_any_shape_arrives_and_never_more_than_is_due_is_taken() {
             let expected: Vec<u8> = if len == 0 { Vec::new() } else { pieces.clone().collect::<Vec<_>>().concat() };
             let pieces: Vec<Vec<u8>> = pieces.map(|piece| if len == 0 { Vec::new() } else { piece.to_vec() }).collect();
             let stream = stream::iter(pieces).map(|piece| {
-                // All the bytes the disk does not have yet are in memory.
+                // All bytes that are not on the disk yet are in memory.
                 seen.fetch_max(given - draft_len(&file), Ordering::Relaxed);
                 given += piece.len();
                 Ok::<_, Infallible>(piece)
@@ -189,7 +189,7 @@ fn a_stream_of_any_shape_arrives_and_never_more_than_is_due_is_taken() {
     });
 }
 
-/// Bytes that are in the file without a name that this process has open.
+/// Returns the length of the unnamed file that this process has open.
 fn draft_len(dir: &Path) -> usize {
     let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|link| Some(link.ok()?.path()));
     let drafts = links.filter(|link| {
@@ -200,7 +200,7 @@ fn draft_len(dir: &Path) -> usize {
 
 #[test]
 fn a_draft_that_is_abandoned_is_removed_by_another_thread() {
-    // Without /proc drafts have names, so that their removal is a call on its own.
+    // Without /proc temporary files have names, so their removal is a separate call.
     let (dir, path) = with_old();
     let Some(ended) = child::run("an abandoned draft", Work::Abandon, &path, &[], Proc::Missing) else { return };
     assert_eq!((&*ended.said, ended.threads), ("done", 1), "{ended:?}");
@@ -219,7 +219,7 @@ fn a_runtime_that_ends_takes_its_drafts_along() {
         let (stream, mut told) = child::unfinished();
         tokio::spawn(Replace::new(waiting).run_stream(stream));
         told.recv().await.unwrap();
-        // The first piece was written, and the second one never comes.
+        // The first piece was written, and the second one never arrives.
         assert_eq!(fds_beneath(dir.path()).len(), 3, "the directory, the old file and the draft");
     });
     drop(runtime);

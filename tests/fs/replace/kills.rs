@@ -1,4 +1,4 @@
-//! SIGKILL before each call that has to do with a file.
+//! SIGKILL before each call related to a file.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
@@ -6,8 +6,8 @@ use std::os::unix::process::ExitStatusExt;
 use super::child::{self, BLOCK, Ended, Proc, Work, name};
 use super::{NEW, OLD, block_on, holds, listing, only, with_header};
 
-/// Lets `work` be killed before each of its calls. Before each run `prepare` makes the directory, afterwards `check` looks
-/// at it, and gives what it found in a word. Returns those words in the order of the calls.
+/// Kills `work` before each of its calls. Creates a new directory before each run; afterwards `check` classifies the
+/// result in a word. Returns the words in the order of the calls.
 fn walk(work: Work, proc: Proc, exists: bool, check: impl Fn(&[u8]) -> &'static str) -> Option<Vec<&'static str>> {
     let what = format!("{work:?} killed at each call, /proc {proc:?}");
     let run = |inject: &[String]| -> Option<(tempfile::TempDir, Ended)> {
@@ -26,7 +26,7 @@ fn walk(work: Work, proc: Proc, exists: bool, check: impl Fn(&[u8]) -> &'static 
     let mut found = Vec::new();
     for (n, kill) in child::kills(&whole.calls).into_iter().enumerate() {
         if proc == Proc::Missing && kill.starts_with("newfstatat") {
-            // That it fails is injected already.
+            // The injected fault already makes it fail.
             continue;
         }
         let (dir, ended) = run(std::slice::from_ref(&kill))?;
@@ -55,7 +55,7 @@ fn walk(work: Work, proc: Proc, exists: bool, check: impl Fn(&[u8]) -> &'static 
             }
             ref more => panic!("{kill}: {more:?}"),
         }
-        // Whoever comes next cleans up.
+        // The next writer cleans up.
         block_on(millstream::fs::replace(&path, "next")).unwrap();
         only(dir.path(), &["file"]);
         holds(&path, b"next");
@@ -76,7 +76,7 @@ fn is_one_of(old: &[u8], new: &[u8]) -> impl Fn(&[u8]) -> &'static str {
     }
 }
 
-/// Asserts what was found at first, then, and in the end, and nothing else.
+/// Asserts that the words, without repetitions, are the expected ones in this order.
 #[track_caller]
 fn in_order(found: Option<Vec<&str>>, expected: &[&str]) {
     if let Some(mut found) = found {
@@ -85,7 +85,8 @@ fn in_order(found: Option<Vec<&str>>, expected: &[&str]) {
     }
 }
 
-/// What makes the promises, in the order that does, from the call that makes the draft on.
+/// The calls that provide the guarantees come in the required order, starting with the one that creates the temporary
+/// file.
 #[test]
 fn the_calls_come_in_the_order_that_the_promises_rest_on() {
     let order = |work, proc| {

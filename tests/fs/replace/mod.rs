@@ -1,4 +1,4 @@
-//! Files that are replaced, prepended to and appended to while everything goes wrong: old or new, whole, and nothing left.
+//! Files replaced, prepended to and appended to under faults: the old or the new contents, complete, and nothing left.
 
 mod child;
 mod errors;
@@ -13,18 +13,18 @@ use std::sync::LazyLock;
 
 use crate::support::noise;
 
-/// What a file held before, unlike anything else here.
+/// Old contents, unlike all others here.
 static OLD: LazyLock<Vec<u8>> = LazyLock::new(|| noise(200_000));
-/// What it is to hold.
+/// New contents.
 static NEW: LazyLock<Vec<u8>> = LazyLock::new(|| noise(600_000).split_off(300_000));
-/// What is put before [`OLD`].
+/// Header before [`OLD`].
 static HEADER: LazyLock<Vec<u8>> = LazyLock::new(|| noise(20_000).split_off(12_345));
 
 fn with_header() -> Vec<u8> {
     [&HEADER[..], &OLD].concat()
 }
 
-/// The names in a directory, sorted.
+/// Returns the names in a directory, sorted.
 fn listing(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> =
         std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -32,21 +32,21 @@ fn listing(dir: &Path) -> Vec<String> {
     names
 }
 
-/// What the descriptors of this process lead to beneath `dir`; a file without a name counts.
+/// Returns the paths of this process's descriptors beneath `dir`, unnamed files included.
 fn fds_beneath(dir: &Path) -> Vec<String> {
     let links = std::fs::read_dir("/proc/self/fd").unwrap();
     let targets = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
     targets.filter(|target| target.starts_with(dir)).map(|target| target.display().to_string()).collect()
 }
 
-/// Asserts that `dir` holds these files and nothing else, and that this process has none of them open.
+/// Asserts that `dir` holds only these files, and that this process has none of them open.
 #[track_caller]
 fn only(dir: &Path, names: &[&str]) {
     assert_eq!(listing(dir), names);
     assert_eq!(fds_beneath(dir), [""; 0], "left open");
 }
 
-/// So that a mismatch does not print megabytes.
+/// Asserts the contents of a file without printing megabytes on a mismatch.
 #[track_caller]
 fn holds(path: &Path, expected: &[u8]) {
     let bytes = std::fs::read(path).unwrap();

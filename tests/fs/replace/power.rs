@@ -1,4 +1,4 @@
-//! The power fails, as far as an ext4 on a loop device can tell.
+//! Power cuts, simulated with ext4 on a loop device.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::support::mounts::{Cut, Mount};
 
 const CUTS: [Cut; 2] = [Cut::LogFlushed, Cut::LogLost];
 
-/// A disk with a file on it, as it has been for long.
+/// Mounts a disk with a file whose contents have long been written back.
 fn disk(what: &str, options: &str) -> Option<Mount> {
     let disk = Mount::image(what, "mkfs.ext4 -q -F", 32, options)?;
     restore(&disk);
@@ -27,13 +27,13 @@ fn restore(disk: &Mount) {
     rustix::fs::syncfs(std::fs::File::open(disk.path()).unwrap()).unwrap();
 }
 
-/// What the file is after a power cut: one of these, or "mixed", which must never be. It is always there.
+/// Returns the version found after a power cut, or "mixed", which must never occur. The file always exists.
 fn found<'a>(path: &Path, versions: &[(&'a str, &[u8])]) -> &'a str {
     let bytes = std::fs::read(path).unwrap();
     versions.iter().find(|(_, version)| bytes == *version).map_or("mixed", |(word, _)| word)
 }
 
-/// What replacing the file with `durability` leaves after power cuts of both kinds.
+/// Returns the states after power cuts of both kinds after a replacement with `durability`.
 fn after_ok(disk: &Mount, durability: Durability) -> [&'static str; 2] {
     let path = disk.path().join("file");
     CUTS.map(|cut| {
@@ -45,8 +45,8 @@ fn after_ok(disk: &Mount, durability: Durability) -> [&'static str; 2] {
     })
 }
 
-/// Cuts the power before each call of `work` behind the one that contains `from`. Asserts that one of `versions` is left
-/// each time, and not always the same.
+/// Cuts the power before each call of `work` after the one that contains `from`. Asserts that one of `versions` is left
+/// each time, the old one and another.
 fn before_ok(disk: &Mount, what: &str, work: Work, from: &str, versions: &[(&str, &[u8])]) {
     let path = disk.path().join("file");
     restore(disk);
@@ -54,7 +54,7 @@ fn before_ok(disk: &Mount, what: &str, work: Work, from: &str, versions: &[(&str
     let from = whole.calls.iter().position(|call| call.contains(from)).unwrap();
     let mut all = Vec::new();
     for (n, kill) in child::kills(&whole.calls).into_iter().enumerate().skip(from + 1) {
-        // What closes a descriptor or takes a lock changes nothing on the disk.
+        // Closing a descriptor or taking a lock changes nothing on the disk.
         if matches!(name(&whole.calls[n]), "close" | "flock" | "statx" | "newfstatat") {
             continue;
         }
@@ -65,7 +65,7 @@ fn before_ok(disk: &Mount, what: &str, work: Work, from: &str, versions: &[(&str
             let word = found(&path, versions);
             assert_ne!(word, "mixed", "{kill}, {cut:?}");
             all.push(word);
-            // A leftover that reached the disk is swept as well.
+            // A leftover that reached the disk is removed as well.
             block_on(millstream::fs::replace(&path, "next")).unwrap();
             assert_eq!(listing(&disk.path()), ["file", "lost+found"], "{kill}, {cut:?}");
         }
@@ -78,7 +78,7 @@ fn survives(options: &str) {
     let what = format!("a power cut with {options}");
     let Some(disk) = disk(&what, options) else { return };
     assert_eq!(after_ok(&disk, Durability::Full), ["new", "new"], "{what}");
-    // Without the sync of the directory the new name is lost, but never the old file for it.
+    // Without the sync of the directory the new name is lost, but the old file is kept.
     let [flushed, lost] = after_ok(&disk, Durability::Data);
     assert_eq!(lost, "old", "{what}: the test does not lose what it should");
     assert_eq!(flushed, "new", "{what}");

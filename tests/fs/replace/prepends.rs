@@ -1,4 +1,4 @@
-//! Headers before contents of many sizes, each way, on each file system at hand.
+//! Headers before contents of many sizes, with each strategy, on each available file system.
 
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
@@ -46,7 +46,7 @@ fn progress_is_told_to_its_end() {
     assert!(told.len() >= 3 && told.last().unwrap().0 == 20 << 20, "{told:?}");
 }
 
-/// Prepends with something happening to the file in the middle; the error, or that there was none.
+/// Prepends while `happens` changes the file in the middle. Returns the error, if any.
 fn while_it_happens(path: &Path, happens: impl FnOnce() + Send + 'static) -> Option<Step> {
     std::fs::write(path, &*OLD).unwrap();
     let mut happens = Some(happens);
@@ -116,7 +116,7 @@ fn a_reserved_area_is_overwritten_and_nothing_else() {
     only(dir.path(), &["file"]);
 }
 
-/// Inserts blocks on the file system that `dir` is on, whose blocks have `block` bytes.
+/// Inserts blocks of `block` bytes on the file system of `dir`.
 fn inserts(dir: &Path, block: usize) {
     let path = dir.join("inserted");
     let work = || Prepend::new(&path).strategy(PrependStrategy::InsertRange);
@@ -132,7 +132,7 @@ fn inserts(dir: &Path, block: usize) {
                 assert_eq!((done.moved(), done.body_len()), (Moved::Stayed, before.len() as u64));
                 holds(&path, &[&header[..], &before].concat());
             }
-            // Whoever has it open goes on.
+            // An open descriptor still works.
             logger.write_all(b"line").unwrap();
             logger.seek(SeekFrom::Start(4 * block as u64)).unwrap();
             let mut rest = Vec::new();

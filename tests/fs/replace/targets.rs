@@ -1,4 +1,4 @@
-//! What has the name: files with metadata to keep, and things that are no files.
+//! Existing targets: files with metadata to keep, and paths that are not regular files.
 
 use std::ffi::CStr;
 use std::io::ErrorKind;
@@ -20,7 +20,7 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
-/// All three ways to change what is at `path`.
+/// Changes `path` in all three ways.
 async fn all(path: &Path, follow: bool) -> [Result<(), Error>; 3] {
     [
         Replace::new(path).follow_link(follow).run(NEW.clone()).await,
@@ -115,7 +115,7 @@ fn what_is_planted_at_the_names_of_drafts_is_neither_written_nor_followed() {
     mkfifoat(CWD, planted(1), Mode::RUSR | Mode::WUSR).unwrap();
     std::fs::create_dir(planted(2)).unwrap();
     symlink("../file", planted(3)).unwrap();
-    // As a living writer has it, and one that was left, by two names.
+    // One file of a live writer, and a leftover with two names.
     std::fs::write(planted(4), "of a living writer").unwrap();
     let living = std::fs::File::open(planted(4)).unwrap();
     living.lock().unwrap();
@@ -128,7 +128,7 @@ fn what_is_planted_at_the_names_of_drafts_is_neither_written_nor_followed() {
     holds(&path, &NEW);
     holds(&dir.path().join("victim"), b"precious");
     holds(&planted(4), b"of a living writer");
-    // With no slot free at all there still is a name.
+    // A name is found even if no slot is free.
     symlink("victim", planted(5)).unwrap();
     symlink("victim", planted(6)).unwrap();
     block_on(replace(&path, OLD.clone())).unwrap();
@@ -183,7 +183,7 @@ fn permissions_are_those_of_the_old_file_the_umask_or_the_caller() {
         assert_eq!(mode(&dir.path().join("appended")), mode(&plain));
         for bits in [0o600, 0o444, 0o4755, 0o1751, 0o000] {
             set_mode(&path, bits);
-            // Without root the last one may not be read, and so not be kept.
+            // Without root the last one may be unreadable, so it cannot be kept.
             if std::fs::File::open(&path).is_err() {
                 assert_eq!(replace(&path, "x").await.unwrap_err().step(), Step::Open);
                 Replace::new(&path).keep(Preserve::Possible).run("kept").await.unwrap();
@@ -211,7 +211,7 @@ fn attribute(path: &Path, name: &CStr) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// An access control list in the kernel's format: owner rw, user 12345 r, group r, mask r, others nothing.
+/// An access control list in the kernel's format: owner rw, user 12345 r, group r, mask r, others none.
 const LIST: [u8; 44] = {
     let entries: [(u8, u8, u32); 5] = [(1, 6, !0), (2, 4, 12345), (4, 4, !0), (16, 4, !0), (32, 0, !0)];
     let mut bytes = [0; 44];
@@ -253,7 +253,7 @@ fn attributes_and_access_lists_are_kept() {
         Replace::new(&path).keep(Preserve::Nothing).run(NEW.clone()).await.unwrap();
     });
     assert_eq!(attribute(&path, tag), None);
-    // A list the directory gives to new files is not one the old file had.
+    // The directory's default list is not added to a file that had none.
     let plain = |name: &str| dir.path().join(name);
     std::fs::write(plain("before"), "x").unwrap();
     rustix::fs::setxattr(dir.path(), c"system.posix_acl_default", &LIST, XattrFlags::empty()).unwrap();
@@ -272,7 +272,7 @@ fn what_the_kernel_has_given_to_both_files_need_not_be_set() {
         return skip(what, format_args!("{}: {e}", dir.path().display()));
     }
     let refused = ["fsetxattr:error=EPERM".to_owned()];
-    // Both with the mode that drafts are made with, which is part of the list.
+    // Both have the mode of temporary files, which is part of the list.
     std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
     let Some(ended) = child::run(what, Work::Replace, &path, &refused, Proc::Mounted) else { return };
     assert_eq!(ended.said, "done");
@@ -298,7 +298,7 @@ fn the_owner_is_kept_or_the_file_is() {
     let found = std::fs::metadata(&path).unwrap();
     assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (12345, 54321, 0o4750));
     holds(&path, &NEW);
-    // As somebody who may write to the directory but give nothing away.
+    // As a user who may write to the directory but not change owners.
     std::fs::write(&path, &*OLD).unwrap();
     set_mode(&path, 0o4755);
     set_mode(dir.path(), 0o777);
@@ -318,7 +318,7 @@ fn the_owner_is_kept_or_the_file_is() {
 
 const UNPRIVILEGED: &str = "MILLSTREAM_TEST_UNPRIVILEGED";
 
-/// What the child of [`the_owner_is_kept_or_the_file_is`] does.
+/// Runs in the child of [`the_owner_is_kept_or_the_file_is`].
 #[test]
 fn unprivileged() {
     let Some(path) = std::env::var_os(UNPRIVILEGED) else { return };

@@ -18,14 +18,14 @@ use crate::support::child;
 use crate::support::http::Flavour;
 use crate::support::limits::drop_capabilities;
 
-/// Ways in which a process ends, and the state of its stream at that time.
+/// Ways in which a process ends, with the state of its stream at that time.
 const WAYS: [&str; 8] = [
     // Small writes, then a flush, then an exit by the task.
     "flushed, exit in a task",
     "written, exit in a task",
     "written, exit of the main thread",
     "written, main returns",
-    // As much as the stream accepts; the peer reads after the process has ended.
+    // As many bytes as the stream accepts; the peer reads after the process has ended.
     "full, exit of the main thread",
     "full and dropped, main returns",
     "full and dropped with its runtime, main returns",

@@ -1,5 +1,5 @@
-//! Our streams beside tokio's: the same scripts, the same view of the peer, the same results. Where they differ on purpose
-//! is held as data, in [`scripts::DIFFERENCES`], and told in the documentation of `net::TcpStream`.
+//! Our streams compared with tokio's: the same scripts, the same bytes at the peer, the same results. Intended
+//! differences are listed in [`scripts::DIFFERENCES`], and documented at `net::TcpStream`.
 
 mod exits;
 mod peer;
@@ -14,19 +14,19 @@ use millstream::net;
 use socket2::Socket;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// A stream that scripts are run on.
+/// A type of stream that scripts run on.
 trait Subject: AsyncRead + AsyncWrite + AsFd + Debug + Unpin + Send + 'static {
     const TCP: bool;
 
-    /// Around a socket that is connected and does not block.
+    /// Wraps a connected non-blocking socket.
     fn adopt(socket: OwnedFd) -> Self;
 
-    /// Bytes that it has taken and not handed to the kernel.
+    /// Returns the number of bytes accepted and not yet passed to the kernel.
     fn waits(&self) -> usize {
         0
     }
 
-    /// A stream and the other end of it.
+    /// Creates a stream and its peer's socket.
     fn pair() -> (Self, Socket)
     where
         Self: Sized,
@@ -36,7 +36,7 @@ trait Subject: AsyncRead + AsyncWrite + AsFd + Debug + Unpin + Send + 'static {
     }
 }
 
-/// Two ends of a connection, the first of which does not block.
+/// Creates both ends of a connection, the first of them non-blocking.
 fn sockets(tcp: bool) -> (OwnedFd, Socket) {
     let (ours, theirs): (OwnedFd, OwnedFd) = if tcp {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

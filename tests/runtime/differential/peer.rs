@@ -9,7 +9,7 @@ use socket2::Socket;
 
 use crate::support::noise;
 
-/// The end of the stream as the peer has observed it.
+/// End of the stream as seen by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// Not read up to the end, or closed before.
@@ -20,7 +20,7 @@ pub(crate) enum End {
     Hangs,
 }
 
-/// The observations of the peer.
+/// Observations of the peer.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// Number of bytes received; ignored where streams may accept more than others.

@@ -1,5 +1,5 @@
-//! The table: each script is run on tokio's stream and on ours, for both families, on both kinds of runtime, as the future of
-//! `block_on` and as a task.
+//! The table of scripts. Each runs on tokio's stream and on ours, for both families, on both kinds of runtime, as the
+//! future of `block_on` and as a task.
 
 use std::io::ErrorKind;
 
@@ -120,19 +120,18 @@ const SCRIPTS: &[(&str, &[Step])] = &[
     ("halves: the reader waits, the peer resets", &[Split, ReadAside, WriteAll(5), PeerRead(5), PeerReset, Joined]),
 ];
 
-/// How our stream may differ from tokio's.
+/// A permitted difference between our stream and tokio's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Difference {
-    /// A write that tokio's stream fails is taken, and its error is returned by a later call; what is called in between
-    /// has nothing to tell.
+    /// Our stream accepts a write that fails on tokio's, and a later call returns the error. Calls in between succeed.
     Later,
-    /// As `Later`, if the stream sends by a ring, which also gathers the first write behind a read.
+    /// Like `Later`, for streams that send by io_uring: these also gather the first write after a read.
     LaterByRing,
 }
 
-/// The scripts in which it does, by family, and why.
+/// Scripts with a difference, by family: whether TCP, and the kind.
 ///
-/// A write is gathered because others may follow. Whether the peer still takes it is known when it leaves.
+/// Writes are gathered because more may follow. Whether the peer still accepts bytes is known only when they are sent.
 pub(crate) const DIFFERENCES: &[(&str, bool, Difference)] = &[
     ("the peer closes, and is written to", true, Difference::Later),
     ("the peer closes with bytes unread, and is written to", true, Difference::Later),
@@ -149,7 +148,7 @@ pub(crate) const DIFFERENCES: &[(&str, bool, Difference)] = &[
 
 fn check(difference: Difference, tokio: &Log, ours: &Log) -> Result<(), &'static str> {
     match difference {
-        // A write that finds the socket free may go through.
+        // The first write is sent at once if the socket has room.
         Difference::LaterByRing if tokio == ours => Ok(()),
         Difference::LaterByRing if !sends_by_ring() => Err("they differ"),
         Difference::Later | Difference::LaterByRing => {
@@ -230,14 +229,14 @@ fn unix_streams_do_what_tokios_do() {
     });
 }
 
-/// The table itself: it is long enough, and what it excuses is in it.
+/// The table is long enough, and every difference names one of its scripts.
 #[test]
 fn the_table_is_whole() {
     assert!(SCRIPTS.len() >= 50, "{}", SCRIPTS.len());
     for (name, ..) in DIFFERENCES {
         assert!(SCRIPTS.iter().any(|(script, _)| script == name), "{name}");
     }
-    // The errors that scripts are about.
+    // The error kinds that the scripts produce.
     for kind in [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset] {
         let log = |outcomes: &[Outcome]| Log {
             steps: outcomes.iter().cloned().enumerate().collect(),

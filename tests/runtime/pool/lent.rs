@@ -1,4 +1,4 @@
-//! Memory that user code is given to read into: nothing keeps it by reference, and it holds no bytes of others.
+//! Memory lent to user code for reading: nothing keeps it by reference, and it contains no bytes of earlier users.
 
 use std::io::{self, IoSliceMut};
 use std::pin::Pin;
@@ -17,20 +17,20 @@ use crate::support::alone;
 
 const LEN: usize = 4096;
 
-/// Writes `bytes` to a stream that gathers, without waiting.
+/// Writes `bytes` without waiting to a stream that gathers.
 fn gather(stream: &mut TcpStream, bytes: &[u8]) {
     let written = Pin::new(stream).poll_write(&mut Context::from_waker(Waker::noop()), bytes);
     assert!(matches!(written, Poll::Ready(Ok(n)) if n == bytes.len()), "{written:?}");
 }
 
-/// A reader that writes the memory it is given to a stream of ours, and only then fills it with what it "reads".
+/// A reader that writes its buffer to a stream of ours, and only then fills it with what it "reads".
 struct Sender {
     stream: TcpStream,
     reads: usize,
 }
 
 impl Sender {
-    /// Returns how much it has "read".
+    /// Returns the number of bytes "read".
     fn send(&mut self, spare: &mut [u8]) -> usize {
         if self.reads == 0 {
             return 0;
@@ -51,7 +51,7 @@ impl AsyncRead for Sender {
     }
 }
 
-/// As [`Sender`], by `readv`.
+/// Like [`Sender`], with `readv`.
 struct VectoredSender(std::sync::Mutex<Sender>);
 
 impl AsyncRead for VectoredSender {
@@ -70,10 +70,10 @@ impl ReadVectored for VectoredSender {
     }
 }
 
-/// A stream of ours that gathers, and a task that reads all that its peer gets.
+/// Returns a stream of ours that gathers, and a task that reads all bytes of its peer.
 async fn stream() -> (TcpStream, tokio::task::JoinHandle<Vec<u8>>) {
     let (mut ours, mut theirs) = crate::support::pair().await;
-    // The first write may leave at once.
+    // The first write may be sent at once.
     ours.write_all(b"x").await.unwrap();
     let got = tokio::spawn(async move {
         let mut got = Vec::new();
@@ -111,7 +111,7 @@ fn a_queue_keeps_only_leases_that_are_frozen() {
     assert!(!queue.push(lease.as_ref()));
     let frozen = lease.freeze();
     assert!(queue.push(&frozen));
-    // The same block, leased anew, is not frozen any more.
+    // The same block, leased again, is not frozen any more.
     drop((queue, frozen));
     for _ in 0..100 {
         let mut lease = millstream::buf::lease(LEN);
@@ -185,7 +185,7 @@ fn a_vectored_reader_cannot_change_what_it_wrote() {
     });
 }
 
-/// A reader that claims to have read what it never wrote, by safe calls: it may expect zeros.
+/// A reader that reports bytes it never wrote, in safe code: the buffer must hold zeros.
 struct Claims(usize);
 
 impl AsyncRead for Claims {
@@ -198,7 +198,7 @@ impl AsyncRead for Claims {
     }
 }
 
-/// Leaves bytes in all blocks that this thread leases next.
+/// Writes to all blocks that this thread leases next.
 fn soil() {
     for size in [512, 4 << 10, 16 << 10, 64 << 10, LARGE] {
         let leases: Vec<_> = (0..80)
@@ -232,7 +232,7 @@ fn what_a_reader_only_claims_to_have_written_is_zeros() {
     });
 }
 
-/// A reader that puts memory of its own in the place of what it was given.
+/// A reader that replaces the given buffer by its own.
 struct Swaps;
 
 impl AsyncRead for Swaps {

@@ -1,4 +1,5 @@
-//! Pool memory as its users see it. Counters and classes belong to the process, so each test has one of its own.
+//! Pool memory as its users see it. Counters and size classes belong to the process, so each test runs in its own
+//! process.
 
 use bytes::Bytes;
 use millstream::buf::{Lease, lease, lease_with_headroom};
@@ -9,7 +10,7 @@ use crate::support::alone;
 mod bound;
 mod lent;
 
-/// Blocks of 256 KiB that the pool has.
+/// Number of pool blocks of 256 KiB.
 const LARGE_BLOCKS: u64 = 128;
 const LARGE: usize = 256 << 10;
 
@@ -130,10 +131,10 @@ fn blocks_leased_here_and_dropped_there_all_return() {
         for bytes in receive {
             assert!(bytes.iter().all(|b| *b == bytes[0]), "a block was leased twice");
         }
-        // Joined one by one, because a scope does not wait for what a thread does at its very end.
+        // Joined one by one, because a scope does not wait for thread-local destructors.
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
-    // Threads that ended gave back what they kept: every block can be leased again.
+    // Ended threads have returned their cached blocks: every block can be leased again.
     let mut all = Vec::new();
     assert_eq!(hits(|| all.extend((0..LARGE_BLOCKS).map(|_| lease(LARGE)))), (LARGE_BLOCKS, 0));
 }
