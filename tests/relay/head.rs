@@ -207,7 +207,7 @@ fn an_output_advances_by_any_count() {
 }
 
 #[test]
-#[should_panic(expected = "advanced beyond the end")]
+#[should_panic(expected = "cannot advance beyond the end")]
 fn an_output_does_not_advance_beyond_its_end() {
     injector().feed(b"five!").unwrap().advance(6);
 }

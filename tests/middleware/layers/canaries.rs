@@ -299,7 +299,7 @@ fn settings_that_make_no_sense_are_refused() {
     for (builder, why) in [
         (reported().share(IoPath::Uring, 101.0), "from 0 to 100"),
         (reported().share(IoPath::Uring, f64::NAN), "from 0 to 100"),
-        (reported().share(IoPath::Auto, 10.0), "what the others leave"),
+        (reported().share(IoPath::Auto, 10.0), "the rest is for this path"),
         (reported().share(IoPath::Uring, 60.0).share(IoPath::Epoll, 60.0), "leave 40 %"),
         (reported().token("short"), "16 to 128"),
     ] {
