@@ -8,14 +8,14 @@ use common::contest::{Case, Measured};
 use common::options::options;
 use common::record::{Record, read, table, this_run};
 
-/// The other programs, in their order.
+/// Returns the names of the other programs, in their order.
 fn programs() -> Vec<&'static str> {
     let manifest = include_str!("../Cargo.toml");
     let benches = manifest.split("[[bench]]\nname = \"").skip(1);
     benches.filter_map(|bench| bench.split('"').next()).filter(|name| *name != env!("CARGO_CRATE_NAME")).collect()
 }
 
-/// Results of known figures give the table that they are to give, and again once they were written and read.
+/// Checks the table of known results, also after a round trip through JSON.
 fn check() {
     let measured =
         |name: &str, cpu: [f64; 3]| Measured { name: name.to_owned(), cpu: cpu.into(), ..Measured::default() };
