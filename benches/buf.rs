@@ -166,7 +166,7 @@ fn queue(suite: &mut Suite, name: &str, pieces: &[Bytes], ways: &[Way]) {
         let contenders = ways.iter().map(|&(name, pass)| {
             let mut out = Vec::new();
             pass(pieces, &mut |bytes| out.extend_from_slice(bytes));
-            assert!(out == all, "{name}: other bytes came out than went in");
+            assert!(out == all, "{name}: output differs from input");
             let len = all.len();
             Contender::of(name, move || {
                 let total = pass(black_box(pieces), &mut |bytes| {

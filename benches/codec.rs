@@ -260,7 +260,7 @@ async fn exchange(clients: Vec<TcpStream>, batch: &Bytes, rounds: u64) -> Vec<Tc
             for _ in 0..rounds {
                 client.write_all(&batch).await.unwrap();
                 client.read_exact(&mut got).await.unwrap();
-                assert!(got == batch, "other messages came back");
+                assert!(got == batch, "wrong messages returned");
             }
             client
         })

@@ -40,7 +40,7 @@ fn check() {
 fn main() {
     let options = options();
     let (this, programs) = (this_run(), programs());
-    assert!(programs.len() > 1, "the programs stand in Cargo.toml");
+    assert!(programs.len() > 1, "no programs found in Cargo.toml");
     if options.list {
         return;
     }
@@ -73,10 +73,10 @@ fn main() {
     }
     let older = records.iter().filter(|record| record.run != this).count();
     if older > 0 {
-        println!("{older} of {} cases are from older runs, as they say.", records.len());
+        println!("{older} of {} cases are from older runs, as marked.", records.len());
     }
     if records.iter().any(|record| record.quick) {
-        println!("Some are from a run with --quick: their spread is not to be trusted.");
+        println!("Some are from a run with --quick: their spread is not reliable.");
     }
     if !missing.is_empty() {
         println!("Missing, never run: {}.", missing.join(", "));

@@ -201,7 +201,7 @@ pub fn this_run() -> String {
 /// Returns the file of a program. Cargo puts programs into `<target>/<profile>/deps`.
 fn file(program: &str) -> PathBuf {
     let program_path = std::env::current_exe().unwrap();
-    let target = program_path.ancestors().nth(3).expect("a program of cargo's is in its target directory");
+    let target = program_path.ancestors().nth(3).expect("cargo runs programs from its target directory");
     target.join("millstream-bench").join(format!("{program}.jsonl"))
 }
 
@@ -213,7 +213,7 @@ pub fn read(program: &str) -> Vec<Record> {
 /// Replaces the stored results of a program.
 pub fn write(program: &str, records: &[Record]) {
     let file = file(program);
-    fs::create_dir_all(file.parent().expect("it is in a directory")).unwrap();
+    fs::create_dir_all(file.parent().expect("the file has a directory")).unwrap();
     let lines: String = records.iter().map(|record| format!("{}\n", record.to_json())).collect();
     fs::write(file, lines).unwrap();
 }

@@ -52,7 +52,7 @@ fn drain<B: Body<Data = Bytes, Error = Infallible>>(body: B, mut taker: impl FnM
             Poll::Pending => panic!("all frames are ready"),
         }
     }
-    unreachable!("a body without end")
+    unreachable!("an endless body")
 }
 
 type Way = fn(Ready<'_>, &mut dyn FnMut(Bytes)) -> usize;
@@ -108,7 +108,7 @@ pub(crate) fn run(suite: &mut Suite) {
             let contenders = WAYS.map(|(name, way)| {
                 let mut out = Vec::with_capacity(bytes.len());
                 let count = way(Ready(frames.iter()), &mut |frame| out.extend_from_slice(&frame));
-                assert!(out == bytes, "{name}: other bytes came out than went in");
+                assert!(out == bytes, "{name}: output differs from input");
                 Contender { name, run: Box::new(Merge { frames: &frames, way, count }) }
             });
             contenders.into()

@@ -73,7 +73,7 @@ impl Client {
             taker(&self.buffer[..n]);
             got += n;
         }
-        assert_eq!(got, promised, "more came than was promised");
+        assert_eq!(got, promised, "the body is longer than announced");
         got
     }
 }
@@ -122,7 +122,7 @@ impl Served {
 
 impl Run for Served {
     fn run(&mut self, responses: u64) -> Spent {
-        let client = self.client.as_mut().expect("it has not left");
+        let client = self.client.as_mut().expect("still connected");
         let (start, cpu, counts) = (Instant::now(), cpu_of_others(), Snapshot::now());
         for _ in 0..responses {
             assert_eq!(client.get(|_| {}), self.len);

@@ -222,7 +222,7 @@ impl<'a> Sender<'a> {
 
     /// Sends `bursts`, each in its own turn, and waits until they have arrived. Returns the number of calls.
     fn send(&mut self, bursts: u64) -> u64 {
-        let reader = self.reader.as_ref().expect("it has not ended");
+        let reader = self.reader.as_ref().expect("still running");
         let len = self.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
         reader.progress.expected.fetch_add(len * bursts, Ordering::Release);
         let calls = self.way.calls();

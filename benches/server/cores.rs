@@ -112,7 +112,7 @@ impl Client {
         while !got.ends_with(b"\r\n0\r\n\r\n") {
             let mut buf = [0; 8 << 10];
             let n = self.0.read(&mut buf).unwrap();
-            assert!(n > 0, "the server has gone");
+            assert!(n > 0, "the server closed the connection");
             got.extend_from_slice(&buf[..n]);
         }
         let body = got.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;

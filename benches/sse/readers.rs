@@ -81,7 +81,7 @@ impl Readers {
             for event in &ready {
                 let reader = &mut self.readers[event.data.u64() as usize];
                 let (n, _) = recv(&reader.stream, &mut self.buffer[..], RecvFlags::DONTWAIT).unwrap();
-                assert!(n > 0, "the server closed a stream that has no end");
+                assert!(n > 0, "the server closed an endless stream");
                 arrived += reader.take(&self.buffer[..n], &self.event);
             }
         }

@@ -44,10 +44,10 @@ impl Default for More {
 }
 
 const USAGE_OF_MORE: &str = "
-  --per-core      a runtime, a listener and a CPU for each thread, which share nothing
-  --metrics ADDR  where GET /metrics tells the numbers, default 127.0.0.1:0; it has to be a loopback address
-  --metrics-anywhere   or any other, where only those can reach it who may know
-  --host NAME     a host that is answered for besides IP addresses and localhost; may be repeated";
+  --per-core      a separate runtime, listener and CPU for each thread
+  --metrics ADDR  address of GET /metrics, default 127.0.0.1:0; must be a loopback address
+  --metrics-anywhere   permits other addresses; restrict access to them yourself
+  --host NAME     an accepted host besides IP addresses and localhost; may be repeated";
 
 impl Options {
     /// Parses the command line of `example`; options of this example alone go into `more`. The error text is complete:

@@ -77,9 +77,9 @@ impl fmt::Display for Outcome {
         let silent = self.streams - tally.answered;
         if silent > tally.failed {
             let why = if self.h2 {
-                "servers limit the streams of one connection, often to 100 or 200; ask for fewer"
+                "servers limit the streams of one connection, often to 100 or 200; use fewer"
             } else {
-                "the server was too slow to answer them all; ask for fewer or give it more seconds"
+                "the server was too slow to answer them all; use fewer streams or more seconds"
             };
             writeln!(f, "UNANSWERED   {silent:>12} streams: {why}")?;
         }

@@ -79,7 +79,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
         let version = request.version();
         let path = match request.uri().path_and_query() {
             Some(path) if *request.method() != Method::CONNECT => path.clone(),
-            _ => return refuse(StatusCode::NOT_IMPLEMENTED, "this proxy leads to one server, by path"),
+            _ => return refuse(StatusCode::NOT_IMPLEMENTED, "this proxy forwards requests with a path only"),
         };
         let protocol = fields::upgrade(request.headers()).filter(|_| !h2 && version == Version::HTTP_11);
         let client_side = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
@@ -138,7 +138,10 @@ impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
                 tokio::spawn(tunnel(client, upstream));
             }
             _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                return refuse(StatusCode::BAD_GATEWAY, "the server behind this proxy changed a protocol unasked");
+                return refuse(
+                    StatusCode::BAD_GATEWAY,
+                    "the server behind this proxy changed the protocol without a request",
+                );
             }
             _ => {}
         }

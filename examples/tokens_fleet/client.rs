@@ -82,7 +82,7 @@ impl<'a> Client<'a> {
             let mut left = if self.moves < cuts { piece } else { usize::MAX };
             while left > 0 {
                 let next = timeout(PATIENCE, stream.next()).await;
-                let event = next.map_err(|_| format!("instance {} says nothing for 20 s", instance.name))??;
+                let event = next.map_err(|_| format!("instance {} sent nothing for 20 s", instance.name))??;
                 self.last = event.id.or(self.last.take());
                 match &*event.name {
                     "token" => {
@@ -204,7 +204,7 @@ mod tests {
     fn what_is_lost_and_doubled_is_counted() {
         let whole: Vec<String> = tokens().map(str::to_owned).collect();
         assert!(judge(&whole, 1, 0).is_whole());
-        assert!(!judge(&whole, 1, 1).is_whole(), "a gap was told");
+        assert!(!judge(&whole, 1, 1).is_whole(), "a gap was reported");
         let mut lost = whole.clone();
         lost.drain(20..23);
         let verdict = judge(&lost, 1, 0);

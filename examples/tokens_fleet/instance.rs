@@ -77,7 +77,7 @@ impl Instance {
 impl Answers {
     async fn respond<B>(self: Arc<Self>, request: &Request<B>) -> Response<Body> {
         let Some(name) = request.uri().path().strip_prefix("/answers/").filter(|name| is_name(name)) else {
-            return text(StatusCode::NOT_FOUND, "there are answers under /answers/NAME");
+            return text(StatusCode::NOT_FOUND, "use /answers/NAME");
         };
         let hub = match self.hub(name).await {
             Ok(hub) => hub,
@@ -86,7 +86,7 @@ impl Answers {
         match *request.method() {
             Method::POST => {
                 tokio::spawn(self.think(name.to_owned(), hub));
-                text(StatusCode::ACCEPTED, "it is being thought about")
+                text(StatusCode::ACCEPTED, "the answer has started")
             }
             Method::GET if request.headers().contains_key("last-event-id") => {
                 hub.subscribe(request).map(BodyExt::boxed_unsync)
@@ -112,7 +112,7 @@ impl Answers {
             open.retain(|_, hub| hub.stats().subscribers > 0);
         }
         if open.len() >= ANSWERS_MAX {
-            return Err(format!("{ANSWERS_MAX} answers are being read"));
+            return Err(format!("all {ANSWERS_MAX} answers are in use"));
         }
         let hub = Hub::builder().log(self.connect(name).await?).build();
         open.insert(name.to_owned(), hub.clone());

@@ -84,7 +84,7 @@ impl Fake {
     /// Ends an [`Act::Block`].
     pub fn wake(&self) {
         let waker = self.seen().waker.take();
-        waker.expect("somebody waits").wake();
+        waker.expect("a task waits").wake();
     }
 
     fn write(&self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
@@ -111,7 +111,7 @@ impl Fake {
             Act::Reset => return Poll::Ready(Err(rustix::io::Errno::CONNRESET.into())),
             Act::Panic => {
                 drop(seen);
-                panic!("the inner writer panics, as told");
+                panic!("the inner writer panics, as scripted");
             }
         };
         seen.calls.push(pieces.iter().map(|piece| piece.len()).collect());
@@ -131,7 +131,7 @@ impl AsyncWrite for Fake {
         cx: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        assert!(!self.flat, "it said that it takes no pieces");
+        assert!(!self.flat, "a vectored write to a flat writer");
         self.write(cx, pieces)
     }
 

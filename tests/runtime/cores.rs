@@ -55,7 +55,7 @@ fn each_core_stays_on_its_cpu_and_its_blocking_pool_does_not() {
                 assert_eq!(current, Some(core));
                 assert_eq!(name.unwrap(), format!("mill-{index}"));
                 assert_eq!(on, cpu.map_or(all.clone(), |cpu| vec![cpu]));
-                assert_eq!(blocking, (all.clone(), None), "the pool is where it may help");
+                assert_eq!(blocking, (all.clone(), None), "pool threads are not pinned");
             }
             cores.shutdown(PATIENCE).unwrap();
         }
@@ -110,7 +110,7 @@ async fn to_each(addr: SocketAddr, cores: usize) -> Vec<Raw> {
     for (index, own) in clients.iter_mut().enumerate() {
         for client in own {
             let answer = client.get("/").await;
-            assert_eq!(answer, (200, index.to_string().into_bytes()), "a connection stays where it is");
+            assert_eq!(answer, (200, index.to_string().into_bytes()), "a connection stays on its core");
         }
     }
     clients.into_iter().flatten().collect()
@@ -309,7 +309,7 @@ fn a_core_that_does_not_come_back_is_named_and_left() {
         let error = cores.shutdown(Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(error.to_string().starts_with("cores [1] still run"), "{error}");
-        assert_eq!(alive.load(Ordering::SeqCst), 0, "the other has ended");
+        assert_eq!(alive.load(Ordering::SeqCst), 0, "the task of the other core is dropped");
         drop(release);
         told.recv().unwrap();
         // The thread runs to its end.

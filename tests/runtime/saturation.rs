@@ -390,7 +390,7 @@ async fn saturate(deeds: Vec<Deed>) {
             Deed::Forget => {
                 let mut chain = Box::pin(world.endless(Deed::Pipe).run());
                 poll_fn(|cx| Poll::Ready(chain.as_mut().poll(cx).is_ready())).await;
-                #[expect(clippy::disallowed_methods, reason = "this is what is tested")]
+                #[expect(clippy::disallowed_methods, reason = "the test covers forgotten values")]
                 std::mem::forget(chain);
             }
             Deed::Yield => turns(3).await,

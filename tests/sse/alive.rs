@@ -76,7 +76,7 @@ fn a_thousand_readers_have_one_task_which_ends_with_them() {
             let metrics = runtime.metrics();
             runtime.block_on(async {
                 let mut readers: Vec<_> = (0..1000).map(|_| Hand::new(hub.subscribe_from(None).unwrap())).collect();
-                assert_eq!(metrics.num_alive_tasks(), 0, "nobody waits yet");
+                assert_eq!(metrics.num_alive_tasks(), 0, "no reader waits yet");
                 readers.iter_mut().for_each(|reader| assert!(reader.read().is_empty()));
                 assert_eq!(metrics.num_alive_tasks(), 1, "{flavour:?}");
                 hub.send(Event::new().data("a")).unwrap();
@@ -152,7 +152,7 @@ struct Panics;
 
 impl Wake for Panics {
     fn wake(self: Arc<Self>) {
-        panic!("as it is meant to");
+        panic!("expected panic of the waker");
     }
 }
 
@@ -233,7 +233,7 @@ fn a_runtime_ends_with_readers_in_it_and_they_go_on_in_another() {
             assert!(reader.read().is_empty() && gone.read().is_empty() && outside.read().is_empty());
         });
         drop(first);
-        assert!(reader.woken() >= 1, "it has to look for another runtime");
+        assert!(reader.woken() >= 1, "woken to find another runtime");
         drop(gone);
         let second = Flavour::TwoWorkers.runtime();
         second.block_on(async {

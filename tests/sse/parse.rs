@@ -82,7 +82,7 @@ impl Parser {
             }
             "id" if !value.contains('\0') => self.event.id = value.to_owned(),
             "retry" if value.bytes().all(|b| b.is_ascii_digit()) => self.retry = value.parse().ok(),
-            _ => panic!("a field that nobody writes: {line:?}"),
+            _ => panic!("unexpected field: {line:?}"),
         }
         None
     }

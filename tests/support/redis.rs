@@ -52,7 +52,7 @@ impl Server {
     }
 
     /// Starts the server, again on the same port.
-    #[expect(clippy::disallowed_methods, reason = "a server that starts is not waited for by a timer of a runtime")]
+    #[expect(clippy::disallowed_methods, reason = "polls for the start of the server outside of a runtime")]
     pub fn run(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {

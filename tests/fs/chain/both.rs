@@ -79,7 +79,7 @@ impl Place {
     pub(crate) async fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let begun = Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < PATIENCE, "not so: {what}; open are {:#?}", list());
+            assert!(begun.elapsed() < PATIENCE, "timeout: {what}; open are {:#?}", list());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

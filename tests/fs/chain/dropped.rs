@@ -101,7 +101,7 @@ fn a_chain_dropped_while_it_waits_leaves_nothing_open_and_the_runtime_ends() {
         place.opened(before + 2).await;
         place.until("the reader is released", || Arc::strong_count(&reader) == 1).await;
         drop(writer);
-        assert!(place.path("a").exists(), "a step ran that was never to be reached");
+        assert!(place.path("a").exists(), "a step ran after a failed one");
     });
 }
 

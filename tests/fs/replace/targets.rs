@@ -332,6 +332,6 @@ fn unprivileged() {
     });
     holds(path, &NEW);
     let found = std::fs::metadata(path).unwrap();
-    assert_eq!((found.uid(), found.mode() & 0o7777), (23456, 0o755), "nobody's setuid bit");
+    assert_eq!((found.uid(), found.mode() & 0o7777), (23456, 0o755), "the setuid bit is dropped");
     only(path.parent().unwrap(), &["file"]);
 }
