@@ -34,7 +34,6 @@ use common::suite::Suite;
 
 /// Bytes through a queue in one case.
 const TOTAL: usize = 64 << 10;
-/// Bytes taken at a time.
 const TAKE: usize = 10_007;
 /// Slices for one call.
 const SLICES: usize = 64;
@@ -72,7 +71,6 @@ impl Waiting for Queue {
     }
 }
 
-/// One contiguous buffer.
 #[derive(Default)]
 struct Append(BytesMut);
 

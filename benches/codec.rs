@@ -33,7 +33,6 @@ use common::suite::Suite;
 use common::{cpu_of_others, cpu_of_this_thread, noise, runtime};
 
 const KIB: usize = 1 << 10;
-/// Connections of the echo, and messages of a batch.
 const CONNECTIONS: usize = 100;
 const BATCH: usize = 32;
 
@@ -76,7 +75,6 @@ impl Sink {
     }
 }
 
-/// A way to send a burst.
 enum Way {
     Ours(Writer<TcpStream>),
     OursAsSlices(Writer<TcpStream>),
@@ -179,7 +177,6 @@ fn bursts(suite: &mut Suite, title: &str, count: usize, len: usize, goals: &[Goa
     suite.run(&Case { goals, ..Case::new(title, "CPU us/burst", 1) }, contenders);
 }
 
-/// A kind of server.
 #[derive(Clone, Copy)]
 enum Server {
     Ours,

@@ -7,7 +7,6 @@ use super::cpu_of_this_thread;
 use super::cpus::process;
 use super::options::options;
 
-/// Wall time and CPU time of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
     pub wall: Duration,
@@ -35,7 +34,6 @@ impl Spent {
     }
 }
 
-/// Work of a contender.
 pub trait Run {
     /// Performs and checks `operations`. Returns their time, without preparations and checks.
     fn run(&mut self, operations: u64) -> Spent;
@@ -95,7 +93,6 @@ pub struct Goal {
     pub most: f64,
 }
 
-/// A comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
     pub title: &'a str,
@@ -112,18 +109,15 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// Creates a case decided by CPU time.
     pub fn new(title: &'a str, unit: &'a str, units: u64) -> Self {
         Self { title, by: By::Cpu, unit, other: "wall us", units, operations: None, goals: &[] }
     }
 
-    /// Creates a case decided by wall time.
     pub fn by_wall(title: &'a str, unit: &'a str, units: u64) -> Self {
         Self { by: By::Wall, other: "CPU us", ..Self::new(title, unit, units) }
     }
 }
 
-/// Results of a contender: a figure for each round.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     pub name: String,

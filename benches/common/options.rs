@@ -64,7 +64,6 @@ impl Options {
         options
     }
 
-    /// Returns the measurement time of one contender.
     pub fn time(&self) -> Duration {
         match self.seconds {
             Some(seconds) => Duration::from_secs_f64(seconds.clamp(0.01, 3600.0)),
@@ -92,7 +91,6 @@ impl Options {
     }
 }
 
-/// Returns the command line of this process.
 pub fn options() -> &'static Options {
     static OPTIONS: OnceLock<Options> = OnceLock::new();
     OPTIONS.get_or_init(|| Options::parse(std::env::args().skip(1)))

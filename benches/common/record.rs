@@ -56,7 +56,6 @@ impl Row {
     }
 }
 
-/// Result of a case.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// Identifies the programs started by one `cargo bench`.
@@ -96,7 +95,6 @@ fn ratio(ours: &[f64], theirs: &[f64]) -> (f64, f64) {
 }
 
 impl Record {
-    /// Compares all contenders with our first one.
     pub fn new(program: &str, case: &Case<'_>, measured: Vec<Measured>) -> Self {
         let mut measured = measured;
         let first = measured.iter().position(|measured| measured.name.starts_with("millstream")).unwrap_or(0);
@@ -151,7 +149,6 @@ impl Record {
         }
     }
 
-    /// Formats all contenders of the case.
     pub fn details(&self) -> String {
         let mut text = String::new();
         for row in &self.rows {
@@ -170,7 +167,6 @@ impl Record {
         text
     }
 
-    /// Returns a line of JSON.
     pub fn to_json(&self) -> Value {
         let Self { run, at, quick, program, title, unit, other, rows, goals } = self;
         let rows: Vec<Value> = rows.iter().map(Row::to_json).collect();
@@ -178,7 +174,6 @@ impl Record {
             "other": other, "rows": rows, "goals": goals })
     }
 
-    /// Parses such a line.
     pub fn from_json(line: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(line).ok()?;
         let text = |name: &str| Some(value[name].as_str()?.to_owned());
@@ -210,7 +205,6 @@ pub fn read(program: &str) -> Vec<Record> {
     fs::read_to_string(file(program)).unwrap_or_default().lines().filter_map(Record::from_json).collect()
 }
 
-/// Replaces the stored results of a program.
 pub fn write(program: &str, records: &[Record]) {
     let file = file(program);
     fs::create_dir_all(file.parent().expect("the file has a directory")).unwrap();

@@ -64,7 +64,6 @@ impl Drop for Server {
     }
 }
 
-/// Starts a thread on the CPU of servers.
 pub fn spawn(work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     thread::spawn(move || {
         if let Some([server, _]) = cpus::ends().unwrap() {

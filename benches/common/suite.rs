@@ -9,7 +9,6 @@ use super::contest::{Case, Contender, Measured, by_turns};
 use super::options::options;
 use super::record::{self, Record};
 
-/// Cases of a program.
 pub struct Suite {
     program: &'static str,
     start: Instant,
@@ -47,7 +46,6 @@ impl Suite {
         true
     }
 
-    /// Runs the contenders of a case in turns.
     pub fn run<'a>(&mut self, case: &Case<'_>, contenders: impl FnOnce() -> Vec<Contender<'a>>) {
         if self.begins(case.title) {
             let mut contenders = contenders();
@@ -111,7 +109,6 @@ impl Suite {
         record::write(self.program, &all);
     }
 
-    /// Prints the table.
     pub fn finish(mut self) {
         if let Some(criterion) = &mut self.criterion {
             criterion.final_summary();

@@ -57,7 +57,6 @@ fn drain<B: Body<Data = Bytes, Error = Infallible>>(body: B, mut taker: impl FnM
 
 type Way = fn(Ready<'_>, &mut dyn FnMut(Bytes)) -> usize;
 
-/// Ways to send such a body, by name.
 const WAYS: [(&str, Way); 3] = [
     ("millstream Batch", |body, taker| drain(Batch::new(body), taker)),
     ("floor, body itself", |body, taker| drain(body, taker)),

@@ -109,7 +109,6 @@ impl Served {
         let server = std::thread::spawn(move || runtime().block_on(async { serve(theirs).await }));
         let request = format!("GET /{file} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes();
         let mut client = Client { stream: ours, request, buffer: vec![0; 256 << 10] };
-        // Compares every byte of the first response.
         let mut at = 0;
         let got = client.get(|piece| {
             assert!(piece == &contents[at..at + piece.len()], "wrong bytes in {at}..{}", at + piece.len());
@@ -149,7 +148,6 @@ impl Drop for Served {
     }
 }
 
-/// Serves a connection to its end.
 async fn connection<I, S>(io: I, service: S)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin,

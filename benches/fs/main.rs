@@ -16,7 +16,6 @@ mod read;
 use millstream::runtime::{DriverBuilder, Io};
 use tokio::runtime::Runtime;
 
-/// Returns a runtime with this driver.
 fn on(io: Io) -> Runtime {
     let runtime = common::runtime();
     runtime.block_on(async { DriverBuilder::new().io(io).install().unwrap() });

@@ -135,7 +135,6 @@ impl Large {
         }
     }
 
-    /// Creates a contender that prepends to it.
     fn contender<'a>(
         &'a self,
         name: &'static str,

@@ -36,7 +36,6 @@ use crate::common::{PERIOD, noise, runtime};
 const TASKS: usize = 64;
 const PAGE: usize = 4096;
 
-/// The file to read.
 struct Sample {
     path: PathBuf,
     len: usize,

@@ -43,7 +43,6 @@ fn hello(_: Request<()>) -> Hello {
     ready(Ok(response))
 }
 
-/// Sends one request to a service.
 type Way = Box<dyn FnMut()>;
 
 fn way<S, B>(service: S) -> Way

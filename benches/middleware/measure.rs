@@ -144,7 +144,6 @@ fn ask(connections: &mut [TcpStream], path: &str, rounds: u64, end: &[u8]) {
     }
 }
 
-/// A server and the connections to it.
 struct Asked<'a> {
     server: Server,
     clients: Vec<TcpStream>,

@@ -44,7 +44,6 @@ async fn ours(listener: TcpListener, io: Io, receive: Receive) -> io::Result<()>
     }
 }
 
-/// A server and the connections to it.
 struct Echo {
     // Dropped before the server.
     load: ClosedLoop,

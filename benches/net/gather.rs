@@ -71,7 +71,6 @@ impl AsyncWrite for Counted {
     }
 }
 
-/// Ways to send a burst.
 enum Way {
     Flushed(millstream::net::TcpStream),
     Yielding(millstream::net::TcpStream),
@@ -195,14 +194,11 @@ impl Reader {
     }
 }
 
-/// A connected sender.
 struct Sender<'a> {
     runtime: &'a Runtime,
     chunks: &'a [&'a [u8]],
     way: Way,
-    /// `None` once it has ended.
     reader: Option<Reader>,
-    /// Calls and bursts of all turns.
     calls: u64,
     bursts: u64,
 }

@@ -36,10 +36,8 @@ use crate::common::{cpu_of_others, cpu_of_this_thread, noise};
 
 /// Bytes digested at a time.
 const PIECE: usize = 1 << 20;
-/// Digests in a response.
 const PIECES: usize = 64;
 const DIGEST: usize = 32;
-/// Concurrent responses.
 const CONNECTIONS: usize = 4;
 
 /// A CPU-bound body.
@@ -128,7 +126,6 @@ impl Client {
     }
 }
 
-/// A server and its clients.
 struct Served {
     workers: usize,
     clients: Vec<Client>,

@@ -111,14 +111,12 @@ async fn ours(listener: TcpListener) -> io::Result<()> {
     Tonic::builder().serve_with_incoming(Ticks, incoming).await.map_err(io::Error::other)
 }
 
-/// Results of a round.
 #[derive(Clone, Copy, Default)]
 struct Round {
     /// Of the server, per message.
     cpu: Duration,
     p50: Duration,
     p99: Duration,
-    /// Messages per second.
     rate: f64,
     /// Calls of our streams per message.
     writes: f64,

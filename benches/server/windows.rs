@@ -22,9 +22,7 @@ use crate::common::options::options;
 use crate::common::suite::Suite;
 use crate::common::{noise, runtime};
 
-/// Delay of one direction.
 const DELAY: Duration = Duration::from_millis(25);
-/// Largest window.
 const FULL: usize = 16 << 20;
 /// Bound for the time of the first upload, as a share of that with the fixed default.
 const CONVERGENCE: f64 = 0.15;

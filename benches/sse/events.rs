@@ -54,7 +54,6 @@ async fn answer<B>(_: Request<B>) -> Result<Response<Events>, Infallible> {
     Ok(Response::new(Events(ticks)))
 }
 
-/// Serves with hyper on tokio's stream.
 async fn stock(listener: TcpListener) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut builder = auto::Builder::new(TokioExecutor::new());

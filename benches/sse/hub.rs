@@ -39,7 +39,6 @@ fn event() -> Vec<u8> {
     format!("data: {}\nid: {ID}\n\n", data()).into_bytes()
 }
 
-/// Calls `send` at each tick.
 async fn tick(mut send: impl FnMut()) {
     let mut ticks = interval(Duration::from_secs(1) / HZ);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);

@@ -27,7 +27,6 @@ pub(crate) fn streams() -> usize {
     if options().test { 8 } else { 1000 }
 }
 
-/// The clients, all on this thread.
 struct Readers {
     epoll: OwnedFd,
     readers: Vec<Reader>,
@@ -38,7 +37,6 @@ struct Readers {
 struct Reader {
     stream: TcpStream,
     place: Place,
-    /// Bytes of events so far.
     seen: usize,
 }
 

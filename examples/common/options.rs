@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use millstream::middleware::AllowedHostsLayer;
 use tokio::runtime::{Builder, Runtime};
 
-/// Parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     /// Address to listen on; with port 0 the kernel chooses the port.
@@ -19,12 +18,10 @@ pub(crate) struct Options {
     pub(crate) workers: NonZeroUsize,
 }
 
-/// Options of `serve` alone.
 #[derive(Debug)]
 pub(crate) struct More {
     /// Whether each thread has its own runtime.
     pub(crate) per_core: bool,
-    /// Address of the metrics listener.
     pub(crate) metrics: SocketAddr,
     /// Whether the metrics address may be other than loopback.
     pub(crate) metrics_anywhere: bool,

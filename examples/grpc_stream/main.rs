@@ -62,7 +62,6 @@ async fn serve(addr: &str) -> Result<(), String> {
     }
 }
 
-/// Options of the client.
 struct Options {
     streams: u32,
     connections: u32,

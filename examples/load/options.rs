@@ -10,7 +10,6 @@ usage: cargo run --release --example load -- [--streams N] [--seconds S] [--h2] 
   --pid PID      the server's process, to read its CPU time
   URL            http://HOST:PORT/PATH, for example http://127.0.0.1:8080/tokens";
 
-/// Parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) url: Uri,

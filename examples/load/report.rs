@@ -24,7 +24,6 @@ pub(crate) fn cpu_time(pid: u32) -> Result<Duration, String> {
     }
 }
 
-/// Result of a run, as printed.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) url: Uri,

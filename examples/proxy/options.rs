@@ -20,7 +20,6 @@ usage: cargo run --release --features client --example proxy -- --to UPSTREAM [O
   --timeout SECONDS    timeout to connect (default 5) and for the head of a response (default 30)
   --workers N          threads, default one for each CPU of this process";
 
-/// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
     Tcp(String),

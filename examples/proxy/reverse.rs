@@ -39,7 +39,6 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Bytes of a response that are read ahead of the client, per request.
 const AHEAD: usize = 64 << 10;
 
-/// Configuration of the proxy.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// Authority of the upstream, used in URIs.
@@ -52,7 +51,6 @@ pub(crate) struct Plan {
     pub(crate) timeout: Duration,
 }
 
-/// The proxy as a service.
 #[derive(Clone, Debug)]
 pub(crate) struct Reverse<C> {
     client: Client<C, Watched>,
@@ -166,7 +164,6 @@ impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<RequestBody>> f
     }
 }
 
-/// Copies bytes both ways after a change of protocol.
 async fn tunnel(client: OnUpgrade, upstream: OnUpgrade) {
     match tokio::try_join!(client, upstream) {
         Ok((client, upstream)) => {
@@ -188,7 +185,6 @@ fn refuse(status: StatusCode, text: &'static str) -> Answer {
     response
 }
 
-/// Logs an error with all its causes.
 pub(crate) fn report(error: &dyn Error) {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -101,7 +101,6 @@ async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<(
     server.drain(tokio::signal::ctrl_c(), PATIENCE).await.map(drop)
 }
 
-/// State shared by all requests.
 struct App {
     root: PathBuf,
     files: Files,
@@ -110,7 +109,6 @@ struct App {
     hosts: AllowedHostsLayer,
 }
 
-/// Route labels in the metrics; one for each route that is counted separately.
 struct Names {
     page: Name,
     live: Name,

@@ -25,7 +25,6 @@ use tower::Layer;
 const PERIOD: Duration = Duration::from_millis(500);
 /// Events sent to a page when it opens: one minute.
 const KEPT: usize = 120;
-/// Maximum number of open pages.
 const VIEWERS: usize = 1000;
 
 /// The metrics thread. It stops on drop.
@@ -65,7 +64,6 @@ impl Numbers {
         self.address
     }
 
-    /// Returns the hub with the events for the page.
     pub(crate) fn live(&self) -> Hub {
         self.live.clone()
     }

@@ -23,7 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Client<'a> {
     instances: &'a [Instance],
     path: String,
-    /// Id of the last received event.
     last: Option<String>,
     got: Vec<String>,
     gaps: usize,
@@ -41,7 +40,6 @@ pub(crate) struct Verdict {
     same: bool,
 }
 
-/// An open event stream.
 struct Stream {
     body: Incoming,
     text: String,

@@ -42,7 +42,6 @@ pub(crate) fn tokens() -> impl Iterator<Item = &'static str> {
     ANSWER.split_inclusive(' ')
 }
 
-/// Name and address of an instance.
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) name: &'static str,
@@ -51,14 +50,12 @@ pub(crate) struct Instance {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Answers requested from this instance.
 struct Answers {
     redis: String,
     open: Mutex<HashMap<String, Hub>>,
 }
 
 impl Instance {
-    /// Serves until the program ends.
     pub(crate) async fn start(name: &'static str, redis: &str) -> Result<Self, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|e| format!("no port for {name}: {e}"))?;
         let addr = listener.local_addr().map_err(|e| format!("no address for {name}: {e}"))?;
@@ -124,7 +121,6 @@ impl Answers {
         redis.connect().await.map_err(|e| e.to_string())
     }
 
-    /// Sends the tokens of an answer.
     async fn think(self: Arc<Self>, name: String, hub: Hub) {
         let tokens = tokens().map(|token| Event::new().event("token").data(token));
         for event in tokens.chain([Event::new().event("done").data(name)]) {

@@ -5,7 +5,6 @@ usage: cargo run --release --features redis --example tokens_fleet -- [--redis U
   --redis URL   a running Redis, such as redis://127.0.0.1/; by default starts a redis-server
   --cuts N      number of moves of the client, default 6";
 
-/// Parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) redis: Option<String>,

@@ -168,7 +168,6 @@ fn an_inner_writer_that_takes_no_pieces_is_counted_once() {
     assert_eq!(counted.flat_writers, 2, "{counted}");
 }
 
-/// Returns both ends of a TLS connection.
 async fn tls() -> (TlsStream<DuplexStream>, tokio_rustls::server::TlsStream<DuplexStream>) {
     let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();

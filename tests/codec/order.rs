@@ -184,7 +184,6 @@ async fn writers_wait_for_half_of_the_room() {
     assert_eq!(more.poll().unwrap().unwrap(), 600, "400 are left");
 }
 
-/// A future polled by hand.
 struct ByHand<F>(std::pin::Pin<Box<F>>);
 
 fn tokio_test<F: Future>(future: F) -> ByHand<F> {

@@ -232,7 +232,6 @@ fn in_threes<D: Buf + Send + 'static>(
     StreamBody::new(Box::pin(frames))
 }
 
-/// Serves the result of `make`.
 async fn start_ours<B>(make: impl Fn() -> B + Clone + Send + 'static) -> SocketAddr
 where
     B: Body<Data: Send, Error = io::Error> + Send + 'static,

@@ -68,7 +68,6 @@ const CASES: &[Case] = &[
     }),
 ];
 
-/// Returns the link targets of this process's descriptors.
 fn descriptors() -> Vec<PathBuf> {
     let fds = std::fs::read_dir("/proc/self/fd").unwrap();
     let mut leads: Vec<_> = fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok()).collect();

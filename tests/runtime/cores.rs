@@ -188,7 +188,6 @@ fn too_few_listeners_are_an_error_and_so_is_an_address_in_use() {
     });
 }
 
-/// Counts its live instances.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -238,7 +237,6 @@ fn the_first_error_or_panic_is_told_and_drops_the_other_futures() {
                 }
                 Err(panic) => assert_eq!((panics, *panic.downcast::<&str>().unwrap()), (true, "the pan is hot")),
             }
-            // The cores can be used again.
             assert_eq!(cores.run(async |core| Ok::<_, ()>(core.index())).wait(), Ok(vec![0, 1, 2]));
             while alive.load(Ordering::SeqCst) > 0 {}
             drop(run);
@@ -312,7 +310,6 @@ fn a_core_that_does_not_come_back_is_named_and_left() {
         assert_eq!(alive.load(Ordering::SeqCst), 0, "the task of the other core is dropped");
         drop(release);
         told.recv().unwrap();
-        // The thread runs to its end.
         assert!(told.recv().is_err());
     });
 }

@@ -89,7 +89,6 @@ fn a_thousand_readers_have_one_task_which_ends_with_them() {
                 while metrics.num_alive_tasks() > 0 {
                     sleep(Duration::from_millis(1)).await;
                 }
-                // A new reader starts a new task.
                 let mut body = hub.subscribe_from(None).unwrap();
                 let (_, sent) = tokio::join!(next(&mut body), async { hub.send(Event::new()).unwrap() });
                 assert_eq!(hub.stats().subscribers, 1, "{sent}");
@@ -147,7 +146,6 @@ fn a_hundred_hubs_have_one_task_for_each_period() {
     });
 }
 
-/// A waker that panics.
 struct Panics;
 
 impl Wake for Panics {

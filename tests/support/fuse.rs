@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use super::skip;
 
-/// Name of the only file.
 pub const NAME: &str = "file";
 pub const CONTENTS: &[u8] = b"contents";
 

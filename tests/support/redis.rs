@@ -114,7 +114,6 @@ impl Server {
         self.dir.path()
     }
 
-    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
         let Some(Running { mut guard, .. }) = self.running.take() else { return };
         // The guard's end of the pipe.
@@ -131,7 +130,6 @@ impl Server {
         kill_process(self.pid(), Signal::CONT).unwrap();
     }
 
-    /// Runs a command on its own connection.
     pub fn command(&self, command: &[&str]) -> redis::Value {
         let mut connection = redis::Client::open(self.url()).unwrap().get_connection().unwrap();
         let mut cmd = redis::cmd(command[0]);
@@ -173,7 +171,6 @@ pub enum Mode {
     Kept,
 }
 
-/// A relay between a log and its server.
 #[derive(Clone, Debug)]
 pub struct Relay {
     addr: SocketAddr,

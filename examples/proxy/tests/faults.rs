@@ -68,7 +68,6 @@ fn an_upstream_that_dies_in_its_body_is_no_clean_end() {
                 head_of(&mut stream).await;
                 stream.write_all(format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n{begin}").as_bytes()).await.unwrap();
                 stream.write_all(&noise(50_000)).await.unwrap();
-                // Lets the bytes sent so far pass through.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 if reset {
                     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
@@ -113,7 +112,6 @@ async fn endless() -> (SocketAddr, Arc<AtomicUsize>, Arc<AtomicUsize>) {
         let waits = request.uri().path() == "/wait";
         async move {
             if waits {
-                // Never responds.
                 std::future::pending::<()>().await;
             }
             let frames = stream::unfold(alive, move |alive| {

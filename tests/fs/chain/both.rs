@@ -119,7 +119,6 @@ pub(crate) fn open_files() -> usize {
     list().len()
 }
 
-/// Returns their names.
 fn list() -> Vec<String> {
     let fds: Vec<_> = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path()).collect();
     let mut list = Vec::new();

@@ -20,7 +20,6 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
-/// Changes `path` in all three ways.
 async fn all(path: &Path, follow: bool) -> [Result<(), Error>; 3] {
     [
         Replace::new(path).follow_link(follow).run(NEW.clone()).await,
