@@ -1,23 +1,23 @@
-//! Memory without the kernel: what waits to be sent, and where the memory for it comes from.
+//! Memory without the kernel: send queues, and the source of their memory.
 //!
-//! | cases | ours | beside |
+//! | cases | ours | rivals |
 //! |---|---|---|
 //! | `queue, small` | [`Queue`] copies into pool chunks | `BytesMut` append; a list of `Bytes`, each copied |
 //! | `queue, large owned` | [`Queue`] copies borrowed memory | the same two |
 //! | `queue, large leased` | [`Queue`] keeps leases by reference | `BytesMut` append (a copy); a list of `Bytes` clones |
 //! | `lease` | [`lease`], filled and frozen | `BytesMut::with_capacity`, `Vec` |
 //!
-//! In `queue` a case takes 64 KiB in, as borrowed slices the way a stream gets them, and gives it out as a socket would
-//! take it: slices for one call, then an advance by a count that fits no boundary. A list of clones is what hyper does
-//! when it owns the `Bytes`; a stream cannot, because it is given slices. For large pieces it is the floor, not a rival.
-//! Lists of small pieces take longer because 64 slices of them are less than a call would take.
+//! In `queue` a case accepts 64 KiB as borrowed slices, like a stream, and returns them like to a socket: slices for
+//! one call, then an advance by a count that fits no boundary. hyper keeps a list of clones when it owns the `Bytes`; a
+//! stream cannot, because it is given slices. So for large pieces that list is the floor, not a rival. Lists of small
+//! pieces take longer because 64 of their slices hold less than one call would accept.
 //!
-//! In `lease` the memory is filled, because untouched memory costs nothing, and the 16 last blocks stay alive,
-//! because an allocator that always gets the same block back looks better than it is.
+//! In `lease` the memory is filled, because untouched memory costs nothing. The last 16 blocks stay alive, because an
+//! allocator that always returns the same block looks faster than it is.
 //!
-//! Criterion measures each way alone; the table is from turns. **Noise**: single nanoseconds, and `lease` from 64 KiB on,
-//! where the copy into the memory is most of the time. These cases show cost alone: what a queue saves, it saves in calls;
-//! see `net/gather`.
+//! Criterion measures each contender alone; in the table they take turns. **Noise**: single nanoseconds, and `lease`
+//! from 64 KiB on, where the copy into the memory dominates. These cases show cost only: a queue saves calls, which
+//! `net/gather` measures.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -32,19 +32,18 @@ use common::contest::{Case, Contender};
 use common::noise;
 use common::suite::Suite;
 
-/// Bytes that go through a queue in one case.
+/// Bytes through a queue in one case.
 const TOTAL: usize = 64 << 10;
-/// Bytes that are taken in one go.
 const TAKE: usize = 10_007;
 /// Slices for one call.
 const SLICES: usize = 64;
-/// Blocks of memory that are in use at a time.
+/// Blocks in use at a time.
 const ALIVE: usize = 16;
 
-/// What waits to be sent, as the cases see it.
+/// A send queue as the cases use it.
 trait Waiting: Default {
     fn push(&mut self, bytes: &Bytes);
-    /// Shows `taker` at most `limit` bytes from the front and drops them. Says how many there were.
+    /// Passes at most `limit` bytes from the front to `taker` and drops them. Returns their number.
     fn take(&mut self, limit: usize, taker: &mut dyn FnMut(&[u8])) -> usize;
 }
 
@@ -72,7 +71,6 @@ impl Waiting for Queue {
     }
 }
 
-/// Everything in one piece of memory.
 #[derive(Default)]
 struct Append(BytesMut);
 
@@ -88,7 +86,7 @@ impl Waiting for Append {
     }
 }
 
-/// A list of buffers that is read as one, as `http-body-util` and hyper have it.
+/// A list of buffers that is read as one, as in `http-body-util` and hyper.
 #[derive(Default)]
 struct List(VecDeque<Bytes>);
 
@@ -115,7 +113,7 @@ impl List {
     }
 }
 
-/// A list of buffers, each copied out of the slice it came as.
+/// A list of buffers, each copied from its slice.
 #[derive(Default)]
 struct Copies(List);
 
@@ -129,7 +127,7 @@ impl Waiting for Copies {
     }
 }
 
-/// A list of buffers whose owner shares them.
+/// A list of buffers shared with their owner.
 #[derive(Default)]
 struct Clones(List);
 
@@ -143,7 +141,7 @@ impl Waiting for Clones {
     }
 }
 
-/// Everything in, then everything out. Says how many bytes came out.
+/// Pushes everything, then takes everything. Returns the number of bytes taken.
 fn pass<W: Waiting>(pieces: &[Bytes], taker: &mut dyn FnMut(&[u8])) -> usize {
     let mut waiting = W::default();
     for piece in pieces {
@@ -166,7 +164,7 @@ fn queue(suite: &mut Suite, name: &str, pieces: &[Bytes], ways: &[Way]) {
         let contenders = ways.iter().map(|&(name, pass)| {
             let mut out = Vec::new();
             pass(pieces, &mut |bytes| out.extend_from_slice(bytes));
-            assert!(out == all, "{name}: other bytes came out than went in");
+            assert!(out == all, "{name}: output differs from input");
             let len = all.len();
             Contender::of(name, move || {
                 let total = pass(black_box(pieces), &mut |bytes| {
@@ -203,7 +201,7 @@ fn queues(suite: &mut Suite) {
     queue(suite, "large leased, 8 KiB", &leased, &[OURS, APPEND, CLONES]);
 }
 
-/// Memory filled with `bytes`.
+/// Returns memory filled with `bytes`.
 type Fill = fn(&[u8]) -> Bytes;
 
 fn leases(suite: &mut Suite) {

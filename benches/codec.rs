@@ -1,14 +1,15 @@
-//! Adapters for streams that are not ours, over loopback TCP with `TCP_NODELAY`: where gathering saves, and where it loses.
+//! Adapters for other streams than ours, over loopback TCP with `TCP_NODELAY`: where gathering saves, and where it
+//! loses.
 //!
-//! | case | ours | beside |
+//! | case | ours | rivals |
 //! |---|---|---|
 //! | `N x LEN` | [`Writer`], one flush, of `Bytes` or of slices; the same at the end of the turn | `write_all` of each; tokio's `BufWriter`, one flush; `write_vectored` of all by hand |
 //! | `echo` | [`Framed`] | read one, write one; tokio-util's `Framed` with `send`, and with `feed` and a flush for each read |
 //!
-//! A thread reads and compares every byte; CPU is that of the sending thread. In `echo` a server on a thread of its own
-//! answers 100 connections, each of which sends batches of 32 messages and waits for their answers; CPU is the server's.
+//! A thread reads and compares every byte; CPU time is that of the sending thread. In `echo` a server on its own thread
+//! answers 100 connections. Each sends batches of 32 messages and waits for the responses; CPU time is the server's.
 //!
-//! **Noise**: wall time, where the machine has no core to spare for the other side.
+//! **Noise**: wall time, on machines without a free core for the other side.
 
 use std::io::{IoSlice, Read};
 use std::net::SocketAddr;
@@ -32,11 +33,10 @@ use common::suite::Suite;
 use common::{cpu_of_others, cpu_of_this_thread, noise, runtime};
 
 const KIB: usize = 1 << 10;
-/// Connections of the echo, and messages of a batch.
 const CONNECTIONS: usize = 100;
 const BATCH: usize = 32;
 
-/// The other end of a connection: compares what arrives with a burst, over and over, until the connection ends.
+/// The other end of a connection: compares the received bytes with a repeated burst, until the connection ends.
 struct Sink {
     expected: Arc<AtomicU64>,
     arrived: Arc<Notify>,
@@ -57,7 +57,7 @@ impl Sink {
                 let mut got = &buffer[..n];
                 while !got.is_empty() {
                     let len = got.len().min(burst.len() - at);
-                    // Ends the program: figures of wrong bytes are none.
+                    // Ends the program: figures of wrong bytes are invalid.
                     if got[..len] != burst[at..at + len] {
                         eprintln!("wrong bytes in {at}..{}", at + len);
                         std::process::exit(1);
@@ -75,7 +75,6 @@ impl Sink {
     }
 }
 
-/// One way to send a burst.
 enum Way {
     Ours(Writer<TcpStream>),
     OursAsSlices(Writer<TcpStream>),
@@ -158,7 +157,7 @@ fn contender<'a>(
 }
 
 fn bursts(suite: &mut Suite, title: &str, count: usize, len: usize, goals: &[Goal]) {
-    // Each with memory of its own, as pieces of different makers have.
+    // Each has its own memory, like pieces of different origin.
     let all = noise(count * len);
     let pieces: Vec<Bytes> = all.chunks(len).map(Bytes::copy_from_slice).collect();
     let runtime = runtime();
@@ -178,7 +177,6 @@ fn bursts(suite: &mut Suite, title: &str, count: usize, len: usize, goals: &[Goa
     suite.run(&Case { goals, ..Case::new(title, "CPU us/burst", 1) }, contenders);
 }
 
-/// How a server answers.
 #[derive(Clone, Copy)]
 enum Server {
     Ours,
@@ -213,7 +211,7 @@ async fn serve(mut stream: TcpStream, server: Server) {
             let mut framed = tokio_util::codec::Framed::new(stream, LengthDelimitedCodec::new());
             while let Some(message) = framed.next().await {
                 framed.feed(message.unwrap().freeze()).await.unwrap();
-                // What is there already is answered with it.
+                // Messages that have arrived already are answered together.
                 while let Some(Some(message)) = framed.next().now_or_never() {
                     framed.feed(message.unwrap().freeze()).await.unwrap();
                 }
@@ -233,7 +231,7 @@ fn batch() -> Bytes {
     all.freeze()
 }
 
-/// A server on a thread of its own, until the program ends.
+/// Starts a server on its own thread, which runs until the program ends.
 fn start(server: Server) -> SocketAddr {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -250,7 +248,7 @@ fn start(server: Server) -> SocketAddr {
     told.recv().unwrap()
 }
 
-/// Sends batches on every connection, each when the one before has come back.
+/// Sends batches on every connection, each after the previous one has returned.
 async fn exchange(clients: Vec<TcpStream>, batch: &Bytes, rounds: u64) -> Vec<TcpStream> {
     let tasks = clients.into_iter().map(|mut client| {
         let batch = batch.clone();
@@ -259,7 +257,7 @@ async fn exchange(clients: Vec<TcpStream>, batch: &Bytes, rounds: u64) -> Vec<Tc
             for _ in 0..rounds {
                 client.write_all(&batch).await.unwrap();
                 client.read_exact(&mut got).await.unwrap();
-                assert!(got == batch, "other messages came back");
+                assert!(got == batch, "wrong messages returned");
             }
             client
         })

@@ -1,19 +1,18 @@
-//! Copies: a relay between sockets, messages through it, a file to a socket, a file to a file.
+//! Copies: a relay between sockets, messages through it, file to socket, file to file.
 //!
-//! | case | how |
+//! | case | method |
 //! |---|---|
-//! | millstream | [`copy`], [`copy_bidirectional`], [`Copy`] on streams and files of tokio, and on ours where it says so |
+//! | millstream | [`copy`], [`copy_bidirectional`], [`Copier`] on streams and files of tokio, and on ours where stated |
 //! | tokio | its function of the same name |
-//! | tokio copy_buf | 32 KiB at a time, which is what Go's `io.Copy` has |
+//! | tokio copy_buf | 32 KiB at a time, like Go's `io.Copy` |
 //! | floor, std loop | `read` and `write` of 64 KiB on blocking descriptors |
-//! | floor, std::fs::copy | the same calls as ours, on the thread that asks |
+//! | floor, std::fs::copy | the same calls as ours, on the calling thread |
 //!
-//! Senders and receivers are threads that do nothing else, and every byte is compared: for files, outside of the
-//! measured time. For sockets the CPU time is that of the thread that copies, on a current-thread runtime; for files that of the
-//! process. The files are in the page cache, on whatever the temporary directory is on.
+//! Senders and receivers are threads without other work, and every byte is compared; for files, outside of the measured
+//! time. For sockets CPU time is that of the copying thread, on a current-thread runtime; for files that of the
+//! process. The files are in the page cache, on the file system of the temporary directory.
 //!
-//! **Noise**: wall time where sender, receiver and relay share two CPUs, and everything that writes to a disk that others
-//! use.
+//! **Noise**: wall time where sender, receiver and relay share two CPUs, and all writes to a shared disk.
 
 use std::fs::File as StdFile;
 use std::io::{self, Read, Write};
@@ -36,7 +35,7 @@ use common::{PERIOD, noise, pair, runtime};
 /// Bytes that a sender writes, and a receiver reads, at a time.
 const PIECE: usize = 256 << 10;
 
-/// The repeated bytes that all send, and a piece more.
+/// The repeated bytes that are sent, and one more piece.
 struct Stream(Vec<u8>);
 
 impl Stream {
@@ -44,7 +43,7 @@ impl Stream {
         Arc::new(Self(noise(PERIOD + PIECE)))
     }
 
-    /// The bytes at an offset.
+    /// Returns the bytes at an offset.
     fn at(&self, offset: usize, len: usize) -> &[u8] {
         &self.0[offset % PERIOD..][..len]
     }
@@ -108,7 +107,7 @@ fn by_copy_buf(a: StdStream, b: StdStream) {
     });
 }
 
-/// In one direction: the other has nothing to send.
+/// In one direction: the other has no data.
 fn by_std(mut a: StdStream, mut b: StdStream) {
     let mut piece = vec![0; 64 << 10];
     loop {
@@ -153,7 +152,7 @@ fn relay(suite: &mut Suite) {
     suite.run(&Case::new("socket to socket", "CPU us/MiB", (len >> 20) as u64), || contenders);
 }
 
-/// Messages there and back, one at a time.
+/// Round trips of messages, one at a time.
 fn messages(suite: &mut Suite) {
     let count: usize = options().pick(100, 1000, 5000);
     let contender = |name, relay: Relay| {
@@ -192,7 +191,7 @@ fn messages(suite: &mut Suite) {
     suite.run(&Case::new("64 B there and back", "CPU us/message", count as u64), || contenders);
 }
 
-/// A file that all copy, and a directory for the copies.
+/// A file to copy, and a directory for the copies.
 struct Sample {
     dir: tempfile::TempDir,
     len: usize,
@@ -213,7 +212,7 @@ impl Sample {
         self.dir.path().join("to")
     }
 
-    /// That the copy is one; then it is gone.
+    /// Checks and removes the copy.
     fn check(&self) {
         let mut copy = StdFile::open(self.to()).unwrap();
         assert_eq!(copy.metadata().unwrap().len(), self.len as u64);
@@ -229,7 +228,7 @@ impl Sample {
     }
 }
 
-/// A file into a socket, a MiB at a time, as responses would take it.
+/// Copies a file to a socket, one MiB at a time, like responses.
 fn file_to_socket(suite: &mut Suite) {
     const CHUNK: usize = 1 << 20;
     const TITLE: &str = "file to socket, 1 MiB at a time";
@@ -269,7 +268,7 @@ fn file_to_socket(suite: &mut Suite) {
                 let mut socket = tokio_stream(socket);
                 let mut piece = vec![0; 64 << 10];
                 loop {
-                    // The file is in memory: without a thread it costs least.
+                    // The file is in memory, so reading on this thread is cheapest.
                     match file.read(&mut piece).unwrap() {
                         0 => break,
                         n => socket.write_all(&piece[..n]).await.unwrap(),

@@ -8,14 +8,14 @@ use common::contest::{Case, Measured};
 use common::options::options;
 use common::record::{Record, read, table, this_run};
 
-/// The other programs, in their order.
+/// Returns the names of the other programs, in their order.
 fn programs() -> Vec<&'static str> {
     let manifest = include_str!("../Cargo.toml");
     let benches = manifest.split("[[bench]]\nname = \"").skip(1);
     benches.filter_map(|bench| bench.split('"').next()).filter(|name| *name != env!("CARGO_CRATE_NAME")).collect()
 }
 
-/// Results of known figures give the table that they are to give, and again once they were written and read.
+/// Checks the table of known results, also after a round trip through JSON.
 fn check() {
     let measured =
         |name: &str, cpu: [f64; 3]| Measured { name: name.to_owned(), cpu: cpu.into(), ..Measured::default() };
@@ -40,7 +40,7 @@ fn check() {
 fn main() {
     let options = options();
     let (this, programs) = (this_run(), programs());
-    assert!(programs.len() > 1, "the programs stand in Cargo.toml");
+    assert!(programs.len() > 1, "no programs found in Cargo.toml");
     if options.list {
         return;
     }
@@ -73,10 +73,10 @@ fn main() {
     }
     let older = records.iter().filter(|record| record.run != this).count();
     if older > 0 {
-        println!("{older} of {} cases are from older runs, as they say.", records.len());
+        println!("{older} of {} cases are from older runs, as marked.", records.len());
     }
     if records.iter().any(|record| record.quick) {
-        println!("Some are from a run with --quick: their spread is not to be trusted.");
+        println!("Some are from a run with --quick: their spread is not reliable.");
     }
     if !missing.is_empty() {
         println!("Missing, never run: {}.", missing.join(", "));

@@ -40,10 +40,10 @@ use serde_json::{Value, json};
 use tower::{Layer, service_fn};
 
 const USAGE: &str = "usage: cargo run --release --example canary -- [--listen ADDR] [--admin ADDR] [--trust NETWORKS]
-  --listen ADDR      for everybody, default 127.0.0.1:8080; port 0 takes a free one
-  --admin ADDR       for the operator, default 127.0.0.1:8081
-  --trust NETWORKS   whose request ids, traces and canaries are heard, such as 10.0.0.0/8,192.0.2.7; default nobody's
-  CANARY_TOKEN       in the environment, 16 to 128 characters: what they need to ask for a path";
+  --listen ADDR      public address, default 127.0.0.1:8080; port 0 chooses a free one
+  --admin ADDR       the operator's address, default 127.0.0.1:8081
+  --trust NETWORKS   clients whose request ids, traces and canaries are accepted, e.g. 10.0.0.0/8,192.0.2.7; default none
+  CANARY_TOKEN       environment: token of 16 to 128 characters, with which these clients request a path";
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -95,7 +95,7 @@ async fn run() -> Result<(), String> {
     let public = bind(listen).await?;
     let operator = bind(admin).await?;
     let address = |listener: &TcpListener| listener.local_addr().map_err(|e| e.to_string());
-    println!("http://{}/ for everybody\nhttp://{}/canary for the operator", address(&public)?, address(&operator)?);
+    println!("http://{}/ is public\nhttp://{}/canary is for the operator", address(&public)?, address(&operator)?);
     let public = serve(public, service).on_connection(|stamp, peer| {
         stamp.connected(peer.addr().ip());
         stamp.get_mut().connected(peer.addr().ip(), peer.handle().clone());

@@ -45,7 +45,6 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     if options.dir.as_os_str().is_empty() { Err(USAGE.to_owned()) } else { Ok(options) }
 }
 
-/// Rounds with `--beside`.
 const ROUNDS: usize = 10;
 
 /// Returns the temporary name of a file and its final name.
@@ -96,7 +95,6 @@ async fn by_tokio(options: &Options, contents: &Bytes) -> io::Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// Writes all files with chains once and prints the counts.
 async fn once(options: &Options, contents: &Bytes) -> Result<(), String> {
     let before = Snapshot::now();
     let (took, by_ring) = by_chains(options, contents).await?;
@@ -126,7 +124,6 @@ async fn beside(options: &Options, contents: &Bytes) -> Result<(), String> {
     Ok(())
 }
 
-/// Prints median and range. Returns the median.
 fn show(name: &str, times: &mut [Duration]) -> Duration {
     times.sort();
     let (least, most) = (times[0], times[times.len() - 1]);

@@ -15,7 +15,7 @@ use tokio::fs::File;
 const USAGE: &str = "\
 usage: cargo run --release --example cp -- SRC DST
   SRC   the file to copy, or - for standard input
-  DST   the file to write, made if there is none and replaced if there is one, or - for standard output";
+  DST   the file to write, created or overwritten, or - for standard output";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {

@@ -25,8 +25,8 @@ const CHECKS: [Check; 6] = [
     (
         "openat2",
         Capabilities::openat2,
-        "Directories are not served at all. No other call keeps a path beneath a directory while somebody renames \
-         things in it, and a weaker check would be a hole. Needs Linux 5.6; container runtimes with an old seccomp \
+        "Directories are not served at all. No other call confines a path to a directory during renames, and a \
+         weaker check would be unsafe. Needs Linux 5.6; container runtimes with an old seccomp \
          profile block it, then update the runtime or allow the call.",
     ),
     (

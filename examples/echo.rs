@@ -17,9 +17,9 @@ use tokio_util::codec::{Decoder, Encoder, LengthDelimitedCodec, LinesCodec};
 
 const USAGE: &str = "\
 usage: cargo run --release --example echo -- [--listen ADDR] [--workers N] [--framing HOW]
-  --listen ADDR   address and port, default 127.0.0.1:7007; port 0 takes a free one
-  --workers N     threads, default the CPUs this process may run on
-  --framing HOW   lines (default), or length: four bytes, the greatest first, before each message";
+  --listen ADDR   address and port, default 127.0.0.1:7007; port 0 chooses a free one
+  --workers N     threads, default one for each CPU of this process
+  --framing HOW   lines (default), or length: a big-endian length of four bytes before each message";
 
 /// Maximum message length in bytes; a longer message is an error of the peer.
 const LONGEST: usize = 64 << 10;

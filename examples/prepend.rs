@@ -13,12 +13,12 @@ use millstream::fs::{Durability, Moved, Prepend, PrependStrategy};
 
 const USAGE: &str = "\
 usage: cargo run --release --example prepend -- [OPTIONS] FILE...
-  --header TEXT        the header, with a line end after it; without this it is read from standard input as it is
-  --strategy WAY       atomic (default): a new file takes the place of the old one
-                       in-place:BYTES: overwrites the first BYTES, which were left for a header of that length
-                       insert: has the file system insert blocks; the header must be a multiple of its block size
-  --durability WHAT    full (default), data or none: what a power cut may take back
-  --follow-link        a FILE that is a symbolic link means what it leads to";
+  --header TEXT        the header, with a line end after it; by default standard input, unchanged
+  --strategy WAY       atomic (default): a new file replaces the old one
+                       in-place:BYTES: overwrites the first BYTES, which are reserved for a header of that length
+                       insert: the file system inserts blocks; the header length must be a multiple of the block size
+  --durability WHAT    full (default), data or none: durability after a power cut
+  --follow-link        if FILE is a symbolic link, changes its target";
 
 /// Interval between updates of the progress line.
 const TICK: Duration = Duration::from_millis(100);

@@ -17,9 +17,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 const USAGE: &str = "\
 usage: cargo run --release --features tls --example tls -- [--listen ADDR] [--root DIR] [--cert FILE --key FILE]
-  --listen ADDR   address and port, default 127.0.0.1:8443; port 0 takes a free one
+  --listen ADDR   address and port, default 127.0.0.1:8443; port 0 chooses a free one
   --root DIR      directory to serve, default the current one
-  --cert FILE     certificate chain, PEM; by default one for localhost that nobody else has signed
+  --cert FILE     certificate chain, PEM; default: self-signed, for localhost
   --key FILE      its private key, PEM";
 
 struct Options {
@@ -78,7 +78,7 @@ async fn run(options: Options) -> Result<(), String> {
         while hangup.recv().await.is_some() {
             match handle.reload() {
                 Ok(()) => println!("new connections get the new certificate"),
-                Err(e) => eprintln!("the old certificate stays: {e}"),
+                Err(e) => eprintln!("the old certificate stays in use: {e}"),
             }
         }
     });
@@ -94,8 +94,6 @@ async fn run(options: Options) -> Result<(), String> {
 
 fn self_signed() -> Result<Tls, Box<dyn std::error::Error>> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-    eprintln!(
-        "nobody but this server has signed its certificate: clients have to be told to trust it (curl --insecure)"
-    );
+    eprintln!("the certificate is self-signed: clients need an option to trust it (curl --insecure)");
     Ok(Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem())?)
 }

@@ -1,6 +1,6 @@
-//! A load for echo servers: one message in flight on each connection, and the next one when it has come back.
+//! Load for echo servers: one message in flight on each connection; the next one is sent when it returns.
 //!
-//! Shared with the package `peers`; needs rustix and nothing else.
+//! Shared with the package `peers`; needs only rustix.
 
 use std::io;
 use std::net::TcpStream;
@@ -10,10 +10,10 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// Bytes of a message.
+/// Length of a message in bytes.
 pub(crate) const LEN: usize = 64;
 
-/// Connections that the thread which runs it drives.
+/// Connections driven by the calling thread.
 #[derive(Debug)]
 pub(crate) struct ClosedLoop {
     epoll: OwnedFd,
@@ -23,10 +23,10 @@ pub(crate) struct ClosedLoop {
 #[derive(Debug)]
 struct Connection {
     stream: TcpStream,
-    /// The one in flight: the number of the connection, then the number of the message over and over.
+    /// The message in flight: the number of the connection, then the number of the message repeated.
     message: [u8; LEN],
     number: u32,
-    /// Bytes of it that have come back.
+    /// Number of its bytes received so far.
     back: usize,
 }
 
@@ -41,7 +41,7 @@ impl Connection {
         }
     }
 
-    /// Takes what has arrived; whether the message is back.
+    /// Reads the received bytes. Returns whether the message is complete.
     fn receive(&mut self) -> io::Result<bool> {
         let mut buffer = [0; LEN];
         let (n, _) = recv(&self.stream, &mut buffer[self.back..], RecvFlags::DONTWAIT)?;
@@ -71,8 +71,8 @@ impl ClosedLoop {
         Ok(Self { epoll, connections })
     }
 
-    /// Sends messages for as long as `more` says so of the number of those sent already, and waits until all are back;
-    /// every byte is compared. Gives their number.
+    /// Sends messages while `more` returns true for the number of messages sent, and waits until all are back; compares
+    /// every byte. Returns their number.
     pub(crate) fn run(&mut self, mut more: impl FnMut(u64) -> bool) -> io::Result<u64> {
         let (mut sent, mut back) = (0, 0);
         for connection in &mut self.connections {

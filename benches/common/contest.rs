@@ -1,4 +1,4 @@
-//! Contenders that do the same work and take turns.
+//! Contenders that do the same work in turns.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -7,7 +7,6 @@ use super::cpu_of_this_thread;
 use super::cpus::process;
 use super::options::options;
 
-/// Time that work has taken: wall time, and CPU time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
     pub wall: Duration,
@@ -15,8 +14,8 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// Adds what `work` takes. CPU time is that of all threads of the process, the kernel's workers for its rings
-    /// included.
+    /// Adds the time of `work`. CPU time is that of all threads of the process, including the kernel's io_uring
+    /// workers.
     pub fn on<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let (start, cpu) = (Instant::now(), process());
         let done = work();
@@ -25,7 +24,7 @@ impl Spent {
         done
     }
 
-    /// As [`on`](Self::on), with the CPU time of this thread only.
+    /// Like [`on`](Self::on), with the CPU time of this thread only.
     pub fn on_this_thread<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let (start, cpu) = (Instant::now(), cpu_of_this_thread());
         let done = work();
@@ -35,12 +34,11 @@ impl Spent {
     }
 }
 
-/// The work of a contender.
 pub trait Run {
-    /// Does so many operations and checks them. Returns the time that they took, without preparations and checks.
+    /// Performs and checks `operations`. Returns their time, without preparations and checks.
     fn run(&mut self, operations: u64) -> Spent;
 
-    /// A remark for the table, asked for after all rounds.
+    /// Returns a remark for the table, after all rounds.
     fn note(&mut self) -> String {
         String::new()
     }
@@ -54,8 +52,8 @@ impl<F: FnMut(u64) -> Spent> Run for F {
 
 /// One way to do the work of a case.
 ///
-/// The name tells its kind. `millstream …` is ours. `floor …` does less than a rival has to: it blocks the thread of the
-/// runtime, has everything at hand, or leaves the work out. All others are rivals.
+/// The name tells its kind. `millstream …` is ours. `floor …` does less than a rival must: it blocks the thread of the
+/// runtime, has everything at hand, or omits the work. All others are rivals.
 pub struct Contender<'a> {
     pub name: &'static str,
     pub run: Box<dyn Run + 'a>,
@@ -66,7 +64,7 @@ impl<'a> Contender<'a> {
         Self { name, run: Box::new(run) }
     }
 
-    /// Work on this thread that needs nothing done before or after it.
+    /// Creates a contender whose work runs on this thread without preparations and checks.
     pub fn of(name: &'static str, mut work: impl FnMut() + 'a) -> Self {
         Self::new(name, move |operations| {
             let mut spent = Spent::default();
@@ -87,7 +85,7 @@ pub enum By {
     Wall,
 }
 
-/// A bound for the time of our first contender, as a part of another's.
+/// A bound for the time of our first contender, as a share of another's.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
     pub against: &'static str,
@@ -95,35 +93,31 @@ pub struct Goal {
     pub most: f64,
 }
 
-/// A comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
     pub title: &'a str,
     pub by: By,
-    /// The figures are microseconds for one of these.
+    /// The figures are microseconds per unit.
     pub unit: &'a str,
     /// Name of the time that does not decide.
     pub other: &'a str,
-    /// How many of them one operation is.
+    /// Units per operation.
     pub units: u64,
-    /// Operations of a turn, where their number is not found by trying.
+    /// Operations per turn; `None` finds the number by trial.
     pub operations: Option<u64>,
     pub goals: &'a [Goal],
 }
 
 impl<'a> Case<'a> {
-    /// A case by CPU time.
     pub fn new(title: &'a str, unit: &'a str, units: u64) -> Self {
         Self { title, by: By::Cpu, unit, other: "wall us", units, operations: None, goals: &[] }
     }
 
-    /// A case by wall time.
     pub fn by_wall(title: &'a str, unit: &'a str, units: u64) -> Self {
         Self { by: By::Wall, other: "CPU us", ..Self::new(title, unit, units) }
     }
 }
 
-/// The results of a contender: a figure for each round.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     pub name: String,
@@ -132,13 +126,13 @@ pub struct Measured {
     pub note: String,
 }
 
-/// The operations of a turn that takes about `time`. They have run once afterwards.
+/// Returns the number of operations that take about `time`. Runs some as a warm-up.
 fn operations(run: &mut dyn Run, time: Duration) -> u64 {
     let mut operations = 1;
     loop {
         let start = Instant::now();
         let spent = run.run(operations);
-        // Preparations and checks take time as well, but not more than half of it all.
+        // Preparations and checks count too, but at most as half of the time.
         let each = spent.wall.max(start.elapsed() / 2).as_secs_f64() / operations as f64;
         let wanted = (time.as_secs_f64() / each.max(1e-10)) as u64;
         if wanted <= operations * 10 {
@@ -148,7 +142,7 @@ fn operations(run: &mut dyn Run, time: Duration) -> u64 {
     }
 }
 
-/// Has the contenders take turns. Returns the microseconds for each unit, of each in each round.
+/// Runs the contenders in turns. Returns the microseconds per unit, of each in each round.
 pub fn by_turns(case: &Case<'_>, contenders: &mut [Contender<'_>]) -> Vec<Measured> {
     let options = options();
     let (rounds, start) = (options.rounds(), Instant::now());
@@ -164,7 +158,7 @@ pub fn by_turns(case: &Case<'_>, contenders: &mut [Contender<'_>]) -> Vec<Measur
     let mut measured: Vec<Measured> =
         contenders.iter().map(|contender| Measured { name: contender.name.to_owned(), ..Default::default() }).collect();
     for round in 0..rounds {
-        // Operations that take long have fewer rounds.
+        // Slow operations get fewer rounds.
         let is_late = start.elapsed() > options.time() * contenders.len() as u32 * 3;
         if round >= 3 && round % 2 == 1 && is_late && case.operations.is_none() {
             break;
@@ -175,7 +169,7 @@ pub fn by_turns(case: &Case<'_>, contenders: &mut [Contender<'_>]) -> Vec<Measur
             measured[index].cpu.push(each(spent.cpu));
             measured[index].wall.push(each(spent.wall));
         };
-        // Back and forth, so that none of them is always the one after a certain other.
+        // Alternating order, so that no contender always follows the same other one.
         match round % 2 {
             0 => (0..counts.len()).for_each(&mut turn),
             _ => (0..counts.len()).rev().for_each(&mut turn),

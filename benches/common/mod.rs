@@ -1,7 +1,7 @@
-//! Shared by the programs: bytes, connections, CPU clocks, turns and tables.
+//! Code shared by the bench programs: bytes, connections, CPU clocks, turns and tables.
 //!
-//! Each program has cases, each case has contenders that do the same work and check it, and contenders take turns, so that
-//! other load on the machine meets all of them. Results are medians of the rounds.
+//! Each program has cases, and each case has contenders that do the same work and check it. Contenders take turns, so
+//! that other load on the machine affects all of them. Results are medians of the rounds.
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
 pub mod closed_loop;
@@ -22,8 +22,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// Number of bytes after which [`noise`] repeats.
 pub const PERIOD: usize = (256 << 10) - 5;
 
-/// Bytes that repeat nowhere a check would notice. The period is odd, so that pieces that were swapped, lost or sent
-/// twice show, unless they are a multiple of it long.
+/// Returns bytes without repetitions that a check could miss. The period is odd, so swapped, lost or repeated pieces
+/// show, unless their length is a multiple of it.
 pub fn noise(len: usize) -> Vec<u8> {
     let mut x = 0x2545_f491_4f6c_dd1du64;
     let mut bytes: Vec<u8> = (0..len.min(PERIOD))
@@ -40,10 +40,10 @@ pub fn noise(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Both ends of a connection over loopback; `TCP_NODELAY` is set on both.
+/// Returns both ends of a loopback connection with `TCP_NODELAY`.
 ///
-/// Their congestion control is `reno`, which every kernel has and every user may choose: the machine's may be one that
-/// paces (`bbr`), and then loopback measures the kernel's timers. `MILLSTREAM_BENCH_CONGESTION` names another.
+/// Congestion control is `reno`, which every kernel has and every user may select. The machine's default may pace
+/// (`bbr`), and then loopback measures the kernel's timers. `MILLSTREAM_BENCH_CONGESTION` selects another.
 pub fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -53,7 +53,7 @@ pub fn pair() -> (TcpStream, TcpStream) {
     (one, other)
 }
 
-/// A listener on a free port whose connections are set up like those of [`pair`].
+/// Listens on a free port; the connections are set up like those of [`pair`].
 pub fn listener() -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     set_up(&listener);
@@ -62,7 +62,7 @@ pub fn listener() -> TcpListener {
     listener
 }
 
-/// Connections to a [`listener`].
+/// Connects `count` times to a [`listener`].
 pub fn connect(addr: SocketAddr, count: usize) -> Vec<TcpStream> {
     let connect = |_| {
         let stream = TcpStream::connect(addr).unwrap();
@@ -83,14 +83,14 @@ pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Keeps this thread, and those it starts, away from the server's CPU until the guard is dropped.
+/// Keeps this thread, and those it starts, off the server's CPU until the guard is dropped.
 pub fn pinned() -> Pinned {
     let before = sched_getaffinity(None).unwrap();
     cpus::pin_load().unwrap();
     Pinned(before)
 }
 
-/// The CPUs that a thread had before it was pinned.
+/// CPUs of a thread before it was pinned.
 pub struct Pinned(CpuSet);
 
 impl Drop for Pinned {
@@ -99,12 +99,12 @@ impl Drop for Pinned {
     }
 }
 
-/// CPU time this thread has used.
+/// Returns the CPU time of this thread.
 pub fn cpu_of_this_thread() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }
 
-/// CPU time all other threads of this process have used.
+/// Returns the CPU time of all other threads of this process.
 pub fn cpu_of_others() -> Duration {
     cpus::process().saturating_sub(cpu_of_this_thread())
 }

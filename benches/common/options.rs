@@ -1,9 +1,9 @@
-//! The command line, which the programs share with criterion: the cases to run, and for how long.
+//! The command line, shared with criterion: the cases to run, and for how long.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Options of criterion that take a value, which is no filter.
+/// Options of criterion whose value is not a filter.
 const WITH_VALUE: [&str; 20] = [
     "-c",
     "--color",
@@ -27,14 +27,14 @@ const WITH_VALUE: [&str; 20] = [
     "--output-format",
 ];
 
-/// The options that matter here. Criterion parses the others itself.
+/// Options used here. Criterion parses the others itself.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Each case runs once, and its figures mean nothing. As for criterion: `--test`, or no `--bench`.
+    /// Runs each case once, with meaningless figures. As for criterion: `--test`, or no `--bench`.
     pub test: bool,
     pub quick: bool,
     pub list: bool,
-    /// Part of the names of the cases to run: `copy/file to file`.
+    /// Substring of the names of the cases to run, such as `copy/file to file`.
     pub filter: Option<String>,
     /// Seconds for one contender.
     pub seconds: Option<f64>,
@@ -64,7 +64,6 @@ impl Options {
         options
     }
 
-    /// The time to measure one contender for.
     pub fn time(&self) -> Duration {
         match self.seconds {
             Some(seconds) => Duration::from_secs_f64(seconds.clamp(0.01, 3600.0)),
@@ -73,7 +72,7 @@ impl Options {
         }
     }
 
-    /// The rounds in which contenders take turns. Odd, so that one of them is the median.
+    /// Returns the number of rounds. It is odd, so that the median is one of them.
     pub fn rounds(&self) -> usize {
         match self {
             Self { test: true, .. } => 1,
@@ -82,7 +81,7 @@ impl Options {
         }
     }
 
-    /// Picks by the mode: a test run, a quick one, or a whole one.
+    /// Selects by mode: a test run, a quick one, or a full one.
     pub fn pick<T>(&self, test: T, quick: T, whole: T) -> T {
         match self {
             Self { test: true, .. } => test,
@@ -92,7 +91,6 @@ impl Options {
     }
 }
 
-/// The command line of this process.
 pub fn options() -> &'static Options {
     static OPTIONS: OnceLock<Options> = OnceLock::new();
     OPTIONS.get_or_init(|| Options::parse(std::env::args().skip(1)))

@@ -1,4 +1,4 @@
-//! Results: a line of JSON for each case, kept under the target directory, and the table of them.
+//! Results: a JSON line for each case, kept in the target directory, and their table.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use super::contest::{By, Case, Measured};
 use super::options::options;
 
-/// Ratios between these are noise on the best of machines.
+/// Smaller differences between ratios are noise even on the best machines.
 const EVEN: f64 = 0.03;
 
-/// A contender of a case: its figures, and their ratio to the first of ours.
+/// Figures of a contender, and the ratio of our first contender to them.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub name: String,
     pub value: f64,
-    /// Wall time, where the value is CPU time; the other way round otherwise.
+    /// Wall time if the value is CPU time, and vice versa.
     pub other: Option<f64>,
-    /// Ours by this one's: the median of the rounds, and half of the distance between their quartiles, as a part of it.
+    /// Our time divided by this one: the median of the rounds, and half the interquartile range relative to it.
     pub ratio: f64,
     pub spread: f64,
     pub other_ratio: Option<f64>,
@@ -56,10 +56,9 @@ impl Row {
     }
 }
 
-/// The result of a case.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Programs that one `cargo bench` has started have this in common.
+    /// Identifies the programs started by one `cargo bench`.
     pub run: String,
     /// Seconds since 1970-01-01.
     pub at: u64,
@@ -68,13 +67,13 @@ pub struct Record {
     pub title: String,
     pub unit: String,
     pub other: String,
-    /// Ours first.
+    /// Contenders, ours first.
     pub rows: Vec<Row>,
-    /// Goals that were missed, and those that were met.
+    /// Goals, met and missed.
     pub goals: Vec<String>,
 }
 
-/// Returns a quantile of values, between two of them where it falls there.
+/// Returns a quantile, interpolated between two values.
 fn quantile(values: &[f64], part: f64) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -89,14 +88,13 @@ pub fn median(values: &[f64]) -> f64 {
 
 /// Returns the ratio of two series, round by round: the median, and its spread.
 fn ratio(ours: &[f64], theirs: &[f64]) -> (f64, f64) {
-    // A time that is too short for the clock is no zero.
+    // A time too short for the clock must not divide by zero.
     let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours.max(1e-9) / theirs.max(1e-9)).collect();
     let median = median(&ratios);
     (median, (quantile(&ratios, 0.75) - quantile(&ratios, 0.25)) / 2.0 / median)
 }
 
 impl Record {
-    /// Compares all with the first of ours.
     pub fn new(program: &str, case: &Case<'_>, measured: Vec<Measured>) -> Self {
         let mut measured = measured;
         let first = measured.iter().position(|measured| measured.name.starts_with("millstream")).unwrap_or(0);
@@ -133,7 +131,7 @@ impl Record {
         Self { run: this_run(), at, quick: options().quick, program, title, unit, other, rows, goals }
     }
 
-    /// Ours, the best of the rivals, and the least of the floors.
+    /// Returns ours, the best rival, and the lowest floor.
     pub fn sides(&self) -> (&Row, Option<&Row>, Option<&Row>) {
         let least = |rows: Vec<&'_ Row>| rows.iter().map(|row| row.value).fold(f64::INFINITY, f64::min);
         let best = |is: &dyn Fn(&&Row) -> bool| {
@@ -151,7 +149,6 @@ impl Record {
         }
     }
 
-    /// All contenders of the case.
     pub fn details(&self) -> String {
         let mut text = String::new();
         for row in &self.rows {
@@ -170,7 +167,6 @@ impl Record {
         text
     }
 
-    /// A line of JSON.
     pub fn to_json(&self) -> Value {
         let Self { run, at, quick, program, title, unit, other, rows, goals } = self;
         let rows: Vec<Value> = rows.iter().map(Row::to_json).collect();
@@ -178,7 +174,6 @@ impl Record {
             "other": other, "rows": rows, "goals": goals })
     }
 
-    /// Reads such a line.
     pub fn from_json(line: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(line).ok()?;
         let text = |name: &str| Some(value[name].as_str()?.to_owned());
@@ -190,7 +185,7 @@ impl Record {
     }
 }
 
-/// Names the process that has started this one, `cargo bench`, by its number and the time of its start.
+/// Returns an id of the parent process, `cargo bench`: its pid and start time.
 pub fn this_run() -> String {
     let parent = std::os::unix::process::parent_id();
     let stat = fs::read_to_string(format!("/proc/{parent}/stat")).unwrap_or_default();
@@ -198,27 +193,26 @@ pub fn this_run() -> String {
     format!("{parent}-{start}")
 }
 
-/// The file of a program. Cargo puts programs into `<target>/<profile>/deps`.
+/// Returns the file of a program. Cargo puts programs into `<target>/<profile>/deps`.
 fn file(program: &str) -> PathBuf {
     let program_path = std::env::current_exe().unwrap();
-    let target = program_path.ancestors().nth(3).expect("a program of cargo's is in its target directory");
+    let target = program_path.ancestors().nth(3).expect("cargo runs programs from its target directory");
     target.join("millstream-bench").join(format!("{program}.jsonl"))
 }
 
-/// Reads the results of a program, of this run or of older ones.
+/// Reads the results of a program, of this run and earlier ones.
 pub fn read(program: &str) -> Vec<Record> {
     fs::read_to_string(file(program)).unwrap_or_default().lines().filter_map(Record::from_json).collect()
 }
 
-/// Replaces the kept results of a program.
 pub fn write(program: &str, records: &[Record]) {
     let file = file(program);
-    fs::create_dir_all(file.parent().expect("it is in a directory")).unwrap();
+    fs::create_dir_all(file.parent().expect("the file has a directory")).unwrap();
     let lines: String = records.iter().map(|record| format!("{}\n", record.to_json())).collect();
     fs::write(file, lines).unwrap();
 }
 
-/// Two digits, and no zero.
+/// Formats a ratio with two digits, never as zero.
 fn short(ratio: f64) -> String {
     if ratio < 0.005 { "<0.01".to_owned() } else { format!("{ratio:.2}") }
 }
@@ -227,7 +221,7 @@ fn percent(part: f64) -> String {
     format!("±{:.0}%", part * 100.0)
 }
 
-/// Three digits or more.
+/// Formats a value with at least three digits.
 fn figure(value: f64) -> String {
     match value {
         value if value >= 1000.0 => format!("{value:.0}"),
@@ -247,7 +241,7 @@ fn ago(at: u64) -> String {
     }
 }
 
-/// The table: ours beside the best rival of each case.
+/// Formats the table: ours beside the best rival of each case.
 pub fn table(records: &[Record]) -> String {
     let width = |name: &dyn Fn(&Record) -> usize| records.iter().map(name).max().unwrap_or(0).max(4);
     let case = width(&|record| record.program.len() + 1 + record.title.chars().count());
@@ -283,7 +277,7 @@ pub fn table(records: &[Record]) -> String {
     text += "ratio: ours by the best rival's, less is better; spread: half of the distance between its quartiles.\n\
         other: the ratio of wall time beside CPU time (of lateness for grpc), or of CPU time beside wall time.\n\
         floor: the ratio to less work than a rival has: it blocks the thread, has everything at hand, or leaves work out.\n";
-    // Few rounds tell nothing about a bound.
+    // Quick runs have too few rounds to judge a bound.
     let missed = records.iter().filter(|record| !record.quick).flat_map(|record| {
         let missed = record.goals.iter().filter(|goal| goal.starts_with("MISSED"));
         missed.map(|goal| format!("goal {goal}: {}/{}\n", record.program, record.title))

@@ -1,4 +1,4 @@
-//! A server on a thread and a CPU of its own.
+//! A server on its own thread and CPU.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::{cpus, listener, runtime};
 
-/// Runs until it is dropped.
+/// A server that runs until it is dropped.
 pub struct Server {
     pub addr: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -26,7 +26,7 @@ impl Server {
         Self::start_on(runtime, serve)
     }
 
-    /// As [`start`](Self::start), on another runtime.
+    /// Like [`start`](Self::start), on another runtime.
     pub fn start_on<S, F>(runtime: fn() -> Runtime, serve: S) -> Self
     where
         S: FnOnce(TcpListener) -> F + Send + 'static,
@@ -37,12 +37,12 @@ impl Server {
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let thread = spawn(move || {
-            // Threads that it starts are kept on the same CPU.
+            // Threads started by the runtime inherit the CPU.
             let runtime = runtime();
             runtime.block_on(async {
                 tokio::select! {
-                    // As a task, which is where a server is: block_on's own future is polled by the thread that made
-                    // the runtime.
+                    // In a task, as servers run: the future of `block_on` is polled by the thread that built the
+                    // runtime.
                     ended = tokio::spawn(serve(listener)) => panic!("the server has ended: {ended:?}"),
                     _ = stopped => {}
                 }
@@ -58,13 +58,12 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            // The thread has said why.
+            // The thread has printed the reason.
             std::process::exit(101);
         }
     }
 }
 
-/// A thread on the CPU of servers.
 pub fn spawn(work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     thread::spawn(move || {
         if let Some([server, _]) = cpus::ends().unwrap() {

@@ -1,4 +1,4 @@
-//! One program: its cases one after the other, with a line for each, and its table at the end.
+//! A bench program: runs its cases one after another, prints a line for each, and the table at the end.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -9,29 +9,28 @@ use super::contest::{Case, Contender, Measured, by_turns};
 use super::options::options;
 use super::record::{self, Record};
 
-/// The cases of a program.
 pub struct Suite {
     program: &'static str,
     start: Instant,
-    /// Made for the first case that needs it.
+    /// Created for the first case that needs it.
     criterion: Option<Criterion>,
     records: Vec<Record>,
     ran: usize,
 }
 
 impl Suite {
-    /// `program` is `env!("CARGO_CRATE_NAME")`.
+    /// Creates the suite of `program`, which is `env!("CARGO_CRATE_NAME")`.
     pub fn new(program: &'static str) -> Self {
         Self { program, start: Instant::now(), criterion: None, records: Vec::new(), ran: 0 }
     }
 
-    /// Whether the command line asks for a case: what it needs may take long to make.
+    /// Returns whether the command line selects a case, so that slow preparations can be skipped.
     pub fn wants(&self, title: &str) -> bool {
         let name = format!("{}/{title}", self.program);
         options().filter.as_ref().is_none_or(|filter| name.contains(&**filter))
     }
 
-    /// Begins a case. Returns `false` if it is not to run.
+    /// Begins a case. Returns `false` if it is not selected.
     pub fn begins(&mut self, title: &str) -> bool {
         if !self.wants(title) {
             return false;
@@ -47,11 +46,10 @@ impl Suite {
         true
     }
 
-    /// Runs the contenders of a case by turns.
     pub fn run<'a>(&mut self, case: &Case<'_>, contenders: impl FnOnce() -> Vec<Contender<'a>>) {
         if self.begins(case.title) {
             let mut contenders = contenders();
-            // A machine may not be able to do it, which the case has said.
+            // Empty if the machine does not support the case, which then has been reported.
             if !contenders.is_empty() {
                 let measured = by_turns(case, &mut contenders);
                 self.record(case, measured);
@@ -59,8 +57,8 @@ impl Suite {
         }
     }
 
-    /// As [`run`](Self::run), after criterion has run each of them. For operations of less than a millisecond; `amount` is
-    /// handled by one of them.
+    /// Like [`run`](Self::run), after criterion has run each contender. For operations below a millisecond, each of
+    /// which processes `amount`.
     pub fn run_micro<'a>(
         &mut self,
         case: &Case<'_>,
@@ -79,7 +77,7 @@ impl Suite {
                 .sample_size(20)
                 .nresamples(10_000)
                 .configure_from_args()
-                // The names of cases are filtered here.
+                // Cases are filtered here.
                 .with_filter("")
         });
         let mut group = criterion.benchmark_group(format!("{}/{}", self.program, case.title));
@@ -94,7 +92,7 @@ impl Suite {
         self.record(case, measured);
     }
 
-    /// Takes the results of a case that [has begun](Self::begins).
+    /// Stores the results of a case that [has begun](Self::begins).
     pub fn record(&mut self, case: &Case<'_>, measured: Vec<Measured>) {
         let record = Record::new(self.program, case, measured);
         if options().test {
@@ -102,7 +100,7 @@ impl Suite {
         }
         println!("{}", record.details());
         self.records.push(record.clone());
-        // After each case, so that the results stay when a later one fails. In the place of the older result.
+        // Saved after each case, so that the results stay if a later one fails. Replaces the older result.
         let mut all = record::read(self.program);
         match all.iter_mut().find(|old| old.title == record.title) {
             Some(old) => *old = record,
@@ -111,7 +109,6 @@ impl Suite {
         record::write(self.program, &all);
     }
 
-    /// Prints the table.
     pub fn finish(mut self) {
         if let Some(criterion) = &mut self.criterion {
             criterion.final_summary();
@@ -125,7 +122,7 @@ impl Suite {
             return;
         }
         if options.filter.is_none() {
-            // Those of cases that are gone.
+            // Removes results of cases that no longer exist.
             record::write(self.program, &self.records);
         }
         if !self.records.is_empty() {

@@ -1,9 +1,11 @@
-//! Many small frames, merged: [`Batch`] around a body that has 1000 frames ready.
+//! Many small frames, merged: [`Batch`] around a body of 1000 ready frames.
 //!
-//! Beside it the body itself, which gives 1000 frames, and the body collected, which gives one and only after its end.
+//! The rivals are the body itself, with 1000 frames, and the collected body, with one frame that is available only
+//! after its end.
 //!
-//! **Look at** the frames that come out, which are exact: each costs its server an encoding and, over HTTP/2 from 256 bytes
-//! on, a write. The time is that of merging itself; it is to be small beside a write, which takes microseconds.
+//! The number of resulting frames is exact and matters most: each one costs its server an encoding and, over HTTP/2
+//! from 256 bytes on, a write. The time is that of merging; it must be small compared with a write, which takes
+//! microseconds.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -38,7 +40,7 @@ impl Body for Ready<'_> {
     }
 }
 
-/// Gives every frame of `body` to `taker`; says how many there were. Nothing may have to wait.
+/// Passes every frame of `body` to `taker`. Returns their number. The body must never be pending.
 fn drain<B: Body<Data = Bytes, Error = Infallible>>(body: B, mut taker: impl FnMut(Bytes)) -> usize {
     let mut body = pin!(body);
     let mut cx = Context::from_waker(Waker::noop());
@@ -50,12 +52,11 @@ fn drain<B: Body<Data = Bytes, Error = Infallible>>(body: B, mut taker: impl FnM
             Poll::Pending => panic!("all frames are ready"),
         }
     }
-    unreachable!("a body without end")
+    unreachable!("an endless body")
 }
 
 type Way = fn(Ready<'_>, &mut dyn FnMut(Bytes)) -> usize;
 
-/// The ways to send such a body, by name.
 const WAYS: [(&str, Way); 3] = [
     ("millstream Batch", |body, taker| drain(Batch::new(body), taker)),
     ("floor, body itself", |body, taker| drain(body, taker)),
@@ -70,7 +71,7 @@ const WAYS: [(&str, Way); 3] = [
     }),
 ];
 
-/// One way, and the frames that come out of it.
+/// One way, and the number of resulting frames.
 struct Merge<'a> {
     frames: &'a [Bytes],
     way: Way,
@@ -106,7 +107,7 @@ pub(crate) fn run(suite: &mut Suite) {
             let contenders = WAYS.map(|(name, way)| {
                 let mut out = Vec::with_capacity(bytes.len());
                 let count = way(Ready(frames.iter()), &mut |frame| out.extend_from_slice(&frame));
-                assert!(out == bytes, "{name}: other bytes came out than went in");
+                assert!(out == bytes, "{name}: output differs from input");
                 Contender { name, run: Box::new(Merge { frames: &frames, way, count }) }
             });
             contenders.into()

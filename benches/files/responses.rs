@@ -1,19 +1,19 @@
-//! Files as responses: HTTP/1.1 over loopback, one connection that is kept, files in the page cache.
+//! Files as responses: HTTP/1.1 over loopback, one keep-alive connection, files in the page cache.
 //!
 //! | case | body | stream |
 //! |---|---|---|
 //! | millstream Files | [`Files`]: open files are kept, bodies are mapped | [`millstream::net::TcpStream`] |
-//! | ReaderStream 4 KiB | `tokio::fs::File` in a `ReaderStream` as it comes | tokio's |
+//! | ReaderStream 4 KiB | `tokio::fs::File` in a default `ReaderStream` | tokio's |
 //! | ReaderStream 64 KiB | the same with a larger buffer | tokio's |
-//! | tower-http ServeDir | as it comes (64 KiB) | tokio's |
+//! | tower-http ServeDir | default (64 KiB) | tokio's |
 //!
-//! HTTP is hyper's in all of them, with its defaults, on a current-thread runtime in a thread of its own; `TCP_NODELAY` is
-//! set. The rivals open the file for each request; [`Files`] keeps it open, which is part of the comparison. The client is a
-//! loop on a blocking socket: it compares every byte of the first response, and status and lengths of all.
+//! HTTP is always hyper's, with its defaults, on a current-thread runtime on its own thread, with `TCP_NODELAY`. The
+//! rivals open the file for each request; [`Files`] keeps it open, which is part of the comparison. The client is a
+//! loop on a blocking socket: it compares every byte of the first response, and status and length of all.
 //!
-//! The figures are the CPU time of the server for each response, its blocking threads included: all threads of the process
-//! but the client's. **Noise**: the kernel's work for either end of a loopback connection is charged to the thread that
-//! happens to run.
+//! The figures are the CPU time of the server for each response, including its blocking threads: all threads of the
+//! process but the client's. **Noise**: the kernel's work for either end of a loopback connection is charged to the
+//! running thread.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ use crate::common::{cpu_of_others, noise, pair, runtime};
 const SIZES: [(&str, usize); 4] =
     [("10 KiB", 10 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20), ("64 MiB", 64 << 20)];
 
-/// A client that asks for the same file over and over.
+/// A client that requests the same file repeatedly.
 struct Client {
     stream: std::net::TcpStream,
     request: Vec<u8>,
@@ -51,7 +51,8 @@ struct Client {
 }
 
 impl Client {
-    /// Asks once, gives each piece of the body to `taker`, and says how long the body was, which is as long as promised.
+    /// Sends a request and passes each piece of the body to `taker`. Returns the length of the body, which is as
+    /// announced.
     fn get(&mut self, mut taker: impl FnMut(&[u8])) -> usize {
         self.stream.write_all(&self.request).unwrap();
         let mut filled = 0;
@@ -72,7 +73,7 @@ impl Client {
             taker(&self.buffer[..n]);
             got += n;
         }
-        assert_eq!(got, promised, "more came than was promised");
+        assert_eq!(got, promised, "the body is longer than announced");
         got
     }
 }
@@ -88,9 +89,9 @@ fn content_length(head: &[u8]) -> usize {
     length.expect("a response without a length")
 }
 
-/// A server with one connection, and the client at its other end.
+/// A server with one connection, and its client.
 struct Served {
-    /// `None` once it has left.
+    /// `None` once it has disconnected.
     client: Option<Client>,
     server: Option<JoinHandle<()>>,
     len: usize,
@@ -108,7 +109,6 @@ impl Served {
         let server = std::thread::spawn(move || runtime().block_on(async { serve(theirs).await }));
         let request = format!("GET /{file} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes();
         let mut client = Client { stream: ours, request, buffer: vec![0; 256 << 10] };
-        // Compares every byte of the first response.
         let mut at = 0;
         let got = client.get(|piece| {
             assert!(piece == &contents[at..at + piece.len()], "wrong bytes in {at}..{}", at + piece.len());
@@ -121,7 +121,7 @@ impl Served {
 
 impl Run for Served {
     fn run(&mut self, responses: u64) -> Spent {
-        let client = self.client.as_mut().expect("it has not left");
+        let client = self.client.as_mut().expect("still connected");
         let (start, cpu, counts) = (Instant::now(), cpu_of_others(), Snapshot::now());
         for _ in 0..responses {
             assert_eq!(client.get(|_| {}), self.len);
@@ -142,13 +142,12 @@ impl Drop for Served {
         if let Some(server) = self.server.take()
             && server.join().is_err()
         {
-            // The thread has said why.
+            // The thread has printed the reason.
             std::process::exit(101);
         }
     }
 }
 
-/// Runs a connection to its end.
 async fn connection<I, S>(io: I, service: S)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
@@ -159,7 +158,7 @@ where
     connection.await.unwrap();
 }
 
-/// What most services do: the file as a stream of reads.
+/// The usual way of services: the file as a stream of reads.
 async fn reader_stream(
     path: PathBuf,
     capacity: usize,
@@ -209,7 +208,7 @@ pub(crate) fn run(suite: &mut Suite) {
             let contents = noise(len);
             let mut written = std::fs::File::create(dir.path().join(&file)).unwrap();
             written.write_all(&contents).unwrap();
-            // So that nothing is written back while others are measured.
+            // Synced, so that no write-back runs during the measurements.
             written.sync_all().unwrap();
             contenders(dir.path(), &file, &contents)
         });

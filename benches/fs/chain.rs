@@ -1,17 +1,17 @@
-//! Rings: nothing at all, files written by linked operations, and one operation alone.
+//! Rings: no-ops, files written by linked operations, and single operations.
 //!
-//! | case | how |
+//! | case | method |
 //! |---|---|
-//! | millstream uring, epoll, auto | [`Chain`] or [`File`] on a runtime that goes this way |
-//! | tokio::fs | the calls of `tokio::fs` one after the other, a hop to the blocking pool for each |
-//! | one job | the same by `std::fs` in one `spawn_blocking` |
+//! | millstream uring, epoll, auto | [`Chain`] or [`File`] on a runtime with this driver |
+//! | tokio::fs | calls of `tokio::fs` in sequence, each on the blocking pool |
+//! | one job | the same with `std::fs` in one `spawn_blocking` |
 //!
-//! All on a current-thread runtime. A *chain* makes a file, writes 1 KiB, and renames it over another, whose contents are
-//! compared once at the end; one *that reads* opens a file, reads 1 KiB, compares it, and closes the file. Nothing is
-//! synced: a disk would hide everything else. *Alone* means that no other task does anything.
+//! All on a current-thread runtime. A *chain* creates a file, writes 1 KiB, and renames it over another, whose contents
+//! are compared once at the end. One *that reads* opens a file, reads 1 KiB, compares it, and closes the file. Nothing
+//! is synced, because a disk would hide everything else. *Alone* means that no other task runs.
 //!
-//! The figures are the CPU time of the whole process; the calls of `io_uring_enter` for a batch are exact. **Noise**:
-//! single-digit percentages; the file system's own work is most of the cost of a chain.
+//! The figures are the CPU time of the whole process; the numbers of `io_uring_enter` calls for a batch are exact.
+//! **Noise**: single-digit percentages; the file system itself is most of the cost of a chain.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ const LEN: usize = 1024;
 const WAYS: [(&str, Io); 3] =
     [("millstream auto", Io::Auto), ("millstream uring", Io::Uring), ("millstream epoll", Io::Epoll)];
 
-/// A contender that does `work` of `batch` tasks at once, or awaits it where that is one.
+/// Creates a contender that runs `work` in `batch` concurrent tasks, or awaits it if `batch` is one.
 fn contender<'a, F, R>(name: &'static str, runtime: Runtime, batch: usize, work: F) -> Contender<'a>
 where
     F: Fn(usize) -> R + 'a,
@@ -91,7 +91,7 @@ fn nops(suite: &mut Suite, batch: usize) {
     });
 }
 
-/// Where a task writes, and what it renames that to.
+/// Returns the name that a task writes to, and the name it renames that to.
 fn names(dir: &Path, task: usize) -> (PathBuf, PathBuf) {
     (dir.join(format!("{task}.new")), dir.join(format!("{task}")))
 }
@@ -115,7 +115,7 @@ fn chains(suite: &mut Suite, batch: usize) {
                 chain.run().await.unwrap();
             }
         });
-        // Only this way enters for no other reason.
+        // Only this driver calls `io_uring_enter` for nothing else.
         let counted = Counted { run: chains.run, batch: (io == Io::Uring).then_some(batch) };
         contenders.push(Contender { name, run: Box::new(counted) });
     }
@@ -152,7 +152,7 @@ fn chains(suite: &mut Suite, batch: usize) {
     }
 }
 
-/// Files that are opened, read and closed, all in memory: what a chain saves where the disk has no part in it.
+/// Opens, reads and closes files in the page cache: the savings of a chain without a disk.
 fn reads(suite: &mut Suite, batch: usize) {
     let title = format!("chains that read, {batch} at once");
     if !suite.wants(&title) {
@@ -194,7 +194,7 @@ fn reads(suite: &mut Suite, batch: usize) {
     suite.run(&Case::new(&title, "CPU us/chain", batch as u64), || contenders);
 }
 
-/// Chains, with a note of the calls for a batch of them.
+/// Chains, with a note of the calls for a batch.
 struct Counted<'a> {
     run: Box<dyn Run + 'a>,
     batch: Option<usize>,
@@ -210,7 +210,7 @@ impl Run for Counted<'_> {
     }
 }
 
-/// How often the kernel is entered for a batch of chains.
+/// Returns the number of `io_uring_enter` calls for a batch of chains.
 fn enters(batch: usize) -> String {
     let dir = tempfile::tempdir().unwrap();
     let runtime = on(Io::Uring);
@@ -236,7 +236,7 @@ fn enters(batch: usize) -> String {
     format!("{} enters, {} entries for {batch}", counts.ring_enters, counts.ring_submissions)
 }
 
-/// One operation at a time: the round trip of a ring beside that of a thread.
+/// One operation at a time: the round trip of a ring compared with that of a thread.
 fn alone(suite: &mut Suite) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");

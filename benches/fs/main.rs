@@ -1,9 +1,9 @@
-//! Files: reads, chains of operations by the ring, and headers put before contents.
+//! Files: reads, chains of operations by io_uring, and headers prepended to contents.
 //!
 //! | module | cases |
 //! |---|---|
 //! | `read` | 4 KiB at random and front to back, in memory and from the disk |
-//! | `chain` | nothing, linked operations, one operation alone: by ring, by `tokio::fs`, by one job of the blocking pool |
+//! | `chain` | no-ops, linked operations, single operations: by io_uring, by `tokio::fs`, by one job of the blocking pool |
 //! | `prepend` | many small files, and a large one |
 
 #[path = "../common/mod.rs"]
@@ -16,7 +16,6 @@ mod read;
 use millstream::runtime::{DriverBuilder, Io};
 use tokio::runtime::Runtime;
 
-/// A runtime that goes one way.
 fn on(io: Io) -> Runtime {
     let runtime = common::runtime();
     runtime.block_on(async { DriverBuilder::new().io(io).install().unwrap() });

@@ -1,18 +1,18 @@
-//! Putting a header before the contents of files: many small ones at once, and a large one.
+//! Prepends a header to the contents of files: many small ones at once, and a large one.
 //!
-//! | case | how |
+//! | case | method |
 //! |---|---|
-//! | millstream prepend | [`Prepend`], a new file that takes the old one's place, without a sync |
-//! | tokio five calls | `tokio::fs`: read, create, write, flush, rename, each a trip to the blocking pool |
-//! | floor, std on the runtime | the same by `std::fs` on the runtime's thread, which does nothing else meanwhile |
+//! | millstream prepend | [`Prepend`], a new file that replaces the old one, without a sync |
+//! | tokio five calls | `tokio::fs`: read, create, write, flush, rename, each on the blocking pool |
+//! | floor, std on the runtime | the same with `std::fs` on the runtime's thread, which does nothing else meanwhile |
 //! | millstream blocks | [`PrependStrategy::InsertRange`]: the file system moves the blocks (ext4, xfs; skipped elsewhere) |
 //! | millstream copies | [`PrependStrategy::Atomic`]: the kernel copies the contents |
 //! | tokio copies | `tokio::io::copy` to a new file and a rename |
 //!
-//! Nothing is synced in any of them. The small files are made anew before every operation, and the large one loses its
-//! header after it; neither is measured. Ours also takes over owner, mode and attributes, which the rivals do not.
+//! None of them syncs. The small files are created again before every operation, and the header is removed from the
+//! large one after it; neither is measured. Ours also preserves owner, mode and attributes, which the rivals do not.
 //!
-//! The figures are the CPU time of the whole process for each file. **Noise**: all that the disk writes behind the copies of
+//! The figures are the CPU time of the whole process for each file. **Noise**: the disk's writes after the copies of
 //! the large file.
 
 use std::cell::OnceCell;
@@ -35,7 +35,7 @@ const SMALL: usize = 1 << 10;
 const HEADER: &[u8; 32] = b"thirty-two bytes before the rest";
 const BLOCK: usize = 4096;
 
-/// Where a new file grows until it takes the old one's place.
+/// Returns the temporary name of a new file.
 fn beside(path: &Path) -> PathBuf {
     path.with_extension("new")
 }
@@ -61,7 +61,7 @@ async fn by_std(path: PathBuf) {
     std::fs::rename(&new, &path).unwrap();
 }
 
-/// A contender that prepends to 64 files at once.
+/// Creates a contender that prepends to 64 files at once.
 fn small<'a, R>(name: &'static str, dir: &'a Path, prepend: fn(PathBuf) -> R) -> Contender<'a>
 where
     R: Future<Output = ()> + Send + 'static,
@@ -99,7 +99,7 @@ struct Large {
 }
 
 impl Large {
-    /// `None` where the file system cannot move blocks.
+    /// Returns `None` if the file system cannot move blocks.
     fn new(dir: &Path) -> Option<Self> {
         let (path, len) = (dir.join("large"), options().pick(8 << 20, 32 << 20, 256 << 20));
         let mut file = StdFile::create_new(&path).unwrap();
@@ -120,7 +120,7 @@ impl Large {
         fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, BLOCK as u64).unwrap();
     }
 
-    /// Length, header, and the ends of some pieces.
+    /// Checks length, header, and the ends of some pieces.
     fn check(&self) {
         let file = StdFile::open(&self.path).unwrap();
         assert_eq!(file.metadata().unwrap().len(), (self.len + BLOCK) as u64);
@@ -135,7 +135,6 @@ impl Large {
         }
     }
 
-    /// A contender that prepends to it.
     fn contender<'a>(
         &'a self,
         name: &'static str,

@@ -1,17 +1,16 @@
 //! Reading files: 4 KiB at random offsets by 64 tasks at once, and front to back; in memory and from the disk.
 //!
-//! | case | how |
+//! | case | method |
 //! |---|---|
-//! | millstream auto, uring, epoll | [`File::read_at`], or [`File::reader`], on a runtime that goes this way |
-//! | tokio File | at random: each task has a `tokio::fs::File` of its own and seeks; front to back: `tokio::io::copy` |
+//! | millstream auto, uring, epoll | [`File::read_at`], or [`File::reader`], on a runtime with this driver |
+//! | tokio File | at random: each task seeks in its own `tokio::fs::File`; front to back: `tokio::io::copy` |
 //! | tokio File 256 KiB | the same through a `BufReader` of 256 KiB, and `copy_buf` |
 //! | spawn_blocking | `pread` in a closure on the blocking pool, for each read |
 //!
-//! All on a current-thread runtime. Every byte of the random reads is compared; front to back the length is, and the start
-//! of every piece. *Cold* has the kernel forget the pages of the file before every operation, which is not measured.
+//! All on a current-thread runtime. Every byte of the random reads is compared; front to back, the length and the start
+//! of every piece. *Cold* drops the file from the page cache before every operation, which is not measured.
 //!
-//! The figures are the CPU time of the whole process for each read or MiB. **Noise**: everything that is cold on a disk that
-//! others use.
+//! The figures are the CPU time of the whole process for each read or MiB. **Noise**: cold reads from a shared disk.
 
 use std::cell::LazyCell;
 use std::fs::File as StdFile;
@@ -37,11 +36,10 @@ use crate::common::{PERIOD, noise, runtime};
 const TASKS: usize = 64;
 const PAGE: usize = 4096;
 
-/// The file that all read.
 struct Sample {
     path: PathBuf,
     len: usize,
-    /// A period of it, and a page more.
+    /// One period of its contents, and one more page.
     bytes: Vec<u8>,
     _dir: tempfile::TempDir,
 }
@@ -56,7 +54,7 @@ impl Sample {
         Self { path, len, bytes: noise(PERIOD + PAGE), _dir: dir }
     }
 
-    /// Has the kernel forget the file, or know all of it.
+    /// Drops the file from the page cache, or loads all of it.
     fn prepare(&self, cold: bool) {
         let file = StdFile::open(&self.path).unwrap();
         if cold {
@@ -71,7 +69,7 @@ impl Sample {
         assert!(got == &self.bytes[at..at + PAGE], "wrong bytes at {offset}");
     }
 
-    /// A page somewhere in the file: each task reads others, in no order.
+    /// Returns the offset of a page: pseudo-random, different for each task.
     fn offset(&self, task: usize, n: usize) -> u64 {
         let page = (n * TASKS + task).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
         (page % (self.len / PAGE) * PAGE) as u64
@@ -81,8 +79,8 @@ impl Sample {
 const WAYS: [(&str, Io); 3] =
     [("millstream auto", Io::Auto), ("millstream uring", Io::Uring), ("millstream epoll", Io::Epoll)];
 
-/// A contender that does `operation` on a runtime. The kernel forgets the file before each operation if
-/// it is `cold`.
+/// Creates a contender that runs `operation` on a runtime. If it is `cold`, the file is dropped from the page cache
+/// before each operation.
 fn contender<'a, R, F>(
     name: &'static str,
     runtime: Runtime,
@@ -107,7 +105,7 @@ where
     Contender::new(name, run)
 }
 
-/// Runs `task` for each number below 64, all at once, to their end.
+/// Runs `task` for each number below 64 concurrently, to their end.
 async fn at_once<R: Future<Output = ()> + Send + 'static>(task: impl Fn(usize) -> R) {
     let tasks: Vec<_> = (0..TASKS).map(|n| tokio::spawn(task(n))).collect();
     for task in tasks {
@@ -138,7 +136,7 @@ fn at_random(suite: &mut Suite, sample: &LazyCell<Arc<Sample>>, cold: bool) {
             })
         }));
     }
-    // Opened once for all operations, as ours are.
+    // Opened once for all operations, like ours.
     let files: Vec<_> = (0..TASKS).map(|_| Arc::new(StdFile::open(&sample.path).unwrap())).collect();
     let kept = files.clone();
     contenders.push(contender("tokio File", runtime(), sample, cold, move |sample| {
@@ -175,7 +173,7 @@ fn at_random(suite: &mut Suite, sample: &LazyCell<Arc<Sample>>, cold: bool) {
     suite.run(&Case::new(&title, "CPU us/read", (TASKS * reads) as u64), || contenders);
 }
 
-/// Takes bytes and looks at the start of every piece.
+/// A writer that checks the start of every piece.
 struct Sink {
     sample: Arc<Sample>,
     at: usize,
@@ -199,7 +197,7 @@ impl AsyncWrite for Sink {
     }
 }
 
-/// Reads the file to its end by copying it to nowhere.
+/// Copies the file from start to end into a sink.
 async fn read_all(sample: Arc<Sample>, copy: impl AsyncFnOnce(&Path, &mut Sink) -> io::Result<u64>) {
     let mut sink = Sink { sample: Arc::clone(&sample), at: 0 };
     assert_eq!(copy(&sample.path, &mut sink).await.unwrap(), sample.len as u64);

@@ -1,16 +1,16 @@
-//! Two header lines put into a response of 4 KiB: [`Injector`] beside building the message anew.
+//! Two header lines inserted into a response of 4 KiB: [`Injector`] compared with rebuilding the message.
 //!
-//! The response lies in memory in one piece, as one read gave it: a head of 500 bytes, the body behind it. Each way ends with
-//! the arguments of one write call.
+//! The response is one contiguous buffer, as from one read: a head of 500 bytes, then the body. Each way ends with the
+//! arguments of one write call.
 //!
-//! | way | what it does |
+//! | way | method |
 //! |---|---|
-//! | `millstream Injector` | three slices: the piece up to the empty line, the lines, the rest of the piece |
-//! | `Vec` | finds the end of the head by `windows(4)`, copies everything into a `Vec` of the right size |
-//! | `String` | takes the response as text, splits it at the empty line, puts it together by `format!` |
-//! | `floor, Vec, end known` | as `Vec`, but is told where the head ends: the cost of the copy alone |
+//! | `millstream Injector` | three slices: the buffer up to the empty line, the lines, the rest of the buffer |
+//! | `Vec` | finds the end of the head with `windows(4)`, copies everything into a `Vec` of the right size |
+//! | `String` | splits the response as text at the empty line, joins it with `format!` |
+//! | `floor, Vec, end known` | like `Vec` with a known end of the head: the cost of the copy alone |
 //!
-//! Allocations are exact. **Noise**: single-digit percentages. The allocator counts, which costs the rivals 2 to 4 ns for
+//! Allocations are exact. **Noise**: single-digit percentages. The counting allocator costs the rivals 2 to 4 ns for
 //! each message.
 
 use std::fmt::Write as _;
@@ -28,7 +28,7 @@ const MESSAGE: usize = 4 << 10;
 const HEAD: usize = 500;
 const FIELDS: [(&str, &str); 2] = [("via", "1.1 mill"), ("x-request-id", "0190c1a2-7b3d-7c4e-8f5a-6b7c8d9e0f1a")];
 
-/// A response with the fields that services send.
+/// Returns a response with typical fields.
 fn response() -> Vec<u8> {
     let mut text = "HTTP/1.1 200 OK\r\n\
         Date: Fri, 20 Nov 2026 12:00:00 GMT\r\n\

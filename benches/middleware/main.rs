@@ -1,9 +1,9 @@
-//! Tower layers, and header lines that a proxy adds.
+//! Tower layers, and header lines added by a proxy.
 //!
 //! | module | cases |
 //! |---|---|
-//! | `layers` | request ids and the canary, around a service that does nothing |
-//! | `inject` | header lines put into a response that passes |
+//! | `layers` | request ids and the canary, around a trivial service |
+//! | `inject` | header lines inserted into a forwarded response |
 //! | `measure` | requests by HTTP/1.1, measured and not |
 
 #[path = "../common/mod.rs"]
@@ -15,7 +15,7 @@ mod measure;
 
 use common::contest::{Run, Spent};
 
-/// Work on this thread, whose allocations are counted.
+/// Work on this thread with counted allocations.
 struct Work<'a>(Box<dyn FnMut() + 'a>);
 
 impl Run for Work<'_> {

@@ -1,10 +1,10 @@
-//! The cost of measuring: `/hello`, 12 bytes, and 100 tokens one by one, with
-//! [`Measure`](millstream::middleware::Measure) around the service and without; and with its numbers read by the same
-//! thread, as text for Prometheus, 40 times a second, so that each turn has its share of it.
+//! The cost of measuring: `/hello`, 12 bytes, and 100 tokens one by one, with and without
+//! [`Measure`](millstream::middleware::Measure) around the service. The same thread formats the metrics for Prometheus
+//! 40 times a second, so that each turn contains its share.
 //!
-//! Each server is [`http::serve`](millstream::server::serve()) on a current-thread runtime, a thread and a CPU of its own; the
-//! load is this program's main thread. Figures are the CPU time of the server's thread. Turns have some milliseconds, so that
-//! neighbours can be compared: the cost is near one per cent.
+//! Each server is [`server::serve`](millstream::server::serve()) on a current-thread runtime on its own thread and CPU;
+//! the load is this program's main thread. The figures are the CPU time of the server's thread. Turns last some
+//! milliseconds, so that neighbours can be compared: the cost is about one per cent.
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
@@ -30,10 +30,10 @@ use crate::common::suite::Suite;
 const HELLO: &[u8] = br#"{"msg":"ok"}"#;
 const TOKEN: &[u8] = b"data: {\"token\": \"hello world this is\"}\n\n";
 const TOKENS: usize = 100;
-/// Most that measuring may cost, as a part of the whole.
+/// Maximum cost of measuring, as a share of the whole.
 const MOST: f64 = 1.02;
 
-/// Many small frames with a yield to the runtime between each two.
+/// Many small frames with a yield to the runtime between them.
 struct Tokens {
     left: usize,
     yielded: bool,
@@ -72,7 +72,7 @@ enum Way {
     Read,
 }
 
-/// A server on a thread of its own, which tells its CPU time when it is asked. It lives as long as this program.
+/// A server on its own thread, which reports its CPU time on request. It runs until this program ends.
 struct Server {
     address: SocketAddr,
     ask: mpsc::Sender<()>,
@@ -124,7 +124,7 @@ impl Server {
     }
 }
 
-/// Asks for `path` on each of the connections, `rounds` times, and reads the answers to their end.
+/// Requests `path` on each of the connections, `rounds` times, and reads the responses to their end.
 fn ask(connections: &mut [TcpStream], path: &str, rounds: u64, end: &[u8]) {
     let request = format!("GET {path} HTTP/1.1\r\nhost: mill\r\n\r\n");
     let mut got = vec![0; 64 << 10];
@@ -144,7 +144,6 @@ fn ask(connections: &mut [TcpStream], path: &str, rounds: u64, end: &[u8]) {
     }
 }
 
-/// A server and the connections to it.
 struct Asked<'a> {
     server: Server,
     clients: Vec<TcpStream>,
@@ -179,7 +178,7 @@ fn compare(suite: &mut Suite, title: &str, path: &str, clients: usize, rounds: u
     let case = Case { operations: Some(rounds), goals: &goals, ..Case::new(title, "CPU us/request", clients as u64) };
     let mut all: Vec<Measured> = Vec::new();
     let start = std::time::Instant::now();
-    // Each gives some rounds; at least three times.
+    // Each run adds some rounds; at least three runs.
     for n in 0.. {
         let more = by_turns(&case, &mut contenders);
         if all.is_empty() {

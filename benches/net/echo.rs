@@ -1,4 +1,4 @@
-//! Small messages back and forth.
+//! Round trips of small messages.
 
 use std::io;
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use crate::common::server::Server;
 use crate::common::suite::Suite;
 use crate::common::{connect, cpu_of_others};
 
-/// Far more than a message has: a read that is not filled need not be followed by one that is told to wait.
+/// Far more than the length of a message, so a short read shows that the socket is empty and no second read is needed.
 const ROOM: usize = 16 << 10;
 
 async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
@@ -44,9 +44,8 @@ async fn ours(listener: TcpListener, io: Io, receive: Receive) -> io::Result<()>
     }
 }
 
-/// A server and the connections to it.
 struct Echo {
-    // Before the server, which goes on until it is dropped.
+    // Dropped before the server.
     load: ClosedLoop,
     _server: Server,
     connections: usize,
@@ -76,8 +75,8 @@ impl Run for Echo {
         Spent { wall: start.elapsed(), cpu: cpu_of_others().saturating_sub(cpu) }
     }
 
-    /// For each message, the calls that sent, and those that entered a ring. What was sent by ring was no call; as the
-    /// server goes on while it is counted, there may be one more of these than of writes.
+    /// Returns, per message, the send calls and the `io_uring_enter` calls. Sends by io_uring are not calls. The server
+    /// runs while it is counted, so there may be one more of them than writes.
     fn note(&mut self) -> String {
         if self.writes == 0 {
             return String::new();

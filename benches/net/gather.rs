@@ -1,7 +1,7 @@
 //! A burst of small writes over loopback TCP: its system calls, and its cost for the sender.
 //!
-//! One burst is 1, 8 or 64 chunks of 64 B or 1 KiB, written in one turn of a current-thread runtime; then the task yields,
-//! which is the end of the turn. Every case pays for that yield. A thread reads and compares every byte.
+//! One burst is 1, 8 or 64 chunks of 64 B or 1 KiB, written in one turn of a current-thread runtime. Then the task
+//! yields, which ends the turn; every case includes that yield. A thread reads and compares every byte.
 //!
 //! | case | a burst is |
 //! |---|---|
@@ -11,10 +11,10 @@
 //! | tokio BufWriter | the same through 8 KiB of buffer, then `flush` |
 //! | floor, tokio vectored | all chunks in `write_vectored`: possible for a caller that has them all at once |
 //!
-//! Calls for each burst are beside the figures. *alone* is with nothing else to send, which is exact; *in a row* is bursts
-//! written one turn after the other, where the yielding case gathers over several turns, up to 200 us or 64 KiB, and where a
-//! full socket splits calls. Calls that sent nothing are left out for all. The figures are the CPU time of the sending
-//! thread. **Noise**: wall time, because reader and sender compete for the same CPUs.
+//! The note is the number of calls for each burst. *alone* has no other bytes to send and is exact. *in a row* writes a
+//! burst in each turn: the yielding case gathers over several turns, up to 200 us or 64 KiB, and a full socket splits
+//! calls. Calls that sent nothing are not counted. The figures are the CPU time of the sending thread. **Noise**: wall
+//! time, because reader and sender compete for the same CPUs.
 
 use std::io::{self, IoSlice, Read};
 use std::pin::Pin;
@@ -35,7 +35,7 @@ use crate::common::contest::{Case, Contender, Run, Spent};
 use crate::common::suite::Suite;
 use crate::common::{cpu_of_this_thread, noise, pair, runtime};
 
-/// A tokio stream that counts the system calls that send something: one for each write that does not have to wait.
+/// A tokio stream that counts the system calls that send something: one for each write that does not wait.
 struct Counted {
     stream: TcpStream,
     calls: u64,
@@ -71,7 +71,6 @@ impl AsyncWrite for Counted {
     }
 }
 
-/// The ways to send a burst.
 enum Way {
     Flushed(millstream::net::TcpStream),
     Yielding(millstream::net::TcpStream),
@@ -127,7 +126,8 @@ impl Way {
         }
     }
 
-    /// System calls that sent something so far. Ours are those of the process: only one stream of ours is in use at a time.
+    /// Returns the number of system calls that sent something. Ours are those of the process: only one stream of ours
+    /// is in use at a time.
     fn calls(&self) -> u64 {
         match self {
             Self::Flushed(_) | Self::Yielding(_) => Snapshot::now().writes,
@@ -137,7 +137,7 @@ impl Way {
     }
 }
 
-/// The other end: compares what arrives with the burst, over and over.
+/// The other end: compares the received bytes with the repeated burst.
 struct Reader {
     thread: JoinHandle<()>,
     progress: Arc<Progress>,
@@ -146,7 +146,7 @@ struct Reader {
 #[derive(Default)]
 struct Progress {
     expected: AtomicU64,
-    /// `expected` bytes have arrived, or the reader has ended.
+    /// Signalled when `expected` bytes have arrived, or the reader has ended.
     arrived: Notify,
     ended: AtomicBool,
 }
@@ -187,21 +187,18 @@ impl Reader {
         Self { thread, progress }
     }
 
-    /// Waits until everything that is expected has arrived.
+    /// Waits until all expected bytes have arrived.
     async fn arrived(&self) {
         self.progress.arrived.notified().await;
         assert!(!self.progress.ended.load(Ordering::Acquire), "the reader has ended");
     }
 }
 
-/// One way to send, connected.
 struct Sender<'a> {
     runtime: &'a Runtime,
     chunks: &'a [&'a [u8]],
     way: Way,
-    /// `None` once it has ended.
     reader: Option<Reader>,
-    /// Calls and bursts of all turns.
     calls: u64,
     bursts: u64,
 }
@@ -219,10 +216,9 @@ impl<'a> Sender<'a> {
         Self { runtime, chunks, way: way(ours).unwrap(), reader, calls: 0, bursts: 0 }
     }
 
-    /// Sends `bursts`, each in a turn of its own, and waits until they have arrived. Returns the number of calls that it
-    /// took.
+    /// Sends `bursts`, each in its own turn, and waits until they have arrived. Returns the number of calls.
     fn send(&mut self, bursts: u64) -> u64 {
-        let reader = self.reader.as_ref().expect("it has not ended");
+        let reader = self.reader.as_ref().expect("still running");
         let len = self.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
         reader.progress.expected.fetch_add(len * bursts, Ordering::Release);
         let calls = self.way.calls();
@@ -259,7 +255,7 @@ impl Drop for Sender<'_> {
         if let Some(reader) = self.reader.take()
             && reader.thread.join().is_err()
         {
-            // The thread has said why.
+            // The thread has printed the reason.
             std::process::exit(101);
         }
     }

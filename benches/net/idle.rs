@@ -1,6 +1,6 @@
-//! Connections that wait: the memory of the process for each, without the kernel's.
+//! Idle connections: memory of the process for each, without the kernel's.
 //!
-//! The server is a child process, so that nothing else grows meanwhile: this program, called with `--idle-child`.
+//! The server is a child process, so that nothing else grows meanwhile: this program with `--idle-child`.
 
 use std::io::{self, BufRead, BufReader};
 use std::net::TcpListener;
@@ -15,35 +15,35 @@ use crate::common::options::options;
 use crate::common::suite::Suite;
 use crate::common::{connect, listener, runtime};
 
-/// Asks for a child. No option that cargo or criterion would give.
+/// Selects the child; neither cargo nor criterion uses this option.
 const CHILD: &str = "--idle-child";
 
-/// Bytes for each connection that arms one receive for good.
+/// Maximum bytes for each connection with an armed multishot receive.
 const MOST: f64 = 4096.0;
 
 const WAYS: [&str; 3] = ["millstream, ready", "millstream, multishot", "tokio"];
 
-/// The task of a child process.
+/// Task of a child process.
 pub(crate) struct Child {
     way: String,
     connections: usize,
 }
 
-/// Whether this process is such a child.
+/// Returns the task if this process is a child.
 pub(crate) fn child() -> Option<Child> {
     let mut args = std::env::args().skip(1);
     (args.next()? == CHILD)
         .then(|| Child { way: args.next().unwrap(), connections: args.next().unwrap().parse().unwrap() })
 }
 
-/// Waits for bytes with room for a few, as a parser of small messages does.
+/// Waits for bytes with a small buffer, like a parser of small messages.
 async fn wait(mut stream: impl AsyncRead + Unpin) {
     let mut buffer = [0; 16];
     while stream.read(&mut buffer).await.is_ok_and(|n| n > 0) {}
 }
 
 impl Child {
-    /// Accepts the connections, has a task wait on each, and prints by how many bytes the process has grown.
+    /// Accepts the connections, starts a waiting task for each, and prints the growth of the process in bytes.
     pub(crate) fn run(self) {
         more_files();
         let listener = listener();
@@ -57,13 +57,13 @@ impl Child {
             }
         });
         println!("{}", grown.unwrap());
-        // Until the runner has gone.
+        // Until the parent has ended.
         let _ = io::stdin().lines().next();
     }
 
     async fn tokio(&self, listener: TcpListener) -> io::Result<u64> {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        // The first one pays for everything that exists once.
+        // The first connection pays for everything that exists once.
         tokio::spawn(wait(listener.accept().await?.0));
         let before = settled().await;
         for _ in 1..self.connections {
@@ -83,7 +83,7 @@ impl Child {
     }
 }
 
-/// Resident bytes, once all tasks wait.
+/// Returns the resident bytes once all tasks wait.
 async fn settled() -> u64 {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -93,14 +93,14 @@ async fn settled() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// As many descriptors as this process may have.
+/// Raises the limit of open descriptors. Returns the new limit.
 fn more_files() -> u64 {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     maximum.unwrap_or(u64::MAX)
 }
 
-/// Bytes for each connection.
+/// Returns the bytes for each connection.
 fn measure(way: &str, connections: usize) -> f64 {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([CHILD, way, &connections.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -117,7 +117,7 @@ fn measure(way: &str, connections: usize) -> f64 {
 
 pub(crate) fn run(suite: &mut Suite) {
     let wanted = options().pick(100, 1000, 10_000);
-    // The program has a few open itself.
+    // This process has some descriptors open itself.
     let connections = wanted.min(more_files().saturating_sub(100) as usize);
     let title = format!("idle, {connections} connections");
     if !suite.begins(&title) {

@@ -1,15 +1,15 @@
-//! Sockets: bursts of small writes, echo, connections that do nothing, and readers that are slow.
+//! Sockets: bursts of small writes, echo, idle connections, and slow readers.
 //!
-//! | module | cases | beside |
+//! | module | cases | rivals |
 //! |---|---|---|
 //! | `gather` | bursts of 1 to 64 chunks, [`net::TcpStream`](millstream::net::TcpStream) | tokio's stream, `BufWriter`, vectored writes by hand |
-//! | `echo` | 64 B back and forth on 1, 8, 64 and 512 connections | tokio's, with room for more in its read buffer |
-//! | `idle` | the memory of 10 000 connections that wait | tokio's stream |
-//! | `slow` | 100 readers that are too slow beside 10 that are not: memory and latency, a mark that follows the rates | fixed buffers of 1 MiB |
+//! | `echo` | 64 B back and forth on 1, 8, 64 and 512 connections | tokio's, with spare room in its read buffer |
+//! | `idle` | memory of 10 000 idle connections | tokio's stream |
+//! | `slow` | 100 slow readers beside 10 fast ones: memory and latency, a mark that follows the rates | fixed buffers of 1 MiB |
 //!
-//! The servers of `echo` are current-thread runtimes, each on a thread and a CPU of its own; the load is this program's main
-//! thread, the same for all, and compares every byte. CPU time is that of all threads but the main one, the kernel's workers
-//! for rings included. A server whose turn it is not has nothing to do. Other runtimes are in `benches/peers`.
+//! The servers of `echo` are current-thread runtimes, each on its own thread and CPU; the load is this program's main
+//! thread, the same for all, and compares every byte. CPU time is that of all threads but the main one, including the
+//! kernel's io_uring workers. A server is idle while another one is measured. Other runtimes are in `benches/peers`.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,10 +1,10 @@
-//! Slow readers beside fast ones: the memory for their bytes, and their effect on the others.
+//! Slow readers beside fast ones: memory for their bytes, and their effect on the fast ones.
 //!
-//! A server of its own process offers 1 MiB a second to each of 100 readers that take 10 KiB a second, and to some that take
-//! all they get, in records of 1 KiB that say when they were written. *fixed* is a high mark of 1 MiB and send buffers of
-//! 1 MiB, *elastic* a mark that follows the rates with `Profile::Auto`. Memory is what the server has resident at the end;
-//! the kernel's, for all TCP of this machine, is beside it. It takes 10 s, or as long as `--measurement-time` says: the marks
-//! need some seconds to settle.
+//! A server in its own process sends 1 MiB a second to each of 100 readers that read 10 KiB a second, and to some that
+//! read everything. The records of 1 KiB contain the time of their write. *fixed* is a high mark of 1 MiB and send
+//! buffers of 1 MiB; *elastic* is a mark that follows the rates with `Profile::Auto`. Memory is the resident memory of
+//! the server at the end; the note is the kernel's, for all TCP sockets of this machine. The run takes 10 s, or
+//! `--measurement-time`: the marks need some seconds to settle.
 
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
@@ -22,37 +22,37 @@ use crate::common::options::options;
 use crate::common::runtime;
 use crate::common::suite::Suite;
 
-/// Asks for a child. No option that cargo or criterion would give.
+/// Selects the child; neither cargo nor criterion uses this option.
 const CHILD: &str = "--slow-child";
 const WAYS: [&str; 2] = ["fixed", "elastic"];
 
 const SLOW: usize = 100;
 const FAST: usize = 10;
 const RECORD: usize = 1 << 10;
-/// Between two batches of records, of which there are a hundred a second.
+/// Time between two batches of records; there are a hundred a second.
 const TICK: Duration = Duration::from_millis(10);
 const BATCH: usize = (1 << 20) / 100 / RECORD;
 
-/// Bounds for memory and latency, as parts of those with fixed buffers.
+/// Bounds for memory and latency, as shares of those with fixed buffers.
 const MEMORY: f64 = 0.31;
 const LATENCY: f64 = 0.34;
 
-/// Whether this process is a server, and which.
+/// Returns the kind of server if this process is one.
 pub(crate) fn child() -> Option<String> {
     let mut args = std::env::args().skip(1);
     if args.next()? == CHILD { args.next() } else { None }
 }
 
-/// The time by a clock that processes share, in nanoseconds.
+/// Returns the nanoseconds of a clock that processes share.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Serves until its standard input says something, and prints how much it has resident then, in KiB.
+/// Serves until standard input has a line, then prints its resident memory in KiB.
 pub(crate) fn serve(way: &str) {
     let fixed = way == "fixed";
-    // One that paces would measure the kernel's timers.
+    // A pacing congestion control would measure the kernel's timers.
     let builder = net::TcpListener::builder().congestion("reno");
     let builder = match fixed {
         true => builder.high_mark(1 << 20),
@@ -65,7 +65,7 @@ pub(crate) fn serve(way: &str) {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 if fixed {
-                    // The kernel takes as much again for its own.
+                    // The kernel doubles the size for its own use.
                     SockRef::from(&stream).set_send_buffer_size(512 << 10).unwrap();
                 }
                 tokio::spawn(offer(stream));
@@ -92,7 +92,7 @@ async fn offer(mut stream: net::TcpStream) -> io::Result<()> {
     }
 }
 
-/// Reads records until `end`, each batch of them after a pause, and says how many there were and how long they took.
+/// Reads records until `end`, each batch after a pause. Returns their number and total latency.
 async fn read(addr: SocketAddr, end: Instant, slow: bool) -> (u64, u64) {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     let (mut record, mut records, mut nanos) = ([0; RECORD], 0, 0);
@@ -100,7 +100,7 @@ async fn read(addr: SocketAddr, end: Instant, slow: bool) -> (u64, u64) {
         if slow {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        // The server ends when the time is over, which may be seen here first.
+        // The server ends when the time is over, which may show here first.
         if stream.read_exact(&mut record).await.is_err() {
             break;
         }
@@ -111,7 +111,8 @@ async fn read(addr: SocketAddr, end: Instant, slow: bool) -> (u64, u64) {
     (records, nanos)
 }
 
-/// Memory of the server in KiB, that of the kernel, and mean latencies of fast and slow readers in microseconds.
+/// Returns the memory of the server and of the kernel in KiB, and the mean latencies of fast and slow readers in
+/// microseconds.
 fn measure(way: &str, time: Duration) -> [f64; 4] {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let mut child = command.args([CHILD, way]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -141,7 +142,7 @@ fn measure(way: &str, time: Duration) -> [f64; 4] {
     [resident, kernel, fast, slow]
 }
 
-/// Memory of all TCP sockets of the machine, in KiB.
+/// Returns the memory of all TCP sockets of the machine in KiB.
 fn kernel_memory() -> f64 {
     let told = std::fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
     let tcp = told.lines().find(|line| line.starts_with("TCP:"));

@@ -1,17 +1,17 @@
-//! A second worker: responses that are work for a CPU, from servers of one thread and of two.
+//! A second worker: CPU-bound responses from servers with one thread and with two.
 //!
 //! | case | threads |
 //! |---|---|
 //! | millstream Cores, one / two | [`Cores`]: a runtime, a listener and a CPU for each thread |
 //! | multi_thread, two | tokio's runtime, whose threads share everything, and one listener |
 //!
-//! HTTP is [`millstream::server::serve`]'s in all of them, over loopback. A response is 64 digests (SHA-256), each of another
-//! MiB, so that the server alone is the bottleneck; the client, one thread with blocking sockets, checks every byte and has
-//! hardly anything to do; its share is beside the figures. Four responses are asked for at a time, two of each of two cores: to
-//! which of them a connection goes is chance, so connections are made until each has two.
+//! All use [`millstream::server::serve`] over loopback. A response is 64 digests (SHA-256), each of another MiB, so the
+//! server alone is the bottleneck. The client is one thread with blocking sockets; it checks every byte and is nearly
+//! idle; its share is in the note. Four responses are requested at a time, two from each of two cores. The kernel
+//! chooses the core of a connection, so connections are made until each core has two.
 //!
-//! The figures are wall time for each MiB. Two workers are to give 1.8 times the throughput of one, at least, where there are
-//! two CPUs and nothing else runs. **Noise**: whatever else runs takes from two workers and not from one.
+//! The figures are wall time for each MiB. Two workers must have at least 1.8 times the throughput of one, on a machine
+//! with two CPUs and no other load. **Noise**: other load slows two workers and not one.
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
@@ -34,15 +34,13 @@ use crate::common::contest::{By, Case, Contender, Goal, Run as Work, Spent};
 use crate::common::suite::Suite;
 use crate::common::{cpu_of_others, cpu_of_this_thread, noise};
 
-/// Bytes that are digested at a time.
+/// Bytes digested at a time.
 const PIECE: usize = 1 << 20;
-/// Digests of a response.
 const PIECES: usize = 64;
 const DIGEST: usize = 32;
-/// Responses at a time.
 const CONNECTIONS: usize = 4;
 
-/// A body that is work.
+/// A CPU-bound body.
 struct Digests {
     piece: Arc<[u8]>,
     done: usize,
@@ -69,13 +67,13 @@ impl Body for Digests {
     }
 }
 
-/// Answers with the number of the core first, which is 0 where there are none.
+/// Responds with the number of the core first, 0 without cores.
 async fn answer(piece: Arc<[u8]>) -> Result<Response<Digests>, Infallible> {
     let core = Core::current().map_or(0, |core| core.index());
     Ok(Response::builder().header("core", core).body(Digests { piece, done: 0 }).unwrap())
 }
 
-/// Ends when it is dropped.
+/// A server that ends on drop.
 #[expect(dead_code, reason = "kept, not read")]
 enum Server {
     OnCores(Run<(), std::io::Error>, Cores),
@@ -98,7 +96,7 @@ fn shared(workers: usize, piece: Arc<[u8]>) -> (SocketAddr, Server) {
     (addr, Server::Shared(runtime))
 }
 
-/// A connection that asks for the same again and again.
+/// A connection that repeats its request.
 struct Client(TcpStream);
 
 impl Client {
@@ -106,13 +104,13 @@ impl Client {
         self.0.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     }
 
-    /// Reads a response, chunked as it is, and gives the number of the core.
+    /// Reads a chunked response. Returns the number of the core.
     fn take(&mut self, expected: &[u8]) -> usize {
         let mut got = Vec::with_capacity(8 << 10);
         while !got.ends_with(b"\r\n0\r\n\r\n") {
             let mut buf = [0; 8 << 10];
             let n = self.0.read(&mut buf).unwrap();
-            assert!(n > 0, "the server has gone");
+            assert!(n > 0, "the server closed the connection");
             got.extend_from_slice(&buf[..n]);
         }
         let body = got.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
@@ -128,12 +126,11 @@ impl Client {
     }
 }
 
-/// A server and its clients.
 struct Served {
     workers: usize,
     clients: Vec<Client>,
     expected: Arc<[u8]>,
-    /// Of all rounds: the client's CPU time, the server's and wall time.
+    /// Sums of all rounds: the client's CPU time, the server's, and wall time.
     client: Duration,
     server: Duration,
     wall: Duration,

@@ -1,4 +1,4 @@
-//! A server that is far away: a relay in front of it that holds every byte for a while.
+//! A distant server: a relay in front of it that delays every byte.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// Pieces that are held at a time, each a read: more than the windows of HTTP/2 let be sent.
+/// Maximum number of delayed pieces, one per read: more than the windows of HTTP/2 permit to send.
 const PIECES: usize = 4096;
 
-/// A relay. What limits its peers is their own windows.
+/// A relay. Only the windows of its peers limit them.
 #[derive(Debug)]
 pub(crate) struct Far {
     pub(crate) addr: SocketAddr,
@@ -22,7 +22,7 @@ pub(crate) struct Far {
 }
 
 impl Far {
-    /// Relays connections to `to`; each way takes `delay`. It ends with the runtime.
+    /// Relays connections to `to` with `delay` in each direction, until the runtime ends.
     pub(crate) async fn start(to: SocketAddr, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let far = Self { addr: listener.local_addr().unwrap(), most: Arc::default() };
@@ -42,20 +42,20 @@ impl Far {
         far
     }
 
-    /// Most bytes that were on their way to the server at a time.
+    /// Returns the maximum number of bytes in flight to the server.
     pub(crate) fn most(&self) -> usize {
         self.most.load(Ordering::Relaxed)
     }
 }
 
-/// Moves what comes from `from` to `to`, each byte after `delay`; keeps the most that was held.
+/// Copies from `from` to `to`, each byte after `delay`, and records the maximum in flight.
 fn hold(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration, most: Arc<AtomicUsize>) {
     let held = Arc::new(AtomicUsize::new(0));
     let (sender, mut pieces) = mpsc::channel::<(Instant, Vec<u8>)>(PIECES);
     let holding = Arc::clone(&held);
     tokio::spawn(async move {
         let mut buffer = vec![0; 256 << 10];
-        // An error is an end too.
+        // An error is treated as an end.
         while let Ok(n @ 1..) = from.read(&mut buffer).await {
             most.fetch_max(holding.fetch_add(n, Ordering::Relaxed) + n, Ordering::Relaxed);
             if sender.send((Instant::now() + delay, buffer[..n].to_vec())).await.is_err() {

@@ -1,24 +1,23 @@
 //! tonic on our listener against tonic on its own, which sets `TCP_NODELAY`: server-streaming calls, read by tonic's
 //! client.
 //!
-//! | case | streams | connections | messages a second of each |
+//! | case | streams | connections | messages per second and stream |
 //! |---|---|---|---|
 //! | many, one | 100 | 1 | 100 |
 //! | many, each | 100 | 100 | 100 |
 //! | few, one | 10 | 1 | 1000 |
 //! | few, each | 10 | 10 | 1000 |
-//! | full | 10 | 1 | as many as are taken |
+//! | full | 10 | 1 | unlimited |
 //!
-//! All streams tick at the same moments. A message has 100 or 300 bytes, because h2 puts small frames together (less
-//! than 256 bytes) and writes larger ones one by one. The server runs on a CPU of its own, on the runtime that
-//! `#[tokio::main]` makes for one CPU, or on a current-thread runtime; the load, which is the same for both, is the main
-//! thread.
+//! All streams tick at the same moments. A message has 100 or 300 bytes, because h2 gathers frames below 256 bytes and
+//! writes larger ones one by one. The server runs on its own CPU, on the runtime that `#[tokio::main]` builds for one
+//! CPU, or on a current-thread runtime. The load is the same for both and runs on the main thread.
 //!
-//! The figures are the CPU time of the server for each message. The other time is the lateness of messages, from when they
-//! were due to when the client has decoded them: p99 of each round. With `full` lateness only tells how much is in the
-//! buffers on the way.
+//! The figures are the CPU time of the server for each message. The other time is the latency of messages, from their
+//! due time until the client has decoded them: p99 of each round. With `full`, latency shows only the amount of
+//! buffered bytes.
 //!
-//! Our streams are wrapped, so that tonic takes them without the feature `tonic`.
+//! Our streams are wrapped, so that tonic accepts them without the feature `tonic`.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpListener};
@@ -43,7 +42,7 @@ use crate::common::server::Server;
 use crate::common::suite::Suite;
 use crate::common::{cpu_of_others, runtime};
 
-/// Most of the time of tonic's own listener that ours may take, where streams share a connection.
+/// Maximum of our time as a share of the time with tonic's own listener, where streams share a connection.
 const BAR: f64 = 0.60;
 
 struct Shape {
@@ -66,7 +65,7 @@ async fn stock(listener: TcpListener) -> io::Result<()> {
     Tonic::builder().serve_with_incoming(Ticks, incoming).await.map_err(io::Error::other)
 }
 
-/// A stream of ours, as tonic takes one.
+/// A stream of ours with tonic's trait.
 struct Wrapped(net::TcpStream);
 
 impl Connected for Wrapped {
@@ -112,20 +111,18 @@ async fn ours(listener: TcpListener) -> io::Result<()> {
     Tonic::builder().serve_with_incoming(Ticks, incoming).await.map_err(io::Error::other)
 }
 
-/// The results of a round.
 #[derive(Clone, Copy, Default)]
 struct Round {
-    /// Of the server, for each message.
+    /// Of the server, per message.
     cpu: Duration,
     p50: Duration,
     p99: Duration,
-    /// Messages a second.
     rate: f64,
-    /// Calls of our streams for each message.
+    /// Calls of our streams per message.
     writes: f64,
 }
 
-/// Reads at least so many messages of all streams, after some that do not count.
+/// Reads at least `messages` of all streams, after some that do not count.
 async fn read(addr: SocketAddr, shape: &Shape, payload: u32, messages: usize) -> Round {
     let endpoint = Endpoint::from_shared(format!("http://{addr}")).unwrap();
     let mut channels = Vec::new();
@@ -152,7 +149,7 @@ async fn read(addr: SocketAddr, shape: &Shape, payload: u32, messages: usize) ->
     let wait = async |messages: usize| read.acquire_many(messages as u32).await.unwrap().forget();
     wait(messages / 4 + shape.streams).await;
     late.lock().unwrap().clear();
-    // Those that have come since are not counted either.
+    // Messages received since then are not counted either.
     read.forget_permits(usize::MAX >> 4);
     let (cpu, calls, start) = (cpu_of_others(), Snapshot::now(), Instant::now());
     wait(messages).await;
@@ -200,7 +197,7 @@ fn compare(suite: &mut Suite, shape: &Shape, payload: u32, flavour: &str) {
     }
     let goal = |by| Goal { against: "tonic", by, most: BAR };
     let goals = [goal(By::Cpu), goal(By::Wall)];
-    // Where each stream has a connection there is little to gather, and full streams are gathered by h2.
+    // With a connection per stream there is little to gather, and h2 gathers full streams.
     let goals = &goals[..if shape.name.ends_with(", one") { 2 } else { 0 }];
     suite.record(&Case { goals, other: "p99 us", ..Case::new(&title, "CPU us/message", 1) }, measured.into());
 }
@@ -211,7 +208,7 @@ pub(crate) fn run(suite: &mut Suite) {
             compare(suite, shape, payload, "multi_thread");
         }
     }
-    // The other runtime differs where there are most messages for each call.
+    // The other runtime is compared where a call carries the most messages.
     for shape in SHAPES.iter().filter(|shape| ["many, one", "full"].contains(&shape.name)) {
         compare(suite, shape, 300, "current_thread");
     }

@@ -3,8 +3,8 @@
 //! | module | cases |
 //! |---|---|
 //! | `grpc` | streams of messages by tonic, on our listener and on its own |
-//! | `windows` | uploads from far away, with windows that grow and with fixed ones |
-//! | `cores` | responses that are work for a CPU, from one worker and from two |
+//! | `windows` | uploads over a long distance, with growing windows and with fixed ones |
+//! | `cores` | CPU-bound responses, from one worker and from two |
 
 #[path = "../common/mod.rs"]
 mod common;

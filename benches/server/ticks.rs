@@ -1,4 +1,4 @@
-//! A service for tonic: streams of messages at a steady rate, or as many as are taken.
+//! A service for tonic: streams of messages at a steady rate or without a limit.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -39,12 +39,11 @@ pub(crate) struct Tick {
     pub(crate) payload: Bytes,
 }
 
-/// Nanoseconds since 1970-01-01.
+/// Returns the nanoseconds since 1970-01-01.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
-/// The service.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ticks;
 
@@ -73,7 +72,6 @@ impl Service<http::Request<Body>> for Ticks {
     }
 }
 
-/// The method `Watch`.
 struct Watch;
 
 impl ServerStreamingService<WatchRequest> for Watch {
@@ -86,9 +84,9 @@ impl ServerStreamingService<WatchRequest> for Watch {
     }
 }
 
-/// One answer: ticks at a steady rate. All streams of a process tick at the same moments.
+/// A response stream: ticks at a steady rate. All streams of a process tick at the same moments.
 pub(crate) struct Ticking {
-    /// `None`: as fast as they are taken.
+    /// `None`: as fast as the client reads.
     ticks: Option<Interval>,
     payload: Bytes,
     next: u64,
@@ -102,7 +100,7 @@ impl Ticking {
             let first = *FIRST.get_or_init(Instant::now);
             let gone = first.elapsed().as_nanos().div_ceil(period.as_nanos());
             let mut ticks = interval_at(first + period * u32::try_from(gone).unwrap_or(u32::MAX), period);
-            // A reader that was slow gets the next tick, not a burst of old ones.
+            // A slow reader gets the next tick, not a burst of old ones.
             ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
             ticks
         });
@@ -124,7 +122,6 @@ impl Stream for Ticking {
     }
 }
 
-/// Asks for ticks.
 pub(crate) async fn watch(channel: Channel, asked: WatchRequest) -> Result<Streaming<Tick>, Status> {
     let mut grpc = client::Grpc::new(channel);
     grpc.ready().await.map_err(|e| Status::new(Code::Unavailable, e.to_string()))?;

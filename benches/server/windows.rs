@@ -1,9 +1,9 @@
-//! Uploads by HTTP/2 from far away: windows that grow against fixed ones.
+//! Uploads over HTTP/2 with a long round trip: growing windows against fixed ones.
 //!
-//! A relay holds every byte for 25 ms each way, so that a round trip is 50 ms; the server, the client and the relay share
-//! this program. A fixed window of 64 KiB takes 64 round trips for 4 MiB; a window that grows doubles instead, up to 16 MiB.
-//! *hyper* is its own default, 1 MiB for each stream and for all of them. Then as much again is timed on the same connection,
-//! with windows that have grown. Nearly all of the time is waiting.
+//! A relay delays every byte by 25 ms each way, so a round trip is 50 ms. The server, the client and the relay share
+//! this program. A fixed window of 64 KiB needs 64 round trips for 4 MiB; a growing window doubles instead, up to 16
+//! MiB. *hyper* is its default, 1 MiB for each stream and for the connection. Then a second upload of the same size is
+//! timed on the same connection, with grown windows. Nearly all of the time is waiting.
 
 use std::time::{Duration, Instant};
 
@@ -22,11 +22,9 @@ use crate::common::options::options;
 use crate::common::suite::Suite;
 use crate::common::{noise, runtime};
 
-/// One way.
 const DELAY: Duration = Duration::from_millis(25);
-/// The largest window there is.
 const FULL: usize = 16 << 20;
-/// Bound for the time of the first upload, as a part of that with the fixed default.
+/// Bound for the time of the first upload, as a share of that with the fixed default.
 const CONVERGENCE: f64 = 0.15;
 
 fn ways() -> [(&'static str, Limits); 4] {
@@ -40,7 +38,7 @@ fn ways() -> [(&'static str, Limits); 4] {
     ]
 }
 
-/// Reads the body piece by piece, as a proxy or a disk would.
+/// Reads the body piece by piece, like a proxy or a disk.
 async fn length(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, BodyError> {
     let (mut body, mut len) = (request.into_body(), 0);
     while let Some(frame) = body.frame().await {
@@ -57,7 +55,8 @@ async fn upload(client: &mut SendRequest<Full<Bytes>>, bytes: &Bytes) -> Duratio
     start.elapsed()
 }
 
-/// Milliseconds for the first and for the second upload on a connection, and most bytes on their way.
+/// Returns the milliseconds of the first and the second upload on a connection, and the maximum number of bytes in
+/// flight.
 async fn measure(limits: Limits, bytes: &Bytes) -> [f64; 3] {
     let listener = TcpListener::builder().congestion("reno").bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -84,7 +83,7 @@ pub(crate) fn run(suite: &mut Suite) {
     let [mut first, mut second] = [named(), named()];
     for _ in 0..options().pick(1, 1, 3) {
         for (way, (_, limits)) in ways().into_iter().enumerate() {
-            // A runtime each, so that one leaves nothing behind for another.
+            // Each has its own runtime, so that no state carries over.
             let [one, two, most] = runtime().block_on(measure(limits, &bytes));
             first[way].wall.push(one);
             second[way].wall.push(two);

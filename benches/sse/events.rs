@@ -1,8 +1,8 @@
-//! Many streams of events, each event at its time: an event of 108 bytes on each of 1000 streams, 100 times a second.
+//! Many independent event streams: an event of 108 bytes on each of 1000 streams, 100 times a second.
 //!
 //! | row | |
 //! |---|---|
-//! | millstream | [`http::serve`](millstream::server::serve()) |
+//! | millstream | [`server::serve`](millstream::server::serve()) |
 //! | hyper, tokio's stream | hyper-util's server on tokio's listener |
 //! | floor | a bare loop of `send` on blocking sockets, nothing else |
 
@@ -26,7 +26,7 @@ use crate::common::contest::{By, Case, Contender, Goal, Run, Spent};
 use crate::common::server::Server;
 use crate::common::suite::Suite;
 
-/// One event: 100 bytes of payload in 8 bytes of framing.
+/// One event: 100 bytes of payload and 8 bytes of framing.
 static EVENT: [u8; 108] = {
     let mut event = [b'x'; 108];
     event.split_at_mut(6).0.copy_from_slice(b"data: ");
@@ -34,7 +34,7 @@ static EVENT: [u8; 108] = {
     event
 };
 
-/// Events at a steady rate until the client leaves.
+/// Events at a steady rate until the client disconnects.
 struct Events(Interval);
 
 impl Body for Events {
@@ -49,12 +49,11 @@ impl Body for Events {
 
 async fn answer<B>(_: Request<B>) -> Result<Response<Events>, Infallible> {
     let mut ticks = interval(Duration::from_secs(1) / HZ);
-    // A reader that was slow gets the next event, not a burst of old ones.
+    // A slow reader gets the next event, not a burst of old ones.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     Ok(Response::new(Events(ticks)))
 }
 
-/// hyper on tokio's stream.
 async fn stock(listener: TcpListener) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -65,7 +64,7 @@ async fn stock(listener: TcpListener) -> io::Result<()> {
         let builder = builder.clone();
         tokio::spawn(async move {
             let service = TowerToHyperService::new(tower::service_fn(answer));
-            // The client leaves in the middle of the stream.
+            // The client disconnects in the middle of the stream.
             let _ = builder.serve_connection(TokioIo::new(stream), service).await;
         });
     }

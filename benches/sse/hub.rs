@@ -2,14 +2,14 @@
 //!
 //! | row | |
 //! |---|---|
-//! | millstream Hub | [`Hub`] on [`http::serve`](millstream::server::serve()), sent to from a task of the server |
+//! | millstream Hub | [`Hub`] on [`server::serve`](millstream::server::serve()), sent to from a task of the server |
 //! | millstream Hub, other thread | the same, sent to from a thread without a runtime |
 //! | axum Sse | `axum::serve` on tokio's listener, each stream with a receiver of one `tokio::sync::broadcast` |
 //! | floor | a bare loop of `send` on blocking sockets, nothing else |
 //!
-//! All send the same bytes, an event of 100 bytes with its id, as chunks of HTTP/1.1 with `TCP_NODELAY`. Each server is a
-//! current-thread runtime on a thread and a CPU of its own; the load is this program's main thread, and compares every byte.
-//! The other thread's row includes the CPU time of that thread.
+//! All send the same bytes, an event of 100 bytes with its id, as chunks of HTTP/1.1 with `TCP_NODELAY`. Each server is
+//! a current-thread runtime on its own thread and CPU; the load is this program's main thread, and compares every byte.
+//! The row of the other thread includes the CPU time of that thread.
 
 use std::convert::Infallible;
 use std::io;
@@ -28,7 +28,7 @@ use crate::common::contest::{By, Case, Contender, Goal, Spent};
 use crate::common::server::{Server, spawn};
 use crate::common::suite::Suite;
 
-/// As long as those the hub gives.
+/// As long as the ids of the hub.
 const ID: &str = "0123abcd-100000";
 
 fn data() -> String {
@@ -39,7 +39,6 @@ fn event() -> Vec<u8> {
     format!("data: {}\nid: {ID}\n\n", data()).into_bytes()
 }
 
-/// Calls `send` at each tick.
 async fn tick(mut send: impl FnMut()) {
     let mut ticks = interval(Duration::from_secs(1) / HZ);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -50,7 +49,7 @@ async fn tick(mut send: impl FnMut()) {
 }
 
 fn send(hub: &Hub) {
-    // Closed at the end of the turn.
+    // The hub is closed at the end of the turn.
     let _ = hub.send(Event::new().data(data()).id(ID));
 }
 
@@ -91,7 +90,7 @@ async fn axum_sse(listener: TcpListener) -> io::Result<()> {
     axum::serve(tokio::net::TcpListener::from_std(listener)?, app).await
 }
 
-/// The hub's sender is a thread of its own, which ends with the hub.
+/// Measures the hub with a sender on its own thread, which ends with the hub.
 fn measure_from_outside(events: u64) -> Spent {
     let hub = Hub::new();
     let sender = hub.clone();

@@ -2,10 +2,10 @@
 //!
 //! | module | cases |
 //! |---|---|
-//! | `events` | 1000 streams, each of which ticks by itself |
+//! | `events` | 1000 independent streams |
 //! | `hub` | one event for 1000 readers |
 //!
-//! Each server is a current-thread runtime on a thread and a CPU of its own; the load is this program's main thread, the same
+//! Each server is a current-thread runtime on its own thread and CPU; the load is this program's main thread, the same
 //! for all, and compares every byte. The figures are the CPU time of all threads but the main one.
 
 #[path = "../common/mod.rs"]

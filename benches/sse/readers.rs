@@ -1,4 +1,4 @@
-//! The load of event streams: a thousand readers that compare every byte, and the least that a server can do for them.
+//! Load for event streams: a thousand readers that compare every byte, and the minimum work of a server for them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use crate::common::options::options;
 use crate::common::server::spawn;
 use crate::common::{connect, cpu_of_others, listener};
 
-/// Events a second on each stream.
+/// Events per second on each stream.
 pub(crate) const HZ: u32 = 100;
 
 /// Events of a turn: half a second of all streams.
@@ -27,7 +27,6 @@ pub(crate) fn streams() -> usize {
     if options().test { 8 } else { 1000 }
 }
 
-/// The clients, all on this thread.
 struct Readers {
     epoll: OwnedFd,
     readers: Vec<Reader>,
@@ -38,20 +37,19 @@ struct Readers {
 struct Reader {
     stream: TcpStream,
     place: Place,
-    /// Bytes of events so far.
     seen: usize,
 }
 
-/// Where in the response a reader is. Nothing is taken apart that may come in pieces: sizes are summed digit by digit.
+/// Position of a reader in the response. Any element may be split between reads: sizes are parsed digit by digit.
 #[derive(Clone, Copy)]
 enum Place {
-    /// In the head, with so many bytes of its end seen.
+    /// In the head; the number of bytes seen of its end.
     Head(usize),
     Size(usize),
     /// In the line end before the chunk.
     Start(usize),
     Chunk(usize),
-    /// In the line end behind the chunk, with so many bytes to come.
+    /// In the line end after the chunk; the number of remaining bytes.
     End(usize),
 }
 
@@ -71,7 +69,7 @@ impl Readers {
         Self { epoll, readers, event: event.to_vec(), buffer: vec![0; 64 << 10] }
     }
 
-    /// Reads and compares until at least this many events have arrived from now on; gives their number.
+    /// Reads and compares until at least this many more events have arrived. Returns their number.
     fn read(&mut self, events: u64) -> u64 {
         let mut ready = Vec::with_capacity(self.readers.len());
         let mut arrived = 0;
@@ -81,7 +79,7 @@ impl Readers {
             for event in &ready {
                 let reader = &mut self.readers[event.data.u64() as usize];
                 let (n, _) = recv(&reader.stream, &mut self.buffer[..], RecvFlags::DONTWAIT).unwrap();
-                assert!(n > 0, "the server closed a stream that has no end");
+                assert!(n > 0, "the server closed an endless stream");
                 arrived += reader.take(&self.buffer[..n], &self.event);
             }
         }
@@ -90,7 +88,7 @@ impl Readers {
 }
 
 impl Reader {
-    /// Takes what has arrived; gives the number of events that are whole now.
+    /// Parses received bytes. Returns the number of events completed by them.
     fn take(&mut self, mut bytes: &[u8], event: &[u8]) -> u64 {
         let before = self.seen / event.len();
         while let Some((&byte, rest)) = bytes.split_first() {
@@ -121,7 +119,7 @@ impl Reader {
     }
 }
 
-/// Connects, reads some events without counting them, and then at least `events`. Returns the time for those, and the
+/// Connects, reads some events without counting them, and then at least `events`. Returns the time of those, and the
 /// counters of our streams.
 pub(crate) fn measure(addr: SocketAddr, event: &[u8], events: u64) -> (Spent, Snapshot) {
     let mut readers = Readers::connect(addr, event);
@@ -134,7 +132,7 @@ pub(crate) fn measure(addr: SocketAddr, event: &[u8], events: u64) -> (Spent, Sn
     (Spent { cpu, wall: start.elapsed().mul_f64(part) }, calls)
 }
 
-/// As [`measure`], of a bare loop of `send` on blocking sockets.
+/// Like [`measure`], for a bare loop of `send` on blocking sockets.
 pub(crate) fn floor(event: &[u8], events: u64) -> Spent {
     let (listener, streams) = (listener(), streams());
     let addr = listener.local_addr().unwrap();
@@ -145,7 +143,7 @@ pub(crate) fn floor(event: &[u8], events: u64) -> Spent {
     spent
 }
 
-/// Accepts, and then sends one frame to each connection at each tick, until one is gone.
+/// Accepts the connections, then sends one frame to each at each tick, until one disconnects.
 fn send_all(listener: &TcpListener, streams: usize, frame: &[u8]) {
     let mut connections: Vec<TcpStream> = (0..streams)
         .map(|_| {

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// Response of `/hello`, 12 bytes.
 pub(crate) const HELLO: &[u8] = br#"{"msg":"ok"}"#;
 
 /// One event of `/tokens`: 40 bytes, about the size that a language model streams at a time.

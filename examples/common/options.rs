@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use millstream::middleware::AllowedHostsLayer;
 use tokio::runtime::{Builder, Runtime};
 
-/// Parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     /// Address to listen on; with port 0 the kernel chooses the port.
@@ -19,12 +18,10 @@ pub(crate) struct Options {
     pub(crate) workers: NonZeroUsize,
 }
 
-/// Options of `serve` alone.
 #[derive(Debug)]
 pub(crate) struct More {
     /// Whether each thread has its own runtime.
     pub(crate) per_core: bool,
-    /// Address of the metrics listener.
     pub(crate) metrics: SocketAddr,
     /// Whether the metrics address may be other than loopback.
     pub(crate) metrics_anywhere: bool,
@@ -44,10 +41,10 @@ impl Default for More {
 }
 
 const USAGE_OF_MORE: &str = "
-  --per-core      a runtime, a listener and a CPU for each thread, which share nothing
-  --metrics ADDR  where GET /metrics tells the numbers, default 127.0.0.1:0; it has to be a loopback address
-  --metrics-anywhere   or any other, where only those can reach it who may know
-  --host NAME     a host that is answered for besides IP addresses and localhost; may be repeated";
+  --per-core      a separate runtime, listener and CPU for each thread
+  --metrics ADDR  address of GET /metrics, default 127.0.0.1:0; must be a loopback address
+  --metrics-anywhere   permits other addresses; restrict access to them yourself
+  --host NAME     an accepted host besides IP addresses and localhost; may be repeated";
 
 impl Options {
     /// Parses the command line of `example`; options of this example alone go into `more`. The error text is complete:

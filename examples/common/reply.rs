@@ -15,7 +15,6 @@ use super::bodies::{Events, HELLO, Tokens};
 /// Route of a request; `F` is the server's body type for files.
 #[derive(Debug)]
 pub(crate) enum Route<F> {
-    /// `GET /`, with a page specific to the server.
     Index,
     /// `GET /f/NAME`, with file handling specific to the server.
     File,
@@ -23,7 +22,6 @@ pub(crate) enum Route<F> {
     Done(Response<Reply<F>>),
 }
 
-/// Returns the route of a request.
 pub(crate) fn route<F, B>(request: &Request<B>) -> Route<F> {
     let uri = request.uri();
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -58,7 +56,6 @@ pin_project_lite::pin_project! {
 }
 
 impl<F> Reply<F> {
-    /// Returns a response with this body and content type.
     pub(crate) fn of(self, content_type: &'static str) -> Response<Self> {
         let mut response = Response::new(self);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -22,13 +22,13 @@ use ticks::{Ticks, WatchRequest, now, watch};
 const USAGE: &str = "\
 usage: cargo run --release --features tonic --example grpc_stream -- serve [ADDR]
        cargo run --release --features tonic --example grpc_stream -- watch URL [OPTIONS]
-  ADDR             where to listen, default 127.0.0.1:50051; port 0 takes a free one
+  ADDR             address to listen on, default 127.0.0.1:50051; port 0 chooses a free one
   URL              a server, http://127.0.0.1:50051 for example
   --streams N      streams, default 100
-  --connections N  connections they are spread over, default 1
-  --hz N           ticks a second of each stream, default 100; 0: as fast as they come
-  --payload N      bytes in each, default 100
-  --seconds N      how long, default 5";
+  --connections N  connections for these streams, default 1
+  --hz N           ticks per second and stream, default 100; 0: without a limit
+  --payload N      bytes per tick, default 100
+  --seconds N      duration, default 5";
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -62,7 +62,6 @@ async fn serve(addr: &str) -> Result<(), String> {
     }
 }
 
-/// Options of the client.
 struct Options {
     streams: u32,
     connections: u32,
@@ -113,7 +112,7 @@ impl Options {
         let percentile =
             |part: f64| late.get((late.len() as f64 * part) as usize).map_or(f64::NAN, |&ns| ns as f64 / 1e6);
         println!("{rate:.0} messages/s, late by p50 {:.3} ms, p99 {:.3} ms", percentile(0.5), percentile(0.99));
-        if late.is_empty() { Err("no message came".to_owned()) } else { Ok(()) }
+        if late.is_empty() { Err("no message arrived".to_owned()) } else { Ok(()) }
     }
 }
 

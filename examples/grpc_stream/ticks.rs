@@ -51,7 +51,6 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
-/// The tick service.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ticks;
 
@@ -80,7 +79,6 @@ impl Service<http::Request<Body>> for Ticks {
     }
 }
 
-/// The method `Watch`.
 struct Watch;
 
 impl ServerStreamingService<WatchRequest> for Watch {
@@ -141,7 +139,6 @@ impl Stream for Ticking {
     }
 }
 
-/// Calls `Watch`.
 pub(crate) async fn watch(channel: Channel, asked: WatchRequest) -> Result<Streaming<Tick>, Status> {
     let mut grpc = client::Grpc::new(channel);
     grpc.ready().await.map_err(|e| Status::new(Code::Unavailable, e.to_string()))?;

@@ -106,7 +106,7 @@ impl Connection {
         let response = response.map_err(|e| target.problem(&e))?;
         match response.status() {
             StatusCode::OK => Ok(Answer(response.into_body())),
-            status => Err(format!("{}: answered {status}; give the URL of something that exists", target.url)),
+            status => Err(format!("{}: answered {status}; give an existing URL", target.url)),
         }
     }
 }

@@ -18,7 +18,6 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds `times` durations of this length.
     pub(crate) fn record(&mut self, duration: Duration, times: u64) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.counts[bucket(nanos)] += times;

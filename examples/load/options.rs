@@ -4,13 +4,12 @@ use http::Uri;
 
 const USAGE: &str = "\
 usage: cargo run --release --example load -- [--streams N] [--seconds S] [--h2] [--pid PID] URL
-  --streams N    streams at once, default 100: one connection each, or all on one with --h2
-  --seconds S    how long, default 5
+  --streams N    concurrent streams, default 100: one connection each, or one for all with --h2
+  --seconds S    duration, default 5
   --h2           HTTP/2 without TLS (prior knowledge)
   --pid PID      the server's process, to read its CPU time
   URL            http://HOST:PORT/PATH, for example http://127.0.0.1:8080/tokens";
 
-/// Parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) url: Uri,

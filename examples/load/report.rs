@@ -24,7 +24,6 @@ pub(crate) fn cpu_time(pid: u32) -> Result<Duration, String> {
     }
 }
 
-/// Result of a run, as printed.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) url: Uri,
@@ -77,9 +76,9 @@ impl fmt::Display for Outcome {
         let silent = self.streams - tally.answered;
         if silent > tally.failed {
             let why = if self.h2 {
-                "servers limit the streams of one connection, often to 100 or 200; ask for fewer"
+                "servers limit the streams of one connection, often to 100 or 200; use fewer"
             } else {
-                "the server was too slow to answer them all; ask for fewer or give it more seconds"
+                "the server was too slow to answer them all; use fewer streams or more seconds"
             };
             writeln!(f, "UNANSWERED   {silent:>12} streams: {why}")?;
         }

@@ -10,7 +10,6 @@ pub(crate) struct Tally {
     pub(crate) events: u64,
     /// Bytes of all bodies, without HTTP framing.
     pub(crate) bytes: u64,
-    /// Completed responses.
     pub(crate) responses: u64,
     /// Streams that received at least one byte.
     pub(crate) answered: usize,

@@ -109,7 +109,7 @@ mod tests {
             ("upgrade", "websocket"),
             ("accept", "*/*"),
         ]);
-        assert_eq!(upgrade(request.headers()), None, "named by no Connection");
+        assert_eq!(upgrade(request.headers()), None, "not named in Connection");
         forward(&mut request, None, false);
         let mut left: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
@@ -128,7 +128,7 @@ mod tests {
         forward(&mut request, Some([127, 0, 0, 1].into()), true);
         assert_eq!(all(&request, "via"), ["1.0 other", "1.1 millstream"]);
         assert_eq!(all(&request, "x-forwarded-for"), ["10.0.0.1, 10.0.0.2, 127.0.0.1"]);
-        assert_eq!(all(&request, "x-forwarded-proto"), ["http"], "a client cannot say what it came by");
+        assert_eq!(all(&request, "x-forwarded-proto"), ["http"], "a value from the client is replaced");
         assert_eq!(all(&request, "te"), ["trailers"]);
     }
 

@@ -69,7 +69,7 @@ async fn run(options: Options) -> Result<(), String> {
         }
     };
     tokio::select! {
-        passed = passing => passed.map_err(|e| format!("{e}; is there another address for --listen?")),
+        passed = passing => passed.map_err(|e| format!("{e}; choose another address with --listen")),
         interrupted = tokio::signal::ctrl_c() => interrupted.map_err(|e| format!("no signals: {e}")),
     }
 }

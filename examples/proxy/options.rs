@@ -10,17 +10,16 @@ use super::relay::Target;
 
 pub(crate) const USAGE: &str = "\
 usage: cargo run --release --features client --example proxy -- --to UPSTREAM [OPTION]...
-  --to HOST:PORT       the server behind the proxy, by TCP; http:// in front of it is taken as well
-  --to unix:PATH       or by Unix socket
-  --listen ADDR:PORT   default 127.0.0.1:8082; port 0 takes a free one
-  --listen unix:PATH   or a Unix socket
-  --tcp                pass bytes on, whatever they mean
+  --to HOST:PORT       the server behind the proxy, over TCP; a prefix http:// is accepted
+  --to unix:PATH       the same over a Unix socket
+  --listen ADDR:PORT   default 127.0.0.1:8082; port 0 chooses a free one
+  --listen unix:PATH   listens on a Unix socket
+  --tcp                relays bytes without interpreting them
   --h2                 the server speaks HTTP/2 (without TLS)
-  --stamp NAME:VALUE   put this field into every response; can be given several times
-  --timeout SECONDS    for connecting 5, for the head of an answer 30 by default; this is both
-  --workers N          threads, default the CPUs this process may run on";
+  --stamp NAME:VALUE   sets this field in every response; may be repeated
+  --timeout SECONDS    timeout to connect (default 5) and for the head of a response (default 30)
+  --workers N          threads, default one for each CPU of this process";
 
-/// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
     Tcp(String),
@@ -108,11 +107,11 @@ fn listen(text: String) -> Listen {
 fn stamp(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let fail = |why: &str| format!("--stamp {text}: {why}");
     let (name, value) = text.split_once(':').ok_or_else(|| fail("give NAME:VALUE"))?;
-    let name: HeaderName = name.trim().parse().map_err(|_| fail("this is no name of a field"))?;
+    let name: HeaderName = name.trim().parse().map_err(|_| fail("not a field name"))?;
     if name == CONTENT_LENGTH || name == TRANSFER_ENCODING {
-        return Err(fail("where a body ends is not a proxy's to say"));
+        return Err(fail("this field frames the body and cannot be set"));
     }
-    Ok((name, HeaderValue::from_str(value.trim()).map_err(|_| fail("a field cannot have this value"))?))
+    Ok((name, HeaderValue::from_str(value.trim()).map_err(|_| fail("not a valid field value"))?))
 }
 
 #[cfg(test)]
@@ -140,9 +139,9 @@ mod tests {
             ("--tcp", "--to is missing"),
             ("--to host", "HOST:PORT"),
             ("--to host:port", "HOST:PORT"),
-            ("--to a:1 --stamp content-length:3", "not a proxy's"),
+            ("--to a:1 --stamp content-length:3", "cannot be set"),
             ("--to a:1 --stamp nothing", "NAME:VALUE"),
-            ("--to a:1 --stamp a\u{e9}:3", "no name"),
+            ("--to a:1 --stamp a\u{e9}:3", "not a field name"),
             ("--to a:1 --timeout 0", "give seconds"),
             ("--to a:1 --workers 0", "at least 1"),
             ("--to", "needs a value"),

@@ -12,7 +12,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::reverse::report;
 
-/// Destination of the bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     Tcp(String, u16),

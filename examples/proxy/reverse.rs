@@ -39,7 +39,6 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Bytes of a response that are read ahead of the client, per request.
 const AHEAD: usize = 64 << 10;
 
-/// Configuration of the proxy.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// Authority of the upstream, used in URIs.
@@ -52,7 +51,6 @@ pub(crate) struct Plan {
     pub(crate) timeout: Duration,
 }
 
-/// The proxy as a service.
 #[derive(Clone, Debug)]
 pub(crate) struct Reverse<C> {
     client: Client<C, Watched>,
@@ -79,7 +77,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
         let version = request.version();
         let path = match request.uri().path_and_query() {
             Some(path) if *request.method() != Method::CONNECT => path.clone(),
-            _ => return refuse(StatusCode::NOT_IMPLEMENTED, "this proxy leads to one server, by path"),
+            _ => return refuse(StatusCode::NOT_IMPLEMENTED, "this proxy forwards requests with a path only"),
         };
         let protocol = fields::upgrade(request.headers()).filter(|_| !h2 && version == Version::HTTP_11);
         let client_side = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
@@ -138,7 +136,10 @@ impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
                 tokio::spawn(tunnel(client, upstream));
             }
             _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                return refuse(StatusCode::BAD_GATEWAY, "the server behind this proxy changed a protocol unasked");
+                return refuse(
+                    StatusCode::BAD_GATEWAY,
+                    "the server behind this proxy changed the protocol without a request",
+                );
             }
             _ => {}
         }
@@ -163,7 +164,6 @@ impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<RequestBody>> f
     }
 }
 
-/// Copies bytes both ways after a change of protocol.
 async fn tunnel(client: OnUpgrade, upstream: OnUpgrade) {
     match tokio::try_join!(client, upstream) {
         Ok((client, upstream)) => {
@@ -185,7 +185,6 @@ fn refuse(status: StatusCode, text: &'static str) -> Answer {
     response
 }
 
-/// Logs an error with all its causes.
 pub(crate) fn report(error: &dyn Error) {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -113,13 +113,13 @@ const CONTRAST: &str = r#"(selector, ground) => {
 }"#;
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 #[test]
 fn a_real_browser_shows_what_happens() {
     let Some(program) = chromium::found() else {
-        return skips::skip("the page in a browser", "there is no chromium here");
+        return skips::skip("the page in a browser", "chromium is not installed");
     };
     let server = Server::start(SocketAddr::from(([127, 0, 0, 1], 0)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

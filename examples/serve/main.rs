@@ -92,7 +92,7 @@ fn elsewhere(error: io::Error) -> String {
 fn greet(options: &Options, address: SocketAddr, numbers: &Numbers) {
     let Options { root, workers, .. } = options;
     println!("http://{address}/ serves {}, workers: {workers}", root.display());
-    println!("http://{}/metrics tells the numbers\n{}", numbers.address(), Capabilities::get());
+    println!("http://{}/metrics serves the metrics\n{}", numbers.address(), Capabilities::get());
 }
 
 async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<()> {
@@ -101,7 +101,6 @@ async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<(
     server.drain(tokio::signal::ctrl_c(), PATIENCE).await.map(drop)
 }
 
-/// State shared by all requests.
 struct App {
     root: PathBuf,
     files: Files,
@@ -110,7 +109,6 @@ struct App {
     hosts: AllowedHostsLayer,
 }
 
-/// Route labels in the metrics; one for each route that is counted separately.
 struct Names {
     page: Name,
     live: Name,
@@ -130,7 +128,7 @@ type Body = Either<Reply<FileBody>, EventBody>;
 
 async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response<Body>, Infallible> {
     if !app.hosts.allows(&request) {
-        let text = "this server has another name; start it with --host NAME\n";
+        let text = "this host is not accepted; start the server with --host NAME\n";
         let mut response = Reply::Whole { body: Full::from(text) }.of("text/plain; charset=utf-8");
         *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
         return Ok(response.map(Either::Left));
@@ -142,7 +140,7 @@ async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response
         Route::Index => {
             let shared = app.clone();
             let page = tokio::task::spawn_blocking(move || page::render_blocking(&shared.root)).await;
-            let page = page.unwrap_or_else(|e| format!("the page could not be made: {e}"));
+            let page = page.unwrap_or_else(|e| format!("cannot render the page: {e}"));
             let mut response = Reply::Whole { body: Full::from(page) }.of("text/html; charset=utf-8");
             let policy = HeaderValue::from_str(page::policy()).expect("digests are ASCII");
             response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);

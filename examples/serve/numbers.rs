@@ -25,7 +25,6 @@ use tower::Layer;
 const PERIOD: Duration = Duration::from_millis(500);
 /// Events sent to a page when it opens: one minute.
 const KEPT: usize = 120;
-/// Maximum number of open pages.
 const VIEWERS: usize = 1000;
 
 /// The metrics thread. It stops on drop.
@@ -42,12 +41,12 @@ impl Numbers {
     pub(crate) fn start(metrics: SocketAddr, anywhere: bool, hosts: AllowedHostsLayer) -> Result<Self, String> {
         if !anywhere && !metrics.ip().is_loopback() {
             return Err(format!(
-                "--metrics {metrics}: the numbers are not for everybody; choose a loopback address, or say \
+                "--metrics {metrics}: the metrics are private; choose a loopback address, or say \
                  --metrics-anywhere"
             ));
         }
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|e| format!("the runtime of the numbers did not start: {e}"))?;
+        let runtime = runtime.map_err(|e| format!("the runtime of the metrics did not start: {e}"))?;
         let elsewhere = |e| format!("{e}; choose another address with --metrics");
         let listener = runtime.block_on(TcpListener::bind(metrics)).map_err(elsewhere)?;
         let address = listener.local_addr().map_err(|e| format!("{metrics}: {e}"))?;
@@ -65,7 +64,6 @@ impl Numbers {
         self.address
     }
 
-    /// Returns the hub with the events for the page.
     pub(crate) fn live(&self) -> Hub {
         self.live.clone()
     }
@@ -86,7 +84,7 @@ fn tell(runtime: &Runtime, listener: TcpListener, hosts: AllowedHostsLayer, live
         tokio::select! {
             served = millstream::server::serve(listener, hosts.layer(tower::service_fn(answer))) => {
                 if let Err(e) = served {
-                    eprintln!("the numbers are not told any more: {e}");
+                    eprintln!("the metrics listener failed: {e}");
                 }
             }
             () = sample_for_ever(live) => {}
@@ -168,11 +166,11 @@ mod tests {
     #[test]
     fn numbers_stay_on_this_machine_unless_told_otherwise() {
         let outside = SocketAddr::from(([0, 0, 0, 0], 0));
-        let refused = Numbers::start(outside, false, local()).err().expect("it is no loopback address");
+        let refused = Numbers::start(outside, false, local()).err().expect("not a loopback address");
         assert!(refused.contains("0.0.0.0:0") && refused.contains("--metrics-anywhere"), "{refused}");
-        let allowed = Numbers::start(outside, true, local()).expect("it was asked for");
+        let allowed = Numbers::start(outside, true, local()).expect("permitted by the option");
         let taken = Numbers::start(SocketAddr::from(([127, 0, 0, 1], allowed.address().port())), false, local());
-        let taken = taken.err().expect("somebody listens there");
+        let taken = taken.err().expect("the port is in use");
         assert!(taken.contains("--metrics") && taken.contains(&allowed.address().port().to_string()), "{taken}");
     }
 

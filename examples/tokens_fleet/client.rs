@@ -23,7 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Client<'a> {
     instances: &'a [Instance],
     path: String,
-    /// Id of the last received event.
     last: Option<String>,
     got: Vec<String>,
     gaps: usize,
@@ -41,7 +40,6 @@ pub(crate) struct Verdict {
     same: bool,
 }
 
-/// An open event stream.
 struct Stream {
     body: Incoming,
     text: String,
@@ -82,7 +80,7 @@ impl<'a> Client<'a> {
             let mut left = if self.moves < cuts { piece } else { usize::MAX };
             while left > 0 {
                 let next = timeout(PATIENCE, stream.next()).await;
-                let event = next.map_err(|_| format!("instance {} says nothing for 20 s", instance.name))??;
+                let event = next.map_err(|_| format!("instance {} sent nothing for 20 s", instance.name))??;
                 self.last = event.id.or(self.last.take());
                 match &*event.name {
                     "token" => {
@@ -204,7 +202,7 @@ mod tests {
     fn what_is_lost_and_doubled_is_counted() {
         let whole: Vec<String> = tokens().map(str::to_owned).collect();
         assert!(judge(&whole, 1, 0).is_whole());
-        assert!(!judge(&whole, 1, 1).is_whole(), "a gap was told");
+        assert!(!judge(&whole, 1, 1).is_whole(), "a gap was reported");
         let mut lost = whole.clone();
         lost.drain(20..23);
         let verdict = judge(&lost, 1, 0);

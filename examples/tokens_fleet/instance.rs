@@ -42,7 +42,6 @@ pub(crate) fn tokens() -> impl Iterator<Item = &'static str> {
     ANSWER.split_inclusive(' ')
 }
 
-/// Name and address of an instance.
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) name: &'static str,
@@ -51,14 +50,12 @@ pub(crate) struct Instance {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Answers requested from this instance.
 struct Answers {
     redis: String,
     open: Mutex<HashMap<String, Hub>>,
 }
 
 impl Instance {
-    /// Serves until the program ends.
     pub(crate) async fn start(name: &'static str, redis: &str) -> Result<Self, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|e| format!("no port for {name}: {e}"))?;
         let addr = listener.local_addr().map_err(|e| format!("no address for {name}: {e}"))?;
@@ -77,7 +74,7 @@ impl Instance {
 impl Answers {
     async fn respond<B>(self: Arc<Self>, request: &Request<B>) -> Response<Body> {
         let Some(name) = request.uri().path().strip_prefix("/answers/").filter(|name| is_name(name)) else {
-            return text(StatusCode::NOT_FOUND, "there are answers under /answers/NAME");
+            return text(StatusCode::NOT_FOUND, "use /answers/NAME");
         };
         let hub = match self.hub(name).await {
             Ok(hub) => hub,
@@ -86,7 +83,7 @@ impl Answers {
         match *request.method() {
             Method::POST => {
                 tokio::spawn(self.think(name.to_owned(), hub));
-                text(StatusCode::ACCEPTED, "it is being thought about")
+                text(StatusCode::ACCEPTED, "the answer has started")
             }
             Method::GET if request.headers().contains_key("last-event-id") => {
                 hub.subscribe(request).map(BodyExt::boxed_unsync)
@@ -112,7 +109,7 @@ impl Answers {
             open.retain(|_, hub| hub.stats().subscribers > 0);
         }
         if open.len() >= ANSWERS_MAX {
-            return Err(format!("{ANSWERS_MAX} answers are being read"));
+            return Err(format!("all {ANSWERS_MAX} answers are in use"));
         }
         let hub = Hub::builder().log(self.connect(name).await?).build();
         open.insert(name.to_owned(), hub.clone());
@@ -124,7 +121,6 @@ impl Answers {
         redis.connect().await.map_err(|e| e.to_string())
     }
 
-    /// Sends the tokens of an answer.
     async fn think(self: Arc<Self>, name: String, hub: Hub) {
         let tokens = tokens().map(|token| Event::new().event("token").data(token));
         for event in tokens.chain([Event::new().event("done").data(name)]) {

@@ -2,10 +2,9 @@
 
 pub(crate) const USAGE: &str = "\
 usage: cargo run --release --features redis --example tokens_fleet -- [--redis URL] [--cuts N]
-  --redis URL   a Redis that runs, such as redis://127.0.0.1/; by default one is started, which needs redis-server
-  --cuts N      how often the client is moved, default 6";
+  --redis URL   a running Redis, such as redis://127.0.0.1/; by default starts a redis-server
+  --cuts N      number of moves of the client, default 6";
 
-/// Parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) redis: Option<String>,

@@ -42,7 +42,7 @@ impl OwnRedis {
             sleep(Duration::from_millis(20)).await;
         }
         let log = fs::read_to_string(redis.dir.path().join("log")).unwrap_or_default();
-        Err(format!("redis-server does not listen after 10 s; it says:\n{log}"))
+        Err(format!("redis-server does not listen after 10 s; its log:\n{log}"))
     }
 
     pub(crate) fn url(&self) -> String {

@@ -121,7 +121,7 @@ fn writers_that_are_forgotten_disturb_nobody() {
                     let mut flushed = Box::pin(writer.flushed());
                     polled(flushed.as_mut(), polls).await;
                 }
-                #[expect(clippy::disallowed_methods, reason = "that is what is tested")]
+                #[expect(clippy::disallowed_methods, reason = "the test covers forgotten values")]
                 std::mem::forget(writer);
                 for _ in 0..5 {
                     yield_now().await;

@@ -168,7 +168,6 @@ fn an_inner_writer_that_takes_no_pieces_is_counted_once() {
     assert_eq!(counted.flat_writers, 2, "{counted}");
 }
 
-/// Returns both ends of a TLS connection.
 async fn tls() -> (TlsStream<DuplexStream>, tokio_rustls::server::TlsStream<DuplexStream>) {
     let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -256,7 +255,7 @@ fn a_reader_that_waits_holds_nothing_and_one_that_reads_gives_back() {
         // Half of them wait for their socket first; the others lease a block, find no data, and return it.
         assert_eq!(Snapshot::now().since(&before).pool_hits, 50);
         let others: Vec<Lease> = (0..BLOCKS[1].1).map(|_| lease(4 << 10)).collect();
-        assert_eq!(Snapshot::now().since(&before).pool_misses, 0, "they hold nothing");
+        assert_eq!(Snapshot::now().since(&before).pool_misses, 0, "an idle connection holds a block");
         drop(others);
         for (reader, theirs) in &mut readers {
             theirs.write_all(&noise(10_000)).await.unwrap();
@@ -350,7 +349,7 @@ fn connections_that_wait_hold_no_buffer() {
         for (n, (client, serve)) in connections.iter_mut().enumerate() {
             let allocated = allocations(batch(client, &bytes, &mut got, serve.as_mut())).await;
             // Each connection reuses the buffers of the previous one.
-            assert!(allocated == 0 || n < 2, "connection {n} has allocated {allocated} times");
+            assert!(allocated == 0 || n < 2, "connection {n} allocated {allocated} times");
         }
     });
 }

@@ -12,9 +12,7 @@ use tokio::io::AsyncWrite;
 /// Behaviour of one call of an inner writer.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// Accepts at most this many bytes.
     Take(usize),
-    /// Accepts the first piece.
     TakeOne,
     /// Returns pending and wakes the task at once.
     Yield,
@@ -29,7 +27,6 @@ pub enum Act {
     Panic,
 }
 
-/// Calls recorded by a [`Fake`], and its script.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Next behaviours; the last one repeats for ever. An empty script accepts everything.
@@ -38,7 +35,6 @@ pub struct Seen {
     pub bytes: Vec<u8>,
     /// Lengths of the offered pieces, for each write that accepted something.
     pub calls: Vec<Vec<usize>>,
-    /// Number of write polls.
     pub polls: usize,
     /// Number of bytes offered by each of them.
     pub offers: Vec<usize>,
@@ -81,10 +77,9 @@ impl Fake {
         Arc::strong_count(&self.seen) == 1
     }
 
-    /// Ends an [`Act::Block`].
     pub fn wake(&self) {
         let waker = self.seen().waker.take();
-        waker.expect("somebody waits").wake();
+        waker.expect("a task waits").wake();
     }
 
     fn write(&self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
@@ -111,7 +106,7 @@ impl Fake {
             Act::Reset => return Poll::Ready(Err(rustix::io::Errno::CONNRESET.into())),
             Act::Panic => {
                 drop(seen);
-                panic!("the inner writer panics, as told");
+                panic!("the inner writer panics, as scripted");
             }
         };
         seen.calls.push(pieces.iter().map(|piece| piece.len()).collect());
@@ -131,7 +126,7 @@ impl AsyncWrite for Fake {
         cx: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        assert!(!self.flat, "it said that it takes no pieces");
+        assert!(!self.flat, "a vectored write to a flat writer");
         self.write(cx, pieces)
     }
 

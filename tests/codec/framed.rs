@@ -105,7 +105,7 @@ async fn lines_and_their_last_one_without_an_end() {
     }
     assert_eq!(lines, ["one", "two", "three", "", "four"]);
     assert_eq!(writes.seen().bytes, b"one\ntwo\nthree\n\nfour\n");
-    assert_eq!(writes.seen().calls.len(), 3, "the last when the end was seen");
+    assert_eq!(writes.seen().calls.len(), 3, "the last one at the end");
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn errors_end_the_stream() {
     let (io, _) = Duplex::new([message(b"whole"), message(b"cut")[..6].to_vec()]);
     let mut framed = Framed::new(io, LengthDelimitedCodec::new());
     assert_eq!(framed.next().await.unwrap().unwrap(), b"whole"[..]);
-    assert!(framed.next().await.unwrap().is_err(), "a message that ends too soon is no message");
+    assert!(framed.next().await.unwrap().is_err(), "a truncated message is an error");
     assert!(framed.next().await.is_none());
 }
 
@@ -149,7 +149,7 @@ async fn a_sink_waits_when_much_is_encoded() {
     while ready(Pin::new(&mut framed), &mut cx).is_ready() {
         Pin::new(&mut framed).start_send(Bytes::from(noise(1000))).unwrap();
         fed += 1000;
-        assert!(fed < 100_000, "it takes everything");
+        assert!(fed < 100_000, "no backpressure");
     }
     assert_eq!((framed.queued(), writes.seen().polls), (66_000, 1));
     writes.seen().always = None;

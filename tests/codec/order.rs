@@ -108,7 +108,7 @@ async fn a_flush_of_up_to_1024_pieces_is_one_write() {
         for _ in 0..pieces {
             writer.send(piece.clone()).await.unwrap();
         }
-        assert_eq!(fake.seen().polls, 0, "nothing leaves before it is told to");
+        assert_eq!(fake.seen().polls, 0, "no write before a flush");
         writer.flush().await.unwrap();
         let seen = fake.seen();
         assert_eq!((seen.calls.len(), seen.flushes), (writes, 1), "{pieces} pieces");
@@ -159,7 +159,7 @@ async fn errors_end_it_and_stay() {
         writer.write_all(b"some bytes").await.unwrap();
         let is_it = |error: io::Error| assert_eq!((error.kind(), error.raw_os_error()), (kind, errno), "{act:?}");
         is_it(writer.flush().await.unwrap_err());
-        assert_eq!(writer.queued(), 0, "what waited is let go");
+        assert_eq!(writer.queued(), 0, "the queue is dropped");
         is_it(writer.flush().await.unwrap_err());
         is_it(writer.flushed().await.unwrap_err());
         is_it(writer.write_all(b"more").await.unwrap_err());
@@ -184,7 +184,6 @@ async fn writers_wait_for_half_of_the_room() {
     assert_eq!(more.poll().unwrap().unwrap(), 600, "400 are left");
 }
 
-/// A future polled by hand.
 struct ByHand<F>(std::pin::Pin<Box<F>>);
 
 fn tokio_test<F: Future>(future: F) -> ByHand<F> {

@@ -117,7 +117,7 @@ fn a_reset_in_the_middle_is_an_error_soon_and_lets_go() {
             let kind = written.unwrap_err().kind();
             assert!([ErrorKind::ConnectionReset, ErrorKind::BrokenPipe].contains(&kind), "{kind:?}");
             assert_eq!(writer.queued(), 0);
-            assert!(kept.is_unique(), "what waited was let go");
+            assert!(kept.is_unique(), "the queue was dropped");
             assert_eq!(writer.write(b"more").await.unwrap_err().kind(), kind);
         }
     });

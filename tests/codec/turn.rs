@@ -68,7 +68,7 @@ fn bytes_leave_while_their_task_sleeps() {
         for _ in 0..20 {
             yield_now().await;
         }
-        assert_eq!(fake.seen().polls, 3, "nobody asks before it wakes");
+        assert_eq!(fake.seen().polls, 3, "no poll before a wake-up");
         fake.wake();
         until(|| fake.seen().flushes > 0).await;
         assert!(fake.seen().bytes == noise(5000));
@@ -112,7 +112,7 @@ fn an_error_at_the_end_of_the_turn_is_told_by_the_next_call() {
             assert_eq!(kind, expected, "{act:?}");
             assert_eq!(writer.write(b"more").await.unwrap_err().kind(), expected);
             assert_eq!(writer.shutdown().await.unwrap_err().kind(), expected);
-            assert_eq!(fake.seen().shutdowns, 0, "what is not whole does not end well");
+            assert_eq!(fake.seen().shutdowns, 0, "no shutdown after an incomplete write");
         }
         // The flusher still serves other writers.
         let fake = Fake::default();

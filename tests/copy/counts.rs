@@ -54,7 +54,6 @@ async fn soon(what: &str, fine: impl Fn() -> bool) {
     }
 }
 
-/// Runs `test` on a runtime of each kind.
 fn on_both(test: impl AsyncFn() + Send + Sync + 'static) {
     watched(move || {
         // Excludes the pipes that exist now.

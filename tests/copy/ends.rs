@@ -12,23 +12,19 @@ use tokio::task::JoinHandle;
 /// Task at the other end of a target. Returns all copied bytes.
 pub(crate) type Got = JoinHandle<io::Result<Vec<u8>>>;
 
-/// A source of a copy.
 pub(crate) trait Source: Sized + AsyncRead + Unpin + Send + 'static {
     /// Opens a source that returns `bytes` and ends.
     async fn open(bytes: Vec<u8>) -> Self;
 }
 
-/// A target of a copy.
 pub(crate) trait Target: Sized + AsyncWrite + Unpin + Send + 'static {
     async fn open() -> (Self, Got);
 
-    /// Ends the target, if a drop is not enough.
     async fn close(mut self) {
         self.shutdown().await.unwrap();
     }
 }
 
-/// Returns both ends of a loopback connection.
 pub(crate) async fn tcp() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

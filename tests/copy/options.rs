@@ -85,7 +85,7 @@ async fn a_rate_holds_for_every_way() {
     let mut from = tokio::fs::File::from_std(file(noise(LEN)));
     let (mut to, got) = <tokio::fs::File as Target>::open().await;
     let report = paced().run(&mut from, &mut to).await.unwrap();
-    assert_ne!(report.path, CopyPath::Clone, "which knows no rate");
+    assert_ne!(report.path, CopyPath::Clone, "a clone cannot be rate-limited");
     drop(to);
     assert!(got.await.unwrap().unwrap() == noise(LEN));
     for _ in 0..2 {

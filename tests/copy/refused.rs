@@ -211,7 +211,6 @@ impl Stuck {
         }
     }
 
-    /// Asserts that all bytes have arrived.
     async fn finish(mut self) -> CopyReport {
         let mut rest = Vec::new();
         let copying = async {
@@ -249,7 +248,6 @@ fn blocks_are_shared_where_the_file_system_can() {
         block_on(async {
             let report = within(&disk.path(), None).await;
             assert_eq!((report.bytes, report.path, report.refused), (LEN as u64, CopyPath::Clone, None), "{mkfs}");
-            // A part of the file is copied.
             let report = within(&disk.path(), Some(LEN as u64 - 1)).await;
             assert_eq!(report.bytes, LEN as u64 - 1);
             assert_ne!(report.path, CopyPath::Clone);

@@ -270,7 +270,6 @@ fn nobody_has_to_know_the_ends() {
     });
 }
 
-/// [`Plain`] in both directions.
 struct Both(Plain<TcpStream>);
 
 impl AsyncRead for Both {

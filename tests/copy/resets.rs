@@ -12,7 +12,6 @@ use super::ends::{feed, file, ours, tcp};
 use super::noise;
 use super::support::http::on_both;
 
-/// Closes a connection with a reset.
 fn reset(stream: TcpStream) {
     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
@@ -33,7 +32,6 @@ fn a_server_that_dies_is_an_error_to_the_client() {
             let mut got = vec![0; len];
             client.read_exact(&mut got).await.unwrap();
             reset(server);
-            // Never an orderly end.
             assert_eq!(client.read(&mut got).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
             let error = relay.await.unwrap().unwrap_err();
             assert_eq!((error.direction(), error.step()), (Some(Direction::BToA), CopyStep::Read), "{error}");

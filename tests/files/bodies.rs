@@ -105,7 +105,7 @@ fn a_written_byte_leaves_without_another_write_or_a_timer() {
 fn bomb(k: usize) -> Answer {
     let frames = stream::unfold(0, move |n| async move {
         tokio::task::yield_now().await;
-        assert!(n < k, "the bomb went off, as it should in this test");
+        assert!(n < k, "expected panic of the body");
         Some((Ok::<_, io::Error>(Frame::data(Bytes::from(format!("tick {n}\n")))), n + 1))
     });
     Response::new(boxed(StreamBody::new(Box::pin(frames))))
@@ -232,7 +232,6 @@ fn in_threes<D: Buf + Send + 'static>(
     StreamBody::new(Box::pin(frames))
 }
 
-/// Serves the result of `make`.
 async fn start_ours<B>(make: impl Fn() -> B + Clone + Send + 'static) -> SocketAddr
 where
     B: Body<Data: Send, Error = io::Error> + Send + 'static,

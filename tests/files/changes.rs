@@ -209,7 +209,7 @@ async fn an_open_file_that_was_truncated_is_opened_anew() {
 #[tokio::test]
 async fn a_torn_entry_is_opened_anew() {
     if !millstream::Capabilities::get().mapping().is_yes() {
-        return; // What is not mapped is not torn.
+        return; // Without a mapping there is no tear.
     }
     let dir = dir(&[("f", &pattern(3_000_000))]);
     let files = every(dir.path(), HOUR);

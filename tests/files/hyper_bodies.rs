@@ -124,7 +124,7 @@ async fn every_size_arrives_whole() {
 async fn a_large_file_does_not_enter_the_process() {
     let caps = millstream::Capabilities::get();
     if !caps.mapping().is_yes() || !caps.sendfile().is_yes() {
-        return; // There is no other way then.
+        return; // Then there is no other path.
     }
     let dir = dir(&[("f", &pattern(9 << 20))]);
     let files = Files::new(dir.path()).unwrap();

@@ -34,7 +34,7 @@ fn tree() -> TempDir {
     match mknodat(CWD, public.join("zero"), FileType::CharacterDevice, Mode::RUSR, makedev(1, 5)) {
         Ok(()) => {}
         Err(Errno::PERM) => {
-            skip("a device among the files", "only root may make one; /zero is a name for nothing here")
+            skip("a device among the files", "only root can create device nodes, so /zero does not exist")
         }
         Err(e) => panic!("{e}"),
     }
@@ -109,7 +109,7 @@ fn what_lies_outside_or_is_no_file_is_not_found() {
                 let head = client.head().await;
                 assert_eq!(head.status, 404, "{method} {target}");
                 let len = head.field("content-length").map_or(0, |len| len.parse().unwrap());
-                assert_eq!(len, 0, "{method} {target}: an answer without a word about why");
+                assert_eq!(len, 0, "{method} {target}: an empty 404 is expected");
             }
         }
         for target in ["/fine", "http://mill/fine", "http://other.example/fine"] {

@@ -295,7 +295,6 @@ fn a_connection_is_not_failed_for_a_file_that_it_does_not_send() {
     });
 }
 
-/// Maps a file, truncates it, and reads it.
 async fn read_torn() {
     let (dir, _) = tree();
     let file = OpenFile::open(dir.path().join("large")).await.unwrap();

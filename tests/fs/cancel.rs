@@ -70,7 +70,6 @@ const CASES: &[Case] = &[
     }),
 ];
 
-/// Returns the link targets of this process's descriptors.
 fn descriptors() -> Vec<PathBuf> {
     let fds = std::fs::read_dir("/proc/self/fd").unwrap();
     let mut leads: Vec<_> = fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok()).collect();
@@ -152,7 +151,7 @@ fn nothing_is_left_of_futures_that_are() {
         for flavour in Flavour::BOTH {
             for (io, registered) in WAYS {
                 let (before, counted) = (descriptors(), Snapshot::now());
-                #[expect(clippy::disallowed_methods, reason = "this is what is tested")]
+                #[expect(clippy::disallowed_methods, reason = "the test covers forgotten values")]
                 let left = on_way(flavour, io, registered, all(path.clone(), std::mem::forget));
                 let after = Snapshot::now().since(&counted);
                 // A forgotten future keeps its file, given or opened, and the runtime's descriptors.

@@ -76,7 +76,6 @@ fn what_is_not_in_memory_is_waited_for_elsewhere() {
             }
             assert!(read.await.unwrap() == bytes[offset as usize..][..len]);
         }
-        // Half of the file is cached.
         if cool(&std) {
             file.read_at(0, 4096).await.unwrap();
             assert!(file.read_at(0, 64 << 10).await.unwrap() == bytes[..64 << 10]);
@@ -130,7 +129,6 @@ fn pieces_lie_side_by_side() {
             assert!(there == bytes[..total], "{lens:?}");
             assert!(file.read_vectored_at(7, &lens).await.unwrap() == pieces, "{lens:?}");
         }
-        // The file ends in the middle of the second piece.
         file.set_len(150_000).await.unwrap();
         let lens = [100_000, 100_000, 5];
         let got = file.read_vectored_at(0, &lens).await.unwrap();

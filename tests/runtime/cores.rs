@@ -55,7 +55,7 @@ fn each_core_stays_on_its_cpu_and_its_blocking_pool_does_not() {
                 assert_eq!(current, Some(core));
                 assert_eq!(name.unwrap(), format!("mill-{index}"));
                 assert_eq!(on, cpu.map_or(all.clone(), |cpu| vec![cpu]));
-                assert_eq!(blocking, (all.clone(), None), "the pool is where it may help");
+                assert_eq!(blocking, (all.clone(), None), "pool threads are not pinned");
             }
             cores.shutdown(PATIENCE).unwrap();
         }
@@ -110,7 +110,7 @@ async fn to_each(addr: SocketAddr, cores: usize) -> Vec<Raw> {
     for (index, own) in clients.iter_mut().enumerate() {
         for client in own {
             let answer = client.get("/").await;
-            assert_eq!(answer, (200, index.to_string().into_bytes()), "a connection stays where it is");
+            assert_eq!(answer, (200, index.to_string().into_bytes()), "a connection stays on its core");
         }
     }
     clients.into_iter().flatten().collect()
@@ -188,7 +188,6 @@ fn too_few_listeners_are_an_error_and_so_is_an_address_in_use() {
     });
 }
 
-/// Counts its live instances.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -238,7 +237,6 @@ fn the_first_error_or_panic_is_told_and_drops_the_other_futures() {
                 }
                 Err(panic) => assert_eq!((panics, *panic.downcast::<&str>().unwrap()), (true, "the pan is hot")),
             }
-            // The cores can be used again.
             assert_eq!(cores.run(async |core| Ok::<_, ()>(core.index())).wait(), Ok(vec![0, 1, 2]));
             while alive.load(Ordering::SeqCst) > 0 {}
             drop(run);
@@ -309,10 +307,9 @@ fn a_core_that_does_not_come_back_is_named_and_left() {
         let error = cores.shutdown(Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(error.to_string().starts_with("cores [1] still run"), "{error}");
-        assert_eq!(alive.load(Ordering::SeqCst), 0, "the other has ended");
+        assert_eq!(alive.load(Ordering::SeqCst), 0, "the task of the other core is dropped");
         drop(release);
         told.recv().unwrap();
-        // The thread runs to its end.
         assert!(told.recv().is_err());
     });
 }

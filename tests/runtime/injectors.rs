@@ -129,7 +129,7 @@ fn verdict(deadline: Duration, command: &mut Command) -> Result<String, String> 
 fn a_child_runs_one_test_to_its_end_or_fails() {
     const NAME: &str = "injectors::a_child_runs_one_test_to_its_end_or_fails";
     match child::told().as_deref() {
-        Some("fail") => panic!("as it was told"),
+        Some("fail") => panic!("as requested"),
         Some("hang") => loop {
             thread::park();
         },
@@ -144,7 +144,7 @@ fn a_child_runs_one_test_to_its_end_or_fails() {
     assert!(failed.ends_with("exit status: 101"), "{failed}");
     for (name, what) in [("no_test_of_this_program", ""), (NAME, "leave")] {
         let none = verdict(minute, &mut child::command(name, what)).unwrap_err();
-        assert!(none.ends_with("ran not exactly one test"), "{none}");
+        assert!(none.ends_with("did not run exactly one test"), "{none}");
     }
     // Under a shell, which is in the same process group and waits for the child.
     let mut shell = Command::new("sh");

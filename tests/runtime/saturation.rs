@@ -53,7 +53,6 @@ fn pipe() -> (Arc<PipeReader>, PipeWriter) {
     (Arc::new(reader), writer)
 }
 
-/// Runs `chain` as a task.
 fn start(chain: Chain) -> JoinHandle<()> {
     tokio::spawn(async { drop(chain.run().await) })
 }
@@ -319,7 +318,6 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// Builds a chain that does not end.
     fn endless(&self, deed: Deed) -> Chain {
         let read = OpenOptions::new().read(true);
         let on_pipe = |chain: Chain| chain.on(Arc::clone(&self.reader)).read(1);
@@ -366,7 +364,6 @@ impl World {
         assert!(got.chunks(1000).zip(0..).all(|(chunk, n)| chunk == [n; 1000]), "the bytes of a stream");
     }
 
-    /// Ends everything that has not ended.
     fn release(&mut self, n: usize) {
         let mut fifo = fs::File::options();
         fifo.read(true).write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
@@ -390,7 +387,7 @@ async fn saturate(deeds: Vec<Deed>) {
             Deed::Forget => {
                 let mut chain = Box::pin(world.endless(Deed::Pipe).run());
                 poll_fn(|cx| Poll::Ready(chain.as_mut().poll(cx).is_ready())).await;
-                #[expect(clippy::disallowed_methods, reason = "this is what is tested")]
+                #[expect(clippy::disallowed_methods, reason = "the test covers forgotten values")]
                 std::mem::forget(chain);
             }
             Deed::Yield => turns(3).await,

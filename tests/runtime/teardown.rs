@@ -46,7 +46,7 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-#[expect(clippy::disallowed_methods, reason = "the kernel is given time to do what it must not do")]
+#[expect(clippy::disallowed_methods, reason = "gives the kernel time for writes it must not do")]
 fn pause(millis: u64) {
     std::thread::sleep(Duration::from_millis(millis));
 }

@@ -76,7 +76,7 @@ fn a_thousand_readers_have_one_task_which_ends_with_them() {
             let metrics = runtime.metrics();
             runtime.block_on(async {
                 let mut readers: Vec<_> = (0..1000).map(|_| Hand::new(hub.subscribe_from(None).unwrap())).collect();
-                assert_eq!(metrics.num_alive_tasks(), 0, "nobody waits yet");
+                assert_eq!(metrics.num_alive_tasks(), 0, "no reader waits yet");
                 readers.iter_mut().for_each(|reader| assert!(reader.read().is_empty()));
                 assert_eq!(metrics.num_alive_tasks(), 1, "{flavour:?}");
                 hub.send(Event::new().data("a")).unwrap();
@@ -89,7 +89,6 @@ fn a_thousand_readers_have_one_task_which_ends_with_them() {
                 while metrics.num_alive_tasks() > 0 {
                     sleep(Duration::from_millis(1)).await;
                 }
-                // A new reader starts a new task.
                 let mut body = hub.subscribe_from(None).unwrap();
                 let (_, sent) = tokio::join!(next(&mut body), async { hub.send(Event::new()).unwrap() });
                 assert_eq!(hub.stats().subscribers, 1, "{sent}");
@@ -147,12 +146,11 @@ fn a_hundred_hubs_have_one_task_for_each_period() {
     });
 }
 
-/// A waker that panics.
 struct Panics;
 
 impl Wake for Panics {
     fn wake(self: Arc<Self>) {
-        panic!("as it is meant to");
+        panic!("expected panic of the waker");
     }
 }
 
@@ -233,7 +231,7 @@ fn a_runtime_ends_with_readers_in_it_and_they_go_on_in_another() {
             assert!(reader.read().is_empty() && gone.read().is_empty() && outside.read().is_empty());
         });
         drop(first);
-        assert!(reader.woken() >= 1, "it has to look for another runtime");
+        assert!(reader.woken() >= 1, "woken to find another runtime");
         drop(gone);
         let second = Flavour::TwoWorkers.runtime();
         second.block_on(async {

@@ -108,7 +108,7 @@ async fn who_holds_the_others_up_for_too_long_is_given_up() {
         hub.send_wait(event(n)).await.unwrap();
         assert_eq!(good.data(), [n.to_string()]);
     }
-    assert_eq!(start.elapsed(), Duration::from_secs(5), "it was waited for once");
+    assert_eq!(start.elapsed(), Duration::from_secs(5), "one wait for the stalled reader");
     assert!(stalled.read().is_empty() && stalled.ended);
     assert_eq!(stalled.parser.retry, Some(1000));
     drop(stalled);
@@ -138,7 +138,7 @@ async fn the_room_of_one_that_was_given_up_is_for_all_senders() {
     for sender in senders {
         sender.await.unwrap().unwrap();
     }
-    assert_eq!(start.elapsed(), Duration::from_secs(5), "the second has waited for nobody");
+    assert_eq!(start.elapsed(), Duration::from_secs(5), "the second sender did not wait");
     drop(stalled);
 }
 
@@ -154,7 +154,7 @@ async fn who_comes_behind_those_that_were_given_up_can_be_given_up_too() {
     let mut far = Hand::new(hub.subscribe_from(Some(&first)).unwrap());
     let mut near = Hand::new(hub.subscribe_from(Some(&second)).unwrap());
     hub.send_wait(event(4)).await.unwrap();
-    assert!(far.read().is_empty() && far.ended, "it was not waited for, and so it cannot have everything");
+    assert!(far.read().is_empty() && far.ended, "no sender waited for it, so it was dropped");
     assert_eq!(near.data(), ["2", "3", "4"]);
     drop(stalled);
 }
@@ -185,7 +185,7 @@ fn who_was_not_slow_is_not_given_up_because_another_sender_was_faster() {
         let sender = hub.clone();
         let sent = tokio::spawn(async move { sender.send_wait(event(3)).await });
         tokio::time::sleep(Duration::from_secs(6)).await;
-        assert_eq!(good.data(), ["filler"; 3], "it has had no time to be slow");
+        assert_eq!(good.data(), ["filler"; 3], "it was not slow");
         drop((stalled, filler));
         sent.await.unwrap().unwrap();
         assert_eq!(good.data(), ["3"]);

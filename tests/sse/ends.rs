@@ -108,16 +108,13 @@ fn there_are_as_many_subscribers_as_there_may_be() {
         (StatusCode::SERVICE_UNAVAILABLE, &"1".parse().unwrap())
     );
     assert!(hyper::body::Body::is_end_stream(answer.body()));
-    // Before its first poll.
     drop(first);
     let third = hub.subscribe(&Request::new(()));
     assert_eq!(third.status(), StatusCode::OK);
     assert!(hub.subscribe_from(None).is_err());
-    // While waiting.
     assert!(second.read().is_empty());
     drop(second);
     assert_eq!(hub.stats().subscribers, 1);
-    // At its end, before it is dropped.
     let mut last = hand(&hub);
     last.body.ending().unwrap().end();
     last.read();

@@ -8,7 +8,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use hyper::body::Body;
 use millstream::sse::EventBody;
 
-/// A dispatched event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) name: String,
@@ -82,13 +81,12 @@ impl Parser {
             }
             "id" if !value.contains('\0') => self.event.id = value.to_owned(),
             "retry" if value.bytes().all(|b| b.is_ascii_digit()) => self.retry = value.parse().ok(),
-            _ => panic!("a field that nobody writes: {line:?}"),
+            _ => panic!("unexpected field: {line:?}"),
         }
         None
     }
 }
 
-/// A waker that counts its wake-ups.
 #[derive(Debug, Default)]
 pub(crate) struct Woken(AtomicUsize);
 
@@ -98,7 +96,6 @@ impl Wake for Woken {
     }
 }
 
-/// A reader polled by hand.
 #[derive(Debug)]
 pub(crate) struct Hand {
     pub(crate) body: EventBody,
@@ -133,7 +130,6 @@ impl Hand {
         }
     }
 
-    /// Reads all available events.
     pub(crate) fn read(&mut self) -> Vec<Seen> {
         let mut seen = Vec::new();
         while let Some(more) = self.frame() {
@@ -142,7 +138,6 @@ impl Hand {
         seen
     }
 
-    /// Returns the data of all available events.
     pub(crate) fn data(&mut self) -> Vec<String> {
         self.read().into_iter().map(|seen| seen.data).collect()
     }

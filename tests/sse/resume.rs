@@ -119,7 +119,7 @@ fn cut_off_at_random_and_back_nothing_is_lost_and_nothing_comes_twice() {
             }
         });
         senders.into_iter().for_each(|sender| sender.join().unwrap());
-        assert!(cuts.load(Ordering::Relaxed) > READERS, "nobody was cut off");
+        assert!(cuts.load(Ordering::Relaxed) > READERS, "too few readers were disconnected");
         // Until every reader is removed, for each way of disconnecting.
         while hub.stats().subscribers > 0 {
             thread::park_timeout(Duration::from_millis(2));

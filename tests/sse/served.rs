@@ -193,10 +193,10 @@ fn a_stalled_reader_goes_on_with_the_newest_and_knows_what_it_missed() {
             for event in seen {
                 tail += 1;
                 while next < event {
-                    next += missed.next().expect("a gap for each hole");
+                    next += missed.next().expect("a gap event for each gap");
                     tail = 1;
                 }
-                assert_eq!(next, event, "{policy:?}: gaps are as long as holes");
+                assert_eq!(next, event, "{policy:?}: wrong length of a gap");
                 next += 1;
             }
             assert_eq!((next, missed.next()), (STALLED, None), "{policy:?}");

@@ -68,12 +68,15 @@ pub fn run_within(deadline: Duration, command: &mut Command) -> String {
         let _ = kill_process_group(group, Signal::KILL);
         wait.recv_timeout(DEADLINE)
     });
-    let output = output.expect("killed, and still there").unwrap();
+    let output = output.expect("the killed child still runs").unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{stdout}");
     eprintln!("{stderr}");
     assert!(!hangs, "{command:?} did not end within {deadline:?}");
     assert!(output.status.success(), "{command:?}: {}", output.status);
-    assert!(stdout.contains("test result: ok. 1 passed; 0 failed; 0 ignored;"), "{command:?} ran not exactly one test");
+    assert!(
+        stdout.contains("test result: ok. 1 passed; 0 failed; 0 ignored;"),
+        "{command:?} did not run exactly one test"
+    );
     stdout.into_owned()
 }

@@ -29,7 +29,6 @@ pub struct Reader<B> {
     text: String,
     ready: VecDeque<Got>,
     pub last: Option<String>,
-    /// Number of received comments.
     pub comments: usize,
 }
 

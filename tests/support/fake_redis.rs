@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The reply to a command.
 #[derive(Clone, Debug)]
 pub enum Say {
     This(&'static [u8]),

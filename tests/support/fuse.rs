@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use super::skip;
 
-/// Name of the only file.
 pub const NAME: &str = "file";
 pub const CONTENTS: &[u8] = b"contents";
 
@@ -44,7 +43,7 @@ impl Gatekeeper {
     /// Lets the next open through, once it waits.
     pub fn let_through(self) {
         self.opening.recv_timeout(PATIENCE).expect("an open waits");
-        self.open.send(()).expect("the open has waited in vain");
+        self.open.send(()).expect("the open still waits");
     }
 }
 
@@ -120,7 +119,7 @@ fn serve(mut device: File, gate: &Mutex<Option<Gate>>) {
                 if let Some(gate) = gate.lock().unwrap().take() {
                     let _ = gate.opening.send(());
                     if gate.open.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-                        eprintln!("nobody has let the open through");
+                        eprintln!("the open was not let through");
                     }
                 }
                 Ok(vec![0; 16])

@@ -51,7 +51,6 @@ pub fn watched(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// The two kinds of runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     CurrentThread,
@@ -70,7 +69,6 @@ impl Flavour {
     }
 }
 
-/// Runs `test` on a runtime of each kind.
 pub fn on_both<R: Future<Output = ()>>(test: impl Fn() -> R + Send + 'static) {
     watched(move || {
         for flavour in Flavour::BOTH {
@@ -174,7 +172,6 @@ pub fn pages(len: usize) -> Vec<u8> {
     all
 }
 
-/// A raw client of HTTP/1.
 #[derive(Debug)]
 pub struct Raw<S = TcpStream> {
     pub io: S,
@@ -182,7 +179,6 @@ pub struct Raw<S = TcpStream> {
     rest: Vec<u8>,
 }
 
-/// Head of a response.
 #[derive(Debug)]
 pub struct Head {
     pub status: u16,
@@ -222,7 +218,6 @@ impl Raw {
         Self::over(narrow(addr).await)
     }
 
-    /// Closes the connection with a reset.
     pub fn reset(self) {
         SockRef::from(&self.io).set_linger(Some(Duration::ZERO)).unwrap();
     }
@@ -281,7 +276,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
     /// Returns `len` bytes of a body.
     pub async fn body(&mut self, len: usize) -> Result<Vec<u8>, Cut> {
         while self.rest.len() < len {
-            // End or reset.
             if !self.more().await.is_ok_and(|n| n > 0) {
                 return Err(Cut { got: std::mem::take(&mut self.rest) });
             }

@@ -39,7 +39,6 @@ pub async fn pair() -> (TcpStream, tokio::net::TcpStream) {
     pair_with(Duration::from_secs(60)).await
 }
 
-/// Returns the link targets of this process's descriptors.
 pub fn fds() -> Vec<String> {
     let links = std::fs::read_dir("/proc/self/fd").unwrap();
     let mut all: Vec<_> =

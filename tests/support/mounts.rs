@@ -6,7 +6,6 @@ use std::process::Command;
 
 use super::skip;
 
-/// A mounted file system.
 #[derive(Debug)]
 pub struct Mount {
     /// Arguments of mount(8), to mount it again.
@@ -55,7 +54,6 @@ impl Mount {
         }
     }
 
-    /// Returns its root directory.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("mnt")
     }

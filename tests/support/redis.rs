@@ -52,7 +52,7 @@ impl Server {
     }
 
     /// Starts the server, again on the same port.
-    #[expect(clippy::disallowed_methods, reason = "a server that starts is not waited for by a timer of a runtime")]
+    #[expect(clippy::disallowed_methods, reason = "polls for the start of the server outside of a runtime")]
     pub fn run(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -114,7 +114,6 @@ impl Server {
         self.dir.path()
     }
 
-    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
         let Some(Running { mut guard, .. }) = self.running.take() else { return };
         // The guard's end of the pipe.
@@ -131,7 +130,6 @@ impl Server {
         kill_process(self.pid(), Signal::CONT).unwrap();
     }
 
-    /// Runs a command on its own connection.
     pub fn command(&self, command: &[&str]) -> redis::Value {
         let mut connection = redis::Client::open(self.url()).unwrap().get_connection().unwrap();
         let mut cmd = redis::cmd(command[0]);
@@ -173,7 +171,6 @@ pub enum Mode {
     Kept,
 }
 
-/// A relay between a log and its server.
 #[derive(Clone, Debug)]
 pub struct Relay {
     addr: SocketAddr,

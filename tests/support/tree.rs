@@ -42,7 +42,6 @@ pub fn believed(dir: &TempDir) -> Files {
     Files::builder(dir.path()).validate_every(Duration::from_secs(3600)).build().unwrap()
 }
 
-/// Serves a tree that is [`believed`].
 pub async fn believing(dir: &TempDir) -> SocketAddr {
     serve(dir, SEND_BUFFER, |_, bytes| bytes).await
 }

@@ -27,7 +27,7 @@ fn an_upstream_that_fails_before_its_head_is_said_to() {
             let (got, body) = Raw::connect(addr).await.get("/").await;
             let body = String::from_utf8(body).unwrap();
             assert!(got == status && body.contains(text), "{got} {body}");
-            assert!(!body.contains("127.0.0.1"), "addresses are nothing for clients: {body}");
+            assert!(!body.contains("127.0.0.1"), "the response names an address: {body}");
             let answer = h2(addr).await.send_request(request("http://mill/")).await.unwrap();
             assert_eq!(answer.status(), status);
         }
@@ -68,7 +68,6 @@ fn an_upstream_that_dies_in_its_body_is_no_clean_end() {
                 head_of(&mut stream).await;
                 stream.write_all(format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n{begin}").as_bytes()).await.unwrap();
                 stream.write_all(&noise(50_000)).await.unwrap();
-                // Lets the bytes sent so far pass through.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 if reset {
                     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
@@ -113,7 +112,6 @@ async fn endless() -> (SocketAddr, Arc<AtomicUsize>, Arc<AtomicUsize>) {
         let waits = request.uri().path() == "/wait";
         async move {
             if waits {
-                // Never responds.
                 std::future::pending::<()>().await;
             }
             let frames = stream::unfold(alive, move |alive| {
@@ -147,7 +145,7 @@ fn a_client_that_leaves_takes_the_upstream_with_it() {
                 } else {
                     drop(client)
                 }
-                soon("the upstream is told", || alive.load(Ordering::Relaxed) == 0).await;
+                soon("the upstream's body is dropped", || alive.load(Ordering::Relaxed) == 0).await;
             }
             // One stream among others of its connection.
             let mut client = h2(addr).await;
@@ -155,10 +153,10 @@ fn a_client_that_leaves_takes_the_upstream_with_it() {
             let left = client.send_request(request("http://mill/")).await.unwrap();
             soon("both arrive", || alive.load(Ordering::Relaxed) == 2).await;
             drop(left);
-            soon("one is told", || alive.load(Ordering::Relaxed) == 1).await;
+            soon("one body is dropped", || alive.load(Ordering::Relaxed) == 1).await;
             let frame = kept.into_body().frame().await.unwrap().unwrap();
-            assert!(frame.is_data(), "the other goes on");
-            soon("and the other", || alive.load(Ordering::Relaxed) == 0).await;
+            assert!(frame.is_data(), "the other stream continues");
+            soon("the other body is dropped", || alive.load(Ordering::Relaxed) == 0).await;
         }
     });
 }
@@ -190,7 +188,7 @@ fn a_reader_that_stops_stops_the_upstream() {
             client.ask("/").await;
             client.head().await;
             let there = settled(&taken).await - before;
-            assert!(there < PLENTY, "{there} bytes for a reader that has stopped");
+            assert!(there < PLENTY, "{there} bytes for a stalled reader");
             // The transfer resumes when the reader does.
             let more = taken.load(Ordering::Relaxed);
             let mut read = 0;
@@ -217,7 +215,7 @@ fn an_upstream_that_does_not_read_stops_the_upload() {
         let piece = vec![b'x'; 64 << 10];
         while let Ok(n) = timeout(Duration::from_millis(300), client.io.write(&piece)).await {
             sent += n.unwrap();
-            assert!(sent < PLENTY, "{sent} bytes for a server that reads none");
+            assert!(sent < PLENTY, "{sent} bytes for a stalled server");
         }
     });
 }

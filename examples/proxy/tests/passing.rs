@@ -78,7 +78,6 @@ fn connections_to_the_upstream_are_used_again() {
         let hello = async |_| Response::new(Full::new(Bytes::from_static(b"hello")));
         let addr = proxy(plan(start_hyper(|_| {}, adjust, hello).await)).await;
         for _ in 0..REQUESTS {
-            // Each client has its own connection.
             assert_eq!(Raw::connect(addr).await.get("/").await, (200, b"hello".to_vec()));
         }
         // A request may arrive before the connection of the previous one is back in the pool.

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Starts a relay to `target`.
 async fn relay_to(target: Target) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();

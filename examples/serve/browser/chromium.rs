@@ -24,7 +24,6 @@ pub(super) struct Chromium {
     asked: u64,
     /// Problems reported by the page: exceptions, console errors, violations of its content security policy.
     complaints: Vec<String>,
-    /// Contains the browser's profile.
     _profile: TempDir,
 }
 
@@ -36,7 +35,6 @@ pub(super) fn found() -> Option<PathBuf> {
 }
 
 impl Chromium {
-    /// Starts the browser and opens an empty page.
     pub(super) async fn start(program: &Path) -> Self {
         let profile = tempfile::tempdir().expect("a directory for the profile");
         let mut command = Command::new(program);
@@ -100,7 +98,6 @@ impl Chromium {
         answer["result"].take()
     }
 
-    /// Evaluates an expression in the page.
     pub(super) async fn eval(&mut self, expression: &str) -> Value {
         let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let mut answer = self.ask("Runtime.evaluate", params).await;
@@ -108,7 +105,6 @@ impl Chromium {
         answer["result"]["value"].take()
     }
 
-    /// Evaluates the expression until it is true.
     pub(super) async fn until(&mut self, expression: &str) {
         let end = Instant::now() + PATIENCE;
         while self.eval(expression).await != json!(true) {

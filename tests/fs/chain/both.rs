@@ -79,7 +79,7 @@ impl Place {
     pub(crate) async fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let begun = Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < PATIENCE, "not so: {what}; open are {:#?}", list());
+            assert!(begun.elapsed() < PATIENCE, "timeout: {what}; open are {:#?}", list());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -119,7 +119,6 @@ pub(crate) fn open_files() -> usize {
     list().len()
 }
 
-/// Returns their names.
 fn list() -> Vec<String> {
     let fds: Vec<_> = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path()).collect();
     let mut list = Vec::new();

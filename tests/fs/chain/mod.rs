@@ -118,7 +118,7 @@ fn a_step_may_fail_where_the_chain_says_so() {
         (first, chain().run().await.unwrap_err().step())
     });
     assert_eq!(outcomes, [failed(Errno::NOENT), Done(0), Done(1), Short(0), Done(1)]);
-    assert_eq!(step, Some(0), "it is an error nevertheless");
+    assert_eq!(step, Some(0), "still an error");
 }
 
 #[test]

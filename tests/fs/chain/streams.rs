@@ -52,7 +52,7 @@ fn drain(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "on a thread of its own, so that the other side finds nothing now and then"
+    reason = "on its own thread, so that the other side finds the pipe empty now and then"
 )]
 fn pause(time: Duration) {
     thread::sleep(time);

@@ -14,16 +14,11 @@ use super::{HEADER, NEW};
 
 const WORK: &str = "MILLSTREAM_TEST_WORK";
 
-/// Task of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Replaces the contents by [`NEW`].
     Replace,
-    /// Prepends [`HEADER`].
     Prepend,
-    /// Inserts a block.
     Insert,
-    /// Appends [`HEADER`].
     Append,
     /// Replaces the contents by a stream, and drops the future after the first written piece.
     Abandon,
@@ -32,7 +27,6 @@ pub(crate) enum Work {
 /// Length of the header of [`Work::Insert`].
 pub(crate) const BLOCK: usize = 4096;
 
-/// Result of a child.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -210,7 +204,6 @@ fn read(log: &str) -> (Vec<String>, usize, usize) {
     (calls.collect(), threads.len(), hops)
 }
 
-/// Returns the name of a logged call.
 pub(crate) fn name(call: &str) -> &str {
     call.split_once('(').map_or("", |(name, _)| name)
 }

@@ -75,7 +75,6 @@ fn an_append_to_a_full_disk_says_what_it_has_written() {
     only(&dir, &["file"]);
 }
 
-/// Runs `work` with one failing call.
 fn failing(work: Work, inject: &str) -> Option<(tempfile::TempDir, Ended)> {
     let (dir, path) = child::with_old();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();

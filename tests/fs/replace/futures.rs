@@ -73,7 +73,6 @@ fn futures_dropped_after_any_number_of_polls_leave_nothing() {
     only(dir.path(), &["file"]);
 }
 
-/// Waits until a file holds `bytes`.
 async fn becomes(path: &Path, bytes: &[u8]) {
     let there = async {
         while std::fs::read(path).unwrap() != bytes {

@@ -95,7 +95,7 @@ fn the_calls_come_in_the_order_that_the_promises_rest_on() {
         let ended = child::run("the order of the calls", work, &path, &[], proc)?;
         let flag = if proc == Proc::Mounted { "O_TMPFILE" } else { "O_CREAT|O_EXCL" };
         let made = ended.calls.iter().position(|call| call.contains(flag)).unwrap();
-        assert!(ended.calls[made].contains(", 0600)"), "nobody else may open it yet: {}", ended.calls[made]);
+        assert!(ended.calls[made].contains(", 0600)"), "other users must not open it yet: {}", ended.calls[made]);
         let telling = ["flock", "pwrite64", "copy_file_range", "fchmod", "fsync", "statx", "linkat", "renameat"];
         let after = ended.calls[made..].iter().map(|call| name(call).to_owned());
         Some(after.filter(|call| telling.contains(&&**call)).collect::<Vec<_>>().join(" "))

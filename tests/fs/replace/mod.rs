@@ -15,16 +15,13 @@ use crate::support::noise;
 
 /// Old contents, unlike all others here.
 static OLD: LazyLock<Vec<u8>> = LazyLock::new(|| noise(200_000));
-/// New contents.
 static NEW: LazyLock<Vec<u8>> = LazyLock::new(|| noise(600_000).split_off(300_000));
-/// Header before [`OLD`].
 static HEADER: LazyLock<Vec<u8>> = LazyLock::new(|| noise(20_000).split_off(12_345));
 
 fn with_header() -> Vec<u8> {
     [&HEADER[..], &OLD].concat()
 }
 
-/// Returns the names in a directory, sorted.
 fn listing(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> =
         std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

@@ -20,7 +20,6 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
-/// Changes `path` in all three ways.
 async fn all(path: &Path, follow: bool) -> [Result<(), Error>; 3] {
     [
         Replace::new(path).follow_link(follow).run(NEW.clone()).await,
@@ -332,6 +331,6 @@ fn unprivileged() {
     });
     holds(path, &NEW);
     let found = std::fs::metadata(path).unwrap();
-    assert_eq!((found.uid(), found.mode() & 0o7777), (23456, 0o755), "nobody's setuid bit");
+    assert_eq!((found.uid(), found.mode() & 0o7777), (23456, 0o755), "the setuid bit is dropped");
     only(path.parent().unwrap(), &["file"]);
 }

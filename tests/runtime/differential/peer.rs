@@ -20,7 +20,6 @@ pub(crate) enum End {
     Hangs,
 }
 
-/// Observations of the peer.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// Number of bytes received; ignored where streams may accept more than others.
@@ -46,7 +45,6 @@ pub(crate) enum Bytes {
 }
 
 pub(crate) struct Peer {
-    /// `None` once it is closed.
     pub(crate) socket: Option<Socket>,
     pub(crate) got: Vec<u8>,
     end: End,
@@ -121,13 +119,11 @@ impl Peer {
     }
 }
 
-/// The bytes that streams write.
 pub(crate) fn payload() -> &'static [u8] {
     static PAYLOAD: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
     PAYLOAD.get_or_init(|| noise(1 << 20).repeat(32))
 }
 
-/// The bytes that peers write.
 pub(crate) fn answer() -> &'static [u8] {
     &payload()[500_000..4 << 20]
 }

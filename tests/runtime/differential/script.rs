@@ -18,7 +18,6 @@ pub(crate) enum Step {
     /// One write of this many bytes.
     Write(usize),
     WriteAll(usize),
-    /// One write of pieces.
     Vectored(&'static [usize]),
     /// Writes pieces of 1000 bytes until the stream accepts no more.
     Fill,
@@ -37,19 +36,16 @@ pub(crate) enum Step {
     Drop,
     /// Makes the close discard bytes that the kernel holds.
     LingerZero,
-    /// Sets small buffers on both sides.
     Narrow,
     /// Waits until the stream has handed all bytes to the kernel, or has failed to.
     Settle,
     /// Waits until the kernel knows that the peer is gone.
     Gone,
-    /// Lets other tasks run.
     Yield,
     PeerWrite(usize),
     PeerRead(usize),
     /// Reads in a separate thread from now on, up to the end.
     PeerReadAside,
-    /// Waits until something has arrived.
     PeerWait,
     PeerShutdown,
     PeerShutdownRead,
@@ -154,7 +150,6 @@ fn peer_step(peer: &mut Peer, step: Step) {
         Step::PeerShutdownRead => peer.shutdown(Shutdown::Read),
         Step::PeerClose => peer.socket = None,
         Step::PeerReset => peer.reset(),
-        // The other steps have no outcome.
         _ => {}
     }
 }

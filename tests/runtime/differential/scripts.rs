@@ -161,14 +161,14 @@ fn check(difference: Difference, tokio: &Log, ours: &Log) -> Result<(), &'static
             let first = pairs().position(|(a, b)| a != b).ok_or("they do not differ")?;
             let Outcome::Failed(kind) = tokio.steps[first].1 else { return Err("tokio's did not fail") };
             let told = ours.steps[first..].iter().position(|(_, outcome)| *outcome == Outcome::Failed(kind));
-            let told = first + told.ok_or("the error is never told")?;
+            let told = first + told.ok_or("the error is never returned")?;
             let fine = |outcome: &Outcome| !matches!(outcome, Outcome::Failed(_));
             if told == first || !ours.steps[first..told].iter().all(|(_, outcome)| fine(outcome)) {
                 return Err("another error came first");
             }
             match pairs().skip(told + 1).all(|(a, b)| a == b) {
                 true => Ok(()),
-                false => Err("they differ behind it"),
+                false => Err("they differ after the error"),
             }
         }
     }

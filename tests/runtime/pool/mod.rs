@@ -14,7 +14,6 @@ mod lent;
 const LARGE_BLOCKS: u64 = 128;
 const LARGE: usize = 256 << 10;
 
-/// Runs a test that needs a runtime.
 fn run(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
