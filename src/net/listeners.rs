@@ -29,7 +29,7 @@ use crate::sys::socket;
 ///     let (listener, app) = (listeners.take(), app.clone());
 ///     async move { axum::serve(listener?, app).await }
 /// })
-/// wait()?;
+/// .wait()?;
 /// # Ok(())
 /// # }
 /// # #[cfg(not(feature = "axum"))]
