@@ -1,9 +1,10 @@
 //! Locks of this module: the standard library's, or loom's under its model checker.
 
-#[cfg(not(millstream_loom))]
+#[cfg(not(all(test, millstream_loom)))]
 pub(super) use std::sync::{Mutex, MutexGuard};
 
-#[cfg(millstream_loom)]
+// loom is a dev-dependency, which the library beside its unit tests does not have.
+#[cfg(all(test, millstream_loom))]
 pub(super) use loom::sync::{Mutex, MutexGuard};
 
 /// Locks a mutex. Ignores poisoning, because the guarded state is consistent between any two calls.
