@@ -33,7 +33,7 @@ use http_body_util::Full;
 use millstream::middleware::{
     AllowedHostsLayer, BreakerPin, CanaryHandle, CanaryLayer, PathState, RequestId, ShareUnit, StampLayer,
 };
-use millstream::net::{IoPath, TcpListener};
+use millstream::net::{SendStrategy, TcpListener};
 use millstream::server::Trusted;
 use millstream::server::serve;
 use serde_json::{Value, json};
@@ -185,7 +185,7 @@ async fn set_report(State(handle): State<CanaryHandle>, Path(on): Path<String>) 
 }
 
 async fn set_breaker(State(handle): State<CanaryHandle>, Path((path, what)): Path<(String, String)>) -> Answer {
-    let path: IoPath = path.parse().map_err(refused)?;
+    let path: SendStrategy = path.parse().map_err(refused)?;
     match what.as_str() {
         "closed" => handle.pin(path, BreakerPin::Closed),
         "open" => handle.pin(path, BreakerPin::Open),

@@ -27,7 +27,7 @@ use hyper::body::Body;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, Response};
 use millstream::middleware::{CanaryLayer, StampLayer};
-use millstream::net::{Handle, IoPath, TcpListener, TcpStream};
+use millstream::net::{Handle, SendStrategy, TcpListener, TcpStream};
 use tower::{Layer, Service, service_fn};
 
 use super::Work;
@@ -87,7 +87,7 @@ fn ways(handle: &Handle) -> [(&'static str, Way); 5] {
         way(stamp)
     };
     let canary = |percent| {
-        let layer = CanaryLayer::builder().share(IoPath::NoCork, percent).build().unwrap();
+        let layer = CanaryLayer::builder().share(SendStrategy::NoCork, percent).build().unwrap();
         let mut canary = layer.layer(service_fn(hello));
         canary.connected(PEER, handle.clone());
         canary

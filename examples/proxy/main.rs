@@ -58,12 +58,12 @@ async fn run(options: Options) -> Result<(), String> {
         match options.listen.clone() {
             Listen::Tcp(addr) => {
                 let listener = TcpListener::bind(addr).await?;
-                greet(&format!("http://{}/", listener.local_addr()?), &options);
+                print_banner(&format!("http://{}/", listener.local_addr()?), &options);
                 pass(listener, |peer| Some(peer.ip()), options).await
             }
             Listen::Unix(path) => {
                 let listener = UnixListener::bind(&path).await?;
-                greet(&format!("unix:{}", path.display()), &options);
+                print_banner(&format!("unix:{}", path.display()), &options);
                 pass(listener, |_| None, options).await
             }
         }
@@ -74,7 +74,7 @@ async fn run(options: Options) -> Result<(), String> {
     }
 }
 
-fn greet(address: &str, options: &Options) {
+fn print_banner(address: &str, options: &Options) {
     let Options { to, workers, tcp, .. } = options;
     let what = if *tcp { "bytes" } else { "requests" };
     println!("{address} passes {what} to {to}, workers: {workers}\n{}", Capabilities::get());

@@ -64,7 +64,7 @@ async fn run(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> 
     let app = App::new(options, numbers, hosts)?;
     let listener = TcpListener::bind(options.listen).await.map_err(elsewhere)?;
     let address = listener.local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
-    greet(options, address, numbers);
+    print_banner(options, address, numbers);
     until_interrupted(listener, app).await.map_err(|e| format!("{address}: {e}"))
 }
 
@@ -74,7 +74,7 @@ fn per_core(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> R
     let cores = Cores::new(options.workers.get()).map_err(|e| e.to_string())?;
     let listeners = TcpListener::builder().bind_each(options.listen, cores.count()).map_err(elsewhere)?;
     let address = listeners.local_addr();
-    greet(options, address, numbers);
+    print_banner(options, address, numbers);
     let served = cores.run(move |_| {
         let (listener, app) = (listeners.take(), app.clone());
         async move { until_interrupted(listener?, app).await }
@@ -89,7 +89,7 @@ fn elsewhere(error: io::Error) -> String {
     format!("{error}; choose another address with --listen")
 }
 
-fn greet(options: &Options, address: SocketAddr, numbers: &Numbers) {
+fn print_banner(options: &Options, address: SocketAddr, numbers: &Numbers) {
     let Options { root, workers, .. } = options;
     println!("http://{address}/ serves {}, workers: {workers}", root.display());
     println!("http://{}/metrics serves the metrics\n{}", numbers.address(), Capabilities::get());

@@ -11,12 +11,12 @@ pub(super) const BUFFER_MAX: usize = 128 << 10;
 const KEPT: usize = 8;
 
 thread_local! {
-    static STASH: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+    static CACHE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
 }
 
 pub(super) fn take() -> BytesMut {
     // A thread that is ending has no cache.
-    let kept = STASH.try_with(|buffer_cache| buffer_cache.borrow_mut().pop()).ok().flatten();
+    let kept = CACHE.try_with(|buffer_cache| buffer_cache.borrow_mut().pop()).ok().flatten();
     kept.unwrap_or_else(|| BytesMut::with_capacity(BUFFER_MIN))
 }
 
@@ -25,7 +25,7 @@ pub(super) fn give(mut buffer: BytesMut) {
     // Each call reclaims bytes taken from the front, if they are not shared; otherwise the capacity is unknown.
     let too_large = buffer.try_reclaim(BUFFER_MAX + 1);
     if buffer.is_empty() && !too_large && buffer.try_reclaim(BUFFER_MIN) {
-        let _ = STASH.try_with(|buffer_cache| {
+        let _ = CACHE.try_with(|buffer_cache| {
             let mut buffer_cache = buffer_cache.borrow_mut();
             if buffer_cache.len() < KEPT {
                 buffer_cache.push(buffer);
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     fn kept() -> usize {
-        STASH.with(|buffer_cache| buffer_cache.borrow().len())
+        CACHE.with(|buffer_cache| buffer_cache.borrow().len())
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio_util::codec::{Decoder, Encoder};
 use tokio_util::io::poll_read_buf;
 
 use super::buffer_cache::{self, BUFFER_MAX, BUFFER_MIN};
-use crate::codec::elastic::Elastic;
+use crate::codec::adaptive_size::AdaptiveSize;
 use crate::counters::{Counter, count};
 
 /// Number of encoded bytes at which senders wait.
@@ -67,7 +67,7 @@ pin_project! {
         read: BytesMut,
         // Number of bytes of the last read, and the size of the next.
         brought: usize,
-        size: Elastic,
+        size: AdaptiveSize,
         // Whether `read` may contain a complete message.
         readable: bool,
         ended: bool,
@@ -85,7 +85,7 @@ impl<T, C> Framed<T, C> {
             codec,
             read: BytesMut::new(),
             brought: 0,
-            size: Elastic::new(BUFFER_MIN..=BUFFER_MAX / 2, BUFFER_MIN),
+            size: AdaptiveSize::new(BUFFER_MIN..=BUFFER_MAX / 2, BUFFER_MIN),
             readable: false,
             ended: false,
             failed: false,

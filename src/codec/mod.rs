@@ -23,8 +23,8 @@
 //!   a caller that waits after each burst waits longer than with a flush.
 //! * A reader copies nothing, so a small read occupies a lease of at least 4 KiB for as long as its bytes live.
 
+mod adaptive_size;
 mod buffer_cache;
-mod elastic;
 mod framed;
 mod reader;
 mod shared;

@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::buf::{Lease, lease};
-use crate::codec::elastic::Elastic;
+use crate::codec::adaptive_size::AdaptiveSize;
 
 const LEASE_MIN: usize = 4 << 10;
 const LEASE_MAX: usize = 64 << 10;
@@ -96,7 +96,7 @@ pub struct Reader<R> {
     /// Bytes that were read and not taken: the front, and the following pieces.
     front: Bytes,
     rest: VecDeque<Bytes>,
-    size: Elastic,
+    size: AdaptiveSize,
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
@@ -142,7 +142,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     fn by(inner: R, fill: Fill<R>) -> Self {
-        let size = Elastic::new(LEASE_MIN..=LEASE_MAX, LEASE_MIN);
+        let size = AdaptiveSize::new(LEASE_MIN..=LEASE_MAX, LEASE_MIN);
         Self { inner, fill, front: Bytes::new(), rest: VecDeque::new(), size }
     }
 

@@ -1,12 +1,12 @@
 //! State of a writer, shared between its owner and the flush at the end of the turn.
 //!
 //! Without a flush at the end of the turn only the owner takes the lock. With it, the runtime flushes too, and the
-//! inner writer gets the waker of a [`Bell`], which schedules the next flush.
+//! inner writer gets the waker of a [`FlushWaker`], which schedules the next flush.
 //!
 //! Invariants with a flush at the end of the turn:
-//! 1. The inner writer is polled only under the lock and with the bell's waker, so a task that gives up does not take
+//! 1. The inner writer is polled only under the lock and with the `FlushWaker`, so a task that gives up does not take
 //!    the registered waker with it.
-//! 2. While the bell is armed, the inner writer will wake it and is not polled before.
+//! 2. While the `FlushWaker` is armed, the inner writer will wake it and is not polled before.
 //! 3. A write buffer that is not idle is armed or scheduled, or its owner is in a call that schedules it.
 
 use std::fmt;
@@ -37,12 +37,12 @@ pub(super) struct State<W> {
 
 #[derive(Clone)]
 pub(super) struct Ends {
-    bell: Arc<Bell>,
+    flush_waker: Arc<FlushWaker>,
     waker: Waker,
 }
 
 /// Target of the inner writer's waker. It takes no lock, because the waker may be called during a poll.
-struct Bell {
+struct FlushWaker {
     turn: Arc<Turn>,
     limit: Duration,
     of: Weak<dyn Flush>,
@@ -57,12 +57,13 @@ struct Bell {
 impl Ends {
     pub(super) fn new(turn: Arc<Turn>, limit: Duration, of: Weak<dyn Flush>) -> Self {
         let flag = AtomicBool::default;
-        let bell = Bell { turn, limit, of, armed: flag(), polling: flag(), scheduled: flag(), gone: flag() };
-        let bell = Arc::new(bell);
-        Self { waker: Waker::from(Arc::clone(&bell)), bell }
+        let flush_waker =
+            FlushWaker { turn, limit, of, armed: flag(), polling: flag(), scheduled: flag(), gone: flag() };
+        let flush_waker = Arc::new(flush_waker);
+        Self { waker: Waker::from(Arc::clone(&flush_waker)), flush_waker }
     }
 
-    /// Polls `work` with the bell's waker, unless the bell is armed. A panic of the inner writer becomes an error: it
+    /// Polls `work` with the `FlushWaker`, unless that is armed. A panic of the inner writer becomes an error: it
     /// must not end the flusher, which serves other writers too.
     fn poll<W: AsyncWrite + Unpin>(
         &self,
@@ -70,24 +71,24 @@ impl Ends {
         work: impl FnOnce(&mut WriteBuffer<W>, &mut Context<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<()>> {
         write_buffer.check()?;
-        if self.bell.armed.load(SeqCst) {
+        if self.flush_waker.armed.load(SeqCst) {
             return Poll::Pending;
         }
-        self.bell.polling.store(true, SeqCst);
-        self.bell.armed.store(true, SeqCst);
+        self.flush_waker.polling.store(true, SeqCst);
+        self.flush_waker.armed.store(true, SeqCst);
         let done = catch_unwind(AssertUnwindSafe(|| work(write_buffer, &mut Context::from_waker(&self.waker))));
         let done =
             done.unwrap_or_else(|_| Poll::Ready(Err(write_buffer.fail(io::Error::other("the inner writer panicked")))));
         if done.is_ready() {
-            self.bell.armed.store(false, SeqCst);
+            self.flush_waker.armed.store(false, SeqCst);
         }
-        // From here on the bell schedules a flush itself. If it rang earlier, it is no longer armed.
-        self.bell.polling.store(false, SeqCst);
+        // From here on the `FlushWaker` schedules a flush itself. If it was woken earlier, it is no longer armed.
+        self.flush_waker.polling.store(false, SeqCst);
         done
     }
 }
 
-impl Bell {
+impl FlushWaker {
     /// Schedules a flush at the end of the turn, or flushes once now if the runtime has ended. Called without the lock.
     fn schedule(&self) {
         if self.scheduled.swap(true, SeqCst) {
@@ -101,7 +102,7 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for FlushWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -133,11 +134,11 @@ impl<W: AsyncWrite + Unpin> Shared<W> {
         let done = work(&mut state);
         let waits = !state.write_buffer.is_idle() || state.waiter.is_some();
         drop(state);
-        if let Some(Ends { bell, .. }) = &self.ends
+        if let Some(Ends { flush_waker, .. }) = &self.ends
             && waits
-            && !bell.armed.load(SeqCst)
+            && !flush_waker.armed.load(SeqCst)
         {
-            bell.schedule();
+            flush_waker.schedule();
         }
         done
     }
@@ -174,17 +175,17 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Flush for Shared<W> {
     }
 
     fn flush(self: Arc<Self>) {
-        let Some(Ends { bell, .. }) = &self.ends else { return };
-        bell.scheduled.store(false, SeqCst);
+        let Some(Ends { flush_waker, .. }) = &self.ends else { return };
+        flush_waker.scheduled.store(false, SeqCst);
         count(Counter::TurnFlushes, 1);
         let mut state = self.lock();
         // An error is kept for the owner.
         let done = self.poll(&mut state, None, WriteBuffer::poll_drain);
         let waiter = if done.is_ready() || state.write_buffer.has_room() { state.waiter.take() } else { None };
-        let again = done.is_pending() && !bell.armed.load(SeqCst) && !bell.gone.load(SeqCst);
+        let again = done.is_pending() && !flush_waker.armed.load(SeqCst) && !flush_waker.gone.load(SeqCst);
         drop(state);
         if again {
-            bell.schedule();
+            flush_waker.schedule();
         }
         if let Some(waiter) = waiter {
             waiter.wake();
@@ -196,7 +197,7 @@ impl<W> fmt::Debug for Shared<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         f.debug_struct("Shared")
-            .field("end_of_turn", &self.ends.as_ref().map(|ends| ends.bell.limit))
+            .field("end_of_turn", &self.ends.as_ref().map(|ends| ends.flush_waker.limit))
             .field("write_buffer", &state.write_buffer)
             .finish()
     }

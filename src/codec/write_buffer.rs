@@ -14,7 +14,7 @@ use tokio::io::AsyncWrite;
 use crate::buf::origin;
 use crate::buf::queue::Queue;
 use crate::buf::{Lease, lease};
-use crate::codec::elastic::Elastic;
+use crate::codec::adaptive_size::AdaptiveSize;
 use crate::counters::{Counter, count};
 use crate::sys::vectored::PIECES_MAX;
 
@@ -42,7 +42,7 @@ pub enum Shape {
 pub(super) struct WriteBuffer<W> {
     pub(super) inner: W,
     queue: Queue,
-    room: Elastic,
+    room: AdaptiveSize,
     /// Writers wait until half of `room` is free.
     full: bool,
     shape: Shape,
@@ -52,7 +52,7 @@ pub(super) struct WriteBuffer<W> {
     unflushed: bool,
     failure: Option<Failure>,
     /// Totals since the last write: calls, bytes copied, bytes kept.
-    tally: (u64, usize, usize),
+    uncounted: (u64, usize, usize),
 }
 
 #[derive(Debug, Default)]
@@ -102,14 +102,14 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
         let mut write_buffer = Self {
             inner,
             queue: Queue::default(),
-            room: Elastic::new((limit / 8).max(1)..=limit.max(1), limit),
+            room: AdaptiveSize::new((limit / 8).max(1)..=limit.max(1), limit),
             full: false,
             shape,
             flat: None,
             cuts: Cuts::default(),
             unflushed: false,
             failure: None,
-            tally: (0, 0, 0),
+            uncounted: (0, 0, 0),
         };
         if flat {
             write_buffer.flatten(RECORD);
@@ -165,13 +165,13 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
     }
 
     fn taken(&mut self, len: usize, held: bool, is_torn: bool) -> io::Result<()> {
-        self.tally.0 += 1;
-        *if held { &mut self.tally.2 } else { &mut self.tally.1 } += len;
+        self.uncounted.0 += 1;
+        *if held { &mut self.uncounted.2 } else { &mut self.uncounted.1 } += len;
         if is_torn { Err(self.fail(torn())) } else { Ok(()) }
     }
 
     fn settle(&mut self) {
-        let (calls, copied, held) = take(&mut self.tally);
+        let (calls, copied, held) = take(&mut self.uncounted);
         if calls > 0 {
             count(Counter::Gathered, calls);
             count(Counter::BytesCopied, copied as u64);

@@ -206,7 +206,7 @@ impl Prepend {
     fn rewrite(&mut self, target: Target, header: Bytes, caller: &Caller) -> Result<Prepended> {
         let (from, statx) = target.open_old(Access::Read)?;
         let metadata = Attributes { keep: self.keep, mode: None };
-        let temp_file = TempFile::new(target, metadata.draft_mode(true))?;
+        let temp_file = TempFile::new(target, metadata.temp_mode(true))?;
         let at = temp_file.write(&[header], 0, caller)?;
         let body = Body { from: from.as_fd(), len: statx.stx_size };
         let moved = body.move_to(&temp_file, at, caller, self.on_progress.as_mut())?;

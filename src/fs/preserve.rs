@@ -26,7 +26,7 @@ pub enum Preserve {
 }
 
 const MODE_NEW: u32 = 0o666;
-const MODE_DRAFT: u32 = 0o600;
+const MODE_TEMP: u32 = 0o600;
 
 /// Attributes that describe the contents; the kernel creates them for the new file.
 const OF_CONTENTS: [&[u8]; 2] = [b"security.ima", b"security.evm"];
@@ -48,9 +48,9 @@ pub(super) struct Attributes {
 
 impl Attributes {
     /// Returns the mode to create the temporary file with: private, as long as the final mode may deny other users.
-    pub(super) fn draft_mode(&self, replaces: bool) -> u32 {
+    pub(super) fn temp_mode(&self, replaces: bool) -> u32 {
         let as_new = self.mode.is_none() && (!replaces || self.keep == Preserve::Nothing);
-        if as_new { MODE_NEW } else { MODE_DRAFT }
+        if as_new { MODE_NEW } else { MODE_TEMP }
     }
 
     /// Sets the metadata of `new`. The order matters: a change of owner clears the setuid bits and file capabilities,

@@ -215,7 +215,7 @@ impl Writer {
             },
         };
         let metadata = Attributes { keep: plan.keep, mode: plan.mode };
-        let temp_file = TempFile::new(target, metadata.draft_mode(old.is_some()))?;
+        let temp_file = TempFile::new(target, metadata.temp_mode(old.is_some()))?;
         Ok(Self { temp_file, metadata, durability: plan.durability, old, written: 0 })
     }
 

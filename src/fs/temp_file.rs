@@ -190,14 +190,14 @@ fn sweep_opened(target: &Target, name: &OsStr, fd: OwnedFd) -> io::Result<()> {
 fn names(target: &OsStr) -> impl Iterator<Item = OsString> {
     let random = || RandomState::new().hash_one(SLOTS);
     let slots = (0..SLOTS).map(move |slot| slot_name(target, slot));
-    slots.chain((0..RANDOM).map(move |_| draft_name(target, &format!("{:016x}", random()))))
+    slots.chain((0..RANDOM).map(move |_| temp_name(target, &format!("{:016x}", random()))))
 }
 
 fn slot_name(target: &OsStr, slot: usize) -> OsString {
-    draft_name(target, &slot.to_string())
+    temp_name(target, &slot.to_string())
 }
 
-fn draft_name(target: &OsStr, end: &str) -> OsString {
+fn temp_name(target: &OsStr, end: &str) -> OsString {
     let stem = &target.as_bytes()[..target.len().min(STEM_MAX)];
     OsString::from_vec([b".", stem, b".millstream-", end.as_bytes()].concat())
 }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_was_given_to_another_draft_meanwhile_is_not_emptied() {
+    fn a_slot_that_was_given_to_another_temp_file_meanwhile_is_not_emptied() {
         let (dir, target) = target();
         let (name, path) = (slot_name(target.name(), 0), dir.path().join(".file.millstream-0"));
         let open = || file::open_at(target.dir(), &name, Access::Read).unwrap();
@@ -238,10 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_that_a_sweeper_has_taken_is_not_ours() {
+    fn a_temp_file_that_a_sweeper_has_taken_is_not_ours() {
         let (dir, target) = target();
-        let path = dir.path().join("draft");
-        let create = || file::create_at(target.dir(), OsStr::new("draft"), Access::Change, 0o600).unwrap();
+        let path = dir.path().join("temp");
+        let create = || file::create_at(target.dir(), OsStr::new("temp"), Access::Change, 0o600).unwrap();
         let (ours, sweeper) = (create(), File::open(&path).unwrap());
         sweeper.lock().unwrap();
         assert!(!is_ours(ours.as_fd()).unwrap(), "another descriptor holds the lock");

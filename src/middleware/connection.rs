@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use http::Extensions;
 
-use crate::net::{Handle, IoPath};
+use crate::net::{Handle, SendStrategy};
 
 /// A connection for [`Stamp`](super::Stamp) and [`Canary`](super::Canary): its peer and its stream. Created once for
 /// each connection and shared by its requests; cheap to clone.
@@ -23,7 +23,7 @@ struct Inner {
     peer: Option<IpAddr>,
     handle: Handle,
     /// Path of the stream when it was accepted, taken by requests outside the shares.
-    base: IoPath,
+    base: SendStrategy,
     /// Numbers of paths: that of the stream now, and with a version that which the connection keeps.
     current: AtomicU8,
     kept: AtomicU64,
@@ -32,7 +32,7 @@ struct Inner {
 impl Connection {
     /// Creates a connection of `peer`, `None` for a peer without an IP address.
     pub fn new(peer: impl Into<Option<IpAddr>>, handle: Handle) -> Self {
-        let base = handle.path().unwrap_or_default();
+        let base = handle.send_strategy().unwrap_or_default();
         let (current, kept) = (AtomicU8::new(base as u8), AtomicU64::new(0));
         Self(Arc::new(Inner { peer: peer.into(), handle, base, current, kept }))
     }
@@ -47,7 +47,7 @@ impl Connection {
         &self.0.handle
     }
 
-    pub(super) fn base(&self) -> IoPath {
+    pub(super) fn base(&self) -> SendStrategy {
         self.0.base
     }
 

@@ -29,8 +29,8 @@ pub(super) use self::close::HeldOpen;
 use self::flush::Writable;
 use self::state::State;
 use super::options::{Options, Receive};
-use super::path::{IoPath, PathSwitch};
 use super::profile::{Profile, ProfileCell};
+use super::send_strategy::{SendStrategy, StrategySwitch};
 use super::socket_writer::{Failure, SocketWriter};
 use super::stats::{KernelStats, Reason, Record, StreamStats};
 use crate::buf::origin;
@@ -60,7 +60,7 @@ pub(super) struct Egress {
     writer: SocketWriter,
     turn: Arc<Turn>,
     options: Options,
-    path: PathSwitch,
+    send_strategy: StrategySwitch,
     profile: ProfileCell,
     /// Whether kept memory may be sent without a copy; cleared if the kernel copies anyway.
     zero_copy: Option<ZeroCopy>,
@@ -104,7 +104,7 @@ impl Egress {
         let egress = Arc::new_cyclic(|me| Self {
             writer,
             turn,
-            path: PathSwitch::new(options.path),
+            send_strategy: StrategySwitch::new(options.send_strategy),
             profile: ProfileCell::new(Profile::System),
             zero_copy: zero_copy.then(|| Arc::new(AtomicBool::new(true))),
             peer_spoke: AtomicBool::new(false),
@@ -143,16 +143,16 @@ impl Egress {
     }
 
     #[inline]
-    pub(super) fn path(&self) -> IoPath {
-        self.path.get()
+    pub(super) fn send_strategy(&self) -> SendStrategy {
+        self.send_strategy.get()
     }
 
-    pub(super) fn set_path(&self, path: IoPath) {
-        self.path.set(path);
+    pub(super) fn set_send_strategy(&self, strategy: SendStrategy) {
+        self.send_strategy.set(strategy);
     }
 
     fn sends_files(&self) -> bool {
-        self.path() != IoPath::NoSendfile
+        self.send_strategy() != SendStrategy::NoSendfile
     }
 
     pub(super) fn queued(&self) -> usize {
@@ -167,7 +167,7 @@ impl Egress {
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let progress = ready!(coop::poll_proceed(cx));
         let mut state = self.state();
-        self.tell(&mut state)?;
+        self.report(&mut state)?;
         if state.dead {
             return Poll::Ready(Err(Errno::PIPE.into()));
         }
@@ -209,8 +209,8 @@ impl Egress {
 
     /// Returns the maximum time that a write may wait in the queue, or `None` if it goes through.
     fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> Option<Duration> {
-        let (mut limit, path) = (self.options.limit, self.path());
-        if limit.is_zero() || path == IoPath::NoCork || state.queued() + offered > state.high {
+        let (mut limit, strategy) = (self.options.limit, self.send_strategy());
+        if limit.is_zero() || strategy == SendStrategy::NoCork || state.queued() + offered > state.high {
             return None;
         }
         // Empty writes, and writes that must fail, go to the kernel for its own result.
@@ -220,8 +220,8 @@ impl Egress {
         if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
             self.peer_spoke.store(false, Ordering::Relaxed);
             // Answers to requests that arrived together leave together, without waiting for more.
-            let together = match path {
-                IoPath::Uring => self.turn.driver().is_some(),
+            let together = match strategy {
+                SendStrategy::Uring => self.turn.driver().is_some(),
                 _ => self.options.receive == Receive::Multishot && self.turn.answers_together(),
             };
             if state.scheduled || !together {
@@ -298,7 +298,7 @@ impl Egress {
         let mut state = self.state();
         self.send_queue(&mut state, reason);
         if let Some(failure) = state.failure {
-            self.note_told(&mut state);
+            self.mark_reported(&mut state);
             return Poll::Ready(Err(failure.into()));
         }
         self.poll_empty(&mut state, cx)
@@ -326,7 +326,7 @@ impl Egress {
     pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.state();
         self.send_queue(&mut state, Reason::Shutdown);
-        self.tell(&mut state)?;
+        self.report(&mut state)?;
         ready!(self.poll_empty(&mut state, cx))?;
         state.ended = true;
         drop(state);
@@ -356,7 +356,7 @@ impl Drop for Egress {
             return;
         }
         let kernel = Some(KernelStats::of(self.as_fd()));
-        let numbers = StreamStats { kernel, ..self.writer.meter.stats(0, false, self.path()) };
+        let numbers = StreamStats { kernel, ..self.writer.meter.stats(0, false, self.send_strategy()) };
         if let Some(record) = record {
             record.set(&numbers);
         }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use super::egress::Egress;
-use super::path::IoPath;
 use super::profile::Profile;
+use super::send_strategy::SendStrategy;
 use super::stats::{KernelStats, Pulse, Record, StreamStats};
 use crate::sys::{socket, tcp};
 
@@ -80,21 +80,21 @@ impl Handle {
         self.egress.upgrade().map(|egress| Closing(egress.record()))
     }
 
-    /// Returns the path of writes; `None` once the stream is closed.
-    pub fn path(&self) -> Option<IoPath> {
-        self.egress.upgrade().map(|egress| egress.path())
+    /// Returns the strategy of writes; `None` once the stream is closed.
+    pub fn send_strategy(&self) -> Option<SendStrategy> {
+        self.egress.upgrade().map(|egress| egress.send_strategy())
     }
 
-    /// Returns [`path`](Self::path), or `epoll` if the ring it asks for is missing; `None` once the stream is closed.
-    pub(crate) fn effective_path(&self) -> Option<IoPath> {
-        self.egress.upgrade().map(|egress| egress.effective_path())
+    /// Returns [`send_strategy`](Self::send_strategy), or `epoll` if the ring it asks for is missing; `None` once the stream is closed.
+    pub(crate) fn effective_strategy(&self) -> Option<SendStrategy> {
+        self.egress.upgrade().map(|egress| egress.effective_strategy())
     }
 
-    /// Sets the path of writes from now on. Bytes are neither lost nor reordered. Does nothing once the stream is
+    /// Sets the strategy of writes from now on. Bytes are neither lost nor reordered. Does nothing once the stream is
     /// closed.
-    pub fn set_path(&self, path: IoPath) {
+    pub fn set_send_strategy(&self, strategy: SendStrategy) {
         if let Some(egress) = self.egress.upgrade() {
-            egress.set_path(path);
+            egress.set_send_strategy(strategy);
         }
     }
 

@@ -7,7 +7,7 @@
 //!                         ▼
 //!                        Dry: plain reads until one would have to wait ──▶ Idle, if buffers are free by then
 //!
-//!   While the stream's path is `IoPath::Epoll`: Armed ──▶ Stopping ──▶ Idle, with plain reads.
+//!   While the strategy of the stream is `SendStrategy::Epoll`: Armed ──▶ Stopping ──▶ Idle, with plain reads.
 //! ```
 //!
 //! Invariants:
@@ -25,8 +25,8 @@ use rustix::io::Errno;
 use tokio::task::coop;
 
 use super::egress::{Egress, HeldOpen};
-use super::path::IoPath;
 use super::recv_buf::{RecvBuf, poll_plain};
+use super::send_strategy::SendStrategy;
 use crate::runtime::Turn;
 use crate::sys::uring::Chunk;
 use crate::uring::driver::Driver;
@@ -106,7 +106,7 @@ impl Ingress {
                 progress.made_progress();
                 return Poll::Ready(end.map_err(io::Error::from));
             }
-            let by_ring = self.egress.path() != IoPath::Epoll;
+            let by_ring = self.egress.send_strategy() != SendStrategy::Epoll;
             match &mut state.phase {
                 Phase::Armed(armed @ Some(_)) if !by_ring => {
                     let armed = armed.take();

@@ -239,7 +239,7 @@ macro_rules! stream_options {
             #[must_use]
             pub fn high_mark(mut self, bytes: usize) -> Self {
                 self.options.high = bytes;
-                self.options.elastic = None;
+                self.options.high_range = None;
                 self
             }
 
@@ -255,7 +255,7 @@ macro_rules! stream_options {
             #[track_caller]
             pub fn adaptive_high_mark(mut self, bounds: std::ops::RangeInclusive<usize>) -> Self {
                 assert!(!bounds.is_empty(), "adaptive high mark {bounds:?}: the lower bound comes first");
-                self.options.elastic = Some((*bounds.start(), *bounds.end()));
+                self.options.high_range = Some((*bounds.start(), *bounds.end()));
                 self
             }
 
@@ -266,11 +266,11 @@ macro_rules! stream_options {
                 self
             }
 
-            /// Sets the path of writes of new connections; [`IoPath::Auto`](crate::net::IoPath::Auto) by default.
-            /// [`Handle::set_path`](crate::net::Handle::set_path) changes a live connection.
+            /// Sets the strategy of writes of new connections; [`SendStrategy::Auto`](crate::net::SendStrategy::Auto) by default.
+            /// [`Handle::set_send_strategy`](crate::net::Handle::set_send_strategy) changes a live connection.
             #[must_use]
-            pub fn path(mut self, path: $crate::net::IoPath) -> Self {
-                self.options.path = path;
+            pub fn send_strategy(mut self, strategy: $crate::net::SendStrategy) -> Self {
+                self.options.send_strategy = strategy;
                 self
             }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::pace::SharedPace;
-use super::path::IoPath;
 use super::profile::Profile;
+use super::send_strategy::SendStrategy;
 use super::stats::StreamStats;
 use crate::runtime::{Io, Turn};
 
@@ -52,9 +52,9 @@ pub(super) struct Options {
     /// Number of queued bytes above which writers wait; they are woken at half of it.
     pub(super) high: usize,
     /// Bounds of the adaptive high-water mark, if set.
-    pub(super) elastic: Option<(usize, usize)>,
+    pub(super) high_range: Option<(usize, usize)>,
     pub(super) receive: Receive,
-    pub(super) path: IoPath,
+    pub(super) send_strategy: SendStrategy,
     pub(super) profile: Profile,
     pub(super) pace: Option<SharedPace>,
     pub(super) zero_copy: bool,
@@ -75,9 +75,9 @@ impl Default for Options {
         Self {
             limit: Duration::from_millis(1),
             high: 64 << 10,
-            elastic: None,
+            high_range: None,
             receive: Receive::Ready,
-            path: IoPath::Auto,
+            send_strategy: SendStrategy::Auto,
             profile: Profile::System,
             pace: None,
             zero_copy: false,

@@ -8,10 +8,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::path::IoPath;
+use super::send_strategy::SendStrategy;
 use crate::counters::{Counter, count};
+use crate::sys::clock::coarse_millis;
 use crate::sys::tcp;
-use crate::sys::tcp::{TcpInfo, coarse_millis};
+use crate::sys::tcp::TcpInfo;
 
 /// Statistics of a stream. Times have the resolution of the kernel's tick, 1 to 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub struct StreamStats {
     /// Longest time between two sends with nothing received in between.
     pub longest_gap: Duration,
     /// Path of the stream's writes.
-    pub path: IoPath,
+    pub send_strategy: SendStrategy,
     /// Kernel statistics, set on close; for a live stream use [`Handle::kernel`](super::Handle::kernel).
     pub kernel: Option<KernelStats>,
 }
@@ -294,7 +295,7 @@ impl Meter {
         add(&self.lost, bytes as u64);
     }
 
-    pub(super) fn stats(&self, queued: usize, blocked: bool, path: IoPath) -> StreamStats {
+    pub(super) fn stats(&self, queued: usize, blocked: bool, send_strategy: SendStrategy) -> StreamStats {
         let millis = |of: &AtomicU32| Duration::from_millis(of.load(Ordering::Relaxed).into());
         let first_byte = self.first_byte.load(Ordering::Relaxed).checked_sub(1);
         StreamStats {
@@ -314,7 +315,7 @@ impl Meter {
             first_byte: first_byte.map(|millis| Duration::from_millis(millis.into())),
             longest_answer: millis(&self.longest_answer),
             longest_gap: millis(&self.longest_gap),
-            path,
+            send_strategy,
             kernel: None,
         }
     }
@@ -347,18 +348,18 @@ mod tests {
     fn times_pair_matching_events() {
         let meter = Meter { since: 1000, ..Meter::new() };
         let millis = |n| Duration::from_millis(n);
-        assert_eq!(meter.stats(0, false, IoPath::Auto).first_byte, None);
+        assert_eq!(meter.stats(0, false, SendStrategy::Auto).first_byte, None);
         meter.heard.store(1010, Ordering::Relaxed);
         meter.sent_at(1030);
         meter.sent_at(1035);
-        let numbers = meter.stats(0, false, IoPath::Auto);
+        let numbers = meter.stats(0, false, SendStrategy::Auto);
         assert_eq!((numbers.first_byte, numbers.longest_answer), (Some(millis(30)), millis(20)));
         assert_eq!(numbers.longest_gap, millis(5));
         // The time until the peer's next request is not a gap.
         meter.heard.store(9000, Ordering::Relaxed);
         meter.sent_at(9001);
         meter.sent_at(9008);
-        let numbers = meter.stats(0, false, IoPath::Auto);
+        let numbers = meter.stats(0, false, SendStrategy::Auto);
         assert_eq!((numbers.longest_answer, numbers.longest_gap), (millis(20), millis(7)));
         assert_eq!(numbers.first_byte, Some(millis(30)));
     }
@@ -368,11 +369,11 @@ mod tests {
         let meter = Meter { since: u32::MAX - 4, ..Meter::new() };
         meter.sent_at(0);
         meter.sent_at(10);
-        let numbers = meter.stats(0, false, IoPath::Auto);
+        let numbers = meter.stats(0, false, SendStrategy::Auto);
         assert_eq!(numbers.first_byte, Some(Duration::from_millis(5)));
         assert_eq!(numbers.longest_gap, Duration::from_millis(9));
         meter.heard.store(1, Ordering::Relaxed);
         meter.sent_at(0);
-        assert_eq!(meter.stats(0, false, IoPath::Auto).longest_answer, Duration::ZERO);
+        assert_eq!(meter.stats(0, false, SendStrategy::Auto).longest_answer, Duration::ZERO);
     }
 }

@@ -19,8 +19,8 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use super::Turn;
 use super::blocking::BlockingTask;
-use crate::uring::doubt::Look;
 use crate::uring::driver::Driver;
+use crate::uring::peer_waits::MayWait;
 use crate::uring::program::Program;
 
 pub(super) enum Place {
@@ -32,8 +32,8 @@ pub(super) enum Place {
 /// Finds a place for a program that may wait. `driver` is `None` if it cannot run on a ring. Dropping the future gives
 /// up its position in the queue.
 pub(super) async fn admit(turn: &Turn, driver: Option<&Arc<Driver>>, program: &mut Program) -> Place {
-    let by_thread = program.doubts.may_hold_a_thread();
-    if by_thread && program.doubts.look() == Look::Swift {
+    let by_thread = program.peer_waits.may_hold_a_thread();
+    if by_thread && program.peer_waits.check() == MayWait::No {
         return Place::Any;
     }
     let room = driver.filter(|_| !by_thread).and_then(|driver| driver.waiting_room(program));
@@ -44,15 +44,15 @@ pub(super) async fn admit(turn: &Turn, driver: Option<&Arc<Driver>>, program: &m
         return Place::Ring(permit);
     }
     // Without a ring, a check costs more than a free job, and so does a check that has to wait.
-    if (room.is_none() || program.doubts.look() == Look::Unsure)
+    if (room.is_none() || program.peer_waits.check() == MayWait::Unknown)
         && let Ok(permit) = Arc::clone(jobs).try_acquire_owned()
     {
         return Place::Pool(permit);
     }
-    if program.doubts.look() == Look::Unsure {
+    if program.peer_waits.check() == MayWait::Unknown {
         look_by_job(turn, program).await;
     }
-    if !program.doubts.may_wait() {
+    if !program.peer_waits.may_wait() {
         return Place::Any;
     }
     let mut ring = pin!(room.map(|(ring, units)| ring.acquire_many_owned(units)));
@@ -71,16 +71,16 @@ pub(super) async fn admit(turn: &Turn, driver: Option<&Arc<Driver>>, program: &m
 /// Checks the program in a job. Few run at a time, because a file system may not answer.
 async fn look_by_job(turn: &Turn, program: &mut Program) {
     let permit = granted(Arc::clone(turn.look_jobs()).acquire_owned().await);
-    let mut doubts = std::mem::take(&mut program.doubts);
+    let mut peer_waits = std::mem::take(&mut program.peer_waits);
     let looked = BlockingTask::start(move || {
-        doubts.look_blocking();
+        peer_waits.check_blocking();
         drop(permit);
-        Ok(doubts)
+        Ok(peer_waits)
     });
     if let Ok(job) = looked
-        && let Ok(doubts) = job.await
+        && let Ok(peer_waits) = job.await
     {
-        program.doubts = doubts;
+        program.peer_waits = peer_waits;
     }
 }
 

@@ -235,9 +235,9 @@ mod tests {
         assert!(!is_late(ms(59_999), ms(60_000), ms(0)));
     }
 
-    struct Told(mpsc::Sender<thread::ThreadId>);
+    struct Notifier(mpsc::Sender<thread::ThreadId>);
 
-    impl Flush for Told {
+    impl Flush for Notifier {
         fn writes(&self) -> usize {
             0
         }
@@ -247,9 +247,9 @@ mod tests {
         }
     }
 
-    fn told(turn: &Arc<Turn>, limit: Duration, kept: bool) -> (Arc<dyn Flush>, mpsc::Receiver<thread::ThreadId>) {
-        let (tell, wait) = mpsc::channel();
-        let stream: Arc<dyn Flush> = Arc::new(Told(tell));
+    fn notified(turn: &Arc<Turn>, limit: Duration, kept: bool) -> (Arc<dyn Flush>, mpsc::Receiver<thread::ThreadId>) {
+        let (sender, wait) = mpsc::channel();
+        let stream: Arc<dyn Flush> = Arc::new(Notifier(sender));
         let held = if kept { Held::Kept(Arc::clone(&stream)) } else { Held::Weak(Arc::downgrade(&stream)) };
         assert!(turn.schedule(held, limit));
         (stream, wait)
@@ -263,7 +263,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let turn = runtime.block_on(async { Turn::current() });
         for _ in 0..3 {
-            let (_stream, wait) = told(&turn, SHORT, false);
+            let (_stream, wait) = notified(&turn, SHORT, false);
             assert_ne!(wait.recv_timeout(HANGS), Ok(thread::current().id()));
         }
     }
@@ -274,7 +274,7 @@ mod tests {
         runtime.block_on(async {
             let turn = Turn::current();
             for (looks, limit) in [(0, SHORT), (1, SHORT), (0, Duration::ZERO)] {
-                let (_stream, wait) = told(&turn, limit, false);
+                let (_stream, wait) = notified(&turn, limit, false);
                 for _ in 0..looks {
                     tokio::task::yield_now().await;
                 }
@@ -287,9 +287,9 @@ mod tests {
     fn other_writers_and_streams_in_time_are_not_flushed() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let turn = runtime.block_on(async { Turn::current() });
-        let (_kept, kept) = told(&turn, SHORT, true);
-        let (_patient, patient) = told(&turn, HANGS * 2, false);
-        let (_late, late) = told(&turn, SHORT, false);
+        let (_kept, kept) = notified(&turn, SHORT, true);
+        let (_patient, patient) = notified(&turn, HANGS * 2, false);
+        let (_late, late) = notified(&turn, SHORT, false);
         assert!(late.recv_timeout(HANGS).is_ok(), "the late stream was not found");
         assert!(kept.try_recv().is_err() && patient.try_recv().is_err());
         runtime.block_on(async {

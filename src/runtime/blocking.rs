@@ -68,15 +68,15 @@ mod tests {
 
     #[tokio::test]
     async fn disposed_values_are_dropped_on_another_thread() {
-        struct Told(std::sync::mpsc::Sender<std::thread::ThreadId>);
-        impl Drop for Told {
+        struct Notifier(std::sync::mpsc::Sender<std::thread::ThreadId>);
+        impl Drop for Notifier {
             fn drop(&mut self) {
                 self.0.send(std::thread::current().id()).unwrap();
             }
         }
-        let (tell, told) = std::sync::mpsc::channel();
-        dispose(Told(tell));
-        assert_ne!(told.recv().unwrap(), std::thread::current().id());
+        let (sender, notified) = std::sync::mpsc::channel();
+        dispose(Notifier(sender));
+        assert_ne!(notified.recv().unwrap(), std::thread::current().id());
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl CoresBuilder {
             false => Places::Anywhere("as asked for".to_owned()),
         };
         let count = self.workers.unwrap_or(parallelism);
-        let (tell, ended) = channel();
+        let (sender, ended) = channel();
         let mut cores = Cores { cores: Vec::with_capacity(count), ended: Mutex::new(ended) };
         let mut loose = match &places {
             Places::Anywhere(reason) if self.pin => Some(reason.clone()),
@@ -123,7 +123,7 @@ impl CoresBuilder {
             let (stop, stopped) = oneshot::channel();
             let (everywhere, driver) = (everywhere.clone(), self.driver.clone());
             let plan = Plan { index, count, cpu: places.of(index), everywhere, driver };
-            let ending = Ending { index, tell: tell.clone() };
+            let ending = Ending { index, sender: sender.clone() };
             let body = move || {
                 let _ending = ending;
                 plan.run(started, stopped);
@@ -209,17 +209,17 @@ impl Cores {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let (tell, told) = mpsc::channel(self.count());
+        let (sender, receiver) = mpsc::channel(self.count());
         let task = |index| {
-            let (work, tell) = (work.clone(), tell.clone());
+            let (work, sender) = (work.clone(), sender.clone());
             Aborting(self.spawn_on(index, async move |core| {
                 let outcome = Caught(pin!(async move { work(core).await })).await;
-                let _ = tell.try_send((core.index(), outcome));
+                let _ = sender.try_send((core.index(), outcome));
             }))
         };
         let tasks: Vec<_> = (0..self.count()).map(task).collect();
         let results = tasks.iter().map(|_| None).collect();
-        Run { tasks, told, results }
+        Run { tasks, receiver, results }
     }
 
     /// Ends all cores: drops their tasks, including connections, and joins their threads. Waits for running work on a

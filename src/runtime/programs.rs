@@ -43,7 +43,7 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
     };
     let mut driver = if by_ring { turn.driver() } else { None };
     let mut permit = None;
-    if program.doubts.may_wait() {
+    if program.peer_waits.may_wait() {
         // Boxed to keep the futures of other programs small.
         match Box::pin(admit(&turn, driver.as_ref(), &mut program)).await {
             Place::Any => {}
@@ -61,7 +61,7 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
             Err((rest, _)) => program = rest,
         }
     }
-    if program.doubts.may_wait() && permit.is_none() {
+    if program.peer_waits.may_wait() && permit.is_none() {
         permit = Some(admit::job(&turn).await);
     }
     count(Counter::PoolPrograms, 1);

@@ -30,7 +30,7 @@ type Outcome<T, E> = (usize, thread::Result<Result<T, E>>);
 #[must_use = "dropping this drops the futures"]
 pub struct Run<T, E> {
     pub(super) tasks: Vec<Aborting<()>>,
-    pub(super) told: Receiver<Outcome<T, E>>,
+    pub(super) receiver: Receiver<Outcome<T, E>>,
     pub(super) results: Vec<Option<T>>,
 }
 
@@ -43,7 +43,7 @@ impl<T, E> Run<T, E> {
     #[track_caller]
     pub fn wait(mut self) -> Result<Vec<T>, E> {
         loop {
-            let outcome = self.told.blocking_recv();
+            let outcome = self.receiver.blocking_recv();
             if let Some(all) = self.note(outcome) {
                 return all;
             }
@@ -79,7 +79,7 @@ impl<T, E> Future for Run<T, E> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            let outcome = ready!(self.told.poll_recv(cx));
+            let outcome = ready!(self.receiver.poll_recv(cx));
             if let Some(all) = self.note(outcome) {
                 return Poll::Ready(all);
             }

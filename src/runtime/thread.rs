@@ -68,13 +68,13 @@ pub(super) struct Started {
 #[derive(Debug)]
 pub(super) struct Ending {
     pub(super) index: usize,
-    pub(super) tell: Sender<usize>,
+    pub(super) sender: Sender<usize>,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
         // Fails only if the receiver no longer waits.
-        let _ = self.tell.send(self.index);
+        let _ = self.sender.send(self.index);
     }
 }
 

@@ -120,7 +120,7 @@ fn grpc_status(status: StatusCode) -> Option<(&'static str, &'static str)> {
 fn last<T>(response: &mut Response<T>, open: &Open) {
     match open.conn_state().protocol() {
         _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => {}
-        Protocol::Two => open.conn_state().tell(ShutdownPhase::Finish),
+        Protocol::Two => open.conn_state().raise(ShutdownPhase::Finish),
         _ => drop(response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"))),
     }
 }

@@ -9,7 +9,7 @@ use super::limits::Limits;
 use crate::net::Pulse;
 
 /// Time for a connection to finish, or to send something, after the instruction to finish.
-const FAREWELL: Duration = Duration::from_millis(400);
+const GRACE: Duration = Duration::from_millis(400);
 
 /// Bytes of a PING frame sent by the server, with room for the framing of TLS.
 const PING: u64 = 64;
@@ -20,7 +20,7 @@ pub(super) struct Facts {
     pub(super) protocol: Protocol,
     pub(super) tunnel: bool,
     pub(super) ended: bool,
-    pub(super) told: ShutdownPhase,
+    pub(super) phase: ShutdownPhase,
     pub(super) requests: (u32, u32),
     /// Whether a response over HTTP/2 waits for the peer to open a window.
     pub(super) owes: bool,
@@ -48,7 +48,7 @@ pub(super) struct Seen {
     /// Instant since which it has held a part of a head.
     head: Option<Instant>,
     /// Instant of the instruction to end, and of the last byte sent since.
-    told: Option<(Instant, Instant)>,
+    raised: Option<(Instant, Instant)>,
 }
 
 /// Bytes that the peer has to take during a window, and the counts at the start of the window.
@@ -86,7 +86,7 @@ impl Seen {
             due: None,
             quiet: (now, 0),
             head: None,
-            told: None,
+            raised: None,
         }
     }
 
@@ -137,15 +137,15 @@ impl Seen {
         let (begun, open) = facts.requests;
         let carries = facts.tunnel && (has_sent || pulse.received != before.received);
         if facts.ended || open > 0 || begun != self.requests || pulse.waits() || carries {
-            (self.requests, self.quiet, self.head, self.told) = (begun, (now, pulse.received), None, None);
+            (self.requests, self.quiet, self.head, self.raised) = (begun, (now, pulse.received), None, None);
             return Verdict::Well { rests: false };
         }
-        if facts.told > ShutdownPhase::Nothing {
-            let (since, heard) = self.told.get_or_insert((now, now));
+        if facts.phase > ShutdownPhase::Nothing {
+            let (since, heard) = self.raised.get_or_insert((now, now));
             if has_sent {
                 *heard = now;
             }
-            let unheeded = now.duration_since(*heard) >= FAREWELL || now.duration_since(*since) >= limits.write_stall;
+            let unheeded = now.duration_since(*heard) >= GRACE || now.duration_since(*since) >= limits.write_stall;
             return if unheeded { Verdict::Unheeded } else { Verdict::Well { rests: false } };
         }
         let (since, received) = self.quiet;
@@ -184,7 +184,7 @@ mod tests {
                 protocol,
                 tunnel: false,
                 ended: false,
-                told: ShutdownPhase::Nothing,
+                phase: ShutdownPhase::Nothing,
                 requests: (0, 0),
                 owes: false,
                 asked: 0,
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn who_was_told_to_end_has_a_moment_and_as_long_as_it_sends() {
         let mut case = Case::new(Protocol::Two);
-        (case.facts.requests, case.facts.told) = ((1, 0), ShutdownPhase::Finish);
+        (case.facts.requests, case.facts.phase) = ((1, 0), ShutdownPhase::Finish);
         assert_eq!(case.at(1.0), WELL);
         assert_eq!(case.at(1.1), WELL);
         assert_eq!(case.at(1.4), WELL);
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(case.at(100.4), WELL);
         assert_eq!(case.at(100.5), Verdict::Unheeded);
         let mut case = Case::new(Protocol::Two);
-        case.facts.told = ShutdownPhase::Finish;
+        case.facts.phase = ShutdownPhase::Finish;
         for tenth in 0..300 {
             case.facts.pulse.sent += 1;
             assert_eq!(case.at(tenth as f32 / 10.0), WELL);

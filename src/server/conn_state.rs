@@ -27,7 +27,7 @@ pub(super) struct ConnState {
     /// HTTP/2: bytes of last frames that were sent, as the windows allow.
     passed: AtomicU64,
     protocol: AtomicU8,
-    told: AtomicU8,
+    phase: AtomicU8,
     /// Whether it carries something other than requests, in addition or instead.
     tunnel: AtomicBool,
     draining: AtomicBool,
@@ -73,7 +73,7 @@ impl ConnState {
             asked: AtomicU32::new(0),
             passed: AtomicU64::new(0),
             protocol: AtomicU8::new(Protocol::Unknown as u8),
-            told: AtomicU8::new(ShutdownPhase::Nothing as u8),
+            phase: AtomicU8::new(ShutdownPhase::Nothing as u8),
             tunnel: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             unread: AtomicBool::new(false),
@@ -123,8 +123,8 @@ impl ConnState {
         self.tunnel.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn told(&self) -> ShutdownPhase {
-        match self.told.load(Ordering::Acquire) {
+    pub(super) fn phase(&self) -> ShutdownPhase {
+        match self.phase.load(Ordering::Acquire) {
             0 => ShutdownPhase::Nothing,
             1 => ShutdownPhase::Finish,
             2 => ShutdownPhase::TimedOut,
@@ -133,8 +133,8 @@ impl ConnState {
     }
 
     /// Raises the shutdown phase, never lowers it, and wakes the connection's task.
-    pub(super) fn tell(&self, what: ShutdownPhase) {
-        if self.told.fetch_max(what as u8, Ordering::AcqRel) < what as u8
+    pub(super) fn raise(&self, what: ShutdownPhase) {
+        if self.phase.fetch_max(what as u8, Ordering::AcqRel) < what as u8
             && let Some(waker) = &*lock(&self.waker)
         {
             waker.wake_by_ref();
@@ -143,11 +143,11 @@ impl ConnState {
 
     pub(super) fn abort(&self) {
         self.handle.reset();
-        self.tell(ShutdownPhase::Abort);
+        self.raise(ShutdownPhase::Abort);
     }
 
     /// Runs `work`, or returns a shutdown phase above `heard`. Only the connection's own task calls this.
-    pub(super) async fn unless_told<F: Future>(
+    pub(super) async fn unless_raised<F: Future>(
         &self,
         heard: ShutdownPhase,
         work: F,
@@ -160,8 +160,8 @@ impl ConnState {
                 *lock(&self.waker) = Some(cx.waker().clone());
                 listens = true;
             }
-            match self.told() {
-                told if told > heard => Poll::Ready(Err(told)),
+            match self.phase() {
+                phase if phase > heard => Poll::Ready(Err(phase)),
                 _ => work.as_mut().poll(cx).map(Ok),
             }
         })

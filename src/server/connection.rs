@@ -31,9 +31,9 @@ where
     I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Rewind + Unpin + Send + 'static,
     S: HttpService,
 {
-    let version = match conn_state.unless_told(ShutdownPhase::Nothing, version(&mut stream)).await {
+    let version = match conn_state.unless_raised(ShutdownPhase::Nothing, version(&mut stream)).await {
         Ok(version) => version?,
-        Err(told) => return end_one(stream, told, conn_state).await,
+        Err(phase) => return end_one(stream, phase, conn_state).await,
     };
     speak(version, protocols, stream, service, conn_state).await
 }
@@ -55,7 +55,7 @@ where
             conn_state.speaks(Protocol::One);
             let mut connection = protocols.one.serve_connection(stream, adapter).with_upgrades();
             let ended =
-                until_told(conn_state, ShutdownPhase::TimedOut, &mut connection, |c| Pin::new(c).graceful_shutdown())
+                until_raised(conn_state, ShutdownPhase::TimedOut, &mut connection, |c| Pin::new(c).graceful_shutdown())
                     .await;
             match ended {
                 Ok(ended) => {
@@ -67,8 +67,8 @@ where
                     }
                     Ok(ended?)
                 }
-                Err(told) => match connection.into_parts() {
-                    Some(parts) => end_one(parts.io, told, conn_state).await,
+                Err(phase) => match connection.into_parts() {
+                    Some(parts) => end_one(parts.io, phase, conn_state).await,
                     None => Ok(()),
                 },
             }
@@ -78,14 +78,15 @@ where
             // Boxed: it is twice as large as a connection of HTTP/1, and every task would reserve the space.
             let mut connection = Box::pin(protocols.two.serve_connection(stream, adapter));
             let ended =
-                until_told(conn_state, ShutdownPhase::Abort, &mut connection, |c| c.as_mut().graceful_shutdown()).await;
+                until_raised(conn_state, ShutdownPhase::Abort, &mut connection, |c| c.as_mut().graceful_shutdown())
+                    .await;
             Ok(ended.map_err(|_| aborted())??)
         }
     }
 }
 
 /// Runs a connection until it ends, its phase reaches `last` or its peer leaves. In lower phases it finishes.
-async fn until_told<C>(
+async fn until_raised<C>(
     conn_state: &ConnState,
     last: ShutdownPhase,
     mut connection: &mut C,
@@ -97,16 +98,16 @@ where
     let (mut finishes, mut leave) = (false, Leave::default());
     poll_fn(|cx| {
         // A late head may have become a request meanwhile, which is answered.
-        let told = match conn_state.told() {
+        let phase = match conn_state.phase() {
             ShutdownPhase::TimedOut if finishes || conn_state.requests().1 > 0 => ShutdownPhase::Finish,
-            told => told,
+            phase => phase,
         };
-        if told >= last {
-            return Poll::Ready(Err(told));
+        if phase >= last {
+            return Poll::Ready(Err(phase));
         }
         // Polled first, so that it reads the received bytes before it finishes.
         let mut polled = Pin::new(&mut connection).poll(cx);
-        if polled.is_pending() && !finishes && told > ShutdownPhase::Nothing {
+        if polled.is_pending() && !finishes && phase > ShutdownPhase::Nothing {
             finishes = true;
             finish(&mut *connection);
             polled = Pin::new(&mut connection).poll(cx);
@@ -123,16 +124,16 @@ where
 /// Ends an HTTP/1 connection that is not in a request.
 async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
     mut stream: I,
-    told: ShutdownPhase,
+    phase: ShutdownPhase,
     conn_state: &ConnState,
 ) -> Result<(), BoxError> {
-    match told {
+    match phase {
         // No request has begun.
         ShutdownPhase::Nothing | ShutdownPhase::Finish => return Ok(()),
         ShutdownPhase::TimedOut => {}
         ShutdownPhase::Abort => return Err(aborted()),
     }
-    let farewell = async {
+    let answer = async {
         let mut rest = TIMED_OUT;
         while !rest.is_empty() {
             match poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, rest)).await? {
@@ -142,7 +143,7 @@ async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
         }
         poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await
     };
-    conn_state.unless_told(ShutdownPhase::TimedOut, farewell).await.map_err(|_| aborted())??;
+    conn_state.unless_raised(ShutdownPhase::TimedOut, answer).await.map_err(|_| aborted())??;
     linger(stream, conn_state).await;
     Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
 }
@@ -172,7 +173,7 @@ mod tests {
         let limits = Arc::new(Limits::default());
         let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
         let conn_state = ConnState::new(limits, stream.handle(), permit);
-        conn_state.tell(ShutdownPhase::TimedOut);
+        conn_state.raise(ShutdownPhase::TimedOut);
         let mut open = has_request.then(|| Open::begin(&conn_state));
         // The response ends when it is polled for the second time, and the connection with it.
         let mut left = 2;
@@ -188,7 +189,7 @@ mod tests {
             Poll::Pending
         });
         let finished = std::cell::Cell::new(false);
-        let ended = until_told(&conn_state, ShutdownPhase::TimedOut, &mut connection, |_| finished.set(true)).await;
+        let ended = until_raised(&conn_state, ShutdownPhase::TimedOut, &mut connection, |_| finished.set(true)).await;
         (ended, finished.get())
     }
 

@@ -133,18 +133,18 @@ impl<S: HttpService> ServeCores<'_, S> {
     {
         let (cores, plan) = self.plan();
         let signal = Arc::new(Mutex::new(Some(signal)));
-        let (tell, told) = watch::channel(false);
-        let tell = Arc::new(tell);
+        let (sender, receiver) = watch::channel(false);
+        let sender = Arc::new(sender);
         let run = cores.run(move |core| {
             let serve = plan.serve();
             let signal = if core.index() == 0 { lock(&signal).take() } else { None };
-            let (tell, mut told) = (Arc::clone(&tell), told.clone());
+            let (sender, mut receiver) = (Arc::clone(&sender), receiver.clone());
             let signal = async move {
                 if let Some(signal) = signal {
                     signal.await;
-                    tell.send_replace(true);
+                    sender.send_replace(true);
                 }
-                let _ = told.wait_for(|&told| told).await;
+                let _ = receiver.wait_for(|&drains| drains).await;
             };
             async move { serve?.drain(signal, deadline).await }
         });

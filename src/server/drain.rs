@@ -21,7 +21,7 @@ pub struct Drained {
     /// Connections that finished by themselves.
     pub finished: usize,
     /// Connections that finished after a [`GracefulClose`] or a [`DrainSignal`] had notified a response or a task.
-    pub told: usize,
+    pub notified: usize,
     /// Connections that were reset at the deadline.
     pub aborted: usize,
     /// Time from the signal to the end of the last connection.
@@ -33,7 +33,7 @@ impl Drained {
         Self {
             connections: self.connections + other.connections,
             finished: self.finished + other.finished,
-            told: self.told + other.told,
+            notified: self.notified + other.notified,
             aborted: self.aborted + other.aborted,
             duration: self.duration.max(other.duration),
         }
@@ -112,10 +112,10 @@ impl DrainSignal {
     ///
     /// No notification is lost when the future is dropped: the next one is ready as well.
     pub async fn draining(&self) {
-        let told = Arc::new(Notify::new());
-        let tell = Arc::clone(&told);
-        let _registered = self.0.ends_by(GracefulClose::new(move || tell.notify_one()));
-        told.notified().await;
+        let notify = Arc::new(Notify::new());
+        let notifier = Arc::clone(&notify);
+        let _registered = self.0.ends_by(GracefulClose::new(move || notifier.notify_one()));
+        notify.notified().await;
     }
 }
 

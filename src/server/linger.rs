@@ -36,5 +36,5 @@ pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, conn_state
         }
     };
     // An aborted connection was reset, which ends its reads.
-    let _ = conn_state.unless_told(ShutdownPhase::TimedOut, discard).await;
+    let _ = conn_state.unless_raised(ShutdownPhase::TimedOut, discard).await;
 }

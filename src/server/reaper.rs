@@ -144,7 +144,7 @@ enum Drain {
     /// Left to finish.
     Waits,
     /// Endless responses were notified.
-    Told,
+    Notified,
     Aborted,
 }
 
@@ -228,7 +228,7 @@ impl Entry {
             protocol: conn_state.protocol(),
             tunnel: conn_state.is_tunnel(),
             ended: conn_state.has_ended(),
-            told: conn_state.told(),
+            phase: conn_state.phase(),
             requests: conn_state.requests(),
             owes: conn_state.owes(),
             asked: conn_state.asked(),
@@ -246,22 +246,22 @@ impl Entry {
         }
         match verdict {
             Verdict::Stalled => {
-                if facts.told < ShutdownPhase::Abort {
+                if facts.phase < ShutdownPhase::Abort {
                     count(Counter::WritesStalled, 1);
                 }
                 conn_state.abort();
             }
             // During a drain a slow connection has until the deadline.
-            Verdict::Unheeded if !matches!(stage, Stage::Drains { .. }) || facts.told > ShutdownPhase::Finish => {
+            Verdict::Unheeded if !matches!(stage, Stage::Drains { .. }) || facts.phase > ShutdownPhase::Finish => {
                 conn_state.abort()
             }
             Verdict::HeadLate { begun } => {
                 count(Counter::HeadsTooSlow, 1);
-                conn_state.tell(if begun { ShutdownPhase::TimedOut } else { ShutdownPhase::Finish });
+                conn_state.raise(if begun { ShutdownPhase::TimedOut } else { ShutdownPhase::Finish });
             }
             Verdict::Idle => {
                 count(Counter::IdleEnded, 1);
-                conn_state.tell(ShutdownPhase::Finish);
+                conn_state.raise(ShutdownPhase::Finish);
             }
             Verdict::Well { .. } | Verdict::Unheeded => {}
         }
@@ -279,11 +279,11 @@ impl Entry {
             return conn_state.abort();
         }
         if self.drained == Drain::No {
-            self.drained = if conn_state.end_answers() > 0 { Drain::Told } else { Drain::Waits };
+            self.drained = if conn_state.end_answers() > 0 { Drain::Notified } else { Drain::Waits };
         }
         let (_, open) = conn_state.requests();
         if open > 0 || rests {
-            conn_state.tell(ShutdownPhase::Finish);
+            conn_state.raise(ShutdownPhase::Finish);
         }
     }
 }
@@ -294,7 +294,7 @@ impl Drained {
             // It ended before the drain.
             Drain::No => return,
             Drain::Waits => self.finished += 1,
-            Drain::Told => self.told += 1,
+            Drain::Notified => self.notified += 1,
             Drain::Aborted => self.aborted += 1,
         }
         self.connections += 1;

@@ -61,12 +61,12 @@ async fn refuse_in<I>(_place: Place, mut stream: I, handle: Handle)
 where
     I: hyper::rt::Write + AsyncRead + Rewind + Unpin,
 {
-    if !matches!(timeout(PATIENCE, tell(&mut stream)).await, Ok(Ok(()))) {
+    if !matches!(timeout(PATIENCE, answer_and_close(&mut stream)).await, Ok(Ok(()))) {
         handle.reset();
     }
 }
 
-async fn tell<I>(stream: &mut I) -> io::Result<()>
+async fn answer_and_close<I>(stream: &mut I) -> io::Result<()>
 where
     I: hyper::rt::Write + AsyncRead + Rewind + Unpin,
 {

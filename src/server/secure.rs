@@ -37,7 +37,8 @@ where
     S: HttpService,
 {
     // Before the end of the handshake the client cannot be answered.
-    let stream = conn_state.unless_told(ShutdownPhase::Nothing, tls.accept(stream)).await.map_err(|_| aborted())??;
+    let stream =
+        conn_state.unless_raised(ShutdownPhase::Nothing, tls.accept(stream)).await.map_err(|_| aborted())??;
     let version = match stream.alpn() {
         Some(b"h2") => Version::Two,
         Some(_) => Version::One,

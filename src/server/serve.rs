@@ -175,7 +175,7 @@ impl<L: Accept, S: HttpService> Serve<L, S> {
     /// let files = Files::new("public")?;
     /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
     /// let drained = server::serve(listener, files).drain(tokio::signal::ctrl_c(), Duration::from_secs(10)).await?;
-    /// println!("{} connections finished, {} were cut off", drained.finished + drained.told, drained.aborted);
+    /// println!("{} connections finished, {} were cut off", drained.finished + drained.notified, drained.aborted);
     /// # Ok(())
     /// # }
     /// ```

@@ -135,7 +135,7 @@ impl Group {
     }
 
     /// Adds the group to the wake task; returns `false` in another runtime than the group's.
-    fn call_herald(self: &Arc<Self>) -> bool {
+    fn notify_wake_task(self: &Arc<Self>) -> bool {
         let runtime = Handle::try_current().ok();
         if runtime.as_ref().map(Handle::id) != self.runtime {
             return false;
@@ -206,7 +206,7 @@ impl Member {
         let mut wait_list = self.group.wait_list();
         if !wait_list.wake_task && !self.group.is_direct() {
             drop(wait_list);
-            if !self.group.call_herald() {
+            if !self.group.notify_wake_task() {
                 return Wait::Elsewhere;
             }
             wait_list = self.group.wait_list();

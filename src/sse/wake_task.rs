@@ -25,7 +25,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use super::wait_list::{Group, TICKS};
 
 /// Wake tasks of all runtimes. Searched when the first reader of a hub joins in a runtime.
-static HERALDS: Mutex<Vec<Weak<WakeTask>>> = Mutex::new(Vec::new());
+static WAKE_TASKS: Mutex<Vec<Weak<WakeTask>>> = Mutex::new(Vec::new());
 
 pub(super) struct WakeTask {
     runtime: Id,
@@ -48,12 +48,12 @@ fn address(group: &Arc<Group>) -> usize {
 
 impl WakeTask {
     pub(super) fn of(runtime: Id, keep_alive: Option<Duration>) -> Arc<Self> {
-        let mut heralds = HERALDS.lock().unwrap_or_else(PoisonError::into_inner);
-        heralds.retain(|wake_task| wake_task.strong_count() > 0);
+        let mut wake_tasks = WAKE_TASKS.lock().unwrap_or_else(PoisonError::into_inner);
+        wake_tasks.retain(|wake_task| wake_task.strong_count() > 0);
         let is_it = |wake_task: &Arc<Self>| wake_task.runtime == runtime && wake_task.keep_alive == keep_alive;
-        heralds.iter().filter_map(Weak::upgrade).find(is_it).unwrap_or_else(|| {
+        wake_tasks.iter().filter_map(Weak::upgrade).find(is_it).unwrap_or_else(|| {
             let wake_task = Arc::new(Self { runtime, keep_alive, bell: Notify::new(), rounds: Mutex::default() });
-            heralds.push(Arc::downgrade(&wake_task));
+            wake_tasks.push(Arc::downgrade(&wake_task));
             wake_task
         })
     }

@@ -11,6 +11,12 @@ pub(crate) fn coarse() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
+/// As [`coarse`], in milliseconds. The value wraps around.
+#[inline]
+pub(crate) fn coarse_millis() -> u32 {
+    (coarse() / 1_000_000) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

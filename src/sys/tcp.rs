@@ -10,7 +10,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use socket2::SockRef;
 
 /// Kernel statistics of a TCP connection (`TCP_INFO`). Fields that an older kernel does not report are 0.
@@ -93,15 +92,6 @@ pub(crate) fn unconfirmed(socket: BorrowedFd<'_>) -> Option<usize> {
 pub(crate) fn unread(socket: BorrowedFd<'_>) -> Option<usize> {
     let bytes = rustix::io::ioctl_fionread(socket).ok()?;
     usize::try_from(bytes).ok()
-}
-
-/// Returns milliseconds of `CLOCK_MONOTONIC_COARSE`
-/// ([clock_gettime(2)](https://man7.org/linux/man-pages/man2/clock_gettime.2.html)), which is cheap and has the
-/// resolution of the kernel's tick, 1 to 10 ms. The value wraps around.
-#[inline]
-pub(crate) fn coarse_millis() -> u32 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    (now.tv_sec as u32).wrapping_mul(1000).wrapping_add((now.tv_nsec / 1_000_000) as u32)
 }
 
 /// Limits the unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`); `None` is the system default. Fails without TCP.
@@ -274,14 +264,5 @@ mod tests {
         set_pacing(ours.as_fd(), None).unwrap();
         let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         assert_eq!(set_pacing(unix.as_fd(), NonZeroU64::new(1)).unwrap_err().kind(), io::ErrorKind::Unsupported);
-    }
-
-    #[test]
-    fn the_coarse_clock_goes_forward() {
-        let (since, start) = (coarse_millis(), std::time::Instant::now());
-        while coarse_millis() == since {
-            assert!(start.elapsed() < Duration::from_secs(10), "the clock stands still");
-        }
-        assert!(coarse_millis().wrapping_sub(since) < 60_000);
     }
 }

@@ -7,7 +7,7 @@
 //!  step      one operation of a program, until it is done
 //!  slots     programs by key, with the tasks that wait for them
 //!  key       keys of completions
-//!  doubt     the peers that a program may wait for without bound
+//!  peer_waits   the peers that a program may wait for without bound
 //!  room      the shares of a ring's capacity
 //!  queue     the state shared by futures and driver: programs to submit, to cancel, in flight
 //!  driver    queue ─▶ ring ─▶ completions ─▶ wakers
@@ -29,11 +29,11 @@
 
 pub(crate) mod buffers;
 pub(crate) mod chain;
-pub(crate) mod doubt;
 pub(crate) mod driver;
 pub(crate) mod key;
 pub(crate) mod net;
 pub(crate) mod op;
+pub(crate) mod peer_waits;
 pub(crate) mod port;
 pub(crate) mod program;
 pub(crate) mod slots;

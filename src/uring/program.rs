@@ -15,8 +15,8 @@ use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::doubt::Doubts;
 use super::op::{FileUse, Files, Operation};
+use super::peer_waits::PeerWaits;
 use super::room::Need;
 use super::step::{CANCELED, Judgement, Limit, RETRIES, Step};
 
@@ -60,7 +60,7 @@ pub(crate) struct Program {
     retries: u32,
     by_calls: bool,
     abandoned: Option<Arc<AtomicBool>>,
-    pub(crate) doubts: Doubts,
+    pub(crate) peer_waits: PeerWaits,
     /// Permission to wait for a peer on a ring.
     permit: Option<OwnedSemaphorePermit>,
     taken: Option<Need>,
@@ -90,7 +90,7 @@ impl Program {
             retries: 0,
             by_calls: false,
             abandoned: None,
-            doubts: Doubts::default(),
+            peer_waits: PeerWaits::default(),
             permit: None,
             taken: None,
         }

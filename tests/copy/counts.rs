@@ -109,7 +109,7 @@ fn ping_pong(millstream: bool) {
 #[test]
 fn small_messages_take_no_more_calls_than_with_tokio() {
     const TEST: &str = "counts::small_messages_take_no_more_calls_than_with_tokio";
-    if let Some(told) = child::told() {
+    if let Some(told) = child::task() {
         return ping_pong(told == "millstream");
     }
     // The calls that move bytes or wait.

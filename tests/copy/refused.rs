@@ -69,7 +69,7 @@ fn a_call_that_moves_nothing_is_not_used_and_the_probe_ends() {
         ("splice", libc::SYS_splice),
         ("copy_file_range", libc::SYS_copy_file_range),
     ];
-    let Some(told) = child::told() else {
+    let Some(told) = child::task() else {
         return calls.iter().for_each(|(name, _)| drop(child::run(&mut child::command(NAME, name))));
     };
     let (name, call) = calls.into_iter().find(|(name, _)| *name == told).unwrap();
@@ -80,7 +80,7 @@ fn a_call_that_moves_nothing_is_not_used_and_the_probe_ends() {
 
 #[test]
 fn splice_is_refused() {
-    let Some(told) = child::told() else { return for_each_errno("refused::splice_is_refused") };
+    let Some(told) = child::task() else { return for_each_errno("refused::splice_is_refused") };
     if !found_out() {
         return;
     }
@@ -120,7 +120,7 @@ fn splice_is_refused() {
 
 #[test]
 fn sendfile_is_refused() {
-    let Some(told) = child::told() else { return for_each_errno("refused::sendfile_is_refused") };
+    let Some(told) = child::task() else { return for_each_errno("refused::sendfile_is_refused") };
     if !found_out() {
         return;
     }
@@ -133,7 +133,7 @@ fn sendfile_is_refused() {
 
 #[test]
 fn copies_of_files_are_refused() {
-    let Some(told) = child::told() else { return for_each_errno("refused::copies_of_files_are_refused") };
+    let Some(told) = child::task() else { return for_each_errno("refused::copies_of_files_are_refused") };
     if !found_out() {
         return;
     }
@@ -154,7 +154,7 @@ fn copies_of_files_are_refused() {
 /// A capability known to be missing is not tried.
 #[test]
 fn what_the_machine_lacks_is_no_refusal() {
-    let Some(told) = child::told() else { return for_each_errno("refused::what_the_machine_lacks_is_no_refusal") };
+    let Some(told) = child::task() else { return for_each_errno("refused::what_the_machine_lacks_is_no_refusal") };
     for call in [libc::SYS_splice, libc::SYS_sendfile, libc::SYS_copy_file_range] {
         seccomp::deny(call, errno(&told));
     }

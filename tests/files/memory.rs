@@ -30,7 +30,7 @@ fn a_download_of_100_mib_costs_the_server_less_than_8() {
     if lacks("sendfile") {
         return;
     }
-    if let Some(flavour) = child::told() {
+    if let Some(flavour) = child::task() {
         return serve(Path::new(&std::env::var_os(DIR).unwrap()), flavour.parse().unwrap());
     }
     watched(|| {

@@ -313,7 +313,7 @@ fn what_appends_appends_in_order() {
 #[test]
 fn a_nowait_read_of_nothing_in_the_middle_of_a_file_is_not_its_end() {
     const NAME: &str = "stream::a_nowait_read_of_nothing_in_the_middle_of_a_file_is_not_its_end";
-    if child::told().is_none() {
+    if child::task().is_none() {
         for without in ["", "sendfile,mapping"] {
             child::run(child::command(NAME, "").env("MILLSTREAM_DISABLE", without));
         }

@@ -6,12 +6,12 @@ mod support;
 #[cfg(feature = "client")]
 mod connector;
 mod counts;
-mod elastic;
+mod high_mark;
 mod multishot;
 mod numbers;
 mod pace;
-mod path;
 mod profile;
+mod send_strategy;
 mod stall;
 mod stream;
 mod unix;

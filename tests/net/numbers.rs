@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use millstream::net::{Handle, IoPath, StreamStats, TcpListener, TcpStream, UnixStream};
+use millstream::net::{Handle, SendStrategy, StreamStats, TcpListener, TcpStream, UnixStream};
 use millstream::runtime::{DriverBuilder, Io};
 use rustix::event::{PollFd, PollFlags};
 use socket2::SockRef;
@@ -126,16 +126,16 @@ fn partial_writes_are_counted_and_ways_told_apart() {
             let (mut ours, mut theirs) = pair().await;
             SockRef::from(&ours).set_send_buffer_size(4096).unwrap();
             let handle = ours.handle();
-            handle.set_path(IoPath::Uring);
+            handle.set_send_strategy(SendStrategy::Uring);
             ours.write_all(b"by ring").await.unwrap();
             theirs.read_exact(&mut [0; 7]).await.unwrap();
             while numbers(&handle).queued > 0 {
                 yield_now().await;
             }
             if !crate::support::lacks("io_uring") {
-                assert_eq!((numbers(&handle).by_ring, numbers(&handle).path), (7, IoPath::Uring));
+                assert_eq!((numbers(&handle).by_ring, numbers(&handle).send_strategy), (7, SendStrategy::Uring));
             }
-            handle.set_path(IoPath::Auto);
+            handle.set_send_strategy(SendStrategy::Auto);
             // The write follows queued bytes and exceeds the socket's buffer.
             ours.write_all(b"head").await.unwrap();
             let n = ours.write(&noise(8 << 20)).await.unwrap();
@@ -198,7 +198,7 @@ fn the_last_numbers_are_kept_and_told() {
         let last = closing.stats().unwrap();
         assert_eq!((last.sent, last.frames, handle.stats()), (5, 1, None));
         assert!(last.kernel.unwrap().tcp.is_some(), "{last:?}");
-        assert_eq!((handle.kernel(), handle.path()), (None, None));
+        assert_eq!((handle.kernel(), handle.send_strategy()), (None, None));
         // The hook runs for this stream too, although the test took no `closing` handle.
         let (ours, theirs) = connect(&listener).await;
         drop((ours, theirs));

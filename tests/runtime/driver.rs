@@ -76,7 +76,7 @@ fn with_each_errno(test: &str) {
 
 #[test]
 fn without_setup() {
-    match child::told() {
+    match child::task() {
         Some(errno) => blocked(SETUP, &errno),
         None => with_each_errno("driver::without_setup"),
     }
@@ -84,7 +84,7 @@ fn without_setup() {
 
 #[test]
 fn with_setup_and_without_enter() {
-    match child::told() {
+    match child::task() {
         Some(errno) => blocked(ENTER, &errno),
         None if has_ring() => with_each_errno("driver::with_setup_and_without_enter"),
         None => {}
@@ -93,7 +93,7 @@ fn with_setup_and_without_enter() {
 
 #[test]
 fn without_register() {
-    match child::told() {
+    match child::task() {
         Some(errno) => blocked(REGISTER, &errno),
         None if has_ring() => with_each_errno("driver::without_register"),
         None => {}
@@ -122,7 +122,7 @@ fn enter_is_denied_while_the_ring_is_in_use() {
 
 #[test]
 fn without_locked_memory() {
-    if child::told().is_none() {
+    if child::task().is_none() {
         if has_ring() {
             child::run(&mut child::command("driver::without_locked_memory", ""));
         }
@@ -140,7 +140,7 @@ fn without_locked_memory() {
 #[test]
 fn a_kernel_that_is_busy_now_and_then() {
     const TEST: &str = "driver::a_kernel_that_is_busy_now_and_then";
-    if child::told().is_some() {
+    if child::task().is_some() {
         let runtime = runtime(DriverBuilder::new().entries(32));
         for _ in 0..5 {
             runtime.block_on(two_hundred_operations());

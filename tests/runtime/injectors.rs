@@ -39,7 +39,7 @@ fn answers() -> [Result<(), Errno>; 3] {
 fn a_denied_call_fails_with_that_errno_on_every_thread() {
     const CALLS: [libc::c_long; 3] = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
     const ERRNOS: [Errno; 6] = [Errno::NOSYS, Errno::PERM, Errno::ACCESS, Errno::NOMEM, Errno::MFILE, Errno::INVAL];
-    if let Some(what) = child::told() {
+    if let Some(what) = child::task() {
         let (call, refusal) = what.split_once(' ').unwrap();
         let (call, refusal): (usize, usize) = (call.parse().unwrap(), refusal.parse().unwrap());
         assert_eq!(answers(), [Ok(()); 3], "before");
@@ -73,7 +73,7 @@ fn a_denied_call_fails_with_that_errno_on_every_thread() {
 #[test]
 fn without_locked_memory_a_large_ring_is_refused() {
     let large = || errno(IoUring::new(1024)).map(drop);
-    if child::told().is_some() {
+    if child::task().is_some() {
         assert_eq!(large(), Ok(()), "before");
         limits::drop_memlock();
         // Checked separately, because a kernel that does not count the memory would not show remaining capabilities.
@@ -98,7 +98,7 @@ fn without_locked_memory_a_large_ring_is_refused() {
 #[test]
 fn a_fault_by_strace_arrives_at_the_call_it_is_for() {
     const NAME: &str = "injectors::a_fault_by_strace_arrives_at_the_call_it_is_for";
-    if child::told().is_some() {
+    if child::task().is_some() {
         let ring = IoUring::new(8).unwrap();
         let failed: Vec<usize> = (1..10)
             .filter(|_| {
@@ -128,7 +128,7 @@ fn verdict(deadline: Duration, command: &mut Command) -> Result<String, String> 
 #[test]
 fn a_child_runs_one_test_to_its_end_or_fails() {
     const NAME: &str = "injectors::a_child_runs_one_test_to_its_end_or_fails";
-    match child::told().as_deref() {
+    match child::task().as_deref() {
         Some("fail") => panic!("as requested"),
         Some("hang") => loop {
             thread::park();
@@ -157,7 +157,7 @@ fn a_child_runs_one_test_to_its_end_or_fails() {
 #[test]
 fn a_skip_is_told_and_fails_where_all_is_required() {
     const NAME: &str = "injectors::a_skip_is_told_and_fails_where_all_is_required";
-    if child::told().is_some() {
+    if child::task().is_some() {
         return skip("a test", "it is about this");
     }
     let mut child = child::command(NAME, "");

@@ -18,7 +18,7 @@ use millstream::fs::File;
 use millstream::fs::OpenOptions;
 use millstream::fs::chain::Chain;
 use millstream::metrics::Snapshot;
-use millstream::net::{IoPath, Receive, TcpListener};
+use millstream::net::{Receive, SendStrategy, TcpListener};
 use millstream::runtime::{DriverBuilder, Io, driver_info};
 use proptest::prelude::*;
 use rustix::io::Errno;
@@ -132,7 +132,7 @@ fn streams_send_while_the_ring_is_full() {
             for _ in 0..3 {
                 let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
                 let (mut stream, _) = listener.accept().await.unwrap();
-                stream.handle().set_path(IoPath::Uring);
+                stream.handle().set_send_strategy(SendStrategy::Uring);
                 for n in 0..10u8 {
                     // This task does not flush: the flusher hands the bytes to the ring.
                     stream.write_all(&[n; 100]).await.unwrap();
@@ -355,7 +355,7 @@ impl World {
         let report = fresh("a chain that reads a file", chain.run()).await.unwrap();
         assert_eq!(report.reads()[0], "fresh");
         let (mut stream, mut peer) = crate::support::pair().await;
-        stream.handle().set_path(IoPath::Uring);
+        stream.handle().set_send_strategy(SendStrategy::Uring);
         for n in 0..3 {
             stream.write_all(&[n; 1000]).await.unwrap();
         }

@@ -113,7 +113,7 @@ impl Server {
 }
 
 fn counts(drained: &Drained) -> [usize; 4] {
-    [drained.connections, drained.finished, drained.told, drained.aborted]
+    [drained.connections, drained.finished, drained.notified, drained.aborted]
 }
 
 async fn refused(addr: SocketAddr) {

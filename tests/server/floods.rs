@@ -165,7 +165,7 @@ fn good(addr: SocketAddr, enough: &AtomicBool) -> Vec<Duration> {
 
 #[test]
 fn floods_cost_no_memory_and_others_are_served() {
-    if let Some(flavour) = child::told() {
+    if let Some(flavour) = child::task() {
         return run(Flavour::BOTH[flavour.parse::<usize>().unwrap()]);
     }
     let seconds = std::env::var("MILLSTREAM_FLOOD").map_or(1, |seconds| seconds.parse().unwrap());

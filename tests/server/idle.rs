@@ -45,7 +45,7 @@ fn an_idle_connection_costs_little_and_nothing_once_it_has_gone() {
         return skip(NAME, format!("RLIMIT_NOFILE cannot be raised to {enough}"));
     }
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
-    if let Some(flavour) = child::told() {
+    if let Some(flavour) = child::task() {
         return serve(Flavour::BOTH[flavour.parse::<usize>().unwrap()]);
     }
     watched(|| {

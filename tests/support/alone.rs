@@ -27,7 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(240);
 /// Call it first, on the thread of the test: the name of that thread is the name of the test. Do not combine it with
 /// `#[should_panic]`: a child that panics as expected has passed.
 pub fn ran_in_child() -> bool {
-    if env::var_os(ALONE).is_some() || child::told().is_some() {
+    if env::var_os(ALONE).is_some() || child::task().is_some() {
         return false;
     }
     let thread = thread::current();

@@ -4,7 +4,7 @@
 //! ```text
 //! #[test]
 //! fn without_rings() {
-//!     if let Some(what) = child::told() {
+//!     if let Some(what) = child::task() {
 //!         return with_the_call_denied(&what);
 //!     }
 //!     child::run(&mut child::command("without_rings", "ENOSYS"));
@@ -26,7 +26,7 @@ const TOLD: &str = "MILLSTREAM_TEST_CHILD";
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Returns the argument of [`command`]; `None` outside of a child.
-pub fn told() -> Option<String> {
+pub fn task() -> Option<String> {
     env::var(TOLD).ok()
 }
 

@@ -173,7 +173,7 @@ impl<B: Body> Body for CanaryBody<B> {
 
 impl<F> fmt::Debug for CanaryFuture<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CanaryFuture").field("watch", &self.request_guard).finish_non_exhaustive()
+        f.debug_struct("CanaryFuture").field("request_guard", &self.request_guard).finish_non_exhaustive()
     }
 }
 

@@ -8,7 +8,7 @@ use super::shares::Shares;
 use super::token::Token;
 use super::{CanaryLayer, ShareUnit};
 use crate::middleware::canary::breaker::Thresholds;
-use crate::net::IoPath;
+use crate::net::SendStrategy;
 use crate::server::Trusted;
 
 /// Builder of a [`CanaryLayer`], from [`CanaryLayer::builder`].
@@ -19,7 +19,7 @@ pub struct CanaryBuilder {
     thresholds: Thresholds,
     unit: ShareUnit,
     breaks_auto: bool,
-    shares: Vec<(IoPath, f64)>,
+    shares: Vec<(SendStrategy, f64)>,
     token: Option<Token>,
     refused: Option<String>,
     report: bool,
@@ -40,9 +40,9 @@ impl CanaryBuilder {
     }
 
     /// Sets the share of requests or connections that take `path`, in percent, to a hundredth; 0 by default. The rest,
-    /// the share of [`IoPath::Auto`], takes the listener's path. Shares are evenly spread over all threads, and exact
+    /// the share of [`SendStrategy::Auto`], takes the listener's path. Shares are evenly spread over all threads, and exact
     /// over any ten thousand, whole percents over any hundred.
-    pub fn share(mut self, path: IoPath, percent: f64) -> Self {
+    pub fn share(mut self, path: SendStrategy, percent: f64) -> Self {
         self.shares.push((path, percent));
         self
     }
@@ -83,7 +83,7 @@ impl CanaryBuilder {
         self
     }
 
-    /// Sets whether [`IoPath::Auto`] may be disabled too, in favour of `epoll`; off by default.
+    /// Sets whether [`SendStrategy::Auto`] may be disabled too, in favour of `epoll`; off by default.
     pub fn breaks_auto(mut self, on: bool) -> Self {
         self.breaks_auto = on;
         self
@@ -105,9 +105,9 @@ impl CanaryBuilder {
         }
         let shared = Shared::new(self.trusted, &self.thresholds, self.unit, shares, self.token, self.report);
         if !self.breaks_auto {
-            shared.breakers[IoPath::Auto as usize].pin(Some(true));
+            shared.breakers[SendStrategy::Auto as usize].pin(Some(true));
         }
-        debug_assert_eq!(PATHS[IoPath::Auto as usize], IoPath::Auto);
+        debug_assert_eq!(PATHS[SendStrategy::Auto as usize], SendStrategy::Auto);
         Ok(CanaryLayer { shared: Arc::new(shared) })
     }
 }

@@ -12,7 +12,7 @@ use super::ShareUnit;
 use super::shared::{PATHS, PathStats, Shared};
 use super::token::Token;
 use crate::middleware::canary::breaker::{State, Thresholds};
-use crate::net::IoPath;
+use crate::net::SendStrategy;
 use crate::server::Trusted;
 
 /// Changes a canary at run time, and reports the state of its paths. Cheap to clone. Changes apply to new requests.
@@ -47,7 +47,7 @@ pub struct CanaryState {
     pub heard: u64,
     /// Refused selections of a path: peer not trusted, no token or a wrong one, or no such path.
     pub refused: u64,
-    /// All paths, [`IoPath::Auto`] first.
+    /// All paths, [`SendStrategy::Auto`] first.
     pub paths: Vec<PathState>,
 }
 
@@ -56,7 +56,7 @@ pub struct CanaryState {
 #[non_exhaustive]
 pub struct PathState {
     /// The path.
-    pub path: IoPath,
+    pub path: SendStrategy,
     /// Share in percent.
     pub share: f64,
     /// Requests that took the path; for `auto`, also those of unknown connections.
@@ -87,8 +87,8 @@ impl CanaryHandle {
     /// # Errors
     ///
     /// `ErrorKind::InvalidInput` if `percent` is not from 0 to 100, if the other paths leave less, or if the path is
-    /// [`IoPath::Auto`], which has the rest.
-    pub fn set_share(&self, path: IoPath, percent: f64) -> io::Result<()> {
+    /// [`SendStrategy::Auto`], which has the rest.
+    pub fn set_share(&self, path: SendStrategy, percent: f64) -> io::Result<()> {
         self.shared.shares.set(path, percent)
     }
 
@@ -125,17 +125,17 @@ impl CanaryHandle {
     }
 
     /// Pins the breaker of a path until it is unpinned.
-    pub fn pin(&self, path: IoPath, pin: BreakerPin) {
+    pub fn pin(&self, path: SendStrategy, pin: BreakerPin) {
         self.shared.breakers[path as usize].pin(Some(pin == BreakerPin::Closed));
     }
 
     /// Unpins the breaker of a path. It is closed, and may trip.
-    pub fn unpin(&self, path: IoPath) {
+    pub fn unpin(&self, path: SendStrategy) {
         self.shared.breakers[path as usize].pin(None);
     }
 
     /// Closes and unpins the breaker of a path, for all peers, and forgets what led to its trips.
-    pub fn clear(&self, path: IoPath) {
+    pub fn clear(&self, path: SendStrategy) {
         self.shared.breakers[path as usize].clear();
     }
 
@@ -143,10 +143,10 @@ impl CanaryHandle {
     pub fn state(&self) -> CanaryState {
         let shared = &self.shared;
         let now = shared.since_start(Instant::now());
-        let path = |path: IoPath| {
+        let path = |path: SendStrategy| {
             let status = shared.breakers[path as usize].status(now);
             let sum = |count: fn(&PathStats) -> &_| {
-                let counts = shared.tallies[path as usize].iter().map(count);
+                let counts = shared.stats[path as usize].iter().map(count);
                 counts.map(|count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed)).sum()
             };
             PathState {

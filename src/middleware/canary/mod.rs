@@ -33,7 +33,7 @@ pub enum ShareUnit {
     Connections,
 }
 
-/// Sends a share of the responses by a given [path](crate::net::IoPath) instead of the listener's, and disables a path
+/// Sends a share of the responses by a given [path](crate::net::SendStrategy) instead of the listener's, and disables a path
 /// while it is slow or fails. Built by a [builder](Self::builder), changed by a [handle](Self::handle). All paths send
 /// the same bytes, within the same limits.
 ///
@@ -43,9 +43,9 @@ pub enum ShareUnit {
 /// # async fn main() -> std::io::Result<()> {
 /// use axum::{Router, routing::get};
 /// use millstream::middleware::{CanaryLayer, Connection};
-/// use millstream::net::{IoPath, TcpListener};
+/// use millstream::net::{SendStrategy, TcpListener};
 ///
-/// let canary = CanaryLayer::builder().share(IoPath::Uring, 5.0).build()?;
+/// let canary = CanaryLayer::builder().share(SendStrategy::Uring, 5.0).build()?;
 /// let handle = canary.handle();
 /// let app = Router::new()
 ///     .route("/", get(|| async { "Hello, world!" }))

@@ -24,7 +24,7 @@ pub(super) struct RequestGuard {
 impl RequestGuard {
     pub(super) fn new(link: Arc<Link>, chosen: Chosen, peer: Option<IpAddr>, start: Instant) -> Self {
         let request_guard = Self { link, chosen, peer, start, answered: false, ended: false };
-        request_guard.link.shared.tallies[chosen.path as usize][shard()].requests.fetch_add(1, Ordering::Relaxed);
+        request_guard.link.shared.stats[chosen.path as usize][shard()].requests.fetch_add(1, Ordering::Relaxed);
         request_guard
     }
 
@@ -57,7 +57,7 @@ impl RequestGuard {
         self.ended = true;
         let shared = &self.link.shared;
         let path = self.chosen.path as usize;
-        shared.tallies[path][shard()].errors.fetch_add(1, Ordering::Relaxed);
+        shared.stats[path][shard()].errors.fetch_add(1, Ordering::Relaxed);
         if let Some(ticket) = self.chosen.ticket {
             let now = Instant::now();
             // In one call: a probe that counts as good first might close the breaker that it must open.
@@ -70,7 +70,7 @@ impl RequestGuard {
     fn reset(&self) {
         let shared = &self.link.shared;
         let path = self.chosen.path as usize;
-        shared.tallies[path][shard()].resets.fetch_add(1, Ordering::Relaxed);
+        shared.stats[path][shard()].resets.fetch_add(1, Ordering::Relaxed);
         if let (Some(ticket), Some(peer)) = (self.chosen.ticket, self.peer) {
             shared.breakers[path].reset_by(peer, ticket, shared.since_start(Instant::now()));
         }

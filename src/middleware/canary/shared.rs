@@ -15,7 +15,7 @@ use super::token::Token;
 use crate::counters::{Counter, count};
 use crate::middleware::Connection;
 use crate::middleware::canary::breaker::{Breaker, Thresholds, Ticket};
-use crate::net::IoPath;
+use crate::net::SendStrategy;
 use crate::server::Trusted;
 
 /// Selects a path, in requests of trusted peers: `<path>;<token>`.
@@ -24,7 +24,8 @@ pub(super) const ASK: HeaderName = HeaderName::from_static("x-millstream-canary"
 pub(super) const REPORT: HeaderName = HeaderName::from_static("x-millstream-path");
 
 /// All paths, by number.
-pub(super) const PATHS: [IoPath; 5] = [IoPath::Auto, IoPath::Uring, IoPath::Epoll, IoPath::NoSendfile, IoPath::NoCork];
+pub(super) const PATHS: [SendStrategy; 5] =
+    [SendStrategy::Auto, SendStrategy::Uring, SendStrategy::Epoll, SendStrategy::NoSendfile, SendStrategy::NoCork];
 
 /// A thread always adds to the same shard, which threads may share.
 const SHARDS: usize = 8;
@@ -45,7 +46,7 @@ pub(super) struct Shared {
     pub(super) token: RwLock<Option<Token>>,
     pub(super) report: AtomicBool,
     pub(super) breakers: [Breaker; PATHS.len()],
-    pub(super) tallies: [[PathStats; SHARDS]; PATHS.len()],
+    pub(super) stats: [[PathStats; SHARDS]; PATHS.len()],
     /// Selections of a path that were accepted, and refused.
     pub(super) heard: AtomicU64,
     pub(super) refused: AtomicU64,
@@ -57,11 +58,11 @@ pub(super) struct Shared {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chosen {
-    pub(super) path: IoPath,
+    pub(super) path: SendStrategy,
     /// `None` if no breaker admits the request, which takes `epoll` then.
     pub(super) ticket: Option<Ticket>,
     /// The path in use, if the response reports it.
-    pub(super) reported: Option<IoPath>,
+    pub(super) reported: Option<SendStrategy>,
 }
 
 pub(super) fn shard() -> usize {
@@ -88,7 +89,7 @@ impl Shared {
             token: RwLock::new(token),
             report: AtomicBool::new(report),
             breakers: std::array::from_fn(|_| Breaker::new(thresholds.clone(), SHARDS)),
-            tallies: Default::default(),
+            stats: Default::default(),
             heard: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             requests: Draws::default(),
@@ -111,7 +112,7 @@ impl Shared {
     }
 
     /// Removes the header that selects a path, and returns the path if the peer may select it.
-    pub(super) fn asked(&self, headers: &mut HeaderMap, peer: Option<IpAddr>) -> Option<IoPath> {
+    pub(super) fn asked(&self, headers: &mut HeaderMap, peer: Option<IpAddr>) -> Option<SendStrategy> {
         if !headers.contains_key(ASK) {
             return None;
         }
@@ -123,7 +124,7 @@ impl Shared {
         path
     }
 
-    fn heard(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<IoPath> {
+    fn heard(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<SendStrategy> {
         let trusted = self.trusted.read().unwrap_or_else(PoisonError::into_inner);
         peer.filter(|&peer| trusted.contains(peer))?;
         let mut values = headers.get_all(ASK).iter();
@@ -136,14 +137,20 @@ impl Shared {
     }
 
     /// Returns the path for a request, regardless of breakers.
-    pub(super) fn wanted(&self, connection: &Connection, asked: Option<IoPath>, multiplexed: bool) -> IoPath {
+    pub(super) fn wanted(
+        &self,
+        connection: &Connection,
+        asked: Option<SendStrategy>,
+        multiplexed: bool,
+    ) -> SendStrategy {
         let keeps = multiplexed || self.unit() == ShareUnit::Connections;
         if !keeps {
             return asked.unwrap_or_else(|| self.shares.draw(&self.requests));
         }
         // 32 bits for the version of the shares, a bit for a selected path, and the number of the path, from 1.
         let version = self.shares.version();
-        let pack = |path: IoPath, asked: bool| u64::from(version) << 32 | u64::from(asked) << 8 | (path as u64 + 1);
+        let pack =
+            |path: SendStrategy, asked: bool| u64::from(version) << 32 | u64::from(asked) << 8 | (path as u64 + 1);
         let kept = connection.kept().load(Ordering::Relaxed);
         let of_kept = (kept & 0xff).checked_sub(1).map(|n| PATHS[n as usize]);
         match (asked, of_kept) {
@@ -163,11 +170,17 @@ impl Shared {
     }
 
     /// Returns the path that the breakers admit for a request.
-    pub(super) fn choose(&self, wanted: IoPath, base: IoPath, peer: Option<IpAddr>, now: Instant) -> Chosen {
+    pub(super) fn choose(
+        &self,
+        wanted: SendStrategy,
+        base: SendStrategy,
+        peer: Option<IpAddr>,
+        now: Instant,
+    ) -> Chosen {
         let now = self.since_start(now);
         // Requests outside the shares take the listener's path.
-        let wanted = if wanted == IoPath::Auto { base } else { wanted };
-        let tried = [wanted, base, IoPath::Epoll];
+        let wanted = if wanted == SendStrategy::Auto { base } else { wanted };
+        let tried = [wanted, base, SendStrategy::Epoll];
         let admitted = tried.into_iter().enumerate().find_map(|(n, path)| {
             if tried[..n].contains(&path) {
                 return None;
@@ -175,15 +188,15 @@ impl Shared {
             let ticket = self.breakers[path as usize].admit(peer, now)?;
             Some(Chosen { path, ticket: Some(ticket), reported: None })
         });
-        admitted.unwrap_or(Chosen { path: IoPath::Epoll, ticket: None, reported: None })
+        admitted.unwrap_or(Chosen { path: SendStrategy::Epoll, ticket: None, reported: None })
     }
 
     pub(super) fn unchanged(&self) -> Chosen {
-        Chosen { path: IoPath::Auto, ticket: None, reported: None }
+        Chosen { path: SendStrategy::Auto, ticket: None, reported: None }
     }
 
-    pub(super) fn reported(&self, connection: &Connection) -> Option<IoPath> {
-        if self.report.load(Ordering::Relaxed) { connection.handle().effective_path() } else { None }
+    pub(super) fn reported(&self, connection: &Connection) -> Option<SendStrategy> {
+        if self.report.load(Ordering::Relaxed) { connection.handle().effective_strategy() } else { None }
     }
 }
 
@@ -193,22 +206,22 @@ impl Chosen {
     }
 }
 
-pub(super) fn take(connection: &Connection, path: IoPath) {
+pub(super) fn take(connection: &Connection, path: SendStrategy) {
     let current: &AtomicU8 = connection.current();
     if current.load(Ordering::Relaxed) != path as u8 {
-        connection.handle().set_path(path);
+        connection.handle().set_send_strategy(path);
         current.store(path as u8, Ordering::Relaxed);
     }
 }
 
-/// Returns the text that [`IoPath`] displays.
-fn name(path: IoPath) -> &'static str {
+/// Returns the text that [`SendStrategy`] displays.
+fn name(path: SendStrategy) -> &'static str {
     match path {
-        IoPath::Auto => "auto",
-        IoPath::Uring => "uring",
-        IoPath::Epoll => "epoll",
-        IoPath::NoSendfile => "no-sendfile",
-        IoPath::NoCork => "no-cork",
+        SendStrategy::Auto => "auto",
+        SendStrategy::Uring => "uring",
+        SendStrategy::Epoll => "epoll",
+        SendStrategy::NoSendfile => "no-sendfile",
+        SendStrategy::NoCork => "no-cork",
     }
 }
 

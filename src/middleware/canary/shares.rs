@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::shared::PATHS;
-use crate::net::IoPath;
+use crate::net::SendStrategy;
 
 /// 100 %, in hundredths of a percent.
 const WHOLE: u64 = 10_000;
@@ -21,17 +21,17 @@ pub(super) struct Shares {
 #[repr(align(128))]
 pub(super) struct Draws(AtomicU64);
 
-fn shift(path: IoPath) -> Option<u32> {
+fn shift(path: SendStrategy) -> Option<u32> {
     (path as u32).checked_sub(1).map(|n| n * 16)
 }
 
-fn share(word: u64, path: IoPath) -> u64 {
+fn share(word: u64, path: SendStrategy) -> u64 {
     let others = || WHOLE - PATHS.iter().filter_map(|&path| shift(path)).map(|by| word >> by & 0xffff).sum::<u64>();
     shift(path).map_or_else(others, |by| word >> by & 0xffff)
 }
 
 impl Shares {
-    pub(super) fn set(&self, path: IoPath, percent: f64) -> io::Result<()> {
+    pub(super) fn set(&self, path: SendStrategy, percent: f64) -> io::Result<()> {
         let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         let Some(shift) = shift(path) else {
             return refuse(format!("{percent} % for {path}: the rest is for this path; set the shares of the others"));
@@ -41,7 +41,8 @@ impl Shares {
         }
         let new = (percent * 100.0).round() as u64;
         let set = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
-            (new <= share(word, path) + share(word, IoPath::Auto)).then_some(word & !(0xffff << shift) | new << shift)
+            (new <= share(word, path) + share(word, SendStrategy::Auto))
+                .then_some(word & !(0xffff << shift) | new << shift)
         });
         match set {
             Ok(_) => {
@@ -49,7 +50,7 @@ impl Shares {
                 Ok(())
             }
             Err(word) => {
-                let free = (share(word, path) + share(word, IoPath::Auto)) as f64 / 100.0;
+                let free = (share(word, path) + share(word, SendStrategy::Auto)) as f64 / 100.0;
                 refuse(format!("{percent} % for {path}: the other paths leave {free} %"))
             }
         }
@@ -60,7 +61,7 @@ impl Shares {
         self.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn get(&self, path: IoPath) -> f64 {
+    pub(super) fn get(&self, path: SendStrategy) -> f64 {
         share(self.word.load(Ordering::Relaxed), path) as f64 / 100.0
     }
 
@@ -68,10 +69,10 @@ impl Shares {
         self.version.load(Ordering::Relaxed)
     }
 
-    pub(super) fn draw(&self, draws: &Draws) -> IoPath {
+    pub(super) fn draw(&self, draws: &Draws) -> SendStrategy {
         let word = self.word.load(Ordering::Relaxed);
         if word == 0 {
-            return IoPath::Auto;
+            return SendStrategy::Auto;
         }
         let mut at = spread(draws.0.fetch_add(1, Ordering::Relaxed));
         let taken = PATHS.into_iter().skip(1).find(|&path| {
@@ -80,7 +81,7 @@ impl Shares {
             at = at.wrapping_sub(share);
             here
         });
-        taken.unwrap_or(IoPath::Auto)
+        taken.unwrap_or(SendStrategy::Auto)
     }
 }
 
@@ -109,7 +110,7 @@ mod tests {
             shares.set(path, percent).unwrap();
             assert_eq!(shares.get(path), percent);
         }
-        assert_eq!(shares.get(IoPath::Auto), 30.65);
+        assert_eq!(shares.get(SendStrategy::Auto), 30.65);
         drawn(&shares, &draws, 777);
         for _ in 0..3 {
             assert_eq!(drawn(&shares, &draws, 10_000), [3065, 1234, 1, 5000, 700]);
@@ -119,31 +120,31 @@ mod tests {
     #[test]
     fn shares_are_from_nothing_to_all() {
         let shares = Shares::default();
-        shares.set(IoPath::Uring, 60.0).unwrap();
+        shares.set(SendStrategy::Uring, 60.0).unwrap();
         for (path, percent) in [
-            (IoPath::Epoll, 40.01),
-            (IoPath::Epoll, -1.0),
-            (IoPath::Epoll, f64::NAN),
-            (IoPath::Uring, 101.0),
-            (IoPath::Auto, 10.0),
+            (SendStrategy::Epoll, 40.01),
+            (SendStrategy::Epoll, -1.0),
+            (SendStrategy::Epoll, f64::NAN),
+            (SendStrategy::Uring, 101.0),
+            (SendStrategy::Auto, 10.0),
         ] {
             let error = shares.set(path, percent).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
         }
-        shares.set(IoPath::Epoll, 40.0).unwrap();
-        shares.set(IoPath::Uring, 10.0).unwrap();
-        assert_eq!((shares.get(IoPath::Auto), shares.version()), (50.0, 3));
-        shares.set(IoPath::Epoll, 90.0).unwrap();
+        shares.set(SendStrategy::Epoll, 40.0).unwrap();
+        shares.set(SendStrategy::Uring, 10.0).unwrap();
+        assert_eq!((shares.get(SendStrategy::Auto), shares.version()), (50.0, 3));
+        shares.set(SendStrategy::Epoll, 90.0).unwrap();
         assert_eq!(drawn(&shares, &Draws::default(), 100), [0, 10, 90, 0, 0]);
     }
 
     #[test]
     fn threads_that_draw_together_keep_the_shares() {
         let (shares, draws) = (Shares::default(), Draws::default());
-        shares.set(IoPath::NoCork, 33.0).unwrap();
+        shares.set(SendStrategy::NoCork, 33.0).unwrap();
         let counts = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| drawn(&shares, &draws, 25_000))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()[IoPath::NoCork as usize]).sum::<usize>()
+            threads.into_iter().map(|thread| thread.join().unwrap()[SendStrategy::NoCork as usize]).sum::<usize>()
         });
         assert_eq!(counts, 33_000);
     }
@@ -153,8 +154,8 @@ mod tests {
         fn whole_percents_are_exact_over_any_hundred(start in 0u64..1 << 40, a in 0u8..=100, b in 0u8..=100) {
             let (shares, draws) = (Shares::default(), Draws(AtomicU64::new(start)));
             let b = b.min(100 - a);
-            shares.set(IoPath::Uring, a.into()).unwrap();
-            shares.set(IoPath::NoSendfile, b.into()).unwrap();
+            shares.set(SendStrategy::Uring, a.into()).unwrap();
+            shares.set(SendStrategy::NoSendfile, b.into()).unwrap();
             let counts = drawn(&shares, &draws, 100);
             prop_assert_eq!(counts, [usize::from(100 - a - b), a.into(), 0, b.into(), 0]);
             // Every part of them has about its share.

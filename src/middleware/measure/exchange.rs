@@ -23,7 +23,7 @@ pub(super) struct Exchange {
     frames: u64,
     bytes: u64,
     /// Frames and bytes that were published.
-    told: (u64, u64),
+    recorded: (u64, u64),
     /// Unpublished frames that came in the tick of the one before.
     at_once: u64,
     /// The tick of the last frame, 0 before the first.
@@ -51,7 +51,7 @@ impl Exchange {
             time_to_head: None,
             frames: 0,
             bytes: 0,
-            told: (0, 0),
+            recorded: (0, 0),
             at_once: 0,
             tick: 0,
             largest_gap: 0,
@@ -115,15 +115,15 @@ impl Exchange {
         } else {
             self.tick = now;
             self.largest_gap = self.largest_gap.max(gap);
-            self.tell(Some(gap));
+            self.record(Some(gap));
         }
     }
 
     /// Publishes the frames that were not published yet.
-    fn tell(&mut self, gap: Option<u64>) {
-        let (frames, bytes) = self.told;
+    fn record(&mut self, gap: Option<u64>) {
+        let (frames, bytes) = self.recorded;
         requests::frames(self.frames - frames, self.bytes - bytes, self.at_once, gap);
-        self.told = (self.frames, self.bytes);
+        self.recorded = (self.frames, self.bytes);
         self.at_once = 0;
     }
 
@@ -140,7 +140,7 @@ impl Exchange {
             return;
         }
         let duration = self.elapsed();
-        self.tell(None);
+        self.record(None);
         self.labels.outcome = outcome;
         let answered = self.labels.status > 0;
         let ended = Ended {

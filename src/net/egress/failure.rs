@@ -22,7 +22,7 @@ impl Egress {
     /// Records that sending has failed, for a later call to return. Waiting bytes are lost.
     pub(super) fn fail(&self, state: &mut State, failure: Failure) {
         state.failure = Some(failure);
-        state.untold = true;
+        state.unreported = true;
         self.failed.store(true, Ordering::Relaxed);
         state.lose(&self.writer.meter);
         if matches!(failure, Failure::Torn) {
@@ -36,34 +36,34 @@ impl Egress {
     /// As [`fail`](Self::fail), for a call that returns the error itself.
     pub(super) fn fail_now(&self, state: &mut State, failure: Failure) -> io::Error {
         self.fail(state, failure);
-        self.note_told(state);
+        self.mark_reported(state);
         failure.into()
     }
 
-    pub(super) fn note_told(&self, state: &mut State) {
-        state.untold = false;
+    pub(super) fn mark_reported(&self, state: &mut State) {
+        state.unreported = false;
         // Every call returns the error of a torn file.
         let torn = matches!(state.failure, Some(Failure::Torn));
         self.failed.store(torn, Ordering::Relaxed);
     }
 
-    pub(super) fn tell(&self, state: &mut State) -> io::Result<()> {
+    pub(super) fn report(&self, state: &mut State) -> io::Result<()> {
         match state.failure {
             Some(failure @ Failure::Torn) => Err(failure.into()),
-            Some(failure) if state.untold => {
-                self.note_told(state);
+            Some(failure) if state.unreported => {
+                self.mark_reported(state);
                 Err(failure.into())
             }
             _ => Ok(()),
         }
     }
 
-    /// As [`tell`](Self::tell), for a caller that does not write.
+    /// As [`report`](Self::report), for a caller that does not write.
     pub(in crate::net) fn check(&self) -> io::Result<()> {
         if !self.failed.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.tell(&mut self.state())
+        self.report(&mut self.state())
     }
 
     /// Returns the failure for a reader at the end of the stream: for instance a reset, which the kernel reports only
@@ -75,7 +75,7 @@ impl Egress {
         }
         let mut state = self.state();
         match state.failure {
-            Some(Failure::Errno(errno)) if errno != Errno::PIPE => self.tell(&mut state),
+            Some(Failure::Errno(errno)) if errno != Errno::PIPE => self.report(&mut state),
             _ => Ok(()),
         }
     }
@@ -94,13 +94,13 @@ impl Egress {
             *reader = Some(cx.waker().clone());
         }
         drop(reader);
-        if self.failed.load(Ordering::Relaxed) && self.state().untold {
+        if self.failed.load(Ordering::Relaxed) && self.state().unreported {
             cx.waker().wake_by_ref();
         }
     }
 
-    pub(super) fn reader_to_tell(&self, state: &State) -> Option<Waker> {
-        if !state.untold {
+    pub(super) fn reader_to_wake(&self, state: &State) -> Option<Waker> {
+        if !state.unreported {
             return None;
         }
         self.reader.lock().unwrap_or_else(PoisonError::into_inner).take()

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 #[cfg(feature = "uring")]
 use super::super::options::Receive;
 #[cfg(feature = "uring")]
-use super::super::path::IoPath;
+use super::super::send_strategy::SendStrategy;
 #[cfg(feature = "uring")]
 use super::super::socket_writer;
 use super::super::stats::Reason;
@@ -48,7 +48,7 @@ impl Egress {
     fn sent(&self, mut state: MutexGuard<'_, State>) {
         let enough = state.queued() <= state.high / 2;
         let waiter = if enough { state.waiter.take() } else { None };
-        let reader = self.reader_to_tell(&state);
+        let reader = self.reader_to_wake(&state);
         drop(state);
         for task in [waiter, reader].into_iter().flatten() {
             task.wake();
@@ -72,9 +72,9 @@ impl Flush for Egress {
 
     #[cfg(feature = "uring")]
     fn joins(&self) -> usize {
-        match (self.path(), &self.zero_copy) {
-            (IoPath::Epoll, _) => 0,
-            (IoPath::Uring, _) => usize::MAX,
+        match (self.send_strategy(), &self.zero_copy) {
+            (SendStrategy::Epoll, _) => 0,
+            (SendStrategy::Uring, _) => usize::MAX,
             // Only the ring can send without a copy.
             (_, Some(_)) => usize::MAX,
             // One call for 1000 streams of single events takes a fiftieth of the calls but no less time, for streams of
@@ -88,7 +88,7 @@ impl Flush for Egress {
         let mut state = self.state();
         let queue = &state.queue;
         // The batch may have been formed for other streams.
-        let is_ours = !state.is_held() && state.failure.is_none() && self.path() != IoPath::Epoll;
+        let is_ours = !state.is_held() && state.failure.is_none() && self.send_strategy() != SendStrategy::Epoll;
         if !is_ours || queue.is_empty() || queue.is_file_next() || queue.is_torn(IOV_LIMIT) {
             return None;
         }
@@ -198,9 +198,14 @@ mod tests {
         let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();
         let options = Options { receive: Receive::Multishot, ..Options::default() };
         let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), options).unwrap();
-        for (path, joins) in [(IoPath::Auto, 1), (IoPath::Uring, usize::MAX), (IoPath::Epoll, 0), (IoPath::NoCork, 1)] {
-            egress.set_path(path);
-            assert_eq!(egress.joins(), joins, "{path}");
+        for (strategy, joins) in [
+            (SendStrategy::Auto, 1),
+            (SendStrategy::Uring, usize::MAX),
+            (SendStrategy::Epoll, 0),
+            (SendStrategy::NoCork, 1),
+        ] {
+            egress.set_send_strategy(strategy);
+            assert_eq!(egress.joins(), joins, "{strategy}");
         }
     }
 }

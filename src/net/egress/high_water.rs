@@ -7,7 +7,7 @@
 //! A stream whose reader keeps up queues a twentieth of a second of input, and more during a burst. A slow reader
 //! stalls its writer, so input drops and the mark shrinks: queued bytes would only become stale.
 //!
-//! [`Elastic`](crate::codec::elastic::Elastic) differs: it sizes a buffer by the time that filling and emptying it
+//! [`AdaptiveSize`](crate::codec::adaptive_size::AdaptiveSize) differs: it sizes a buffer by the time that filling and emptying it
 //! takes.
 
 use std::ops::RangeInclusive;

@@ -19,7 +19,7 @@ impl Egress {
         let mut state = self.state();
         self.send_queue(&mut state, Reason::Copy);
         if let Some(failure) = state.failure {
-            self.note_told(&mut state);
+            self.mark_reported(&mut state);
             return Poll::Ready(Err(failure.into()));
         }
         if state.queued() == 0 && !state.is_held() && self.may_send(&mut state, 0) {

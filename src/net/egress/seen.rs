@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::super::path::IoPath;
+use super::super::send_strategy::SendStrategy;
 use super::super::stats::{Pulse, Record, StreamStats};
 use super::Egress;
 use crate::net::handle::Leaving;
@@ -18,7 +18,7 @@ impl Egress {
 
     pub(in crate::net) fn stats(&self) -> StreamStats {
         let state = self.state();
-        self.writer.meter.stats(state.queued(), state.blocked, self.path())
+        self.writer.meter.stats(state.queued(), state.blocked, self.send_strategy())
     }
 
     pub(in crate::net) fn pulse(&self) -> Pulse {
@@ -53,11 +53,11 @@ impl Egress {
         }
     }
 
-    /// Returns [`path`](Self::path), or `epoll` if the ring it asks for is missing.
-    pub(in crate::net) fn effective_path(&self) -> IoPath {
+    /// Returns [`send_strategy`](Self::send_strategy), or `epoll` if the ring it asks for is missing.
+    pub(in crate::net) fn effective_strategy(&self) -> SendStrategy {
         let has_ring = || self.turn.driver().is_some_and(|driver| driver.closed().is_none());
-        match self.path() {
-            IoPath::Uring if !has_ring() => IoPath::Epoll,
+        match self.send_strategy() {
+            SendStrategy::Uring if !has_ring() => SendStrategy::Epoll,
             path => path,
         }
     }

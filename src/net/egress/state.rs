@@ -10,7 +10,7 @@ use super::super::stats::{Meter, Reason};
 use crate::buf::queue::Queue;
 use crate::counters::{Counter, count};
 use crate::net::egress::high_water::HighWater;
-use crate::sys::tcp::coarse_millis;
+use crate::sys::clock::coarse_millis;
 
 #[derive(Default)]
 pub(super) struct State {
@@ -32,20 +32,20 @@ pub(super) struct State {
     pub(super) mark: Option<Box<HighWater>>,
     pub(super) failure: Option<Failure>,
     /// Whether no call has returned the failure yet.
-    pub(super) untold: bool,
+    pub(super) unreported: bool,
     /// Whether bytes were lost, so that none may follow.
     pub(super) dead: bool,
     /// Whether the kernel refuses all writes: the sending side was closed, or reading has failed.
     pub(super) ended: bool,
     pub(super) burst: usize,
     /// Gathered since the last flush: writes, bytes copied, bytes held.
-    pub(super) tally: (u64, usize, usize),
+    pub(super) uncounted: (u64, usize, usize),
 }
 
 impl State {
     pub(super) fn new(options: &Options) -> Self {
-        let mark = options.elastic.map(|(min, max)| Box::new(HighWater::new(min..=max, coarse_millis())));
-        let high = options.elastic.map_or(options.high, |(min, _)| min);
+        let mark = options.high_range.map(|(min, max)| Box::new(HighWater::new(min..=max, coarse_millis())));
+        let high = options.high_range.map_or(options.high, |(min, _)| min);
         Self { high, mark, look_at: u64::MAX, ..Self::default() }
     }
 
@@ -73,18 +73,18 @@ impl State {
     }
 
     pub(super) fn enqueue(&mut self, slices: &[IoSlice<'_>]) {
-        self.tally.0 += 1;
+        self.uncounted.0 += 1;
         for slice in slices {
             match self.queue.push(slice) {
-                true => self.tally.2 += slice.len(),
-                false => self.tally.1 += slice.len(),
+                true => self.uncounted.2 += slice.len(),
+                false => self.uncounted.1 += slice.len(),
             }
         }
     }
 
     pub(super) fn settle(&mut self) {
-        if self.tally.0 > 0 {
-            let (writes, copied, held) = std::mem::take(&mut self.tally);
+        if self.uncounted.0 > 0 {
+            let (writes, copied, held) = std::mem::take(&mut self.uncounted);
             count(Counter::Gathered, writes);
             count(Counter::BytesCopied, copied as u64);
             count(Counter::BytesHeld, held as u64);

@@ -19,7 +19,7 @@ use super::super::op::sync::{Allocate, Sync as FileSync};
 use super::super::op::transfer::{Send as SocketSend, Splice};
 use super::super::op::{Operation, Target};
 use super::super::program::{Link, Program};
-use super::report::{ChainError, Said, Steps};
+use super::report::{ChainError, StepLabel, Steps};
 use super::{ChainReport, OpenOptions};
 
 /// File operations that run in order without returning to the task in between: on io_uring, together with the chains of
@@ -72,7 +72,7 @@ use super::{ChainReport, OpenOptions};
 #[must_use = "nothing happens until it is run"]
 pub struct Chain {
     program: Box<Program>,
-    said: Vec<Said>,
+    labels: Vec<StepLabel>,
     dir: Dir,
     file: Option<Current>,
     open: Vec<usize>,
@@ -87,7 +87,7 @@ struct Current {
 
 impl fmt::Debug for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let steps = self.said.iter().map(|said| format!("{} {}", said.verb, said.what));
+        let steps = self.labels.iter().map(|label| format!("{} {}", label.verb, label.what));
         f.debug_struct("Chain").field("steps", &steps.collect::<Vec<_>>()).field("mistake", &self.mistake).finish()
     }
 }
@@ -96,7 +96,7 @@ impl Default for Chain {
     fn default() -> Self {
         Self {
             program: Box::new(Program::new()),
-            said: Vec::new(),
+            labels: Vec::new(),
             dir: Dir::default(),
             file: None,
             open: Vec::new(),
@@ -137,10 +137,10 @@ impl Chain {
         let name: Box<str> = path.display().to_string().into();
         let n = self.program.open_next();
         let op = text(path).and_then(|path| Ok(Open::for_program(self.dir.clone(), path, options.how()?, n)));
-        self.program.doubts.of_open(op.as_ref().ok());
+        self.program.peer_waits.of_open(op.as_ref().ok());
         self.open.push(n);
         self.file = Some(Current { target: Target::Opened(n), name: name.clone() });
-        self.add(Said::new("open", name), op)
+        self.add(StepLabel::new("open", name), op)
     }
 
     /// Closes the file that the chain opened last; later steps need another one. Files are closed at the end anyway.
@@ -152,7 +152,7 @@ impl Chain {
             None => (NO_FILE.0.into(), Err(NO_FILE.1)),
         };
         self.open.retain(|open| Ok(*open) != n);
-        self.add(Said::new("close", name), n.map(Close::of_program))
+        self.add(StepLabel::new("close", name), n.map(Close::of_program))
     }
 
     /// Reads `len` bytes at the file position; fewer only at the end of the file. [`ChainReport::reads`] returns them.
@@ -236,7 +236,7 @@ impl Chain {
 
     fn rename_with(self, verb: &'static str, from: &Path, to: &Path, flags: RenameFlags) -> Self {
         let names = self.name(from).and_then(|from| Ok((from, self.name(to)?)));
-        self.add(Said::two(verb, from, to), names.map(|(from, to)| Rename::new(from, to, flags)))
+        self.add(StepLabel::two(verb, from, to), names.map(|(from, to)| Rename::new(from, to, flags)))
     }
 
     /// Removes a name, and the file with its last name.
@@ -244,7 +244,7 @@ impl Chain {
     pub fn unlink(self, path: impl AsRef<Path>) -> Self {
         let path = path.as_ref();
         let name = self.name(path);
-        self.add(Said::new("unlink", path.display().to_string()), name.map(Unlink::new))
+        self.add(StepLabel::new("unlink", path.display().to_string()), name.map(Unlink::new))
     }
 
     /// Creates a hard link. Fails with `EEXIST` if the name exists.
@@ -253,7 +253,7 @@ impl Chain {
     pub fn link(self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Self {
         let (original, link) = (original.as_ref(), link.as_ref());
         let names = self.name(original).and_then(|original| Ok((original, self.name(link)?)));
-        self.add(Said::two("link", original, link), names.map(|(original, link)| HardLink::new(original, link)))
+        self.add(StepLabel::two("link", original, link), names.map(|(original, link)| HardLink::new(original, link)))
     }
 
     /// Lets the next step begin even if the last one fails or ends short, which is still an error of the chain. On a
@@ -277,13 +277,13 @@ impl Chain {
     /// Adds a step that does nothing, to measure the cost of steps.
     #[doc(hidden)]
     pub fn nop(self) -> Self {
-        self.add(Said::new("nop", "nothing"), Ok(Nop))
+        self.add(StepLabel::new("nop", "nothing"), Ok(Nop))
     }
 
     /// Records a descriptor of the user, which may wait for a peer.
     fn doubted<F: AsFd + Send + Sync + 'static>(&mut self, file: Arc<F>) -> Target {
         let target = Target::from(file);
-        self.program.doubts.of_descriptor(&target);
+        self.program.peer_waits.of_descriptor(&target);
         target
     }
 
@@ -292,7 +292,7 @@ impl Chain {
     }
 
     fn needs_a_step(mut self) -> Self {
-        if self.said.is_empty() {
+        if self.labels.is_empty() {
             self.mistake.get_or_insert((0, "this is about the step before it; add a step first"));
         }
         self
@@ -303,12 +303,12 @@ impl Chain {
             Some(Current { target, name }) => (name.clone(), Ok(make(target.clone()))),
             None => (NO_FILE.0.into(), Err(NO_FILE.1)),
         };
-        self.add(Said { want: len as u64, ..Said::new(verb, name) }, op)
+        self.add(StepLabel { want: len as u64, ..StepLabel::new(verb, name) }, op)
     }
 
-    fn add(mut self, said: Said, op: Result<impl Operation, &'static str>) -> Self {
-        let step = self.said.len();
-        self.said.push(said);
+    fn add(mut self, label: StepLabel, op: Result<impl Operation, &'static str>) -> Self {
+        let step = self.labels.len();
+        self.labels.push(label);
         match op {
             _ if step >= Self::STEPS_MAX => {
                 self.mistake.get_or_insert((step, "a chain has at most 128 steps"));
@@ -323,7 +323,7 @@ impl Chain {
 
     /// Returns the program, with a close for each file that is left open, and the steps to report on.
     pub(crate) fn ready(mut self) -> Result<(Box<Program>, Steps), ChainError> {
-        let steps = Steps(self.said);
+        let steps = Steps(self.labels);
         if let Some((step, mistake)) = self.mistake {
             let cause = io::Error::new(io::ErrorKind::InvalidInput, mistake);
             let report = ChainReport::of_none(&steps);

@@ -20,13 +20,13 @@ pub enum ChainPath {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Said {
+pub(super) struct StepLabel {
     pub(super) verb: &'static str,
     pub(super) what: Box<str>,
     pub(super) want: u64,
 }
 
-impl Said {
+impl StepLabel {
     pub(super) fn new(verb: &'static str, what: impl Into<Box<str>>) -> Self {
         Self { verb, what: what.into(), want: 0 }
     }
@@ -42,12 +42,12 @@ impl Said {
 }
 
 #[derive(Debug)]
-pub(crate) struct Steps(pub(super) Vec<Said>);
+pub(crate) struct Steps(pub(super) Vec<StepLabel>);
 
 impl Steps {
     pub(crate) fn report(self, mut program: Program) -> Result<ChainReport, ChainError> {
         let outcomes = (0..self.0.len()).map(|step| program.outcome(step)).collect();
-        let reads = self.0.iter().enumerate().filter(|(_, said)| said.is_read());
+        let reads = self.0.iter().enumerate().filter(|(_, label)| label.is_read());
         let reads = reads.map(|(step, _)| program.take::<Read>(step).into_bytes()).collect();
         let way = if program.ran_by_calls() { ChainPath::Pool } else { ChainPath::Ring };
         ChainReport { outcomes, reads, way }.checked(&self)
@@ -94,10 +94,12 @@ impl ChainReport {
     }
 
     /// Returns the step that caused the failure, if any.
-    fn blamed(&self, said: &[Said]) -> Option<usize> {
+    fn blamed(&self, label: &[StepLabel]) -> Option<usize> {
         let is_wrong = |step: usize| match self.outcomes[step] {
             StepOutcome::Done(_) => false,
-            StepOutcome::Short(_) if said[step].is_read() => self.outcomes.get(step + 1) == Some(&StepOutcome::Skipped),
+            StepOutcome::Short(_) if label[step].is_read() => {
+                self.outcomes.get(step + 1) == Some(&StepOutcome::Skipped)
+            }
             _ => true,
         };
         (0..self.outcomes.len()).find(|&step| is_wrong(step))
@@ -137,7 +139,7 @@ struct Inner {
 impl ChainError {
     pub(super) fn at(step: usize, steps: &Steps, cause: io::Error, report: ChainReport) -> Self {
         let place = match steps.0.get(step) {
-            Some(Said { verb, what, .. }) => format!("{verb} {what} (step {} of {})", step + 1, steps.0.len()),
+            Some(StepLabel { verb, what, .. }) => format!("{verb} {what} (step {} of {})", step + 1, steps.0.len()),
             None => "a chain without steps".to_owned(),
         };
         Self(Box::new(Inner { report, step: Some(step), place, cause }))
@@ -205,9 +207,9 @@ mod tests {
     use StepOutcome::*;
 
     fn check(outcomes: &[StepOutcome]) -> Result<ChainReport, ChainError> {
-        let said = ["open", "read", "write", "sync"].map(|verb| Said { want: 100, ..Said::new(verb, "a") });
+        let label = ["open", "read", "write", "sync"].map(|verb| StepLabel { want: 100, ..StepLabel::new(verb, "a") });
         let report = ChainReport { outcomes: outcomes.to_vec(), reads: Vec::new(), way: ChainPath::Pool };
-        report.checked(&Steps(said[..outcomes.len()].to_vec()))
+        report.checked(&Steps(label[..outcomes.len()].to_vec()))
     }
 
     #[test]

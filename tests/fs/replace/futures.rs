@@ -174,7 +174,7 @@ fn a_stream_of_any_shape_arrives_and_never_more_than_is_due_is_taken() {
             let pieces: Vec<Vec<u8>> = pieces.map(|piece| if len == 0 { Vec::new() } else { piece.to_vec() }).collect();
             let stream = stream::iter(pieces).map(|piece| {
                 // All bytes that are not on the disk yet are in memory.
-                seen.fetch_max(given - draft_len(&file), Ordering::Relaxed);
+                seen.fetch_max(given - temp_file_len(&file), Ordering::Relaxed);
                 given += piece.len();
                 Ok::<_, Infallible>(piece)
             });
@@ -189,19 +189,25 @@ fn a_stream_of_any_shape_arrives_and_never_more_than_is_due_is_taken() {
 }
 
 /// Returns the length of the unnamed file that this process has open.
-fn draft_len(dir: &Path) -> usize {
+fn temp_file_len(dir: &Path) -> usize {
     let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|link| Some(link.ok()?.path()));
-    let drafts = links.filter(|link| {
+    let temp_files = links.filter(|link| {
         std::fs::read_link(link).is_ok_and(|to| to.starts_with(dir) && to.to_string_lossy().ends_with("(deleted)"))
     });
-    drafts.filter_map(|link| std::fs::metadata(link).ok()).map(|found| found.len() as usize).max().unwrap_or_default()
+    temp_files
+        .filter_map(|link| std::fs::metadata(link).ok())
+        .map(|found| found.len() as usize)
+        .max()
+        .unwrap_or_default()
 }
 
 #[test]
-fn a_draft_that_is_abandoned_is_removed_by_another_thread() {
+fn a_temp_file_that_is_abandoned_is_removed_by_another_thread() {
     // Without /proc temporary files have names, so their removal is a separate call.
     let (dir, path) = with_old();
-    let Some(ended) = child::run("an abandoned draft", Work::Abandon, &path, &[], Proc::Missing) else { return };
+    let Some(ended) = child::run("an abandoned temporary file", Work::Abandon, &path, &[], Proc::Missing) else {
+        return;
+    };
     assert_eq!((&*ended.said, ended.threads), ("done", 1), "{ended:?}");
     assert!(ended.calls.iter().any(|call| call.starts_with("unlinkat")), "{ended:?}");
     assert!(ended.hops > 0, "two jobs, one that writes and one that removes: {ended:?}");
@@ -210,7 +216,7 @@ fn a_draft_that_is_abandoned_is_removed_by_another_thread() {
 }
 
 #[test]
-fn a_runtime_that_ends_takes_its_drafts_along() {
+fn a_runtime_that_ends_takes_its_temp_files_along() {
     let (dir, path) = with_old();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let waiting = path.clone();
@@ -219,7 +225,7 @@ fn a_runtime_that_ends_takes_its_drafts_along() {
         tokio::spawn(Replace::new(waiting).run_stream(stream));
         told.recv().await.unwrap();
         // The first piece was written, and the second one never arrives.
-        assert_eq!(fds_beneath(dir.path()).len(), 3, "the directory, the old file and the draft");
+        assert_eq!(fds_beneath(dir.path()).len(), 3, "the directory, the old file and the temporary file");
     });
     drop(runtime);
     only(dir.path(), &["file"]);

@@ -119,7 +119,7 @@ fn a_new_file_is_whole_or_not_there() {
 }
 
 #[test]
-fn a_file_is_old_or_new_where_drafts_must_have_names() {
+fn a_file_is_old_or_new_where_temp_files_must_have_names() {
     in_order(walk(Work::Replace, Proc::Missing, true, is_one_of(&OLD, &NEW)), &["old", "left", "new"]);
 }
 

@@ -104,7 +104,7 @@ fn other_names_of_the_file_keep_the_old_contents() {
 }
 
 #[test]
-fn what_is_planted_at_the_names_of_drafts_is_neither_written_nor_followed() {
+fn what_is_planted_at_the_names_of_temp_files_is_neither_written_nor_followed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, &*OLD).unwrap();
@@ -140,7 +140,7 @@ fn what_is_planted_at_the_names_of_drafts_is_neither_written_nor_followed() {
 }
 
 #[test]
-fn what_is_planted_is_not_followed_where_drafts_must_have_names() {
+fn what_is_planted_is_not_followed_where_temp_files_must_have_names() {
     let (dir, path) = child::with_old();
     std::fs::write(dir.path().join("victim"), "precious").unwrap();
     for n in 0..8 {

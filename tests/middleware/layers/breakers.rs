@@ -16,7 +16,7 @@ use hyper::{Request, Response, StatusCode};
 use millstream::body::GracefulClose;
 use millstream::metrics::Snapshot;
 use millstream::middleware::{BreakerPin, BreakerState, Canary, CanaryBuilder, CanaryHandle, CanaryLayer, Thresholds};
-use millstream::net::IoPath;
+use millstream::net::SendStrategy;
 use millstream::server::RequestBody;
 use tokio::time::{advance, sleep, timeout};
 use tower::{Layer, Service, service_fn};
@@ -25,11 +25,11 @@ use super::servers::{Accepted, Client, FRIEND, STRANGER, field, start};
 use crate::support::http::{AnyBody, BoxError, boxed, on_both, request};
 use crate::support::pair;
 
-const NO_CORK: usize = IoPath::NoCork as usize;
+const NO_CORK: usize = SendStrategy::NoCork as usize;
 const REPORT: &str = "x-millstream-path";
 
 fn all_on_no_cork() -> CanaryBuilder {
-    CanaryLayer::builder().report(true).share(IoPath::NoCork, 100.0)
+    CanaryLayer::builder().report(true).share(SendStrategy::NoCork, 100.0)
 }
 
 /// The fault of a response that took the path under test.
@@ -86,7 +86,7 @@ async fn a_path_that_does_badly_is_given_up_probed_and_taken_again() {
         let socket = stream.handle();
         let patient = Patient::new(Cell::new(Ill::No));
         let mut canary = layer.layer(service_fn(|_: Request<()>| {
-            let ill = if socket.path() == Some(IoPath::NoCork) { patient.get() } else { Ill::No };
+            let ill = if socket.send_strategy() == Some(SendStrategy::NoCork) { patient.get() } else { Ill::No };
             async move {
                 sleep(Duration::from_millis(if matches!(ill, Ill::Slow) { 201 } else { 1 })).await;
                 answer(ill)
@@ -170,7 +170,7 @@ async fn auto_is_given_up_for_epoll_only_if_that_was_asked_for() {
             // Epoll stays in use even if it fails too: no path replaces it.
             assert_eq!(ask(&mut canary).await.as_deref(), Some(then));
         }
-        assert_eq!(stream.handle().path().unwrap().to_string(), then);
+        assert_eq!(stream.handle().send_strategy().unwrap().to_string(), then);
     }
 }
 
@@ -181,20 +181,20 @@ async fn pins_and_clearing_work_at_once() {
     let (stream, _theirs) = pair().await;
     let mut canary = layer.layer(service_fn(async |_: Request<()>| answer(Ill::Status)));
     canary.connected(None, stream.handle());
-    handle.pin(IoPath::NoCork, BreakerPin::Open);
+    handle.pin(SendStrategy::NoCork, BreakerPin::Open);
     assert_eq!(ask(&mut canary).await.as_deref(), Some("auto"));
-    handle.pin(IoPath::NoCork, BreakerPin::Closed);
+    handle.pin(SendStrategy::NoCork, BreakerPin::Closed);
     for _ in 0..200 {
         assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"));
     }
     assert_eq!(state(&handle), BreakerState::PinnedClosed);
-    handle.unpin(IoPath::NoCork);
+    handle.unpin(SendStrategy::NoCork);
     for _ in 0..100 {
         assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"));
     }
     assert_eq!(ask(&mut canary).await.as_deref(), Some("auto"));
     assert_eq!(handle.state().paths[NO_CORK].opens_for, Duration::from_secs(30));
-    handle.clear(IoPath::NoCork);
+    handle.clear(SendStrategy::NoCork);
     assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"));
 }
 
@@ -268,7 +268,7 @@ async fn until(what: impl Fn() -> bool) {
 }
 
 async fn until_closed(accepted: &Accepted) {
-    until(|| accepted.lock().unwrap().iter().all(|handle| handle.path().is_none())).await;
+    until(|| accepted.lock().unwrap().iter().all(|handle| handle.send_strategy().is_none())).await;
 }
 
 /// Disconnects in the middle of a response.

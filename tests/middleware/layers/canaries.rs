@@ -9,7 +9,7 @@ use hyper::{Request, Response};
 use millstream::Capabilities;
 use millstream::metrics::Snapshot;
 use millstream::middleware::{CanaryBuilder, CanaryLayer, ShareUnit};
-use millstream::net::IoPath;
+use millstream::net::SendStrategy;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
 use millstream::server::Trusted;
 use tower::{Layer, service_fn};
@@ -47,7 +47,7 @@ fn path(answer: &Response<String>) -> String {
 #[test]
 fn requests_of_http_1_keep_exact_shares_and_their_sockets_follow() {
     on_both(|| async {
-        let layer = reported().share(IoPath::NoSendfile, 30.0).share(IoPath::NoCork, 7.0).build().unwrap();
+        let layer = reported().share(SendStrategy::NoSendfile, 30.0).share(SendStrategy::NoCork, 7.0).build().unwrap();
         let (addr, accepted) = serve(&layer).await;
         let mut counts = HashMap::<_, u32>::new();
         let mut clients = Vec::new();
@@ -57,7 +57,7 @@ fn requests_of_http_1_keep_exact_shares_and_their_sockets_follow() {
         for n in 0..400 {
             let answer = clients[n % 4].ask(&[]).await;
             let handle = accepted.lock().unwrap()[n % 4].clone();
-            assert_eq!(handle.path().unwrap().to_string(), path(&answer), "the path of the stream");
+            assert_eq!(handle.send_strategy().unwrap().to_string(), path(&answer), "the path of the stream");
             *counts.entry(path(&answer)).or_default() += 1;
         }
         assert_eq!(counts["no-sendfile"], 120);
@@ -65,8 +65,8 @@ fn requests_of_http_1_keep_exact_shares_and_their_sockets_follow() {
         assert_eq!(counts["auto"], 252);
         let state = layer.handle().state();
         let requests: Vec<_> = state.paths.iter().map(|path| (path.path, path.requests, path.share)).collect();
-        assert_eq!(requests[0], (IoPath::Auto, 252, 63.0));
-        assert_eq!(requests[3..], [(IoPath::NoSendfile, 120, 30.0), (IoPath::NoCork, 28, 7.0)]);
+        assert_eq!(requests[0], (SendStrategy::Auto, 252, 63.0));
+        assert_eq!(requests[3..], [(SendStrategy::NoSendfile, 120, 30.0), (SendStrategy::NoCork, 28, 7.0)]);
         assert!(state.paths[0].p99.is_some());
     });
 }
@@ -74,7 +74,7 @@ fn requests_of_http_1_keep_exact_shares_and_their_sockets_follow() {
 #[tokio::test]
 async fn connections_of_http_2_keep_a_path_and_so_do_those_of_http_1_if_asked() {
     for (unit, two) in [(ShareUnit::Requests, true), (ShareUnit::Connections, true), (ShareUnit::Connections, false)] {
-        let layer = reported().unit(unit).share(IoPath::Epoll, 20.0).build().unwrap();
+        let layer = reported().unit(unit).share(SendStrategy::Epoll, 20.0).build().unwrap();
         let (addr, _) = serve(&layer).await;
         let mut on_epoll = 0;
         for _ in 0..100 {
@@ -93,7 +93,7 @@ async fn a_change_of_shares_reaches_connections_that_keep_a_path() {
     let (addr, _) = serve(&layer).await;
     let mut client = Client::two(STRANGER, addr).await;
     for (percent, expected) in [(0.0, "auto"), (100.0, uring()), (0.0, "auto")] {
-        layer.handle().set_share(IoPath::Uring, percent).unwrap();
+        layer.handle().set_share(SendStrategy::Uring, percent).unwrap();
         assert_eq!(path(&client.ask(&[]).await), expected);
     }
 }
@@ -103,20 +103,20 @@ async fn a_change_of_shares_reaches_connections_that_keep_a_path() {
 fn a_ring_that_is_not_there_is_not_reported() {
     on_both(|| async {
         DriverBuilder::new().io(Io::Epoll).install().unwrap();
-        let layer = reported().share(IoPath::Uring, 100.0).build().unwrap();
+        let layer = reported().share(SendStrategy::Uring, 100.0).build().unwrap();
         let (addr, accepted) = serve(&layer).await;
         let mut clients = Client::both(STRANGER, addr).await;
         for client in &mut clients {
             assert_eq!(path(&client.ask(&[]).await), "epoll");
         }
-        assert!(accepted.lock().unwrap().iter().all(|handle| handle.path() == Some(IoPath::Uring)));
-        assert_eq!(layer.handle().state().paths[IoPath::Uring as usize].requests, 2);
+        assert!(accepted.lock().unwrap().iter().all(|handle| handle.send_strategy() == Some(SendStrategy::Uring)));
+        assert_eq!(layer.handle().state().paths[SendStrategy::Uring as usize].requests, 2);
     });
 }
 
 #[tokio::test]
 async fn unit_and_trusted_peers_change_while_it_runs() {
-    let layer = reported().share(IoPath::NoCork, 50.0).token(TOKEN).build().unwrap();
+    let layer = reported().share(SendStrategy::NoCork, 50.0).token(TOKEN).build().unwrap();
     let handle = layer.handle();
     let (addr, _) = serve(&layer).await;
     let mut client = Client::one(FRIEND, addr).await;
@@ -211,7 +211,7 @@ async fn what_was_asked_for_lasts_for_a_request_of_http_1_and_a_connection_of_ht
     for (mut client, then) in Client::both(FRIEND, addr).await.into_iter().zip(["auto", "no-cork"]) {
         assert_eq!(path(&client.ask(&[(ASK, &ask)]).await), "no-cork");
         assert_eq!(path(&client.ask(&[]).await), then);
-        layer.handle().set_share(IoPath::Uring, 0.0).unwrap();
+        layer.handle().set_share(SendStrategy::Uring, 0.0).unwrap();
         assert_eq!(path(&client.ask(&[]).await), then, "after a change of shares");
     }
 }
@@ -242,10 +242,10 @@ async fn token_and_report_change_while_it_runs() {
 
 #[tokio::test]
 async fn who_is_no_canary_takes_the_path_of_the_listener() {
-    let layer = reported().share(IoPath::NoCork, 50.0).build().unwrap();
+    let layer = reported().share(SendStrategy::NoCork, 50.0).build().unwrap();
     let (addr, accepted) = start(layer.layer(service_fn(mirror)), |canary, peer, handle| {
         // The same as setting the path on the listener.
-        handle.set_path(IoPath::Epoll);
+        handle.set_send_strategy(SendStrategy::Epoll);
         canary.connected(peer, handle);
     })
     .await;
@@ -255,18 +255,22 @@ async fn who_is_no_canary_takes_the_path_of_the_listener() {
         *counts.entry(path(&client.ask(&[]).await)).or_default() += 1;
     }
     assert_eq!((counts["epoll"], counts["no-cork"]), (50, 50));
-    assert!(accepted.lock().unwrap()[0].path().is_some());
+    assert!(accepted.lock().unwrap()[0].send_strategy().is_some());
 }
 
 #[tokio::test]
 async fn a_connection_that_is_not_known_keeps_its_path_and_the_header_goes() {
-    let layer =
-        reported().share(IoPath::NoCork, 100.0).trusted("0.0.0.0/0".parse().unwrap()).token(TOKEN).build().unwrap();
+    let layer = reported()
+        .share(SendStrategy::NoCork, 100.0)
+        .trusted("0.0.0.0/0".parse().unwrap())
+        .token(TOKEN)
+        .build()
+        .unwrap();
     let (addr, accepted) = start(layer.layer(service_fn(mirror)), |_, _, _| ()).await;
     let mut client = Client::one(FRIEND, addr).await;
     let answer = client.ask(&[(ASK, &format!("no-sendfile;{TOKEN}"))]).await;
     assert_eq!((field(&answer, REPORT), answer.body().as_str()), (None, "not seen"));
-    assert_eq!(accepted.lock().unwrap()[0].path(), Some(IoPath::Auto));
+    assert_eq!(accepted.lock().unwrap()[0].send_strategy(), Some(SendStrategy::Auto));
 }
 
 #[cfg(feature = "axum")]
@@ -275,7 +279,7 @@ fn axum_tells_a_canary_its_connection() {
     on_both(|| async {
         let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let layer = reported().share(IoPath::NoCork, 25.0).trusted("127.0.0.2".parse().unwrap()).token(TOKEN);
+        let layer = reported().share(SendStrategy::NoCork, 25.0).trusted("127.0.0.2".parse().unwrap()).token(TOKEN);
         let layer = layer.build().unwrap();
         let app = axum::Router::new().fallback(async |request: axum::extract::Request| mirror(request).await.unwrap());
         let app = app.layer(layer.clone()).into_make_service_with_connect_info::<millstream::middleware::Connection>();
@@ -285,7 +289,7 @@ fn axum_tells_a_canary_its_connection() {
         for _ in 0..100 {
             client.ask(&[]).await;
         }
-        assert_eq!(layer.handle().state().paths[IoPath::NoCork as usize].requests, 25);
+        assert_eq!(layer.handle().state().paths[SendStrategy::NoCork as usize].requests, 25);
         let mut two = Client::two(STRANGER, addr).await;
         let first = path(&two.ask(&[]).await);
         for _ in 0..20 {
@@ -297,10 +301,10 @@ fn axum_tells_a_canary_its_connection() {
 #[test]
 fn settings_that_make_no_sense_are_refused() {
     for (builder, why) in [
-        (reported().share(IoPath::Uring, 101.0), "from 0 to 100"),
-        (reported().share(IoPath::Uring, f64::NAN), "from 0 to 100"),
-        (reported().share(IoPath::Auto, 10.0), "the rest is for this path"),
-        (reported().share(IoPath::Uring, 60.0).share(IoPath::Epoll, 60.0), "leave 40 %"),
+        (reported().share(SendStrategy::Uring, 101.0), "from 0 to 100"),
+        (reported().share(SendStrategy::Uring, f64::NAN), "from 0 to 100"),
+        (reported().share(SendStrategy::Auto, 10.0), "the rest is for this path"),
+        (reported().share(SendStrategy::Uring, 60.0).share(SendStrategy::Epoll, 60.0), "leave 40 %"),
         (reported().token("short"), "16 to 128"),
     ] {
         let error = builder.build().unwrap_err();

@@ -11,7 +11,7 @@ use hyper::body::Body;
 use hyper::header::CONTENT_TYPE;
 use hyper::{Request, Response};
 use millstream::middleware::{CanaryLayer, StampLayer};
-use millstream::net::IoPath;
+use millstream::net::SendStrategy;
 use tower::{Layer, Service, service_fn};
 
 use crate::support::pair;
@@ -61,7 +61,7 @@ async fn stamps_allocate_their_extensions_and_canaries_nothing() {
     stamp.connected(peer);
     let mut lean = StampLayer::new().extensions(false).layer(service_fn(hello));
     lean.connected(peer);
-    let share = CanaryLayer::builder().share(IoPath::Uring, 50.0).report(true).build().unwrap();
+    let share = CanaryLayer::builder().share(SendStrategy::Uring, 50.0).report(true).build().unwrap();
     let mut canary = share.layer(service_fn(hello));
     canary.connected(peer, stream.handle());
 

@@ -11,7 +11,7 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper::{Request, Response};
 use millstream::middleware::{BreakerPin, CanaryLayer, StampLayer, Thresholds};
-use millstream::net::IoPath;
+use millstream::net::SendStrategy;
 use tower::{Layer, service_fn};
 
 use super::servers::{Client, STRANGER, start};
@@ -19,7 +19,8 @@ use crate::support::http::on_both;
 
 const CLIENTS: u64 = 4;
 const REQUESTS: u64 = 150;
-const PATHS: [IoPath; 4] = [IoPath::Uring, IoPath::Epoll, IoPath::NoSendfile, IoPath::NoCork];
+const PATHS: [SendStrategy; 4] =
+    [SendStrategy::Uring, SendStrategy::Epoll, SendStrategy::NoSendfile, SendStrategy::NoCork];
 
 #[test]
 fn every_answer_is_whole_while_everything_changes() {

@@ -120,7 +120,7 @@ fn listener(tcp: bool, narrow: bool) -> (Socket, TempDir) {
 
 #[test]
 fn child() {
-    let Some(told) = child::told() else { return };
+    let Some(told) = child::task() else { return };
     let [way, stream, family, flavour, addr] = told.split('|').collect::<Vec<_>>().try_into().unwrap();
     let flavour = Flavour::BOTH.into_iter().find(|known| format!("{known:?}") == flavour).unwrap();
     let socket: OwnedFd = match family {

@@ -25,7 +25,7 @@ use super::writer::Writer;
 use crate::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
 use crate::sse::{Event, SendError};
 
-const FAREWELL: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(5);
 
 /// A log in a [Redis stream](https://redis.io/docs/latest/develop/data-types/streams/): the hubs of all processes with
 /// the same key send to all their readers, and a reader that is disconnected from one of them continues at another.
@@ -169,7 +169,7 @@ impl Redis {
                 }
             }
         };
-        let _ = timeout(FAREWELL, rest).await;
+        let _ = timeout(GRACE, rest).await;
     }
 }
 

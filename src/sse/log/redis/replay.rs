@@ -146,11 +146,11 @@ pub(super) async fn replay(shared: &Shared, after: &str, upto: &str, bytes: usiz
         }
         let mut seen = Seen::behind(from);
         for entry in entries {
-            let judged = entry.stamp.map_or(Verdict::Next, |stamp| seen.judge(entry.id, stamp));
+            let class = entry.stamp.map_or(Verdict::Next, |stamp| seen.classify(entry.id, stamp));
             if entry.id == from {
                 continue;
             }
-            let missing = match judged {
+            let missing = match class {
                 Verdict::Double => {
                     shared.places().add_double(entry.id);
                     None

@@ -39,7 +39,7 @@ impl Seen {
         Self { writers: HashMap::new(), whole: start == Id::ZERO }
     }
 
-    pub(super) fn judge(&mut self, id: Id, stamp: Stamp) -> Verdict {
+    pub(super) fn classify(&mut self, id: Id, stamp: Stamp) -> Verdict {
         let Stamp { writer, number } = stamp;
         let Some((last, at)) = self.writers.get_mut(&writer) else {
             let missing = if self.whole { number.saturating_sub(1) } else { 0 };
@@ -112,7 +112,7 @@ mod tests {
     fn doubles_and_holes_are_told_writer_by_writer() {
         let mut seen = Seen::behind(id(0x100));
         let entries = [(1, 5), (2, 1), (1, 6), (1, 6), (1, 5), (2, 2), (1, 9), (1, 10), (2, 4)];
-        let verdicts = (1..).zip(entries).map(|(ms, (writer, number))| seen.judge(id(ms), stamp(writer, number)));
+        let verdicts = (1..).zip(entries).map(|(ms, (writer, number))| seen.classify(id(ms), stamp(writer, number)));
         let expected = [
             Verdict::Next,
             Verdict::Next,
@@ -131,7 +131,7 @@ mod tests {
     fn where_the_log_begins_every_writer_begins_with_its_first() {
         let mut seen = Seen::behind(Id::ZERO);
         let entries = [(1, 1), (1, 2), (2, 1), (3, 8), (3, 9), (4, 2)];
-        let verdicts = (1..).zip(entries).map(|(ms, (writer, number))| seen.judge(id(ms), stamp(writer, number)));
+        let verdicts = (1..).zip(entries).map(|(ms, (writer, number))| seen.classify(id(ms), stamp(writer, number)));
         let expected =
             [Verdict::Next, Verdict::Next, Verdict::Next, Verdict::After(7), Verdict::Next, Verdict::After(1)];
         assert_eq!(verdicts.collect::<Vec<_>>(), expected);
@@ -141,14 +141,14 @@ mod tests {
     fn the_quietest_writer_is_forgotten_first() {
         let mut seen = Seen::behind(Id::ZERO);
         for writer in 0..WRITERS_MAX as u64 {
-            seen.judge(id(writer + 1), stamp(writer, 1));
+            seen.classify(id(writer + 1), stamp(writer, 1));
         }
-        assert_eq!(seen.judge(id(1 << 20), stamp(0, 2)), Verdict::Next);
-        seen.judge(id((1 << 20) + 1), stamp(u64::MAX, 1));
+        assert_eq!(seen.classify(id(1 << 20), stamp(0, 2)), Verdict::Next);
+        seen.classify(id((1 << 20) + 1), stamp(u64::MAX, 1));
         assert_eq!(seen.writers.len(), WRITERS_MAX);
-        assert_eq!(seen.judge(id((1 << 20) + 2), stamp(0, 2)), Verdict::Double);
+        assert_eq!(seen.classify(id((1 << 20) + 2), stamp(0, 2)), Verdict::Double);
         assert!(!seen.writers.contains_key(&1));
-        assert_eq!(seen.judge(id((1 << 20) + 3), stamp(1, 2)), Verdict::Next, "its earlier appends are unknown");
+        assert_eq!(seen.classify(id((1 << 20) + 3), stamp(1, 2)), Verdict::Next, "its earlier appends are unknown");
     }
 
     #[test]

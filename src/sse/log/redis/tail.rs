@@ -115,13 +115,13 @@ impl Tail {
         Ok(())
     }
 
-    fn deliver(&mut self, shared: &Shared, sink: &Sink, entry: Entry, told: bool) -> Result<(), SendError> {
+    fn deliver(&mut self, shared: &Shared, sink: &Sink, entry: Entry, reported: bool) -> Result<(), SendError> {
         self.cursor = entry.id;
         self.known = true;
         if std::mem::take(&mut self.hole) {
             shared.places().add_hole(entry.id);
         }
-        match entry.stamp.map_or(Verdict::Next, |stamp| self.seen.judge(entry.id, stamp)) {
+        match entry.stamp.map_or(Verdict::Next, |stamp| self.seen.classify(entry.id, stamp)) {
             Verdict::Next => {}
             Verdict::Double => {
                 shared.stats.double();
@@ -130,7 +130,7 @@ impl Tail {
             }
             Verdict::After(missing) => {
                 shared.places().add_hole(entry.id);
-                if !told {
+                if !reported {
                     self.gap(shared, sink, Some(missing));
                 }
             }

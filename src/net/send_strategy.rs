@@ -1,20 +1,20 @@
-//! Paths of writes: for operators who suspect one of them, and for comparisons.
+//! Strategies of writes: for operators who suspect one of them, and for comparisons.
 
 use std::fmt;
 use std::io;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Path of a stream's writes. All paths send the same bytes in the same order; each disables an optimization of
+/// Strategy of a stream's writes. All strategies send the same bytes in the same order; each disables an optimization of
 /// [`Auto`](Self::Auto), or uses an existing ring.
 ///
 /// Set for new streams by the builders of listeners and connectors, and for a live one by
-/// [`Handle::set_path`](super::Handle::set_path). A change takes effect with the next write or flush.
-/// [`copy`](mod@crate::copy) has paths of its own.
+/// [`Handle::set_send_strategy`](super::Handle::set_send_strategy). A change takes effect with the next write or flush.
+/// [`copy`](mod@crate::copy) chooses its paths by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum IoPath {
-    /// The best path for each write.
+pub enum SendStrategy {
+    /// The best way for each write.
     #[default]
     Auto,
     /// Gathered bytes leave by io_uring if the runtime has a ring, even for a single stream; so do answers. Files still
@@ -29,7 +29,7 @@ pub enum IoPath {
     NoCork,
 }
 
-impl IoPath {
+impl SendStrategy {
     const ALL: [Self; 5] = [Self::Auto, Self::Uring, Self::Epoll, Self::NoSendfile, Self::NoCork];
 
     fn name(self) -> &'static str {
@@ -43,40 +43,40 @@ impl IoPath {
     }
 }
 
-impl fmt::Display for IoPath {
+impl fmt::Display for SendStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for IoPath {
+impl FromStr for SendStrategy {
     type Err = io::Error;
 
     /// Parses the name written by [`Display`](fmt::Display); the error, `ErrorKind::InvalidInput`, lists all names.
     fn from_str(name: &str) -> io::Result<Self> {
-        Self::ALL.into_iter().find(|path| path.name() == name).ok_or_else(|| {
+        Self::ALL.into_iter().find(|strategy| strategy.name() == name).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            io::Error::new(io::ErrorKind::InvalidInput, format!("`{name}` is not a stream path; use one of {names}"))
+            io::Error::new(io::ErrorKind::InvalidInput, format!("`{name}` is not a send strategy; use one of {names}"))
         })
     }
 }
 
 #[derive(Debug)]
-pub(super) struct PathSwitch(AtomicU8);
+pub(super) struct StrategySwitch(AtomicU8);
 
-impl PathSwitch {
-    pub(super) fn new(path: IoPath) -> Self {
-        Self(AtomicU8::new(path as u8))
+impl StrategySwitch {
+    pub(super) fn new(strategy: SendStrategy) -> Self {
+        Self(AtomicU8::new(strategy as u8))
     }
 
     #[inline]
-    pub(super) fn get(&self) -> IoPath {
+    pub(super) fn get(&self) -> SendStrategy {
         // Relaxed: the value orders nothing, and any write may be the first to see it.
-        IoPath::ALL[usize::from(self.0.load(Ordering::Relaxed))]
+        SendStrategy::ALL[usize::from(self.0.load(Ordering::Relaxed))]
     }
 
-    pub(super) fn set(&self, path: IoPath) {
-        self.0.store(path as u8, Ordering::Relaxed);
+    pub(super) fn set(&self, strategy: SendStrategy) {
+        self.0.store(strategy as u8, Ordering::Relaxed);
     }
 }
 
@@ -85,15 +85,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_read_by_the_names_they_are_written_by() {
-        for (n, path) in IoPath::ALL.into_iter().enumerate() {
-            assert_eq!(path as usize, n, "the number of {path}");
-            assert_eq!(path.to_string().parse::<IoPath>().unwrap(), path);
-            let switch = PathSwitch::new(IoPath::Auto);
-            switch.set(path);
-            assert_eq!(switch.get(), path);
+    fn strategies_are_read_by_the_names_they_are_written_by() {
+        for (n, strategy) in SendStrategy::ALL.into_iter().enumerate() {
+            assert_eq!(strategy as usize, n, "the number of {strategy}");
+            assert_eq!(strategy.to_string().parse::<SendStrategy>().unwrap(), strategy);
+            let switch = StrategySwitch::new(SendStrategy::Auto);
+            switch.set(strategy);
+            assert_eq!(switch.get(), strategy);
         }
-        let error = "sendfile".parse::<IoPath>().unwrap_err().to_string();
-        assert_eq!(error, "`sendfile` is not a stream path; use one of auto, uring, epoll, no-sendfile, no-cork");
+        let error = "sendfile".parse::<SendStrategy>().unwrap_err().to_string();
+        assert_eq!(error, "`sendfile` is not a send strategy; use one of auto, uring, epoll, no-sendfile, no-cork");
     }
 }

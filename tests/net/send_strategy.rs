@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use millstream::body::OpenFile;
 use millstream::metrics::Snapshot;
-use millstream::net::{IoPath, Receive, TcpListener, TcpStream};
+use millstream::net::{Receive, SendStrategy, TcpListener, TcpStream};
 use millstream::runtime::{DriverBuilder, Io};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,7 +18,8 @@ use tokio::task::yield_now;
 use crate::support::http::{Flavour, watched};
 use crate::support::{alone, noise};
 
-const PATHS: [IoPath; 5] = [IoPath::Auto, IoPath::Uring, IoPath::Epoll, IoPath::NoSendfile, IoPath::NoCork];
+const PATHS: [SendStrategy; 5] =
+    [SendStrategy::Auto, SendStrategy::Uring, SendStrategy::Epoll, SendStrategy::NoSendfile, SendStrategy::NoCork];
 
 fn with<R: Future<Output = ()>>(io: Io, flavour: Flavour, test: impl FnOnce() -> R + Send + 'static) {
     watched(move || {
@@ -29,8 +30,8 @@ fn with<R: Future<Output = ()>>(io: Io, flavour: Flavour, test: impl FnOnce() ->
     });
 }
 
-async fn connect(path: IoPath, receive: Receive) -> (TcpStream, tokio::net::TcpStream) {
-    let builder = TcpListener::builder().gather_limit(Duration::from_secs(60)).path(path).receive(receive);
+async fn connect(path: SendStrategy, receive: Receive) -> (TcpStream, tokio::net::TcpStream) {
+    let builder = TcpListener::builder().gather_limit(Duration::from_secs(60)).send_strategy(path).receive(receive);
     let listener = builder.bind("127.0.0.1:0").await.unwrap();
     let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     (listener.accept().await.unwrap().0, client)
@@ -63,19 +64,23 @@ fn the_path_decides_whether_writes_gather_and_how_they_leave() {
         with(Io::Auto, Flavour::CurrentThread, move || async move {
             let ring = !crate::support::lacks("io_uring");
             for path in PATHS {
-                let at_first = if by_builder { path } else { IoPath::Auto };
+                let at_first = if by_builder { path } else { SendStrategy::Auto };
                 let (mut ours, mut theirs) = connect(at_first, Receive::Ready).await;
                 let handle = ours.handle();
-                assert_eq!(handle.path(), Some(at_first));
-                handle.set_path(path);
+                assert_eq!(handle.send_strategy(), Some(at_first));
+                handle.set_send_strategy(path);
                 let counted = burst(&mut ours, &mut theirs).await;
-                let calls = if path == IoPath::NoCork { PIECES } else { 1 };
-                let by_ring = u64::from(path == IoPath::Uring && ring);
+                let calls = if path == SendStrategy::NoCork { PIECES } else { 1 };
+                let by_ring = u64::from(path == SendStrategy::Uring && ring);
                 assert_eq!((counted.writes, counted.ring_sends), (calls, by_ring), "{path}\n{counted}");
-                assert_eq!(counted.gathered, if path == IoPath::NoCork { 0 } else { PIECES }, "{path}\n{counted}");
+                assert_eq!(
+                    counted.gathered,
+                    if path == SendStrategy::NoCork { 0 } else { PIECES },
+                    "{path}\n{counted}"
+                );
                 drop(ours);
-                assert_eq!(handle.path(), None);
-                handle.set_path(IoPath::Auto);
+                assert_eq!(handle.send_strategy(), None);
+                handle.set_send_strategy(SendStrategy::Auto);
             }
         });
     }
@@ -90,7 +95,7 @@ fn where_all_goes_by_ring_one_stream_does_without() {
         if crate::support::lacks("io_uring") {
             return;
         }
-        let (mut ours, mut theirs) = connect(IoPath::Auto, Receive::Multishot).await;
+        let (mut ours, mut theirs) = connect(SendStrategy::Auto, Receive::Multishot).await;
         let echo = async |ours: &mut TcpStream, theirs: &mut tokio::net::TcpStream| {
             let before = Snapshot::now();
             for n in 0..10u8 {
@@ -106,13 +111,13 @@ fn where_all_goes_by_ring_one_stream_does_without() {
         let by_ring = echo(&mut ours, &mut theirs).await;
         assert!(by_ring.receive_buffers >= 10 && by_ring.ring_sends >= 10, "{by_ring}");
         let handle = ours.handle();
-        handle.set_path(IoPath::Epoll);
+        handle.set_send_strategy(SendStrategy::Epoll);
         let changing = echo(&mut ours, &mut theirs).await;
         assert_eq!(changing.ring_sends, 0, "{changing}");
         let without = echo(&mut ours, &mut theirs).await;
         assert_eq!((without.ring_sends, without.receive_buffers), (0, 0), "{without}");
         // The two streams share no call, although the other one uses the ring.
-        let (mut other, mut their_other) = connect(IoPath::Auto, Receive::Multishot).await;
+        let (mut other, mut their_other) = connect(SendStrategy::Auto, Receive::Multishot).await;
         let before = Snapshot::now();
         ours.write_all(b"plain").await.unwrap();
         other.write_all(b"ring!").await.unwrap();
@@ -121,7 +126,7 @@ fn where_all_goes_by_ring_one_stream_does_without() {
         their_other.read_exact(&mut got).await.unwrap();
         let both = Snapshot::now().since(&before);
         assert_eq!((both.writes, both.ring_sends), (2, 1), "{both}");
-        handle.set_path(IoPath::Auto);
+        handle.set_send_strategy(SendStrategy::Auto);
         let again = echo(&mut ours, &mut theirs).await;
         assert!(again.receive_buffers >= 9 && again.ring_sends >= 10, "{again}");
         drop(ours);
@@ -137,14 +142,14 @@ fn an_armed_receive_ends_while_its_reader_waits_and_nothing_is_lost() {
         if crate::support::lacks("io_uring") {
             return;
         }
-        let (mut ours, mut theirs) = connect(IoPath::Auto, Receive::Multishot).await;
+        let (mut ours, mut theirs) = connect(SendStrategy::Auto, Receive::Multishot).await;
         let handle = ours.handle();
         let payload = noise(300_000);
         let sent = payload.clone();
         let writer = tokio::spawn(async move {
             for (n, piece) in sent.chunks(700).enumerate() {
                 theirs.write_all(piece).await.unwrap();
-                handle.set_path([IoPath::Epoll, IoPath::Auto][n % 2]);
+                handle.set_send_strategy([SendStrategy::Epoll, SendStrategy::Auto][n % 2]);
                 yield_now().await;
             }
             theirs
@@ -200,7 +205,7 @@ fn without_sendfile_files_leave_from_their_memory() {
             ours.shutdown().await.unwrap();
             assert!(reader.await.unwrap() == expected, "{path}");
             let counted = Snapshot::now().since(&before);
-            let by_sendfile = if path == IoPath::NoSendfile { 0 } else { 1 << 20 };
+            let by_sendfile = if path == SendStrategy::NoSendfile { 0 } else { 1 << 20 };
             assert_eq!(counted.bytes_by_sendfile, by_sendfile, "{path}\n{counted}");
             assert_eq!(counted.bytes_written, expected.len() as u64, "{path}\n{counted}");
         }
@@ -224,7 +229,7 @@ fn changing_the_path_under_load_keeps_every_byte_in_order() {
         with(io, flavour, || async {
             let (bytes, pieces) = file(300_000).await;
             for slow in [false, true] {
-                let (mut ours, mut theirs) = connect(IoPath::Auto, Receive::Ready).await;
+                let (mut ours, mut theirs) = connect(SendStrategy::Auto, Receive::Ready).await;
                 socket2::SockRef::from(&ours).set_send_buffer_size(8192).unwrap();
                 let handle = ours.handle();
                 // This task sets the path in each step, and a thread sets it all the time.
@@ -235,7 +240,7 @@ fn changing_the_path_under_load_keeps_every_byte_in_order() {
                         if ended.load(Ordering::Relaxed) {
                             return;
                         }
-                        other.set_path(path);
+                        other.set_send_strategy(path);
                         std::thread::yield_now();
                     }
                 });
@@ -250,7 +255,7 @@ fn changing_the_path_under_load_keeps_every_byte_in_order() {
                 });
                 let mut expected = Sha256::new();
                 for n in 0..400usize {
-                    handle.set_path(PATHS[n * 7 % 5]);
+                    handle.set_send_strategy(PATHS[n * 7 % 5]);
                     let len = [1, 300, 7, 20_000, 64, 5000][n % 6];
                     let piece = &bytes[n..n + len];
                     ours.write_all(piece).await.unwrap();

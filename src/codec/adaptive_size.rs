@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const WINDOW: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug)]
-pub(crate) struct Elastic {
+pub(crate) struct AdaptiveSize {
     bounds: RangeInclusive<usize>,
     size: usize,
     /// Time when the buffer became full, and the number of bytes drained since.
@@ -20,7 +20,7 @@ pub(crate) struct Elastic {
     peak: usize,
 }
 
-impl Elastic {
+impl AdaptiveSize {
     /// Creates a buffer of `start` bytes whose size stays within `bounds`, which must not start at 0.
     pub(crate) fn new(bounds: RangeInclusive<usize>, start: usize) -> Self {
         assert!(*bounds.start() > 0 && !bounds.is_empty(), "internal: a buffer of {bounds:?} bytes");
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_flood_that_is_taken_grows_it_to_the_bound() {
-        let mut buffer = Elastic::new(MIN..=MAX, MIN);
+        let mut buffer = AdaptiveSize::new(MIN..=MAX, MIN);
         for ms in 0..4 {
             assert_eq!(buffer.size(), MIN << ms);
             buffer.came(buffer.size(), at(ms));
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn what_is_never_full_does_not_grow() {
-        let mut buffer = Elastic::new(MIN..=MAX, MIN);
+        let mut buffer = AdaptiveSize::new(MIN..=MAX, MIN);
         for ms in 0..10_000 {
             buffer.came(MIN - 1, at(ms));
             buffer.left(MIN - 1, at(ms));
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn it_settles_at_what_leaves_in_a_window() {
-        let mut buffer = Elastic::new(MIN..=MAX, MAX);
+        let mut buffer = AdaptiveSize::new(MIN..=MAX, MAX);
         let mut sizes = Vec::new();
         for ms in (0..10_000).step_by(20) {
             buffer.is_full(at(ms));
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_trickle_shrinks_it_after_a_flood() {
-        let mut buffer = Elastic::new(MIN..=MAX, MAX);
+        let mut buffer = AdaptiveSize::new(MIN..=MAX, MAX);
         buffer.came(MAX, at(0));
         buffer.left(MAX, at(0));
         for ms in (1..=100).step_by(9) {
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn bytes_that_left_before_it_was_full_do_not_count() {
-        let mut buffer = Elastic::new(MIN..=MAX, MIN);
+        let mut buffer = AdaptiveSize::new(MIN..=MAX, MIN);
         buffer.left(MAX, at(0));
         buffer.is_full(at(0));
         buffer.left(MIN - 1, at(1));
@@ -156,7 +156,7 @@ mod tests {
                 (0usize..200_000).prop_map(Step::Came), Just(Step::Full), (0usize..200_000).prop_map(Step::Left),
             ]), 0..200),
         ) {
-            let mut buffer = Elastic::new(min..=min + more, start);
+            let mut buffer = AdaptiveSize::new(min..=min + more, start);
             let mut ms = 0;
             for (later, step) in steps {
                 let before = buffer.size();
