@@ -96,12 +96,8 @@ async fn run() -> Result<(), String> {
     let operator = bind(admin).await?;
     let address = |listener: &TcpListener| listener.local_addr().map_err(|e| e.to_string());
     println!("http://{}/ is public\nhttp://{}/canary is for the operator", address(&public)?, address(&operator)?);
-    let public = serve(public, service).on_connection(|stamp, peer| {
-        stamp.connected(peer.addr().ip());
-        stamp.get_mut().connected(peer.addr().ip(), peer.handle().clone());
-    });
     tokio::select! {
-        served = public => served,
+        served = serve(public, service) => served,
         served = serve(operator, admin_routes(handle)) => served,
         interrupted = tokio::signal::ctrl_c() => interrupted,
     }

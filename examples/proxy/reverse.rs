@@ -8,7 +8,6 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,7 +24,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::Connect;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use millstream::copy::copy_bidirectional;
-use millstream::server::RequestBody;
+use millstream::server::{Connection, RequestBody};
 use tower::Service;
 
 use super::fields;
@@ -55,8 +54,6 @@ pub(crate) struct Plan {
 pub(crate) struct Reverse<C> {
     client: Client<C, Watched>,
     plan: Arc<Plan>,
-    /// Client address of this clone's connection.
-    pub(crate) peer: Option<IpAddr>,
 }
 
 impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
@@ -69,7 +66,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
             .http1_max_buf_size(AHEAD)
             .http2_initial_stream_window_size(AHEAD as u32)
             .build(connector);
-        Self { client, plan: Arc::new(plan), peer: None }
+        Self { client, plan: Arc::new(plan) }
     }
 
     async fn answer(self, mut request: Request<RequestBody>) -> Answer {
@@ -81,7 +78,8 @@ impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
         };
         let protocol = fields::upgrade(request.headers()).filter(|_| !h2 && version == Version::HTTP_11);
         let client_side = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
-        fields::forward(&mut request, self.peer, *h2);
+        let peer = request.extensions().get().and_then(Connection::peer);
+        fields::forward(&mut request, peer, *h2);
         if let Some(protocol) = protocol {
             fields::set_upgrade(request.headers_mut(), protocol);
         }

@@ -14,13 +14,15 @@
 //! writes gather while they keep coming, at most for the listener's gather limit, and leave in one call. Long slices
 //! are never copied. Otherwise the streams behave like tokio's; [`TcpStream`] lists the exceptions.
 
+mod accept;
 #[cfg(feature = "client")]
 mod connect_error;
 #[cfg(feature = "client")]
 mod connector;
+#[cfg(feature = "server")]
+mod counted_io;
 mod egress;
 mod handle;
-mod identity;
 #[cfg(feature = "tonic")]
 mod incoming;
 #[cfg_attr(not(feature = "uring"), path = "no_ingress.rs")]
@@ -30,6 +32,7 @@ mod listeners;
 mod name;
 mod options;
 mod pace;
+mod peer_addr;
 mod profile;
 mod race;
 mod recv_buf;
@@ -41,19 +44,21 @@ mod tcp;
 mod unix;
 
 pub use crate::sys::tcp::TcpInfo;
+pub use accept::{Accept, Transport};
 #[cfg(feature = "client")]
 pub use connect_error::ConnectError;
 #[cfg(feature = "client")]
 pub use connector::{Connecting, Connector, UnixConnector};
+#[cfg(feature = "server")]
+pub use counted_io::CountedIo;
 pub(crate) use handle::Leaving;
 pub use handle::{Closing, Handle};
-pub(crate) use identity::{Identity, Origin};
 #[cfg(feature = "tonic")]
 pub use incoming::Incoming;
-pub use listener::Accept;
 pub use listeners::Listeners;
 pub use options::Receive;
 pub use pace::SharedPace;
+pub use peer_addr::PeerAddr;
 pub use profile::{Profile, ProfileSwitch};
 pub use send_strategy::SendStrategy;
 pub(crate) use stats::Pulse;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::Extensions;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioExecutor;
 use tokio::sync::watch;
@@ -19,7 +20,7 @@ use super::limits::Limits;
 use super::lock::lock;
 use super::peer::Peer;
 use super::protocols::Hooks;
-use super::serve::{Greet, Serve, serve};
+use super::serve::{OnConnection, Serve, serve};
 use crate::net::{Listeners, TcpListener};
 use crate::runtime::{Cores, Run};
 #[cfg(feature = "tls")]
@@ -45,7 +46,7 @@ pub fn serve_cores<S: HttpService>(cores: &Cores, listeners: Listeners, service:
         cores,
         listeners,
         service,
-        greet: None,
+        on_connection: None,
         hooks: Hooks::default(),
         limits: Limits::default(),
         #[cfg(feature = "tls")]
@@ -59,7 +60,7 @@ pub struct ServeCores<'a, S> {
     cores: &'a Cores,
     listeners: Listeners,
     service: S,
-    greet: Option<Greet<S, SocketAddr>>,
+    on_connection: Option<OnConnection<SocketAddr>>,
     hooks: Hooks,
     limits: Limits,
     #[cfg(feature = "tls")]
@@ -93,8 +94,8 @@ impl<S> ServeCores<'_, S> {
     }
 
     /// Sets a hook for each connection; see [`Serve::on_connection`].
-    pub fn on_connection(mut self, greet: impl Fn(&mut S, &Peer<SocketAddr>) + Send + Sync + 'static) -> Self {
-        self.greet = Some(Arc::new(greet));
+    pub fn on_connection(mut self, hook: impl Fn(&mut Extensions, &Peer<SocketAddr>) + Send + Sync + 'static) -> Self {
+        self.on_connection = Some(Arc::new(hook));
         self
     }
 }
@@ -157,7 +158,7 @@ impl<'a, S: Clone> ServeCores<'a, S> {
         let plan = Plan {
             listeners: self.listeners,
             service: self.service,
-            greet: self.greet,
+            on_connection: self.on_connection,
             hooks: self.hooks,
             limits: self.limits,
             limiter: Arc::default(),
@@ -173,7 +174,7 @@ impl<'a, S: Clone> ServeCores<'a, S> {
 struct Plan<S> {
     listeners: Listeners,
     service: S,
-    greet: Option<Greet<S, SocketAddr>>,
+    on_connection: Option<OnConnection<SocketAddr>>,
     hooks: Hooks,
     limits: Limits,
     limiter: Arc<ConnLimiter>,
@@ -184,7 +185,7 @@ struct Plan<S> {
 impl<S: HttpService> Plan<S> {
     fn serve(&self) -> io::Result<Serve<TcpListener, S>> {
         let mut serve = serve(self.listeners.take()?, self.service.clone()).limits(self.limits.clone());
-        (serve.greet, serve.hooks) = (self.greet.clone(), self.hooks.clone());
+        (serve.on_connection, serve.hooks) = (self.on_connection.clone(), self.hooks.clone());
         serve.limiter = Arc::clone(&self.limiter);
         #[cfg(feature = "tls")]
         serve.tls.clone_from(&self.tls);

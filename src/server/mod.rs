@@ -29,7 +29,8 @@ mod cores;
 mod drain;
 pub(crate) mod host;
 mod http_service;
-mod introduce;
+#[cfg(feature = "middleware")]
+pub(crate) mod identity;
 mod leave;
 mod limits;
 mod linger;
@@ -52,6 +53,8 @@ pub use body_error::BodyError;
 pub use cores::{DrainingCores, ServeCores, serve_cores};
 pub use drain::{DrainSignal, Drained, Draining};
 pub use http_service::HttpService;
+#[cfg(feature = "middleware")]
+pub use identity::Connection;
 pub use limits::Limits;
 pub use peer::Peer;
 pub use request_body::RequestBody;

@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::Extensions;
 use tokio::task::JoinHandle;
 
+use super::adapter::Adapter;
 use super::body_error::BoxError;
 use super::conn_limiter::ConnLimiter;
 use super::conn_state::ConnState;
 use super::connection::connection;
 use super::drain::{DrainSignal, Drained, Draining};
 use super::http_service::HttpService;
-use super::introduce::Introduced;
 use super::limits::Limits;
 use super::peer::Peer;
 use super::protocols::{Hooks, Protocols};
@@ -26,14 +27,14 @@ use super::refuse::refuse;
 #[cfg(feature = "tls")]
 use super::secure::secure;
 use crate::counters::{log, span};
-use crate::net::{Accept, Origin, Seen};
+use crate::net::{Accept, PeerAddr, Seen};
 #[cfg(feature = "tls")]
 use crate::server::tls::{Tls, Watching};
 
 /// Connections accepted after the signal to drain: more than can have been waiting.
 const WAITING: usize = 1 << 16;
 
-/// Serves the connections of `listener`, TCP or Unix, with `service`: HTTP/1.1 and HTTP/2 without TLS on the same port.
+/// Serves the connections of `listener` with `service`: HTTP/1.1 and HTTP/2 without TLS on the same port.
 ///
 /// `service` is any tower service for requests with a [`RequestBody`](super::RequestBody), such as an axum `Router` or
 /// tonic's `Routes`.
@@ -93,10 +94,27 @@ const WAITING: usize = 1 << 16;
 /// The extensions of a request identify its peer. With the feature `axum`, handlers take `ConnectInfo<SocketAddr>`
 /// without `into_make_service_with_connect_info`; with the feature `tonic`, `remote_addr` is set by `TcpConnectInfo`.
 /// On a Unix socket the address is a [`std::os::unix::net::SocketAddr`], and tonic's services find an
-/// `Option<`[`Credentials`](crate::net::Credentials)`>`. Other services use [`on_connection`](Serve::on_connection).
+/// `Option<`[`Credentials`](crate::net::Credentials)`>`. With the feature `middleware`, layers and services find a
+/// [`Connection`](super::Connection). [`on_connection`](Serve::on_connection) adds other values.
 ///
 /// Requests without exactly one valid `Host` are answered with 400; HTTP/1.0 and HTTP/2 may omit it ([RFC 9112
 /// §3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)).
+///
+/// # Listeners
+///
+/// A [`TcpListener`](crate::net::TcpListener), a [`UnixListener`](crate::net::UnixListener), those of tokio, and any
+/// other that implements [`Accept`]. Streams that are not of this crate are counted only
+/// ([`CountedIo`](crate::net::CountedIo)), which a tracing event reports when the server starts:
+///
+/// | | a counted stream |
+/// |---|---|
+/// | writes | each is passed on at once; files are read from memory, without `sendfile` |
+/// | slow peers | progress is what the stream accepts, not what the peer acknowledges |
+/// | half-closed clients | their response is dropped; [`Limits::half_close`] does not apply |
+/// | queued bytes | none here, so none count for [`Limits::budget`] |
+/// | resets | the stream is dropped, and its peer sees what that type does then |
+///
+/// # Upgrades
 ///
 /// Upgrades (WebSocket, `CONNECT`) are supported: [`Upgraded::downcast`](hyper::upgrade::Upgraded::downcast) returns
 /// the stream, for example a [`TcpStream`](crate::net::TcpStream). The connection still counts, and a [`DrainSignal`]
@@ -115,7 +133,7 @@ pub fn serve<L: Accept, S: HttpService>(listener: L, service: S) -> Serve<L, S> 
     Serve {
         listener,
         service,
-        greet: None,
+        on_connection: None,
         hooks: Hooks::default(),
         limits: Limits::default(),
         limiter: Arc::default(),
@@ -129,7 +147,7 @@ pub fn serve<L: Accept, S: HttpService>(listener: L, service: S) -> Serve<L, S> 
 pub struct Serve<L: Accept, S> {
     listener: L,
     service: S,
-    pub(super) greet: Option<Greet<S, L::Addr>>,
+    pub(super) on_connection: Option<OnConnection<L::Addr>>,
     pub(super) hooks: Hooks,
     limits: Limits,
     pub(super) limiter: Arc<ConnLimiter>,
@@ -137,7 +155,7 @@ pub struct Serve<L: Accept, S> {
     pub(super) tls: Option<Tls>,
 }
 
-pub(super) type Greet<S, A> = Arc<dyn Fn(&mut S, &Peer<A>) + Send + Sync>;
+pub(super) type OnConnection<A> = Arc<dyn Fn(&mut Extensions, &Peer<A>) + Send + Sync>;
 
 impl<L: Accept, S> Serve<L, S> {
     /// Sets the limits.
@@ -146,10 +164,9 @@ impl<L: Accept, S> Serve<L, S> {
         self
     }
 
-    /// Calls `greet` with each connection's clone of the service and its peer, for a proxy that identifies its clients
-    /// or a layer that needs the [`Handle`](crate::net::Handle) of the connection.
-    pub fn on_connection(mut self, greet: impl Fn(&mut S, &Peer<L::Addr>) + Send + Sync + 'static) -> Self {
-        self.greet = Some(Arc::new(greet));
+    /// Calls `hook` for each new connection, with the extensions that each of its requests will have, and its peer.
+    pub fn on_connection(mut self, hook: impl Fn(&mut Extensions, &Peer<L::Addr>) + Send + Sync + 'static) -> Self {
+        self.on_connection = Some(Arc::new(hook));
         self
     }
 }
@@ -237,9 +254,14 @@ impl<L: Accept, S> Drop for Server<L, S> {
 impl<L: Accept, S: HttpService> Server<L, S> {
     fn start(mut serve: Serve<L, S>) -> Self {
         let limits = std::mem::take(&mut serve.limits);
-        // A TLS client ends its side by `close_notify`, which must be read to be noticed.
+        // These clients are noticed to leave only by reading; over TLS they end their side by `close_notify`.
+        let must_read = !L::Stream::SEES_LEAVING;
         #[cfg(feature = "tls")]
-        let limits = if serve.tls.is_some() { limits.half_close(Duration::ZERO) } else { limits };
+        let must_read = must_read || serve.tls.is_some();
+        let limits = if must_read { limits.half_close(Duration::ZERO) } else { limits };
+        if !L::Stream::SEES_LEAVING {
+            log::streams_of_others();
+        }
         let protocols = Protocols::new(&limits, &serve.hooks);
         let shared = Shared::new(limits, protocols, Arc::clone(&serve.limiter));
         let reaper = Some(tokio::spawn(reaper(Arc::clone(&shared))));
@@ -289,27 +311,29 @@ impl<L: Accept, S: HttpService> Server<L, S> {
             return refuse(&shared.limiter.refused, stream, handle);
         };
         let conn_state = ConnState::new(Arc::clone(&shared.limits), handle.clone(), permit);
-        let mut service = self.serve.service.clone();
-        let identity = addr.identity(&stream);
+        let mut extensions = Extensions::new();
+        addr.identify(&handle, &mut extensions);
+        #[cfg(feature = "middleware")]
+        extensions.insert(super::Connection::new(addr.ip(), handle.clone()));
         let peer = Peer::new(addr, handle, DrainSignal::new(&conn_state));
-        if let Some(greet) = &self.serve.greet {
-            greet(&mut service, &peer);
+        if let Some(hook) = &self.serve.on_connection {
+            hook(&mut extensions, &peer);
         }
-        let service = Introduced::new(service, identity);
+        let adapter = Adapter::new(self.serve.service.clone(), extensions, Arc::clone(&conn_state));
         let (id, addr) = (peer.handle().id(), peer.addr());
         let (running, shared) = (shared.enter(&conn_state), Arc::clone(shared));
         #[cfg(feature = "tls")]
         if let Some(tls) = self.serve.tls.clone() {
             let task = async move {
                 let _running = running;
-                ended(secure(&tls, &shared.protocols, stream, service, &conn_state).await);
+                ended(secure(&tls, &shared.protocols, stream, adapter).await);
             };
             tokio::spawn(span::connection(id, addr, task));
             return;
         }
         let task = async move {
             let _running = running;
-            ended(connection(&shared.protocols, stream, service, &conn_state).await);
+            ended(connection(&shared.protocols, stream, adapter).await);
         };
         tokio::spawn(span::connection(id, addr, task));
     }
@@ -337,7 +361,7 @@ impl Future for Serving {
     }
 }
 
-impl<L: Accept, S> fmt::Debug for Serve<L, S> {
+impl<L: Accept + fmt::Debug, S> fmt::Debug for Serve<L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { listener, limits, .. } = self;
         f.debug_struct("Serve").field("listener", listener).field("limits", limits).finish_non_exhaustive()
