@@ -3,16 +3,16 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::counts::Counts;
 use super::handle::Handle;
-use super::send_strategy::SendStrategy;
-use super::stats::{Meter, Pulse, Reason, StreamStats, Way};
+use super::stats::{Reason, Way};
 use super::stream::{Rewind, Seen};
 
 /// Any stream of tokio, for a [listener](super::Accept) whose connections are not [`TcpStream`](super::TcpStream)s or
@@ -27,80 +27,10 @@ struct Counting<T> {
     unread: Vec<u8>,
 }
 
-/// Counts of a stream, shared with its handles.
-#[derive(Debug)]
-pub(super) struct Counts {
-    meter: Meter,
-    /// Whether the last write waits for the inner stream.
-    blocked: AtomicBool,
-    reset: AtomicBool,
-    tasks: Mutex<Tasks>,
-}
-
-/// Tasks to wake by a reset.
-#[derive(Debug, Default)]
-struct Tasks {
-    reader: Option<Waker>,
-    writer: Option<Waker>,
-}
-
-impl Counts {
-    pub(super) fn stats(&self) -> StreamStats {
-        self.meter.stats(0, self.blocked.load(Ordering::Relaxed), SendStrategy::NoCork)
-    }
-
-    pub(super) fn pulse(&self) -> Pulse {
-        Pulse {
-            received: self.meter.bytes_received(),
-            sent: self.meter.bytes_sent(),
-            blocked: self.blocked.load(Ordering::Relaxed),
-            ..Pulse::default()
-        }
-    }
-
-    /// Makes all further calls fail, and wakes waiting tasks.
-    pub(super) fn reset(&self) {
-        self.reset.store(true, Ordering::SeqCst);
-        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
-        [tasks.reader, tasks.writer].into_iter().flatten().for_each(Waker::wake);
-    }
-
-    fn check(&self) -> io::Result<()> {
-        match self.reset.load(Ordering::SeqCst) {
-            true => Err(io::Error::new(io::ErrorKind::ConnectionReset, "the connection was reset by its handle")),
-            false => Ok(()),
-        }
-    }
-
-    /// Polls `work`, unless the stream was reset. `task` selects where the task is registered while it waits.
-    fn poll<R>(
-        &self,
-        cx: &mut Context<'_>,
-        task: fn(&mut Tasks) -> &mut Option<Waker>,
-        work: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<R>>,
-    ) -> Poll<io::Result<R>> {
-        self.check()?;
-        let polled = work(cx);
-        if polled.is_pending() {
-            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-            let waiting = task(&mut tasks);
-            if waiting.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-                *waiting = Some(cx.waker().clone());
-            }
-            drop(tasks);
-            // A reset before the registration woke no task.
-            self.check()?;
-        }
-        polled
-    }
-}
-
 impl<T> CountedIo<T> {
     /// Wraps a stream.
     pub fn new(io: T) -> Self {
-        let (meter, flag) = (Meter::new(), AtomicBool::default);
-        let state = Arc::new(Counts { meter, blocked: flag(), reset: flag(), tasks: Mutex::default() });
-        Self(TokioIo::new(Counting { io, state, unread: Vec::new() }))
+        Self(TokioIo::new(Counting { io, state: Arc::new(Counts::new()), unread: Vec::new() }))
     }
 
     /// Returns the inner stream, for its addresses.

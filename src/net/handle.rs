@@ -10,13 +10,13 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 #[cfg(feature = "server")]
-use super::counted_io::Counts;
+use super::counts::Counts;
+#[cfg(feature = "tonic")]
+use super::credentials::Credentials;
 use super::egress::Egress;
 use super::profile::Profile;
 use super::send_strategy::SendStrategy;
 use super::stats::{KernelStats, Pulse, Record, StreamStats};
-#[cfg(feature = "tonic")]
-use super::unix::Credentials;
 use crate::sys::{socket, tcp};
 
 /// A handle to a stream: reports its numbers and controls it. Cheap to clone. Keeps neither stream nor socket open.

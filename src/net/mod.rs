@@ -21,6 +21,9 @@ mod connect_error;
 mod connector;
 #[cfg(feature = "server")]
 mod counted_io;
+#[cfg(feature = "server")]
+mod counts;
+mod credentials;
 mod egress;
 mod handle;
 #[cfg(feature = "tonic")]
@@ -51,6 +54,7 @@ pub use connect_error::ConnectError;
 pub use connector::{Connecting, Connector, UnixConnector};
 #[cfg(feature = "server")]
 pub use counted_io::CountedIo;
+pub use credentials::Credentials;
 pub(crate) use handle::Leaving;
 pub use handle::{Closing, Handle};
 #[cfg(feature = "tonic")]
@@ -65,4 +69,4 @@ pub(crate) use stats::Pulse;
 pub use stats::{FlushCounts, KernelStats, StreamStats};
 pub(crate) use stream::{Rewind, Seen};
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
-pub use unix::{Credentials, UnixListener, UnixListenerBuilder, UnixStream};
+pub use unix::{UnixListener, UnixListenerBuilder, UnixStream};

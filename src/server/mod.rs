@@ -18,6 +18,7 @@
 //! 2. A connection counts until its socket is closed, also after an upgrade.
 //! 3. A connection that is instructed to finish and does not is reset.
 
+mod accept_loop;
 mod adapter;
 mod answer;
 mod body_error;
@@ -43,6 +44,7 @@ mod request_body;
 #[cfg(feature = "tls")]
 mod secure;
 mod serve;
+mod settings;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod trusted;

@@ -6,23 +6,9 @@ use super::conn_state::ShutdownPhase;
 use super::connection::{aborted, connection, speak};
 use super::http_service::HttpService;
 use super::protocols::Protocols;
-use super::serve::Serve;
 use super::version::Version;
-use crate::net::{Accept, Rewind};
+use crate::net::Rewind;
 use crate::server::tls::Tls;
-
-impl<L: Accept, S> Serve<L, S> {
-    /// Serves over TLS only: HTTP/2 or HTTP/1.1 as negotiated by ALPN, or without ALPN by the client's first bytes. A
-    /// client that speaks HTTP without TLS is answered with 400.
-    ///
-    /// The handshake must complete within the [limit](super::Limits) for the first request. A connection whose
-    /// handshake fails is closed and counted. An upgrade yields a [`TlsStream`](crate::server::tls::TlsStream) around
-    /// the listener's stream.
-    pub fn tls(mut self, tls: Tls) -> Self {
-        self.tls = Some(tls);
-        self
-    }
-}
 
 pub(super) async fn secure<I, S>(
     tls: &Tls,

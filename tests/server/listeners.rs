@@ -191,7 +191,9 @@ fn a_hook_adds_to_the_extensions_of_its_connection_only() {
             let peer: SocketAddr = *request.extensions().get().expect("inserted by the hook");
             Ok::<Answer, Infallible>(Response::new(boxed(Full::new(Bytes::from(peer.to_string())))))
         });
-        let server = serve(listener, service).on_connection(|extensions, peer| drop(extensions.insert(*peer.addr())));
+        let server = serve(listener, service).on_connection(|extensions, peer| {
+            extensions.insert(*peer.addr());
+        });
         tokio::spawn(server.into_future());
         for _ in 0..2 {
             let stream = TcpStream::connect(addr).await.unwrap();
