@@ -64,7 +64,7 @@ struct Options {
 
 fn options() -> Result<Options, String> {
     let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    let mut options = Options { listen: loopback(8080), admin: loopback(8081), trusted: Trusted::nobody() };
+    let mut options = Options { listen: loopback(8080), admin: loopback(8081), trusted: Trusted::none() };
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
         let value = args.next().ok_or(USAGE)?;

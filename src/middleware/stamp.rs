@@ -75,7 +75,7 @@ struct Settings {
 impl StampLayer {
     /// Creates a layer that trusts no peer, and samples no trace.
     pub fn new() -> Self {
-        let (trusted, environment, service_version) = (Trusted::nobody(), None, None);
+        let (trusted, environment, service_version) = (Trusted::none(), None, None);
         let settings =
             Settings { trusted, environment, service_version, trace: true, threshold: 1 << 56, extensions: true };
         Self { settings: Arc::new(settings) }

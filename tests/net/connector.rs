@@ -23,7 +23,7 @@ use crate::support::http::{Flavour, on_both, start_hyper};
 use crate::support::skip;
 
 /// Returns an address without a listener.
-async fn nobody() -> SocketAddr {
+async fn closed_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
@@ -84,7 +84,7 @@ async fn a_connection_is_made_to_names_and_addresses() {
 
 #[tokio::test]
 async fn an_error_names_whom_where_and_what_to_do() {
-    let addr = nobody().await;
+    let addr = closed_address().await;
     let error = refuse(&Connector::new(), "localhost", addr.port()).await;
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::CONNREFUSED.raw_os_error()));

@@ -9,8 +9,7 @@ use std::time::Duration;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
-use super::ShareUnit;
-use super::shares::{Draws, Shares};
+use super::shares::{Draws, PATHS, ShareUnit, Shares};
 use super::token::Token;
 use crate::counters::{Counter, count};
 use crate::middleware::canary::breaker::{Breaker, Thresholds, Ticket};
@@ -22,10 +21,6 @@ use crate::server::Trusted;
 pub(super) const ASK: HeaderName = HeaderName::from_static("x-millstream-canary");
 /// Reports the path of a response.
 pub(super) const REPORT: HeaderName = HeaderName::from_static("x-millstream-path");
-
-/// All paths, by number.
-pub(super) const PATHS: [SendStrategy; 5] =
-    [SendStrategy::Auto, SendStrategy::Uring, SendStrategy::Epoll, SendStrategy::NoSendfile, SendStrategy::NoCork];
 
 /// A thread always adds to the same shard, which threads may share.
 const SHARDS: usize = 8;
