@@ -27,6 +27,8 @@ mod common;
 mod fields;
 mod options;
 mod relay;
+#[path = "../common/report.rs"]
+mod report;
 mod reverse;
 #[cfg(test)]
 #[path = "../../tests/support/mod.rs"]
