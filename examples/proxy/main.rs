@@ -28,6 +28,7 @@ mod fields;
 mod options;
 mod relay;
 #[path = "../common/report.rs"]
+#[allow(clippy::duplicate_mod, reason = "the support of the tests has it too")]
 mod report;
 mod reverse;
 #[cfg(test)]
