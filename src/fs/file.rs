@@ -338,3 +338,16 @@ pub(super) async fn perform<T: Operation>(op: T, alone: Alone, step: Step, path:
 pub(super) fn failed(step: Step, path: &Path, error: io::Error) -> Error {
     Error::new(step, path, error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_std_file_without_offsets_is_refused() {
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        let error = File::from_std(OwnedFd::from(pipe).into()).unwrap_err();
+        assert_eq!((error.step(), error.raw_os_error()), (Step::Open, Some(Errno::SPIPE.raw_os_error())));
+        assert!(File::from_std(std::fs::File::open("/").unwrap()).unwrap().opened().is_dir());
+    }
+}
