@@ -26,6 +26,9 @@ mod common;
 mod fields;
 mod options;
 mod relay;
+#[path = "../common/report.rs"]
+#[allow(clippy::duplicate_mod, reason = "the support of the tests has it too")]
+mod report;
 mod reverse;
 #[cfg(test)]
 #[path = "../../tests/support/mod.rs"]

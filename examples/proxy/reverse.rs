@@ -7,7 +7,6 @@
 //! it the upstream's connection (HTTP/1) or stream (HTTP/2).
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,6 +28,7 @@ use tower::Service;
 
 use super::fields;
 use super::watched::Watched;
+use crate::report::report;
 
 /// Response of the upstream, or a text of the proxy.
 pub(crate) type Answer = Response<Either<Incoming, Full<Bytes>>>;
@@ -108,7 +108,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
         let mut response = match answered {
             Ok(response) => response,
             Err(e) => {
-                report(&e);
+                eprintln!("{}", report(&e));
                 return refuse(
                     StatusCode::BAD_GATEWAY,
                     match e.is_connect() {
@@ -167,10 +167,10 @@ async fn tunnel(client: OnUpgrade, upstream: OnUpgrade) {
         Ok((client, upstream)) => {
             let ended = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(upstream)).await;
             if let Err(e) = ended {
-                report(&e);
+                eprintln!("{}", report(&e));
             }
         }
-        Err(e) => report(&e),
+        Err(e) => eprintln!("{}", report(&e)),
     }
 }
 
@@ -181,14 +181,4 @@ fn refuse(status: StatusCode, text: &'static str) -> Answer {
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     fields::add_via(response.headers_mut(), Version::HTTP_11);
     response
-}
-
-pub(crate) fn report(error: &dyn Error) {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    eprintln!("{text}");
 }

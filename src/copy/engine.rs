@@ -28,13 +28,14 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use self::side::Side;
 use super::ends::{self, Handle, Open, Stream, is_known};
-use super::error::{CopyError, CopyStep};
+use super::error::CopyError;
 use super::jobs::{self, Between, Done};
 use super::pipes::Pipe;
 use super::plan::{CopyPath, Facts, Kind, plan};
 use super::pump::Pump;
 use super::stats::{CopyReport, Stats};
 use crate::counters::token_bucket::TokenBucket;
+use crate::fs::Step;
 use crate::runtime::blocking::BlockingTask;
 use crate::sys::caps::Capabilities;
 
@@ -67,16 +68,16 @@ pub(super) struct Engine {
 }
 
 struct Failure {
-    step: CopyStep,
+    step: Step,
     at_source: bool,
     error: io::Error,
 }
 
-fn at_source(step: CopyStep) -> impl FnOnce(io::Error) -> Failure {
+fn at_source(step: Step) -> impl FnOnce(io::Error) -> Failure {
     move |error| Failure { step, at_source: true, error }
 }
 
-fn at_target(step: CopyStep) -> impl FnOnce(io::Error) -> Failure {
+fn at_target(step: Step) -> impl FnOnce(io::Error) -> Failure {
     move |error| Failure { step, at_source: false, error }
 }
 
@@ -159,7 +160,7 @@ impl Engine {
             self.stats.waits += u64::from(step.is_pending());
             ready!(step)?;
             if self.ended && self.pending() == 0 {
-                ready!(Pin::new(&mut *dst).poll_flush(cx)).map_err(at_target(CopyStep::Flush))?;
+                ready!(Pin::new(&mut *dst).poll_flush(cx)).map_err(at_target(Step::Flush))?;
                 return Poll::Ready(Ok(()));
             }
         }
@@ -173,7 +174,7 @@ impl Engine {
         if let Some(job) = &mut self.job {
             let done = ready!(Pin::new(job).poll(cx));
             self.job = None;
-            self.apply(done.map_err(at_target(CopyStep::Start))?)?;
+            self.apply(done.map_err(at_target(Step::Start))?)?;
             self.tell(src, dst)?;
             return Poll::Ready(Ok(()));
         }
@@ -283,7 +284,7 @@ impl Engine {
     }
 
     fn start(&mut self, work: impl FnOnce() -> Done + Send + 'static) -> Result<(), Failure> {
-        self.job = Some(BlockingTask::start(|| Ok(work())).map_err(at_target(CopyStep::Start))?);
+        self.job = Some(BlockingTask::start(|| Ok(work())).map_err(at_target(Step::Start))?);
         Ok(())
     }
 
@@ -303,7 +304,7 @@ impl Engine {
     }
 
     fn tell<S: 'static, D: 'static>(&mut self, src: &mut S, dst: &mut D) -> Result<(), Failure> {
-        self.from.tell(src).map_err(at_source(CopyStep::Open))?;
-        self.to.tell(dst).map_err(at_target(CopyStep::Open))
+        self.from.tell(src).map_err(at_source(Step::Inspect))?;
+        self.to.tell(dst).map_err(at_target(Step::Inspect))
     }
 }
