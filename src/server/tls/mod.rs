@@ -23,4 +23,6 @@ mod watch;
 pub use config::Tls;
 pub use error::TlsError;
 pub use stream::TlsStream;
+#[doc(no_inline)]
+pub use tokio_rustls::rustls;
 pub(super) use watch::Watching;
