@@ -106,8 +106,10 @@ impl Stats {
     }
 }
 
-#[cfg(all(test, feature = "tracing"))]
+#[cfg(test)]
 mod tests {
+    #![cfg(feature = "tracing")]
+
     use std::sync::Arc;
 
     use tracing::span::{Attributes, Id, Record};
