@@ -137,7 +137,7 @@ fn ten_thousand_events_of_twenty_streams_take_a_thousand_calls() {
 
 #[test]
 fn a_burst_wakes_each_waiting_reader_once_and_is_one_frame() {
-    const READERS: usize = 100;
+    const READERS: usize = 20;
     const BURSTS: usize = 300;
     const BURST: usize = 50;
     watched(|| {

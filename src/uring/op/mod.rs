@@ -31,7 +31,6 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::buffers;
-use super::program::StepOutcome;
 use crate::sys::call;
 
 pub(crate) mod open;
@@ -91,6 +90,21 @@ pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
     fn bytes_at_once(&self) -> usize {
         0
     }
+}
+
+/// Outcome of one step of a [chain](crate::fs::chain::Chain).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StepOutcome {
+    /// Completed in full, with the number of bytes moved: 0 for steps that move none.
+    Done(u64),
+    /// This many bytes were moved and no more follow: the source ended, or the target accepted none.
+    Short(u64),
+    /// Failed with this error number, [errno(3)](https://man7.org/linux/man-pages/man3/errno.3.html). `ETIMEDOUT` if
+    /// the step's time limit expired.
+    Failed(i32),
+    /// Not begun, because an earlier step was incomplete.
+    Skipped,
 }
 
 /// Descriptors that an operation may have to wait for: up to two that are not files.

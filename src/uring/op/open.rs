@@ -16,8 +16,7 @@ use io_uring::{opcode, types};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 
-use super::super::program::StepOutcome;
-use super::{FileUse, Files, Operation, Progress};
+use super::{FileUse, Files, Operation, Progress, StepOutcome};
 use crate::sys::path;
 use crate::sys::path::How;
 
