@@ -19,8 +19,6 @@
 //!    plain calls.
 //! 6. A turn submits a bounded number of entries that move a bounded number of bytes.
 
-#![allow(unsafe_code)]
-
 use std::fmt;
 use std::io;
 use std::pin::Pin;
