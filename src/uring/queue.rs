@@ -129,9 +129,8 @@ impl Queue {
         }
         let control =
             !self.cancels.is_empty() || (!self.later.is_empty() && !self.timer) || !self.receive.stopping.is_empty();
-        !(self.todo.is_empty() && self.again.is_empty() && self.stale_files.is_empty())
-            || !self.receive.queued.is_empty()
-            || (control && self.room.control.left() > 0)
+        let is_idle = self.todo.is_empty() && self.again.is_empty() && self.receive.queued.is_empty();
+        !(is_idle && self.stale_files.is_empty()) || (control && self.room.control.left() > 0)
     }
 
     /// Handles a completion. The last completion of a program wakes its task.

@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use io_uring::squeue::{Entry, Flags};
-use io_uring::types;
+use io_uring::{opcode, types};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
@@ -57,7 +57,10 @@ pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
     /// On Linux 6.18 fsync, fallocate, statx, rename, unlink and link report their error without failing the link,
     /// contrary to io_uring_enter(2); the sources have been so since 5.19. A submission ends after such an operation.
     fn stops_links(&self) -> bool {
-        false
+        use opcode::{Fallocate, Fsync, Ftruncate, LinkAt, RenameAt, Statx, UnlinkAt};
+        let goes_on =
+            [Fallocate::CODE, Fsync::CODE, Ftruncate::CODE, LinkAt::CODE, RenameAt::CODE, Statx::CODE, UnlinkAt::CODE];
+        !goes_on.contains(&self.code())
     }
 
     fn file(&self) -> FileUse {

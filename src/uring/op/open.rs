@@ -82,10 +82,6 @@ impl Operation for Open {
         opcode::OpenAt2::CODE
     }
 
-    fn stops_links(&self) -> bool {
-        true
-    }
-
     fn entry(&mut self, files: &Files) -> Entry {
         let (flags, mode, resolve) = self.how.raw(self.place.is_some());
         self.raw = OpenHow::new().flags(flags).mode(mode).resolve(resolve);
@@ -151,10 +147,6 @@ impl Close {
 impl Operation for Close {
     fn code(&self) -> u8 {
         opcode::Close::CODE
-    }
-
-    fn stops_links(&self) -> bool {
-        true
     }
 
     fn entry(&mut self, files: &Files) -> Entry {

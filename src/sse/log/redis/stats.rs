@@ -106,10 +106,9 @@ impl Stats {
     }
 }
 
+#[cfg(feature = "tracing")]
 #[cfg(test)]
 mod tests {
-    #![cfg(feature = "tracing")]
-
     use std::sync::Arc;
 
     use tracing::span::{Attributes, Id, Record};
