@@ -13,7 +13,7 @@
 //! driver once, so another check costs no timer and no sleep. A stream that is written to once is flushed after two
 //! checks. No runtime hooks are needed: `on_thread_park` is not called under load.
 //!
-//! A backstop thread takes over if a flusher does not run in time: see [`backstop`](super::backstop).
+//! A backstop thread takes over if a flusher does not run in time: see [`backstop`].
 //!
 //! A shard whose tasks work on files also has a ring. A task that queues a program wakes the flusher. The flusher lets
 //! ready tasks run, submits the programs that have been queued by then, and reaps at once, because most operations on

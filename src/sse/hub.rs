@@ -162,7 +162,7 @@ impl Hub {
         Ok(EventId::by_log())
     }
 
-    /// Does the same as [`send`](Self::send), but with [`LagPolicy::Block`](LagPolicy::Block) waits until the
+    /// Does the same as [`send`](Self::send), but with [`LagPolicy::Block`] waits until the
     /// slowest reader has room, or for [`HubBuilder::patience`]. Concurrent senders continue in any order.
     ///
     /// # Errors
