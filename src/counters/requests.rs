@@ -1,45 +1,11 @@
 //! Results of requests: histograms for each set of labels that has occurred.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use super::histogram::{Buckets, DURATION, FRAMES, GAP, Histogram, SIZE, TIME_TO_HEAD};
+use super::histogram::{Adder, DURATION, FRAMES, GAP, Histogram, SIZE, TIME_TO_HEAD};
 use super::labels::{Labels, METHODS, ResponseOutcome, SETS, TABLE, route_name, version_name};
-use super::shard::{self, Adder};
+use super::shard::{self, Row};
 use crate::counters::{Counter, Gauge, count};
-
-#[derive(Debug)]
-struct Row {
-    duration: Buckets,
-    time_to_head: Buckets,
-    largest_gap: Buckets,
-    body_size: Buckets,
-    frames: Buckets,
-}
-
-impl Row {
-    fn new() -> Self {
-        let [duration, time_to_head, largest_gap, body_size, frames] = [const { Buckets::new() }; 5];
-        Self { duration, time_to_head, largest_gap, body_size, frames }
-    }
-}
-
-pub(super) struct Part {
-    active: [AtomicU64; METHODS.len()],
-    gaps: Buckets,
-    /// Created by the thread's first response with these labels.
-    rows: [OnceLock<Box<Row>>; SETS],
-}
-
-impl Part {
-    pub(super) const fn new() -> Self {
-        Self {
-            active: [const { AtomicU64::new(0) }; METHODS.len()],
-            gaps: Buckets::new(),
-            rows: [const { OnceLock::new() }; SETS],
-        }
-    }
-}
 
 #[inline]
 pub(crate) fn began(method: u8) {

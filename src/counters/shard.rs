@@ -1,10 +1,11 @@
 //! One shard for each thread: counting takes no lock, and no cache line from another thread.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::counter::NUMBERS;
-use super::requests::Part;
+use super::histogram::{Adder, Buckets};
+use super::labels::{METHODS, SETS};
 
 /// Counts of one thread. Two cache lines, because processors fetch them in pairs.
 #[repr(align(128))]
@@ -19,22 +20,37 @@ impl Shard {
     }
 }
 
-/// Other threads that add to the same shard.
-#[derive(Clone, Copy)]
-pub(super) enum Adder {
-    /// None, so no read-modify-write is needed, which costs ten times as much.
-    Alone,
-    /// Threads that are ending.
-    Among,
+/// Results of the responses with one set of labels.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) duration: Buckets,
+    pub(super) time_to_head: Buckets,
+    pub(super) largest_gap: Buckets,
+    pub(super) body_size: Buckets,
+    pub(super) frames: Buckets,
 }
 
-impl Adder {
-    /// Adds `n`. Relaxed: counts order nothing.
-    #[inline]
-    pub(super) fn add(self, cell: &AtomicU64, n: u64) {
-        match self {
-            Self::Alone => cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed),
-            Self::Among => drop(cell.fetch_add(n, Ordering::Relaxed)),
+impl Row {
+    pub(super) fn new() -> Self {
+        let [duration, time_to_head, largest_gap, body_size, frames] = [const { Buckets::new() }; 5];
+        Self { duration, time_to_head, largest_gap, body_size, frames }
+    }
+}
+
+/// Results of requests.
+pub(super) struct Part {
+    pub(super) active: [AtomicU64; METHODS.len()],
+    pub(super) gaps: Buckets,
+    /// Created by the thread's first response with these labels.
+    pub(super) rows: [OnceLock<Box<Row>>; SETS],
+}
+
+impl Part {
+    const fn new() -> Self {
+        Self {
+            active: [const { AtomicU64::new(0) }; METHODS.len()],
+            gaps: Buckets::new(),
+            rows: [const { OnceLock::new() }; SETS],
         }
     }
 }

@@ -221,7 +221,7 @@ fn is_late(waited: Duration, limit: Duration, slack: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::turns::Flush;
+    use super::super::dirty::Flush;
     use super::*;
     use std::sync::mpsc;
 

@@ -4,12 +4,37 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::turns::Flush;
 use crate::sys::thread::ThreadId;
+use crate::uring::net::send::SendOp;
 
 /// Number of checks without a new write after which a stream is flushed. Two, because the runtime may run the flusher
 /// before a stream's task in one turn and after it in the next: yielding tasks are woken last in, first out.
 const QUIET_LOOKS: u32 = 2;
+
+/// A stream with bytes that wait for the end of the turn.
+pub(crate) trait Flush: Send + Sync {
+    /// Returns a number that changes with every write.
+    fn writes(&self) -> usize;
+
+    /// Sends waiting bytes as far as possible. Never blocks.
+    fn flush(self: Arc<Self>);
+
+    /// Returns the stream's weight when deciding whether a batch pays: none, one, or enough by itself.
+    fn joins(&self) -> usize {
+        0
+    }
+
+    /// Hands out waiting bytes for a batch, and sends nothing until [`end`](Self::end) returns them. `None` changes
+    /// nothing: the stream must then be flushed.
+    fn begin(self: Arc<Self>) -> Option<SendOp> {
+        None
+    }
+
+    /// Takes back the bytes that were handed out, with the result of the send.
+    fn end(self: Arc<Self>, send_op: SendOp) {
+        drop(send_op);
+    }
+}
 
 /// A reference to a dirty stream.
 #[derive(Clone)]

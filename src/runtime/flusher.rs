@@ -13,7 +13,7 @@
 //! driver once, so another check costs no timer and no sleep. A stream that is written to once is flushed after two
 //! checks. No runtime hooks are needed: `on_thread_park` is not called under load.
 //!
-//! A backstop thread takes over if a flusher does not run in time: see [`backstop`](super::backstop).
+//! A backstop thread takes over if a flusher does not run in time: see [`backstop`].
 //!
 //! A shard whose tasks work on files also has a ring. A task that queues a program wakes the flusher. The flusher lets
 //! ready tasks run, submits the programs that have been queued by then, and reaps at once, because most operations on
@@ -21,16 +21,21 @@
 //!
 //! Each runtime has one [`Turn`] with one shard and one flusher per worker thread.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
-use super::dirty::{Dirty, Held};
-use super::reactor::Bell;
-use super::turns::{Flush, Flusher, Shard, Turn};
+use super::backstop;
+use super::dirty::{Dirty, Flush, Held};
+use super::reactor::{Bell, Reactor};
+use super::setup::{DriverBuilder, DriverInfo};
+use super::turns::{Flusher, Shard, ShardState, Turn};
 use crate::counters::log;
 use crate::sys::thread;
 use crate::uring::driver::Driver;
@@ -41,6 +46,130 @@ const FLUSH_BATCH: usize = 64;
 
 /// Maximum time that a runtime waits at its end for the kernel to release buffers.
 const SHUTDOWN: Duration = Duration::from_secs(2);
+
+impl Turn {
+    #[track_caller]
+    pub(crate) fn current() -> Arc<Self> {
+        Self::of(Handle::current())
+    }
+
+    pub(super) fn try_current() -> io::Result<Arc<Self>> {
+        Ok(Self::of(Handle::try_current().map_err(io::Error::other)?))
+    }
+
+    fn of(runtime: Handle) -> Arc<Self> {
+        thread_local! {
+            static LAST: RefCell<Weak<Turn>> = const { RefCell::new(Weak::new()) };
+        }
+        let last = LAST.try_with(|last| last.borrow().upgrade()).ok().flatten();
+        if let Some(turn) = last.filter(|turn| turn.runtime().id() == runtime.id()) {
+            return turn;
+        }
+        let (turn, is_new) = Self::find(runtime);
+        if is_new {
+            // A flusher keeps the turn while the runtime lives.
+            turn.wake(0, turn.shards[0].state());
+        }
+        let _ = LAST.try_with(|last| last.replace(Arc::downgrade(&turn)));
+        turn
+    }
+
+    /// Schedules a flush of `stream` at the end of this turn, at most after `limit`. Returns `false` if the runtime is
+    /// gone and will never flush it.
+    #[must_use]
+    pub(crate) fn schedule(self: &Arc<Self>, stream: Held, limit: Duration) -> bool {
+        let index = self.shard();
+        let mut state = self.shards[index].state();
+        if matches!(state.flusher, Flusher::Gone) {
+            return false;
+        }
+        let first = state.since.is_none() && stream.is_ours();
+        if first {
+            state.since = Some(Instant::now());
+            state.thread = Some(thread::current());
+            state.rounds = state.rounds.wrapping_add(1);
+        }
+        state.dirty.push((stream, limit));
+        self.wake(index, state);
+        if first {
+            backstop::arm();
+        }
+        true
+    }
+
+    /// Wakes or starts the flusher of a shard.
+    fn wake(self: &Arc<Self>, index: usize, mut state: MutexGuard<'_, ShardState>) {
+        if matches!(state.flusher, Flusher::Gone) {
+            return;
+        }
+        match std::mem::replace(&mut state.flusher, Flusher::Awake) {
+            Flusher::Asleep(waker) => {
+                drop(state);
+                waker.wake();
+            }
+            Flusher::NotStarted => {
+                drop(state);
+                let mut task = FlusherTask::new(Arc::clone(self), index);
+                // A runtime that is shutting down drops the task at once, which marks the shard.
+                self.runtime().spawn(async move { task.run().await });
+            }
+            Flusher::Awake | Flusher::Gone => {}
+        }
+    }
+
+    /// Returns the driver of this thread's ring, created at the first call, or `None` if there can be none.
+    pub(crate) fn driver(self: &Arc<Self>) -> Option<Arc<Driver>> {
+        let index = self.shard();
+        let shard = &self.shards[index];
+        let ring = shard.ring.get_or_init(|| {
+            let turn = Arc::downgrade(self);
+            let kick = move || {
+                if let Some(turn) = turn.upgrade() {
+                    turn.wake(index, turn.shards[index].state());
+                }
+            };
+            let (reactor, bell) = Reactor::new(self.setup(), kick)?;
+            let mut state = shard.state();
+            if matches!(state.flusher, Flusher::Gone) {
+                return Err("the runtime has shut down".to_owned());
+            }
+            state.bell = Some(bell);
+            Ok(reactor)
+        });
+        ring.as_ref().ok().map(|reactor| Arc::clone(&reactor.driver))
+    }
+}
+
+impl DriverBuilder {
+    /// Installs these options on the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::AlreadyExists` if the runtime has already run a file operation, or options are installed.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    #[track_caller]
+    pub fn install(self) -> io::Result<()> {
+        let turn = Turn::current();
+        let in_use = io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "the driver of this runtime is in use: install it before the first operation on a file",
+        );
+        turn.install(self).map_err(|_| in_use)
+    }
+}
+
+/// Returns the driver of the current runtime.
+///
+/// # Panics
+///
+/// Panics outside a tokio runtime.
+#[track_caller]
+pub fn driver_info() -> DriverInfo {
+    Turn::current().driver_info()
+}
 
 /// The flusher of one shard. The streams it has taken are stored in the shard ([`Work`](super::dirty::Work)), because
 /// the flusher may be dropped at any await, or not be polled for a long time.
@@ -229,150 +358,4 @@ impl Drop for FlusherTask {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    #[derive(Default)]
-    struct Counted {
-        writes: AtomicUsize,
-        flushes: AtomicUsize,
-    }
-
-    impl Counted {
-        fn write(&self) {
-            self.writes.fetch_add(1, Ordering::Relaxed);
-        }
-
-        fn flushes(&self) -> usize {
-            self.flushes.load(Ordering::Relaxed)
-        }
-    }
-
-    impl Flush for Counted {
-        fn writes(&self) -> usize {
-            self.writes.load(Ordering::Relaxed)
-        }
-
-        fn flush(self: Arc<Self>) {
-            self.flushes.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    const LONG: Duration = Duration::from_secs(60);
-
-    fn schedule(turn: &Arc<Turn>, stream: &Arc<Counted>, limit: Duration) {
-        assert!(turn.schedule(held(stream), limit));
-    }
-
-    fn held(stream: &Arc<Counted>) -> Held {
-        // `Kept`, so that no other thread flushes it.
-        Held::Kept(Arc::clone(stream) as _)
-    }
-
-    async fn turns(n: usize) {
-        for _ in 0..n {
-            yield_now().await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_stream_that_is_written_to_once_is_flushed_soon() {
-        let turn = Turn::current();
-        let stream = Arc::new(Counted::default());
-        for round in 1..=3 {
-            stream.write();
-            schedule(&turn, &stream, LONG);
-            turns(4).await;
-            assert_eq!(stream.flushes(), round);
-        }
-    }
-
-    #[tokio::test]
-    async fn writes_are_gathered_while_they_keep_coming() {
-        let turn = Turn::current();
-        let (busy, quiet) = (Arc::new(Counted::default()), Arc::new(Counted::default()));
-        schedule(&turn, &busy, LONG);
-        schedule(&turn, &quiet, LONG);
-        for turn in 0..100 {
-            if turn < 50 || turn % 2 == 0 {
-                busy.write();
-            }
-            yield_now().await;
-            assert_eq!(busy.flushes(), 0);
-        }
-        assert_eq!(quiet.flushes(), 1, "one stream does not wait for another");
-        turns(4).await;
-        assert_eq!(busy.flushes(), 1);
-        assert_eq!(quiet.flushes(), 1);
-    }
-
-    #[tokio::test]
-    async fn nothing_waits_longer_than_the_limit() {
-        let turn = Turn::current();
-        let stream = Arc::new(Counted::default());
-        schedule(&turn, &stream, Duration::ZERO);
-        for _ in 0..4 {
-            stream.write();
-            yield_now().await;
-        }
-        assert_eq!(stream.flushes(), 1);
-    }
-
-    #[tokio::test]
-    async fn more_streams_than_one_batch_are_all_flushed() {
-        let turn = Turn::current();
-        let streams: Vec<_> = (0..FLUSH_BATCH * 3 + 5).map(|_| Arc::new(Counted::default())).collect();
-        for stream in &streams {
-            schedule(&turn, stream, LONG);
-        }
-        turns(10).await;
-        assert!(streams.iter().all(|stream| stream.flushes() == 1));
-    }
-
-    #[test]
-    fn a_runtime_that_ends_anywhere_flushes_every_stream() {
-        for looks in 0..12 {
-            // The runtime checks for its end after every poll of a task.
-            let mut builder = tokio::runtime::Builder::new_current_thread();
-            let runtime = builder.enable_all().event_interval(1).build().unwrap();
-            let streams: Vec<_> = (0..FLUSH_BATCH * 3 + 5).map(|_| Arc::new(Counted::default())).collect();
-            runtime.block_on(async {
-                let turn = Turn::current();
-                let mut nothing = Box::pin(crate::uring::chain::Chain::new().nop().run());
-                let _ = poll_fn(|cx| Poll::Ready(nothing.as_mut().poll(cx).is_ready())).await;
-                for stream in &streams {
-                    schedule(&turn, stream, LONG);
-                }
-                // The flusher is polled about once for each of these tasks, which are queued after it.
-                for _ in 0..looks {
-                    tokio::spawn(async {}).await.unwrap();
-                }
-            });
-            drop(runtime);
-            let flushes = streams.iter().map(|stream| stream.flushes());
-            assert!(flushes.into_iter().all(|flushes| flushes == 1), "after {looks} looks");
-        }
-    }
-
-    #[test]
-    fn a_runtime_that_ends_flushes_once_more_and_then_refuses() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let stream = Arc::new(Counted::default());
-        let turn = runtime.block_on(async {
-            let turn = Turn::current();
-            schedule(&turn, &stream, LONG);
-            turn
-        });
-        drop(runtime);
-        assert_eq!(stream.flushes(), 1);
-        assert!(!turn.schedule(held(&stream), LONG));
-        assert_eq!(Arc::strong_count(&stream), 1);
-        // The backstop thread may hold the turn briefly.
-        let since = Instant::now();
-        while Arc::strong_count(&turn) > 1 {
-            assert!(since.elapsed() < Duration::from_secs(30), "the flusher let go");
-            std::thread::yield_now();
-        }
-    }
-}
+mod tests;

@@ -47,10 +47,11 @@ mod thread;
 mod turns;
 
 pub use cores::{Cores, CoresBuilder};
-pub(crate) use dirty::Held;
+pub(crate) use dirty::{Flush, Held};
+pub use flusher::driver_info;
 #[cfg(feature = "uring")]
 pub use reactor::RuntimeBuilderExt;
 pub use run::Run;
-pub use setup::{DriverBuilder, DriverInfo, Io, driver_info};
+pub use setup::{DriverBuilder, DriverInfo, Io};
 pub use thread::Core;
-pub(crate) use turns::{Flush, Turn};
+pub(crate) use turns::Turn;

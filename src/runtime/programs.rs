@@ -8,7 +8,8 @@ use super::admit::{self, Place, admit};
 use super::blocking::BlockingTask;
 use super::{Io, Turn};
 use crate::counters::{Counter, count};
-use crate::uring::program::{Program, StepOutcome};
+use crate::uring::op::StepOutcome;
+use crate::uring::program::Program;
 use crate::uring::slots::Ended;
 
 /// Preference for a single program in the mode [`Io::Auto`].

@@ -1,11 +1,10 @@
-//! Driver options of a runtime, set by a builder or the environment, and their report.
+//! Driver options of a runtime, set by a builder or the environment, and the report on its driver.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::{env, io};
 
-use super::Turn;
 use crate::counters::log;
 #[cfg(feature = "uring")]
 use crate::sys::uring;
@@ -180,25 +179,6 @@ impl DriverBuilder {
         self.receive_buffers = Buffers { count: count.max(1), size: bytes.clamp(64, 1 << 20) };
         self
     }
-
-    /// Installs these options on the current runtime.
-    ///
-    /// # Errors
-    ///
-    /// `ErrorKind::AlreadyExists` if the runtime has already run a file operation, or options are installed.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside a tokio runtime.
-    #[track_caller]
-    pub fn install(self) -> io::Result<()> {
-        let turn = Turn::current();
-        let in_use = io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "the driver of this runtime is in use: install it before the first operation on a file",
-        );
-        turn.install(self).map_err(|_| in_use)
-    }
 }
 
 /// State of a runtime's file driver. [`Display`](fmt::Display) prints it as text.
@@ -257,19 +237,10 @@ impl fmt::Display for DriverInfo {
     }
 }
 
-/// Returns the driver of the current runtime.
-///
-/// # Panics
-///
-/// Panics outside a tokio runtime.
-#[track_caller]
-pub fn driver_info() -> DriverInfo {
-    Turn::current().driver_info()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::driver_info;
 
     #[test]
     fn the_ways_are_read_by_name() {

@@ -1,9 +1,9 @@
-//! The dirty streams and the programs of each worker thread, for all runtimes of this process.
+//! State of the turns of all runtimes of this process: the dirty streams, the programs and the ring of each worker
+//! thread. Its [flusher](super::flusher) is above.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
@@ -12,46 +12,16 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Semaphore;
 
-use super::backstop;
 use super::dirty::{Held, Work};
-use super::flusher::FlusherTask;
 use super::reactor::{Bell, Reactor};
 use super::setup::{DriverBuilder, DriverInfo, Io};
-use crate::sys::thread;
 use crate::sys::thread::ThreadId;
-use crate::uring::driver::Driver;
-use crate::uring::net::send::SendOp;
 
 /// Minimum number of streams that are sent by one call of the ring instead of one call each.
 const TOGETHER: usize = 4;
 
 /// Maximum number of concurrent jobs that check whether a program may wait for a peer.
 const LOOK_JOBS: usize = 8;
-
-/// A stream with bytes that wait for the end of the turn.
-pub(crate) trait Flush: Send + Sync {
-    /// Returns a number that changes with every write.
-    fn writes(&self) -> usize;
-
-    /// Sends waiting bytes as far as possible. Never blocks.
-    fn flush(self: Arc<Self>);
-
-    /// Returns the stream's weight when deciding whether a batch pays: none, one, or enough by itself.
-    fn joins(&self) -> usize {
-        0
-    }
-
-    /// Hands out waiting bytes for a batch, and sends nothing until [`end`](Self::end) returns them. `None` changes
-    /// nothing: the stream must then be flushed.
-    fn begin(self: Arc<Self>) -> Option<SendOp> {
-        None
-    }
-
-    /// Takes back the bytes that were handed out, with the result of the send.
-    fn end(self: Arc<Self>, send_op: SendOp) {
-        drop(send_op);
-    }
-}
 
 pub(crate) struct Turn {
     runtime: Handle,
@@ -129,33 +99,12 @@ impl Shard {
 static TURNS: Mutex<Option<HashMap<Id, Weak<Turn>>>> = Mutex::new(None);
 
 impl Turn {
-    #[track_caller]
-    pub(crate) fn current() -> Arc<Self> {
-        Self::of(Handle::current())
-    }
-
-    pub(super) fn try_current() -> io::Result<Arc<Self>> {
-        Ok(Self::of(Handle::try_current().map_err(io::Error::other)?))
-    }
-
-    fn of(runtime: Handle) -> Arc<Self> {
-        thread_local! {
-            static LAST: RefCell<Weak<Turn>> = const { RefCell::new(Weak::new()) };
-        }
-        let last = LAST.try_with(|last| last.borrow().upgrade()).ok().flatten();
-        if let Some(turn) = last.filter(|turn| turn.runtime.id() == runtime.id()) {
-            return turn;
-        }
-        let turn = Self::find(runtime);
-        let _ = LAST.try_with(|last| last.replace(Arc::downgrade(&turn)));
-        turn
-    }
-
-    fn find(runtime: Handle) -> Arc<Self> {
+    /// Returns the turn of a runtime, and whether it is new.
+    pub(super) fn find(runtime: Handle) -> (Arc<Self>, bool) {
         let mut guard = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
         let turns = guard.get_or_insert_default();
         if let Some(turn) = turns.get(&runtime.id()).and_then(Weak::upgrade) {
-            return turn;
+            return (turn, false);
         }
         turns.retain(|_, turn| turn.strong_count() > 0);
         let shards = (0..runtime.metrics().num_workers()).map(|_| Shard::default()).collect();
@@ -163,10 +112,7 @@ impl Turn {
         let look_jobs = Arc::new(Semaphore::new(LOOK_JOBS));
         let turn = Arc::new(Self { runtime, shards, setup, waiting_jobs, look_jobs });
         turns.insert(turn.runtime.id(), Arc::downgrade(&turn));
-        drop(guard);
-        // A flusher keeps the turn while the runtime lives.
-        turn.wake(0, turn.shards[0].state());
-        turn
+        (turn, true)
     }
 
     pub(super) fn all(turns: &mut Vec<Arc<Self>>) {
@@ -178,7 +124,7 @@ impl Turn {
         &self.runtime
     }
 
-    fn shard(&self) -> usize {
+    pub(super) fn shard(&self) -> usize {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
             static MINE: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -186,54 +132,11 @@ impl Turn {
         MINE.try_with(Cell::get).unwrap_or(0) % self.shards.len()
     }
 
-    /// Schedules a flush of `stream` at the end of this turn, at most after `limit`. Returns `false` if the runtime is
-    /// gone and will never flush it.
-    #[must_use]
-    pub(crate) fn schedule(self: &Arc<Self>, stream: Held, limit: Duration) -> bool {
-        let index = self.shard();
-        let mut state = self.shards[index].state();
-        if matches!(state.flusher, Flusher::Gone) {
-            return false;
-        }
-        let first = state.since.is_none() && stream.is_ours();
-        if first {
-            state.since = Some(Instant::now());
-            state.thread = Some(thread::current());
-            state.rounds = state.rounds.wrapping_add(1);
-        }
-        state.dirty.push((stream, limit));
-        self.wake(index, state);
-        if first {
-            backstop::arm();
-        }
-        true
-    }
-
-    /// Wakes or starts the flusher of a shard.
-    fn wake(self: &Arc<Self>, index: usize, mut state: MutexGuard<'_, ShardState>) {
-        if matches!(state.flusher, Flusher::Gone) {
-            return;
-        }
-        match std::mem::replace(&mut state.flusher, Flusher::Awake) {
-            Flusher::Asleep(waker) => {
-                drop(state);
-                waker.wake();
-            }
-            Flusher::NotStarted => {
-                drop(state);
-                let mut task = FlusherTask::new(Arc::clone(self), index);
-                // A runtime that is shutting down drops the task at once, which marks the shard.
-                self.runtime.spawn(async move { task.run().await });
-            }
-            Flusher::Awake | Flusher::Gone => {}
-        }
-    }
-
     pub(super) fn install(&self, setup: DriverBuilder) -> Result<(), DriverBuilder> {
         self.setup.set(setup)
     }
 
-    fn setup(&self) -> &DriverBuilder {
+    pub(super) fn setup(&self) -> &DriverBuilder {
         self.setup.get_or_init(DriverBuilder::default)
     }
 
@@ -255,28 +158,6 @@ impl Turn {
         let index = self.shard();
         let together = self.shards[index].programs.fetch_add(1, Ordering::Relaxed) > 0;
         Running { turn: Arc::clone(self), index, together }
-    }
-
-    /// Returns the driver of this thread's ring, created at the first call, or `None` if there can be none.
-    pub(crate) fn driver(self: &Arc<Self>) -> Option<Arc<Driver>> {
-        let index = self.shard();
-        let shard = &self.shards[index];
-        let ring = shard.ring.get_or_init(|| {
-            let turn = Arc::downgrade(self);
-            let kick = move || {
-                if let Some(turn) = turn.upgrade() {
-                    turn.wake(index, turn.shards[index].state());
-                }
-            };
-            let (reactor, bell) = Reactor::new(self.setup(), kick)?;
-            let mut state = shard.state();
-            if matches!(state.flusher, Flusher::Gone) {
-                return Err("the runtime has shut down".to_owned());
-            }
-            state.bell = Some(bell);
-            Ok(reactor)
-        });
-        ring.as_ref().ok().map(|reactor| Arc::clone(&reactor.driver))
     }
 
     /// Returns the number of streams that must be due at once to be sent by the ring.

@@ -13,11 +13,13 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
+use super::gap::Gap;
 use super::replay_cursor::{ReplayCursor, Step};
-use super::shared::{Begin, Permit};
+use super::shared::{Begin, Permit, Start};
 use super::state::{Cursor, Read};
-use super::wait_list::{Member, Wait};
+use super::wake_task::{Member, Wait};
 use crate::body::GracefulClose;
+use crate::sse::log::Log;
 
 static COMMENT: &[u8] = b":\n\n";
 
@@ -45,11 +47,17 @@ enum Source {
 }
 
 impl EventBody {
-    pub(super) fn new(permit: Permit, last: Option<&str>) -> Self {
-        let (source, gap) = match permit.0.begin(last) {
-            Begin::Ring(cursor, gap) => (Source::Ring(cursor), gap.map(|gap| gap.encode())),
-            Begin::Log(_) | Begin::Later => {
-                (Source::ReplayCursor(Box::new(ReplayCursor::new(last.unwrap_or_default()))), None)
+    pub(super) fn new(permit: Permit, log: Option<&Arc<dyn Log>>, last: Option<&str>) -> Self {
+        let shared = &permit.0;
+        let at = |(cursor, gap): Start| (Source::Ring(cursor), gap.map(Gap::encode));
+        let (source, gap) = match log.zip(last) {
+            None => at(shared.begin(last)),
+            Some((log, last)) => {
+                let replay_cursor = ReplayCursor::new(log, last);
+                match replay_cursor.begin(shared) {
+                    Begin::Ring(start) => at(start),
+                    Begin::Log(_) | Begin::Later => (Source::ReplayCursor(Box::new(replay_cursor)), None),
+                }
             }
         };
         Self(Some(Box::new(Seat { permit, source, gap, ending: Arc::default(), end: None, member: None })))
@@ -67,7 +75,7 @@ impl EventBody {
             if !ending.swap(true, Ordering::AcqRel)
                 && let Some(hub) = hub.upgrade()
             {
-                hub.wake();
+                hub.groups.wake();
             }
         }))
     }
@@ -101,16 +109,16 @@ impl Seat {
                 Source::ReplayCursor(_) if ends => return Poll::Ready(None),
                 Source::ReplayCursor(replay_cursor) => match replay_cursor.poll(shared, cx) {
                     Poll::Ready(Step::Frame(frame)) => return Poll::Ready(Some(frame)),
-                    Poll::Ready(Step::Ring(cursor, missed)) => {
+                    Poll::Ready(Step::Ring((cursor, missed))) => {
                         *source = Source::Ring(cursor);
-                        *gap = missed.map(|missed| missed.encode());
+                        *gap = missed.map(Gap::encode);
                         continue;
                     }
                     Poll::Pending => {}
                 },
             }
             let news = || shared.head() != head || shared.has_started() != started || is_ending() != ends;
-            match member.get_or_insert_with(|| shared.join()).wait(cx.waker(), news) {
+            match member.get_or_insert_with(|| shared.groups.join(shared.config.keep_alive)).wait(cx.waker(), news) {
                 Wait::Waits => return Poll::Pending,
                 Wait::Silent => return Poll::Ready(Some(Bytes::from_static(COMMENT))),
                 Wait::News => {}

@@ -1,43 +1,21 @@
-//! Builder of a hub.
+//! Options of a hub.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hub::Hub;
 use super::ring::Limits;
-use super::shared::Config;
+use super::state::{Config, LagPolicy};
 use crate::sse::log::Log;
 
 /// Maximum duration of settings; anything longer means never.
 const LONG: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Policy for a reader that is further behind than [`HubBuilder::queue`] allows, or behind the oldest event of the
-/// ring.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LagPolicy {
-    /// Continues with the newest events that the queue allows, after a [gap](Hub#gaps) with the number of missed
-    /// events.
-    #[default]
-    DropOldest,
-    /// Continues with the newest event, after a gap with the number of missed events. A queue of 1 never holds more
-    /// than one event: for readers that need the state, not the steps to it.
-    Latest,
-    /// Ends the stream at the next read. The reader reconnects and continues after the last event it received.
-    Disconnect,
-    /// No reader misses an event: [`Hub::send`] fails with [`SendError::Full`](super::SendError::Full), and
-    /// [`Hub::send_wait`] waits for the slowest reader. A reader that blocks it for longer than
-    /// [`HubBuilder::patience`] is disconnected. With a [log](HubBuilder::log) senders cannot wait, and this is
-    /// [`LagPolicy::Disconnect`].
-    Block,
-}
-
-/// Builder of a [`Hub`], returned by [`Hub::builder`].
+/// Builder of a [`Hub`](super::Hub), returned by [`Hub::builder`](super::Hub::builder).
 #[derive(Debug)]
 #[must_use = "there is no hub before build"]
 pub struct HubBuilder {
-    config: Config,
-    log: Option<Arc<dyn Log>>,
+    pub(super) config: Config,
+    pub(super) log: Option<Arc<dyn Log>>,
 }
 
 impl HubBuilder {
@@ -97,7 +75,7 @@ impl HubBuilder {
         self
     }
 
-    /// Sets for how long [`Hub::send_wait`] waits for readers with [`LagPolicy::Block`] before it disconnects the
+    /// Sets for how long [`Hub::send_wait`](super::Hub::send_wait) waits for readers with [`LagPolicy::Block`] before it disconnects the
     /// slowest; 10 s by default.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.config.patience = patience.min(LONG);
@@ -120,20 +98,5 @@ impl HubBuilder {
     pub fn log(mut self, log: impl Log) -> Self {
         self.log = Some(Arc::new(log));
         self
-    }
-
-    /// Builds the hub.
-    ///
-    /// # Panics
-    ///
-    /// Panics with a [log](Self::log) outside of a tokio runtime, which runs the log.
-    #[track_caller]
-    pub fn build(self) -> Hub {
-        let Self { mut config, log } = self;
-        config.limits.count = config.limits.count.max(usize::try_from(config.queue).unwrap_or(usize::MAX));
-        if log.is_some() && config.slow == LagPolicy::Block {
-            config.slow = LagPolicy::Disconnect;
-        }
-        Hub::start(config, log)
     }
 }

@@ -11,7 +11,8 @@ use super::error::{SendError, SubscribeError};
 use super::event::Event;
 use super::event_id::EventId;
 use super::request;
-use super::shared::{Config, Shared};
+use super::shared::Shared;
+use super::state::LagPolicy;
 use super::stats::HubStats;
 use crate::sse::log::{Log, Sink};
 
@@ -73,7 +74,7 @@ use crate::sse::log::{Log, Sink};
 ///
 /// | | |
 /// |---|---|
-/// | `slow` | the reader was too slow, see [`LagPolicy`](super::LagPolicy) |
+/// | `slow` | the reader was too slow, see [`LagPolicy`] |
 /// | `expired` | it reconnected after the event behind its id was gone, or its id is unknown; later events follow |
 /// | `lost` | the log has lost events |
 /// | `unreachable` | the log is unreachable for earlier events; the events of this hub follow |
@@ -92,11 +93,36 @@ use crate::sse::log::{Log, Sink};
 #[derive(Clone)]
 pub struct Hub(Arc<Alive>);
 
-struct Alive(Arc<Shared>);
+struct Alive {
+    shared: Arc<Shared>,
+    log: Option<Arc<dyn Log>>,
+}
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        self.0.close();
+        self.shared.close();
+    }
+}
+
+impl HubBuilder {
+    /// Builds the hub.
+    ///
+    /// # Panics
+    ///
+    /// Panics with a [log](Self::log) outside of a tokio runtime, which runs the log.
+    #[track_caller]
+    pub fn build(self) -> Hub {
+        let Self { mut config, log } = self;
+        config.limits.count = config.limits.count.max(usize::try_from(config.queue).unwrap_or(usize::MAX));
+        if log.is_some() && config.slow == LagPolicy::Block {
+            config.slow = LagPolicy::Disconnect;
+        }
+        let shared = Arc::new(Shared::new(config, log.is_none()));
+        if let Some(log) = &log {
+            let sink = Sink::new(&shared, shared.closing());
+            drop(tokio::spawn(Arc::clone(log).run(sink)));
+        }
+        Hub(Arc::new(Alive { shared, log }))
     }
 }
 
@@ -112,18 +138,8 @@ impl Hub {
         HubBuilder::new()
     }
 
-    #[track_caller]
-    pub(super) fn start(config: Config, log: Option<Arc<dyn Log>>) -> Self {
-        let shared = Arc::new(Shared::new(config, log));
-        if let Some(log) = &shared.log {
-            let sink = Sink::new(&shared, shared.closing());
-            drop(tokio::spawn(Arc::clone(log).run(sink)));
-        }
-        Self(Arc::new(Alive(shared)))
-    }
-
     fn shared(&self) -> &Arc<Shared> {
-        &self.0.0
+        &self.0.shared
     }
 
     /// Sends an event to all readers, and replays it to later ones. Works on any thread, inside a runtime or not, and
@@ -133,10 +149,20 @@ impl Hub {
     ///
     /// See [`SendError`]; nothing is then sent.
     pub fn send(&self, event: Event) -> Result<EventId, SendError> {
-        self.shared().send(event)
+        let Some(log) = &self.0.log else { return self.shared().send(event) };
+        event.check()?;
+        if self.shared().is_closed() {
+            return Err(SendError::Closed);
+        }
+        if event.parts().id.is_some() {
+            return Err(SendError::IdNotOurs);
+        }
+        log.append(event)?;
+        self.shared().appended();
+        Ok(EventId::by_log())
     }
 
-    /// Does the same as [`send`](Self::send), but with [`LagPolicy::Block`](super::LagPolicy::Block) waits until the
+    /// Does the same as [`send`](Self::send), but with [`LagPolicy::Block`] waits until the
     /// slowest reader has room, or for [`HubBuilder::patience`]. Concurrent senders continue in any order.
     ///
     /// # Errors
@@ -151,7 +177,10 @@ impl Hub {
     ///
     /// Dropping the future before it is ready sends nothing.
     pub async fn send_wait(&self, event: Event) -> Result<EventId, SendError> {
-        self.shared().send_wait(event).await
+        match self.0.log {
+            Some(_) => self.send(event),
+            None => self.shared().send_wait(event).await,
+        }
     }
 
     /// Answers a request for the events. A `HEAD` request gets only the head.
@@ -174,7 +203,7 @@ impl Hub {
     pub fn subscribe_from(&self, last: Option<&str>) -> Result<EventBody, SubscribeError> {
         let permit = self.shared().enter()?;
         let last = last.filter(|id| request::is_id(self.shared(), id));
-        Ok(EventBody::new(permit, last))
+        Ok(EventBody::new(permit, self.0.log.as_ref(), last))
     }
 
     pub(super) fn retry_after(&self) -> u64 {
@@ -207,7 +236,7 @@ impl fmt::Debug for Hub {
         let shared = self.shared();
         f.debug_struct("Hub")
             .field("config", &shared.config)
-            .field("log", &shared.log)
+            .field("log", &self.0.log)
             .field("closed", &shared.is_closed())
             .field("stats", &self.stats())
             .finish()

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Hub::send ─▶ event ─bytes─▶ ring ◀─cursor─ body ─frames─▶ hyper
-//!      └─▶ wait_list ─▶ one wake_task per runtime ┘ wakes
+//!      └─▶ one wake_task per runtime ─▶ wait_list ┘ wakes
 //!  log ─Sink─▶ ring    log ─replay─▶ replay_cursor ─▶ body
 //! ```
 //!
@@ -28,10 +28,11 @@ mod wait_list;
 mod wake_task;
 
 pub use body::EventBody;
-pub use builder::{HubBuilder, LagPolicy};
+pub use builder::HubBuilder;
 pub use error::{SendError, SubscribeError};
 pub use event::{Event, EventParts};
 pub use event_id::EventId;
 pub use hub::Hub;
 use shared::Shared;
+pub use state::LagPolicy;
 pub use stats::HubStats;

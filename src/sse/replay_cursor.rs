@@ -13,11 +13,11 @@ use bytes::Bytes;
 use super::event::{check_id, finish};
 use super::gap::Gap;
 use super::room::Room;
-use super::shared::{Begin, Shared};
-use super::state::Cursor;
+use super::shared::{Begin, Shared, Start};
 use crate::sse::log::{Log, LogFuture, Replay, ReplayError};
 
 pub(super) struct ReplayCursor {
+    log: Arc<dyn Log>,
     after: Arc<str>,
     state: State,
     /// Head of the ring when the reader first waited for its id to arrive.
@@ -34,32 +34,36 @@ enum State {
 
 pub(super) enum Step {
     Frame(Bytes),
-    Ring(Cursor, Option<Gap>),
+    Ring(Start),
 }
 
 impl ReplayCursor {
-    pub(super) fn new(after: &str) -> Self {
-        Self { after: after.into(), state: State::Next, ahead: None }
+    pub(super) fn new(log: &Arc<dyn Log>, after: &str) -> Self {
+        Self { log: Arc::clone(log), after: after.into(), state: State::Next, ahead: None }
+    }
+
+    pub(super) fn begin(&self, shared: &Shared) -> Begin {
+        shared.begin_by(|id, other| self.log.order(id, other), &self.after)
     }
 
     /// Also returns `Pending` if the log has not started or is not far enough; the caller registers the waker for that.
     pub(super) fn poll(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Poll<Step> {
         loop {
             match &mut self.state {
-                State::Next => match shared.begin(Some(&self.after)) {
-                    Begin::Ring(cursor, gap) => return Poll::Ready(Step::Ring(cursor, gap)),
+                State::Next => match self.begin(shared) {
+                    Begin::Ring(start) => return Poll::Ready(Step::Ring(start)),
                     Begin::Later => {
                         // Hubs differ only by events in flight. An id that does not arrive within the queue is unknown.
                         let head = shared.head();
                         if head - *self.ahead.get_or_insert(head) <= shared.config.queue {
                             return Poll::Pending;
                         }
-                        return Poll::Ready(Step::Ring(shared.begin_here(), Some(Gap::expired(None))));
+                        return Poll::Ready(Step::Ring(shared.begin_here(Gap::expired(None))));
                     }
                     Begin::Log(upto) => {
-                        let Some(log) = &shared.log else { return Poll::Pending };
                         let room = Room::for_page();
-                        let asked = ask(Arc::clone(log), Arc::clone(&self.after), Arc::clone(&upto), room.bytes());
+                        let asked =
+                            ask(Arc::clone(&self.log), Arc::clone(&self.after), Arc::clone(&upto), room.bytes());
                         self.state = State::Asked(asked, upto, room);
                     }
                 },
@@ -73,7 +77,7 @@ impl ReplayCursor {
                             ReplayError::Unknown => Gap::expired(None),
                             ReplayError::Unreachable(_) => Gap::unreachable(),
                         };
-                        return Poll::Ready(Step::Ring(shared.begin_here(), Some(gap)));
+                        return Poll::Ready(Step::Ring(shared.begin_here(gap)));
                     }
                 },
                 State::Page(frames, after, room) => match frames.pop_front() {

@@ -17,8 +17,8 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::event_id::EventId;
+use super::gap::Gap;
 use crate::buf::pool;
-use crate::sse::log::Log;
 
 /// Maximum number of bytes merged into one frame, which with its head fits one HTTP/2 DATA frame and one TLS record.
 const MERGE_MAX: usize = (16 << 10) - 9;
@@ -56,21 +56,14 @@ struct Entry {
     forgotten: u64,
 }
 
-/// Position of a reader that reconnects with an id.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Position of a reader that reconnects with an id of a log.
+#[derive(Debug)]
 pub(super) enum Place {
-    At(u64),
-    /// The oldest entry; this many are missing before it.
-    Behind(u64),
-    /// The oldest entry; the log has lost some before it.
-    Lost,
-    Unknown,
-    /// With a log: before this id, which is the last before the oldest entry.
+    At(u64, Option<Gap>),
+    /// Before this id, which is the last before the oldest entry.
     Before(Arc<str>),
-    /// With a log: the id has not arrived yet.
+    /// The id has not arrived yet.
     Ahead,
-    /// With a log: the id never arrived, but a later entry, which has this number.
-    Gone(u64),
 }
 
 #[derive(Debug)]
@@ -174,12 +167,13 @@ impl Ring {
         }
     }
 
-    pub(super) fn place(&self, id: &str) -> Place {
+    /// Returns the entry that follows `id`, and the gap before it.
+    pub(super) fn place(&self, id: &str) -> (u64, Option<Gap>) {
         if let Some(number) = self.index.get(id) {
-            return Place::At(number + 1);
+            return (number + 1, None);
         }
         if self.floor.as_deref() == Some(id) {
-            return Place::At(self.base);
+            return (self.base, None);
         }
         let number = id.split_once('-').and_then(|(epoch, number)| {
             // Only the exact text is valid: neither `+1` nor `01`.
@@ -189,51 +183,53 @@ impl Ring {
                 .then_some(number)
         });
         match number {
-            Some(number) if number >= self.head() => Place::Unknown,
-            Some(number) if number + 1 < self.base => Place::Behind(self.base - number - 1),
-            Some(number) => Place::At(number + 1),
-            None => Place::Unknown,
+            Some(number) if number < self.head() => {
+                let missed = self.base.saturating_sub(number + 1);
+                (self.base.max(number + 1), (missed > 0).then(|| Gap::expired(Some(missed))))
+            }
+            _ => (self.base, Some(Gap::expired(None))),
         }
     }
 
-    pub(super) fn place_by(&self, log: &dyn Log, id: &str) -> Place {
-        let oldest = if self.lost { Place::Lost } else { Place::At(self.base) };
-        match self.floor.as_ref().map(|floor| (log.order(id, floor), floor)) {
-            Some((None, _)) => return Place::Unknown,
+    /// Does the same if a log assigns the ids, in this `order`.
+    pub(super) fn place_by(&self, order: impl Fn(&str, &str) -> Option<Ordering>, id: &str) -> Place {
+        let unknown = Place::At(self.base, Some(Gap::expired(None)));
+        let oldest = Place::At(self.base, self.lost.then(|| Gap::lost(None)));
+        match self.floor.as_ref().map(|floor| (order(id, floor), floor)) {
+            Some((None, _)) => return unknown,
             Some((Some(Ordering::Less), floor)) => return Place::Before(Arc::clone(floor)),
             Some((Some(Ordering::Equal), _)) => return oldest,
             Some((Some(Ordering::Greater), _)) | None => {}
         }
         // A gap belongs to the entry before it.
-        let order = |entries: Range<usize>| {
+        let order_in = |entries: Range<usize>| {
             let mut ids = self.entries.range(entries).rev().filter_map(|entry| entry.name.given());
-            ids.next().map(|other| log.order(id, other))
+            ids.next().map(|other| order(id, other))
         };
         let (mut from, mut to) = (0, self.entries.len());
         while from < to {
             let middle = from + (to - from) / 2;
-            match order(0..middle + 1) {
+            match order_in(0..middle + 1) {
                 Some(Some(Ordering::Less)) => to = middle,
                 _ => from = middle + 1,
             }
         }
         // All entries before `from` are older than `id`, or have it.
-        let here = match order(0..from) {
-            Some(None) => return Place::Unknown,
+        let here = match order_in(0..from) {
+            Some(None) => return unknown,
             Some(Some(Ordering::Equal)) => true,
             _ if from == self.entries.len() => return Place::Ahead,
             // Nothing was before the first entry, so the id is gone.
-            None if self.floor.is_none() => return Place::Unknown,
+            None if self.floor.is_none() => return unknown,
             _ => false,
         };
         let gaps = self.entries.range(..from).rev().take_while(|entry| entry.name.given().is_none()).count();
         let next = self.base + (from - gaps) as u64;
-        match oldest {
-            Place::Lost if from == gaps => Place::Lost,
-            // Another hub had the id and this one has lost it, which is reported unless a gap entry does so.
-            _ if !here && gaps == 0 => Place::Gone(next),
-            _ => Place::At(next),
+        if self.lost && from == gaps {
+            return oldest;
         }
+        // If another hub had the id and this one has lost it, that is reported unless a gap entry does so.
+        Place::At(next, (!here && gaps == 0).then(|| Gap::expired(None)))
     }
 
     /// Returns the events from the entry `from` on as one frame, and the number after them.

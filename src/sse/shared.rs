@@ -1,63 +1,52 @@
-//! State shared by the handles of a hub, its readers and its log.
+//! State shared by the handles of a hub, its readers and the sink of its log.
 //!
 //! Invariants:
 //! 1. The ring changes only under the lock of `state`; `head` is updated before the lock is released, and readers are
 //!    woken after.
-//! 2. Under a lock no waker is called, and of a log only `order`.
+//! 2. Under a lock no waker is called, and of a log only its order.
 //! 3. A subscriber counts in `seats` from its admission until its [`Permit`] drops.
 
+use std::cmp;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::builder::LagPolicy;
 use super::error::{SendError, SubscribeError};
 use super::event::{Event, check_id, finish};
 use super::event_id::EventId;
 use super::gap::Gap;
-use super::ring::{Limits, Name, Place, Ring};
-use super::state::{Cursor, Read, State};
+use super::ring::{Name, Place, Ring};
+use super::state::{Config, Cursor, LagPolicy, Read, State};
 use super::stats::HubStats;
-use super::wait_list::{Group, Member};
+use super::wake_task::Groups;
 use crate::counters::{Counter, count};
-use crate::sse::log::Log;
-
-#[derive(Debug)]
-pub(super) struct Config {
-    pub(super) limits: Limits,
-    pub(super) queue: u64,
-    pub(super) slow: LagPolicy,
-    pub(super) patience: Duration,
-    pub(super) keep_alive: Option<Duration>,
-    pub(super) subscribers: usize,
-    pub(super) retry: Duration,
-}
 
 #[derive(Debug)]
 pub(in crate::sse) struct Shared {
     pub(super) config: Config,
-    pub(super) log: Option<Arc<dyn Log>>,
     state: Mutex<State>,
     head: AtomicU64,
     /// Whether the floor of the ring is known: with a log, after it has started. Changes under the lock.
     started: AtomicBool,
     closed: AtomicBool,
     closing: watch::Sender<bool>,
-    /// Groups to wake. They are woken without the lock, because a waker may poll a reader that joins.
-    groups: RwLock<Arc<Vec<Arc<Group>>>>,
+    pub(super) groups: Groups,
     seats: AtomicUsize,
     /// Notified, if senders wait for readers, when a reader may have advanced.
     room: Notify,
 }
 
+/// Start of a reader, and the gap before it.
+pub(super) type Start = (Cursor, Option<Gap>);
+
+/// Start of a reader of a hub with a log.
 #[derive(Debug)]
 pub(super) enum Begin {
-    Ring(Cursor, Option<Gap>),
+    Ring(Start),
     /// With the events that only the log has, up to and including this id.
     Log(Arc<str>),
     /// When the log has started, or has delivered the id that the reader received elsewhere.
@@ -65,21 +54,19 @@ pub(super) enum Begin {
 }
 
 impl Shared {
-    pub(super) fn new(config: Config, log: Option<Arc<dyn Log>>) -> Self {
+    pub(super) fn new(config: Config, started: bool) -> Self {
         // The hasher keys are random for each process and differ between calls.
         let epoch = RandomState::new().hash_one(0) as u32;
         let ring = Ring::new(config.limits, epoch);
-        let started = AtomicBool::new(log.is_none());
         let state = State { ring, stats: HubStats::default(), last_gap: None };
         Self {
             config,
-            log,
             state: Mutex::new(state),
             head: AtomicU64::new(0),
-            started,
+            started: AtomicBool::new(started),
             closed: AtomicBool::new(false),
             closing: watch::Sender::new(false),
-            groups: RwLock::default(),
+            groups: Groups::default(),
             seats: AtomicUsize::new(0),
             room: Notify::new(),
         }
@@ -110,25 +97,10 @@ impl Shared {
         self.config.slow == LagPolicy::Block
     }
 
-    /// Wakes all waiting readers.
-    pub(super) fn wake(&self) {
-        let groups = Arc::clone(&self.groups.read().unwrap_or_else(PoisonError::into_inner));
-        groups.iter().for_each(|group| group.wake());
-    }
-
     pub(super) fn send(&self, event: Event) -> Result<EventId, SendError> {
         event.check()?;
         if self.is_closed() {
             return Err(SendError::Closed);
-        }
-        if let Some(log) = &self.log {
-            if event.parts().id.is_some() {
-                return Err(SendError::IdNotOurs);
-            }
-            log.append(event)?;
-            self.state().stats.sent += 1;
-            count(Counter::EventsSent, 1);
-            return Ok(EventId::by_log());
         }
         let id: Option<Arc<str>> = event.parts().id.map(Arc::from);
         let mut text = event.encode(id.as_ref().map_or(0, |id| id.len()));
@@ -147,7 +119,7 @@ impl Shared {
             sent
         };
         count(Counter::EventsSent, 1);
-        self.wake();
+        self.groups.wake();
         Ok(sent)
     }
 
@@ -169,14 +141,14 @@ impl Shared {
             // Registered before the check, so that no notification is missed.
             room.as_mut().enable();
             match self.send(event.clone()) {
-                Err(SendError::Full) if self.log.is_none() => {}
+                Err(SendError::Full) => {}
                 done => return done,
             }
             let until = *deadline.get_or_insert_with(|| Instant::now() + self.config.patience);
             if tokio::time::timeout_at(until, room).await.is_err() {
                 let len = event.encode(0).len();
                 self.state().give_up(&self.config, len);
-                self.wake();
+                self.groups.wake();
                 // There may be room for other senders too.
                 self.room.notify_waiters();
                 // If another sender takes the room, the wait for the remaining readers starts again.
@@ -198,7 +170,7 @@ impl Shared {
             self.started.store(true, Ordering::Release);
             self.push(&mut state, text.into(), Name::Given(id.into()));
         }
-        self.wake();
+        self.groups.wake();
         Ok(())
     }
 
@@ -210,7 +182,7 @@ impl Shared {
             }
             state.ring.set_floor(after.map(Arc::from));
         }
-        self.wake();
+        self.groups.wake();
     }
 
     pub(in crate::sse) fn gap(&self, missed: Option<u64>) {
@@ -219,7 +191,7 @@ impl Shared {
             state.last_gap = Some(state.ring.head());
             self.push(&mut state, Gap::lost(missed).encode(), Name::Gap);
         }
-        self.wake();
+        self.groups.wake();
     }
 
     pub(super) fn enter(self: &Arc<Self>) -> Result<Permit, SubscribeError> {
@@ -236,47 +208,52 @@ impl Shared {
         }
     }
 
-    pub(super) fn begin(&self, last: Option<&str>) -> Begin {
+    /// Returns the start of a reader behind the event with the id `last`, or at the next event.
+    pub(super) fn begin(&self, last: Option<&str>) -> Start {
         let mut state = self.state();
-        let Some(last) = last else {
-            let head = state.ring.head();
-            return Begin::Ring(self.at(&mut state, head), None);
+        let (next, gap) = match last {
+            None => (state.ring.head(), None),
+            Some(last) => {
+                self.evict(&mut state);
+                state.ring.place(last)
+            }
         };
-        let keep = self.keep(&mut state);
+        self.at(&mut state, next, gap)
+    }
+
+    /// Like [`begin`](Self::begin), if a log assigns the ids, in this `order`.
+    pub(super) fn begin_by(&self, order: impl Fn(&str, &str) -> Option<cmp::Ordering>, last: &str) -> Begin {
+        let mut state = self.state();
+        self.evict(&mut state);
+        if !self.has_started() {
+            return Begin::Later;
+        }
+        match state.ring.place_by(order, last) {
+            Place::At(next, gap) => Begin::Ring(self.at(&mut state, next, gap)),
+            Place::Before(floor) => Begin::Log(floor),
+            Place::Ahead => Begin::Later,
+        }
+    }
+
+    fn evict(&self, state: &mut State) {
+        let keep = self.keep(state);
         state.ring.evict(Instant::now(), keep);
-        let place = match &self.log {
-            None => state.ring.place(last),
-            Some(_) if !self.has_started() => return Begin::Later,
-            Some(log) => state.ring.place_by(&**log, last),
-        };
-        let (next, gap) = match place {
-            Place::At(place) => (place, None),
-            Place::Gone(place) => (place, Some(Gap::expired(None))),
-            Place::Behind(missed) => (state.ring.base(), Some(Gap::expired(Some(missed)))),
-            Place::Lost => (state.ring.base(), Some(Gap::lost(None))),
-            Place::Unknown => (state.ring.base(), Some(Gap::expired(None))),
-            Place::Before(floor) => return Begin::Log(floor),
-            Place::Ahead => return Begin::Later,
-        };
-        state.stats.gaps += u64::from(gap.is_some());
-        count(Counter::EventGaps, gap.is_some().into());
-        Begin::Ring(self.at(&mut state, next), gap)
     }
 
     /// Returns the start of a reader at the oldest entry of the ring, after a gap.
-    pub(super) fn begin_here(&self) -> Cursor {
+    pub(super) fn begin_here(&self, gap: Gap) -> Start {
         let mut state = self.state();
-        state.stats.gaps += 1;
-        count(Counter::EventGaps, 1);
         let base = state.ring.base();
-        self.at(&mut state, base)
+        self.at(&mut state, base, Some(gap))
     }
 
-    fn at(&self, state: &mut State, next: u64) -> Cursor {
+    fn at(&self, state: &mut State, next: u64, gap: Option<Gap>) -> Start {
+        state.stats.gaps += u64::from(gap.is_some());
+        count(Counter::EventGaps, gap.is_some().into());
         if self.waits_for_readers() {
             state.ring.moves(None, Some(next));
         }
-        Cursor { next, catch_up: state.ring.head(), forgets: state.ring.forgets() }
+        (Cursor { next, catch_up: state.ring.head(), forgets: state.ring.forgets() }, gap)
     }
 
     pub(super) fn read(&self, cursor: &mut Cursor) -> Read {
@@ -313,6 +290,11 @@ impl Shared {
         }
     }
 
+    pub(super) fn appended(&self) {
+        self.state().stats.sent += 1;
+        count(Counter::EventsSent, 1);
+    }
+
     pub(super) fn replayed(&self, events: u64) {
         self.state().stats.delivered += events;
         count(Counter::EventsDelivered, events);
@@ -328,16 +310,11 @@ impl Shared {
         count(Counter::EventIdsRefused, 1);
     }
 
-    pub(super) fn join(&self) -> Member {
-        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
-        Group::join(&mut groups, self.config.keep_alive)
-    }
-
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.closing.send_replace(true);
         self.room.notify_waiters();
-        self.wake();
+        self.groups.wake();
     }
 
     pub(super) fn stats(&self) -> HubStats {

@@ -1,13 +1,45 @@
 //! State under the lock of a hub: the ring, the statistics, and the policy for slow readers.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
-use super::builder::LagPolicy;
 use super::gap::Gap;
-use super::ring::Ring;
-use super::shared::Config;
+use super::ring::{Limits, Ring};
 use super::stats::HubStats;
 use crate::counters::{Counter, count};
+
+/// Policy for a reader that is further behind than [`HubBuilder::queue`](super::HubBuilder::queue) allows, or behind
+/// the oldest event of the ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LagPolicy {
+    /// Continues with the newest events that the queue allows, after a [gap](super::Hub#gaps) with the number of missed
+    /// events.
+    #[default]
+    DropOldest,
+    /// Continues with the newest event, after a gap with the number of missed events. A queue of 1 never holds more
+    /// than one event: for readers that need the state, not the steps to it.
+    Latest,
+    /// Ends the stream at the next read. The reader reconnects and continues after the last event it received.
+    Disconnect,
+    /// No reader misses an event: [`Hub::send`](super::Hub::send) fails with
+    /// [`SendError::Full`](super::SendError::Full), and [`Hub::send_wait`](super::Hub::send_wait) waits for the slowest
+    /// reader. A reader that blocks it for longer than [`HubBuilder::patience`](super::HubBuilder::patience) is
+    /// disconnected. With a [log](super::HubBuilder::log) senders cannot wait, and this is [`LagPolicy::Disconnect`].
+    Block,
+}
+
+#[derive(Debug)]
+pub(super) struct Config {
+    pub(super) limits: Limits,
+    pub(super) queue: u64,
+    pub(super) slow: LagPolicy,
+    pub(super) patience: Duration,
+    pub(super) keep_alive: Option<Duration>,
+    pub(super) subscribers: usize,
+    pub(super) retry: Duration,
+}
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -88,11 +120,9 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::time::Instant;
 
-    use super::super::ring::{Limits, Name};
+    use super::super::ring::Name;
     use super::*;
 
     #[test]

@@ -1,33 +1,202 @@
-//! The task of a runtime that wakes the readers there, for all hubs with the same keep-alive.
+//! How waiting readers are woken.
 //!
-//! A hub for each response thus costs neither a task nor a timer. Senders *ring* for a group, and the wake task wakes
-//! it; further rings before that have no effect.
+//! ```text
+//!  sender ─▶ groups of the hub, one per runtime ─▶ wake task of the runtime ─▶ wakers of the group
+//! ```
+//!
+//! A sender notifies one task in each runtime, the wake task, which wakes the readers there. So the cost of a send does
+//! not grow with the readers, a burst of sends wakes them once, and they are woken on their own thread, which costs a
+//! tenth of waking them from another. One wake task with one timer for keep-alive serves all hubs with the same period,
+//! so a hub for each response costs neither; it ends with the last reader. Readers polled outside of tokio are woken by
+//! the sender, and have no keep-alive.
 //!
 //! Invariants:
-//! 1. `wait_list.wake_task` of a group is set if and only if the group is in `groups` of a running wake task; it
-//!    changes under both locks, that of the wake task first.
-//! 2. Senders publish before they ring, and readers wait after their group was added. So if no task runs, the reader
-//!    sees the news.
+//! 1. Under the lock of its group, a reader sets `waits`, then checks for news, then enters the wait list. A sender
+//!    publishes, then clears `waits`; if it was set, the group is woken afterwards. `waits` changes only by
+//!    read-modify-write operations, so the reader sees the news or is woken.
+//! 2. A group in `rung` of a running wake task is woken by this task, also when it ends early. If none runs, the
+//!    sender wakes the group.
+//! 3. `served` of a group is set if and only if the group is in `groups` of a running wake task. It changes under both
+//!    locks, that of the wake task first.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::wait_list::{Group, TICKS};
+use super::wait_list::{TICKS, WaitList};
 
 /// Wake tasks of all runtimes. Searched when the first reader of a hub joins in a runtime.
 static WAKE_TASKS: Mutex<Vec<Weak<WakeTask>>> = Mutex::new(Vec::new());
 
-pub(super) struct WakeTask {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic under one of these locks leaves the state consistent.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls a waker. A panic, which was already reported, must not affect the other readers.
+fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+}
+
+/// All readers of a hub.
+#[derive(Debug, Default)]
+pub(super) struct Groups(RwLock<Arc<Vec<Arc<Group>>>>);
+
+impl Groups {
+    /// Wakes all waiting readers, after news were published. Works on any thread.
+    pub(super) fn wake(&self) {
+        // Woken without the lock, because a waker may poll a reader that joins.
+        let groups = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        groups.iter().for_each(Group::wake);
+    }
+
+    pub(super) fn join(&self, keep_alive: Option<Duration>) -> Member {
+        let runtime = Handle::try_current().ok().map(|handle| handle.id());
+        let mut groups = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let found = groups.iter().find(|group| group.runtime() == runtime).map(Arc::clone);
+        let group = found.unwrap_or_else(|| {
+            let groups = Arc::make_mut(&mut groups);
+            // Removes, among others, groups of runtimes that have ended.
+            groups.retain(|group| lock(&group.readers).list.has_readers());
+            let wake_task = runtime.map(|runtime| WakeTask::of(runtime, keep_alive));
+            let group = Arc::new(Group { wake_task, waits: AtomicBool::default(), readers: Mutex::default() });
+            groups.push(Arc::clone(&group));
+            group
+        });
+        let place = lock(&group.readers).list.join();
+        Member { group, place, since: None }
+    }
+}
+
+/// The readers of a hub in one runtime.
+#[derive(Debug)]
+struct Group {
+    /// `None` outside of all runtimes.
+    wake_task: Option<Arc<WakeTask>>,
+    /// Whether a reader may wait that no sender is about to wake.
+    waits: AtomicBool,
+    readers: Mutex<Readers>,
+}
+
+#[derive(Debug, Default)]
+struct Readers {
+    list: WaitList,
+    /// Whether the wake task serves this group.
+    served: bool,
+    /// Whether no wake task can serve this group: there is no runtime, it is ending, or it has no timers.
+    direct: bool,
+}
+
+impl Group {
+    fn runtime(&self) -> Option<Id> {
+        self.wake_task.as_ref().map(|wake_task| wake_task.runtime)
+    }
+
+    fn wake(self: &Arc<Self>) {
+        if self.waits.swap(false, Ordering::AcqRel) {
+            match &self.wake_task {
+                Some(wake_task) => wake_task.ring(self),
+                None => self.wake_all(),
+            }
+        }
+    }
+
+    fn wake_all(&self) {
+        let mut waiting = lock(&self.readers).list.take();
+        // Called without the lock, because a waker may run any code.
+        waiting.drain(..).for_each(|waiting| wake(waiting.waker));
+        lock(&self.readers).list.reuse(waiting);
+    }
+
+    /// Adds the group to the wake task; returns `false` in another runtime than the group's.
+    fn serve(self: &Arc<Self>) -> bool {
+        let runtime = Handle::try_current().ok();
+        if runtime.as_ref().map(Handle::id) != self.runtime() {
+            return false;
+        }
+        if let Some((wake_task, runtime)) = self.wake_task.as_ref().zip(runtime) {
+            wake_task.add(self, &runtime);
+        }
+        let mut readers = lock(&self.readers);
+        readers.direct = !readers.served;
+        true
+    }
+}
+
+/// A reader in its group, which it leaves on drop.
+#[derive(Debug)]
+pub(super) struct Member {
+    group: Arc<Group>,
+    place: usize,
+    /// Tick of the last frame; `None` if a frame was sent since the last wait.
+    since: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    Waits,
+    News,
+    /// The reader was idle for so long that it should get a comment.
+    Silent,
+    /// The reader is polled by a runtime other than its group's, and should join there.
+    Elsewhere,
+}
+
+impl Member {
+    /// Waits, unless there is news or it is time for a comment. `news` is called under a lock.
+    pub(super) fn wait(&mut self, waker: &Waker, news: impl FnOnce() -> bool) -> Wait {
+        let group = &self.group;
+        let mut readers = lock(&group.readers);
+        while !readers.served && !readers.direct {
+            drop(readers);
+            if !group.serve() {
+                return Wait::Elsewhere;
+            }
+            readers = lock(&group.readers);
+        }
+        group.waits.swap(true, Ordering::AcqRel);
+        if news() {
+            return Wait::News;
+        }
+        if readers.list.is_idle(&mut self.since) {
+            self.since = None;
+            return Wait::Silent;
+        }
+        let old = readers.list.wait(self.place, self.since.unwrap_or_default(), waker);
+        drop(readers);
+        drop(old);
+        Wait::Waits
+    }
+
+    pub(super) fn had_frame(&mut self) {
+        self.since = None;
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let (old, served) = {
+            let mut readers = lock(&self.group.readers);
+            (readers.list.leave(self.place), readers.served && !readers.list.has_readers())
+        };
+        drop(old);
+        if served && let Some(wake_task) = &self.group.wake_task {
+            wake_task.remove(&self.group);
+        }
+    }
+}
+
+struct WakeTask {
     runtime: Id,
     keep_alive: Option<Duration>,
     bell: Notify,
@@ -37,9 +206,9 @@ pub(super) struct WakeTask {
 #[derive(Debug, Default)]
 struct Rounds {
     runs: bool,
+    /// The groups that are served, and those to wake, by address. Empty while no task runs.
     groups: HashMap<usize, Arc<Group>>,
-    /// Empty while no task runs.
-    rung: Vec<Arc<Group>>,
+    rung: HashMap<usize, Arc<Group>>,
 }
 
 fn address(group: &Arc<Group>) -> usize {
@@ -47,8 +216,8 @@ fn address(group: &Arc<Group>) -> usize {
 }
 
 impl WakeTask {
-    pub(super) fn of(runtime: Id, keep_alive: Option<Duration>) -> Arc<Self> {
-        let mut wake_tasks = WAKE_TASKS.lock().unwrap_or_else(PoisonError::into_inner);
+    fn of(runtime: Id, keep_alive: Option<Duration>) -> Arc<Self> {
+        let mut wake_tasks = lock(&WAKE_TASKS);
         wake_tasks.retain(|wake_task| wake_task.strong_count() > 0);
         let is_it = |wake_task: &Arc<Self>| wake_task.runtime == runtime && wake_task.keep_alive == keep_alive;
         wake_tasks.iter().filter_map(Weak::upgrade).find(is_it).unwrap_or_else(|| {
@@ -58,44 +227,57 @@ impl WakeTask {
         })
     }
 
-    fn rounds(&self) -> MutexGuard<'_, Rounds> {
-        // A panic under the lock leaves the state consistent.
-        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn ring(&self, group: &Arc<Group>) {
-        if group.rung.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let mut rounds = self.rounds();
+    fn ring(&self, group: &Arc<Group>) {
+        let mut rounds = lock(&self.rounds);
         if rounds.runs {
-            rounds.rung.push(Arc::clone(group));
+            rounds.rung.insert(address(group), Arc::clone(group));
             drop(rounds);
             self.bell.notify_one();
         } else {
-            // No reader waits. The swap makes the news of skipped senders visible to the next waiting reader.
-            group.rung.swap(false, Ordering::AcqRel);
+            drop(rounds);
+            group.wake_all();
         }
     }
 
     /// Serves a group from now on; called in its runtime.
-    pub(super) fn add(self: &Arc<Self>, group: &Arc<Group>, runtime: &Handle) {
-        let mut rounds = self.rounds();
+    fn add(self: &Arc<Self>, group: &Arc<Group>, runtime: &Handle) {
+        let mut rounds = lock(&self.rounds);
         rounds.groups.insert(address(group), Arc::clone(group));
-        group.wait_list().wake_task = true;
+        lock(&group.readers).served = true;
         if !mem::replace(&mut rounds.runs, true) {
             drop(rounds);
-            let mut round = Round { wake_task: Arc::clone(self), nobody: false, spare: Vec::new() };
+            let mut round = Round { wake_task: Arc::clone(self), rung: HashMap::new(), ended: false };
             drop(runtime.spawn(async move { round.run().await }));
         }
+    }
+
+    /// Stops serving a group, unless a reader has joined it.
+    fn remove(&self, group: &Arc<Group>) {
+        let mut rounds = lock(&self.rounds);
+        let mut readers = lock(&group.readers);
+        if readers.served && !readers.list.has_readers() {
+            readers.served = false;
+            rounds.groups.remove(&address(group));
+            if rounds.groups.is_empty() {
+                self.bell.notify_one();
+            }
+        }
+    }
+}
+
+/// Omits the groups, which contain this task.
+impl fmt::Debug for WakeTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { runtime, keep_alive, .. } = self;
+        f.debug_struct("WakeTask").field("runtime", runtime).field("keep_alive", keep_alive).finish_non_exhaustive()
     }
 }
 
 /// A running wake task. Dropped with the task, also if the runtime ends or before the first poll.
 struct Round {
     wake_task: Arc<WakeTask>,
-    nobody: bool,
-    spare: Vec<Arc<Group>>,
+    rung: HashMap<usize, Arc<Group>>,
+    ended: bool,
 }
 
 impl Round {
@@ -107,16 +289,13 @@ impl Round {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         });
-        while !self.nobody {
+        while !self.ended {
             let mut bell = pin!(wake_task.bell.notified());
             let rung = std::future::poll_fn(|cx| {
                 if bell.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(true);
                 }
-                match ticks.as_mut().map(|ticks| ticks.poll_tick(cx)) {
-                    Some(Poll::Ready(_)) => Poll::Ready(false),
-                    _ => Poll::Pending,
-                }
+                ticks.as_mut().map_or(Poll::Pending, |ticks| ticks.poll_tick(cx).map(|_| false))
             });
             match rung.await {
                 true => self.wake(),
@@ -126,64 +305,56 @@ impl Round {
     }
 
     fn wake(&mut self) {
-        let spare = mem::take(&mut self.spare);
-        let mut rung = mem::replace(&mut self.wake_task.rounds().rung, spare);
-        for group in &rung {
-            group.rung.swap(false, Ordering::AcqRel);
-            group.wake_all();
+        {
+            let mut rounds = lock(&self.wake_task.rounds);
+            mem::swap(&mut rounds.rung, &mut self.rung);
+            self.ended = rounds.groups.is_empty();
+            rounds.runs = !self.ended;
         }
-        let mut rounds = self.wake_task.rounds();
-        for group in &rung {
-            let mut wait_list = group.wait_list();
-            if wait_list.is_empty() {
-                wait_list.wake_task = false;
-                rounds.groups.remove(&address(group));
-            }
-        }
-        self.nobody = rounds.groups.is_empty() && rounds.rung.is_empty();
-        rounds.runs = !self.nobody;
-        drop(rounds);
-        rung.clear();
-        self.spare = rung;
+        self.rung.drain().for_each(|(_, group)| group.wake_all());
     }
 
     fn tick(&self) {
-        let groups: Vec<_> = self.wake_task.rounds().groups.values().map(Arc::clone).collect();
-        groups.iter().for_each(|group| group.tick());
+        let groups: Vec<_> = lock(&self.wake_task.rounds).groups.values().map(Arc::clone).collect();
+        for group in groups {
+            let idle = lock(&group.readers).list.tick();
+            idle.into_iter().for_each(wake);
+        }
     }
 }
 
 impl Drop for Round {
     fn drop(&mut self) {
-        if self.nobody {
+        if self.ended {
             return;
         }
-        let groups: Vec<_> = {
-            let mut rounds = self.wake_task.rounds();
-            rounds.runs = false;
-            let Rounds { groups, rung, .. } = &mut *rounds;
-            let groups = groups.drain().map(|(_, group)| group).chain(rung.drain(..));
-            let left = |group: &Arc<Group>| {
-                group.rung.swap(false, Ordering::AcqRel);
-                group.wait_list().wake_task = false;
-            };
-            groups.inspect(left).collect()
-        };
-        for group in groups {
-            // Spawning again would panic again: the runtime has no timers.
-            if std::thread::panicking() {
-                group.set_direct();
+        let Rounds { groups, rung, .. } = {
+            let mut rounds = lock(&self.wake_task.rounds);
+            for mut readers in rounds.groups.values().map(|group| lock(&group.readers)) {
+                // Spawning again would panic again if the runtime has no timers.
+                (readers.served, readers.direct) = (false, std::thread::panicking());
             }
-            // Readers polled by another runtime join there.
-            group.wake_all();
-        }
+            mem::take(&mut *rounds)
+        };
+        // Readers polled by another runtime join there.
+        groups.into_values().chain(rung.into_values()).for_each(|group| group.wake_all());
     }
 }
 
-/// Omits the groups, which contain this task.
-impl fmt::Debug for WakeTask {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { runtime, keep_alive, .. } = self;
-        f.debug_struct("WakeTask").field("runtime", runtime).field("keep_alive", keep_alive).finish_non_exhaustive()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_checks_for_news_under_the_lock() {
+        let groups = Groups::default();
+        let mut member = groups.join(None);
+        let group = Arc::clone(&member.group);
+        assert_eq!(member.wait(Waker::noop(), || true), Wait::News);
+        assert!(lock(&group.readers).list.take().is_empty());
+        let is_unlocked = || group.readers.try_lock().is_ok() || !group.waits.load(Ordering::Relaxed);
+        assert_eq!(member.wait(Waker::noop(), is_unlocked), Wait::Waits, "a sender could wake in between");
+        groups.wake();
+        assert!(lock(&group.readers).list.take().is_empty());
     }
 }

@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 use super::buffers;
 use super::driver::Driver;
 use super::net::receive::Buffers;
-use super::program::{Program, StepOutcome};
+use super::op::StepOutcome;
+use super::program::Program;
 use super::slots::Ended;
 use crate::sys::uring::{Setup, Uring};
 

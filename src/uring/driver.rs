@@ -19,43 +19,34 @@
 //!    plain calls.
 //! 6. A turn submits a bounded number of entries that move a bounded number of bytes.
 
-#![allow(unsafe_code)]
-
-use std::collections::VecDeque;
 use std::fmt;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
-use io_uring::squeue::Entry;
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
 use super::fill::Done;
-use super::key::About;
+use super::key::Key;
 use super::net::receive::Buffers;
-use super::port::Port;
+use super::port::{Port, Ring};
 use super::program::Program;
-use super::queue::{After, Queue};
-use super::running::Running;
+use super::queue::{After, ENDED, Queue};
+use super::slots::{Ended, Orphan};
 use super::sync::{Mutex, lock};
 use crate::counters::{Counter, count};
-use crate::sys::uring::Completion;
 
 /// Maximum number of consecutive enters that accept and reap nothing, because the kernel is busy.
 const STALLS_MAX: u32 = 1000;
 /// The same for lack of memory, which rarely passes.
 const STARVED_MAX: u32 = 16;
+/// Interval of repeated cancels during shutdown.
+const CANCEL_AGAIN: Duration = Duration::from_millis(20);
 const FORKED: &str = "the process has forked, and the ring belongs to the parent";
-
-pub(super) struct Ring {
-    pub(super) port: Box<dyn Port>,
-    pub(super) pushed: VecDeque<(u64, bool)>,
-    /// Whether the kernel holds back completions until it is entered.
-    pub(super) held_back: bool,
-    pub(super) stalls: u32,
-    done: Vec<Completion>,
-}
 
 pub(crate) struct Driver {
     pub(super) queue: Mutex<Queue>,
@@ -87,8 +78,8 @@ impl Driver {
     ) -> Self {
         let queue = Queue::new(&mut *port, files as usize, registered, buffers);
         let waiting = Arc::new(Semaphore::new(queue.room.units()));
-        let ring = Ring { port, pushed: VecDeque::new(), held_back: false, stalls: 0, done: Vec::new() };
-        Self { queue: Mutex::new(queue), waiting, ring: Mutex::new(Some(ring)), arrived: AtomicUsize::new(0), kick }
+        let ring = Mutex::new(Some(Ring::new(port)));
+        Self { queue: Mutex::new(queue), waiting, ring, arrived: AtomicUsize::new(0), kick }
     }
 
     /// Returns the permits of programs that may wait for a peer, and the number needed. `None`: it cannot run here.
@@ -114,7 +105,7 @@ impl Driver {
         if is_first {
             (self.kick)();
         }
-        Ok(Running::new(Arc::clone(self), key))
+        Ok(Running { driver: Arc::clone(self), key: Some(key) })
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -123,7 +114,7 @@ impl Driver {
 
     pub(crate) fn in_flight(&self) -> usize {
         let queue = lock(&self.queue);
-        queue.in_flight + queue.net.receive.armed
+        queue.in_flight + queue.receive.armed
     }
 
     /// Returns the number of connections with new bytes, according to the last completions.
@@ -151,8 +142,8 @@ impl Driver {
         let Some(ring) = guard.as_mut() else { return false };
         let mut after = After::default();
         if !ring.port.is_ours() {
-            self.close(ring, FORKED.to_owned(), &mut after);
-            self.lose(&mut after);
+            lock(&self.queue).close(ring, FORKED.to_owned(), &mut after);
+            lock(&self.queue).lose(&mut after);
             drop(guard);
             after.run();
             return false;
@@ -162,12 +153,12 @@ impl Driver {
         let more = loop {
             self.close_files(ring);
             let before = ring.pushed.len();
-            self.fill(ring, &mut done, &mut after);
+            lock(&self.queue).fill(ring, &mut done, &mut after);
             let pushed = ring.pushed.len() > before;
             let stalled = match self.hand_over(ring, 0, None, &mut after) {
                 Ok(stalled) => stalled,
                 Err(reason) => {
-                    self.close(ring, reason, &mut after);
+                    lock(&self.queue).close(ring, reason, &mut after);
                     false
                 }
             };
@@ -212,7 +203,7 @@ impl Driver {
                 }
                 if ring.port.dropped() > 0 {
                     self.reap(ring, after);
-                    self.lose(after);
+                    lock(&self.queue).lose(after);
                     return Err("the kernel dropped completions for lack of memory".to_owned());
                 }
                 Ok(taken < submit && self.stall(ring, STALLS_MAX))
@@ -223,7 +214,7 @@ impl Driver {
                 Some(Errno::NOMEM) if self.stall(ring, STARVED_MAX) => Ok(true),
                 Some(Errno::BADR) => {
                     self.reap(ring, after);
-                    self.lose(after);
+                    lock(&self.queue).lose(after);
                     Err("the kernel dropped completions (EBADR)".to_owned())
                 }
                 _ => Err(format!("io_uring_enter: {e}")),
@@ -246,32 +237,112 @@ impl Driver {
             for completion in done.drain(..) {
                 queue.complete(completion, after);
             }
-            self.arrived.store(std::mem::take(&mut queue.net.receive.arrivals), Ordering::Relaxed);
+            self.arrived.store(std::mem::take(&mut queue.receive.arrivals), Ordering::Relaxed);
         }
         ring.done = done;
         reaped
     }
-}
 
-impl Ring {
-    /// # Safety
-    ///
-    /// As [`Port::push`].
-    pub(super) unsafe fn push(&mut self, entry: &Entry, user_data: u64, linked: bool) {
-        // SAFETY: the caller's promise.
-        unsafe { self.port.push(&entry.clone().user_data(user_data), linked) };
-        self.pushed.push_back((user_data, linked));
+    fn close_files(&self, ring: &mut Ring) {
+        let stale = std::mem::take(&mut lock(&self.queue).stale_files);
+        if !stale.is_empty() {
+            stale.iter().for_each(|&place| ring.port.close_file(place));
+            lock(&self.queue).files.extend(stale);
+        }
     }
 
-    /// Pushes a cancel, a stop or the timer, for which there must be room.
-    ///
-    /// # Safety
-    ///
-    /// As [`Port::push`].
-    pub(super) unsafe fn push_control(&mut self, entry: &Entry, about: About, queue: &mut Queue) {
-        queue.in_flight += 1;
-        queue.room.control.used += 1;
-        // SAFETY: the caller's promise.
-        unsafe { self.push(entry, about.user_data(), false) };
+    /// Shuts down: cancels everything, reaps for at most `bound`, then leaks programs that have not ended, because
+    /// closing the ring does not stop the kernel from writing into buffers. Returns the number of leaked programs.
+    pub(crate) fn shutdown(&self, bound: Duration) -> usize {
+        let mut guard = lock(&self.ring);
+        let Some(mut ring) = guard.take() else { return 0 };
+        drop(guard);
+        let mut after = After::default();
+        lock(&self.queue).close(&mut ring, ENDED.to_owned(), &mut after);
+        if ring.port.is_ours() {
+            self.drain(&mut ring, bound, &mut after);
+        }
+        let lost = lock(&self.queue).lose(&mut after);
+        drop(ring);
+        after.run();
+        lost
+    }
+
+    fn drain(&self, ring: &mut Ring, bound: Duration, after: &mut After) {
+        let deadline = Instant::now() + bound;
+        loop {
+            self.reap(ring, after);
+            let left = deadline.saturating_duration_since(Instant::now()).min(CANCEL_AGAIN);
+            if self.in_flight() == 0 || left.is_zero() {
+                break;
+            }
+            // Repeated, because chains continue. Fails before Linux 6.0, or in a sandbox; then only waiting is left.
+            let _ = ring.port.cancel_all(left);
+            match ring.port.enter(0, 1, Some(left)) {
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shutdown(Duration::from_secs(2));
+    }
+}
+
+/// A running program; resolves to its end.
+///
+/// Dropping it cancels the entries in flight. Memory and descriptors of the operations are kept until the kernel has
+/// completed them, and descriptors that they open are closed.
+pub(crate) struct Running {
+    driver: Arc<Driver>,
+    key: Option<Key>,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Future for Running {
+    type Output = Ended;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+        let key = self.key.expect("polled after completion");
+        let waker = cx.waker().clone();
+        let polled = lock(&self.driver.queue).slots.poll(key, waker);
+        match polled {
+            Ok(ended) => {
+                self.key = None;
+                Poll::Ready(ended)
+            }
+            Err(_) => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(key) = self.key else { return };
+        let mut queue = lock(&self.driver.queue);
+        let dropped = match queue.slots.orphan(key) {
+            Orphan::Free(program) => program.map(|program| queue.without_room(program)),
+            Orphan::InFlight => {
+                if queue.closed.is_none() {
+                    queue.cancels.push_back(key);
+                }
+                None
+            }
+        };
+        let has_work = queue.has_work();
+        drop(queue);
+        drop(dropped);
+        if has_work {
+            (self.driver.kick)();
+        }
     }
 }

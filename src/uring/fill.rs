@@ -6,13 +6,13 @@
 #![allow(unsafe_code)]
 
 use io_uring::opcode;
+use io_uring::squeue::Entry;
 use io_uring::types::Timespec;
 
-use super::driver::{Driver, Ring};
 use super::key::{About, Key};
+use super::port::Ring;
 use super::program::Verdict;
 use super::queue::{After, Queue};
-use super::sync::lock;
 
 const TURN_WORK: usize = 1024;
 /// Maximum number of bytes that submitting one turn may move: about 100 us of copying. A single entry may exceed it.
@@ -43,43 +43,33 @@ impl Done {
     }
 }
 
-impl Driver {
-    pub(super) fn close_files(&self, ring: &mut Ring) {
-        let stale = std::mem::take(&mut lock(&self.queue).stale_files);
-        if !stale.is_empty() {
-            stale.iter().for_each(|&place| ring.port.close_file(place));
-            lock(&self.queue).files.extend(stale);
-        }
-    }
-
-    pub(super) fn fill(&self, ring: &mut Ring, done: &mut Done, after: &mut After) {
-        let mut queue = lock(&self.queue);
-        let queue = &mut *queue;
-        if queue.closed.is_some() {
+impl Queue {
+    pub(super) fn fill(&mut self, ring: &mut Ring, done: &mut Done, after: &mut After) {
+        if self.closed.is_some() {
             return;
         }
         let before = ring.pushed.len();
-        self.fill_cancels(ring, queue);
-        self.fill_receives(ring, queue);
-        while let Some(&key) = queue.again.front() {
-            if queue.slots.queued(key).is_some() && !self.push_program(ring, queue, key, done) {
+        self.fill_cancels(ring);
+        self.fill_receives(ring);
+        while let Some(&key) = self.again.front() {
+            if self.slots.queued(key).is_some() && !self.push_program(ring, key, done) {
                 return;
             }
-            queue.again.pop_front();
+            self.again.pop_front();
         }
-        while let Some(&key) = queue.todo.front() {
-            if let Some(program) = queue.slots.queued(key) {
+        while let Some(&key) = self.todo.front() {
+            if let Some(program) = self.slots.queued(key) {
                 let need = program.need(program.has_permit());
-                if need.places > queue.files.len() && !queue.stale_files.is_empty() {
+                if need.places > self.files.len() && !self.stale_files.is_empty() {
                     return;
                 }
-                if need.places <= queue.files.len() && queue.room.take(need) {
-                    program.enter(need, queue.files.split_off(queue.files.len() - need.places));
-                    program.files().set_registered(queue.registered);
+                if need.places <= self.files.len() && self.room.take(need) {
+                    program.enter(need, self.files.split_off(self.files.len() - need.places));
+                    program.files().set_registered(self.registered);
                     // The program holds its room from here on, whether it is pushed now or later.
-                    queue.todo.pop_front();
-                    if !self.push_program(ring, queue, key, done) {
-                        queue.again.push_back(key);
+                    self.todo.pop_front();
+                    if !self.push_program(ring, key, done) {
+                        self.again.push_back(key);
                         return;
                     }
                     continue;
@@ -88,47 +78,81 @@ impl Driver {
                     // The pushed entries may end at once and free their room.
                     return;
                 }
-                queue.end(key, Verdict::Again, after);
+                self.end(key, Verdict::Again, after);
             }
-            queue.todo.pop_front();
+            self.todo.pop_front();
         }
     }
 
-    fn fill_cancels(&self, ring: &mut Ring, queue: &mut Queue) {
-        if !queue.later.is_empty() && !queue.timer && queue.room.control.left() > 0 && ring.port.room() > 0 {
-            queue.timer = true;
+    fn fill_cancels(&mut self, ring: &mut Ring) {
+        if !self.later.is_empty() && !self.timer && self.room.control.left() > 0 && ring.port.room() > 0 {
+            self.timer = true;
             let entry = opcode::Timeout::new(&raw const LATER).build();
             // SAFETY: `LATER` is a static, so the pointer is valid forever.
-            unsafe { ring.push_control(&entry, About::Timer, queue) };
+            unsafe { self.push_control(ring, &entry, About::Timer) };
         }
-        while queue.room.control.left() > 0
+        while self.room.control.left() > 0
             && ring.port.room() > 0
-            && let Some(key) = queue.cancels.pop_front()
+            && let Some(key) = self.cancels.pop_front()
         {
-            if let Some(step) = queue.slots.in_flight(key).and_then(|program| program.owed_steps().next()) {
+            if let Some(step) = self.slots.in_flight(key).and_then(|program| program.owed_steps().next()) {
                 let entry = opcode::AsyncCancel::new(About::Step { key, step, is_limit: false }.user_data()).build();
                 // SAFETY: a cancel entry contains no pointers.
-                unsafe { ring.push_control(&entry, About::Cancel(key), queue) };
+                unsafe { self.push_control(ring, &entry, About::Cancel(key)) };
             }
         }
     }
 
     /// Pushes the steps of an admitted program. Returns whether they fit into this submission and this turn.
-    fn push_program(&self, ring: &mut Ring, queue: &mut Queue, key: Key, done: &mut Done) -> bool {
-        let program = queue.slots.queued(key).expect("internal: the program is not queued");
+    fn push_program(&mut self, ring: &mut Ring, key: Key, done: &mut Done) -> bool {
+        let program = self.slots.queued(key).expect("internal: the program is not queued");
         let (entries, bytes) = program.weight();
         if entries > ring.port.room() || !done.takes(entries, bytes) {
             return false;
         }
         let pieces = program.pieces();
-        queue.in_flight += pieces.len();
+        self.in_flight += pieces.len();
         for piece in pieces {
             let about = About::Step { key, step: piece.step, is_limit: piece.is_limit };
             // SAFETY: the entry points into operations of the program or into memory they own. The program stays in its
             // slot, untouched, until all its completions have arrived (invariants of `op`, `slots`).
             unsafe { ring.push(&piece.entry, about.user_data(), piece.linked) };
         }
-        queue.slots.submitted(key);
+        self.slots.submitted(key);
         true
+    }
+
+    /// Pushes stops while there is room for control entries, and receives.
+    fn fill_receives(&mut self, ring: &mut Ring) {
+        while self.room.control.left() > 0
+            && ring.port.room() > 0
+            && let Some(key) = self.receive.stopping.pop_front()
+        {
+            if self.receive.is_armed(key) {
+                let entry = opcode::AsyncCancel::new(About::Receive(key).user_data()).build();
+                // SAFETY: a cancel entry contains no pointers.
+                unsafe { self.push_control(ring, &entry, About::Stop(key)) };
+            }
+        }
+        while ring.port.room() > 0
+            && let Some(key) = self.receive.queued.pop_front()
+        {
+            if let Some(entry) = self.receive.arm(key) {
+                // SAFETY: a receive points only to the provided buffers, which `MultishotRecv` keeps.
+                unsafe { ring.push(&entry, About::Receive(key).user_data(), false) };
+            }
+        }
+    }
+
+    /// Pushes a cancel, a stop or the timer, for which there must be room.
+    ///
+    /// # Safety
+    ///
+    /// As [`Port::push`](super::port::Port::push).
+    unsafe fn push_control(&mut self, ring: &mut Ring, entry: &Entry, about: About) {
+        self.in_flight += 1;
+        self.room.control.used += 1;
+        // SAFETY: the caller's promise.
+        unsafe { ring.push(entry, about.user_data(), false) };
     }
 }

@@ -12,8 +12,6 @@
 //!  queue     the state shared by futures and driver: programs to submit, to cancel, in flight
 //!  driver    queue ─▶ ring ─▶ completions ─▶ wakers
 //!  fill      the submission of a turn: everything that has room, up to a bound
-//!  closing   closing a ring; shutdown
-//!  running   the future of a program
 //!  buffers   pool memory that a ring knows by index
 //!  port      the kernel as seen by the driver: a ring, or a script in tests
 //!  net       receives and sends of sockets; the modules above know little of it
@@ -40,11 +38,9 @@ pub(crate) mod slots;
 
 #[cfg(test)]
 mod both;
-mod closing;
 mod fill;
 mod queue;
 mod room;
-mod running;
 mod step;
 mod sync;
 
@@ -55,4 +51,4 @@ mod sqe;
 #[cfg(test)]
 mod tests;
 
-pub use program::StepOutcome;
+pub use op::StepOutcome;

@@ -1,12 +1,15 @@
-//! The kernel as seen by the driver: push, enter, reap. Implemented by a ring, and by a scripted kernel for tests.
+//! The kernel as seen by the driver: push, enter, reap. Implemented by a ring, and by a scripted kernel for
+//! tests.
 
 #![allow(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
 use io_uring::squeue::Entry;
 
+use crate::counters::{Counter, count};
 use crate::sys::uring::{Completion, Provided, Uring};
 
 pub(crate) trait Port: Send {
@@ -103,4 +106,38 @@ impl Port for Uring {
     fn cancel_all(&mut self, timeout: Duration) -> io::Result<()> {
         self.cancel_all(timeout)
     }
+}
+
+/// A ring with its driver's notes about it.
+pub(super) struct Ring {
+    pub(super) port: Box<dyn Port>,
+    /// Entries that are pushed and not submitted: their keys, and whether the next entry belongs to the same chain.
+    pub(super) pushed: VecDeque<(u64, bool)>,
+    /// Whether the kernel holds back completions until it is entered.
+    pub(super) held_back: bool,
+    /// Number of consecutive enters that accepted and reaped nothing.
+    pub(super) stalls: u32,
+    pub(super) done: Vec<Completion>,
+}
+
+impl Ring {
+    pub(super) fn new(port: Box<dyn Port>) -> Self {
+        Self { port, pushed: VecDeque::new(), held_back: false, stalls: 0, done: Vec::new() }
+    }
+
+    /// # Safety
+    ///
+    /// As [`Port::push`].
+    pub(super) unsafe fn push(&mut self, entry: &Entry, user_data: u64, linked: bool) {
+        // SAFETY: the caller's promise.
+        unsafe { self.port.push(&entry.clone().user_data(user_data), linked) };
+        self.pushed.push_back((user_data, linked));
+    }
+}
+
+/// Leaks a value that the kernel may still use, and counts it.
+pub(super) fn leak<T>(value: T) {
+    count(Counter::RingLeaks, 1);
+    #[expect(clippy::disallowed_methods, reason = "freeing it would be worse, and it is counted")]
+    std::mem::forget(value);
 }

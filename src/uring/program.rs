@@ -15,33 +15,10 @@ use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::op::{FileUse, Files, Operation};
+use super::op::{FileUse, Files, Operation, StepOutcome};
 use super::peer_waits::PeerWaits;
 use super::room::Need;
-use super::step::{CANCELED, Judgement, Limit, RETRIES, Step};
-
-/// StepOutcome of one step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StepOutcome {
-    /// Completed in full, with the number of bytes moved: 0 for steps that move none.
-    Done(u64),
-    /// This many bytes were moved and no more follow: the source ended, or the target accepted none.
-    Short(u64),
-    /// Failed with this error number, [errno(3)](https://man7.org/linux/man-pages/man3/errno.3.html). `ETIMEDOUT` if
-    /// the step's time limit expired.
-    Failed(i32),
-    /// Not begun, because an earlier step was incomplete.
-    Skipped,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
-    /// The step was completed in full.
-    Soft,
-    /// The step has ended, with any outcome.
-    Hard,
-}
+use super::step::{CANCELED, Judgement, Limit, Link, RETRIES, Step};
 
 /// Action for a program whose completions have all arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,14 +11,17 @@ use rustix::io::Errno;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::key::{About, Key, STEPS_MAX};
-use super::net::receive::{Buffers, Receiver};
-use super::net::{Kept, Net};
-use super::port::Port;
+use super::net::in_flight::{Kept, Sends};
+use super::net::receive::{Buffers, MultishotRecv, Receiver};
+use super::port::{Port, Ring, leak};
 use super::program::{Program, Verdict};
 use super::room::{Need, Room};
 use super::slots::{Ended, Slots};
-use crate::counters::{Counter, count};
+use crate::counters::{Counter, count, log};
 use crate::sys::uring::Completion;
+
+/// Reason of a ring that was closed by the end of its runtime.
+pub(super) const ENDED: &str = "the runtime has shut down";
 
 pub(super) struct Queue {
     pub(super) slots: Slots,
@@ -31,7 +34,8 @@ pub(super) struct Queue {
     /// Programs whose cancel found nothing. They are cancelled again when the timer expires.
     pub(super) later: VecDeque<Key>,
     pub(super) timer: bool,
-    pub(super) net: Net,
+    pub(super) receive: MultishotRecv,
+    pub(super) sends: Sends,
     /// Number of owed final completions, including those of cancels and excluding those of receives.
     pub(super) in_flight: usize,
     /// Room that programs, sends and cancels may use, and the room in use.
@@ -88,7 +92,8 @@ impl Queue {
             cancels: VecDeque::new(),
             later: VecDeque::new(),
             timer: false,
-            net: Net::new(buffers),
+            receive: MultishotRecv::new(buffers),
+            sends: Sends::default(),
             in_flight: 0,
             room: Room::new(port.completions(), files),
             files: (0..files as u32).collect(),
@@ -122,10 +127,10 @@ impl Queue {
                 keys.pop_front();
             }
         }
-        let control = !self.cancels.is_empty() || (!self.later.is_empty() && !self.timer) || self.net.has_stops();
-        !(self.todo.is_empty() && self.again.is_empty() && self.stale_files.is_empty())
-            || self.net.has_receives()
-            || (control && self.room.control.left() > 0)
+        let control =
+            !self.cancels.is_empty() || (!self.later.is_empty() && !self.timer) || !self.receive.stopping.is_empty();
+        let is_idle = self.todo.is_empty() && self.again.is_empty() && self.receive.queued.is_empty();
+        !(is_idle && self.stale_files.is_empty()) || (control && self.room.control.left() > 0)
     }
 
     /// Handles a completion. The last completion of a program wakes its task.
@@ -147,11 +152,12 @@ impl Queue {
             }
             About::Stop(_) => self.control_ended(),
             About::Send(key) => {
-                let ended = self.net.send.complete(key, completion, after);
-                self.in_flight -= usize::from(ended);
-                self.room.swift.used -= usize::from(ended);
+                let ended = usize::from(!completion.more);
+                self.in_flight -= ended;
+                self.room.swift.used -= ended;
+                after.kept.extend(self.sends.complete(key, completion));
             }
-            About::Receive(key) => self.net.receive.complete(key, completion, after),
+            About::Receive(key) => after.receivers.extend(self.receive.complete(key, completion, &mut after.wake)),
         }
     }
 
@@ -217,21 +223,49 @@ impl Queue {
         program
     }
 
-    /// Gives up everything in flight. `leak` receives each program and never frees it.
-    pub(super) fn lose(&mut self, after: &mut After, mut leak: impl FnMut(Box<Program>)) {
+    /// Closes the ring: programs that were not submitted run by plain calls; completions in flight are still reaped.
+    pub(super) fn close(&mut self, ring: &mut Ring, reason: String, after: &mut After) {
+        if self.closed.is_none() {
+            count(Counter::RingsClosed, 1);
+            if reason != ENDED {
+                log::ring_closed(&reason);
+            }
+            self.closed = Some(reason);
+        }
+        self.cancels.clear();
+        self.later.clear();
+        // These entries are never submitted, and end as if the kernel had cancelled them.
+        for (user_data, _) in ring.pushed.drain(..) {
+            let result = Err(Errno::CANCELED.raw_os_error());
+            let completion = Completion { key: user_data, result, more: false, notification: false, buffer: None };
+            self.complete(completion, after);
+        }
+        while let Some(key) = self.again.pop_front().or_else(|| self.todo.pop_front()) {
+            self.end(key, Verdict::Again, after);
+        }
+        after.receivers.extend(self.receive.close(&mut after.wake));
+    }
+
+    /// Gives up everything in flight, whose results will never be known. Returns the number of programs.
+    pub(super) fn lose(&mut self, after: &mut After) -> usize {
+        let mut lost = 0;
         self.in_flight = 0;
-        self.net.lose(after);
+        self.sends.lose();
+        after.receivers.extend(self.receive.lose(&mut after.wake));
         for key in self.slots.keys() {
             if self.slots.in_flight(key).is_none() {
                 continue;
             }
             let end = self.slots.end(key, |mut program| {
                 after.permits.extend(program.take_permit());
+                // The kernel may still write to its buffers, so they must never be reused.
                 leak(program);
+                lost += 1;
                 Ended::Lost
             });
             after.ended(end);
         }
+        lost
     }
 }
 

@@ -7,8 +7,7 @@ use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
 use rustix::io::Errno;
 
-use super::op::{FileUse, Files, Operation, Progress};
-use super::program::{Link, StepOutcome};
+use super::op::{FileUse, Files, Operation, Progress, StepOutcome};
 use crate::sys::transfer;
 
 /// Maximum number of consecutive attempts without progress.
@@ -25,6 +24,14 @@ const AGAIN: [i32; 4] = [CANCELED, Errno::INTR.raw_os_error(), Errno::AGAIN.raw_
 const EXPIRED: [i32; 2] = [Errno::TIME.raw_os_error(), Errno::ALREADY.raw_os_error()];
 /// Errors that may mean that only the ring lacks the operation.
 const REFUSED: [i32; 3] = [Errno::NOSYS.raw_os_error(), Errno::INVAL.raw_os_error(), Errno::OPNOTSUPP.raw_os_error()];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// The step was completed in full.
+    Soft,
+    /// The step has ended, with any outcome.
+    Hard,
+}
 
 pub(super) enum Judgement {
     Ended(StepOutcome),

@@ -1,5 +1,5 @@
-//! Many event streams on one connection need few calls. Counters belong to the process, so the test runs in its own
-//! process.
+//! Many event streams on one connection need few calls, and a burst of events wakes each waiting reader once. Counters
+//! belong to the process, so the test of calls runs in its own process.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -18,8 +18,10 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::metrics::Snapshot;
+use millstream::sse::{Event, Hub};
 use tokio::sync::watch;
 
+use crate::parse::Hand;
 use crate::support::alone;
 use crate::support::counted::Counted;
 use crate::support::http::{Answer, Flavour, boxed, h2, request, start, watched};
@@ -129,6 +131,36 @@ fn ten_thousand_events_of_twenty_streams_take_a_thousand_calls() {
             assert!(counted.writes * 5 <= stock, "stock took {stock}: {counted}");
             assert!(counted.writes <= 2 * EVENTS as u64, "{counted}");
             assert!(counted.bytes_written >= (STREAMS * EVENTS * EVENT) as u64, "{counted}");
+        }
+    });
+}
+
+#[test]
+fn a_burst_wakes_each_waiting_reader_once_and_is_one_frame() {
+    const READERS: usize = 20;
+    const BURSTS: usize = 300;
+    const BURST: usize = 50;
+    watched(|| {
+        for flavour in Flavour::BOTH {
+            flavour.runtime().block_on(async {
+                // Without ticks, which would wake readers as well.
+                let hub = Hub::builder().keep_alive(Duration::ZERO).queue(BURSTS * BURST).build();
+                let mut readers: Vec<_> = (0..READERS).map(|_| Hand::new(hub.subscribe_from(None).unwrap())).collect();
+                let mut busy = Hand::new(hub.subscribe_from(None).unwrap());
+                for burst in 1..=BURSTS {
+                    readers.iter_mut().for_each(|reader| assert!(reader.read().is_empty()));
+                    for n in 0..BURST {
+                        hub.send(Event::new().data(n.to_string())).unwrap();
+                    }
+                    while readers.iter().any(|reader| reader.woken() < burst) {
+                        tokio::task::yield_now().await;
+                    }
+                    for reader in &mut readers {
+                        assert_eq!((reader.data().len(), reader.frames, reader.woken()), (BURST, burst, burst));
+                    }
+                }
+                assert_eq!((busy.woken(), busy.read().len()), (0, BURSTS * BURST), "{flavour:?}");
+            });
         }
     });
 }

@@ -49,7 +49,6 @@ const UNSAFE: &[&str] = &[
     "src/sys/uring/provided.rs",
     "src/sys/uring/ring.rs",
     "src/uring/buffers.rs",
-    "src/uring/driver.rs",
     "src/uring/fake.rs",
     "src/uring/fill.rs",
     "src/uring/net/receive.rs",
@@ -67,7 +66,7 @@ const UNSAFE_MODULES: &[&str] = &["src/sys/", "src/buf/", "src/uring/"];
 const LINES_MAX: usize = 400;
 
 /// Circles of imports between files of one module. Each makes its files one unit to read.
-const CIRCLES: usize = 8;
+const CIRCLES: usize = 1;
 
 fn layer_of(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))

@@ -18,7 +18,8 @@ use super::super::op::rw::{Nop, Read, Write};
 use super::super::op::sync::{Allocate, Sync as FileSync};
 use super::super::op::transfer::{Send as SocketSend, Splice};
 use super::super::op::{Operation, Target};
-use super::super::program::{Link, Program};
+use super::super::program::Program;
+use super::super::step::Link;
 use super::report::{ChainError, StepLabel, Steps};
 use super::{ChainReport, OpenOptions};
 

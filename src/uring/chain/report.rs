@@ -6,8 +6,9 @@ use std::path::Path;
 
 use bytes::Bytes;
 
+use super::super::op::StepOutcome;
 use super::super::op::rw::Read;
-use super::super::program::{Program, StepOutcome};
+use super::super::program::Program;
 
 /// Execution mode of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,12 +23,8 @@ use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
 use rustix::io::Errno;
 
-use super::super::closing::leak;
-use super::super::driver::{Driver, Ring};
-use super::super::key::{About, Key};
-use super::super::port::Port;
-use super::super::queue::{After, Queue};
-use super::super::sync::lock;
+use super::super::key::Key;
+use super::super::port::{Port, leak};
 use crate::counters::{Counter, count};
 use crate::sys::uring::{Chunk, Completion, Provided};
 
@@ -91,7 +87,7 @@ pub(in crate::uring) struct MultishotRecv {
     /// Number of completions with bytes since the last query.
     pub(in crate::uring) arrivals: usize,
     buffers: Buffers,
-    provided: Option<Arc<Provided>>,
+    pub(super) provided: Option<Arc<Provided>>,
     has_bundles: bool,
     refused: Option<String>,
 }
@@ -116,25 +112,29 @@ impl MultishotRecv {
         self.places.get_mut(key.index as usize).filter(|place| place.0 == key.generation).map(|place| &mut place.1)
     }
 
-    fn insert(&mut self, receiver: Arc<dyn Receiver>) -> Key {
-        let state = State::Queued(receiver);
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => {
-                self.places.push((0, State::Free));
-                self.places.len() as u32 - 1
-            }
-        };
+    /// Queues a receive, to be submitted by the next turn.
+    pub(super) fn insert(&mut self, receiver: Arc<dyn Receiver>) -> Key {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push((0, State::Free));
+            self.places.len() as u32 - 1
+        });
         let place = &mut self.places[index as usize];
-        place.1 = state;
-        Key::new(index, place.0)
+        place.1 = State::Queued(receiver);
+        let key = Key::new(index, place.0);
+        self.queued.push_back(key);
+        key
     }
 
-    fn release(&mut self, key: Key) -> State {
+    /// Frees a place. Returns its receiver, to be dropped once no lock is held.
+    pub(super) fn release(&mut self, key: Key) -> Option<Arc<dyn Receiver>> {
+        let state = std::mem::replace(self.get(key)?, State::Free);
         let place = &mut self.places[key.index as usize];
         place.0 = place.0.wrapping_add(1);
         self.free.push(key.index);
-        std::mem::replace(&mut place.1, State::Free)
+        match state {
+            State::Free => None,
+            State::Queued(receiver) | State::Armed(receiver) => Some(receiver),
+        }
     }
 
     pub(in crate::uring) fn arm(&mut self, key: Key) -> Option<Entry> {
@@ -154,7 +154,13 @@ impl MultishotRecv {
         matches!(self.get(key), Some(State::Armed(_)))
     }
 
-    pub(in crate::uring) fn complete(&mut self, key: Key, completion: Completion, after: &mut After) {
+    /// Handles a completion. After the last one of a receive it returns the receiver, to be dropped once no lock is held.
+    pub(in crate::uring) fn complete(
+        &mut self,
+        key: Key,
+        completion: Completion,
+        wake: &mut Vec<Waker>,
+    ) -> Option<Arc<dyn Receiver>> {
         let bytes = completion.buffer.zip(self.provided.as_ref()).map(|(buffer, provided)| {
             // SAFETY: the completion was just reaped from the only ring with these buffers, and is handled only once.
             unsafe { provided.chunks(buffer, completion.result.unwrap_or(0) as usize) }
@@ -166,19 +172,19 @@ impl MultishotRecv {
         let Some(State::Armed(receiver)) = self.get(key) else {
             count(Counter::RingStrays, 1);
             bytes.for_each(drop);
-            return;
+            return None;
         };
         let mut stop = false;
         for chunk in bytes {
             let answer = receiver.arrived(Arrival::Bytes(chunk));
-            after.wake.extend(answer.wake);
+            wake.extend(answer.wake);
             stop |= answer.stop;
         }
         if completion.more {
             if stop {
                 self.stopping.push_back(key);
             }
-            return;
+            return None;
         }
         let ending = match completion.result {
             Ok(0) => Ending::Eof,
@@ -187,44 +193,37 @@ impl MultishotRecv {
             Err(e) if e == Errno::NOBUFS.raw_os_error() => Ending::NoBuffers,
             Err(e) => Ending::Failed(e),
         };
-        after.wake.extend(receiver.arrived(Arrival::Ended(ending)).wake);
+        wake.extend(receiver.arrived(Arrival::Ended(ending)).wake);
         self.armed -= 1;
-        if let State::Armed(receiver) = self.release(key) {
-            after.receivers.push(receiver);
-        }
+        self.release(key)
     }
 
-    pub(in crate::uring) fn close(&mut self, after: &mut After) {
+    /// Ends receives that were not submitted. Returns the receivers, to be dropped once no lock is held.
+    pub(in crate::uring) fn close(&mut self, wake: &mut Vec<Waker>) -> Vec<Arc<dyn Receiver>> {
         self.stopping.clear();
-        while let Some(key) = self.queued.pop_front() {
-            if matches!(self.get(key), Some(State::Queued(_)))
-                && let State::Queued(receiver) = self.release(key)
-            {
-                after.wake.extend(receiver.arrived(Arrival::Ended(Ending::Stopped)).wake);
-                after.receivers.push(receiver);
-            }
-        }
+        let queued = std::mem::take(&mut self.queued).into_iter().filter_map(|key| {
+            let State::Queued(receiver) = self.get(key)? else { return None };
+            wake.extend(receiver.arrived(Arrival::Ended(Ending::Stopped)).wake);
+            self.release(key)
+        });
+        queued.collect()
     }
 
-    /// Ends armed receives whose last completions are lost; their buffers must never be reused.
-    pub(in crate::uring) fn lose(&mut self, after: &mut After) {
-        if self.armed == 0 {
-            return;
+    /// Ends armed receives whose last completions are lost; their buffers must never be reused. Returns the receivers.
+    pub(in crate::uring) fn lose(&mut self, wake: &mut Vec<Waker>) -> Vec<Arc<dyn Receiver>> {
+        if std::mem::take(&mut self.armed) > 0 {
+            leak(self.provided.clone());
         }
-        self.armed = 0;
-        leak(self.provided.clone());
-        for index in 0..self.places.len() as u32 {
+        let armed = (0..self.places.len() as u32).filter_map(|index| {
             let key = Key::new(index, self.places[index as usize].0);
-            if self.is_armed(key)
-                && let State::Armed(receiver) = self.release(key)
-            {
-                after.wake.extend(receiver.arrived(Arrival::Ended(Ending::Failed(Errno::IO.raw_os_error()))).wake);
-                after.receivers.push(receiver);
-            }
-        }
+            let State::Armed(receiver) = self.get(key)? else { return None };
+            wake.extend(receiver.arrived(Arrival::Ended(Ending::Failed(Errno::IO.raw_os_error()))).wake);
+            self.release(key)
+        });
+        armed.collect()
     }
 
-    fn provide(&mut self, port: &mut dyn Port) -> Result<(), String> {
+    pub(super) fn provide(&mut self, port: &mut dyn Port) -> Result<(), String> {
         if let Some(reason) = &self.refused {
             return Err(reason.clone());
         }
@@ -248,76 +247,5 @@ impl MultishotRecv {
                 Err(reason)
             }
         }
-    }
-}
-
-impl Driver {
-    /// Starts a receive for `receiver`, until it is stopped or ends. The error says why this ring cannot do it.
-    pub(crate) fn receive(&self, receiver: Arc<dyn Receiver>) -> Result<Key, String> {
-        let mut queue = lock(&self.queue);
-        if let Some(why) = &queue.closed {
-            return Err(why.clone());
-        }
-        if queue.net.receive.provided.is_none() {
-            drop(queue);
-            // The locks are taken in this order everywhere.
-            let mut ring = lock(&self.ring);
-            queue = lock(&self.queue);
-            let Some(ring) = ring.as_mut() else { return Err("the runtime has shut down".to_owned()) };
-            queue.net.receive.provide(&mut *ring.port)?;
-        }
-        let key = queue.net.receive.insert(receiver);
-        let is_first = queue.net.receive.queued.is_empty();
-        queue.net.receive.queued.push_back(key);
-        drop(queue);
-        if is_first {
-            (self.kick)();
-        }
-        Ok(key)
-    }
-
-    /// Stops a receive. Bytes received until then, and the end, still arrive, unless the receive was not submitted yet.
-    pub(crate) fn stop_receiving(&self, key: Key) {
-        let mut queue = lock(&self.queue);
-        let is_armed = queue.net.receive.is_armed(key);
-        let mut dropped = State::Free;
-        if is_armed && queue.closed.is_none() {
-            queue.net.receive.stopping.push_back(key);
-        } else if !is_armed && queue.net.receive.get(key).is_some() {
-            dropped = queue.net.receive.release(key);
-        }
-        drop(queue);
-        drop(dropped);
-        if is_armed {
-            (self.kick)();
-        }
-    }
-
-    /// Pushes stops while there is room for control entries, and receives.
-    pub(in crate::uring) fn fill_receives(&self, ring: &mut Ring, queue: &mut Queue) {
-        while queue.room.control.left() > 0
-            && ring.port.room() > 0
-            && let Some(key) = queue.net.receive.stopping.pop_front()
-        {
-            if queue.net.receive.is_armed(key) {
-                let entry = opcode::AsyncCancel::new(About::Receive(key).user_data()).build();
-                // SAFETY: a cancel entry contains no pointers.
-                unsafe { ring.push_control(&entry, About::Stop(key), queue) };
-            }
-        }
-        while ring.port.room() > 0
-            && let Some(key) = queue.net.receive.queued.pop_front()
-        {
-            if let Some(entry) = queue.net.receive.arm(key) {
-                // SAFETY: a receive points only to the provided buffers, which `MultishotRecv` keeps.
-                unsafe { ring.push(&entry, About::Receive(key).user_data(), false) };
-            }
-        }
-    }
-
-    /// Returns whether a receive would find a free buffer, as far as is known.
-    pub(crate) fn has_buffers(&self) -> bool {
-        let queue = lock(&self.queue);
-        queue.net.receive.provided.as_ref().is_none_or(|provided| provided.lent() < usize::from(provided.count()))
     }
 }

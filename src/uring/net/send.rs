@@ -1,7 +1,7 @@
 //! Sends on many sockets at once: one entry per socket, one call for all.
 //!
 //! Sends do not wait (`MSG_DONTWAIT`), so they end during submission, like a plain call. Bytes that a socket does not
-//! accept are reported at once. Only the memory of sends [without a copy](super::zero_copy) stays in flight.
+//! accept are reported at once. Only the memory of sends [without a copy](super::in_flight) stays in flight.
 //!
 //! Nothing in this module waits. Sends that find no room in the ring report `ECANCELED` and are left to plain calls.
 
@@ -17,17 +17,15 @@ use io_uring::opcode;
 use io_uring::squeue::Entry;
 use rustix::io::Errno;
 
-use super::super::closing::leak;
-use super::super::driver::{Driver, Ring};
+use super::super::driver::Driver;
 use super::super::key::{About, Key};
 use super::super::op::{Files, Target};
+use super::super::port::{Ring, leak};
 use super::super::queue::After;
 use super::super::sync::lock;
-use super::zero_copy::{self, Notices};
-use super::{Kept, ZeroCopy};
+use super::in_flight::{self, Kept, ZeroCopy};
 use crate::buf::queue;
 use crate::sys::call::IOV_LIMIT;
-use crate::sys::uring::Completion;
 
 /// `MSG_DONTWAIT | MSG_NOSIGNAL`, and `MSG_MORE`, send(2).
 const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -83,30 +81,6 @@ impl fmt::Debug for SendBatch {
     }
 }
 
-#[derive(Default)]
-pub(in crate::uring) struct Sends {
-    round: u32,
-    /// Completions of the current round: index and result.
-    pub(in crate::uring) ended: Vec<(usize, Result<u32, i32>)>,
-    notices: Notices,
-}
-
-impl Sends {
-    pub(in crate::uring) fn complete(&mut self, key: Key, completion: Completion, after: &mut After) -> bool {
-        if !completion.notification && key.generation == self.round {
-            self.ended.push((key.index as usize, completion.result));
-        }
-        if !completion.more {
-            after.kept.extend(self.notices.ended(completion));
-        }
-        !completion.more
-    }
-
-    pub(super) fn lose(&mut self) {
-        self.notices.lose();
-    }
-}
-
 impl SendBatch {
     /// Lists the memory at the front of each send, with at most `zero_copy` sends without a copy.
     fn list(&mut self, mut zero_copy: usize) {
@@ -120,7 +94,7 @@ impl SendBatch {
             });
             let mut kept = None;
             if let Some(on) = send_op.zero_copy.as_ref().filter(|_| zero_copy > 0)
-                && let Some((alone, keep)) = zero_copy::split(&send_op.queue, pieces.len() - first, on)
+                && let Some((alone, keep)) = in_flight::split(&send_op.queue, pieces.len() - first, on)
             {
                 more |= first + alone < pieces.len();
                 pieces.truncate(first + alone);
@@ -146,7 +120,7 @@ impl SendBatch {
         let (fd, _) = self.send_ops[place].socket.in_ring(&Files::default());
         let (header, flags) = (&self.headers[place], if *more { FLAGS | MORE } else { FLAGS });
         let entry = match &self.pieces[pieces.clone()] {
-            _ if kept.is_some() => zero_copy::entry(fd, header, flags.cast_unsigned()),
+            _ if kept.is_some() => in_flight::entry(fd, header, flags.cast_unsigned()),
             // A single piece needs no header, and the kernel has a faster path for it.
             [one] => opcode::Send::new(fd, one.iov_base.cast(), one.iov_len as u32).flags(flags).build(),
             _ => opcode::SendMsg::new(fd, header).flags(flags.cast_unsigned()).build(),
@@ -173,10 +147,10 @@ impl Driver {
 
     fn send_all(&self, ring: &mut Ring, send_batch: &mut SendBatch, after: &mut After) {
         let mut queue = lock(&self.queue);
-        queue.net.send.round = queue.net.send.round.wrapping_add(1);
-        queue.net.send.ended.clear();
-        let knows_zero_copy = !queue.by_calls[usize::from(zero_copy::CODE)];
-        let zero_copy = if knows_zero_copy { queue.net.send.notices.room() } else { 0 };
+        queue.sends.round = queue.sends.round.wrapping_add(1);
+        queue.sends.ended.clear();
+        let knows_zero_copy = !queue.by_calls[usize::from(in_flight::CODE)];
+        let zero_copy = if knows_zero_copy { queue.sends.room() } else { 0 };
         drop(queue);
         send_batch.list(zero_copy);
         let mut left = 0..send_batch.send_ops.len();
@@ -191,7 +165,7 @@ impl Driver {
             let stalled = match self.hand_over(ring, want, patience, after) {
                 Ok(stalled) => stalled,
                 Err(reason) => {
-                    self.close(ring, reason, after);
+                    lock(&self.queue).close(ring, reason, after);
                     false
                 }
             };
@@ -199,8 +173,8 @@ impl Driver {
                 ring.stalls = 0;
             }
             let mut queue = lock(&self.queue);
-            let ended = queue.net.send.ended.len();
-            for (place, result) in queue.net.send.ended.drain(..) {
+            let ended = queue.sends.ended.len();
+            for (place, result) in queue.sends.ended.drain(..) {
                 send_batch.send_ops[place].result = result.map(|n| n as usize);
             }
             drop(queue);
@@ -221,13 +195,13 @@ impl Driver {
         if queue.closed.is_some() || room == 0 {
             return 0;
         }
-        let round = queue.net.send.round;
+        let round = queue.sends.round;
         let before = left.len();
         for place in left.by_ref().take(room) {
             let (entry, kept) = send_batch.entry(place);
             let data = About::Send(Key::new(place as u32, round)).user_data();
             if let Some(kept) = kept {
-                queue.net.send.notices.keep(data, kept);
+                queue.sends.keep(data, kept);
             }
             queue.in_flight += 1;
             queue.room.swift.used += 1;

@@ -26,12 +26,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use io_uring::squeue::{Entry, Flags};
-use io_uring::types;
+use io_uring::{opcode, types};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::buffers;
-use super::program::StepOutcome;
 use crate::sys::call;
 
 pub(crate) mod open;
@@ -58,7 +57,10 @@ pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
     /// On Linux 6.18 fsync, fallocate, statx, rename, unlink and link report their error without failing the link,
     /// contrary to io_uring_enter(2); the sources have been so since 5.19. A submission ends after such an operation.
     fn stops_links(&self) -> bool {
-        false
+        use opcode::{Fallocate, Fsync, Ftruncate, LinkAt, RenameAt, Statx, UnlinkAt};
+        let goes_on =
+            [Fallocate::CODE, Fsync::CODE, Ftruncate::CODE, LinkAt::CODE, RenameAt::CODE, Statx::CODE, UnlinkAt::CODE];
+        !goes_on.contains(&self.code())
     }
 
     fn file(&self) -> FileUse {
@@ -91,6 +93,21 @@ pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
     fn bytes_at_once(&self) -> usize {
         0
     }
+}
+
+/// Outcome of one step of a [chain](crate::fs::chain::Chain).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StepOutcome {
+    /// Completed in full, with the number of bytes moved: 0 for steps that move none.
+    Done(u64),
+    /// This many bytes were moved and no more follow: the source ended, or the target accepted none.
+    Short(u64),
+    /// Failed with this error number, [errno(3)](https://man7.org/linux/man-pages/man3/errno.3.html). `ETIMEDOUT` if
+    /// the step's time limit expired.
+    Failed(i32),
+    /// Not begun, because an earlier step was incomplete.
+    Skipped,
 }
 
 /// Descriptors that an operation may have to wait for: up to two that are not files.

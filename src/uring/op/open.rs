@@ -16,8 +16,7 @@ use io_uring::{opcode, types};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 
-use super::super::program::StepOutcome;
-use super::{FileUse, Files, Operation, Progress};
+use super::{FileUse, Files, Operation, Progress, StepOutcome};
 use crate::sys::path;
 use crate::sys::path::How;
 
@@ -81,10 +80,6 @@ impl Open {
 impl Operation for Open {
     fn code(&self) -> u8 {
         opcode::OpenAt2::CODE
-    }
-
-    fn stops_links(&self) -> bool {
-        true
     }
 
     fn entry(&mut self, files: &Files) -> Entry {
@@ -152,10 +147,6 @@ impl Close {
 impl Operation for Close {
     fn code(&self) -> u8 {
         opcode::Close::CODE
-    }
-
-    fn stops_links(&self) -> bool {
-        true
     }
 
     fn entry(&mut self, files: &Files) -> Entry {

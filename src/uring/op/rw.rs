@@ -48,10 +48,6 @@ impl Operation for Nop {
         opcode::Nop::CODE
     }
 
-    fn stops_links(&self) -> bool {
-        true
-    }
-
     fn entry(&mut self, _: &Files) -> Entry {
         opcode::Nop::new().build()
     }
@@ -96,10 +92,6 @@ impl Read {
 impl Operation for Read {
     fn code(&self) -> u8 {
         opcode::Read::CODE
-    }
-
-    fn stops_links(&self) -> bool {
-        true
     }
 
     fn entry(&mut self, files: &Files) -> Entry {
@@ -172,10 +164,6 @@ impl Write {
 impl Operation for Write {
     fn code(&self) -> u8 {
         opcode::Write::CODE
-    }
-
-    fn stops_links(&self) -> bool {
-        true
     }
 
     fn entry(&mut self, files: &Files) -> Entry {

@@ -45,10 +45,6 @@ impl Operation for Splice {
         opcode::Splice::CODE
     }
 
-    fn stops_links(&self) -> bool {
-        true
-    }
-
     fn entry(&mut self, files: &Files) -> Entry {
         let offset = |side| self.at(side).map_or(NO_OFFSET, u64::cast_signed);
         let (from_at, to_at) = (offset(&self.from), offset(&self.to));
@@ -102,10 +98,6 @@ impl Send {
 impl Operation for Send {
     fn code(&self) -> u8 {
         opcode::Send::CODE
-    }
-
-    fn stops_links(&self) -> bool {
-        true
     }
 
     fn entry(&mut self, files: &Files) -> Entry {

@@ -70,10 +70,6 @@ impl Operation for ReadVectored {
         opcode::Readv::CODE
     }
 
-    fn stops_links(&self) -> bool {
-        true
-    }
-
     fn entry(&mut self, files: &Files) -> Entry {
         let (fd, flags) = self.file.in_ring(files);
         let at = self.offset + self.bytes();
@@ -154,10 +150,6 @@ impl WriteVectored {
 impl Operation for WriteVectored {
     fn code(&self) -> u8 {
         opcode::Writev::CODE
-    }
-
-    fn stops_links(&self) -> bool {
-        true
     }
 
     fn entry(&mut self, files: &Files) -> Entry {

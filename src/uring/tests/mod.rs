@@ -19,12 +19,12 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-use super::driver::Driver;
+use super::driver::{Driver, Running};
 use super::fake::{Act, Handle, Sqe, fake};
+use super::op::StepOutcome;
 use super::op::Target;
 use super::op::rw::{Read, Write};
-use super::program::{Program, StepOutcome};
-use super::running::Running;
+use super::program::Program;
 use super::slots::Ended;
 #[cfg(not(millstream_loom))]
 use super::sync::lock;

@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use super::super::fake::Act;
 use super::super::key::{About, Key};
 use super::super::net::ZeroCopy;
-use super::super::net::send::{SendBatch, SendOp, Sends};
-use super::super::queue::After;
+use super::super::net::in_flight::Sends;
+use super::super::net::send::{SendBatch, SendOp};
 use super::{driver, file, finished, read, submit};
 use crate::buf::lease;
 use crate::buf::queue::Queue;
@@ -201,8 +201,7 @@ fn a_notification_in_the_same_round_is_no_second_result() {
     let data = About::Send(key).user_data();
     let first = Completion { key: data, result: Ok(5), more: true, notification: false, buffer: None };
     let second = Completion { result: Ok(0), more: false, notification: true, ..first };
-    let mut after = After::default();
-    assert!(!sends.complete(key, first, &mut after) && sends.complete(key, second, &mut after));
+    assert!(sends.complete(key, first).is_none() && sends.complete(key, second).is_none());
     assert_eq!(sends.ended, [(0, Ok(5))]);
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rustix::io::Errno;
 
 use super::super::op::sync::Sync;
-use super::super::program::Link;
+use super::super::step::Link;
 use super::*;
 
 /// Runs a program on a fake ring whose entries end as `script` decides.

@@ -1,30 +1,23 @@
-//! Options of a log in Redis, and the first connection.
+//! Options of a log in Redis.
 
 use std::time::Duration;
-
-use redis::cmd;
-
-use super::error::RedisError;
-use super::handle::Redis;
-use super::link::Server;
-use super::tail;
 
 /// Redis uses signed 64-bit numbers.
 const MAX_LEN: usize = i64::MAX as usize;
 /// Redis adds the time of day to an expiry, so half the range means never.
 const EXPIRE_MAX: Duration = Duration::from_millis(i64::MAX as u64 / 2);
 
-/// Options of a [`Redis`], from [`Redis::builder`].
+/// Options of a [`Redis`](super::Redis), from [`Redis::builder`](super::Redis::builder).
 #[derive(Clone)]
 #[must_use = "nothing is connected before connect"]
 pub struct RedisBuilder {
-    url: String,
+    pub(super) url: String,
     pub(super) key: String,
     pub(super) max_len: usize,
     pub(super) queue: usize,
     pub(super) queue_bytes: usize,
     pub(super) expire_after: Option<Duration>,
-    timeout: Duration,
+    pub(super) timeout: Duration,
 }
 
 /// Omits the URL, which may contain a password.
@@ -90,31 +83,5 @@ impl RedisBuilder {
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
-    }
-
-    /// Connects, checks that all needed commands are allowed, and determines the end of the stream: the hub gets all
-    /// later events.
-    ///
-    /// # Errors
-    ///
-    /// See [`RedisError`]: a service that starts without its Redis should report it and exit. Later failures of Redis
-    /// are not errors, see [`Redis`].
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a tokio runtime.
-    pub async fn connect(self) -> Result<Redis, RedisError> {
-        let server = Server::new(&self.url, self.timeout)?;
-        let failed = |e| RedisError::new(&server.address, &self.key, e);
-        let mut link = server.connect(Duration::ZERO).await.map_err(failed)?;
-        let end = tail::end(&self.key, &mut link).await.map_err(failed)?;
-        link.may_fence().await.map_err(failed)?;
-        // A replica would accept all commands above.
-        let role = cmd("INFO").arg("replication").query_async::<String>(&mut link.connection).await.map_err(failed)?;
-        if role.lines().any(|line| line == "role:slave") {
-            let reason = "it is a replica, which accepts no appends".to_owned();
-            return Err(RedisError::Refused { address: server.address, reason });
-        }
-        Ok(Redis::new(self, server, link, end))
     }
 }

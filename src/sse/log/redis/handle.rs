@@ -1,26 +1,26 @@
-//! Handle of a log in Redis, and its implementation of [`Log`].
+//! Handle of a log in Redis, the first connection, and the implementation of [`Log`].
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use redis::cmd;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
 use super::allowance::EVENT_MAX;
-use super::backoff;
 use super::builder::RedisBuilder;
 use super::entry::Fields;
+use super::error::RedisError;
 use super::id::Id;
-use super::link::{Link, Server};
-use super::queue::{Queue, Refused};
-use super::replay::{self, Shelf};
-use super::seen::Places;
-use super::sizes::Sizes;
-use super::stats::{RedisState, Stats};
-use super::tail::Tail;
+use super::link::Server;
+use super::queue::Refused;
+use super::replay::Shelf;
+use super::shared::Shared;
+use super::stats::RedisState;
+use super::tail::{self, Tail};
 use super::writer::Writer;
 use crate::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
 use crate::sse::{Event, SendError};
@@ -43,7 +43,7 @@ const GRACE: Duration = Duration::from_secs(5);
 ///
 /// It uses two connections to Redis, a third one when it appends, and up to three more while many readers replay. It is
 /// tested with Redis 7.0 and requires no feature newer than 5.0. It connects to one address: Cluster and Sentinel are
-/// not supported, and a cluster node that rejects the key is [an error](crate::sse::log::redis::RedisError::Cluster).
+/// not supported, and a cluster node that rejects the key is [an error](RedisError::Cluster).
 /// Clones share the log. The id `0-0` is before every event, for readers that want all available events.
 ///
 /// # Guarantees
@@ -90,27 +90,47 @@ const GRACE: Duration = Duration::from_secs(5);
 /// [counted](RedisState::given_up). If the runtime ends, they are given up at once. If several hubs use clones of one
 /// log, this happens with the last one.
 #[derive(Clone, Debug)]
-pub struct Redis(Arc<Shared>);
+pub struct Redis(Arc<Inner>);
 
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) server: Server,
-    pub(super) key: String,
-    pub(super) max_len: usize,
-    pub(super) expire_after: Option<Duration>,
-    pub(super) writer_id: u64,
-    pub(super) queue: Queue,
-    pub(super) stats: Stats,
-    pub(super) shelf: Shelf,
-    pub(super) sizes: Sizes,
-    places: Mutex<Places>,
+struct Inner {
+    shared: Shared,
+    shelf: Shelf,
+    /// End of the stream when the log was connected.
     end: Id,
     writer: AsyncMutex<Writer>,
 }
 
-impl Shared {
-    pub(super) fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+impl RedisBuilder {
+    /// Connects, checks that all needed commands are allowed, and determines the end of the stream: the hub gets all
+    /// later events.
+    ///
+    /// # Errors
+    ///
+    /// See [`RedisError`]: a service that starts without its Redis should report it and exit. Later failures of Redis
+    /// are not errors, see [`Redis`].
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub async fn connect(self) -> Result<Redis, RedisError> {
+        let server = Server::new(&self.url, self.timeout)?;
+        let failed = |e| RedisError::new(&server.address, &self.key, e);
+        let mut link = server.connect(Duration::ZERO).await.map_err(failed)?;
+        let end = tail::end(&self.key, &mut link).await.map_err(failed)?;
+        link.may_fence().await.map_err(failed)?;
+        // A replica would accept all commands above.
+        let role = cmd("INFO").arg("replication").query_async::<String>(&mut link.connection).await.map_err(failed)?;
+        if role.lines().any(|line| line == "role:slave") {
+            let reason = "it is a replica, which accepts no appends".to_owned();
+            return Err(RedisError::Refused { address: server.address, reason });
+        }
+        Ok(Redis(Arc::new(Inner {
+            shared: Shared::new(self, server),
+            shelf: Shelf::new(link),
+            end,
+            writer: AsyncMutex::new(Writer::new(end)),
+        })))
     }
 }
 
@@ -124,41 +144,24 @@ impl Redis {
         RedisBuilder::new(url.into())
     }
 
-    pub(super) fn new(options: RedisBuilder, server: Server, link: Link, end: Id) -> Self {
-        Self(Arc::new(Shared {
-            server,
-            key: options.key,
-            max_len: options.max_len,
-            expire_after: options.expire_after,
-            writer_id: backoff::random(),
-            queue: Queue::new(options.queue, options.queue_bytes),
-            stats: Stats::default(),
-            shelf: Shelf::new(link),
-            sizes: Sizes::new(),
-            places: Mutex::default(),
-            end,
-            writer: AsyncMutex::new(Writer::new(end)),
-        }))
-    }
-
     /// Returns the current state.
     pub fn state(&self) -> RedisState {
-        self.0.stats.state(self.0.queue.len())
+        self.0.shared.stats.state(self.0.shared.queue.len())
     }
 
     /// Waits, without a limit, until Redis has confirmed or the log has given up everything sent so far. Cancel safe.
     pub async fn flush(&self) {
-        self.0.queue.flushed().await;
+        self.0.shared.queue.flushed().await;
     }
 
     async fn serve(mut running: Running, sink: Sink) {
-        let shared = Arc::clone(&running.shared);
-        let shared = &*shared;
+        let log = Arc::clone(&running.log);
+        let Inner { shared, end, writer, .. } = &*log;
         // Also for an empty stream: 0-0 is before every entry.
-        sink.start(Some(&shared.end.to_string()));
-        let mut tail = Tail::new(shared.end);
+        sink.start(Some(&end.to_string()));
+        let mut tail = Tail::new(*end);
         // If several hubs share a log, one of them writes for all.
-        let write = async || shared.writer.lock().await.run(shared).await;
+        let write = async || writer.lock().await.run(shared).await;
         either(sink.closed(), either(tail.run(shared, &sink), write())).await;
         let rest = async {
             loop {
@@ -184,28 +187,28 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
 
 /// A hub that appends queued events until it is dropped, which also happens when its runtime ends.
 struct Running {
-    shared: Arc<Shared>,
+    log: Arc<Inner>,
     left: bool,
 }
 
 impl Running {
-    fn new(shared: &Arc<Shared>) -> Self {
-        shared.queue.enter();
-        Self { shared: Arc::clone(shared), left: false }
+    fn new(log: &Arc<Inner>) -> Self {
+        log.shared.queue.enter();
+        Self { log: Arc::clone(log), left: false }
     }
 
     fn leave_done(&mut self) -> bool {
-        self.left = self.shared.queue.leave_done();
+        self.left = self.log.shared.queue.leave_done();
         self.left
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let is_last = !self.left && self.shared.queue.leave();
+        let is_last = !self.left && self.log.shared.queue.leave();
         // If the lock is taken, a new hub has it and continues with the queue.
-        if is_last && let Ok(mut writer) = self.shared.writer.try_lock() {
-            writer.give_up(&self.shared);
+        if is_last && let Ok(mut writer) = self.log.writer.try_lock() {
+            writer.give_up(&self.log.shared);
         }
     }
 }
@@ -216,7 +219,7 @@ impl Log for Redis {
         if fields.bytes() > EVENT_MAX {
             return Err(SendError::Log("the event is larger than 16 MiB, the maximum of an entry of the log".into()));
         }
-        self.0.queue.push(fields).map_err(|refused| match refused {
+        self.0.shared.queue.push(fields).map_err(|refused| match refused {
             Refused::Full => SendError::Full,
             Refused::Closed => SendError::Closed,
         })
@@ -232,6 +235,6 @@ impl Log for Redis {
     }
 
     fn replay<'a>(&'a self, after: &'a str, upto: &'a str, bytes: usize) -> LogFuture<'a, Result<Replay, ReplayError>> {
-        Box::pin(replay::replay(&self.0, after, upto, bytes))
+        Box::pin(self.0.shelf.replay(&self.0.shared, after, upto, bytes))
     }
 }

@@ -27,6 +27,7 @@ mod link;
 mod queue;
 mod replay;
 mod seen;
+mod shared;
 mod sizes;
 mod stats;
 mod tail;
@@ -36,5 +37,3 @@ pub use builder::RedisBuilder;
 pub use error::RedisError;
 pub use handle::Redis;
 pub use stats::RedisState;
-
-use handle::Shared;

@@ -11,13 +11,13 @@ use redis::{Cmd, RedisError, RedisResult, Value, cmd};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
-use super::Shared;
 use super::backoff::Backoff;
 use super::entry::Entry;
 use super::error::{code, describe};
 use super::id::Id;
 use super::link::Link;
 use super::seen::{Seen, Verdict};
+use super::shared::Shared;
 use super::sizes::Plan;
 use crate::sse::log::{Replay, ReplayError};
 
@@ -61,6 +61,81 @@ impl Shelf {
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) async fn replay(
+        &self,
+        shared: &Shared,
+        after: &str,
+        upto: &str,
+        bytes: usize,
+    ) -> Result<Replay, ReplayError> {
+        let (Some(after), Some(upto)) = (Id::parse(after), Id::parse(upto)) else { return Err(ReplayError::Unknown) };
+        let unreachable = |e| ReplayError::Unreachable(describe(e).into());
+        let mut events = Vec::new();
+        let (mut from, mut gap) = (after, None);
+        // One iteration, unless all entries of a page were duplicates.
+        loop {
+            let (entries, more) = self.page(shared, from, upto, bytes).await.map_err(unreachable)?;
+            if from != Id::ZERO && entries.first().is_none_or(|first| first.id != from) {
+                // The first entry that followed the removed one is unknown.
+                gap = Some(None);
+            }
+            let mut seen = Seen::behind(from);
+            for entry in entries {
+                let class = entry.stamp.map_or(Verdict::Next, |stamp| seen.classify(entry.id, stamp));
+                if entry.id == from {
+                    continue;
+                }
+                let missing = match class {
+                    Verdict::Double => {
+                        shared.places().add_double(entry.id);
+                        None
+                    }
+                    Verdict::After(missing) => {
+                        shared.places().add_hole(entry.id);
+                        Some(Some(missing))
+                    }
+                    Verdict::Next => shared.places().has_hole(entry.id).then_some(None),
+                };
+                from = entry.id;
+                if shared.places().is_double(entry.id) {
+                    continue;
+                }
+                if missing.is_some() && !events.is_empty() {
+                    // A page reports a gap before its first event, so this event becomes the first of the next page.
+                    return Ok(answer(events, gap).more(true));
+                }
+                gap = gap.or(missing);
+                events.push((entry.id.to_string(), entry.event));
+            }
+            if !more || !events.is_empty() {
+                return Ok(answer(events, gap).more(more));
+            }
+        }
+    }
+
+    /// Returns the entries from `from` to `upto`, both included, and whether there are more.
+    async fn page(&self, shared: &Shared, from: Id, upto: Id, bytes: usize) -> RedisResult<(Vec<Entry>, bool)> {
+        let came = Instant::now();
+        loop {
+            let plan = shared.sizes.plan(bytes);
+            let mut range = cmd("XRANGE");
+            range.arg(&shared.key).arg(from.to_string()).arg(upto.to_string()).arg("COUNT").arg(plan.entries + 1);
+            match self.ask(shared, &range, plan).await {
+                Ok(entries) => {
+                    shared.sizes.learn(&entries);
+                    let more = entries.len() > plan.entries;
+                    return Ok((entries, more));
+                }
+                Err(Failure::TooLong(_)) if !plan.is_large => shared.sizes.refused(plan),
+                Err(Failure::Lost(e, began)) => match self.lost(&e, began, came, shared.server.timeout) {
+                    Some(wait) => sleep(wait).await,
+                    None => return Err(e),
+                },
+                Err(Failure::TooLong(e) | Failure::Refused(e)) => return Err(e),
+            }
+        }
     }
 
     /// Makes one attempt. Dropping the future drops the connection, and the pending reply with it.
@@ -132,79 +207,10 @@ fn is_refusal(error: &RedisError) -> bool {
     code(error).is_some_and(|code| !matches!(&*code, "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN"))
 }
 
-pub(super) async fn replay(shared: &Shared, after: &str, upto: &str, bytes: usize) -> Result<Replay, ReplayError> {
-    let (Some(after), Some(upto)) = (Id::parse(after), Id::parse(upto)) else { return Err(ReplayError::Unknown) };
-    let unreachable = |e| ReplayError::Unreachable(describe(e).into());
-    let mut events = Vec::new();
-    let (mut from, mut gap) = (after, None);
-    // One iteration, unless all entries of a page were duplicates.
-    loop {
-        let (entries, more) = page(shared, from, upto, bytes).await.map_err(unreachable)?;
-        if from != Id::ZERO && entries.first().is_none_or(|first| first.id != from) {
-            // The first entry that followed the removed one is unknown.
-            gap = Some(None);
-        }
-        let mut seen = Seen::behind(from);
-        for entry in entries {
-            let class = entry.stamp.map_or(Verdict::Next, |stamp| seen.classify(entry.id, stamp));
-            if entry.id == from {
-                continue;
-            }
-            let missing = match class {
-                Verdict::Double => {
-                    shared.places().add_double(entry.id);
-                    None
-                }
-                Verdict::After(missing) => {
-                    shared.places().add_hole(entry.id);
-                    Some(Some(missing))
-                }
-                Verdict::Next => shared.places().has_hole(entry.id).then_some(None),
-            };
-            from = entry.id;
-            if shared.places().is_double(entry.id) {
-                continue;
-            }
-            if missing.is_some() && !events.is_empty() {
-                // A page reports a gap before its first event, so this event becomes the first of the next page.
-                return Ok(answer(events, gap).more(true));
-            }
-            gap = gap.or(missing);
-            events.push((entry.id.to_string(), entry.event));
-        }
-        if !more || !events.is_empty() {
-            return Ok(answer(events, gap).more(more));
-        }
-    }
-}
-
 fn answer(events: Vec<(String, crate::sse::Event)>, gap: Option<Option<u64>>) -> Replay {
     let replay = Replay::new(events);
     match gap {
         Some(missed) => replay.gap(missed),
         None => replay,
-    }
-}
-
-/// Returns the entries from `from` to `upto`, both included, and whether there are more.
-async fn page(shared: &Shared, from: Id, upto: Id, bytes: usize) -> RedisResult<(Vec<Entry>, bool)> {
-    let came = Instant::now();
-    loop {
-        let plan = shared.sizes.plan(bytes);
-        let mut range = cmd("XRANGE");
-        range.arg(&shared.key).arg(from.to_string()).arg(upto.to_string()).arg("COUNT").arg(plan.entries + 1);
-        match shared.shelf.ask(shared, &range, plan).await {
-            Ok(entries) => {
-                shared.sizes.learn(&entries);
-                let more = entries.len() > plan.entries;
-                return Ok((entries, more));
-            }
-            Err(Failure::TooLong(_)) if !plan.is_large => shared.sizes.refused(plan),
-            Err(Failure::Lost(e, began)) => match shared.shelf.lost(&e, began, came, shared.server.timeout) {
-                Some(wait) => sleep(wait).await,
-                None => return Err(e),
-            },
-            Err(Failure::TooLong(e) | Failure::Refused(e)) => return Err(e),
-        }
     }
 }

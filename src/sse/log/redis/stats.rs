@@ -106,7 +106,8 @@ impl Stats {
     }
 }
 
-#[cfg(all(test, feature = "tracing"))]
+#[cfg(feature = "tracing")]
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 use redis::{RedisResult, Value, cmd, pipe};
 use tokio::time::sleep;
 
-use super::Shared;
 use super::allowance::REPLY_MAX;
 use super::backoff::Backoff;
 use super::entry::Entry;
 use super::id::Id;
 use super::link::Link;
 use super::seen::{Seen, Verdict};
+use super::shared::Shared;
 use super::sizes::Plan;
 use super::stats::Part;
 use crate::sse::SendError;

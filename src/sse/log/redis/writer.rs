@@ -16,13 +16,13 @@ use std::collections::VecDeque;
 use redis::{RedisResult, cmd, pipe};
 use tokio::time::sleep;
 
-use super::Shared;
 use super::backoff::Backoff;
 use super::entry::Entry;
 use super::id::Id;
 use super::link::{Link, Peer};
 use super::queue::Append;
 use super::seen::Stamp;
+use super::shared::Shared;
 use super::stats::Part;
 
 const SEARCH: usize = 1 << 20;

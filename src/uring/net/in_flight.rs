@@ -1,4 +1,6 @@
-//! Sends without a copy: the kernel reads the memory after the send has returned, and sends a notification when it has
+//! Sends in flight: the results of one round, and the memory of sends without a copy.
+//!
+//! In a send without a copy the kernel reads the memory after the send has returned, and sends a notification when it has
 //! released the memory
 //! ([io_uring_prep_send_zc(3)](https://man7.org/linux/man-pages/man3/io_uring_prep_send_zc.3.html)).
 
@@ -10,7 +12,8 @@ use io_uring::opcode;
 use io_uring::squeue::Entry;
 use io_uring::types::Fd;
 
-use super::super::closing::leak;
+use super::super::key::Key;
+use super::super::port::leak;
 use crate::buf::queue::{Queue, Shares};
 use crate::counters::{Counter, count};
 use crate::sys::uring::Completion;
@@ -29,21 +32,32 @@ pub(crate) type ZeroCopy = Arc<AtomicBool>;
 /// The memory of one send, and the switch of its socket.
 pub(in crate::uring) type Kept = (Shares, ZeroCopy);
 
+/// The sends whose completions are owed.
 #[derive(Default)]
-pub(super) struct Notices(HashMap<u64, Kept>);
+pub(in crate::uring) struct Sends {
+    pub(super) round: u32,
+    /// Completions of the current round: index and result.
+    pub(in crate::uring) ended: Vec<(usize, Result<u32, i32>)>,
+    /// Memory of sends without a copy, by key.
+    kept: HashMap<u64, Kept>,
+}
 
-impl Notices {
+impl Sends {
+    /// Returns how many more sends may go without a copy.
     pub(super) fn room(&self) -> usize {
-        MAX.saturating_sub(self.0.len())
+        MAX.saturating_sub(self.kept.len())
     }
 
     pub(super) fn keep(&mut self, user_data: u64, kept: Kept) {
-        self.0.insert(user_data, kept);
+        self.kept.insert(user_data, kept);
     }
 
-    /// Handles the last completion of a send. Returns the memory, to be dropped once no lock is held.
-    pub(super) fn ended(&mut self, completion: Completion) -> Option<Kept> {
-        let kept = self.0.remove(&completion.key)?;
+    /// Handles a completion. After the last one of a send it returns the memory, to be dropped once no lock is held.
+    pub(in crate::uring) fn complete(&mut self, key: Key, completion: Completion) -> Option<Kept> {
+        if !completion.notification && key.generation == self.round {
+            self.ended.push((key.index as usize, completion.result));
+        }
+        let kept = if completion.more { None } else { self.kept.remove(&completion.key) }?;
         if completion.notification && completion.result == Err(COPIED) {
             count(Counter::ZeroCopyCopied, 1);
             kept.1.store(false, Ordering::Relaxed);
@@ -52,8 +66,8 @@ impl Notices {
     }
 
     /// Leaks the kept memory: the kernel may still read it.
-    pub(super) fn lose(&mut self) {
-        self.0.drain().for_each(|(_, kept)| leak(kept));
+    pub(in crate::uring) fn lose(&mut self) {
+        self.kept.drain().for_each(|(_, kept)| leak(kept));
     }
 }
 
