@@ -33,7 +33,7 @@ use super::profile::{Profile, ProfileCell};
 use super::send_strategy::{SendStrategy, StrategySwitch};
 use super::socket_writer::{Failure, SocketWriter};
 use super::stats::{KernelStats, Reason, Record, StreamStats};
-use crate::buf::origin;
+use crate::buf::origin::{Origin, OriginSlice, OriginSlices};
 use crate::buf::queue::Queue;
 use crate::runtime::{Flush, Held, Turn};
 use crate::sys::socket;
@@ -165,19 +165,28 @@ impl Egress {
 
     /// Accepts bytes of `slices` in order. Returns their number. `Pending` means none; room wakes the task.
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        // The origin of each slice is looked up here and nowhere else. hyper passes at most 64 slices, usually few.
+        match slices.len() {
+            n @ ..=4 => self.poll_write_from(cx, OriginSlices::new(slices, &mut [Origin::Unknown; 4][..n])),
+            n @ ..=64 => self.poll_write_from(cx, OriginSlices::new(slices, &mut [Origin::Unknown; 64][..n])),
+            n => self.poll_write_from(cx, OriginSlices::new(slices, &mut vec![Origin::Unknown; n])),
+        }
+    }
+
+    fn poll_write_from(&self, cx: &mut Context<'_>, slices: OriginSlices<'_>) -> Poll<io::Result<usize>> {
         let progress = ready!(coop::poll_proceed(cx));
         let mut state = self.state();
         self.report(&mut state)?;
         if state.dead {
             return Poll::Ready(Err(Errno::PIPE.into()));
         }
-        let offered = slices.iter().map(|s| s.len()).sum();
+        let offered = slices.iter().map(|slice| slice.bytes().len()).sum();
         if let Some(limit) = self.gathers(&state, slices, offered) {
             state.enqueue(slices);
             state.moved(offered, 0);
             self.writer.meter.frame();
             // Copying a short slice may read beyond the end of its file.
-            if slices.iter().any(|slice| origin::is_torn(slice)) {
+            if slices.iter().any(OriginSlice::is_torn) {
                 return Poll::Ready(Err(self.fail_now(&mut state, Failure::Torn)));
             }
             // Written only under the lock, so a plain store suffices; an atomic increment costs more than the copy.
@@ -208,7 +217,7 @@ impl Egress {
     }
 
     /// Returns the maximum time that a write may wait in the queue, or `None` if it goes through.
-    fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> Option<Duration> {
+    fn gathers(&self, state: &State, slices: OriginSlices<'_>, offered: usize) -> Option<Duration> {
         let (mut limit, strategy) = (self.options.limit, self.send_strategy());
         if limit.is_zero() || strategy == SendStrategy::NoCork || state.queued() + offered > state.high {
             return None;
@@ -230,14 +239,15 @@ impl Egress {
             limit = Duration::ZERO;
         }
         // The rest of a file cannot be gathered with other bytes; HTTP/2 frames include their heads.
-        if origin::is_one_file(slices) {
+        if slices.is_one_file() {
             return None;
         }
-        let fits = !Queue::all_are_full() && slices.iter().all(|s| s.len() <= COPY_MAX || origin::is_known(s));
+        let is_short = |slice: OriginSlice<'_>| slice.bytes().len() <= COPY_MAX;
+        let fits = !Queue::all_are_full() && slices.iter().all(|slice| is_short(slice) || slice.is_known());
         fits.then_some(limit)
     }
 
-    fn write_through(&self, state: &mut State, slices: &[IoSlice<'_>], offered: usize) -> io::Result<Option<usize>> {
+    fn write_through(&self, state: &mut State, slices: OriginSlices<'_>, offered: usize) -> io::Result<Option<usize>> {
         if offered == 0 && state.queued() > 0 {
             return Ok(Some(0));
         }
@@ -366,3 +376,6 @@ impl Drop for Egress {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

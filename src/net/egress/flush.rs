@@ -89,7 +89,7 @@ impl Flush for Egress {
         let queue = &state.queue;
         // The batch may have been formed for other streams.
         let is_ours = !state.is_held() && state.failure.is_none() && self.send_strategy() != SendStrategy::Epoll;
-        if !is_ours || queue.is_empty() || queue.is_file_next() || queue.is_torn(IOV_LIMIT) {
+        if !is_ours || queue.is_empty() || queue.is_file_next() || queue.is_torn(IOV_LIMIT, true) {
             return None;
         }
         let waits = state.queue.len();
