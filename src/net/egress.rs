@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -25,8 +25,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::task::coop;
 
-pub(super) use self::close::HeldOpen;
-use self::flush::Writable;
+pub(super) use self::held_open::HeldOpen;
 use self::state::State;
 use super::options::{Options, Receive};
 use super::profile::{Profile, ProfileCell};
@@ -43,6 +42,7 @@ mod close;
 mod exit;
 mod failure;
 mod flush;
+mod held_open;
 mod high_water;
 mod linger;
 mod raw;
@@ -75,6 +75,22 @@ pub(super) struct Egress {
     state: Mutex<State>,
     record: OnceLock<Arc<Record>>,
     me: Weak<Self>,
+}
+
+/// Waker for a stream that may send again: the socket has room, or the rate allows it.
+#[derive(Default)]
+struct Writable(OnceLock<Weak<Egress>>);
+
+impl Wake for Writable {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(egress) = self.0.get().and_then(Weak::upgrade) {
+            egress.go_on();
+        }
+    }
 }
 
 impl fmt::Debug for Egress {
@@ -331,19 +347,6 @@ impl Egress {
             self.send_queue(&mut state, Reason::Flushed);
         }
         self.check()
-    }
-
-    pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = self.state();
-        self.send_queue(&mut state, Reason::Shutdown);
-        self.report(&mut state)?;
-        ready!(self.poll_empty(&mut state, cx))?;
-        state.ended = true;
-        drop(state);
-        match socket::shutdown_write(self.as_fd()) {
-            Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
-            done => Poll::Ready(done),
-        }
     }
 
     pub(super) fn runtime(&self) -> &Handle {

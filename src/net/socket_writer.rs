@@ -86,6 +86,11 @@ impl SocketWriter {
         }
     }
 
+    /// Returns the waker for a writable socket.
+    pub(super) fn waker(&self) -> &Waker {
+        &self.writable
+    }
+
     #[inline]
     pub(super) fn watched(&self) -> Option<&AsyncFd<Arc<OwnedFd>>> {
         self.io.get()

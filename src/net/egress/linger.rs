@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Egress, HeldOpen};
+use super::Egress;
+use super::held_open::HeldOpen;
 use crate::sys::{socket, tcp, transfer};
 
 /// Time limit for a peer that takes none of a dropped stream's bytes.
