@@ -133,51 +133,35 @@ pub(crate) enum Origin<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OriginSlice<'a> {
     bytes: &'a [u8],
-    origin: Origin<'a>,
+    pub(super) origin: Origin<'a>,
 }
 
 impl<'a> OriginSlice<'a> {
     #[inline]
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, origin: Self::look_up(bytes).unwrap_or(Origin::Unknown) }
-    }
-
-    #[inline]
-    fn look_up(bytes: &'a [u8]) -> Option<Origin<'a>> {
+        let granule = map::range().ok().and_then(|range| range.granule_of(bytes.as_ptr().addr()));
         // The address of an empty slice has no owner.
-        if bytes.is_empty() {
-            return None;
-        }
+        let origin = match granule.filter(|_| !bytes.is_empty()) {
+            // SAFETY: `bytes` is in the granule of the mapping, so by invariant 2 the mapping lives as long as the borrow.
+            Some(granule) => match unsafe { FILES[granule].load(Ordering::Acquire).as_ref() } {
+                Some(mapping) => Origin::File(mapping),
+                None => Block::of(bytes, granule).map_or(Origin::Unknown, Origin::Block),
+            },
+            None => Origin::Unknown,
+        };
         #[cfg(test)]
         LOOKUPS.set(LOOKUPS.get() + 1);
-        let granule = map::range().ok()?.granule_of(bytes.as_ptr().addr())?;
-        match NonNull::new(FILES[granule].load(Ordering::Acquire)) {
-            // SAFETY: `bytes` is in the granule of this mapping, so by invariant 2 the mapping lives as long as the
-            // borrow.
-            Some(mapping) => Some(Origin::File(unsafe { mapping.as_ref() })),
-            None => Block::of(bytes, granule).map(Origin::Block),
-        }
+        Self { bytes, origin }
     }
 
-    #[inline]
     pub(crate) fn bytes(self) -> &'a [u8] {
         self.bytes
     }
 
-    #[inline]
     pub(crate) fn is_known(self) -> bool {
         !matches!(self.origin, Origin::Unknown)
     }
 
-    #[inline]
-    pub(super) fn block(self) -> Option<Block> {
-        match self.origin {
-            Origin::Block(block) => Some(block),
-            _ => None,
-        }
-    }
-
-    #[inline]
     pub(crate) fn file(self) -> Option<(BorrowedFd<'a>, u64)> {
         match self.origin {
             Origin::File(mapping) => Some(mapping.file_at(self.bytes)),
@@ -225,18 +209,15 @@ impl<'a> OriginSlices<'a> {
     }
 
     /// Returns the slices as they were passed.
-    #[inline]
     pub(crate) fn io_slices(self) -> &'a [IoSlice<'a>] {
         self.slices
     }
 
-    #[inline]
     pub(crate) fn iter(self) -> impl Iterator<Item = OriginSlice<'a>> {
         self.slices.iter().zip(self.origins).map(|(bytes, &origin)| OriginSlice { bytes, origin })
     }
 
     /// Returns whether all slices are adjacent in one file and should be sent by `sendfile`.
-    #[inline]
     pub(crate) fn is_one_file(self) -> bool {
         let mut pairs = self.iter().zip(self.iter().skip(1));
         self.iter().next().is_some_and(OriginSlice::is_sent_from_file)
@@ -245,7 +226,6 @@ impl<'a> OriginSlices<'a> {
 }
 
 /// Returns whether `bytes` are in a torn mapping: they may hold zeros that the file never contained.
-#[inline]
 pub(crate) fn is_torn(bytes: &[u8]) -> bool {
     OriginSlice::new(bytes).is_torn()
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Buf, Bytes};
 
-use super::origin::{Kept, OriginSlice, is_torn};
+use super::origin::{Kept, Origin, OriginSlice, is_torn};
 use super::pool::{self, Lease};
 use super::slab::Block;
 use crate::counters::QUEUED as ALL;
@@ -181,7 +181,7 @@ impl Queue {
 
     /// Returns the pool memory kept by keeping `slice` by reference; `None` if it exceeds the limit of the queue.
     fn pin(&mut self, slice: OriginSlice<'_>) -> Option<Pin> {
-        let block = slice.block();
+        let block = if let Origin::Block(block) = slice.origin { Some(block) } else { None };
         let last = self.segments.back_mut().and_then(Segment::pin).and_then(|pin| pin.block);
         let counted = block.filter(|_| block != last).map_or(0, Block::size);
         let fits = counted == 0 || self.pinned + counted <= PINNED_FREE + 2 * (self.len + slice.bytes().len());
@@ -315,7 +315,7 @@ impl Queue {
 
     /// Returns the first run of shared memory of at least `min` bytes among the first `limit` pieces, and the number of
     /// pieces before it.
-    pub(crate) fn kept_run(&self, min: usize, limit: usize) -> Option<(usize, Shares)> {
+    pub(crate) fn kept_run(&self, min: usize, limit: usize) -> Option<(usize, Vec<Kept>)> {
         let pieces = self.segments.len().min(limit);
         let is_kept = |n: &usize| self.segments[*n].held().is_some();
         let mut before = 0;
@@ -324,7 +324,7 @@ impl Queue {
             let end = (before..pieces).find(|n| !is_kept(n)).unwrap_or(pieces);
             let run = self.segments.range(before..end).filter_map(Segment::held);
             if run.clone().map(|kept| kept.as_ref().len()).sum::<usize>() >= min {
-                return Some((before, Shares(run.cloned().collect())));
+                return Some((before, run.cloned().collect()));
             }
             before = end;
         }
@@ -338,16 +338,6 @@ impl Queue {
         let dropped = std::mem::take(&mut self.len);
         self.settle();
         dropped
-    }
-}
-
-/// References to pieces of a queue, which keep their memory unchanged.
-#[derive(Debug)]
-pub(crate) struct Shares(Vec<Kept>);
-
-impl Shares {
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
     }
 }
 

@@ -19,7 +19,6 @@
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::RefCell;
-use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -197,9 +196,9 @@ pub(crate) fn slab_at(address: *const u8, block_min: usize) -> Option<u16> {
 }
 
 /// A frozen block.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    slab: &'static Slab,
+    class: usize,
     index: u32,
 }
 
@@ -207,30 +206,18 @@ impl Block {
     pub(super) fn of(bytes: &[u8], granule: usize) -> Option<Self> {
         let (slab, index) = Slab::block_at(bytes.as_ptr(), granule)?;
         let is_frozen = slab.refs[index as usize].load(Ordering::Relaxed) & FROZEN != 0;
-        is_frozen.then_some(Self { slab, index })
+        is_frozen.then_some(Self { class: slab.class, index })
     }
 
     pub(super) fn size(self) -> usize {
-        SIZES[self.slab.class]
+        SIZES[self.class]
     }
 
     /// Adds a reference. The caller must borrow bytes of the block, so that it has an owner.
     pub(super) fn share(self) -> BlockRef {
-        let before = self.slab.refs[self.index as usize].fetch_add(1, Ordering::Relaxed);
-        assert!(before > FROZEN && before < FROZEN | FROZEN / 2, "internal: a reference to a block without an owner");
+        let before = Slab::of(self.class).refs[self.index as usize].fetch_add(1, Ordering::Relaxed);
+        assert!(before > FROZEN && before < FROZEN | (FROZEN / 2), "internal: a reference to a block without an owner");
         BlockRef(self)
-    }
-}
-
-impl PartialEq for Block {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.slab, other.slab) && self.index == other.index
-    }
-}
-
-impl fmt::Debug for Block {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Block").field("class", &self.slab.class).field("index", &self.index).finish()
     }
 }
 
@@ -246,6 +233,6 @@ impl Clone for BlockRef {
 
 impl Drop for BlockRef {
     fn drop(&mut self) {
-        self.0.slab.release(self.0.index);
+        Slab::of(self.0.class).release(self.0.index);
     }
 }

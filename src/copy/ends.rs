@@ -71,7 +71,7 @@ impl<T: 'static> Known for T {
 impl End<'_> {
     /// Returns the end as a source. A stream that the kernel receives ahead for is not known as one: its bytes cannot be
     /// taken from the socket.
-    pub(super) fn as_source(self) -> Self {
+    pub(super) fn into_source(self) -> Self {
         match self {
             Self::Stream(Stream::Ours(stream)) if stream.receives_ahead() => Self::Other,
             Self::Stream(Stream::OursUnix(stream)) if stream.receives_ahead() => Self::Other,

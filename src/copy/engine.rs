@@ -179,7 +179,7 @@ impl Engine {
         self.ended |= room == Poll::Ready(0);
         // Writes pending bytes before the path changes, and while no more bytes will be read.
         let in_hand = self.pump.pending() > 0;
-        if self.ended || room.is_pending() || (in_hand && self.changes(&src.end().as_source(), &dst.end())) {
+        if self.ended || room.is_pending() || (in_hand && self.changes(&src.end().into_source(), &dst.end())) {
             return if self.ended && self.pending() == 0 {
                 Poll::Ready(Ok(()))
             } else {
@@ -237,7 +237,7 @@ impl Engine {
     }
 
     fn poll_ends(&mut self, cx: &mut Context<'_>, src: &mut dyn Source, dst: &mut dyn Target) -> Polled {
-        let (mut source, mut target) = (src.end().as_source(), dst.end());
+        let (mut source, mut target) = (src.end().into_source(), dst.end());
         if let End::Other = target {
             (self.from, self.to) = (Side::Plain(Kind::Other), Side::Plain(Kind::Other));
             return Poll::Ready(Ok(()));

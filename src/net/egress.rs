@@ -83,10 +83,6 @@ struct Writable(OnceLock<Weak<Egress>>);
 
 impl Wake for Writable {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
         if let Some(egress) = self.0.get().and_then(Weak::upgrade) {
             egress.go_on();
         }
@@ -307,13 +303,21 @@ impl Egress {
         if !self.may_send(state, waited) {
             return;
         }
+        self.offer(state, reason);
+        if state.failure.is_none() {
+            self.look(state);
+        }
+    }
+
+    /// Sends the queue as far as the socket accepts it, whether or not sending is blocked.
+    fn offer(&self, state: &mut State, reason: Reason) {
+        let waited = state.queue.len();
         self.writer.meter.flushes(reason);
         match self.writer.send_queue(&mut state.queue, self.sends_files()) {
             Ok(sent) => {
                 self.moved(state, 0, waited - state.queue.len());
                 state.blocked = sent.is_none();
                 state.settle();
-                self.look(state);
             }
             Err(failure) => self.fail(state, failure),
         }
@@ -343,8 +347,7 @@ impl Egress {
     /// `block_on` may never reach the end of a turn, so it flushes here.
     pub(super) fn flush_asked(&self) -> io::Result<()> {
         if tokio::task::try_id().is_none() {
-            let mut state = self.state();
-            self.send_queue(&mut state, Reason::Flushed);
+            self.send_queue(&mut self.state(), Reason::Flushed);
         }
         self.check()
     }

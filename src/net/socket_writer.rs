@@ -29,7 +29,7 @@ pub(super) struct SocketWriter {
     runtime: Handle,
     /// The registration with the runtime's driver, made when the socket is first full.
     io: OnceLock<AsyncFd<Arc<OwnedFd>>>,
-    writable: Waker,
+    pub(super) writable: Waker,
     /// Whether the runtime's driver is not used, because it has ended or no task may wait for it.
     unwatched: AtomicBool,
     /// Counters. The sender holds the lock of the egress.
@@ -84,11 +84,6 @@ impl SocketWriter {
             unwatched: AtomicBool::new(false),
             meter: Meter::new(),
         }
-    }
-
-    /// Returns the waker for a writable socket.
-    pub(super) fn waker(&self) -> &Waker {
-        &self.writable
     }
 
     #[inline]
@@ -164,14 +159,11 @@ impl SocketWriter {
         }
     }
 
-    /// Sends all of `queue` and the memory at the front of `slices` in one call, and a following piece of a file in
-    /// another. Returns the number of bytes sent.
+    /// Sends all of `queue`, which fits one call, and the memory at the front of `slices` in one call, and a following
+    /// piece of a file in another. Returns the number of bytes sent.
     fn send_both(&self, queue: &Queue, slices: OriginSlices<'_>, files: bool) -> Result<Option<usize>, Failure> {
         let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
-        let from_queue = match queue.front(&mut iov, files) {
-            Front::Memory { slices, .. } => slices,
-            Front::File { .. } => 0,
-        };
+        let from_queue = queue.pieces().zip(&mut iov).map(|(piece, slot)| *slot = IoSlice::new(piece)).count();
         let (mut used, mut offered) = (from_queue, queue.len());
         let mut file = None;
         let filled = || slices.iter().filter(|slice| !slice.bytes().is_empty());

@@ -111,7 +111,7 @@ impl Engine {
         let Some(pipe) = &mut self.pipe else { return unfit() };
         let len = len.min(pipe.capacity() as u64) as usize;
         let mut calls = 0;
-        let filled = match (self.from.file(), src.end().as_source()) {
+        let filled = match (self.from.file(), src.end().into_source()) {
             (Some(open), _) => {
                 calls = 1;
                 Poll::Ready(pipe.fill(open.file.as_fd(), Some(open.position), len))

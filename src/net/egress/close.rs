@@ -60,32 +60,13 @@ impl Egress {
             return;
         }
         self.writer.set_unwatched(true);
-        self.offer(state);
+        self.offer(state, Reason::Dropped);
         // Twice, because the kernel's overhead is only estimated.
         for _ in 0..2 {
             if state.queue.is_empty() || !socket::grow_send_buffer(self.as_fd(), state.queue.len()) {
                 return;
             }
-            self.offer(state);
+            self.offer(state, Reason::Dropped);
         }
-    }
-
-    /// Offers waiting bytes to the kernel without watching the socket for room.
-    pub(super) fn offer(&self, state: &mut State) {
-        let waited = state.queue.len();
-        self.writer.meter.flushes(Reason::Dropped);
-        match self.writer.send_queue(&mut state.queue, self.sends_files()) {
-            Ok(sent) => {
-                self.moved(state, 0, waited - state.queue.len());
-                state.blocked = sent.is_none();
-                state.settle();
-            }
-            Err(failure) => self.fail(state, failure),
-        }
-    }
-
-    /// Ready once everything is sent, or can no longer be sent.
-    pub(super) fn poll_left(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll_drained(cx, Reason::Dropped).map(drop)
     }
 }

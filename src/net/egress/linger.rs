@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::super::stats::Reason;
 use super::Egress;
 use super::held_open::HeldOpen;
 use crate::sys::{socket, tcp, transfer};
@@ -51,7 +52,7 @@ async fn send(egress: &Egress) {
     let left = || (egress.queued(), tcp::unconfirmed(egress.as_fd()));
     loop {
         let before = left();
-        let sent = poll_fn(|cx| egress.poll_left(cx));
+        let sent = poll_fn(|cx| egress.poll_drained(cx, Reason::Dropped));
         if tokio::time::timeout(LINGER, sent).await.is_ok() {
             return;
         }

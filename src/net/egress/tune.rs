@@ -32,7 +32,7 @@ impl Egress {
     #[inline]
     pub(super) fn may_send(&self, state: &mut State, bytes: usize) -> bool {
         let pace = self.options.pace.as_ref();
-        let may = pace.is_none_or(|pace| pace.may_send(bytes, self.writer.waker(), self.runtime()));
+        let may = pace.is_none_or(|pace| pace.may_send(bytes, &self.writer.writable, self.runtime()));
         state.blocked |= !may;
         state.paced = !may;
         may

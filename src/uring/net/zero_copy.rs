@@ -11,7 +11,8 @@ use io_uring::squeue::Entry;
 use io_uring::types::Fd;
 
 use super::super::closing::leak;
-use crate::buf::queue::{Queue, Shares};
+use crate::buf::origin;
+use crate::buf::queue::Queue;
 use crate::counters::{Counter, count};
 use crate::sys::uring::Completion;
 
@@ -27,7 +28,7 @@ pub(super) const MAX: usize = 16;
 pub(crate) type ZeroCopy = Arc<AtomicBool>;
 
 /// The memory of one send, and the switch of its socket.
-pub(in crate::uring) type Kept = (Shares, ZeroCopy);
+pub(in crate::uring) type Kept = (Vec<origin::Kept>, ZeroCopy);
 
 #[derive(Default)]
 pub(super) struct Notices(HashMap<u64, Kept>);
