@@ -1,4 +1,4 @@
-//! The origin of each slice of a write is looked up once, whichever way the slice is sent.
+//! The origin of each slice of a write is looked up once, whichever way the slice is sent, and torn files are found.
 
 use std::io::Write;
 
@@ -79,4 +79,19 @@ async fn a_write_of_many_slices_looks_up_each_once() {
         let (n, lookups) = write(&egress, &slices);
         assert_eq!((n, lookups), (10 * len.min(64), len));
     }
+}
+
+#[tokio::test]
+async fn a_file_that_was_torn_while_its_bytes_waited_is_not_sent() {
+    let (mut file, (egress, theirs)) = (tempfile::tempfile().unwrap(), egress());
+    file.write_all(&[7; 100 << 10]).unwrap();
+    let bytes = Mapping::new(Arc::new(file.try_clone().unwrap()), 0, 100 << 10).unwrap().bytes();
+    let kept = [IoSlice::new(&bytes[60 << 10..70 << 10])];
+    let written = egress.poll_write(&mut Context::from_waker(Waker::noop()), &kept);
+    assert!(matches!(written, Poll::Ready(Ok(n)) if n == 10 << 10), "{written:?}");
+    file.set_len(0).unwrap();
+    assert_eq!(std::hint::black_box(&kept)[0][0], 0, "readers see zeros");
+    Arc::clone(&egress).flush();
+    assert_eq!(egress.check().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    assert!(theirs.try_read(&mut [0]).is_err(), "zeros were sent");
 }
