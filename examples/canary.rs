@@ -64,7 +64,7 @@ struct Options {
 
 fn options() -> Result<Options, String> {
     let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    let mut options = Options { listen: loopback(8080), admin: loopback(8081), trusted: Trusted::nobody() };
+    let mut options = Options { listen: loopback(8080), admin: loopback(8081), trusted: Trusted::none() };
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
         let value = args.next().ok_or(USAGE)?;
@@ -96,12 +96,8 @@ async fn run() -> Result<(), String> {
     let operator = bind(admin).await?;
     let address = |listener: &TcpListener| listener.local_addr().map_err(|e| e.to_string());
     println!("http://{}/ is public\nhttp://{}/canary is for the operator", address(&public)?, address(&operator)?);
-    let public = serve(public, service).on_connection(|stamp, peer| {
-        stamp.connected(peer.addr().ip());
-        stamp.get_mut().connected(peer.addr().ip(), peer.handle().clone());
-    });
     tokio::select! {
-        served = public => served,
+        served = serve(public, service) => served,
         served = serve(operator, admin_routes(handle)) => served,
         interrupted = tokio::signal::ctrl_c() => interrupted,
     }

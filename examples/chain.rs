@@ -20,6 +20,11 @@ use millstream::metrics::Snapshot;
 use millstream::runtime::driver_info;
 use tokio::io::AsyncWriteExt;
 
+use report::report;
+
+#[path = "common/report.rs"]
+mod report;
+
 const USAGE: &str = "usage: cargo run --release --example chain -- [--files N] [--size BYTES] [--beside] DIR";
 
 struct Options {
@@ -64,11 +69,11 @@ async fn by_chains(options: &Options, contents: &Bytes) -> Result<(Duration, usi
     let (mut by_ring, mut failed) = (0, 0);
     for (path, temp, chain) in chains.collect::<Vec<_>>() {
         match chain.await.map_err(|e| e.to_string())? {
-            Ok(report) => by_ring += usize::from(report.way() == ChainPath::Ring),
+            Ok(done) => by_ring += usize::from(done.way() == ChainPath::Ring),
             Err(error) => {
                 failed += 1;
                 let done = error.report().outcomes().iter().filter(|outcome| matches!(outcome, StepOutcome::Done(_)));
-                eprintln!("{}: {error}; {} steps were done", path.display(), done.count());
+                eprintln!("{}: {}; {} steps were done", path.display(), report(&error), done.count());
                 let _ = std::fs::remove_file(temp);
             }
         }

@@ -12,6 +12,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use millstream::copy::{Copier, CopyReport};
 use tokio::fs::File;
 
+use report::report;
+
+#[path = "common/report.rs"]
+mod report;
+
 const USAGE: &str = "\
 usage: cargo run --release --example cp -- SRC DST
   SRC   the file to copy, or - for standard input
@@ -77,7 +82,7 @@ async fn run(from: &OsString, to: &OsString) -> Result<(), String> {
     });
     let copied = copy.run(&mut source, &mut target).await;
     bar.finish_and_clear();
-    let report = copied.map_err(|e| format!("{} to {}: {e}", from.display(), to.display()))?;
+    let report = copied.map_err(|e| format!("{} to {}: {}", from.display(), to.display(), report(&e)))?;
     eprintln!("{}", told(&report, since.elapsed().as_secs_f64()));
     Ok(())
 }

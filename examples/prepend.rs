@@ -11,6 +11,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use millstream::fs::{Durability, Moved, Prepend, PrependStrategy};
 
+use report::report;
+
+#[path = "common/report.rs"]
+mod report;
+
 const USAGE: &str = "\
 usage: cargo run --release --example prepend -- [OPTIONS] FILE...
   --header TEXT        the header, with a line end after it; by default standard input, unchanged
@@ -104,7 +109,7 @@ async fn run(options: Options) -> Result<(), String> {
             .durability(options.durability)
             .follow_link(options.follow_link)
             .on_progress(progress_line());
-        let done = prepend.run(header.clone()).await.map_err(|e| e.to_string())?;
+        let done = prepend.run(header.clone()).await.map_err(|e| report(&e))?;
         let seconds = since.elapsed().as_secs_f64();
         let way = match done.moved() {
             Moved::Stayed => "contents stayed in place".to_owned(),

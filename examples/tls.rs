@@ -15,6 +15,11 @@ use millstream::server::serve;
 use millstream::server::tls::Tls;
 use tokio::signal::unix::{SignalKind, signal};
 
+use report::report;
+
+#[path = "common/report.rs"]
+mod report;
+
 const USAGE: &str = "\
 usage: cargo run --release --features tls --example tls -- [--listen ADDR] [--root DIR] [--cert FILE --key FILE]
   --listen ADDR   address and port, default 127.0.0.1:8443; port 0 chooses a free one
@@ -66,10 +71,10 @@ async fn main() -> ExitCode {
 async fn run(options: Options) -> Result<(), String> {
     let tls = match (options.cert, options.key) {
         (Some(cert), Some(key)) => {
-            let tls = Tls::from_files(cert, key).map_err(|e| e.to_string())?;
+            let tls = Tls::from_files(cert, key).map_err(|e| report(&e))?;
             tls.reload_every(Duration::from_secs(60))
         }
-        (None, None) => self_signed().map_err(|e| e.to_string())?,
+        (None, None) => self_signed().map_err(|e| report(&*e))?,
         _ => return Err(format!("give both --cert and --key, or neither\n{USAGE}")),
     };
     let mut hangup = signal(SignalKind::hangup()).map_err(|e| e.to_string())?;
@@ -78,12 +83,12 @@ async fn run(options: Options) -> Result<(), String> {
         while hangup.recv().await.is_some() {
             match handle.reload() {
                 Ok(()) => println!("new connections get the new certificate"),
-                Err(e) => eprintln!("the old certificate stays in use: {e}"),
+                Err(e) => eprintln!("the old certificate stays in use: {}", report(&e)),
             }
         }
     });
 
-    let files = Files::new(&options.root).map_err(|e| format!("--root {}: {e}", options.root.display()))?;
+    let files = Files::new(&options.root).map_err(|e| format!("--root: {}", report(&e)))?;
     let listener = TcpListener::bind(options.listen).await;
     let listener = listener.map_err(|e| format!("{e}; choose another address with --listen"))?;
     let address = listener.local_addr().map_err(|e| e.to_string())?;

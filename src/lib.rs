@@ -71,7 +71,7 @@
 //! | `fs` | yes | [`fs`]: files, chains of operations, replace, prepend and append; implies `uring` |
 //! | `copy` | yes | [`copy`](mod@copy): copies between files, pipes and sockets; implies `fs` |
 //! | `codec` | yes | [`codec`]: buffered readers and writers for other streams, and `Framed` |
-//! | `body` | | [`body`]: `Batch`, and with `fs` also `FileBody` and `OpenFile` |
+//! | `body` | | [`body`]: `Batch`, and with `fs` also `FileBody` |
 //! | `middleware` | | [`middleware`]: request ids, trace context, measurements, allowed hosts; implies `server` |
 //! | `canary` | | `middleware::CanaryLayer`: a share of the answers by another path; implies `middleware` |
 //! | `relay` | | [`relay`]: header lines for messages that are relayed as bytes |
@@ -145,6 +145,10 @@ pub use sys::caps::{Capabilities, Support};
 #[cfg(all(test, target_os = "linux"))]
 #[path = "../tests/support/skips.rs"]
 mod skips;
+
+#[cfg(all(test, target_os = "linux"))]
+#[path = "../examples/common/report.rs"]
+mod report;
 
 // The examples of the README and of docs/ are compiled.
 #[cfg(doctest)]

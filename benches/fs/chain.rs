@@ -247,7 +247,7 @@ fn alone(suite: &mut Suite) {
     let mut open = Vec::new();
     let mut write = Vec::new();
     for (name, io) in WAYS {
-        let file = || File::from_std(std.try_clone().unwrap());
+        let file = || File::from_std(std.try_clone().unwrap()).unwrap();
         let (synced, written, path) = (file(), file(), Arc::clone(&path));
         let contents = bytes::Bytes::from(noise(4096));
         sync.push(contender(name, on(io), 1, move |_| {

@@ -1,7 +1,7 @@
 //! The cost of the layers: a service that returns 12 bytes, with and without a layer.
 //!
 //! No sockets: the service is cloned and called like in hyper's adapter, its future polled once and its body to the
-//! end. The request has the four headers of a browser's, the response one.
+//! end. The request has the four headers of a browser's and the connection in its extensions, the response one header.
 //!
 //! | case | layer |
 //! |---|---|
@@ -27,7 +27,8 @@ use hyper::body::Body;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, Response};
 use millstream::middleware::{CanaryLayer, StampLayer};
-use millstream::net::{Handle, SendStrategy, TcpListener, TcpStream};
+use millstream::net::{SendStrategy, TcpListener, TcpStream};
+use millstream::server::Connection;
 use tower::{Layer, Service, service_fn};
 
 use super::Work;
@@ -45,7 +46,7 @@ fn hello(_: Request<()>) -> Hello {
 
 type Way = Box<dyn FnMut()>;
 
-fn way<S, B>(service: S) -> Way
+fn way<S, B>(service: S, connection: &Connection) -> Way
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + 'static,
     B: Body,
@@ -54,12 +55,14 @@ where
     for name in ["host", "user-agent", "accept", "accept-encoding"] {
         fields.insert(name, HeaderValue::from_static("a value of some length"));
     }
+    let connection = connection.clone();
     Box::new(move || {
         let mut cx = Context::from_waker(Waker::noop());
         let mut request = Request::new(());
         // With spare capacity, as hyper reuses the map of the previous request.
         request.headers_mut().reserve(16);
         request.headers_mut().extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
+        request.extensions_mut().insert(connection.clone());
         let mut service = service.clone();
         let Poll::Ready(Ok(response)) = pin!(service.call(black_box(request))).poll(&mut cx) else {
             panic!("the service is ready at once")
@@ -80,36 +83,29 @@ fn stream() -> (tokio::runtime::Runtime, TcpStream) {
     (runtime, stream)
 }
 
-fn ways(handle: &Handle) -> [(&'static str, Way); 5] {
-    let stamp = |layer: StampLayer| {
-        let mut stamp = layer.layer(service_fn(hello));
-        stamp.connected(PEER);
-        way(stamp)
-    };
+fn ways(connection: &Connection) -> [(&'static str, Way); 5] {
+    let stamp = |layer: StampLayer| way(layer.layer(service_fn(hello)), connection);
     let canary = |percent| {
         let layer = CanaryLayer::builder().share(SendStrategy::NoCork, percent).build().unwrap();
-        let mut canary = layer.layer(service_fn(hello));
-        canary.connected(PEER, handle.clone());
-        canary
+        layer.layer(service_fn(hello))
     };
-    let mut both = StampLayer::new().layer(canary(0.0));
-    both.connected(PEER);
     [
         ("stamp", stamp(StampLayer::new())),
         ("stamp, no extensions", stamp(StampLayer::new().extensions(false))),
-        ("canary, no shares", way(canary(0.0))),
-        ("canary, half", way(canary(50.0))),
-        ("stamp and canary", way(both)),
+        ("canary, no shares", way(canary(0.0), connection)),
+        ("canary, half", way(canary(50.0), connection)),
+        ("stamp and canary", way(StampLayer::new().layer(canary(0.0)), connection)),
     ]
 }
 
 pub(crate) fn run(suite: &mut Suite) {
     let (_runtime, stream) = stream();
-    for (name, layered) in ways(&stream.handle()) {
+    let connection = Connection::new(PEER, stream.handle());
+    for (name, layered) in ways(&connection) {
         suite.run_micro(&Case::new(name, "CPU us/request", 1), Throughput::Elements(1), || {
             vec![
                 Contender { name: "millstream layer", run: Box::new(Work(layered)) },
-                Contender { name: "floor, bare service", run: Box::new(Work(way(service_fn(hello)))) },
+                Contender { name: "floor, bare service", run: Box::new(Work(way(service_fn(hello), &connection))) },
             ]
         });
     }

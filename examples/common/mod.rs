@@ -3,8 +3,12 @@
 mod bodies;
 mod options;
 mod reply;
+#[allow(dead_code, reason = "stock prints errors of one level only")]
+mod report;
 
 #[allow(unused_imports, reason = "stock has no more options")]
 pub(crate) use options::More;
 pub(crate) use options::{Options, runtime};
 pub(crate) use reply::{Reply, Route, route};
+#[allow(unused_imports, reason = "stock prints errors of one level only")]
+pub(crate) use report::report;

@@ -7,7 +7,6 @@
 //! behind.
 
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
@@ -27,6 +26,9 @@ mod common;
 mod fields;
 mod options;
 mod relay;
+#[path = "../common/report.rs"]
+#[allow(clippy::duplicate_mod, reason = "the support of the tests has it too")]
+mod report;
 mod reverse;
 #[cfg(test)]
 #[path = "../../tests/support/mod.rs"]
@@ -59,12 +61,12 @@ async fn run(options: Options) -> Result<(), String> {
             Listen::Tcp(addr) => {
                 let listener = TcpListener::bind(addr).await?;
                 print_banner(&format!("http://{}/", listener.local_addr()?), &options);
-                pass(listener, |peer| Some(peer.ip()), options).await
+                pass(listener, options).await
             }
             Listen::Unix(path) => {
                 let listener = UnixListener::bind(&path).await?;
                 print_banner(&format!("unix:{}", path.display()), &options);
-                pass(listener, |_| None, options).await
+                pass(listener, options).await
             }
         }
     };
@@ -80,26 +82,21 @@ fn print_banner(address: &str, options: &Options) {
     println!("{address} passes {what} to {to}, workers: {workers}\n{}", Capabilities::get());
 }
 
-/// Forwards the connections of `listener`; `ip` returns the client's address, if there is one.
-async fn pass<L: Accept<Stream: AsFd>>(
-    listener: L,
-    ip: fn(&L::Addr) -> Option<IpAddr>,
-    options: Options,
-) -> io::Result<()> {
+/// Forwards the connections of `listener`.
+async fn pass<L: Accept<Stream: AsFd>>(listener: L, options: Options) -> io::Result<()> {
     let connector = Connector::new().timeout(options.connect_timeout);
     match options.to.clone() {
         to if options.tcp => relay(listener, connector, to).await,
-        to @ Target::Tcp(..) => reverse(listener, ip, connector, &to.to_string(), options).await,
+        to @ Target::Tcp(..) => reverse(listener, connector, &to.to_string(), options).await,
         Target::Unix(path) => {
             let connector = Connector::unix(path).timeout(options.connect_timeout);
-            reverse(listener, ip, connector, "localhost", options).await
+            reverse(listener, connector, "localhost", options).await
         }
     }
 }
 
 async fn reverse<L: Accept>(
     listener: L,
-    ip: fn(&L::Addr) -> Option<IpAddr>,
     connector: impl Connect + Clone + Send + Sync + 'static,
     to: &str,
     options: Options,
@@ -109,5 +106,5 @@ async fn reverse<L: Accept>(
     let proxy = Reverse::new(connector, Plan { to, h2, stamps, timeout });
     // The limit on body size is left to the server behind the proxy.
     let limits = Limits::default().streaming(|_| true);
-    serve(listener, proxy).limits(limits).on_connection(move |proxy, peer| proxy.peer = ip(peer.addr())).await
+    serve(listener, proxy).limits(limits).await
 }

@@ -10,7 +10,7 @@ use millstream::net::{Accept, Connector, UnixStream};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::reverse::report;
+use super::report::report;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
@@ -43,7 +43,7 @@ pub(crate) async fn relay<L: Accept<Stream: AsFd>>(
                 Target::Tcp(host, port) => match connector.connect_to(host, *port).await {
                     Ok(upstream) => join(client, upstream).await,
                     Err(e) => {
-                        report(&e);
+                        eprintln!("{}", report(&e));
                         reset_when_dropped(&client);
                     }
                 },
@@ -65,7 +65,7 @@ where
     B: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     if let Err(e) = copy_bidirectional(&mut client, &mut upstream).await {
-        report(&e);
+        eprintln!("{}", report(&e));
     }
 }
 

@@ -7,8 +7,6 @@
 //! it the upstream's connection (HTTP/1) or stream (HTTP/2).
 
 use std::convert::Infallible;
-use std::error::Error;
-use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,11 +23,12 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::Connect;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use millstream::copy::copy_bidirectional;
-use millstream::server::RequestBody;
+use millstream::server::{Connection, RequestBody};
 use tower::Service;
 
 use super::fields;
 use super::watched::Watched;
+use crate::report::report;
 
 /// Response of the upstream, or a text of the proxy.
 pub(crate) type Answer = Response<Either<Incoming, Full<Bytes>>>;
@@ -55,8 +54,6 @@ pub(crate) struct Plan {
 pub(crate) struct Reverse<C> {
     client: Client<C, Watched>,
     plan: Arc<Plan>,
-    /// Client address of this clone's connection.
-    pub(crate) peer: Option<IpAddr>,
 }
 
 impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
@@ -69,7 +66,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
             .http1_max_buf_size(AHEAD)
             .http2_initial_stream_window_size(AHEAD as u32)
             .build(connector);
-        Self { client, plan: Arc::new(plan), peer: None }
+        Self { client, plan: Arc::new(plan) }
     }
 
     async fn answer(self, mut request: Request<RequestBody>) -> Answer {
@@ -81,7 +78,8 @@ impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
         };
         let protocol = fields::upgrade(request.headers()).filter(|_| !h2 && version == Version::HTTP_11);
         let client_side = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
-        fields::forward(&mut request, self.peer, *h2);
+        let peer = request.extensions().get().and_then(Connection::peer);
+        fields::forward(&mut request, peer, *h2);
         if let Some(protocol) = protocol {
             fields::set_upgrade(request.headers_mut(), protocol);
         }
@@ -110,7 +108,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Reverse<C> {
         let mut response = match answered {
             Ok(response) => response,
             Err(e) => {
-                report(&e);
+                eprintln!("{}", report(&e));
                 return refuse(
                     StatusCode::BAD_GATEWAY,
                     match e.is_connect() {
@@ -169,10 +167,10 @@ async fn tunnel(client: OnUpgrade, upstream: OnUpgrade) {
         Ok((client, upstream)) => {
             let ended = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(upstream)).await;
             if let Err(e) = ended {
-                report(&e);
+                eprintln!("{}", report(&e));
             }
         }
-        Err(e) => report(&e),
+        Err(e) => eprintln!("{}", report(&e)),
     }
 }
 
@@ -183,14 +181,4 @@ fn refuse(status: StatusCode, text: &'static str) -> Answer {
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     fields::add_via(response.headers_mut(), Version::HTTP_11);
     response
-}
-
-pub(crate) fn report(error: &dyn Error) {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    eprintln!("{text}");
 }

@@ -117,8 +117,8 @@ struct Names {
 
 impl App {
     fn new(Options { root, .. }: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<Arc<Self>, String> {
-        let files =
-            Files::builder(root).mounted_at("/f").build().map_err(|e| format!("--root {}: {e}", root.display()))?;
+        let files = Files::builder(root).mounted_at("/f").build();
+        let files = files.map_err(|e| format!("--root: {}", common::report(&e)))?;
         let names = Names { page: Name::new("/"), live: Name::new("/live"), files: Name::new("/f/{name}") };
         Ok(Arc::new(Self { root: root.clone(), files, live: numbers.live(), names, hosts }))
     }

@@ -22,6 +22,8 @@ use millstream::sse::{Event, Hub};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
+use crate::report::report;
+
 /// Text of the model. A token is a word with the space before it.
 pub(crate) const ANSWER: &str = "\
     A mill by a stream grinds what is brought to it, and the stream asks nobody where the grain is from. When the first \
@@ -118,14 +120,14 @@ impl Answers {
 
     async fn connect(&self, name: &str) -> Result<Redis, String> {
         let redis = Redis::builder(&self.redis).key(format!("tokens_fleet:{name}")).expire_after(KEPT);
-        redis.connect().await.map_err(|e| e.to_string())
+        redis.connect().await.map_err(|e| report(&e))
     }
 
     async fn think(self: Arc<Self>, name: String, hub: Hub) {
         let tokens = tokens().map(|token| Event::new().event("token").data(token));
         for event in tokens.chain([Event::new().event("done").data(name)]) {
             if let Err(e) = hub.send(event) {
-                eprintln!("the answer is cut short: {e}");
+                eprintln!("the answer is cut short: {}", report(&e));
                 return;
             }
             sleep(PACE).await;

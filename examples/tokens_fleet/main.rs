@@ -18,6 +18,8 @@ mod client;
 mod instance;
 mod options;
 mod own_redis;
+#[path = "../common/report.rs"]
+mod report;
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -8,7 +8,7 @@
 //!    poll reports a torn mapping, which a stream cannot recognise in the copy.
 
 use std::io;
-use std::ops::{Range, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,11 +17,10 @@ use std::vec;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::OpenFile;
 use super::reader::Reader;
 use crate::buf::origin::Mapping;
-use crate::counters::log;
-use crate::counters::{Counter, count};
+use crate::counters::{Counter, count, log};
+use crate::fs::{self, File, Step};
 
 /// Maximum length of a range of a kept file that is copied. A stream would also copy it.
 const COPIED: usize = 2 << 10;
@@ -32,17 +31,37 @@ const COPIED: usize = 2 << 10;
 /// the file; other streams, layers and tests see plain bytes. A frame is returned only when its bytes are in memory, so
 /// a cold file never blocks a runtime thread.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("report.pdf");
+/// # std::fs::write(&path, [7; 1000])?;
+/// use millstream::body::FileBody;
+/// use millstream::fs::File;
+///
+/// let file = File::open(&path).await?;
+/// let response = http::Response::builder()
+///     .header("etag", file.opened().etag())
+///     .body(FileBody::new(&file, ..)?)
+///     .map_err(std::io::Error::other)?;
+/// # assert_eq!(http_body::Body::size_hint(response.body()).exact(), Some(1000));
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Safety contract
 ///
 /// While a mapped frame or a slice of it lives, nothing may write to that range of the file in place, and the file must
 /// not be truncated. Otherwise the bytes change while safe code borrows them as `&[u8]` or `&str`, which is undefined
 /// behaviour in that code. Replace files by renaming. Where that cannot be ensured, turn mapping off with
-/// [`OpenFile::mapped`] or [`FilesBuilder::mapped`](crate::files::FilesBuilder::mapped): all frames are then read into
+/// [`mapped`](Self::mapped) or [`FilesBuilder::mapped`](crate::files::FilesBuilder::mapped): all frames are then read into
 /// separate memory that does not change.
 ///
 /// # Errors
 ///
-/// If the file is shorter than when it was opened, the body fails and never ends cleanly.
+/// The error contains an [`fs::Error`](crate::fs::Error). If the file is shorter than when it was opened, the body fails
+/// and never ends cleanly.
 ///
 /// Mapped bytes read as zeros after the file was truncated. [`net::TcpStream`](crate::net::TcpStream),
 /// [`TlsStream`](crate::server) and [`codec::Writer`](crate::codec::Writer) recognise such bytes by their address and
@@ -74,7 +93,7 @@ pub(crate) enum Part {
 /// A fully mapped file in memory, kept for many responses.
 #[derive(Debug)]
 pub(crate) struct Whole {
-    file: OpenFile,
+    file: File,
     mapping: Arc<Mapping>,
     bytes: Bytes,
 }
@@ -94,6 +113,39 @@ const _: () = {
 };
 
 impl FileBody {
+    /// Creates a body with a range of a regular file: `..` for all of it. Ranges end at the length that the file had
+    /// when it was opened. The body delivers exactly these bytes or fails. The [safety contract](Self#safety-contract)
+    /// applies.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `ErrorKind::PermissionDenied` if `file` is not a regular file.
+    pub fn new(file: &File, range: impl RangeBounds<u64>) -> Result<Self, fs::Error> {
+        let opened = file.opened();
+        opened.must_be_file(io::ErrorKind::PermissionDenied).map_err(|e| file.failed(Step::Inspect, e))?;
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&start) => start.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&end) => end.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => u64::MAX,
+        };
+        Ok(Self::range(Reader::new(file.clone()), start..end.min(opened.len())))
+    }
+
+    /// Sets whether frames may be slices of the mapped file, under the [contract](Self#safety-contract) that nothing
+    /// writes to it in place. On by default. If off, the file is read into memory of the body, which copies each byte,
+    /// and `sendfile` is not used. Call it before the first poll.
+    pub fn mapped(mut self, on: bool) -> Self {
+        if let Inner::Stream(stream) = &mut self.inner {
+            stream.reader.set_mapped(on);
+        }
+        self
+    }
+
     /// Returns a body without bytes.
     pub const fn empty() -> Self {
         Self { left: 0, inner: Inner::Done }
@@ -108,7 +160,7 @@ impl FileBody {
         Self { left: bytes.len() as u64, inner: Inner::Kept(bytes, Arc::clone(whole)) }
     }
 
-    pub(super) fn range(reader: Reader, range: Range<u64>) -> Self {
+    pub(crate) fn range(reader: Reader, range: Range<u64>) -> Self {
         if range.is_empty() {
             return Self::empty();
         }
@@ -116,9 +168,8 @@ impl FileBody {
         Self { left: range.end - range.start, inner: Inner::Stream(Box::new(stream)) }
     }
 
-    pub(crate) fn parts(file: &OpenFile, window: Option<Arc<Mapping>>, parts: Vec<Part>) -> Self {
+    pub(crate) fn parts(reader: Reader, parts: Vec<Part>) -> Self {
         let left = parts.iter().map(Part::len).sum();
-        let reader = Reader::new(file.clone(), window);
         let stream = Stream { reader, range: 0..0, rest: parts.into_iter() };
         Self { left, inner: Inner::Stream(Box::new(stream)) }
     }
@@ -129,7 +180,7 @@ impl FileBody {
         }
         Poll::Ready(match std::mem::replace(&mut self.inner, Inner::Done) {
             Inner::Ready(bytes) => Some(Ok(bytes)),
-            Inner::Kept(_, whole) | Inner::Sent(whole) if whole.mapping.is_torn() => Some(Err(whole.file.short())),
+            Inner::Kept(_, whole) | Inner::Sent(whole) if whole.mapping.is_torn() => Some(Err(whole.torn())),
             Inner::Kept(bytes, whole) if bytes.len() <= COPIED => Some(whole.copy(&bytes)),
             Inner::Kept(bytes, whole) => {
                 self.inner = Inner::Sent(whole);
@@ -142,7 +193,7 @@ impl FileBody {
 
 impl Whole {
     /// Creates the kept file. `mapping` must cover all of `file`.
-    pub(crate) fn new(file: OpenFile, mapping: Arc<Mapping>) -> Self {
+    pub(crate) fn new(file: File, mapping: Arc<Mapping>) -> Self {
         Self { bytes: mapping.bytes(), file, mapping }
     }
 
@@ -152,7 +203,11 @@ impl Whole {
 
     fn copy(&self, bytes: &[u8]) -> io::Result<Bytes> {
         let copy = Bytes::copy_from_slice(bytes);
-        if self.mapping.is_torn() { Err(self.file.short()) } else { Ok(copy) }
+        if self.mapping.is_torn() { Err(self.torn()) } else { Ok(copy) }
+    }
+
+    fn torn(&self) -> io::Error {
+        self.file.failed(Step::Read, self.file.short()).into()
     }
 }
 
@@ -162,7 +217,7 @@ impl Stream {
             match self.rest.next() {
                 Some(Part::Text(text)) if text.is_empty() => {}
                 Some(Part::Text(text)) => {
-                    return Poll::Ready(self.reader.torn().map_or(Ok(Some(text)), Err));
+                    return Poll::Ready(self.reader.check().map(|()| Some(text)));
                 }
                 Some(Part::File(range)) => self.range = range,
                 None => return Poll::Ready(Ok(None)),
@@ -172,7 +227,7 @@ impl Stream {
     }
 
     fn poll_end(&mut self) -> Poll<Option<io::Result<Bytes>>> {
-        Poll::Ready(self.reader.torn().map(Err))
+        Poll::Ready(self.reader.check().err().map(Err))
     }
 }
 

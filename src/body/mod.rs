@@ -4,8 +4,8 @@
 //!  graceful_close   ends a response in order at shutdown
 //!  batch            any body, its ready frames merged
 //!  file             FileBody: a file, a range of it, or several, of exact length
-//!  open             OpenFile: a regular file and the header values for responses
 //!  reader           reads the next frame of a file without blocking a runtime thread
+//!  validators       entity tag and Last-Modified of a file
 //! ```
 //!
 //! Contract of the bodies:
@@ -25,15 +25,13 @@ mod batch;
 pub(crate) mod file;
 mod graceful_close;
 #[cfg(feature = "fs")]
-mod open;
+pub(crate) mod reader;
 #[cfg(feature = "fs")]
-mod reader;
+mod validators;
 
 pub use batch::Batch;
 #[cfg(feature = "fs")]
 pub use file::FileBody;
 pub use graceful_close::GracefulClose;
 #[cfg(feature = "fs")]
-pub use open::OpenFile;
-#[cfg(feature = "fs")]
-pub(crate) use open::Tag;
+pub(crate) use validators::Tag;

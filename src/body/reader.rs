@@ -19,12 +19,12 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use super::OpenFile;
 use crate::buf::origin::{self, Mapping};
 use crate::buf::pool;
 use crate::counters::{Counter, count};
 use crate::fs::cached::{self, Filled};
 use crate::fs::read_ahead::{DEPTH, ReadAhead};
+use crate::fs::{File, Step};
 use crate::runtime::blocking::BlockingTask;
 use crate::runtime::programs;
 use crate::sys::call;
@@ -39,8 +39,8 @@ const STEP: u64 = 1 << 20;
 const CHUNK: u64 = 256 << 10;
 
 #[derive(Debug)]
-pub(super) struct Reader {
-    file: OpenFile,
+pub(crate) struct Reader {
+    file: File,
     window: Option<Window>,
     /// False if the file must not be mapped, or after a mapping has failed.
     maps: bool,
@@ -70,43 +70,61 @@ impl Window {
 }
 
 impl Reader {
-    pub(super) fn new(file: OpenFile, whole: Option<Arc<Mapping>>) -> Self {
-        let window = whole.map(|mapping| Window::new(mapping, 0));
-        Self { maps: file.is_mapped(), file, window, job: None, read_ahead: ReadAhead::default() }
+    pub(crate) fn new(file: File) -> Self {
+        Self { file, window: None, maps: true, job: None, read_ahead: ReadAhead::default() }
+    }
+
+    pub(crate) fn set_mapped(&mut self, on: bool) {
+        self.maps = on;
+    }
+
+    /// Reads from a mapping of the whole file that many bodies share.
+    pub(crate) fn set_window(&mut self, mapping: Arc<Mapping>) {
+        self.window = Some(Window::new(mapping, 0));
     }
 
     pub(super) fn is_mapped(&self) -> bool {
         self.window.is_some()
     }
 
-    pub(super) fn torn(&self) -> Option<io::Error> {
-        self.window.as_ref().filter(|window| window.mapping.is_torn()).map(|_| self.file.short())
+    /// Fails if the window is torn.
+    pub(super) fn check(&self) -> io::Result<()> {
+        match &self.window {
+            Some(window) if window.mapping.is_torn() => Err(self.failed(self.file.short())),
+            _ => Ok(()),
+        }
     }
 
     /// Takes the next frame off the front of `range`, which must not be empty, and starts to warm the bytes behind it.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>, range: &mut Range<u64>) -> Poll<io::Result<Bytes>> {
-        let bytes = loop {
+        let bytes = ready!(self.poll_front(cx, range)).map_err(|e| self.failed(e))?;
+        // Checked after a job too: another body of the same mapping may have found it torn.
+        self.check()?;
+        range.start += bytes.len() as u64;
+        self.look_ahead(cx, range).map_err(|e| self.failed(e))?;
+        Poll::Ready(Ok(bytes))
+    }
+
+    fn failed(&self, error: io::Error) -> io::Error {
+        self.file.failed(Step::Read, error).into()
+    }
+
+    fn poll_front(&mut self, cx: &mut Context<'_>, range: &Range<u64>) -> Poll<io::Result<Bytes>> {
+        loop {
             if let Some(job) = &mut self.job {
                 let done = ready!(Pin::new(job).poll(cx));
                 self.job = None;
-                break done?;
+                return Poll::Ready(done);
             }
             if !self.read_ahead.is_empty() {
                 let read = ready!(self.read_ahead.poll_next(cx))?;
-                break self.frame_of(read, range)?;
+                return Poll::Ready(self.frame_of(read, range));
             }
             match self.ready(range)? {
-                Some(bytes) => break bytes,
+                Some(bytes) => return Poll::Ready(Ok(bytes)),
                 None => self.fetch(cx, range)?,
             }
-        };
-        // Checked after a job too: another body of the same mapping may have found it torn.
-        if let Some(torn) = self.torn() {
-            return Poll::Ready(Err(torn));
         }
-        range.start += bytes.len() as u64;
-        self.look_ahead(cx, range)?;
-        Poll::Ready(Ok(bytes))
     }
 
     fn ready(&mut self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
@@ -149,7 +167,7 @@ impl Reader {
         let end = window.map_or(range.end, |window| range.end.min(window.end()));
         let start = range.start;
         if by_ring {
-            let begun = self.read_ahead.begin(cx, file.file(), start..end, DEPTH);
+            let begun = self.read_ahead.begin(cx, file.shared(), start..end, DEPTH);
             count(Counter::ColdSteps, begun as u64);
             return Ok(());
         }
@@ -158,7 +176,7 @@ impl Reader {
                 let end = end.min(start + STEP);
                 let bytes = window.slice(start..end);
                 BlockingTask::start(move || {
-                    call::warm_blocking(file.file().as_fd(), start, end - start)?;
+                    call::warm_blocking(file.as_fd(), start, end - start)?;
                     file.reaches(end)?;
                     Ok(bytes)
                 })
@@ -189,7 +207,7 @@ impl Reader {
     }
 
     fn is_warm(&self, range: Range<u64>) -> bool {
-        call::is_resident(self.file.file().as_fd(), range.start, range.end - range.start)
+        call::is_resident(self.file.as_fd(), range.start, range.end - range.start)
     }
 
     fn window_at(&mut self, at: u64) -> Option<&Window> {
@@ -197,8 +215,8 @@ impl Reader {
         if !fits && self.maps {
             // Windows are aligned from the front of the file, so that ranges of one body share them.
             let start = at / origin::WINDOW as u64 * origin::WINDOW as u64;
-            let len = (self.file.len() - start).min(origin::WINDOW as u64) as usize;
-            self.window = Mapping::new(Arc::clone(self.file.file()), start, len).ok().map(|m| Window::new(m, start));
+            let len = (self.file.opened().len() - start).min(origin::WINDOW as u64) as usize;
+            self.window = Mapping::new(Arc::clone(self.file.shared()), start, len).ok().map(|m| Window::new(m, start));
             self.maps = self.window.is_some();
         }
         self.window.as_ref().filter(|window| (window.start..window.end()).contains(&at))
@@ -207,7 +225,7 @@ impl Reader {
     fn read_cached(&self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
         let len = (range.end - range.start) as usize;
         let mut lease = pool::lease(len);
-        if cached::fill(&mut lease, self.file.file().as_fd(), range.start, len)? == Filled::End {
+        if cached::fill(&mut lease, self.file.as_fd(), range.start, len)? == Filled::End {
             return Err(self.file.short());
         }
         Ok((!lease.is_empty()).then(|| lease.freeze()))
@@ -218,11 +236,11 @@ pub(super) fn is_small(range: &Range<u64>) -> bool {
     range.end - range.start <= SMALL
 }
 
-fn read_whole(file: &OpenFile, start: u64, len: usize) -> io::Result<Bytes> {
+fn read_whole(file: &File, start: u64, len: usize) -> io::Result<Bytes> {
     let mut lease = pool::lease(len);
     while lease.len() < len {
         let (at, want) = (start + lease.len() as u64, len - lease.len());
-        let n = lease.read_exactly_with(|spare| call::read_blocking(file.file().as_fd(), &mut spare[..want], at))?;
+        let n = lease.read_exactly_with(|spare| call::read_blocking(file.as_fd(), &mut spare[..want], at))?;
         if n == 0 {
             return Err(file.short());
         }

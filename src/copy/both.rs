@@ -9,7 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::CopyReport;
 use super::ends::{Known, Source, Target};
 use super::engine::Engine;
-use super::error::{CopyError, CopyStep, Direction};
+use super::error::{CopyError, Direction};
+use crate::fs::Step;
 
 #[derive(Debug)]
 struct Way {
@@ -31,7 +32,7 @@ impl Way {
         if !self.ended {
             ready!(self.engine.poll(cx, src, dst))?;
             let shut = ready!(Pin::new(&mut *dst).poll_shutdown(cx));
-            shut.map_err(|e| CopyError::new(CopyStep::Shutdown, dst.end().name(), self.engine.report(), e))?;
+            shut.map_err(|e| CopyError::new(Step::Shutdown, dst.end().name(), self.engine.report(), e))?;
             self.ended = true;
         }
         Poll::Ready(Ok(()))

@@ -11,9 +11,8 @@ use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, Interest};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::{tcp, unix};
 
-use super::error::CopyStep;
 use super::plan::Kind;
-use crate::fs::{FileReader, FileWriter, Metadata};
+use crate::fs::{FileReader, FileWriter, Metadata, Step};
 use crate::net;
 use crate::sys::{call, socket, transfer};
 
@@ -237,9 +236,9 @@ impl Handle<'_> {
         cx: &mut Context<'_>,
         at: &mut Settling,
         writes: bool,
-    ) -> Poll<Result<Option<Open>, (CopyStep, io::Error)>> {
-        let open = |error| (CopyStep::Open, error);
-        let flush = |error| (CopyStep::Flush, error);
+    ) -> Poll<Result<Option<Open>, (Step, io::Error)>> {
+        let open = |error| (Step::Inspect, error);
+        let flush = |error| (Step::Flush, error);
         if !self.has_position(writes).map_err(open)? {
             return Poll::Ready(Ok(None));
         }

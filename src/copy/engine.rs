@@ -27,13 +27,14 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use self::side::Side;
 use super::ends::{End, Open, Source, Target};
-use super::error::{CopyError, CopyStep};
+use super::error::CopyError;
 use super::jobs::{self, Between, Done};
 use super::pipes::Pipe;
 use super::plan::{CopyPath, Facts, Kind, plan};
 use super::pump::Pump;
 use super::stats::{CopyReport, Stats};
 use crate::counters::token_bucket::TokenBucket;
+use crate::fs::Step;
 use crate::runtime::blocking::BlockingTask;
 use crate::sys::caps::Capabilities;
 
@@ -66,16 +67,16 @@ pub(super) struct Engine {
 }
 
 struct Failure {
-    step: CopyStep,
+    step: Step,
     at_source: bool,
     error: io::Error,
 }
 
-fn at_source(step: CopyStep) -> impl FnOnce(io::Error) -> Failure {
+fn at_source(step: Step) -> impl FnOnce(io::Error) -> Failure {
     move |error| Failure { step, at_source: true, error }
 }
 
-fn at_target(step: CopyStep) -> impl FnOnce(io::Error) -> Failure {
+fn at_target(step: Step) -> impl FnOnce(io::Error) -> Failure {
     move |error| Failure { step, at_source: false, error }
 }
 
@@ -155,7 +156,7 @@ impl Engine {
             self.stats.waits += u64::from(step.is_pending());
             ready!(step)?;
             if self.ended && self.pending() == 0 {
-                ready!(Pin::new(&mut *dst).poll_flush(cx)).map_err(at_target(CopyStep::Flush))?;
+                ready!(Pin::new(&mut *dst).poll_flush(cx)).map_err(at_target(Step::Flush))?;
                 return Poll::Ready(Ok(()));
             }
         }
@@ -165,7 +166,7 @@ impl Engine {
         if let Some(job) = &mut self.job {
             let done = ready!(Pin::new(job).poll(cx));
             self.job = None;
-            self.apply(done.map_err(at_target(CopyStep::Start))?)?;
+            self.apply(done.map_err(at_target(Step::Start))?)?;
             self.tell(src, dst)?;
             return Poll::Ready(Ok(()));
         }
@@ -275,7 +276,7 @@ impl Engine {
     }
 
     fn start(&mut self, work: impl FnOnce() -> Done + Send + 'static) -> Result<(), Failure> {
-        self.job = Some(BlockingTask::start(|| Ok(work())).map_err(at_target(CopyStep::Start))?);
+        self.job = Some(BlockingTask::start(|| Ok(work())).map_err(at_target(Step::Start))?);
         Ok(())
     }
 
@@ -295,7 +296,7 @@ impl Engine {
     }
 
     fn tell(&mut self, src: &mut dyn Source, dst: &mut dyn Target) -> Result<(), Failure> {
-        self.from.tell(src.end()).map_err(at_source(CopyStep::Open))?;
-        self.to.tell(dst.end()).map_err(at_target(CopyStep::Open))
+        self.from.tell(src.end()).map_err(at_source(Step::Inspect))?;
+        self.to.tell(dst.end()).map_err(at_target(Step::Inspect))
     }
 }

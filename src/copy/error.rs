@@ -1,11 +1,13 @@
-//! CopyError of a copy: the failed step, the end, and the progress.
+//! Error of a copy: the failed step, the end, and the progress.
 
 use std::fmt;
 use std::io;
 
 use super::CopyReport;
+use crate::fs::{self, Step};
 
-/// CopyError of a copy: the failed step, the path or peer if known, and the progress.
+/// Error of a copy: the failed step, the path or peer if known, and the progress. The cause is the
+/// [`source`](std::error::Error::source).
 ///
 /// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error, with the
 /// error number and the reports.
@@ -14,32 +16,12 @@ pub struct CopyError(Box<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    step: CopyStep,
+    step: Step,
     end: Option<String>,
     direction: Option<Direction>,
     report: CopyReport,
     other: Option<CopyReport>,
     source: io::Error,
-}
-
-/// The step that failed. Displayed as a verb.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CopyStep {
-    /// Determining the start position in a file, and finishing its pending operations.
-    Open,
-    /// Reading from the source.
-    Read,
-    /// Writing to the target.
-    Write,
-    /// Copying from file to file; the failed side is unknown.
-    Move,
-    /// Flushing the target.
-    Flush,
-    /// Shutting down the target after the end of the source.
-    Shutdown,
-    /// Starting work on the runtime, which does not exist or is shutting down.
-    Start,
 }
 
 /// A direction of [`copy_bidirectional`](super::copy_bidirectional).
@@ -53,7 +35,12 @@ pub enum Direction {
 }
 
 impl CopyError {
-    pub(super) fn new(step: CopyStep, end: Option<String>, report: CopyReport, source: io::Error) -> Self {
+    pub(super) fn new(step: Step, end: Option<String>, report: CopyReport, source: io::Error) -> Self {
+        let source = match end {
+            // The error of a file repeats its path.
+            Some(_) => source.downcast().map_or_else(|other| other, fs::Error::into_cause),
+            None => source,
+        };
         Self(Box::new(Inner { step, end, direction: None, report, other: None, source }))
     }
 
@@ -64,7 +51,7 @@ impl CopyError {
     }
 
     /// Returns the failed step.
-    pub fn step(&self) -> CopyStep {
+    pub fn step(&self) -> Step {
         self.0.step
     }
 
@@ -93,6 +80,17 @@ impl CopyError {
         self.0.source.kind()
     }
 
+    /// Returns whether a peer has closed or reset its connection, or a timeout of TCP has ended it.
+    pub fn is_connection_lost(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
+        matches!(self.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut)
+    }
+
+    /// Returns whether the disk of the target, or the quota of the user, has no space left.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
     /// Returns the error number, if the kernel returned one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.0.source.raw_os_error()
@@ -101,16 +99,15 @@ impl CopyError {
 
 impl fmt::Display for CopyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { step, end, direction, report, source, .. } = &*self.0;
+        let Inner { step, end, direction, report, .. } = &*self.0;
         write!(f, "copy")?;
         if let Some(direction) = direction {
             write!(f, " {direction}")?;
         }
-        write!(f, ": {step}")?;
         if let Some(end) = end {
-            write!(f, " {end}")?;
+            write!(f, ": {end}")?;
         }
-        write!(f, ": {source}; after {} bytes", report.bytes)
+        write!(f, ": {step}; after {} bytes", report.bytes)
     }
 }
 
@@ -123,20 +120,6 @@ impl std::error::Error for CopyError {
 impl From<CopyError> for io::Error {
     fn from(error: CopyError) -> Self {
         Self::new(error.kind(), error)
-    }
-}
-
-impl fmt::Display for CopyStep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Open => "find the position of",
-            Self::Read => "read from",
-            Self::Write => "write to",
-            Self::Move => "move bytes to",
-            Self::Flush => "flush",
-            Self::Shutdown => "shut down",
-            Self::Start => "start the operation",
-        })
     }
 }
 
@@ -158,16 +141,14 @@ mod tests {
     fn everything_survives_the_question_mark() {
         let so_far = |bytes| CopyReport { bytes, ..CopyReport::default() };
         let reset = io::Error::from_raw_os_error(104);
-        let error = CopyError::new(CopyStep::Read, Some("127.0.0.1:9".into()), so_far(7), reset);
-        assert_eq!(
-            error.to_string(),
-            "copy: read from 127.0.0.1:9: Connection reset by peer (os error 104); after 7 bytes"
-        );
+        let error = CopyError::new(Step::Read, Some("127.0.0.1:9".into()), so_far(7), reset);
+        assert_eq!(error.to_string(), "copy: 127.0.0.1:9: read; after 7 bytes");
+        assert_eq!((error.is_connection_lost(), error.is_no_space()), (true, false));
         let error = io::Error::from(error.in_direction(Direction::BToA, so_far(9)));
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        assert!(error.to_string().starts_with("copy from b to a: read from 127.0.0.1:9: "), "{error}");
+        assert_eq!(error.to_string(), "copy from b to a: 127.0.0.1:9: read; after 7 bytes");
         let inner = error.get_ref().unwrap().downcast_ref::<CopyError>().unwrap();
-        assert_eq!((inner.step(), inner.raw_os_error(), inner.end()), (CopyStep::Read, Some(104), Some("127.0.0.1:9")));
+        assert_eq!((inner.step(), inner.raw_os_error(), inner.end()), (Step::Read, Some(104), Some("127.0.0.1:9")));
         assert_eq!((inner.direction(), inner.report().bytes), (Some(Direction::BToA), 7));
         assert_eq!(inner.other_report().unwrap().bytes, 9);
         assert_eq!(inner.source().unwrap().to_string(), "Connection reset by peer (os error 104)");

@@ -48,7 +48,7 @@ mod pump;
 mod stats;
 
 pub use both::copy_bidirectional;
-pub use error::{CopyError, CopyStep, Direction};
+pub use error::{CopyError, Direction};
 pub use job::{Copier, copy};
 pub use plan::CopyPath;
 pub use stats::CopyReport;

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 
 use super::ends::{Source, Target};
-use super::error::CopyStep;
 use super::pipes::Pipe;
 use crate::buf::{Lease, lease};
+use crate::fs::Step;
 
 /// Length of the first read. From this size on, moving pages costs less than copying bytes.
 pub(super) const SMALL: usize = 16 << 10;
@@ -31,7 +31,7 @@ pub(super) enum Stroke {
     Wrote(usize),
 }
 
-type Result<T> = std::result::Result<T, (CopyStep, io::Error)>;
+type Result<T> = std::result::Result<T, (Step, io::Error)>;
 
 impl Pump {
     pub(super) fn pending(&self) -> usize {
@@ -57,13 +57,13 @@ impl Pump {
         room: u64,
     ) -> Poll<Result<Stroke>> {
         if let Poll::Ready(written) = self.poll_write(cx, dst) {
-            return Poll::Ready(written.map(Stroke::Wrote).map_err(|e| (CopyStep::Write, e)));
+            return Poll::Ready(written.map(Stroke::Wrote).map_err(|e| (Step::Write, e)));
         }
         if room == 0 {
             return Poll::Pending;
         }
         let read = ready!(self.poll_read(cx, src, room));
-        Poll::Ready(read.map(Stroke::Read).map_err(|e| (CopyStep::Read, e)))
+        Poll::Ready(read.map(Stroke::Read).map_err(|e| (Step::Read, e)))
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, dst: &mut dyn Target) -> Poll<io::Result<usize>> {

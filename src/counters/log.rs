@@ -62,6 +62,11 @@ pub(crate) fn unsupported(capability: &str, reason: &str) {
     let _ = (capability, reason);
 }
 
+pub(crate) fn streams_of_others() {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: "millstream", "the listener's streams are only counted: some limits are less exact");
+}
+
 pub(crate) fn leaked(programs: usize) {
     #[cfg(feature = "tracing")]
     tracing::error!(target: "millstream", programs, "memory leaked: the kernel did not finish with it in time");

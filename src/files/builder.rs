@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Files;
 use super::cache::Store;
 use super::entry::{Budget, Loader};
+use super::service::Files;
 use crate::body::Tag;
 use crate::fs::Root;
 
@@ -28,8 +28,20 @@ pub struct FilesBuilder {
     prefix: String,
 }
 
+impl Files {
+    /// Serves a directory with the defaults of [`FilesBuilder`], under the [safety contract](Self#safety-contract).
+    pub fn new(dir: impl AsRef<Path>) -> io::Result<Self> {
+        Self::builder(dir).build()
+    }
+
+    /// Returns a builder for a directory.
+    pub fn builder(dir: impl AsRef<Path>) -> FilesBuilder {
+        FilesBuilder::new(dir.as_ref())
+    }
+}
+
 impl FilesBuilder {
-    pub(super) fn new(dir: &Path) -> Self {
+    fn new(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
             validate_every: Duration::from_secs(1),

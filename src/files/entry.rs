@@ -13,15 +13,17 @@ use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED, VARY,
 };
 use http::{HeaderMap, HeaderValue};
+use rustix::io::Errno;
 
-use super::absent::is_absent;
+use super::absent::{errno, is_absent};
 use super::conditional::Validators;
 use super::encoding::Encoding;
 use super::path;
 use crate::body::file::{Part, Whole};
-use crate::body::{FileBody, OpenFile, Tag};
+use crate::body::reader::Reader;
+use crate::body::{FileBody, Tag};
 use crate::buf::origin::{self, Mapping};
-use crate::fs::{Metadata, Opened, Root};
+use crate::fs::{File, Metadata, Root};
 use crate::sys::{call, map};
 
 /// Maximum length of a file that is kept mapped, warmed and sent as one frame.
@@ -57,7 +59,8 @@ struct Variant {
 /// One representation: an open file and the header fields of the responses about it.
 #[derive(Debug)]
 pub(super) struct Document {
-    file: OpenFile,
+    file: File,
+    mapped: bool,
     etag: HeaderValue,
     pub(super) head: HeaderMap,
     /// The header fields of responses that do not carry the representation.
@@ -106,10 +109,11 @@ impl Loader {
         if directory {
             path.push(&self.index);
         }
-        let (file, status) = match self.open(&path, wait)? {
-            Opened::File(file, status) => (file, status),
-            Opened::Directory if directory => return Err(io::ErrorKind::NotFound.into()),
-            Opened::Directory => return Ok(Loaded::Directory),
+        let file = match self.open(&path, wait) {
+            Err(e) if errno(&e) == Some(Errno::ISDIR) => {
+                return if directory { Err(io::ErrorKind::NotFound.into()) } else { Ok(Loaded::Directory) };
+            }
+            opened => opened?,
         };
         let mut found = Vec::new();
         if self.precompressed {
@@ -120,7 +124,7 @@ impl Loader {
         let vary = found.iter().any(|(_, opened)| opened.is_some());
         let content_type = content_type(&path);
         let document = |file, encoding| self.document(file, &content_type, encoding, vary, wait);
-        let plain = document(OpenFile::new(file, status, Some(path.as_path().into())), None)?;
+        let plain = document(file, None)?;
         let mut variants = Vec::with_capacity(found.len());
         for (mut variant, opened) in found {
             variant.document = opened.map(|file| document(file, Some(variant.encoding))).transpose()?;
@@ -131,7 +135,7 @@ impl Loader {
         Ok(Loaded::Entry(Arc::new(Entry { root, generation, path, plain, variants, checked, warmed, measured })))
     }
 
-    fn open(&self, path: &Path, wait: Wait) -> io::Result<Opened> {
+    fn open(&self, path: &Path, wait: Wait) -> io::Result<File> {
         match wait {
             Wait::Never => self.root.open_now(path),
             Wait::ForDisk => self.root.open_blocking(path),
@@ -145,16 +149,13 @@ impl Loader {
         }
     }
 
-    fn variant(&self, of: &Path, encoding: Encoding, wait: Wait) -> io::Result<(Variant, Option<OpenFile>)> {
+    fn variant(&self, of: &Path, encoding: Encoding, wait: Wait) -> io::Result<(Variant, Option<File>)> {
         let mut path = of.as_os_str().to_owned();
         path.push(encoding.suffix());
         let path = PathBuf::from(path);
         let (seen, opened) = match self.open(&path, wait) {
-            Ok(Opened::File(file, status)) => {
-                (Some(status), Some(OpenFile::new(file, status, Some(path.as_path().into()))))
-            }
-            Ok(Opened::Directory) => (self.status(&path, wait).ok(), None),
-            Err(e) if is_absent(&e) => (self.status(&path, wait).ok(), None),
+            Ok(file) => (Some(*file.opened()), Some(file)),
+            Err(e) if is_absent(&e) || errno(&e) == Some(Errno::ISDIR) => (self.status(&path, wait).ok(), None),
             Err(e) => return Err(e),
         };
         Ok((Variant { encoding, path, seen, document: None }, opened))
@@ -162,16 +163,16 @@ impl Loader {
 
     fn document(
         &self,
-        file: OpenFile,
+        file: File,
         content_type: &HeaderValue,
         encoding: Option<Encoding>,
         vary: bool,
         wait: Wait,
     ) -> io::Result<Document> {
-        let etag = self.tag.of(file.status(), encoding.map_or("", Encoding::suffix));
+        let etag = self.tag.of(file.opened(), encoding.map_or("", Encoding::suffix));
         let mut validators = HeaderMap::new();
         validators.insert(ETAG, etag.clone());
-        if let Some(modified) = file.last_modified() {
+        if let Some(modified) = file.opened().last_modified() {
             let date = HeaderValue::try_from(httpdate::fmt_http_date(modified)).map_err(io::Error::other)?;
             validators.insert(LAST_MODIFIED, date);
         }
@@ -180,18 +181,17 @@ impl Loader {
         }
         let mut head = validators.clone();
         head.insert(CONTENT_TYPE, content_type.clone());
-        head.insert(CONTENT_LENGTH, file.len().into());
+        head.insert(CONTENT_LENGTH, file.opened().len().into());
         head.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         if let Some(encoding) = encoding {
             head.insert(CONTENT_ENCODING, encoding.value());
         }
-        let file = file.mapped(self.mapped);
         let kept = self.keep(&file, wait)?;
-        Ok(Document { file, etag, head, validators, kept })
+        Ok(Document { file, mapped: self.mapped, etag, head, validators, kept })
     }
 
-    fn keep(&self, file: &OpenFile, wait: Wait) -> io::Result<Kept> {
-        let len = file.len();
+    fn keep(&self, file: &File, wait: Wait) -> io::Result<Kept> {
+        let len = file.opened().len();
         let fits = (1..=origin::WINDOW as u64).contains(&len);
         if !self.mapped || !fits || !map::range().is_ok_and(|range| range.available() > SPARE) {
             return Ok(Kept::Nothing);
@@ -200,14 +200,14 @@ impl Loader {
         if share.is_none() && len <= SMALL {
             return Ok(Kept::Nothing);
         }
-        let Ok(mapping) = Mapping::new(Arc::clone(file.file()), 0, len as usize) else { return Ok(Kept::Nothing) };
+        let Ok(mapping) = Mapping::new(Arc::clone(file.shared()), 0, len as usize) else { return Ok(Kept::Nothing) };
         let Some(share) = share else { return Ok(Kept::Window(mapping)) };
         match wait {
-            Wait::Never if !call::is_resident(file.file().as_fd(), 0, len) => {
+            Wait::Never if !call::is_resident(file.as_fd(), 0, len) => {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             Wait::Never => {}
-            Wait::ForDisk => call::warm_blocking(file.file().as_fd(), 0, len)?,
+            Wait::ForDisk => call::warm_blocking(file.as_fd(), 0, len)?,
         }
         Ok(Kept::Whole(Arc::new(Whole::new(file.clone(), mapping)), share))
     }
@@ -220,7 +220,7 @@ impl Entry {
 
     pub(super) fn is_current(&self) -> bool {
         let seen = |path: &Path| self.root.status_now(path).ok();
-        seen(&self.path).as_ref() == Some(self.plain.file.status())
+        seen(&self.path).as_ref() == Some(self.plain.file.opened())
             && self.variants.iter().all(|variant| seen(&variant.path) == variant.seen)
     }
 
@@ -240,7 +240,7 @@ impl Entry {
 
     pub(super) fn is_warm(&self) -> bool {
         self.documents().all(|document| match document.kept {
-            Kept::Whole(..) => call::is_resident(document.file.file().as_fd(), 0, document.len()),
+            Kept::Whole(..) => call::is_resident(document.file.as_fd(), 0, document.len()),
             Kept::Nothing | Kept::Window(_) => true,
         })
     }
@@ -262,36 +262,40 @@ impl Entry {
 
 impl Document {
     pub(super) fn len(&self) -> u64 {
-        self.file.len()
+        self.file.opened().len()
     }
 
     pub(super) fn version(&self) -> Validators<'_> {
-        Validators { etag: &self.etag, last_modified: self.file.last_modified() }
+        Validators { etag: &self.etag, last_modified: self.file.opened().last_modified() }
     }
 
     pub(super) fn whole(&self) -> FileBody {
         match &self.kept {
             Kept::Whole(whole, _) => FileBody::kept(whole, ..),
-            Kept::Window(mapping) => self.file.body_of(Arc::clone(mapping), 0..self.len()),
-            Kept::Nothing => self.file.body(..),
+            _ => FileBody::range(self.reader(), 0..self.len()),
         }
     }
 
     pub(super) fn range(&self, range: std::ops::Range<u64>) -> FileBody {
         match &self.kept {
             Kept::Whole(whole, _) => FileBody::kept(whole, range.start as usize..range.end as usize),
-            Kept::Window(mapping) => self.file.body_of(Arc::clone(mapping), range),
-            Kept::Nothing => self.file.body(range),
+            _ => FileBody::range(self.reader(), range),
         }
     }
 
     pub(super) fn parts(&self, parts: Vec<Part>) -> FileBody {
-        let window = match &self.kept {
-            Kept::Whole(whole, _) => Some(Arc::clone(whole.mapping())),
-            Kept::Window(mapping) => Some(Arc::clone(mapping)),
-            Kept::Nothing => None,
-        };
-        FileBody::parts(&self.file, window, parts)
+        FileBody::parts(self.reader(), parts)
+    }
+
+    fn reader(&self) -> Reader {
+        let mut reader = Reader::new(self.file.clone());
+        reader.set_mapped(self.mapped);
+        match &self.kept {
+            Kept::Whole(whole, _) => reader.set_window(Arc::clone(whole.mapping())),
+            Kept::Window(mapping) => reader.set_window(Arc::clone(mapping)),
+            Kept::Nothing => {}
+        }
+        reader
     }
 }
 

@@ -5,7 +5,6 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,7 +14,7 @@ use tower_service::Service;
 
 use super::cache::Store;
 use super::entry::Loaded;
-use super::{FilesBuilder, path, respond};
+use super::{path, respond};
 use crate::body::FileBody;
 
 /// A service for the files of a directory, with ranges, conditional requests and precompressed variants. It serves
@@ -53,12 +52,12 @@ use crate::body::FileBody;
 ///
 /// # Safety contract
 ///
-/// Bodies may be slices of mapped files. Unless [`FilesBuilder::mapped`] is off, nothing may write to the files in
+/// Bodies may be slices of mapped files. Unless [`FilesBuilder::mapped`](super::FilesBuilder::mapped) is off, nothing may write to the files in
 /// place or truncate them while they are served: see [`FileBody`](FileBody#safety-contract).
 ///
 /// # Changes
 ///
-/// Files are kept open and validated after [`FilesBuilder::validate_every`]. Replace them by renaming: each response is
+/// Files are kept open and validated after [`FilesBuilder::validate_every`](super::FilesBuilder::validate_every). Replace them by renaming: each response is
 /// then all of the old file or all of the new one. Truncating a file in place fails the responses in progress, and a
 /// file that is written in place is sent as it is at that moment.
 ///
@@ -72,7 +71,7 @@ use crate::body::FileBody;
 /// # Entity tags
 ///
 /// A tag is made of the length of a file, its `mtime` and `ctime`, and the content coding if the file is precompressed.
-/// The `ctime` differs between machines: see [`FilesBuilder::ctime_in_tags`] for a fleet.
+/// The `ctime` differs between machines: see [`FilesBuilder::ctime_in_tags`](super::FilesBuilder::ctime_in_tags) for a fleet.
 ///
 /// A layer that changes the bytes must change the tag. tower-http's `CompressionLayer` compresses bodies and keeps the
 /// strong tag of the file, which then identifies two different representations: a client that resumes a download by
@@ -101,18 +100,8 @@ const _: () = {
 };
 
 impl Files {
-    /// Serves a directory with the defaults of [`FilesBuilder`], under the [safety contract](Self#safety-contract).
-    pub fn new(dir: impl AsRef<Path>) -> io::Result<Self> {
-        Self::builder(dir).build()
-    }
-
-    /// Returns a builder for a directory.
-    pub fn builder(dir: impl AsRef<Path>) -> FilesBuilder {
-        FilesBuilder::new(dir.as_ref())
-    }
-
     /// Opens the directory at the path now, and validates every file again, without waiting for
-    /// [`FilesBuilder::validate_every`]. This applies to all clones. Responses in progress end with the old files.
+    /// [`FilesBuilder::validate_every`](super::FilesBuilder::validate_every). This applies to all clones. Responses in progress end with the old files.
     /// Blocks shortly on the disk: on a network file system, call it on the blocking pool.
     ///
     /// # Errors

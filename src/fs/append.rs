@@ -2,10 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 
+use super::change::Change;
 use super::durability::Durability;
 use super::error::{Result, Step};
 use super::target::Target;
@@ -38,29 +39,25 @@ pub async fn append(path: impl AsRef<Path>, bytes: impl Into<Bytes>) -> Result<(
 /// other writers come before or after these, not between, except on network file systems.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is done until `run`"]
-pub struct Append {
-    path: PathBuf,
-    durability: Durability,
-    follow_link: bool,
-}
+pub struct Append(Change);
 
 const RACES: usize = 16;
 
 impl Append {
     /// Appends to the file at `path`. Creates it if needed, with the permissions `0o666` less the umask.
     pub fn new(path: impl AsRef<Path>) -> Self {
-        Self { path: path.as_ref().to_owned(), durability: Durability::default(), follow_link: false }
+        Self(Change::new(path.as_ref()))
     }
 
     /// Sets the guarantee about power cuts. [`Durability::Full`] by default.
     pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
+        self.0.durability = durability;
         self
     }
 
     /// Sets whether a symbolic link at the path is followed. Refused by default.
     pub fn follow_link(mut self, follow: bool) -> Self {
-        self.follow_link = follow;
+        self.0.follow_link = follow;
         self
     }
 
@@ -77,7 +74,7 @@ impl Append {
     /// Dropping the future before the work has started cancels it; later the work completes.
     pub async fn run(self, bytes: impl Into<Bytes>) -> Result<()> {
         let bytes = bytes.into();
-        work::run(&self.path.clone(), move |_| {
+        work::run(&self.0.path.clone(), move |_| {
             let (target, fd, is_new) = self.open(|| {})?;
             let mut written = 0;
             let ended = loop {
@@ -90,8 +87,8 @@ impl Append {
                 }
             };
             let synced = ended.and_then(|()| {
-                self.durability.sync_in_place(fd.as_fd()).map_err(target.at(Step::Sync))?;
-                if is_new && self.durability == Durability::Full { target.sync_directory() } else { Ok(()) }
+                self.0.durability.sync_in_place(fd.as_fd()).map_err(target.at(Step::Sync))?;
+                if is_new && self.0.durability == Durability::Full { target.sync_directory() } else { Ok(()) }
             });
             synced.map_err(|e| e.after_writing(written as u64))
         })
@@ -103,7 +100,7 @@ impl Append {
         let mut races = 0;
         let mut is_new = false;
         loop {
-            let (target, found) = Target::open(&self.path, self.follow_link)?;
+            let (target, found) = self.0.target()?;
             looked();
             let opened = match found {
                 Some(_) => target.open_old(Access::Append).map(|(fd, _)| fd),

@@ -1,14 +1,15 @@
-//! Error of a file operation: the step, the path, the error number.
+//! Error of a file operation: the step, the path, the cause.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Error of a file operation: the step, the path, and the error number.
+/// Error of a file operation: the step, the path, and the cause.
 ///
 /// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error, with the
-/// error number and the step. The [`io::Error`]s of [`FileReader`](super::FileReader) and [`FileWriter`](super::FileWriter) also
-/// contain one.
+/// error number and the step. The [`io::Error`]s of [`FileReader`](super::FileReader),
+/// [`FileWriter`](super::FileWriter) and [`FileBody`](crate::body::FileBody) also contain one. The text names the path
+/// and the step; the cause is the [`source`](std::error::Error::source).
 #[derive(Debug)]
 pub struct Error {
     step: Step,
@@ -43,7 +44,7 @@ pub enum Step {
     SetLength,
     /// Closing the file, usually because a network file system failed to write earlier bytes.
     Close,
-    /// Moving the old contents.
+    /// Moving the contents from file to file.
     Move,
     /// Setting the owner and group of the old file on the new one.
     KeepOwner,
@@ -64,6 +65,10 @@ pub enum Step {
     SyncDirectory,
     /// The future was dropped before the new file was in place.
     Abandon,
+    /// Flushing the target of a copy.
+    Flush,
+    /// Shutting down the target of a copy after the end of its source.
+    Shutdown,
 }
 
 pub(super) type Result<T> = std::result::Result<T, Error>;
@@ -71,6 +76,10 @@ pub(super) type Result<T> = std::result::Result<T, Error>;
 impl Error {
     pub(super) fn new(step: Step, path: &Path, source: io::Error) -> Self {
         Self { step, path: path.to_owned(), written: 0, source }
+    }
+
+    pub(crate) fn into_cause(self) -> io::Error {
+        self.source
     }
 
     pub(super) fn after_writing(mut self, written: u64) -> Self {
@@ -98,6 +107,16 @@ impl Error {
         self.source.kind()
     }
 
+    /// Returns whether the file or its directory does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.kind() == io::ErrorKind::NotFound
+    }
+
+    /// Returns whether the disk, or the quota of the user, has no space left.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
     /// Returns the error number, if the kernel returned one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.source.raw_os_error()
@@ -106,7 +125,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.path.display(), self.step, self.source)?;
+        write!(f, "{}: {}", self.path.display(), self.step)?;
         if self.written > 0 {
             write!(f, "; {} bytes were appended", self.written)?;
         }
@@ -150,6 +169,8 @@ impl fmt::Display for Step {
             Self::Rename => "rename the new file",
             Self::SyncDirectory => "sync the directory",
             Self::Abandon => "continue after the caller was dropped",
+            Self::Flush => "flush",
+            Self::Shutdown => "shut down",
         })
     }
 }
@@ -164,7 +185,8 @@ mod tests {
         let full = || Error::new(Step::SyncDirectory, Path::new("state.json"), io::Error::from_raw_os_error(28));
         let error = io::Error::from(full());
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        assert_eq!(error.to_string(), "state.json: sync the directory: No space left on device (os error 28)");
+        assert_eq!(error.to_string(), "state.json: sync the directory");
+        assert_eq!((full().is_no_space(), full().is_not_found()), (true, false));
         let inner = error.get_ref().unwrap().downcast_ref::<Error>().unwrap();
         assert_eq!(
             (inner.step(), inner.raw_os_error(), inner.path()),
@@ -173,6 +195,6 @@ mod tests {
         assert_eq!(inner.source().unwrap().to_string(), "No space left on device (os error 28)");
         let appended = full().after_writing(5);
         assert_eq!(appended.written(), 5);
-        assert!(appended.to_string().ends_with("; 5 bytes were appended"), "{appended}");
+        assert_eq!(appended.to_string(), "state.json: sync the directory; 5 bytes were appended");
     }
 }

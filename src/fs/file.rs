@@ -19,12 +19,10 @@ use tokio::task::coop::consume_budget;
 
 use super::cached::{self, Filled};
 use super::error::{Error, Result, Step};
-use super::reader::FileReader;
-use super::writer::FileWriter;
 use super::{Metadata, OpenOptions};
 use crate::buf::pool;
 use crate::runtime::programs::{Alone, looks_now, run};
-use crate::sys::call;
+use crate::sys::{call, transfer};
 use crate::uring::op::Operation;
 use crate::uring::op::open::Close;
 use crate::uring::op::rw::{Read, Write};
@@ -40,8 +38,6 @@ pub(super) const NOW_MAX: usize = 64 << 10;
 // can complete it without blocking; otherwise no thread runs until it completes. Operations for which the kernel always
 // uses a thread gain nothing over the pool: buffered writes on most file systems, syncs, changes of length.
 const READ: Alone = Alone::Ring;
-/// Reads of a [`FileReader`] and of file bodies, two at a time.
-pub(super) const AHEAD: Alone = Alone::Ring;
 const WRITE: Alone = Alone::Pool;
 const CHANGE: Alone = Alone::Pool;
 pub(super) const OPEN: Alone = Alone::Pool;
@@ -89,20 +85,23 @@ pub(super) const OPEN: Alone = Alone::Pool;
 /// The descriptor is closed when the last clone was dropped and the last operation in flight has ended. Errors of that
 /// close are lost: use [`close`](Self::close).
 #[derive(Clone)]
-pub struct File {
+pub struct File(Arc<Inner>);
+
+struct Inner {
     file: Arc<std::fs::File>,
     path: Arc<Path>,
+    opened: Metadata,
 }
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("File").field("fd", &self.file.as_fd()).field("path", &self.path).finish()
+        f.debug_struct("File").field("fd", &self.as_fd()).field("path", &self.path()).finish()
     }
 }
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.0.file.as_fd()
     }
 }
 
@@ -122,19 +121,44 @@ impl File {
         OpenOptions::new()
     }
 
-    /// Wraps a file that must have offsets: a pipe or a terminal behaves differently on each path. Its position is
-    /// neither used nor moved. Errors name it "the open file".
-    pub fn from_std(file: std::fs::File) -> Self {
-        Self::new(file, Path::new("the open file"))
+    /// Wraps an open file. Its position is neither used nor moved. Errors name it "the open file".
+    ///
+    /// # Errors
+    ///
+    /// Fails with `ESPIPE` for a file without offsets: a pipe, a socket or a terminal.
+    pub fn from_std(file: std::fs::File) -> Result<Self> {
+        let path = Path::new("the open file");
+        Self::with_offsets(file, path).map_err(|e| failed(Step::Open, path, e))
     }
 
-    pub(super) fn new(file: std::fs::File, path: &Path) -> Self {
-        Self { file: Arc::new(file), path: path.into() }
+    /// Checks that the file has offsets: io_uring would ignore them on other files, and a read would wait for a peer.
+    pub(super) fn with_offsets(file: std::fs::File, path: &Path) -> io::Result<Self> {
+        let opened = Metadata::new(&call::cached_status(file.as_fd())?);
+        if !opened.is_file() && !opened.is_dir() {
+            transfer::position(file.as_fd())?;
+        }
+        Ok(Self::new(file, path, opened))
+    }
+
+    pub(super) fn new(file: std::fs::File, path: &Path, opened: Metadata) -> Self {
+        Self(Arc::new(Inner { file: Arc::new(file), path: path.into(), opened }))
     }
 
     /// Returns the std file. A duplicate of the descriptor if the file is still shared, which may fail with `EMFILE`.
     pub fn into_std(self) -> io::Result<std::fs::File> {
-        Arc::try_unwrap(self.file).or_else(|shared| shared.try_clone())
+        let file = Arc::clone(self.shared());
+        drop(self);
+        Arc::try_unwrap(file).or_else(|shared| shared.try_clone())
+    }
+
+    /// Returns the path as given by the caller; "the open file" after [`from_std`](Self::from_std).
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Returns the metadata that the file had when it was opened. [`metadata`](Self::metadata) returns the current one.
+    pub fn opened(&self) -> &Metadata {
+        &self.0.opened
     }
 
     /// Reads `len` bytes from `offset` into pool memory; fewer only if the file ends before.
@@ -158,7 +182,7 @@ impl File {
         if lease.len() == len {
             return Ok(lease.freeze());
         }
-        let read = Read::resume(self.file.clone().into(), offset, len, lease);
+        let read = Read::resume(Arc::clone(self.shared()).into(), offset, len, lease);
         Ok(self.perform(read, READ, Step::Read).await?.0.into_bytes())
     }
 
@@ -171,7 +195,7 @@ impl File {
             let mut whole = self.read_at(offset, total as usize).await?;
             return Ok(lens.iter().map(|&len| whole.split_to(len.min(whole.len()))).collect());
         }
-        let read = ReadVectored::new(self.file.clone().into(), offset, lens);
+        let read = ReadVectored::new(Arc::clone(self.shared()).into(), offset, lens);
         Ok(self.perform(read, READ, Step::Read).await?.0.into_pieces())
     }
 
@@ -189,7 +213,8 @@ impl File {
         if len == 0 {
             return Ok(());
         }
-        let (_, n) = self.perform(Write::new(self.file.clone().into(), offset, bytes), WRITE, Step::Write).await?;
+        let (_, n) =
+            self.perform(Write::new(Arc::clone(self.shared()).into(), offset, bytes), WRITE, Step::Write).await?;
         self.all(n, len)
     }
 
@@ -202,7 +227,7 @@ impl File {
         if len == 0 {
             return Ok(());
         }
-        let write = WriteVectored::new(self.file.clone().into(), offset, pieces);
+        let write = WriteVectored::new(Arc::clone(self.shared()).into(), offset, pieces);
         let (_, n) = self.perform(write, WRITE, Step::Write).await?;
         self.all(n, len)
     }
@@ -214,12 +239,12 @@ impl File {
     /// Fails like [fsync(2)](https://man7.org/linux/man-pages/man2/fsync.2.html). **An error is returned once**, and
     /// the pages then count as written: a later successful sync proves nothing.
     pub async fn sync(&self) -> Result<()> {
-        self.perform(Sync::new(self.file.clone().into(), false), CHANGE, Step::Sync).await.map(drop)
+        self.perform(Sync::new(Arc::clone(self.shared()).into(), false), CHANGE, Step::Sync).await.map(drop)
     }
 
     /// Does the same as [`sync`](Self::sync), without times and other metadata that is not needed to read the contents.
     pub async fn sync_data(&self) -> Result<()> {
-        self.perform(Sync::new(self.file.clone().into(), true), CHANGE, Step::Sync).await.map(drop)
+        self.perform(Sync::new(Arc::clone(self.shared()).into(), true), CHANGE, Step::Sync).await.map(drop)
     }
 
     /// Allocates disk space for the range and extends the file to its end if needed: later writes to it do not fail
@@ -231,7 +256,7 @@ impl File {
     /// without support; `EINVAL` if `len` is 0.
     pub async fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         self.check(Step::Allocate, offset, len)?;
-        let allocate = Allocate::new(self.file.clone().into(), FallocateFlags::empty(), offset, len);
+        let allocate = Allocate::new(Arc::clone(self.shared()).into(), FallocateFlags::empty(), offset, len);
         self.perform(allocate, CHANGE, Step::Allocate).await.map(drop)
     }
 
@@ -242,7 +267,7 @@ impl File {
     /// Fails like [ftruncate(2)](https://man7.org/linux/man-pages/man2/ftruncate.2.html).
     pub async fn set_len(&self, len: u64) -> Result<()> {
         self.check(Step::SetLength, 0, len)?;
-        self.perform(SetLen::new(self.file.clone().into(), len), CHANGE, Step::SetLength).await.map(drop)
+        self.perform(SetLen::new(Arc::clone(self.shared()).into(), len), CHANGE, Step::SetLength).await.map(drop)
     }
 
     /// Returns the current status of the file. Fails like
@@ -252,7 +277,7 @@ impl File {
             let found = call::status(self.as_fd()).map_err(|e| self.failed(Step::Inspect, e))?;
             return Ok(Metadata::new(&found));
         }
-        let (stat, _) = self.perform(Stat::new(self.file.clone().into()), CHANGE, Step::Inspect).await?;
+        let (stat, _) = self.perform(Stat::new(Arc::clone(self.shared()).into()), CHANGE, Step::Inspect).await?;
         Ok(Metadata::new(stat.found().expect("internal: a completed statx has a result")))
     }
 
@@ -263,31 +288,28 @@ impl File {
     ///
     /// Fails like [close(2)](https://man7.org/linux/man-pages/man2/close.2.html). The descriptor is closed in any case.
     pub async fn close(self) -> Result<()> {
-        let path = Arc::clone(&self.path);
+        let path = Arc::clone(&self.0.path);
         let fd = OwnedFd::from(self.into_std().map_err(|e| failed(Step::Close, &path, e))?);
         perform(Close::fd(fd), CHANGE, Step::Close, &path).await.map(drop)
     }
 
-    /// Returns a [`FileReader`] that reads the file from its start.
-    pub fn reader(&self) -> FileReader {
-        FileReader::new(self.clone())
-    }
-
-    /// Returns a [`FileWriter`] that writes the file from its start.
-    pub fn writer(&self) -> FileWriter {
-        FileWriter::new(self.clone())
-    }
-
     pub(crate) fn shared(&self) -> &Arc<std::fs::File> {
-        &self.file
+        &self.0.file
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    pub(crate) fn failed(&self, step: Step, error: io::Error) -> Error {
+        failed(step, self.path(), error)
     }
 
-    pub(super) fn failed(&self, step: Step, error: io::Error) -> Error {
-        failed(step, &self.path, error)
+    /// Returns an error if the file has fewer than `end` bytes now.
+    pub(crate) fn reaches(&self, end: u64) -> io::Result<()> {
+        if call::status(self.as_fd())?.stx_size >= end { Ok(()) } else { Err(self.short()) }
+    }
+
+    /// Returns the error of a body that finds fewer bytes than it promised.
+    pub(crate) fn short(&self) -> io::Error {
+        let message = format!("the file is shorter than the {} bytes it had when it was opened", self.opened().len());
+        io::Error::new(io::ErrorKind::UnexpectedEof, message)
     }
 
     fn check(&self, step: Step, offset: u64, len: u64) -> Result<()> {
@@ -303,7 +325,7 @@ impl File {
     }
 
     async fn perform<T: Operation>(&self, op: T, alone: Alone, step: Step) -> Result<(T, u64)> {
-        perform(op, alone, step, &self.path).await
+        perform(op, alone, step, self.path()).await
     }
 }
 
@@ -315,4 +337,17 @@ pub(super) async fn perform<T: Operation>(op: T, alone: Alone, step: Step, path:
 
 pub(super) fn failed(step: Step, path: &Path, error: io::Error) -> Error {
     Error::new(step, path, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_std_file_without_offsets_is_refused() {
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        let error = File::from_std(OwnedFd::from(pipe).into()).unwrap_err();
+        assert_eq!((error.step(), error.raw_os_error()), (Step::Open, Some(Errno::SPIPE.raw_os_error())));
+        assert!(File::from_std(std::fs::File::open("/").unwrap()).unwrap().opened().is_dir());
+    }
 }

@@ -1,5 +1,6 @@
 //! Identity and version of a file.
 
+use std::io;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FileType, Statx, StatxTimestamp};
@@ -76,6 +77,14 @@ impl Metadata {
 
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
+    }
+
+    /// Returns an error that says what the file is, unless it is a regular file.
+    pub(crate) fn must_be_file(&self, kind: io::ErrorKind) -> io::Result<()> {
+        match self.is_file() {
+            true => Ok(()),
+            false => Err(io::Error::new(kind, format!("{}, not a regular file", self.what()))),
+        }
     }
 
     pub(crate) fn what(&self) -> &'static str {

@@ -12,7 +12,8 @@
 //!  replace      new contents in one step: bytes or a stream
 //!  prepend      a header before the contents: by a new file, in place, or by moving blocks
 //!  append       bytes at the end
-//!  target       a name in its directory, and the file there     ┐
+//!  change       options that all of them have                  ┐
+//!  target       a name in its directory, and the file there     │
 //!  temp_file    a new file until it has its name                │
 //!  preserve     metadata taken over from the old file           │ internal
 //!  body         moves the old contents into the new file        │
@@ -25,6 +26,7 @@
 mod append;
 mod body;
 pub(crate) mod cached;
+mod change;
 mod chunk_batch;
 mod durability;
 mod error;
@@ -37,7 +39,7 @@ mod preserve;
 pub(crate) mod read_ahead;
 mod reader;
 mod replace;
-pub(crate) mod root;
+mod root;
 mod target;
 mod temp_file;
 mod work;
@@ -53,7 +55,7 @@ pub use prepend::{Prepend, PrependStrategy, Prepended, prepend};
 pub use preserve::Preserve;
 pub use reader::{Chunks, FileReader};
 pub use replace::{Replace, replace};
-pub use root::{Opened, Root};
+pub use root::Root;
 pub use writer::FileWriter;
 
 pub use crate::uring::chain::OpenOptions;

@@ -6,19 +6,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::File;
 use super::error::{Error, Result, Step};
-use super::file::{OPEN, perform};
+use super::file::{File, OPEN, perform};
 use crate::runtime::programs::looks_now;
-use crate::sys::call;
 use crate::sys::caps::Capabilities;
 use crate::sys::mounts;
 use crate::sys::path;
 use crate::sys::path::How;
-use crate::sys::transfer;
 use crate::uring::chain::OpenOptions;
 use crate::uring::op::open::{Dir, Open};
 
@@ -44,10 +41,11 @@ impl OpenOptions {
         if looks_now()
             && let Some(fd) = open_now(&name, how).map_err(failed)?
         {
-            return seekable(fd, path).map_err(failed);
+            return File::with_offsets(fd.into(), path).map_err(failed);
         }
         let (open, _) = perform(Open::new(Dir::default(), name, how), OPEN, Step::Open, path).await?;
-        seekable(open.into_fd().expect("internal: a completed open has a descriptor"), path).map_err(failed)
+        let fd = open.into_fd().expect("internal: a completed open has a descriptor");
+        File::with_offsets(fd.into(), path).map_err(failed)
     }
 }
 
@@ -75,13 +73,4 @@ fn open_cached(path: &CStr, how: &How) -> io::Result<Option<OwnedFd>> {
             _ => Err(e),
         },
     }
-}
-
-/// Checks that the file has offsets: io_uring would ignore them on other files, and a read would wait for a peer.
-fn seekable(fd: OwnedFd, path: &Path) -> io::Result<File> {
-    match call::known(fd.as_fd())? {
-        (FileType::RegularFile | FileType::Directory, _) => {}
-        _ => _ = transfer::position(fd.as_fd())?,
-    }
-    Ok(File::new(fd.into(), path))
 }

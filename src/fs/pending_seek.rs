@@ -4,8 +4,9 @@ use std::fmt;
 use std::io::{self, SeekFrom};
 use std::task::{Context, Poll, ready};
 
+use super::Metadata;
+use super::file::File;
 use super::read_ahead::Under;
-use super::{File, Metadata};
 
 pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 

@@ -4,16 +4,17 @@ use std::fmt;
 use std::io;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use rustix::io::Errno;
 
 use super::Metadata;
 use super::body::{Body, Moved, OnProgress, changed};
+use super::change::Change;
 use super::durability::Durability;
 use super::error::{Result, Step};
-use super::preserve::{Attributes, Old, Preserve};
+use super::preserve::{Old, Preserve};
 use super::target::{Target, refused};
 use super::temp_file::TempFile;
 use super::work::{self, Caller};
@@ -85,11 +86,8 @@ pub enum PrependStrategy {
 /// and leftover files also apply to [`PrependStrategy::Atomic`]; the others change the file itself, under all its names.
 #[must_use = "nothing is done until `run`"]
 pub struct Prepend {
-    path: PathBuf,
+    change: Change,
     strategy: PrependStrategy,
-    durability: Durability,
-    follow_link: bool,
-    keep: Preserve,
     on_progress: Option<OnProgress>,
 }
 
@@ -115,11 +113,8 @@ impl Prepended {
 impl fmt::Debug for Prepend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Prepend")
-            .field("path", &self.path)
+            .field("change", &self.change)
             .field("strategy", &self.strategy)
-            .field("durability", &self.durability)
-            .field("follow_link", &self.follow_link)
-            .field("keep", &self.keep)
             .finish_non_exhaustive()
     }
 }
@@ -127,14 +122,7 @@ impl fmt::Debug for Prepend {
 impl Prepend {
     /// Prepends to the file at `path`, which must exist.
     pub fn new(path: impl AsRef<Path>) -> Self {
-        Self {
-            path: path.as_ref().to_owned(),
-            strategy: PrependStrategy::default(),
-            durability: Durability::default(),
-            follow_link: false,
-            keep: Preserve::default(),
-            on_progress: None,
-        }
+        Self { change: Change::new(path.as_ref()), strategy: PrependStrategy::default(), on_progress: None }
     }
 
     /// Sets the strategy. [`PrependStrategy::Atomic`] by default.
@@ -145,20 +133,20 @@ impl Prepend {
 
     /// Sets the guarantee about power cuts. [`Durability::Full`] by default.
     pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
+        self.change.durability = durability;
         self
     }
 
     /// Sets whether a symbolic link at the path is followed. Refused by default.
     pub fn follow_link(mut self, follow: bool) -> Self {
-        self.follow_link = follow;
+        self.change.follow_link = follow;
         self
     }
 
     /// Sets the metadata that the new file of [`PrependStrategy::Atomic`] takes over from the old one. [`Preserve::All`] by
     /// default.
     pub fn keep(mut self, keep: Preserve) -> Self {
-        self.keep = keep;
+        self.change.attributes.keep = keep;
         self
     }
 
@@ -188,16 +176,16 @@ impl Prepend {
     /// Panics if the [`on_progress`](Self::on_progress) callback panics; the old file is then unchanged.
     pub async fn run(mut self, header: impl Into<Bytes>) -> Result<Prepended> {
         let header = header.into();
-        work::run(&self.path.clone(), move |caller| {
-            let (target, found) = Target::open(&self.path, self.follow_link)?;
+        work::run(&self.change.path.clone(), move |caller| {
+            let (target, found) = self.change.target()?;
             let missing = || target.at(Step::Inspect)(Errno::NOENT.into());
             let body = found.ok_or_else(missing)?.stx_size;
             let stayed = Prepended { body, moved: Moved::Stayed };
             match self.strategy {
-                PrependStrategy::InPlace { reserved } => overwrite(&target, &header, reserved, self.durability),
+                PrependStrategy::InPlace { reserved } => overwrite(&target, &header, reserved, self.change.durability),
                 _ if header.is_empty() => Ok(stayed),
                 PrependStrategy::Atomic => self.rewrite(target, header, caller),
-                PrependStrategy::InsertRange => insert(&target, &header, self.durability),
+                PrependStrategy::InsertRange => insert(&target, &header, self.change.durability),
             }
         })
         .await
@@ -205,14 +193,14 @@ impl Prepend {
 
     fn rewrite(&mut self, target: Target, header: Bytes, caller: &Caller) -> Result<Prepended> {
         let (from, statx) = target.open_old(Access::Read)?;
-        let metadata = Attributes { keep: self.keep, mode: None };
-        let temp_file = TempFile::new(target, metadata.temp_mode(true))?;
+        let attributes = self.change.attributes;
+        let temp_file = TempFile::new(target, attributes.temp_mode(true))?;
         let at = temp_file.write(&[header], 0, caller)?;
         let body = Body { from: from.as_fd(), len: statx.stx_size };
         let moved = body.move_to(&temp_file, at, caller, self.on_progress.as_mut())?;
-        metadata.apply(temp_file.target(), Some(Old { statx: &statx, fd: Some(from.as_fd()) }), temp_file.fd())?;
+        attributes.apply(temp_file.target(), Some(Old { statx: &statx, fd: Some(from.as_fd()) }), temp_file.fd())?;
         let len = body.len;
-        temp_file.publish(self.durability, caller, |target| {
+        temp_file.publish(self.change.durability, caller, |target| {
             let found = target.look()?.map(|found| Metadata::new(&found));
             if found == Some(Metadata::new(&statx)) { Ok(()) } else { Err(target.at(Step::Recheck)(changed())) }
         })?;

@@ -39,7 +39,7 @@ pub(super) struct Old<'a> {
     pub(super) fd: Option<BorrowedFd<'a>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attributes {
     pub(super) keep: Preserve,
     /// Exact permission bits, instead of those of the old file.

@@ -11,8 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use super::file::AHEAD;
-use crate::runtime::programs::run;
+use crate::runtime::programs::{Alone, run};
 use crate::uring::op::rw::Read;
 use crate::uring::program::Program;
 
@@ -89,6 +88,6 @@ impl ReadAhead {
 
 async fn read(file: Arc<std::fs::File>, range: Range<u64>) -> io::Result<Bytes> {
     let read = Read::new(file.into(), range.start, (range.end - range.start) as usize);
-    let (read, result) = run(Box::new(Program::of(read)), AHEAD).await?.into_single::<Read>();
+    let (read, result) = run(Box::new(Program::of(read)), Alone::Ring).await?.into_single::<Read>();
     result.map(|_| read.into_bytes())
 }

@@ -10,14 +10,13 @@ use futures_core::Stream;
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, ReadBuf};
 use tokio::task::coop::consume_budget;
 
-use super::File;
+use super::cached;
 use super::error::Step;
-use super::file::NOW_MAX;
+use super::file::{File, NOW_MAX};
 use super::pending_seek::{OFFSET_MAX, PendingSeek};
 use super::read_ahead::{DEPTH, PIECE, ReadAhead};
 use crate::buf::pool;
 use crate::runtime::programs::looks_now;
-use crate::sys::call;
 
 /// A position in a [`File`] to read from: [`AsyncRead`], [`AsyncBufRead`] and [`AsyncSeek`].
 ///
@@ -59,8 +58,15 @@ pub struct FileReader {
     pending_seek: PendingSeek,
 }
 
+impl File {
+    /// Returns a [`FileReader`] that reads the file from its start.
+    pub fn reader(&self) -> FileReader {
+        FileReader::new(self.clone())
+    }
+}
+
 impl FileReader {
-    pub(super) fn new(file: File) -> Self {
+    fn new(file: File) -> Self {
         Self {
             file,
             position: 0,
@@ -84,15 +90,10 @@ impl FileReader {
             // A file in memory must not monopolise the thread.
             ready!(pin!(consume_budget()).poll(cx));
             let mut lease = pool::lease(NOW_MAX);
-            match lease
-                .read_exactly_with(|spare| call::read_nowait(self.file.as_fd(), &mut spare[..NOW_MAX], self.position))
-            {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                read => {
-                    read.map_err(|e| self.file.failed(Step::Read, e))?;
-                    self.chunk = lease.freeze();
-                    return Poll::Ready(Ok(()));
-                }
+            let read = cached::read(&mut lease, self.file.as_fd(), self.position, NOW_MAX);
+            if read.map_err(|e| self.file.failed(Step::Read, e))?.is_some() {
+                self.chunk = lease.freeze();
+                return Poll::Ready(Ok(()));
             }
         }
         let (depth, end) = match self.in_a_row {

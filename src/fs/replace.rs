@@ -3,18 +3,18 @@
 use std::error::Error as StdError;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
 
 use bytes::Bytes;
 use futures_core::Stream;
 use rustix::fs::Statx;
 
+use super::change::Change;
 use super::chunk_batch::ChunkBatch;
 use super::durability::Durability;
 use super::error::{Error, Result, Step};
-use super::preserve::{Attributes, Old, Preserve};
-use super::target::Target;
+use super::preserve::{Old, Preserve};
 use super::temp_file::TempFile;
 use super::work::{self, Caller};
 use crate::runtime::blocking;
@@ -57,50 +57,38 @@ pub async fn replace(path: impl AsRef<Path>, contents: impl Into<Bytes>) -> Resu
 ///   earlier one, which then fails and leaves the old file unchanged.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is done until `run`"]
-pub struct Replace {
-    path: PathBuf,
-    durability: Durability,
-    follow_link: bool,
-    keep: Preserve,
-    mode: Option<u32>,
-}
+pub struct Replace(Change);
 
 impl Replace {
     /// Replaces the file at `path`, which need not exist. Its directory must exist, and this process must be allowed to
     /// read and write it.
     pub fn new(path: impl AsRef<Path>) -> Self {
-        Self {
-            path: path.as_ref().to_owned(),
-            durability: Durability::default(),
-            follow_link: false,
-            keep: Preserve::default(),
-            mode: None,
-        }
+        Self(Change::new(path.as_ref()))
     }
 
     /// Sets the guarantee about power cuts. [`Durability::Full`] by default.
     pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
+        self.0.durability = durability;
         self
     }
 
     /// Sets whether a symbolic link at the path is followed: its target is replaced in place, and the link stays.
     /// Refused by default, because a user who may create a link could choose which file is overwritten.
     pub fn follow_link(mut self, follow: bool) -> Self {
-        self.follow_link = follow;
+        self.0.follow_link = follow;
         self
     }
 
     /// Sets the metadata that the new file takes over from the old one. [`Preserve::All`] by default.
     pub fn keep(mut self, keep: Preserve) -> Self {
-        self.keep = keep;
+        self.0.attributes.keep = keep;
         self
     }
 
     /// Sets the exact permission bits of the new file, such as `0o640`, regardless of the umask and the old file. By
     /// default it gets those of the old file, or without one `0o666` less the umask.
     pub fn mode(mut self, mode: u32) -> Self {
-        self.mode = Some(mode);
+        self.0.attributes.mode = Some(mode);
         self
     }
 
@@ -118,8 +106,8 @@ impl Replace {
     /// no other file remains.
     pub async fn run(self, contents: impl Into<Bytes>) -> Result<()> {
         let contents = contents.into();
-        work::run(&self.path.clone(), move |caller| {
-            let mut writer = Writer::open(&self)?;
+        work::run(&self.0.path.clone(), move |caller| {
+            let mut writer = Writer::open(self.0)?;
             writer.write(&[contents], caller)?;
             writer.finish(caller)
         })
@@ -157,7 +145,7 @@ impl Replace {
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         let mut stream = pin!(stream);
-        let path = self.path.clone();
+        let path = self.0.path.clone();
         let mut parked = Parked(None);
         loop {
             let mut chunk_batch = ChunkBatch::default();
@@ -173,9 +161,9 @@ impl Replace {
                     return Err(Error::new(Step::Receive, &path, io::Error::other(e)));
                 }
             };
-            let (plan, writer, pieces) = (self.clone(), parked.0.take(), chunk_batch.into_pieces());
+            let (change, writer, pieces) = (self.0.clone(), parked.0.take(), chunk_batch.into_pieces());
             let step = move |caller: &Caller| {
-                let mut writer = writer.map_or_else(|| Writer::open(&plan), Ok)?;
+                let mut writer = writer.map_or_else(|| Writer::open(change), Ok)?;
                 writer.write(&pieces, caller)?;
                 let written = writer.written;
                 if ended {
@@ -196,27 +184,26 @@ impl Replace {
 #[derive(Debug)]
 struct Writer {
     temp_file: TempFile,
-    metadata: Attributes,
-    durability: Durability,
+    change: Change,
     old: Option<(Statx, Option<OwnedFd>)>,
     written: u64,
 }
 
 impl Writer {
-    fn open(plan: &Replace) -> Result<Self> {
-        let (target, found) = Target::open(&plan.path, plan.follow_link)?;
-        let old = match found.filter(|_| plan.keep != Preserve::Nothing) {
+    fn open(change: Change) -> Result<Self> {
+        let (target, found) = change.target()?;
+        let keep = change.attributes.keep;
+        let old = match found.filter(|_| keep != Preserve::Nothing) {
             None => None,
             Some(found) => match target.open_old(Access::Read) {
                 Ok((fd, statx)) => Some((statx, Some(fd))),
                 // If the file is unreadable, so are its attributes.
-                Err(_) if plan.keep == Preserve::Possible => Some((found, None)),
+                Err(_) if keep == Preserve::Possible => Some((found, None)),
                 Err(e) => return Err(e),
             },
         };
-        let metadata = Attributes { keep: plan.keep, mode: plan.mode };
-        let temp_file = TempFile::new(target, metadata.temp_mode(old.is_some()))?;
-        Ok(Self { temp_file, metadata, durability: plan.durability, old, written: 0 })
+        let temp_file = TempFile::new(target, change.attributes.temp_mode(old.is_some()))?;
+        Ok(Self { temp_file, change, old, written: 0 })
     }
 
     fn write(&mut self, pieces: &[Bytes], caller: &Caller) -> Result<()> {
@@ -226,8 +213,8 @@ impl Writer {
 
     fn finish(self, caller: &Caller) -> Result<()> {
         let old = self.old.as_ref().map(|(statx, fd)| Old { statx, fd: fd.as_ref().map(AsFd::as_fd) });
-        self.metadata.apply(self.temp_file.target(), old, self.temp_file.fd())?;
-        self.temp_file.publish(self.durability, caller, |_| Ok(()))
+        self.change.attributes.apply(self.temp_file.target(), old, self.temp_file.fd())?;
+        self.temp_file.publish(self.change.durability, caller, |_| Ok(()))
     }
 }
 

@@ -4,7 +4,6 @@
 //! or concurrent rename can lead out. Without openat2 there is no [`Root`]: a check of the path's text followed by a
 //! plain open can be raced, so it is not used as a fallback.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -13,7 +12,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::Metadata;
-use super::error::{Error, Step};
+use super::error::{Error, Result, Step};
+use super::file::File;
 use crate::runtime::blocking::BlockingTask;
 use crate::sys::call;
 use crate::sys::call::Links;
@@ -29,17 +29,13 @@ const RACES: usize = 16;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
-/// use millstream::fs::{Opened, Root};
-/// use std::path::Path;
+/// use millstream::fs::Root;
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # std::fs::write(dir.path().join("hello.txt"), "hello")?;
 /// let root = Root::open_dir(dir.path())?;
-/// match root.open(Path::new("hello.txt")).await? {
-///     Opened::File(_, status) => assert_eq!(status.len(), 5),
-///     _ => unreachable!(),
-/// }
-/// assert!(root.open(Path::new("../etc/passwd")).await.is_err());
+/// assert_eq!(root.open("hello.txt").await?.read_at(0, 100).await?, "hello");
+/// assert!(root.open("../etc/passwd").await.is_err());
 /// # Ok(())
 /// # }
 /// ```
@@ -51,16 +47,6 @@ pub struct Root {
     may_wait: bool,
 }
 
-/// Result of opening a path beneath a [`Root`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Opened {
-    /// A regular file, open for reading, and its status.
-    File(File, Metadata),
-    /// A directory, which is not kept open.
-    Directory,
-}
-
 impl Root {
     /// Opens a directory. This blocks on the disk: call it during start-up.
     ///
@@ -68,19 +54,16 @@ impl Root {
     ///
     /// Fails if the path does not lead to a directory that this process may search, or if `openat2` is missing or
     /// blocked (`ErrorKind::Unsupported`; see [`Capabilities::openat2`]).
-    pub fn open_dir(path: impl AsRef<Path>) -> io::Result<Self> {
+    pub fn open_dir(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
+        let failed = |e: io::Error| Error::new(Step::OpenDirectory, path, e);
         if let Support::No(reason) = Capabilities::get().openat2() {
-            let message = format!("{}: paths beneath it need openat2(2): {reason}", path.display());
-            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+            let message = format!("paths beneath a directory need openat2(2): {reason}");
+            return Err(failed(io::Error::new(io::ErrorKind::Unsupported, message)));
         }
-        match call::open_directory_blocking(path) {
-            Ok(dir) => {
-                let may_wait = mounts::may_wait(dir.as_fd());
-                Ok(Self { dir: Arc::new(dir), links: Links::Refuse, may_wait })
-            }
-            Err(e) => Err(io::Error::new(e.kind(), format!("{}: {e}", path.display()))),
-        }
+        let dir = call::open_directory_blocking(path).map_err(failed)?;
+        let may_wait = mounts::may_wait(dir.as_fd());
+        Ok(Self { dir: Arc::new(dir), links: Links::Refuse, may_wait })
     }
 
     /// Returns whether `path` leads to this directory now. **May block on the disk**, unless `path` was looked up
@@ -92,7 +75,7 @@ impl Root {
     }
 
     /// Opens the directory that `path` leads to now, with the same rule for links. **May block on the disk.**
-    pub(crate) fn reopen(&self, path: &Path) -> io::Result<Self> {
+    pub(crate) fn reopen(&self, path: &Path) -> Result<Self> {
         Ok(Self { links: self.links, ..Self::open_dir(path)? })
     }
 
@@ -104,39 +87,32 @@ impl Root {
         self
     }
 
-    /// Opens a path relative to the directory. Paths in the kernel's memory are opened at once, if the directory is on
-    /// a local file system and the path does not lead to another mount. Otherwise the open runs on the blocking pool,
-    /// because on a network file system or in user space (FUSE) it asks the server.
+    /// Opens a regular file for reading; `path` is relative to the directory. Paths in the kernel's memory are opened at
+    /// once, if the directory is on a local file system and the path does not lead to another mount. Otherwise the open
+    /// runs on the blocking pool, because on a network file system or in user space (FUSE) it asks the server.
     ///
     /// # Errors
     ///
     /// Fails like openat2(2), with the error number: `EXDEV` for a path that leads out, `ELOOP` for a link. Fails with
-    /// `ErrorKind::PermissionDenied` without a number for anything but a regular file or a directory.
+    /// `EISDIR` for a directory, and with `ErrorKind::PermissionDenied` without a number for anything else that is not
+    /// a regular file.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future closes a file that is opened afterwards.
-    pub async fn open(&self, path: &Path) -> io::Result<Opened> {
+    pub async fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        let failed = |e: io::Error| Error::new(Step::Open, path, e);
         match self.open_now(path) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            done => return done,
+            done => return done.map_err(failed),
         }
-        let (root, path) = (self.clone(), path.to_owned());
-        BlockingTask::start(move || root.open_blocking(&path))?.await
-    }
-
-    /// Opens a regular file like [`open`](Self::open) and returns it as a [`File`](super::File). Fails with `EISDIR`
-    /// for a directory.
-    pub async fn open_file(&self, path: &Path) -> Result<super::File, Error> {
-        let failed = |e: io::Error| Error::new(Step::Open, path, e);
-        match self.open(path).await.map_err(failed)? {
-            Opened::File(file, _) => Ok(super::File::new(file, path)),
-            Opened::Directory => Err(failed(Errno::ISDIR.into())),
-        }
+        let (root, owned) = (self.clone(), path.to_owned());
+        BlockingTask::start(move || root.open_blocking(&owned)).map_err(failed)?.await.map_err(failed)
     }
 
     /// Does the same as [`open`](Self::open), but fails with `WouldBlock` instead of blocking on the disk.
-    pub(crate) fn open_now(&self, path: &Path) -> io::Result<Opened> {
+    pub(crate) fn open_now(&self, path: &Path) -> io::Result<File> {
         if self.may_wait {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -151,7 +127,7 @@ impl Root {
     }
 
     /// Does the same as [`open`](Self::open), **blocking on the disk**.
-    pub(crate) fn open_blocking(&self, path: &Path) -> io::Result<Opened> {
+    pub(crate) fn open_blocking(&self, path: &Path) -> io::Result<File> {
         let mut races = 0;
         loop {
             match call::open_beneath(self.dir.as_fd(), path, self.links, false) {
@@ -183,25 +159,19 @@ impl Root {
     }
 }
 
-fn look(fd: OwnedFd, path: &Path) -> io::Result<Opened> {
-    let status = Metadata::new(&call::status(fd.as_fd())?);
-    if status.is_file() {
-        Ok(Opened::File(File::from(fd), status))
-    } else if status.is_dir() {
-        Ok(Opened::Directory)
-    } else {
-        Err(refused(path, &status))
+fn look(fd: OwnedFd, path: &Path) -> io::Result<File> {
+    let found = Metadata::new(&call::status(fd.as_fd())?);
+    if found.is_dir() {
+        return Err(Errno::ISDIR.into());
     }
-}
-
-pub(crate) fn refused(path: &Path, status: &Metadata) -> io::Error {
-    let message = format!("{}: {}, not a regular file", path.display(), status.what());
-    io::Error::new(io::ErrorKind::PermissionDenied, message)
+    found.must_be_file(io::ErrorKind::PermissionDenied)?;
+    Ok(File::new(fd.into(), path, found))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::report;
     use std::os::unix::fs::symlink;
 
     fn tree() -> tempfile::TempDir {
@@ -215,19 +185,20 @@ mod tests {
     }
 
     async fn errno(root: &Root, path: &str) -> Option<i32> {
-        root.open(Path::new(path)).await.unwrap_err().raw_os_error()
+        root.open(path).await.unwrap_err().raw_os_error()
     }
 
     #[tokio::test]
     async fn regular_files_are_opened_and_directories_are_named() {
         let dir = tree();
         let root = Root::open_dir(dir.path()).unwrap();
-        let Opened::File(file, status) = root.open(Path::new("sub/file")).await.unwrap() else { panic!("no file") };
-        assert_eq!(std::io::read_to_string(file).unwrap(), "bytes");
-        assert_eq!(status.len(), 5);
-        assert_eq!(root.status_now(Path::new("sub/file")).unwrap(), status);
-        assert!(matches!(root.open(Path::new("sub")).await.unwrap(), Opened::Directory));
-        assert!(matches!(root.open_blocking(Path::new("sub/file")).unwrap(), Opened::File(..)));
+        let path = Path::new("sub/file");
+        let file = root.open(path).await.unwrap();
+        assert_eq!(file.read_at(0, 100).await.unwrap(), "bytes");
+        assert_eq!((file.path(), file.opened().len()), (path, 5));
+        assert_eq!(root.status_now(path).unwrap(), *file.opened());
+        assert_eq!(errno(&root, "sub").await, Some(Errno::ISDIR.raw_os_error()));
+        assert!(root.open_blocking(path).is_ok());
     }
 
     #[tokio::test]
@@ -240,7 +211,7 @@ mod tests {
         assert_eq!(errno(&root, "/etc/passwd").await, Some(Errno::XDEV.raw_os_error()));
         let root = root.follow_links_beneath(true);
         assert_eq!(errno(&root, "out").await, Some(Errno::XDEV.raw_os_error()));
-        assert!(matches!(root.open(Path::new("in")).await.unwrap(), Opened::File(..)));
+        assert!(root.open("in").await.is_ok());
         assert_eq!(root.status_now(Path::new("in")).unwrap(), root.status_now(Path::new("sub/file")).unwrap());
     }
 
@@ -248,18 +219,18 @@ mod tests {
     async fn what_is_no_file_is_refused_by_name() {
         let dir = tree();
         let root = Root::open_dir(dir.path()).unwrap();
-        let error = root.open(Path::new("fifo")).await.unwrap_err();
+        let error = root.open("fifo").await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-        assert_eq!(error.to_string(), "fifo: a FIFO, not a regular file");
+        assert_eq!(report(&error), "fifo: open the file: a FIFO, not a regular file");
         let dev = Root::open_dir("/dev").unwrap();
-        assert!(dev.open(Path::new("null")).await.unwrap_err().to_string().contains("a device"));
+        assert!(report(&dev.open("null").await.unwrap_err()).contains("a device"));
     }
 
     #[test]
     fn a_missing_directory_is_named() {
         let error = Root::open_dir("/nowhere/at/all").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        assert!(error.to_string().starts_with("/nowhere/at/all: "), "{error}");
+        assert_eq!(error.to_string(), "/nowhere/at/all: open the directory");
     }
 
     #[test]
@@ -268,7 +239,7 @@ mod tests {
         if std::env::var_os(CHILD).is_some() {
             let error = Root::open_dir("/").unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::Unsupported);
-            assert!(error.to_string().contains("openat2"), "{error}");
+            assert!(report(&error).contains("openat2"), "{error}");
             return;
         }
         // Capabilities are probed once per process, so this test needs its own process.

@@ -60,13 +60,12 @@ impl Target {
     }
 
     fn must_be_file(&self, found: &Statx) -> Result<()> {
-        let status = Metadata::new(found);
-        let message = match status.what() {
-            _ if status.is_file() => return Ok(()),
-            link if status.is_link() => format!("{link}; follow_link(true) changes the file it leads to"),
-            what => format!("{what}, not a regular file"),
-        };
-        Err(self.at(Step::Inspect)(refused(&message)))
+        let found = Metadata::new(found);
+        if found.is_link() {
+            let message = "a symbolic link; follow_link(true) changes the file it leads to";
+            return Err(self.at(Step::Inspect)(refused(message)));
+        }
+        found.must_be_file(io::ErrorKind::InvalidInput).map_err(self.at(Step::Inspect))
     }
 
     pub(super) fn open_old(&self, access: Access) -> Result<(OwnedFd, Statx)> {
@@ -113,6 +112,7 @@ fn split(path: &Path) -> Option<(&Path, OsString)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::error::Error as _;
 
     #[test]
     fn paths_are_split_at_the_last_slash() {
@@ -135,7 +135,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
         let error = target.open_old(Access::Read).unwrap_err();
-        assert!(error.to_string().ends_with("a FIFO, not a regular file"), "{error}");
+        assert_eq!(error.source().unwrap().to_string(), "a FIFO, not a regular file");
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/dev/null", &path).unwrap();
         assert_eq!(target.open_old(Access::Change).unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));

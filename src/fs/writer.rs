@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncSeek, AsyncWrite};
 
-use super::File;
+use super::file::File;
 use super::pending_seek::PendingSeek;
 use super::read_ahead::Under;
 use crate::buf::pool::{self, Lease};
@@ -69,8 +69,15 @@ impl fmt::Debug for FileWriter {
     }
 }
 
+impl File {
+    /// Returns a [`FileWriter`] that writes the file from its start.
+    pub fn writer(&self) -> FileWriter {
+        FileWriter::new(self.clone())
+    }
+}
+
 impl FileWriter {
-    pub(super) fn new(file: File) -> Self {
+    fn new(file: File) -> Self {
         Self { file, position: 0, lease: None, under: None, pending_seek: PendingSeek::default() }
     }
 

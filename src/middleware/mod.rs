@@ -16,19 +16,18 @@
 //!
 //! | server | source of the peer |
 //! |---|---|
-//! | [`serve`] | `connected` of [`Stamp`] and [`Canary`], in [`on_connection`](crate::server::Serve::on_connection) |
-//! | axum | `into_make_service_with_connect_info::<middleware::Connection>()`; `Stamp` also takes `SocketAddr` |
+//! | [`serve`] | by itself |
+//! | axum | `into_make_service_with_connect_info::<server::Connection>()`; `Stamp` also takes `SocketAddr` |
 //! | tonic's own | [`Stamp`] by itself; [`Canary`] finds no connection: put tonic's routes under [`serve`] |
 //! | hyper by hand | a [`Connection`] in the extensions of each request |
 //!
-//! With the features `axum` or `tonic`, [`Stamp`] also finds the address that [`serve`] adds to requests. Otherwise no
-//! peer is trusted, and [`Canary`] changes no path.
+//! Otherwise no peer is trusted, and [`Canary`] changes no path.
 //!
 //! [`serve`]: crate::server::serve()
+//! [`Connection`]: crate::server::Connection
 
 #[cfg(feature = "canary")]
 mod canary;
-mod connection;
 mod hosts;
 mod measure;
 mod request_id;
@@ -41,7 +40,6 @@ pub use canary::{
     BreakerPin, BreakerState, Canary, CanaryBody, CanaryBuilder, CanaryFuture, CanaryHandle, CanaryLayer, CanaryState,
     PathState, ShareUnit, Thresholds,
 };
-pub use connection::Connection;
 pub use hosts::{AllowedHosts, AllowedHostsFuture, AllowedHostsLayer};
 pub use measure::{Measure, MeasureBody, MeasureFuture, MeasureService, Route};
 pub use request_id::RequestId;

@@ -1,7 +1,6 @@
 //! Request ids, traces, and headers that identify the service.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,10 +11,10 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::connection::peer;
 use super::request_id::{REQUEST_ID, RequestId};
 use super::trace::{TRACEPARENT, TRACESTATE, TraceParent, has_good_state};
 use crate::server::Trusted;
+use crate::server::identity::peer;
 
 const ENVIRONMENT: HeaderName = HeaderName::from_static("x-environment");
 const SERVICE_VERSION: HeaderName = HeaderName::from_static("x-service-version");
@@ -47,20 +46,19 @@ const SERVICE_VERSION: HeaderName = HeaderName::from_static("x-service-version")
 ///     .trusted("10.0.0.0/8".parse()?)
 ///     .service_version(HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
 /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
-/// let serving = server::serve(listener, stamp.layer(Files::new("public")?));
-/// serving.on_connection(|stamp, peer| stamp.connected(peer.addr().ip())).await
+/// server::serve(listener, stamp.layer(Files::new("public")?)).await
 /// # }
 /// ```
 ///
 /// # Cost
 ///
 /// An id and a trace are 40 random bytes. Their header values share memory that is allocated for about forty requests
-/// at a time. The extensions of a request without others take four allocations; [`extensions(false)`](Self::extensions)
+/// at a time. The two values in the extensions of a request take two allocations; [`extensions(false)`](Self::extensions)
 /// avoids them, and [`RequestId::of`] reads the header.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing unless it is put around a service"]
 pub struct StampLayer {
-    settings: Settings,
+    settings: Arc<Settings>,
 }
 
 #[derive(Clone, Debug)]
@@ -77,46 +75,46 @@ struct Settings {
 impl StampLayer {
     /// Creates a layer that trusts no peer, and samples no trace.
     pub fn new() -> Self {
-        let (trusted, environment, service_version) = (Trusted::nobody(), None, None);
+        let (trusted, environment, service_version) = (Trusted::none(), None, None);
         let settings =
             Settings { trusted, environment, service_version, trace: true, threshold: 1 << 56, extensions: true };
-        Self { settings }
+        Self { settings: Arc::new(settings) }
     }
 
     /// Sets the peers whose ids and traces are kept; none by default.
     pub fn trusted(mut self, trusted: Trusted) -> Self {
-        self.settings.trusted = trusted;
+        Arc::make_mut(&mut self.settings).trusted = trusted;
         self
     }
 
     /// Adds `x-environment` to each response, such as `production` or `staging`; off by default.
     pub fn environment(mut self, environment: HeaderValue) -> Self {
-        self.settings.environment = Some(environment);
+        Arc::make_mut(&mut self.settings).environment = Some(environment);
         self
     }
 
     /// Adds `x-service-version` to each response; off by default.
     pub fn service_version(mut self, version: HeaderValue) -> Self {
-        self.settings.service_version = Some(version);
+        Arc::make_mut(&mut self.settings).service_version = Some(version);
         self
     }
 
     /// Sets whether requests belong to traces; on by default. If off, both headers of Trace Context pass unchanged.
     pub fn trace(mut self, on: bool) -> Self {
-        self.settings.trace = on;
+        Arc::make_mut(&mut self.settings).trace = on;
         self
     }
 
     /// Sets the share of new traces that are sampled, in percent; 0 by default. Continued traces keep their flag.
     pub fn sampled(mut self, percent: f64) -> Self {
         let whole = (1u64 << 56) as f64;
-        self.settings.threshold = (whole * (1.0 - percent.clamp(0.0, 100.0) / 100.0)) as u64;
+        Arc::make_mut(&mut self.settings).threshold = (whole * (1.0 - percent.clamp(0.0, 100.0) / 100.0)) as u64;
         self
     }
 
     /// Sets whether [`RequestId`] and [`TraceParent`] are in the extensions of requests; on by default.
     pub fn extensions(mut self, on: bool) -> Self {
-        self.settings.extensions = on;
+        Arc::make_mut(&mut self.settings).extensions = on;
         self
     }
 }
@@ -131,7 +129,7 @@ impl<S> Layer<S> for StampLayer {
     type Service = Stamp<S>;
 
     fn layer(&self, inner: S) -> Stamp<S> {
-        Stamp { inner, link: Arc::new(Link { settings: Arc::new(self.settings.clone()), trusted: None }) }
+        Stamp { inner, settings: Arc::clone(&self.settings) }
     }
 }
 
@@ -139,23 +137,10 @@ impl<S> Layer<S> for StampLayer {
 #[derive(Clone)]
 pub struct Stamp<S> {
     inner: S,
-    // One for each connection, so that connections do not contend for one reference count.
-    link: Arc<Link>,
-}
-
-struct Link {
     settings: Arc<Settings>,
-    /// Whether the peer is trusted; `None` if the connection is not known.
-    trusted: Option<bool>,
 }
 
 impl<S> Stamp<S> {
-    /// Sets the peer of the connection, for this clone of the service and its clones.
-    pub fn connected(&mut self, peer: IpAddr) {
-        let settings = Arc::clone(&self.link.settings);
-        self.link = Arc::new(Link { trusted: Some(settings.trusted.contains(peer)), settings });
-    }
-
     /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
@@ -205,11 +190,8 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> StampFuture<S::Future> {
-        let settings = &*self.link.settings;
-        let trusted = self
-            .link
-            .trusted
-            .unwrap_or_else(|| peer(request.extensions()).is_some_and(|peer| settings.trusted.contains(peer)));
+        let settings = &*self.settings;
+        let trusted = peer(request.extensions()).is_some_and(|peer| settings.trusted.contains(peer));
         let id = settings.request_id(request.headers_mut(), trusted);
         let parent = settings.trace.then(|| settings.trace_parent(request.headers_mut(), trusted));
         let header = id.as_header().clone();
@@ -219,7 +201,7 @@ where
                 request.extensions_mut().insert(parent);
             }
         }
-        StampFuture { inner: self.inner.call(request), id: Some(header), link: Arc::clone(&self.link) }
+        StampFuture { inner: self.inner.call(request), id: Some(header), settings: Arc::clone(&self.settings) }
     }
 }
 
@@ -229,7 +211,7 @@ pin_project! {
         #[pin]
         inner: F,
         id: Option<HeaderValue>,
-        link: Arc<Link>,
+        settings: Arc<Settings>,
     }
 }
 
@@ -246,7 +228,7 @@ where
         if let Some(id) = this.id.take() {
             headers.insert(REQUEST_ID, id);
         }
-        let settings = &this.link.settings;
+        let settings = &this.settings;
         for (name, value) in [(ENVIRONMENT, &settings.environment), (SERVICE_VERSION, &settings.service_version)] {
             if let Some(value) = value {
                 headers.insert(name, value.clone());
@@ -258,7 +240,7 @@ where
 
 impl<S: fmt::Debug> fmt::Debug for Stamp<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stamp").field("inner", &self.inner).field("trusted", &self.link.trusted).finish_non_exhaustive()
+        f.debug_struct("Stamp").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 

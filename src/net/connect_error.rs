@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::race::Tried;
 
-/// Error of a [`Connector`](super::Connector).
+/// Error of a [`Connector`](super::Connector): the destination, every address tried, and a remedy. The last error is the
+/// [`source`](std::error::Error::source).
 ///
 /// `?` converts it to an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error.
 #[derive(Debug)]
@@ -41,6 +42,17 @@ impl ConnectError {
             (Why::Family, None) => io::ErrorKind::AddrNotAvailable,
             (_, None) => io::ErrorKind::InvalidInput,
         }
+    }
+
+    /// Returns whether the time limit has expired, of the connector or of TCP.
+    pub fn is_timed_out(&self) -> bool {
+        self.kind() == io::ErrorKind::TimedOut
+    }
+
+    /// Returns whether no server listens at the last address or path: the connection was refused, or the socket file
+    /// does not exist.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
     }
 
     /// Returns the last error number, if the kernel reported one.
@@ -79,17 +91,17 @@ impl ConnectError {
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot connect to {}: ", self.to)?;
+        write!(f, "cannot connect to {}", self.to)?;
         match &self.why {
-            Why::Uri(what) => return f.write_str(what),
-            Why::Resolve(e) => write!(f, "resolve the name: {e}")?,
-            Why::Family => f.write_str("it has no address in the family of the local address")?,
+            Why::Uri(what) => return write!(f, ": {what}"),
+            Why::Resolve(_) => f.write_str(": the name was not resolved")?,
+            Why::Family => f.write_str(": it has no address in the family of the local address")?,
             Why::Refused(tried) => list(f, tried)?,
             Why::Timeout(limit, tried) => {
-                write!(f, "no connection within {limit:?}: ")?;
-                if tried.is_empty() { f.write_str("the name was not resolved")? } else { list(f, tried)? }
+                write!(f, ": no connection within {limit:?}")?;
+                if tried.is_empty() { f.write_str(": the name was not resolved")? } else { list(f, tried)? }
             }
-            Why::Path(e) => write!(f, "{e}")?,
+            Why::Path(_) => {}
         }
         write!(f, "; {}", self.advice())
     }
@@ -97,9 +109,10 @@ impl fmt::Display for ConnectError {
 
 fn list(f: &mut fmt::Formatter<'_>, tried: &Tried) -> fmt::Result {
     for (n, (addr, error)) in tried.iter().enumerate() {
-        write!(f, "{}{addr}: ", if n > 0 { ", " } else { "" })?;
+        write!(f, "{} {addr}: ", if n > 0 { "," } else { ":" })?;
         match error {
-            Some(e) => write!(f, "{e}")?,
+            // The kind only: the last error is the source.
+            Some(e) => write!(f, "{}", e.kind())?,
             None => f.write_str("no answer")?,
         }
     }

@@ -2,11 +2,17 @@
 
 use std::fmt;
 use std::io;
+#[cfg(feature = "tonic")]
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
+#[cfg(feature = "server")]
+use super::counts::Counts;
+#[cfg(feature = "tonic")]
+use super::credentials::Credentials;
 use super::egress::Egress;
 use super::profile::Profile;
 use super::send_strategy::SendStrategy;
@@ -14,10 +20,20 @@ use super::stats::{KernelStats, Pulse, Record, StreamStats};
 use crate::sys::{socket, tcp};
 
 /// A handle to a stream: reports its numbers and controls it. Cheap to clone. Keeps neither stream nor socket open.
+///
+/// The handle of a [`CountedIo`](super::CountedIo) has [`stats`](Self::stats) and [`reset`](Self::reset). Its other
+/// methods answer as for a closed stream.
 #[derive(Clone)]
 pub struct Handle {
     id: u64,
-    egress: Weak<Egress>,
+    stream: Watched,
+}
+
+#[derive(Clone)]
+enum Watched {
+    Socket(Weak<Egress>),
+    #[cfg(feature = "server")]
+    Counted(Weak<Counts>),
 }
 
 /// Record of the last numbers of a stream, from [`Handle::closing`].
@@ -43,7 +59,20 @@ pub(crate) enum Leaving {
 
 impl Handle {
     pub(super) fn new(egress: &Arc<Egress>) -> Self {
-        Self { id: egress.id(), egress: Arc::downgrade(egress) }
+        Self { id: egress.id(), stream: Watched::Socket(Arc::downgrade(egress)) }
+    }
+
+    #[cfg(feature = "server")]
+    pub(super) fn of_counts(id: u64, counts: Weak<Counts>) -> Self {
+        Self { id, stream: Watched::Counted(counts) }
+    }
+
+    fn egress(&self) -> Option<Arc<Egress>> {
+        match &self.stream {
+            Watched::Socket(egress) => egress.upgrade(),
+            #[cfg(feature = "server")]
+            Watched::Counted(_) => None,
+        }
     }
 
     /// Returns the number of the stream, which is unique in this process and starts at 1.
@@ -53,17 +82,25 @@ impl Handle {
 
     /// Returns the current numbers, without a system call; `None` once the stream is closed.
     pub fn stats(&self) -> Option<StreamStats> {
-        self.egress.upgrade().map(|egress| egress.stats())
+        match &self.stream {
+            Watched::Socket(egress) => egress.upgrade().map(|egress| egress.stats()),
+            #[cfg(feature = "server")]
+            Watched::Counted(counts) => counts.upgrade().map(|counts| counts.stats()),
+        }
     }
 
     pub(crate) fn pulse(&self) -> Option<Pulse> {
-        self.egress.upgrade().map(|egress| egress.pulse())
+        match &self.stream {
+            Watched::Socket(egress) => egress.upgrade().map(|egress| egress.pulse()),
+            #[cfg(feature = "server")]
+            Watched::Counted(counts) => counts.upgrade().map(|counts| counts.pulse()),
+        }
     }
 
     /// Waits until the peer has closed its side and all of its bytes were read. Only for the task that reads the
     /// stream, while it does not read. `look` allows a system call.
     pub(crate) fn poll_leaving(&self, cx: &mut Context<'_>, look: bool) -> Poll<Leaving> {
-        match self.egress.upgrade() {
+        match self.egress() {
             Some(egress) => egress.poll_leaving(cx, look),
             None => Poll::Ready(Leaving::Gone),
         }
@@ -71,41 +108,41 @@ impl Handle {
 
     /// Returns the kernel's numbers, by two system calls; `None` once the stream is closed.
     pub fn kernel(&self) -> Option<KernelStats> {
-        self.egress.upgrade().map(|egress| KernelStats::of(egress.as_fd()))
+        self.egress().map(|egress| KernelStats::of(egress.as_fd()))
     }
 
     /// Returns a record that will hold the last numbers, at the price of two system calls on close; `None` once the
     /// stream is closed.
     pub fn closing(&self) -> Option<Closing> {
-        self.egress.upgrade().map(|egress| Closing(egress.record()))
+        self.egress().map(|egress| Closing(egress.record()))
     }
 
     /// Returns the strategy of writes; `None` once the stream is closed.
     pub fn send_strategy(&self) -> Option<SendStrategy> {
-        self.egress.upgrade().map(|egress| egress.send_strategy())
+        self.egress().map(|egress| egress.send_strategy())
     }
 
     /// Returns [`send_strategy`](Self::send_strategy), or `epoll` if the ring it asks for is missing; `None` once the stream is closed.
     pub(crate) fn effective_strategy(&self) -> Option<SendStrategy> {
-        self.egress.upgrade().map(|egress| egress.effective_strategy())
+        self.egress().map(|egress| egress.effective_strategy())
     }
 
     /// Sets the strategy of writes from now on. Bytes are neither lost nor reordered. Does nothing once the stream is
     /// closed.
     pub fn set_send_strategy(&self, strategy: SendStrategy) {
-        if let Some(egress) = self.egress.upgrade() {
+        if let Some(egress) = self.egress() {
             egress.set_send_strategy(strategy);
         }
     }
 
     /// Returns the socket profile; `None` once the stream is closed.
     pub fn profile(&self) -> Option<Profile> {
-        self.egress.upgrade().map(|egress| egress.profile())
+        self.egress().map(|egress| egress.profile())
     }
 
     /// Sets the socket profile, at once. Does nothing once the stream is closed.
     pub fn set_profile(&self, profile: Profile) {
-        if let Some(egress) = self.egress.upgrade() {
+        if let Some(egress) = self.egress() {
             egress.set_profile(profile);
         }
     }
@@ -113,7 +150,7 @@ impl Handle {
     /// Returns the congestion control of a TCP connection, such as `cubic` (`TCP_CONGESTION`,
     /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)); `None` for other or closed streams.
     pub fn congestion(&self) -> Option<String> {
-        tcp::congestion(self.egress.upgrade()?.as_fd()).ok()
+        tcp::congestion(self.egress()?.as_fd()).ok()
     }
 
     /// Sets the congestion control by name.
@@ -123,22 +160,22 @@ impl Handle {
     /// Fails if the kernel does not have it, this process may not use it, or the stream is not TCP: the error lists the
     /// available ones. `ErrorKind::NotConnected` once the stream is closed.
     pub fn set_congestion(&self, name: &str) -> io::Result<()> {
-        let egress = self.egress.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        let egress = self.egress().ok_or(io::ErrorKind::NotConnected)?;
         tcp::set_congestion(egress.as_fd(), name)
     }
 
     /// Returns the bytes sent that the peer has not acknowledged; `None` once the stream is closed. For a Unix socket,
     /// the memory of unread bytes.
     pub(crate) fn unacknowledged(&self) -> Option<usize> {
-        self.egress.upgrade().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
+        self.egress().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
     }
 
     pub(crate) fn unread(&self) -> Option<usize> {
-        self.egress.upgrade().and_then(|egress| tcp::unread(egress.as_fd()))
+        self.egress().and_then(|egress| tcp::unread(egress.as_fd()))
     }
 
     pub(crate) fn is_tcp(&self) -> bool {
-        self.egress.upgrade().is_some_and(|egress| tcp::congestion(egress.as_fd()).is_ok())
+        self.egress().is_some_and(|egress| tcp::congestion(egress.as_fd()).is_ok())
     }
 
     /// Limits the kernel's send rate in bytes per second (`SO_MAX_PACING_RATE`,
@@ -148,16 +185,36 @@ impl Handle {
     ///
     /// `ErrorKind::Unsupported` if the stream is not TCP; `ErrorKind::NotConnected` once it is closed.
     pub fn set_pace(&self, bytes_per_second: Option<NonZeroU64>) -> io::Result<()> {
-        let egress = self.egress.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        let egress = self.egress().ok_or(io::ErrorKind::NotConnected)?;
         tcp::set_pacing(egress.as_fd(), bytes_per_second)
     }
 
     /// Ends the connection at once, by a reset if the family has one. Unsent bytes are lost, and the peer can tell that
     /// the message is incomplete. Waiting tasks are woken and see an error or the end.
     pub fn reset(&self) {
-        if let Some(egress) = self.egress.upgrade() {
-            socket::reset(egress.as_fd());
+        match &self.stream {
+            Watched::Socket(egress) => {
+                if let Some(egress) = egress.upgrade() {
+                    socket::reset(egress.as_fd());
+                }
+            }
+            #[cfg(feature = "server")]
+            Watched::Counted(counts) => {
+                if let Some(counts) = counts.upgrade() {
+                    counts.reset();
+                }
+            }
         }
+    }
+
+    #[cfg(feature = "tonic")]
+    pub(super) fn local_addr(&self) -> Option<SocketAddr> {
+        socket::local_addr(&self.egress()?.as_fd()).ok()
+    }
+
+    #[cfg(feature = "tonic")]
+    pub(super) fn credentials(&self) -> Option<Credentials> {
+        Credentials::of(&self.egress()?.as_fd()).ok()
     }
 }
 

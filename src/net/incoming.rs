@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use tokio_util::sync::ReusableBoxFuture;
 
-use super::listener::Accept;
+use super::accept::Accept;
 use super::{TcpListener, UnixListener};
 
 type Accepted<L> = io::Result<(<L as Accept>::Stream, <L as Accept>::Addr)>;
@@ -57,7 +57,7 @@ impl<L: Accept> Stream for Incoming<L> {
     }
 }
 
-impl<L: Accept> fmt::Debug for Incoming<L> {
+impl<L: Accept + fmt::Debug> fmt::Debug for Incoming<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Incoming").field(&self.listener).finish()
     }

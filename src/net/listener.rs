@@ -1,6 +1,5 @@
 //! Accept loop and options shared by all listeners.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Once};
@@ -10,11 +9,10 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::identity::Origin;
 use super::options::Options;
 use super::pace::SharedPace;
 use super::profile::ProfileSwitch;
-use super::stream::{Rewind, Seen, Stream};
+use super::stream::Stream;
 use crate::counters::log;
 use crate::counters::{Counter, count};
 use crate::runtime::Turn;
@@ -25,33 +23,6 @@ use crate::sys::socket;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Number of consecutive failed connections that also causes a pause: the cause may affect all of them.
 const FAILED_MAX: u32 = 16;
-
-/// A listener of this crate, as accepted by [`server::serve`](crate::server::serve()). The trait is sealed.
-pub trait Accept: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
-    /// Type of the connections.
-    type Stream: hyper::rt::Read
-        + hyper::rt::Write
-        + tokio::io::AsyncRead
-        + tokio::io::AsyncWrite
-        + Rewind
-        + Seen
-        + AsFd
-        + Unpin
-        + Send
-        + 'static;
-    /// Type of the peer addresses.
-    type Addr: Origin + fmt::Debug + Send;
-
-    /// Accepts a connection; see [`TcpListener::accept`](super::TcpListener::accept).
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Self::Addr)>> + Send;
-}
-
-pub(super) mod sealed {
-    use std::os::fd::AsFd;
-
-    /// Implemented only by the listeners of this crate.
-    pub trait Sealed: AsFd {}
-}
 
 #[derive(Debug)]
 pub(super) struct Listener {
@@ -78,7 +49,7 @@ impl Listener {
         &self,
         accept: impl Fn(BorrowedFd<'_>) -> io::Result<(OwnedFd, A)>,
     ) -> io::Result<(Stream, A)> {
-        let mut failed = 0;
+        let mut failures = Failures::default();
         loop {
             let accepted = self.io.async_io(Interest::READABLE, |fd| accept(fd.as_fd())).await;
             let accepted = accepted.and_then(|(fd, peer)| {
@@ -91,18 +62,30 @@ impl Listener {
                     count(Counter::Accepted, 1);
                     return Ok(connection);
                 }
-                Err(e) => match after(&e) {
-                    After::Next if failed < FAILED_MAX => failed += 1,
-                    After::Next | After::Pause => {
-                        failed = 0;
-                        count(Counter::AcceptPauses, 1);
-                        log::accept_paused(&e);
-                        tokio::time::sleep(PAUSE).await;
-                    }
-                    After::Give => return Err(e),
-                },
+                Err(e) => failures.wait(e).await?,
             }
         }
+    }
+}
+
+/// Consecutive failures to accept.
+#[derive(Default)]
+pub(super) struct Failures(u32);
+
+impl Failures {
+    /// Waits until the listener may be asked again, or returns the error if it concerns the listener itself.
+    pub(super) async fn wait(&mut self, error: io::Error) -> io::Result<()> {
+        match after(&error) {
+            After::Next if self.0 < FAILED_MAX => self.0 += 1,
+            After::Next | After::Pause => {
+                self.0 = 0;
+                count(Counter::AcceptPauses, 1);
+                log::accept_paused(&error);
+                tokio::time::sleep(PAUSE).await;
+            }
+            After::Give => return Err(error),
+        }
+        Ok(())
     }
 }
 
@@ -186,8 +169,6 @@ macro_rules! listener {
                 self.listener.as_fd()
             }
         }
-
-        impl $crate::net::listener::sealed::Sealed for $name {}
 
         impl $crate::net::Accept for $name {
             type Stream = $stream;

@@ -14,13 +14,18 @@
 //! writes gather while they keep coming, at most for the listener's gather limit, and leave in one call. Long slices
 //! are never copied. Otherwise the streams behave like tokio's; [`TcpStream`] lists the exceptions.
 
+mod accept;
 #[cfg(feature = "client")]
 mod connect_error;
 #[cfg(feature = "client")]
 mod connector;
+#[cfg(feature = "server")]
+mod counted_io;
+#[cfg(feature = "server")]
+mod counts;
+mod credentials;
 mod egress;
 mod handle;
-mod identity;
 #[cfg(feature = "tonic")]
 mod incoming;
 #[cfg_attr(not(feature = "uring"), path = "no_ingress.rs")]
@@ -30,6 +35,7 @@ mod listeners;
 mod name;
 mod options;
 mod pace;
+mod peer_addr;
 mod profile;
 mod race;
 mod recv_buf;
@@ -41,23 +47,26 @@ mod tcp;
 mod unix;
 
 pub use crate::sys::tcp::TcpInfo;
+pub use accept::{Accept, Transport};
 #[cfg(feature = "client")]
 pub use connect_error::ConnectError;
 #[cfg(feature = "client")]
 pub use connector::{Connecting, Connector, UnixConnector};
+#[cfg(feature = "server")]
+pub use counted_io::CountedIo;
+pub use credentials::Credentials;
 pub(crate) use handle::Leaving;
 pub use handle::{Closing, Handle};
-pub(crate) use identity::{Identity, Origin};
 #[cfg(feature = "tonic")]
 pub use incoming::Incoming;
-pub use listener::Accept;
 pub use listeners::Listeners;
 pub use options::Receive;
 pub use pace::SharedPace;
+pub use peer_addr::PeerAddr;
 pub use profile::{Profile, ProfileSwitch};
 pub use send_strategy::SendStrategy;
 pub(crate) use stats::Pulse;
 pub use stats::{FlushCounts, KernelStats, StreamStats};
 pub(crate) use stream::{Rewind, Seen};
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
-pub use unix::{Credentials, UnixListener, UnixListenerBuilder, UnixStream};
+pub use unix::{UnixListener, UnixListenerBuilder, UnixStream};

@@ -26,7 +26,11 @@ pub trait Rewind {
     fn unread(&mut self, bytes: &[u8]);
 }
 
+/// A stream with a handle.
 pub trait Seen {
+    /// Whether the handle can tell that the peer has left while the stream is not read.
+    const SEES_LEAVING: bool = true;
+
     fn seen(&self) -> Handle;
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
+use super::credentials::Credentials;
 use super::listener::{Listener, listener, stream_options};
 use super::name::{self, Bound, Name};
 use super::options::Options;
@@ -188,26 +189,6 @@ impl UnixStream {
     /// Returns the credentials of the peer.
     pub fn peer_cred(&self) -> io::Result<Credentials> {
         Credentials::of(self)
-    }
-}
-
-/// Credentials of the peer of a Unix socket when the connection was made, as verified by the kernel (`SO_PEERCRED`,
-/// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Credentials {
-    /// Process ID; 0 if not visible from this process's namespace. It may have been reused: decide by user and group.
-    pub pid: i32,
-    /// Effective user ID.
-    pub uid: u32,
-    /// Effective group ID.
-    pub gid: u32,
-}
-
-impl Credentials {
-    pub(super) fn of(socket: &impl AsFd) -> io::Result<Self> {
-        let (pid, uid, gid) = socket::peer_credentials(socket)?;
-        Ok(Self { pid, uid, gid })
     }
 }
 

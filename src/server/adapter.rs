@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Extensions, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
@@ -24,12 +24,18 @@ use crate::server::host;
 
 pub(super) struct Adapter<S> {
     service: S,
+    /// Added to each request.
+    extensions: Extensions,
     conn_state: Arc<ConnState>,
 }
 
 impl<S> Adapter<S> {
-    pub(super) fn new(service: S, conn_state: Arc<ConnState>) -> Self {
-        Self { service, conn_state }
+    pub(super) fn new(service: S, extensions: Extensions, conn_state: Arc<ConnState>) -> Self {
+        Self { service, extensions, conn_state }
+    }
+
+    pub(super) fn conn_state(&self) -> &Arc<ConnState> {
+        &self.conn_state
     }
 }
 
@@ -46,7 +52,10 @@ where
         let (has_body, grpc) = (!request.body().is_end_stream(), is_grpc(request.headers()));
         let tunnels = request.method() == Method::CONNECT && self.conn_state.protocol() == Protocol::Two;
         let state = match admit(request, &self.conn_state) {
-            Ok(request) => {
+            Ok(mut request) => {
+                if !self.extensions.is_empty() {
+                    request.extensions_mut().extend(self.extensions.clone());
+                }
                 let mut service = self.service.clone();
                 // A no-op waker: the future polls a service that is not ready again.
                 match service.poll_ready(&mut Context::from_waker(Waker::noop())) {

@@ -62,7 +62,7 @@ impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
             Cause::TooLarge(limit) => write!(f, "the request body is larger than {limit} bytes"),
-            Cause::TooSlow(limit) => write!(f, "the request body was too slow: too few bytes arrived in {limit:?}"),
+            Cause::TooSlow(_) => f.write_str("the request body was too slow"),
             Cause::Broken(_) => f.write_str("the request body was not received to its end"),
         }
     }
@@ -73,7 +73,7 @@ impl From<BodyError> for BoxError {
         let message = error.to_string();
         let boxed: Self = match error.cause {
             Cause::TooLarge(_) => length_limit(),
-            Cause::TooSlow(_) => Box::new(Late(message.clone())),
+            Cause::TooSlow(limit) => Box::new(Late(limit)),
             Cause::Broken(error) => return error.into(),
         };
         if error.grpc { grpc_status(boxed, message) } else { boxed }
@@ -81,11 +81,11 @@ impl From<BodyError> for BoxError {
 }
 
 #[derive(Debug)]
-struct Late(String);
+struct Late(Duration);
 
 impl fmt::Display for Late {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        write!(f, "too few bytes of the request body arrived in {:?}", self.0)
     }
 }
 
@@ -126,4 +126,21 @@ pub(super) fn status_of(error: &(dyn Error + 'static)) -> Option<StatusCode> {
         error = cause.source();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_level_repeats_the_text_of_its_source() {
+        for grpc in [false, true] {
+            for (cause, status) in [(Cause::TooLarge(7), 413), (Cause::TooSlow(Duration::from_secs(30)), 408)] {
+                let error = BoxError::from(BodyError::new(cause, grpc));
+                assert_eq!(status_of(&*error).unwrap(), status);
+                let repeats = error.source().is_some_and(|source| error.to_string().contains(&source.to_string()));
+                assert!(!repeats, "{error}");
+            }
+        }
+    }
 }

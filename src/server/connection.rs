@@ -21,35 +21,30 @@ use crate::net::Rewind;
 const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// Runs a connection whose version was not negotiated, from its first byte to its end.
-pub(super) async fn connection<I, S>(
-    protocols: &Protocols,
-    mut stream: I,
-    service: S,
-    conn_state: &Arc<ConnState>,
-) -> Result<(), BoxError>
+pub(super) async fn connection<I, S>(protocols: &Protocols, mut stream: I, adapter: Adapter<S>) -> Result<(), BoxError>
 where
     I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Rewind + Unpin + Send + 'static,
     S: HttpService,
 {
+    let conn_state = &Arc::clone(adapter.conn_state());
     let version = match conn_state.unless_raised(ShutdownPhase::Nothing, version(&mut stream)).await {
         Ok(version) => version?,
         Err(phase) => return end_one(stream, phase, conn_state).await,
     };
-    speak(version, protocols, stream, service, conn_state).await
+    speak(version, protocols, stream, adapter).await
 }
 
 pub(super) async fn speak<I, S>(
     version: Version,
     protocols: &Protocols,
     stream: I,
-    service: S,
-    conn_state: &Arc<ConnState>,
+    adapter: Adapter<S>,
 ) -> Result<(), BoxError>
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     S: HttpService,
 {
-    let adapter = Adapter::new(service, Arc::clone(conn_state));
+    let conn_state = &Arc::clone(adapter.conn_state());
     match version {
         Version::One => {
             conn_state.speaks(Protocol::One);

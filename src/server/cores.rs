@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::Extensions;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioExecutor;
 use tokio::sync::watch;
 
-use super::conn_limiter::ConnLimiter;
 use super::drain::Drained;
 use super::http_service::HttpService;
 use super::limits::Limits;
 use super::lock::lock;
 use super::peer::Peer;
-use super::protocols::Hooks;
-use super::serve::{Greet, Serve, serve};
+use super::serve::Serve;
+use super::settings::Settings;
 use crate::net::{Listeners, TcpListener};
 use crate::runtime::{Cores, Run};
 #[cfg(feature = "tls")]
@@ -41,16 +41,7 @@ use crate::server::tls::Tls;
 /// }
 /// ```
 pub fn serve_cores<S: HttpService>(cores: &Cores, listeners: Listeners, service: S) -> ServeCores<'_, S> {
-    ServeCores {
-        cores,
-        listeners,
-        service,
-        greet: None,
-        hooks: Hooks::default(),
-        limits: Limits::default(),
-        #[cfg(feature = "tls")]
-        tls: None,
-    }
+    ServeCores { cores, listeners, service, settings: Settings::default() }
 }
 
 /// A server on several cores, from [`serve_cores`]. It starts with [`run`](Self::run) or [`drain`](Self::drain).
@@ -59,42 +50,38 @@ pub struct ServeCores<'a, S> {
     cores: &'a Cores,
     listeners: Listeners,
     service: S,
-    greet: Option<Greet<S, SocketAddr>>,
-    hooks: Hooks,
-    limits: Limits,
-    #[cfg(feature = "tls")]
-    tls: Option<Tls>,
+    settings: Settings<SocketAddr>,
 }
 
 impl<S> ServeCores<'_, S> {
     /// Sets the limits; see [`Serve::limits`].
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.settings.limits = limits;
         self
     }
 
     /// Serves over TLS; see [`Serve::tls`].
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
-        self.tls = Some(tls);
+        self.settings.tls = Some(tls);
         self
     }
 
     /// Changes options of hyper's HTTP/1 server; see [`Serve::http1`].
     pub fn http1(mut self, options: impl Fn(&mut http1::Builder) + Send + Sync + 'static) -> Self {
-        self.hooks.one = Some(Arc::new(options));
+        self.settings.hooks.one = Some(Arc::new(options));
         self
     }
 
     /// Changes options of hyper's HTTP/2 server; see [`Serve::http2`].
     pub fn http2(mut self, options: impl Fn(&mut http2::Builder<TokioExecutor>) + Send + Sync + 'static) -> Self {
-        self.hooks.two = Some(Arc::new(options));
+        self.settings.hooks.two = Some(Arc::new(options));
         self
     }
 
     /// Sets a hook for each connection; see [`Serve::on_connection`].
-    pub fn on_connection(mut self, greet: impl Fn(&mut S, &Peer<SocketAddr>) + Send + Sync + 'static) -> Self {
-        self.greet = Some(Arc::new(greet));
+    pub fn on_connection(mut self, hook: impl Fn(&mut Extensions, &Peer<SocketAddr>) + Send + Sync + 'static) -> Self {
+        self.settings.on_connection = Some(Arc::new(hook));
         self
     }
 }
@@ -152,19 +139,10 @@ impl<S: HttpService> ServeCores<'_, S> {
     }
 }
 
-impl<'a, S: Clone> ServeCores<'a, S> {
+impl<'a, S> ServeCores<'a, S> {
     fn plan(self) -> (&'a Cores, Plan<S>) {
-        let plan = Plan {
-            listeners: self.listeners,
-            service: self.service,
-            greet: self.greet,
-            hooks: self.hooks,
-            limits: self.limits,
-            limiter: Arc::default(),
-            #[cfg(feature = "tls")]
-            tls: self.tls,
-        };
-        (self.cores, plan)
+        let Self { cores, listeners, service, settings } = self;
+        (cores, Plan { listeners, service, settings })
     }
 }
 
@@ -173,22 +151,13 @@ impl<'a, S: Clone> ServeCores<'a, S> {
 struct Plan<S> {
     listeners: Listeners,
     service: S,
-    greet: Option<Greet<S, SocketAddr>>,
-    hooks: Hooks,
-    limits: Limits,
-    limiter: Arc<ConnLimiter>,
-    #[cfg(feature = "tls")]
-    tls: Option<Tls>,
+    settings: Settings<SocketAddr>,
 }
 
 impl<S: HttpService> Plan<S> {
     fn serve(&self) -> io::Result<Serve<TcpListener, S>> {
-        let mut serve = serve(self.listeners.take()?, self.service.clone()).limits(self.limits.clone());
-        (serve.greet, serve.hooks) = (self.greet.clone(), self.hooks.clone());
-        serve.limiter = Arc::clone(&self.limiter);
-        #[cfg(feature = "tls")]
-        serve.tls.clone_from(&self.tls);
-        Ok(serve)
+        let Self { listeners, service, settings } = self;
+        Ok(Serve { listener: listeners.take()?, service: service.clone(), settings: settings.clone() })
     }
 }
 
@@ -229,7 +198,10 @@ fn sum(drained: Vec<Drained>) -> Drained {
 
 impl<S> fmt::Debug for ServeCores<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { listeners, limits, .. } = self;
-        f.debug_struct("ServeCores").field("listeners", listeners).field("limits", limits).finish_non_exhaustive()
+        let Self { listeners, settings, .. } = self;
+        f.debug_struct("ServeCores")
+            .field("listeners", listeners)
+            .field("limits", &settings.limits)
+            .finish_non_exhaustive()
     }
 }

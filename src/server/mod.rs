@@ -18,6 +18,7 @@
 //! 2. A connection counts until its socket is closed, also after an upgrade.
 //! 3. A connection that is instructed to finish and does not is reset.
 
+mod accept_loop;
 mod adapter;
 mod answer;
 mod body_error;
@@ -29,7 +30,8 @@ mod cores;
 mod drain;
 pub(crate) mod host;
 mod http_service;
-mod introduce;
+#[cfg(feature = "middleware")]
+pub(crate) mod identity;
 mod leave;
 mod limits;
 mod linger;
@@ -42,6 +44,7 @@ mod request_body;
 #[cfg(feature = "tls")]
 mod secure;
 mod serve;
+mod settings;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod trusted;
@@ -52,6 +55,8 @@ pub use body_error::BodyError;
 pub use cores::{DrainingCores, ServeCores, serve_cores};
 pub use drain::{DrainSignal, Drained, Draining};
 pub use http_service::HttpService;
+#[cfg(feature = "middleware")]
+pub use identity::Connection;
 pub use limits::Limits;
 pub use peer::Peer;
 pub use request_body::RequestBody;

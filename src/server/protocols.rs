@@ -7,8 +7,6 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::limits::Limits;
-use super::serve::Serve;
-use crate::net::Accept;
 
 /// Times of this length or more are no limit.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -21,23 +19,6 @@ type Hook<T> = Option<Arc<dyn Fn(&mut T) + Send + Sync>>;
 pub(super) struct Hooks {
     pub(super) one: Hook<http1::Builder>,
     pub(super) two: Hook<http2::Builder<TokioExecutor>>,
-}
-
-impl<L: Accept, S> Serve<L, S> {
-    /// Changes options of hyper's HTTP/1 server that [`Limits`] does not have, for example by `.http1(|http1| {
-    /// http1.title_case_headers(true); })`. `options` is called once, when the server starts, after the limits, and
-    /// overrides them, for instance [`Limits::half_close`]. Options that need a timer also need `timer`.
-    pub fn http1(mut self, options: impl Fn(&mut http1::Builder) + Send + Sync + 'static) -> Self {
-        self.hooks.one = Some(Arc::new(options));
-        self
-    }
-
-    /// Changes options of hyper's HTTP/2 server, as [`http1`](Self::http1) does: `enable_connect_protocol` for
-    /// WebSockets (RFC 8441), `max_frame_size`, `max_pending_accept_reset_streams` and others. The timer is set.
-    pub fn http2(mut self, options: impl Fn(&mut http2::Builder<TokioExecutor>) + Send + Sync + 'static) -> Self {
-        self.hooks.two = Some(Arc::new(options));
-        self
-    }
 }
 
 #[derive(Debug)]

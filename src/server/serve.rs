@@ -1,39 +1,27 @@
-//! Accepts connections. Each has its own task, so a failure affects no other connection.
+//! Starts servers.
 
-use std::convert::Infallible;
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use http::Extensions;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::TokioExecutor;
 
-use super::body_error::BoxError;
-use super::conn_limiter::ConnLimiter;
-use super::conn_state::ConnState;
-use super::connection::connection;
-use super::drain::{DrainSignal, Drained, Draining};
+use super::accept_loop::Server;
+use super::drain::Draining;
 use super::http_service::HttpService;
-use super::introduce::Introduced;
 use super::limits::Limits;
 use super::peer::Peer;
-use super::protocols::{Hooks, Protocols};
-use super::reaper::{Shared, reaper};
-use super::refuse::refuse;
+use super::settings::Settings;
+use crate::net::Accept;
 #[cfg(feature = "tls")]
-use super::secure::secure;
-use crate::counters::{log, span};
-use crate::net::{Accept, Origin, Seen};
-#[cfg(feature = "tls")]
-use crate::server::tls::{Tls, Watching};
+use crate::server::tls::Tls;
 
-/// Connections accepted after the signal to drain: more than can have been waiting.
-const WAITING: usize = 1 << 16;
-
-/// Serves the connections of `listener`, TCP or Unix, with `service`: HTTP/1.1 and HTTP/2 without TLS on the same port.
+/// Serves the connections of `listener` with `service`: HTTP/1.1 and HTTP/2 without TLS on the same port.
 ///
 /// `service` is any tower service for requests with a [`RequestBody`](super::RequestBody), such as an axum `Router` or
 /// tonic's `Routes`.
@@ -93,14 +81,31 @@ const WAITING: usize = 1 << 16;
 /// The extensions of a request identify its peer. With the feature `axum`, handlers take `ConnectInfo<SocketAddr>`
 /// without `into_make_service_with_connect_info`; with the feature `tonic`, `remote_addr` is set by `TcpConnectInfo`.
 /// On a Unix socket the address is a [`std::os::unix::net::SocketAddr`], and tonic's services find an
-/// `Option<`[`Credentials`](crate::net::Credentials)`>`. Other services use [`on_connection`](Serve::on_connection).
+/// `Option<`[`Credentials`](crate::net::Credentials)`>`. With the feature `middleware`, layers and services find a
+/// [`Connection`](super::Connection). [`on_connection`](Serve::on_connection) adds other values.
 ///
 /// Requests without exactly one valid `Host` are answered with 400; HTTP/1.0 and HTTP/2 may omit it ([RFC 9112
 /// §3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)).
 ///
+/// # Listeners
+///
+/// A [`TcpListener`](crate::net::TcpListener), a [`UnixListener`](crate::net::UnixListener), those of tokio, and any
+/// other that implements [`Accept`]. Streams that are not of this crate are counted only
+/// ([`CountedIo`](crate::net::CountedIo)), which a tracing event reports when the server starts:
+///
+/// | | a counted stream |
+/// |---|---|
+/// | writes | each is passed on at once; files are read from memory, without `sendfile` |
+/// | slow peers | progress is what the stream accepts, not what the peer acknowledges |
+/// | half-closed clients | their response is dropped; [`Limits::half_close`] does not apply |
+/// | queued bytes | none here, so none count for [`Limits::budget`] |
+/// | resets | the stream is dropped, and its peer sees what that type does then |
+///
+/// # Upgrades
+///
 /// Upgrades (WebSocket, `CONNECT`) are supported: [`Upgraded::downcast`](hyper::upgrade::Upgraded::downcast) returns
-/// the stream, for example a [`TcpStream`](crate::net::TcpStream). The connection still counts, and a [`DrainSignal`]
-/// notifies its task when the server drains.
+/// the stream, for example a [`TcpStream`](crate::net::TcpStream). The connection still counts, and a
+/// [`DrainSignal`](super::DrainSignal) notifies its task when the server drains.
 ///
 /// # Errors
 ///
@@ -112,44 +117,54 @@ const WAITING: usize = 1 << 16;
 ///
 /// Dropping the future closes the listener at once. Open connections are finished by their own tasks, within limits.
 pub fn serve<L: Accept, S: HttpService>(listener: L, service: S) -> Serve<L, S> {
-    Serve {
-        listener,
-        service,
-        greet: None,
-        hooks: Hooks::default(),
-        limits: Limits::default(),
-        limiter: Arc::default(),
-        #[cfg(feature = "tls")]
-        tls: None,
-    }
+    Serve { listener, service, settings: Settings::default() }
 }
 
 /// A server that is ready to run, from [`serve`]. Await it.
 #[must_use = "a server does nothing unless awaited"]
 pub struct Serve<L: Accept, S> {
-    listener: L,
-    service: S,
-    pub(super) greet: Option<Greet<S, L::Addr>>,
-    pub(super) hooks: Hooks,
-    limits: Limits,
-    pub(super) limiter: Arc<ConnLimiter>,
-    #[cfg(feature = "tls")]
-    pub(super) tls: Option<Tls>,
+    pub(super) listener: L,
+    pub(super) service: S,
+    pub(super) settings: Settings<L::Addr>,
 }
-
-pub(super) type Greet<S, A> = Arc<dyn Fn(&mut S, &Peer<A>) + Send + Sync>;
 
 impl<L: Accept, S> Serve<L, S> {
     /// Sets the limits.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.settings.limits = limits;
         self
     }
 
-    /// Calls `greet` with each connection's clone of the service and its peer, for a proxy that identifies its clients
-    /// or a layer that needs the [`Handle`](crate::net::Handle) of the connection.
-    pub fn on_connection(mut self, greet: impl Fn(&mut S, &Peer<L::Addr>) + Send + Sync + 'static) -> Self {
-        self.greet = Some(Arc::new(greet));
+    /// Changes options of hyper's HTTP/1 server that [`Limits`] does not have, for example by `.http1(|http1| {
+    /// http1.title_case_headers(true); })`. `options` is called once, when the server starts, after the limits, and
+    /// overrides them, for instance [`Limits::half_close`]. Options that need a timer also need `timer`.
+    pub fn http1(mut self, options: impl Fn(&mut http1::Builder) + Send + Sync + 'static) -> Self {
+        self.settings.hooks.one = Some(Arc::new(options));
+        self
+    }
+
+    /// Changes options of hyper's HTTP/2 server, as [`http1`](Self::http1) does: `enable_connect_protocol` for
+    /// WebSockets (RFC 8441), `max_frame_size`, `max_pending_accept_reset_streams` and others. The timer is set.
+    pub fn http2(mut self, options: impl Fn(&mut http2::Builder<TokioExecutor>) + Send + Sync + 'static) -> Self {
+        self.settings.hooks.two = Some(Arc::new(options));
+        self
+    }
+
+    /// Serves over TLS only: HTTP/2 or HTTP/1.1 as negotiated by ALPN, or without ALPN by the client's first bytes. A
+    /// client that speaks HTTP without TLS is answered with 400.
+    ///
+    /// The handshake must complete within the [limit](super::Limits) for the first request. A connection whose
+    /// handshake fails is closed and counted. An upgrade yields a [`TlsStream`](crate::server::tls::TlsStream) around
+    /// the listener's stream.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.settings.tls = Some(tls);
+        self
+    }
+
+    /// Calls `hook` for each new connection, with the extensions that each of its requests will have, and its peer.
+    pub fn on_connection(mut self, hook: impl Fn(&mut Extensions, &Peer<L::Addr>) + Send + Sync + 'static) -> Self {
+        self.settings.on_connection = Some(Arc::new(hook));
         self
     }
 }
@@ -157,8 +172,8 @@ impl<L: Accept, S> Serve<L, S> {
 impl<L: Accept, S: HttpService> Serve<L, S> {
     /// Serves until `signal` is ready, and then shuts down: the listener and idle connections are closed, and other
     /// connections finish their requests and accept no further ones (`Connection: close`, GOAWAY). Responses with a
-    /// [`GracefulClose`](crate::body::GracefulClose) are told to end, and tasks that wait for a [`DrainSignal`] are
-    /// notified. Connections still open at the `deadline`, counted from the signal, are reset.
+    /// [`GracefulClose`](crate::body::GracefulClose) are told to end, and tasks that wait for a
+    /// [`DrainSignal`](super::DrainSignal) are notified. Connections still open at the `deadline`, counted from the signal, are reset.
     ///
     /// Connections that the kernel has accepted are served, and so is a request that is arriving: a connection is idle
     /// if it receives nothing for a quarter of a second after the signal.
@@ -192,17 +207,7 @@ impl<L: Accept, S: HttpService> Serve<L, S> {
         F: Future + Send + 'static,
     {
         Draining(Box::pin(async move {
-            let mut server = Server::start(self);
-            {
-                let (mut signal, mut accept) = (pin!(signal), pin!(server.accept()));
-                let signalled = poll_fn(|cx| match signal.as_mut().poll(cx) {
-                    Poll::Ready(_) => Poll::Ready(Ok(())),
-                    Poll::Pending => accept.as_mut().poll(cx).map(|ended| ended.map(|never| match never {})),
-                });
-                signalled.await?;
-            }
-            server.accept_waiting().await;
-            server.drain(deadline).await
+            Server::start(self.listener, self.service, self.settings).accept_until(signal).await?.drain(deadline).await
         }))
     }
 }
@@ -216,116 +221,9 @@ impl<L: Accept, S: HttpService> IntoFuture for Serve<L, S> {
     type IntoFuture = Serving;
 
     fn into_future(self) -> Serving {
-        Serving(Box::pin(async move { Server::start(self).accept().await.map(|never| match never {}) }))
-    }
-}
-
-struct Server<L: Accept, S> {
-    serve: Serve<L, S>,
-    shared: Arc<Shared>,
-    reaper: Option<JoinHandle<Drained>>,
-    #[cfg(feature = "tls")]
-    _watching: Option<Watching>,
-}
-
-impl<L: Accept, S> Drop for Server<L, S> {
-    fn drop(&mut self) {
-        self.shared.leave();
-    }
-}
-
-impl<L: Accept, S: HttpService> Server<L, S> {
-    fn start(mut serve: Serve<L, S>) -> Self {
-        let limits = std::mem::take(&mut serve.limits);
-        // A TLS client ends its side by `close_notify`, which must be read to be noticed.
-        #[cfg(feature = "tls")]
-        let limits = if serve.tls.is_some() { limits.half_close(Duration::ZERO) } else { limits };
-        let protocols = Protocols::new(&limits, &serve.hooks);
-        let shared = Shared::new(limits, protocols, Arc::clone(&serve.limiter));
-        let reaper = Some(tokio::spawn(reaper(Arc::clone(&shared))));
-        Self {
-            shared,
-            reaper,
-            #[cfg(feature = "tls")]
-            _watching: serve.tls.as_ref().and_then(Tls::watching),
-            serve,
-        }
-    }
-
-    async fn accept(&mut self) -> io::Result<Infallible> {
-        loop {
-            let (stream, addr) = self.serve.listener.accept().await?;
-            self.begin(stream, addr);
-        }
-    }
-
-    async fn accept_waiting(&mut self) {
-        let mut asks_again = false;
-        for _ in 0..WAITING {
-            let mut accept = pin!(self.serve.listener.accept());
-            match poll_fn(|cx| Poll::Ready(accept.as_mut().poll(cx))).await {
-                Poll::Ready(Ok((stream, addr))) => {
-                    asks_again = false;
-                    self.begin(stream, addr);
-                }
-                // The task's budget may be used up, or the runtime may not have polled the socket yet.
-                Poll::Pending if !asks_again => {
-                    asks_again = true;
-                    tokio::task::yield_now().await;
-                }
-                Poll::Ready(Err(_)) | Poll::Pending => break,
-            }
-        }
-    }
-
-    fn begin(&self, stream: L::Stream, addr: L::Addr) {
-        let (shared, handle) = (&self.shared, stream.seen());
-        let Some(permit) = shared.limiter.admit(addr.ip(), &shared.limits) else {
-            // A handshake is most of the cost of a connection, and before it a TLS client understands no answer.
-            #[cfg(feature = "tls")]
-            if self.serve.tls.is_some() {
-                return handle.reset();
-            }
-            return refuse(&shared.limiter.refused, stream, handle);
-        };
-        let conn_state = ConnState::new(Arc::clone(&shared.limits), handle.clone(), permit);
-        let mut service = self.serve.service.clone();
-        let identity = addr.identity(&stream);
-        let peer = Peer::new(addr, handle, DrainSignal::new(&conn_state));
-        if let Some(greet) = &self.serve.greet {
-            greet(&mut service, &peer);
-        }
-        let service = Introduced::new(service, identity);
-        let (id, addr) = (peer.handle().id(), peer.addr());
-        let (running, shared) = (shared.enter(&conn_state), Arc::clone(shared));
-        #[cfg(feature = "tls")]
-        if let Some(tls) = self.serve.tls.clone() {
-            let task = async move {
-                let _running = running;
-                ended(secure(&tls, &shared.protocols, stream, service, &conn_state).await);
-            };
-            tokio::spawn(span::connection(id, addr, task));
-            return;
-        }
-        let task = async move {
-            let _running = running;
-            ended(connection(&shared.protocols, stream, service, &conn_state).await);
-        };
-        tokio::spawn(span::connection(id, addr, task));
-    }
-
-    async fn drain(mut self, deadline: Duration) -> io::Result<Drained> {
-        self.shared.drain(deadline);
-        let reaper = self.reaper.take().expect("internal: drained once");
-        drop(self);
-        reaper.await.map_err(io::Error::other)
-    }
-}
-
-/// Logs how a connection ended.
-fn ended(how: Result<(), BoxError>) {
-    if let Err(error) = how {
-        log::connection_failed(&*error);
+        Serving(Box::pin(async move {
+            Server::start(self.listener, self.service, self.settings).accept().await.map(|never| match never {})
+        }))
     }
 }
 
@@ -337,10 +235,10 @@ impl Future for Serving {
     }
 }
 
-impl<L: Accept, S> fmt::Debug for Serve<L, S> {
+impl<L: Accept + fmt::Debug, S> fmt::Debug for Serve<L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { listener, limits, .. } = self;
-        f.debug_struct("Serve").field("listener", listener).field("limits", limits).finish_non_exhaustive()
+        let Self { listener, settings, .. } = self;
+        f.debug_struct("Serve").field("listener", listener).field("limits", &settings.limits).finish_non_exhaustive()
     }
 }
 

@@ -37,7 +37,7 @@ struct Network {
 
 impl Trusted {
     /// Returns an empty list.
-    pub fn nobody() -> Self {
+    pub fn none() -> Self {
         Self::default()
     }
 
@@ -184,7 +184,7 @@ mod tests {
         ] {
             assert_eq!(trusted.contains(ip(addr)), expected, "{addr}");
         }
-        assert!(!Trusted::nobody().contains(ip("127.0.0.1")));
+        assert!(!Trusted::none().contains(ip("127.0.0.1")));
         let all: Trusted = "0.0.0.0/0, ::/0".parse().unwrap();
         assert!(all.contains(ip("255.255.255.255")) && all.contains(ip("ffff::")));
         assert!(!"0.0.0.0/0".parse::<Trusted>().unwrap().contains(ip("::1")));

@@ -102,10 +102,15 @@ pub(crate) fn goes_on(file: BorrowedFd<'_>, offset: u64) -> bool {
     known(file).is_ok_and(|(kind, size)| kind == FileType::RegularFile && size > offset)
 }
 
-/// Returns type and size of an open file as cached on this machine, without contacting a file server.
-pub(crate) fn known(file: BorrowedFd<'_>) -> io::Result<(FileType, u64)> {
+/// Returns the status of an open file as cached on this machine, without contacting a file server.
+pub(crate) fn cached_status(file: BorrowedFd<'_>) -> io::Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = retry_on_intr(|| rustix::fs::statx(file, "", flags, StatxFlags::TYPE | StatxFlags::SIZE))?;
+    Ok(retry_on_intr(|| rustix::fs::statx(file, "", flags, StatxFlags::BASIC_STATS))?)
+}
+
+/// Returns type and size of an open file as cached on this machine.
+pub(crate) fn known(file: BorrowedFd<'_>) -> io::Result<(FileType, u64)> {
+    let found = cached_status(file)?;
     Ok((FileType::from_raw_mode(found.stx_mode.into()), found.stx_size))
 }
 

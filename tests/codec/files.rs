@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use millstream::body::OpenFile;
+use millstream::body::FileBody;
 use millstream::codec::{Shape, Writer};
+use millstream::fs::File;
 use tokio::io::AsyncWriteExt;
 
 use crate::fake::{Act, Fake};
@@ -18,7 +19,7 @@ const LEN: usize = 1 << 20;
 
 /// Returns the frames of the file's body, as they are mapped.
 async fn mapped(path: &Path) -> Vec<Bytes> {
-    let mut body = OpenFile::open(path).await.unwrap().body(..);
+    let mut body = FileBody::new(&File::open(path).await.unwrap(), ..).unwrap();
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
         all.push(frame.unwrap().into_data().unwrap());

@@ -224,7 +224,7 @@ impl Target for tokio::fs::File {
 
 impl Source for FileReader {
     async fn open(bytes: Vec<u8>) -> Self {
-        File::from_std(file(&bytes)).reader()
+        File::from_std(file(&bytes)).unwrap().reader()
     }
 }
 
@@ -232,7 +232,7 @@ impl Target for FileWriter {
     async fn open() -> (Self, Got) {
         let file = file(b"");
         let got = contents(&file);
-        (File::from_std(file).writer(), got)
+        (File::from_std(file).unwrap().writer(), got)
     }
 }
 

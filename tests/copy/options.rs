@@ -122,10 +122,10 @@ fn files_are_copied_from_their_position_to_their_position() {
         assert!(all == [b"before", &noise(50_010)[10..], b"after"].concat());
 
         // The same with our files, whose positions are independent of the descriptor's.
-        let mut from = millstream::fs::File::from_std(file(noise(100_000))).reader();
+        let mut from = millstream::fs::File::from_std(file(noise(100_000))).unwrap().reader();
         from.read_exact(&mut [0; 10]).await.unwrap();
         let kept = file(b"");
-        let mut to = millstream::fs::File::from_std(kept.try_clone().unwrap()).writer();
+        let mut to = millstream::fs::File::from_std(kept.try_clone().unwrap()).unwrap().writer();
         to.write_all(b"before").await.unwrap();
         Copier::new().limit(50_000).run(&mut from, &mut to).await.unwrap();
         assert_eq!(from.stream_position().await.unwrap(), 50_010);

@@ -253,7 +253,7 @@ fn what_was_written_before_a_file_comes_first() {
 }
 
 #[test]
-fn nobody_has_to_know_the_ends() {
+fn the_types_of_the_ends_do_not_matter() {
     on_both(|| async {
         let ((a, mut client), (b, mut server)) = (TcpStream::both().await, TcpStream::both().await);
         let mut a = Both(Plain(a));

@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use millstream::copy::{CopyStep, Direction, copy, copy_bidirectional};
+use millstream::copy::{Direction, copy, copy_bidirectional};
+use millstream::fs::Step;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -34,7 +35,7 @@ fn a_server_that_dies_is_an_error_to_the_client() {
             reset(server);
             assert_eq!(client.read(&mut got).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
             let error = relay.await.unwrap().unwrap_err();
-            assert_eq!((error.direction(), error.step()), (Some(Direction::BToA), CopyStep::Read), "{error}");
+            assert_eq!((error.direction(), error.step()), (Some(Direction::BToA), Step::Read), "{error}");
             assert_eq!((error.kind(), error.raw_os_error()), (ErrorKind::ConnectionReset, Some(104)));
             assert_eq!((error.report().bytes, error.other_report().unwrap().bytes), (len as u64, 0));
             // The address is usually unknown after the connection is gone.
@@ -56,7 +57,7 @@ fn a_client_that_dies_is_an_error_to_the_server() {
         reset(client);
         assert_eq!(server.read(&mut got).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
         let (error, ()) = relay.await.unwrap().unwrap_err();
-        assert_eq!((error.direction(), error.step()), (Some(Direction::AToB), CopyStep::Read), "{error}");
+        assert_eq!((error.direction(), error.step()), (Some(Direction::AToB), Step::Read), "{error}");
     });
 }
 
@@ -83,7 +84,7 @@ async fn dies<S: tokio::io::AsyncRead + Unpin + Send + 'static>(mut from: S) {
     reset(reader);
     let (copied, _to) = copying.await.unwrap();
     let error = copied.unwrap_err();
-    assert_eq!(error.step(), CopyStep::Write, "{error}");
+    assert_eq!(error.step(), Step::Write, "{error}");
     assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}");
     assert!(error.report().bytes >= 100_000 && error.report().bytes < 10 << 20, "{error}");
     assert!(error.end().is_none_or(|end| end == peer), "{error}");
@@ -95,7 +96,8 @@ fn a_disk_that_is_full_is_told_with_its_path() {
     on_both(|| async {
         let mut to = millstream::fs::File::options().write(true).open("/dev/full").await.unwrap().writer();
         let error = copy(&mut &noise(1000)[..], &mut to).await.unwrap_err();
-        assert_eq!((error.step(), error.raw_os_error()), (CopyStep::Flush, None), "{error}");
+        assert_eq!((error.step(), error.raw_os_error()), (Step::Flush, Some(28)), "{error}");
+        assert!(error.is_no_space());
         assert_eq!((error.kind(), error.end()), (ErrorKind::StorageFull, Some("/dev/full")), "{error}");
     });
 }
@@ -105,9 +107,9 @@ fn a_file_that_cannot_be_written_is_an_error_by_every_way() {
     on_both(|| async {
         let readable = || tokio::fs::File::from_std(std::fs::File::open("/proc/self/exe").unwrap());
         let error = copy(&mut readable(), &mut readable()).await.unwrap_err();
-        assert_eq!((error.step(), error.raw_os_error()), (CopyStep::Move, Some(9)), "{error}");
+        assert_eq!((error.step(), error.raw_os_error()), (Step::Move, Some(9)), "{error}");
         let mut from = <TcpStream as super::ends::Source>::open(noise(1 << 20).to_vec()).await;
         let error = copy(&mut from, &mut readable()).await.unwrap_err();
-        assert!(matches!(error.step(), CopyStep::Write | CopyStep::Flush), "{error}");
+        assert!(matches!(error.step(), Step::Write | Step::Flush), "{error}");
     });
 }

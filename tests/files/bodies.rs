@@ -16,7 +16,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use millstream::body::OpenFile;
+use millstream::body::FileBody;
+use millstream::fs::File;
 use millstream::net::{TcpListener, TcpStream};
 use millstream::server::RequestBody;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -184,7 +185,7 @@ impl Buf for Shy {
 }
 
 /// Returns `3 * n` pieces of memory of every origin, with sizes around every limit.
-async fn pieces(file: &OpenFile, n: usize) -> Vec<Bytes> {
+async fn pieces(file: &File, n: usize) -> Vec<Bytes> {
     const SIZES: [usize; 11] = [1, 300, 2047, 2048, 5000, 16 << 10, 16_385, 70_000, 262_144, 300_000, 17];
     let noise = Bytes::from(noise(2 << 20));
     let mut all = Vec::new();
@@ -199,7 +200,7 @@ async fn pieces(file: &OpenFile, n: usize) -> Vec<Bytes> {
                 lease.freeze()
             }
             _ => {
-                let mut body = file.body(at as u64..);
+                let mut body = FileBody::new(file, at as u64..).unwrap();
                 let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
                 frame.slice(..len)
             }
@@ -263,10 +264,10 @@ where
     addr
 }
 
-async fn mapped() -> (OpenFile, tempfile::TempDir) {
+async fn mapped() -> (File, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), pages(3 << 20)).unwrap();
-    (OpenFile::open(dir.path().join("file")).await.unwrap(), dir)
+    (File::open(dir.path().join("file")).await.unwrap(), dir)
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Bodies without a mapping: the same bytes, in private memory.
 
 use super::*;
-use millstream::body::OpenFile;
+use millstream::body::FileBody;
+use millstream::fs::File;
 
 /// Read as a whole, cached, in one frame, in several, in chunks of several windows.
 const LENS: [usize; 5] = [100, 100 << 10, 300 << 10, 1 << 20, 5_000_000];
@@ -34,10 +35,10 @@ async fn a_frame_of_a_file_that_is_not_mapped_does_not_change() {
     for len in LENS {
         let dir = dir(&[("f", text(len).as_bytes())]);
         let path = dir.path().join("f");
-        let file = OpenFile::open(&path).await.unwrap().mapped(false);
-        private(file.body(..), &path, 0..len, len).await;
-        private(file.clone().body(50..), &path, 50..len, len).await;
-        assert!(file.len() == len as u64 && OpenFile::open(&path).await.unwrap().etag() != "");
+        let file = File::open(&path).await.unwrap();
+        private(FileBody::new(&file, ..).unwrap().mapped(false), &path, 0..len, len).await;
+        private(FileBody::new(&file, 50..).unwrap().mapped(false), &path, 50..len, len).await;
+        assert!(file.opened().len() == len as u64 && file.opened().etag() != "");
 
         let files =
             Files::builder(dir.path()).validate_every(std::time::Duration::from_secs(3600)).mapped(false).build();
@@ -57,8 +58,8 @@ async fn a_frame_of_a_file_that_is_not_mapped_does_not_change() {
 async fn a_file_that_is_not_mapped_and_shrinks_fails_its_body() {
     for len in LENS {
         let dir = dir(&[("f", text(len).as_bytes())]);
-        let file = OpenFile::open(dir.path().join("f")).await.unwrap().mapped(false);
-        let body = file.body(..);
+        let file = File::open(dir.path().join("f")).await.unwrap();
+        let body = FileBody::new(&file, ..).unwrap().mapped(false);
         std::fs::File::options().write(true).open(dir.path().join("f")).unwrap().set_len(len as u64 - 1).unwrap();
         assert_eq!(body.collect().await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "{len}");
     }

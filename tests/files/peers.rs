@@ -10,7 +10,8 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
-use millstream::body::OpenFile;
+use millstream::body::FileBody;
+use millstream::fs::File;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -36,7 +37,7 @@ fn a_reader_of_single_bytes_behind_a_tiny_send_buffer_gets_them_all() {
         let dir = tempfile::tempdir().unwrap();
         let bytes = pages(LEN);
         std::fs::write(dir.path().join("file"), &bytes).unwrap();
-        let file = OpenFile::open(dir.path().join("file")).await.unwrap();
+        let file = File::open(dir.path().join("file")).await.unwrap();
         let sent = Bytes::from(bytes.clone());
         let small = |stream: &millstream::net::TcpStream| {
             let socket = SockRef::from(stream);
@@ -49,7 +50,7 @@ fn a_reader_of_single_bytes_behind_a_tiny_send_buffer_gets_them_all() {
             small,
             move |request| {
                 let body = match request.uri().path() {
-                    "/file" => boxed(file.body(..)),
+                    "/file" => boxed(FileBody::new(&file, ..).unwrap()),
                     _ => boxed(Full::new(sent.clone())),
                 };
                 std::future::ready(Response::new(body))
@@ -77,7 +78,7 @@ fn the_answer_to_a_peer_that_ended_its_side_is_whole() {
         let dir = tempfile::tempdir().unwrap();
         let bytes = pages(5 << 20);
         std::fs::write(dir.path().join("file"), &bytes).unwrap();
-        let file = OpenFile::open(dir.path().join("file")).await.unwrap();
+        let file = File::open(dir.path().join("file")).await.unwrap();
         let sent = Bytes::from(bytes.clone());
         // By default hyper treats the end of the peer's side as the end of the connection.
         let half_close = |builder: &mut hyper::server::conn::http1::Builder| {
@@ -85,7 +86,7 @@ fn the_answer_to_a_peer_that_ended_its_side_is_whole() {
         };
         let answer = move |request: Request<_>| {
             let body = match request.uri().path() {
-                "/file" => boxed(file.body(..)),
+                "/file" => boxed(FileBody::new(&file, ..).unwrap()),
                 _ => boxed(Full::new(sent.clone())),
             };
             std::future::ready(Response::new(body))

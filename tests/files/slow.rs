@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use millstream::files::Files;
-use millstream::fs::{File, Opened, Root};
+use millstream::fs::{File, Root};
 
 use crate::support::fuse::{CONTENTS, Fuse, NAME};
 use crate::support::http::{Flavour, watched};
@@ -36,10 +36,8 @@ fn a_file_is_opened() {
 #[test]
 fn a_file_beneath_a_directory_is_opened() {
     others_run_meanwhile(async |fuse| {
-        let Opened::File(file, _) = Root::open_dir(fuse.path()).unwrap().open(Path::new(NAME)).await.unwrap() else {
-            panic!("no file");
-        };
-        tokio::task::spawn_blocking(|| std::io::read_to_string(file).unwrap().into_bytes()).await.unwrap()
+        let file = Root::open_dir(fuse.path()).unwrap().open(NAME).await.unwrap();
+        file.read_at(0, 100).await.unwrap().to_vec()
     });
 }
 
@@ -48,8 +46,8 @@ fn a_file_on_a_mount_beneath_a_directory_is_opened() {
     others_run_meanwhile(async |fuse| {
         let (above, name) = (fuse.path().parent().unwrap(), fuse.path().file_name().unwrap());
         let root = Root::open_dir(above).unwrap();
-        let Opened::File(file, _) = root.open(&Path::new(name).join(NAME)).await.unwrap() else { panic!("no file") };
-        tokio::task::spawn_blocking(|| std::io::read_to_string(file).unwrap().into_bytes()).await.unwrap()
+        let file = root.open(Path::new(name).join(NAME)).await.unwrap();
+        file.read_at(0, 100).await.unwrap().to_vec()
     });
 }
 

@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::body::OpenFile;
+use millstream::body::FileBody;
 use millstream::codec::Writer;
+use millstream::fs::File;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
@@ -297,8 +298,8 @@ fn a_connection_is_not_failed_for_a_file_that_it_does_not_send() {
 
 async fn read_torn() {
     let (dir, _) = tree();
-    let file = OpenFile::open(dir.path().join("large")).await.unwrap();
-    let frame = file.body(..).frame().await.unwrap().unwrap().into_data().unwrap();
+    let file = File::open(dir.path().join("large")).await.unwrap();
+    let frame = FileBody::new(&file, ..).unwrap().frame().await.unwrap().unwrap().into_data().unwrap();
     truncate(&dir.path().join("large"), 0);
     assert!(frame.iter().all(|&b| b == 0));
 }

@@ -10,7 +10,8 @@ use futures_util::stream;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::Response;
 use hyper::body::Frame;
-use millstream::body::OpenFile;
+use millstream::body::FileBody;
+use millstream::fs::File;
 use millstream::net::{TcpListener, TcpStream};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -61,8 +62,8 @@ async fn narrow_pair() -> (TcpStream, tokio::net::TcpStream) {
 }
 
 /// Returns the bytes of a file as one frame of its body.
-async fn frame(file: &OpenFile, len: usize) -> Bytes {
-    let frame = file.body(..).frame().await.unwrap().unwrap().into_data().unwrap();
+async fn frame(file: &File, len: usize) -> Bytes {
+    let frame = FileBody::new(file, ..).unwrap().frame().await.unwrap().unwrap().into_data().unwrap();
     assert_eq!(frame.len(), len);
     frame
 }
@@ -79,7 +80,7 @@ fn a_torn_file_ends_a_stream_by_a_reset() {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("file");
             std::fs::write(&path, pages(len)).unwrap();
-            let frame = frame(&OpenFile::open(&path).await.unwrap(), len).await;
+            let frame = frame(&File::open(&path).await.unwrap(), len).await;
             let (mut ours, mut theirs) = pair().await;
             truncate(&path, 0);
             let written = match len {
@@ -116,7 +117,7 @@ fn a_fast_peer_does_not_keep_the_thread_of_others() {
         Flavour::CurrentThread.runtime().block_on(async {
             let dir = tempfile::tempdir().unwrap();
             std::fs::write(dir.path().join("file"), pages(4 << 20)).unwrap();
-            let frame = frame(&OpenFile::open(dir.path().join("file")).await.unwrap(), 4 << 20).await;
+            let frame = frame(&File::open(dir.path().join("file")).await.unwrap(), 4 << 20).await;
             let (mut ours, theirs) = pair().await;
             // The peer reads fast, so that the socket is rarely full.
             let mut theirs = theirs.into_std().unwrap();

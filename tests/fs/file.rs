@@ -16,7 +16,7 @@ use crate::support::{lacks, noise, skip};
 
 /// Returns step, path and errno of an error.
 fn told(error: &Error) -> (Step, &Path, Option<Errno>) {
-    assert!(error.to_string().starts_with(&format!("{}: {}: ", error.path().display(), error.step())), "{error}");
+    assert_eq!(error.to_string(), format!("{}: {}", error.path().display(), error.step()));
     (error.step(), error.path(), error.raw_os_error().map(Errno::from_raw_os_error))
 }
 
@@ -217,7 +217,7 @@ fn errors_name_the_step_and_the_path_and_keep_the_number() {
 
 #[test]
 fn outside_of_a_runtime_there_is_an_error_and_no_panic() {
-    let file = File::from_std(tempfile::tempfile().unwrap());
+    let file = File::from_std(tempfile::tempfile().unwrap()).unwrap();
     for error in [
         file.read_at(0, 10).now_or_never().unwrap().map(drop).unwrap_err(),
         file.write_at(0, "x").now_or_never().unwrap().unwrap_err(),
@@ -310,7 +310,7 @@ fn closing_is_for_this_handle_and_into_std_for_all() {
         let std = clone.clone().into_std().unwrap();
         std.write_all_at(b"STILL", 0).unwrap();
         clone.close().await.unwrap();
-        let file = File::from_std(std);
+        let file = File::from_std(std).unwrap();
         file.write_at(10, "!").await.unwrap();
         file.close().await.unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"STILL open!");
@@ -351,10 +351,10 @@ fn beneath_a_root_there_are_only_regular_files() {
         std::fs::write(&path, "bytes").unwrap();
         std::fs::create_dir(dir.path().join("sub")).unwrap();
         let root = Root::open_dir(dir.path()).unwrap();
-        let file = root.open_file(Path::new("file")).await.unwrap();
+        let file = root.open("file").await.unwrap();
         assert_eq!(file.read_at(1, 3).await.unwrap(), "yte");
         for (path, errno) in [("sub", Errno::ISDIR), ("../file", Errno::XDEV), ("none", Errno::NOENT)] {
-            let error = root.open_file(Path::new(path)).await.unwrap_err();
+            let error = root.open(path).await.unwrap_err();
             assert_eq!(told(&error), (Step::Open, Path::new(path), Some(errno)));
         }
     });

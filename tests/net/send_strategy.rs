@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use millstream::body::OpenFile;
+use millstream::body::FileBody;
+use millstream::fs::File;
 use millstream::metrics::Snapshot;
 use millstream::net::{Receive, SendStrategy, TcpListener, TcpStream};
 use millstream::runtime::{DriverBuilder, Io};
@@ -167,7 +168,7 @@ async fn file(len: usize) -> (Vec<u8>, Vec<Bytes>) {
     let path = dir.path().join("file");
     let bytes = noise(len);
     std::fs::write(&path, &bytes).unwrap();
-    let mut body = OpenFile::open(&path).await.unwrap().body(..);
+    let mut body = FileBody::new(&File::open(&path).await.unwrap(), ..).unwrap();
     let mut pieces = Vec::new();
     while let Some(frame) = body.frame().await {
         pieces.push(frame.unwrap().into_data().unwrap());

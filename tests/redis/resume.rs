@@ -123,7 +123,7 @@ async fn read(number: usize, addrs: [SocketAddr; 2], moves: usize) -> Count {
 }
 
 #[test]
-fn nobody_loses_or_doubles_anything() {
+fn no_reader_loses_or_doubles_events() {
     let (readers, moves) = scale();
     let Some(server) = Server::start(&[]) else { return };
     let limit = Duration::from_secs(60 + (readers * moves / 20) as u64);

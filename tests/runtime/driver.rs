@@ -174,7 +174,7 @@ fn ten_thousand_operations_on_the_smallest_ring() {
     runtime.block_on(async {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&crate::support::noise(100_000), 0).unwrap();
-        let file = File::from_std(file);
+        let file = File::from_std(file).unwrap();
         let reads = join_all((0..10_000).map(|n| file.read_at(n, 8))).await;
         let expected = crate::support::noise(100_000);
         for (n, read) in reads.into_iter().enumerate() {

@@ -67,7 +67,7 @@ fn noise_file(len: usize) -> (File, Vec<u8>) {
     let file = tempfile::tempfile().unwrap();
     let bytes = crate::support::noise(len);
     file.write_all_at(&bytes, 0).unwrap();
-    (File::from_std(file), bytes)
+    (File::from_std(file).unwrap(), bytes)
 }
 
 #[test]

@@ -14,7 +14,8 @@ use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
-use millstream::body::OpenFile;
+use millstream::body::FileBody;
+use millstream::fs::File;
 use millstream::metrics::Snapshot;
 use millstream::net::{TcpListener, TcpStream};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -89,7 +90,7 @@ async fn server(dir: &tempfile::TempDir) -> (SocketAddr, Arc<AtomicUsize>) {
         let (alive, path) = (Arc::clone(&count), path.clone());
         async move {
             Response::new(match request.uri().path() {
-                "/file" => Counted::boxed(OpenFile::open(path).await.unwrap().body(..), &alive),
+                "/file" => Counted::boxed(FileBody::new(&File::open(path).await.unwrap(), ..).unwrap(), &alive),
                 "/events" => Counted::boxed(events(100, Duration::from_millis(1)), &alive),
                 "/flood" => Counted::boxed(events(1000, Duration::ZERO), &alive),
                 _ => Counted::boxed(events(1, Duration::MAX), &alive),

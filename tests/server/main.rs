@@ -11,4 +11,5 @@ mod drain;
 mod floods;
 mod idle;
 mod limits;
+mod listeners;
 mod serve;

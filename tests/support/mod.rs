@@ -14,6 +14,8 @@ pub mod limits;
 pub mod mounts;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[path = "../../examples/common/report.rs"]
+pub mod report;
 pub mod seccomp;
 pub mod served;
 pub mod skips;

@@ -9,6 +9,7 @@ use millstream::server::tls::TlsError;
 use super::*;
 use crate::support::alone;
 use crate::support::http::{on_both, watched};
+use crate::support::report::report;
 
 struct Files {
     dir: TempDir,
@@ -89,8 +90,8 @@ fn new_connections_get_a_good_certificate_and_bad_ones_change_nothing() {
             assert_eq!(shown(server.addr).await, second.der, "{expected}");
         }
         fs::remove_file(files.dir.path().join("key.pem")).unwrap();
-        let missing = handle.reload().unwrap_err().to_string();
-        assert!(missing.contains("key.pem: No such file"), "{missing}");
+        let missing = report(&handle.reload().unwrap_err());
+        assert!(missing.contains("key.pem: the file cannot be read: No such file"), "{missing}");
         assert_eq!(shown(server.addr).await, second.der);
         assert_eq!(old.get("/fine").await, (200, b"fine".to_vec()));
         assert_eq!(old.io.get_ref().1.peer_certificates().unwrap()[0], first.der);

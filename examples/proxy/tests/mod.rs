@@ -40,12 +40,7 @@ async fn proxy(plan: Plan) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let serve = serve(listener, Reverse::new(Connector::new(), plan));
-    tokio::spawn(
-        serve
-            .limits(Limits::default().streaming(|_| true))
-            .on_connection(|proxy, peer| proxy.peer = Some(peer.addr().ip()))
-            .into_future(),
-    );
+    tokio::spawn(serve.limits(Limits::default().streaming(|_| true)).into_future());
     addr
 }
 

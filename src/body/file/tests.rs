@@ -1,15 +1,47 @@
 //! Tests that bodies deliver exactly their length or fail, even if the file changes meanwhile.
 
 use super::*;
+use crate::report::report;
 use http_body_util::BodyExt;
 use proptest::prelude::*;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-fn file(bytes: &[u8]) -> OpenFile {
+fn file(bytes: &[u8]) -> File {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
-    OpenFile::from_std(file).unwrap()
+    File::from_std(file).unwrap()
+}
+
+#[tokio::test]
+async fn ranges_end_at_the_end_of_the_file() {
+    let file = file(b"0123456789");
+    let body = |range: (Bound<u64>, Bound<u64>)| FileBody::new(&file, range).unwrap();
+    let (from, to, behind) = (Bound::Included::<u64>, Bound::Included::<u64>, Bound::Excluded::<u64>);
+    let bodies = [
+        (body((Bound::Unbounded, Bound::Unbounded)), "0123456789"),
+        (body((from(3), Bound::Unbounded)), "3456789"),
+        (body((from(3), to(4))), "34"),
+        (body((from(8), Bound::Excluded(100))), "89"),
+        (body((from(10), Bound::Unbounded)), ""),
+        (body((from(100), Bound::Unbounded)), ""),
+        (body((behind(7), to(u64::MAX))), "89"),
+        (body((from(7), Bound::Excluded(3))), ""),
+    ];
+    for (body, expected) in bodies {
+        assert_eq!(body.is_end_stream(), expected.is_empty());
+        assert_eq!(collect(body).await.unwrap(), expected.as_bytes());
+    }
+}
+
+#[tokio::test]
+async fn only_regular_files_have_bodies() {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, kind) in [(dir.path(), "a directory"), ("/dev/zero".as_ref(), "a device")] {
+        let error = FileBody::new(&File::open(path).await.unwrap(), ..).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(report(&error), format!("{}: look at the file: {kind}, not a regular file", path.display()));
+    }
 }
 
 async fn collect(mut body: FileBody) -> io::Result<Vec<u8>> {
@@ -40,7 +72,7 @@ async fn parts_come_in_order_with_their_text() {
     let file = file(b"0123456789");
     let text = |t: &'static str| Part::Text(Bytes::from_static(t.as_bytes()));
     let parts = vec![text("<"), Part::File(2..4), text(""), text("|"), Part::File(0..10), text(">")];
-    let body = FileBody::parts(&file, None, parts);
+    let body = FileBody::parts(Reader::new(file.clone()), parts);
     assert_eq!(collect(body).await.unwrap(), b"<23|0123456789>");
 }
 
@@ -49,8 +81,8 @@ async fn a_torn_mapping_fails_the_body_that_was_made_before() {
     let bytes = vec![b'x'; 100_000];
     let mut std_file = tempfile::tempfile().unwrap();
     std_file.write_all(&bytes).unwrap();
-    let file = OpenFile::from_std(std_file.try_clone().unwrap()).unwrap();
-    let mapping = Mapping::new(Arc::clone(file.file()), 0, bytes.len()).unwrap();
+    let file = File::from_std(std_file.try_clone().unwrap()).unwrap();
+    let mapping = Mapping::new(Arc::clone(file.shared()), 0, bytes.len()).unwrap();
     let whole = Arc::new(Whole::new(file, Arc::clone(&mapping)));
     assert_eq!(collect(FileBody::kept(&whole, 5..10)).await.unwrap(), b"xxxxx");
     assert!(FileBody::kept(&whole, 5..5).is_end_stream());
@@ -66,11 +98,11 @@ async fn a_torn_mapping_fails_the_body_that_was_made_before() {
 async fn a_mapping_torn_after_its_frame_fails_the_end() {
     let mut std_file = tempfile::tempfile().unwrap();
     std_file.write_all(&[b'x'; 100_000]).unwrap();
-    let file = OpenFile::from_std(std_file.try_clone().unwrap()).unwrap();
-    let mapping = Mapping::new(Arc::clone(file.file()), 0, 100_000).unwrap();
+    let file = File::from_std(std_file.try_clone().unwrap()).unwrap();
+    let mapping = Mapping::new(Arc::clone(file.shared()), 0, 100_000).unwrap();
     let whole = Arc::new(Whole::new(file.clone(), mapping));
-    let parts = FileBody::parts(&file, None, vec![Part::File(0..100_000)]);
-    for mut body in [file.body(..), parts, FileBody::kept(&whole, ..)] {
+    let parts = FileBody::parts(Reader::new(file.clone()), vec![Part::File(0..100_000)]);
+    for mut body in [FileBody::new(&file, ..).unwrap(), parts, FileBody::kept(&whole, ..)] {
         std_file.write_all_at(&[b'x'; 100_000], 0).unwrap();
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!((frame.len(), body.is_end_stream()), (100_000, false));
@@ -85,8 +117,8 @@ async fn a_mapping_torn_after_its_frame_fails_the_end() {
 async fn what_is_short_is_a_copy() {
     let mut std_file = tempfile::tempfile().unwrap();
     std_file.write_all(&[b'x'; 10_000]).unwrap();
-    let file = OpenFile::from_std(std_file.try_clone().unwrap()).unwrap();
-    let mapping = Mapping::new(Arc::clone(file.file()), 0, 10_000).unwrap();
+    let file = File::from_std(std_file.try_clone().unwrap()).unwrap();
+    let mapping = Mapping::new(Arc::clone(file.shared()), 0, 10_000).unwrap();
     let whole = Arc::new(Whole::new(file, mapping));
     let mut short = FileBody::kept(&whole, 4096..4096 + COPIED);
     let short = short.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -116,7 +148,7 @@ proptest! {
             expected.extend_from_slice(&bytes[from..to]);
         }
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let got = runtime.block_on(collect(FileBody::parts(&file, None, parts))).unwrap();
+        let got = runtime.block_on(collect(FileBody::parts(Reader::new(file.clone()), parts))).unwrap();
         prop_assert!(got == expected);
     }
 }

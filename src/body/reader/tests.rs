@@ -1,22 +1,23 @@
 //! Tests of the reader: cached files, cold files, and files that change meanwhile.
 
 use super::*;
+use crate::body::FileBody;
+use crate::report::report;
 use crate::runtime::{DriverBuilder, Io};
 use crate::skips::skip;
 use crate::sys::caps::{Capabilities, Support};
 use http_body::Body;
 use http_body_util::BodyExt;
-use std::fs::File;
 use std::io::Write;
 
-fn file(len: usize) -> (File, OpenFile, Vec<u8>) {
+fn file(len: usize) -> (std::fs::File, File, Vec<u8>) {
     let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&bytes).unwrap();
-    (file.try_clone().unwrap(), OpenFile::from_std(file).unwrap(), bytes)
+    (file.try_clone().unwrap(), File::from_std(file).unwrap(), bytes)
 }
 
-fn cool(file: &File) {
+fn cool(file: &std::fs::File) {
     file.sync_all().unwrap();
     rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
@@ -39,7 +40,7 @@ async fn read(reader: &mut Reader, mut range: Range<u64>, bytes: &[u8]) -> io::R
 #[tokio::test]
 async fn a_small_file_is_one_ready_frame() {
     let (_, file, bytes) = file(SMALL as usize);
-    let mut body = file.body(..);
+    let mut body = FileBody::new(&file, ..).unwrap();
     let frame = futures_util::FutureExt::now_or_never(body.frame()).expect("ready").unwrap().unwrap();
     assert!(frame.into_data().unwrap() == bytes);
     assert!(body.is_end_stream());
@@ -51,7 +52,7 @@ async fn a_cached_file_is_mapped_in_frames_of_4_mib() {
         return skip("cachestat", why);
     }
     let (_, file, bytes) = file(9 << 20);
-    let mut reader = Reader::new(file, None);
+    let mut reader = Reader::new(file);
     let frames = read(&mut reader, 5..9 << 20, &bytes).await.unwrap();
     assert_eq!(frames, [4 << 20, 4 << 20, (1 << 20) - 5]);
 }
@@ -60,7 +61,7 @@ async fn a_cached_file_is_mapped_in_frames_of_4_mib() {
 async fn a_cold_file_is_warmed_step_by_step_with_the_same_bytes() {
     let (std, file, bytes) = file(3 << 20);
     cool(&std);
-    let mut reader = Reader::new(file.clone(), None);
+    let mut reader = Reader::new(file.clone());
     if call::is_resident(std.as_fd(), 0, 3 << 20) {
         return crate::skips::tell("a cold file: this file system ignores POSIX_FADV_DONTNEED");
     }
@@ -76,14 +77,14 @@ async fn a_cold_file_is_warmed_step_by_step_with_the_same_bytes() {
     assert!(first[..] == bytes[..step]);
     read(&mut reader, range, &bytes).await.unwrap();
     cool(&std);
-    let small = file.body(100..5000).collect().await.unwrap().to_bytes();
+    let small = FileBody::new(&file, 100..5000).unwrap().collect().await.unwrap().to_bytes();
     assert!(small[..] == bytes[100..5000]);
 }
 
 #[tokio::test]
 async fn without_mappings_the_bytes_are_the_same() {
     let (_, file, bytes) = file(1 << 20);
-    let mut reader = Reader::new(file, None);
+    let mut reader = Reader::new(file);
     reader.maps = false;
     let frames = read(&mut reader, 100..(1 << 20) - 7, &bytes).await.unwrap();
     assert_eq!(frames.iter().sum::<usize>(), (1 << 20) - 107);
@@ -100,7 +101,7 @@ fn a_body_that_moves_to_a_thread_without_a_ring_is_whole() {
     };
     let one = on(tokio::runtime::Builder::new_multi_thread(), Io::Uring);
     let other = on(tokio::runtime::Builder::new_current_thread(), Io::Epoll);
-    let mut reader = Reader::new(file, None);
+    let mut reader = Reader::new(file);
     reader.maps = false;
     let first = one.spawn(async move {
         let mut range = 0..2 << 20;
@@ -119,12 +120,12 @@ async fn ranges_across_windows_are_whole() {
     sparse.set_len(len).unwrap();
     let mark = origin::WINDOW as u64 - 50_000;
     std::os::unix::fs::FileExt::write_all_at(&sparse, &[9; 100_000], mark).unwrap();
-    let file = OpenFile::from_std(sparse).unwrap();
-    let got = file.body(mark - 10..mark + 100_010).collect().await.unwrap().to_bytes();
+    let file = File::from_std(sparse).unwrap();
+    let got = FileBody::new(&file, mark - 10..mark + 100_010).unwrap().collect().await.unwrap().to_bytes();
     assert_eq!(got.len(), 100_020);
     assert!(got[..10] == [0; 10] && got[100_010..] == [0; 10]);
     assert!(got[10..100_010].iter().all(|&b| b == 9));
-    let end = file.body(len - 100_000..).collect().await.unwrap().to_bytes();
+    let end = FileBody::new(&file, len - 100_000..).unwrap().collect().await.unwrap().to_bytes();
     assert_eq!(end.len(), 100_000);
 }
 
@@ -133,12 +134,13 @@ async fn a_file_that_shrank_is_an_error_on_every_path() {
     for (len, maps) in [(20_000, true), (200_000, true), (200_000, false), (9 << 20, true), (9 << 20, false)] {
         for left in [len - 5, 0] {
             let (std, file, bytes) = file(len);
-            let mut reader = Reader::new(file, None);
+            let mut reader = Reader::new(file);
             reader.maps = maps;
             std.set_len(left as u64).unwrap();
             let error = read(&mut reader, 0..len as u64, &bytes).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{len} {maps} {left}: {error}");
-            assert!(error.to_string().contains(&len.to_string()), "{error}");
+            let text = report(&error);
+            assert!(text.contains(&format!("the open file: read: the file is shorter than the {len} bytes")), "{text}");
         }
     }
 }
@@ -147,7 +149,7 @@ async fn a_file_that_shrank_is_an_error_on_every_path() {
 async fn a_file_that_shrinks_between_frames_is_an_error() {
     for maps in [true, false] {
         let (std, file, bytes) = file(9 << 20);
-        let mut reader = Reader::new(file, None);
+        let mut reader = Reader::new(file);
         reader.maps = maps;
         let mut range = 0..9u64 << 20;
         std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
@@ -159,7 +161,7 @@ async fn a_file_that_shrinks_between_frames_is_an_error() {
 #[tokio::test]
 async fn a_window_that_was_torn_is_an_error_though_the_file_is_long_again() {
     let (std, file, bytes) = file(9 << 20);
-    let mut reader = Reader::new(file, None);
+    let mut reader = Reader::new(file);
     let mut range = 0..9u64 << 20;
     let first = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
     if reader.window.is_none() {

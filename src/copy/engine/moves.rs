@@ -8,11 +8,11 @@ use std::task::{Context, Poll, ready};
 
 use super::{Engine, Failure, Polled, at_source, at_target};
 use crate::copy::ends::{End, Source, Target};
-use crate::copy::error::CopyStep;
 use crate::copy::jobs::{self, Done, is_refusal};
 use crate::copy::pipes;
 use crate::copy::plan::CopyPath;
 use crate::copy::pump::{SMALL, Stroke};
+use crate::fs::Step;
 use crate::sys::call;
 
 /// Number of bytes of a file that one call sends after checking that they are in the page cache.
@@ -40,7 +40,7 @@ impl Engine {
             Poll::Pending => {
                 if self.unflushed && self.pump.pending() == 0 {
                     // The peer may wait for bytes that the target has buffered.
-                    let flushed = Pin::new(dst).poll_flush(cx).map_err(at_target(CopyStep::Flush))?;
+                    let flushed = Pin::new(dst).poll_flush(cx).map_err(at_target(Step::Flush))?;
                     self.unflushed = flushed.is_pending();
                 }
                 return Poll::Pending;
@@ -58,7 +58,7 @@ impl Engine {
                 self.unflushed = true;
                 self.give(CopyPath::Pump, n as u64);
             }
-            Poll::Ready(Err((CopyStep::Read, e))) => return Poll::Ready(Err(at_source(CopyStep::Read)(e))),
+            Poll::Ready(Err((Step::Read, e))) => return Poll::Ready(Err(at_source(Step::Read)(e))),
             Poll::Ready(Err((step, e))) => return Poll::Ready(Err(at_target(step)(e))),
         }
         self.stats.syscalls += 1;
@@ -101,7 +101,7 @@ impl Engine {
                 self.give(CopyPath::Sendfile, n as u64);
             }
             Err(e) if is_refusal(&e) => self.stats.refuse(CopyPath::Sendfile),
-            Err(e) => return Poll::Ready(Err(at_target(CopyStep::Write)(e))),
+            Err(e) => return Poll::Ready(Err(at_target(Step::Write)(e))),
         }
         Poll::Ready(Ok(()))
     }
@@ -133,7 +133,7 @@ impl Engine {
                 self.take(n as u64);
             }
             Err(e) if is_refusal(&e) => self.stats.refuse(CopyPath::Splice),
-            Err(e) => return Poll::Ready(Err(at_source(CopyStep::Read)(e))),
+            Err(e) => return Poll::Ready(Err(at_source(Step::Read)(e))),
         }
         Poll::Ready(Ok(()))
     }
@@ -152,7 +152,7 @@ impl Engine {
             let taken = self.pump.take(&mut pipe);
             self.pipe = Some(pipe);
             self.stats.syscalls += 1;
-            return Poll::Ready(taken.map_err(at_target(CopyStep::Write)));
+            return Poll::Ready(taken.map_err(at_target(Step::Write)));
         };
         let mut calls = 0;
         let emptied = stream.poll_give(cx, |to| {
@@ -162,17 +162,17 @@ impl Engine {
         self.pipe = Some(pipe);
         self.stats.syscalls += calls;
         match ready!(emptied) {
-            Ok(0) => return Poll::Ready(Err(at_target(CopyStep::Write)(io::ErrorKind::WriteZero.into()))),
+            Ok(0) => return Poll::Ready(Err(at_target(Step::Write)(io::ErrorKind::WriteZero.into()))),
             Ok(n) => self.give(CopyPath::Splice, n as u64),
             Err(e) if is_refusal(&e) => self.stats.refuse(CopyPath::Splice),
-            Err(e) => return Poll::Ready(Err(at_target(CopyStep::Write)(e))),
+            Err(e) => return Poll::Ready(Err(at_target(Step::Write)(e))),
         }
         Poll::Ready(Ok(()))
     }
 
     pub(super) fn apply(&mut self, done: Done) -> Result<(), Failure> {
         match done {
-            Done::Warmed(up_to) => self.warm = up_to.map_err(at_source(CopyStep::Read))?,
+            Done::Warmed(up_to) => self.warm = up_to.map_err(at_source(Step::Read))?,
             Done::Moved(moved) => {
                 moved.refused.into_iter().for_each(|path| self.stats.refuse(path));
                 self.stats.syscalls += moved.calls;
@@ -183,7 +183,7 @@ impl Engine {
                 self.take(total);
                 moved.bytes.into_iter().for_each(|(path, n)| self.stats.moved(path, n));
                 self.give(CopyPath::Pump, 0);
-                moved.result.map_err(at_target(CopyStep::Move))?;
+                moved.result.map_err(at_target(Step::Move))?;
             }
             Done::Emptied(pipe, n, result) => {
                 self.pipe = Some(pipe);
@@ -192,7 +192,7 @@ impl Engine {
                 self.give(CopyPath::Splice, n);
                 match result {
                     Err(e) if is_refusal(&e) => self.stats.refuse(CopyPath::Splice),
-                    result => result.map_err(at_target(CopyStep::Write))?,
+                    result => result.map_err(at_target(Step::Write))?,
                 }
             }
         }

@@ -4,8 +4,8 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use crate::copy::ends::{End, Open, Settling};
-use crate::copy::error::CopyStep;
 use crate::copy::plan::Kind;
+use crate::fs::Step;
 
 #[derive(Debug)]
 pub(super) enum Side {
@@ -47,7 +47,7 @@ impl Side {
         cx: &mut Context<'_>,
         end: &mut End<'_>,
         writes: bool,
-    ) -> Poll<Result<(), (CopyStep, io::Error)>> {
+    ) -> Poll<Result<(), (Step, io::Error)>> {
         if let Self::Unknown(settling) = self {
             *self = match end {
                 End::File(handle) => {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::ShareUnit;
-use super::shared::{PATHS, PathStats, Shared};
+use super::shared::{PathStats, Shared};
+use super::shares::{PATHS, ShareUnit};
 use super::token::Token;
 use crate::middleware::canary::breaker::{State, Thresholds};
 use crate::net::SendStrategy;

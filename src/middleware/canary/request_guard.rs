@@ -6,14 +6,13 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
-use super::service::Link;
-use super::shared::{Chosen, shard};
+use super::shared::{Chosen, Shared, shard};
 use crate::counters::{Counter, count};
 
 /// One request. Dropped without an outcome, it was ended early by its peer, or by a panic.
 #[derive(Debug)]
 pub(super) struct RequestGuard {
-    link: Arc<Link>,
+    shared: Arc<Shared>,
     chosen: Chosen,
     peer: Option<IpAddr>,
     start: Instant,
@@ -22,9 +21,9 @@ pub(super) struct RequestGuard {
 }
 
 impl RequestGuard {
-    pub(super) fn new(link: Arc<Link>, chosen: Chosen, peer: Option<IpAddr>, start: Instant) -> Self {
-        let request_guard = Self { link, chosen, peer, start, answered: false, ended: false };
-        request_guard.link.shared.stats[chosen.path as usize][shard()].requests.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn new(shared: Arc<Shared>, chosen: Chosen, peer: Option<IpAddr>, start: Instant) -> Self {
+        let request_guard = Self { shared, chosen, peer, start, answered: false, ended: false };
+        request_guard.shared.stats[chosen.path as usize][shard()].requests.fetch_add(1, Ordering::Relaxed);
         request_guard
     }
 
@@ -36,7 +35,7 @@ impl RequestGuard {
     pub(super) fn answered(&mut self) {
         if let Some(ticket) = self.chosen.ticket.filter(|_| !self.answered) {
             let now = Instant::now();
-            let shared = &self.link.shared;
+            let shared = &self.shared;
             let breaker = &shared.breakers[self.chosen.path as usize];
             let latency = now.saturating_duration_since(self.start);
             count(Counter::BreakerTrips, breaker.answered(ticket, latency, shared.since_start(now), shard()).into());
@@ -55,7 +54,7 @@ impl RequestGuard {
 
     fn fail(&mut self) {
         self.ended = true;
-        let shared = &self.link.shared;
+        let shared = &self.shared;
         let path = self.chosen.path as usize;
         shared.stats[path][shard()].errors.fetch_add(1, Ordering::Relaxed);
         if let Some(ticket) = self.chosen.ticket {
@@ -68,7 +67,7 @@ impl RequestGuard {
     }
 
     fn reset(&self) {
-        let shared = &self.link.shared;
+        let shared = &self.shared;
         let path = self.chosen.path as usize;
         shared.stats[path][shard()].resets.fetch_add(1, Ordering::Relaxed);
         if let (Some(ticket), Some(peer)) = (self.chosen.ticket, self.peer) {

@@ -1,7 +1,6 @@
 //! Chooses the path of a request, and calls the inner service.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -13,33 +12,18 @@ use tower_service::Service;
 use super::answer::{CanaryBody, CanaryFuture};
 use super::request_guard::RequestGuard;
 use super::shared::{Chosen, Shared, take};
-use crate::middleware::Connection;
-use crate::middleware::connection::{connection, peer};
-use crate::net::Handle;
+use crate::server::identity::{connection, peer};
 
 /// A service whose responses take the path that a canary chooses; see [`CanaryLayer`](super::CanaryLayer).
 #[derive(Clone)]
 pub struct Canary<S> {
     inner: S,
-    // One for each connection, so that connections do not contend for one reference count.
-    link: Arc<Link>,
-}
-
-#[derive(Debug)]
-pub(super) struct Link {
-    pub(super) shared: Arc<Shared>,
-    connection: Option<Connection>,
+    shared: Arc<Shared>,
 }
 
 impl<S> Canary<S> {
     pub(super) fn new(inner: S, shared: Arc<Shared>) -> Self {
-        Self { inner, link: Arc::new(Link { shared, connection: None }) }
-    }
-
-    /// Sets peer and stream of the connection, for this clone and its clones. `None` is a peer without an IP address.
-    pub fn connected(&mut self, peer: impl Into<Option<IpAddr>>, handle: Handle) {
-        let shared = Arc::clone(&self.link.shared);
-        self.link = Arc::new(Link { shared, connection: Some(Connection::new(peer, handle)) });
+        Self { inner, shared }
     }
 
     /// Returns a reference to the inner service.
@@ -67,9 +51,9 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> CanaryFuture<S::Future> {
-        let shared = &self.link.shared;
+        let shared = &self.shared;
         let start = Instant::now();
-        let known = self.link.connection.as_ref().or_else(|| connection(request.extensions())).cloned();
+        let known = connection(request.extensions()).cloned();
         let peer = match &known {
             Some(known) => known.peer(),
             None => peer(request.extensions()),
@@ -79,13 +63,13 @@ where
         let chosen = match &known {
             Some(known) => {
                 let wanted = shared.wanted(known, asked, multiplexed);
-                let chosen = shared.choose(wanted, known.base(), peer, start);
+                let chosen = shared.choose(wanted, known.strategies().base, peer, start);
                 take(known, chosen.path);
                 Chosen { reported: shared.reported(known), ..chosen }
             }
             None => shared.unchanged(),
         };
-        let request_guard = RequestGuard::new(Arc::clone(&self.link), chosen, peer, start);
+        let request_guard = RequestGuard::new(Arc::clone(shared), chosen, peer, start);
         // Their responses have no body, or none of the service.
         let bodiless = matches!(*request.method(), Method::HEAD | Method::CONNECT);
         CanaryFuture::new(self.inner.call(request), request_guard, bodiless)
@@ -94,7 +78,6 @@ where
 
 impl<S: fmt::Debug> fmt::Debug for Canary<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let connection = &self.link.connection;
-        f.debug_struct("Canary").field("inner", &self.inner).field("connection", connection).finish_non_exhaustive()
+        f.debug_struct("Canary").field("inner", &self.inner).finish_non_exhaustive()
     }
 }

@@ -2,30 +2,25 @@
 
 use std::cell::Cell;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
-use super::ShareUnit;
-use super::shares::{Draws, Shares};
+use super::shares::{Draws, PATHS, ShareUnit, Shares};
 use super::token::Token;
 use crate::counters::{Counter, count};
-use crate::middleware::Connection;
 use crate::middleware::canary::breaker::{Breaker, Thresholds, Ticket};
 use crate::net::SendStrategy;
+use crate::server::Connection;
 use crate::server::Trusted;
 
 /// Selects a path, in requests of trusted peers: `<path>;<token>`.
 pub(super) const ASK: HeaderName = HeaderName::from_static("x-millstream-canary");
 /// Reports the path of a response.
 pub(super) const REPORT: HeaderName = HeaderName::from_static("x-millstream-path");
-
-/// All paths, by number.
-pub(super) const PATHS: [SendStrategy; 5] =
-    [SendStrategy::Auto, SendStrategy::Uring, SendStrategy::Epoll, SendStrategy::NoSendfile, SendStrategy::NoCork];
 
 /// A thread always adds to the same shard, which threads may share.
 const SHARDS: usize = 8;
@@ -151,19 +146,19 @@ impl Shared {
         let version = self.shares.version();
         let pack =
             |path: SendStrategy, asked: bool| u64::from(version) << 32 | u64::from(asked) << 8 | (path as u64 + 1);
-        let kept = connection.kept().load(Ordering::Relaxed);
+        let kept = connection.strategies().kept.load(Ordering::Relaxed);
         let of_kept = (kept & 0xff).checked_sub(1).map(|n| PATHS[n as usize]);
         match (asked, of_kept) {
             // For this request only: no other shares the socket.
             (Some(path), _) if !multiplexed => path,
             (Some(path), _) => {
-                connection.kept().store(pack(path, true), Ordering::Relaxed);
+                connection.strategies().kept.store(pack(path, true), Ordering::Relaxed);
                 path
             }
             (None, Some(path)) if kept >> 8 & 1 == 1 || (kept >> 32) as u32 == version => path,
             _ => {
                 let path = self.shares.draw(&self.connections);
-                connection.kept().store(pack(path, false), Ordering::Relaxed);
+                connection.strategies().kept.store(pack(path, false), Ordering::Relaxed);
                 path
             }
         }
@@ -207,7 +202,7 @@ impl Chosen {
 }
 
 pub(super) fn take(connection: &Connection, path: SendStrategy) {
-    let current: &AtomicU8 = connection.current();
+    let current = &connection.strategies().current;
     if current.load(Ordering::Relaxed) != path as u8 {
         connection.handle().set_send_strategy(path);
         current.store(path as u8, Ordering::Relaxed);

@@ -3,8 +3,22 @@
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::shared::PATHS;
 use crate::net::SendStrategy;
+
+/// All paths, by number.
+pub(super) const PATHS: [SendStrategy; 5] =
+    [SendStrategy::Auto, SendStrategy::Uring, SendStrategy::Epoll, SendStrategy::NoSendfile, SendStrategy::NoCork];
+
+/// Unit of the shares of a canary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShareUnit {
+    /// Requests, each on its own; for HTTP/2, connections.
+    #[default]
+    Requests,
+    /// Connections: all requests of a connection take the same path, until the shares change.
+    Connections,
+}
 
 /// 100 %, in hundredths of a percent.
 const WHOLE: u64 = 10_000;

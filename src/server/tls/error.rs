@@ -28,12 +28,12 @@ pub enum TlsError {
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(path, e) => write!(f, "{}: {e}", path.display()),
+            Self::Read(path, _) => write!(f, "{}: the file cannot be read", path.display()),
             Self::Certificate(place, why) | Self::Key(place, why) => write!(f, "{place}: {why}"),
             Self::Mismatch(certificate, key) => {
                 write!(f, "{key}: this is not the private key of the first certificate in {certificate}")
             }
-            Self::Setup(e) => write!(f, "TLS cannot be set up: {e}"),
+            Self::Setup(_) => f.write_str("TLS cannot be set up"),
             Self::NoFiles => f.write_str("the certificate was not read from files: replace it by `replace_pem`"),
         }
     }

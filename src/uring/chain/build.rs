@@ -349,7 +349,7 @@ mod tests {
         let error = chain.ready().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(error.report().outcomes().iter().all(|outcome| *outcome == super::super::super::StepOutcome::Skipped));
-        error.to_string()
+        crate::report::report(&error)
     }
 
     #[test]

@@ -123,10 +123,10 @@ impl ChainReport {
     }
 }
 
-/// ChainError of a chain: the failed step, its path or descriptor, and the system's error.
+/// Error of a chain: the failed step, and its path or descriptor. The cause is the
+/// [`source`](std::error::Error::source).
 ///
-/// `?` converts it to an [`io::Error`] of the same kind. The error number is available as
-/// [`raw_os_error`](Self::raw_os_error), and from [`source`](std::error::Error::source).
+/// `?` converts it to an [`io::Error`] of the same kind.
 pub struct ChainError(Box<Inner>);
 
 struct Inner {
@@ -156,6 +156,16 @@ impl ChainError {
         self.0.cause.kind()
     }
 
+    /// Returns whether a file or directory of the failed step does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.kind() == io::ErrorKind::NotFound
+    }
+
+    /// Returns whether the disk, or the quota of the user, has no space left.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
     /// Returns the error number, if the system reported one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.0.cause.raw_os_error()
@@ -174,7 +184,7 @@ impl ChainError {
 
 impl fmt::Display for ChainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.0.place, self.0.cause)
+        f.write_str(&self.0.place)
     }
 }
 
@@ -204,6 +214,7 @@ impl From<ChainError> for io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::report;
     use StepOutcome::*;
 
     fn check(outcomes: &[StepOutcome]) -> Result<ChainReport, ChainError> {
@@ -216,7 +227,8 @@ mod tests {
     fn a_failure_is_blamed_on_its_step() {
         let error = check(&[Done(0), Done(100), Failed(28), Skipped]).unwrap_err();
         assert_eq!((error.step(), error.raw_os_error()), (Some(2), Some(28)));
-        assert_eq!(error.to_string(), "write a (step 3 of 4): No space left on device (os error 28)");
+        assert_eq!(report(&error), "write a (step 3 of 4): No space left on device (os error 28)");
+        assert_eq!((error.is_no_space(), error.is_not_found()), (true, false));
         assert_eq!(error.report().outcomes()[3], Skipped);
         let error = io::Error::from(error);
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
@@ -227,7 +239,7 @@ mod tests {
         assert!(check(&[Done(0), Short(7)]).is_ok());
         assert!(check(&[Done(0), Short(7), Done(100), Done(0)]).is_ok());
         let error = check(&[Done(0), Short(7), Skipped, Skipped]).unwrap_err();
-        assert_eq!(error.to_string(), "read a (step 2 of 4): ended after 7 of 100 bytes");
+        assert_eq!(report(&error), "read a (step 2 of 4): ended after 7 of 100 bytes");
         assert_eq!((error.step(), error.kind()), (Some(1), io::ErrorKind::UnexpectedEof));
     }
 

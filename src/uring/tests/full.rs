@@ -32,7 +32,7 @@ fn waits(file: &Arc<File>) -> Read {
 }
 
 /// A script in which reads at the file position never end.
-fn nobody_writes(sqe: &Sqe) -> Act {
+fn held_reads(sqe: &Sqe) -> Act {
     match sqe.opcode {
         opcode::Read::CODE if sqe.offset == u64::MAX => Act::Hold,
         opcode::OpenAt2::CODE | opcode::Close::CODE => Act::Give(0),
@@ -113,7 +113,7 @@ fn is_empty(driver: &Driver, handle: &Handle, capacity: usize, forgotten: usize)
 #[test]
 fn programs_that_wait_leave_room_for_others_and_for_their_cancels() {
     for capacity in [8, 32, 128] {
-        let (driver, handle) = driver(capacity, nobody_writes);
+        let (driver, handle) = driver(capacity, held_reads);
         let file = file();
         let mut running = Vec::new();
         while let Some(one) = submit_waiting(&driver, Program::of(waits(&file))) {
@@ -131,7 +131,7 @@ fn programs_that_wait_leave_room_for_others_and_for_their_cancels() {
 
 #[test]
 fn programs_that_hold_files_open_leave_places_for_others() {
-    let (driver, handle) = driver(32, nobody_writes);
+    let (driver, handle) = driver(32, held_reads);
     let file = file();
     let mut running = Vec::new();
     while let Some(one) = submit_waiting(&driver, opens(2, &file)) {
@@ -184,7 +184,7 @@ fn a_program_that_has_begun_never_lacks_room_to_go_on() {
 
 #[test]
 fn cancels_that_find_nothing_share_one_timer() {
-    let (driver, handle) = driver(8, nobody_writes);
+    let (driver, handle) = driver(8, held_reads);
     let file = file();
     let running: Vec<_> = (0..8).filter_map(|_| submit_waiting(&driver, Program::of(waits(&file)))).collect();
     assert_eq!(running.len(), 8);

@@ -11,6 +11,7 @@ use millstream::runtime::{DriverBuilder, Io};
 use super::both::{PATIENCE, Place, both, new_file, on, reading};
 
 use crate::support::alone;
+use crate::support::report::report;
 
 fn replace(place: &Place, n: usize) -> Chain {
     let (temp, path) = (place.path(&format!("{n}.tmp")), place.path(&n.to_string()));
@@ -123,7 +124,7 @@ fn without_a_runtime_there_is_an_error() {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let std::task::Poll::Ready(Err(error)) = running.as_mut().poll(&mut cx) else { panic!("no error") };
     assert_eq!(error.step(), None);
-    assert!(error.to_string().starts_with("chain: there is no reactor running"), "{error}");
+    assert!(report(&error).starts_with("chain: there is no reactor running"), "{error}");
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod streams;
 use both::{both, failed, new_file, reading};
 
 use crate::support::alone;
+use crate::support::report::report;
 
 #[test]
 fn a_file_is_replaced_whole_and_is_on_the_disk() {
@@ -46,7 +47,7 @@ fn nothing_is_done_behind_a_missing_file() {
         let chain = || Chain::new().open(place.path("missing"), reading()).read(10).unlink(place.path("other"));
         fs::write(place.path("other"), "stays").unwrap();
         let error = chain().run().await.unwrap_err();
-        let message = error.to_string().replace(place.dir().to_str().unwrap(), "dir");
+        let message = report(&error).replace(place.dir().to_str().unwrap(), "dir");
         assert_eq!(error.raw_os_error(), Some(Errno::NOENT.raw_os_error()));
         (place.outcomes(chain()).await, message, place.files())
     });

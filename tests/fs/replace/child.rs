@@ -11,6 +11,7 @@ use millstream::fs::{Prepend, PrependStrategy, Replace, append};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::{HEADER, NEW};
+use crate::support::report::report;
 
 const WORK: &str = "MILLSTREAM_TEST_WORK";
 
@@ -69,7 +70,7 @@ fn child() {
     });
     match done {
         Ok(()) => println!("said done"),
-        Err(e) => println!("said {:?} {:?} {e}", e.step(), e.raw_os_error().unwrap_or_default()),
+        Err(e) => println!("said {:?} {:?} {}", e.step(), e.raw_os_error().unwrap_or_default(), report(&e)),
     }
 }
 

@@ -10,6 +10,7 @@ use millstream::fs::{Durability, Moved, Prepend, PrependStrategy, Step, append, 
 use super::{HEADER, OLD, block_on, holds, only, with_header};
 use crate::support::mounts::{Cut, Mount};
 use crate::support::noise;
+use crate::support::report::report;
 
 #[test]
 fn headers_and_bodies_of_any_size_are_whole() {
@@ -108,7 +109,7 @@ fn a_reserved_area_is_overwritten_and_nothing_else() {
             for (reserved, header) in [(8, 7), (7, 8), (0, 1), (300_000, 300_000)] {
                 let error = work(reserved).run(vec![0; header]).await.unwrap_err();
                 assert_eq!((error.step(), error.kind()), (Step::Inspect, ErrorKind::InvalidInput), "{error}");
-                assert!(error.to_string().contains(&reserved.to_string()), "{error}");
+                assert!(report(&error).contains(&reserved.to_string()), "{error}");
             }
             holds(&path, &expected);
         }
@@ -141,7 +142,7 @@ fn inserts(dir: &Path, block: usize) {
         }
         let error = work().run(vec![0; block + 1]).await.unwrap_err();
         assert_eq!((error.step(), error.kind()), (Step::Inspect, ErrorKind::InvalidInput));
-        assert!(error.to_string().contains(&format!("multiples of the block size, {block},")), "{error}");
+        assert!(report(&error).contains(&format!("multiples of the block size, {block},")), "{error}");
     });
 }
 

@@ -17,7 +17,7 @@ use millstream::body::GracefulClose;
 use millstream::metrics::Snapshot;
 use millstream::middleware::{BreakerPin, BreakerState, Canary, CanaryBuilder, CanaryHandle, CanaryLayer, Thresholds};
 use millstream::net::SendStrategy;
-use millstream::server::RequestBody;
+use millstream::server::{Connection, RequestBody};
 use tokio::time::{advance, sleep, timeout};
 use tower::{Layer, Service, service_fn};
 
@@ -63,11 +63,13 @@ fn answer(ill: Ill) -> Result<Response<AnyBody>, io::Error> {
 type Patient = Rc<Cell<Ill>>;
 
 /// Sends one request; returns the path, or `None` without a response.
-async fn ask<S>(canary: &mut Canary<S>) -> Option<String>
+async fn ask<S>(canary: &mut Canary<S>, connection: &Connection) -> Option<String>
 where
     S: Service<Request<()>, Response = Response<AnyBody>, Error = io::Error>,
 {
-    let response = canary.call(Request::new(())).await.ok()?;
+    let mut request = Request::new(());
+    request.extensions_mut().insert(connection.clone());
+    let response = canary.call(request).await.ok()?;
     let path = response.headers()[REPORT].to_str().unwrap().to_owned();
     let _: Result<_, BoxError> = response.into_body().collect().await;
     Some(path)
@@ -92,16 +94,16 @@ async fn a_path_that_does_badly_is_given_up_probed_and_taken_again() {
                 answer(ill)
             }
         }));
-        canary.connected("127.0.0.1".parse::<std::net::IpAddr>().unwrap(), stream.handle());
+        let connection = Connection::new(std::net::IpAddr::from(STRANGER), stream.handle());
         for _ in 0..100 {
-            assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"));
+            assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some("no-cork"));
         }
         // The error limit is 1 in 20, the limit of slow responses 1 in 100.
         patient.set(ill);
         let before = Snapshot::now();
         let mut taken = 0;
         while state(&handle) == BreakerState::Closed && taken < 1000 {
-            ask(&mut canary).await;
+            ask(&mut canary, &connection).await;
             taken += 1;
         }
         assert_eq!(taken, if matches!(ill, Ill::Slow) { 2 } else { 6 }, "{ill:?}");
@@ -111,23 +113,23 @@ async fn a_path_that_does_badly_is_given_up_probed_and_taken_again() {
         assert_eq!(path.errors, if matches!(ill, Ill::Slow) { 0 } else { taken }, "{ill:?}");
         assert_eq!((path.requests, path.resets), (100 + taken, 0), "{ill:?}");
         for _ in 0..100 {
-            assert_eq!(ask(&mut canary).await.as_deref(), Some("auto"), "{ill:?}");
+            assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some("auto"), "{ill:?}");
         }
         // The first probe still fails; the second cool-down is twice as long.
         advance(Duration::from_secs(30)).await;
-        ask(&mut canary).await;
+        ask(&mut canary, &connection).await;
         assert_eq!(state(&handle), BreakerState::Open, "{ill:?}");
         patient.set(Ill::No);
         advance(Duration::from_secs(59)).await;
-        assert_eq!(ask(&mut canary).await.as_deref(), Some("auto"), "{ill:?}");
+        assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some("auto"), "{ill:?}");
         advance(Duration::from_secs(1)).await;
         let mut probes = 0;
         for _ in 0..191 {
             assert_ne!(state(&handle), BreakerState::Closed);
-            probes += u32::from(ask(&mut canary).await.as_deref() == Some("no-cork"));
+            probes += u32::from(ask(&mut canary, &connection).await.as_deref() == Some("no-cork"));
         }
         assert_eq!((probes, state(&handle)), (20, BreakerState::Closed), "{ill:?}: one in ten, 20 in all");
-        assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"), "{ill:?}");
+        assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some("no-cork"), "{ill:?}");
     }
 }
 
@@ -145,9 +147,9 @@ async fn a_probe_that_fails_opens_it_again_even_if_one_is_enough() {
             answer.headers_mut().insert("content-length", "4".parse().unwrap());
             Ok(answer)
         }));
-        canary.connected(None, stream.handle());
+        let connection = Connection::new(None, stream.handle());
         for trips in 1..=3 {
-            ask(&mut canary).await;
+            ask(&mut canary, &connection).await;
             let path = &handle.state().paths[NO_CORK];
             assert_eq!((path.breaker, path.trips), (BreakerState::Open, trips), "{ill:?}");
             advance(Duration::from_secs(600)).await;
@@ -161,14 +163,14 @@ async fn auto_is_given_up_for_epoll_only_if_that_was_asked_for() {
         let layer = CanaryLayer::builder().report(true).breaks_auto(breaks).build().unwrap();
         let (stream, _theirs) = pair().await;
         let mut canary = layer.layer(service_fn(async |_: Request<()>| answer(Ill::Status)));
-        canary.connected(None, stream.handle());
+        let connection = Connection::new(None, stream.handle());
         for _ in 0..100 {
-            assert_eq!(ask(&mut canary).await.as_deref(), Some("auto"));
+            assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some("auto"));
         }
         let then = if breaks { "epoll" } else { "auto" };
         for _ in 0..300 {
             // Epoll stays in use even if it fails too: no path replaces it.
-            assert_eq!(ask(&mut canary).await.as_deref(), Some(then));
+            assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some(then));
         }
         assert_eq!(stream.handle().send_strategy().unwrap().to_string(), then);
     }
@@ -180,22 +182,22 @@ async fn pins_and_clearing_work_at_once() {
     let handle = layer.handle();
     let (stream, _theirs) = pair().await;
     let mut canary = layer.layer(service_fn(async |_: Request<()>| answer(Ill::Status)));
-    canary.connected(None, stream.handle());
+    let connection = Connection::new(None, stream.handle());
     handle.pin(SendStrategy::NoCork, BreakerPin::Open);
-    assert_eq!(ask(&mut canary).await.as_deref(), Some("auto"));
+    assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some("auto"));
     handle.pin(SendStrategy::NoCork, BreakerPin::Closed);
     for _ in 0..200 {
-        assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"));
+        assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some("no-cork"));
     }
     assert_eq!(state(&handle), BreakerState::PinnedClosed);
     handle.unpin(SendStrategy::NoCork);
     for _ in 0..100 {
-        assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"));
+        assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some("no-cork"));
     }
-    assert_eq!(ask(&mut canary).await.as_deref(), Some("auto"));
+    assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some("auto"));
     assert_eq!(handle.state().paths[NO_CORK].opens_for, Duration::from_secs(30));
     handle.clear(SendStrategy::NoCork);
-    assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"));
+    assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some("no-cork"));
 }
 
 /// hyper does not poll these bodies to their end; they count as complete.
@@ -247,7 +249,7 @@ async fn serve(
         let answer = answer(request.uri().path());
         async { Ok::<_, Infallible>(answer) }
     });
-    let (addr, accepted) = start(layer.layer(service), |canary, peer, handle| canary.connected(peer, handle)).await;
+    let (addr, accepted) = start(layer.layer(service)).await;
     (addr, layer.handle(), accepted)
 }
 
@@ -342,12 +344,12 @@ async fn thresholds_change_while_it_runs() {
     let handle = layer.handle();
     let (stream, _theirs) = pair().await;
     let mut canary = layer.layer(service_fn(async |_: Request<()>| answer(Ill::Status)));
-    canary.connected(None, stream.handle());
+    let connection = Connection::new(None, stream.handle());
     handle.set_thresholds(&Thresholds::default().samples(3));
     for _ in 0..3 {
-        assert_eq!(ask(&mut canary).await.as_deref(), Some("no-cork"));
+        assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some("no-cork"));
     }
-    assert_eq!((state(&handle), ask(&mut canary).await.as_deref()), (BreakerState::Open, Some("auto")));
+    assert_eq!((state(&handle), ask(&mut canary, &connection).await.as_deref()), (BreakerState::Open, Some("auto")));
 }
 
 #[test]

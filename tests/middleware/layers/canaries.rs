@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http_body_util::Full;
+use hyper::http::Extensions;
 use hyper::{Request, Response};
 use millstream::Capabilities;
 use millstream::metrics::Snapshot;
@@ -12,9 +14,10 @@ use millstream::middleware::{CanaryBuilder, CanaryLayer, ShareUnit};
 use millstream::net::SendStrategy;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
 use millstream::server::Trusted;
+use millstream::server::{Connection, Peer};
 use tower::{Layer, service_fn};
 
-use super::servers::{Accepted, Client, FRIEND, STRANGER, field, start};
+use super::servers::{Accepted, Client, FRIEND, STRANGER, field, start, start_with};
 use crate::support::http::on_both;
 
 const TOKEN: &str = "a-token-that-nobody-guesses";
@@ -31,8 +34,8 @@ fn reported() -> CanaryBuilder {
     CanaryLayer::builder().report(true)
 }
 
-async fn serve(layer: &CanaryLayer) -> (std::net::SocketAddr, Accepted) {
-    start(layer.layer(service_fn(mirror)), |canary, peer, handle| canary.connected(peer, handle)).await
+async fn serve(layer: &CanaryLayer) -> (SocketAddr, Accepted) {
+    start(layer.layer(service_fn(mirror))).await
 }
 
 fn uring() -> &'static str {
@@ -243,12 +246,9 @@ async fn token_and_report_change_while_it_runs() {
 #[tokio::test]
 async fn who_is_no_canary_takes_the_path_of_the_listener() {
     let layer = reported().share(SendStrategy::NoCork, 50.0).build().unwrap();
-    let (addr, accepted) = start(layer.layer(service_fn(mirror)), |canary, peer, handle| {
-        // The same as setting the path on the listener.
-        handle.set_send_strategy(SendStrategy::Epoll);
-        canary.connected(peer, handle);
-    })
-    .await;
+    // The same as setting the strategy on the listener.
+    let hook = |_: &mut Extensions, peer: &Peer<SocketAddr>| peer.handle().set_send_strategy(SendStrategy::Epoll);
+    let (addr, accepted) = start_with(layer.layer(service_fn(mirror)), hook).await;
     let mut client = Client::one(STRANGER, addr).await;
     let mut counts = HashMap::<_, u32>::new();
     for _ in 0..100 {
@@ -266,7 +266,8 @@ async fn a_connection_that_is_not_known_keeps_its_path_and_the_header_goes() {
         .token(TOKEN)
         .build()
         .unwrap();
-    let (addr, accepted) = start(layer.layer(service_fn(mirror)), |_, _, _| ()).await;
+    let (addr, accepted) =
+        start_with(layer.layer(service_fn(mirror)), |extensions, _| drop(extensions.remove::<Connection>())).await;
     let mut client = Client::one(FRIEND, addr).await;
     let answer = client.ask(&[(ASK, &format!("no-sendfile;{TOKEN}"))]).await;
     assert_eq!((field(&answer, REPORT), answer.body().as_str()), (None, "not seen"));
@@ -282,7 +283,7 @@ fn axum_tells_a_canary_its_connection() {
         let layer = reported().share(SendStrategy::NoCork, 25.0).trusted("127.0.0.2".parse().unwrap()).token(TOKEN);
         let layer = layer.build().unwrap();
         let app = axum::Router::new().fallback(async |request: axum::extract::Request| mirror(request).await.unwrap());
-        let app = app.layer(layer.clone()).into_make_service_with_connect_info::<millstream::middleware::Connection>();
+        let app = app.layer(layer.clone()).into_make_service_with_connect_info::<millstream::server::Connection>();
         tokio::spawn(axum::serve(listener, app).into_future());
         let mut client = Client::one(FRIEND, addr).await;
         assert_eq!(path(&client.ask(&[(ASK, &format!("no-sendfile;{TOKEN}"))]).await), "no-sendfile");

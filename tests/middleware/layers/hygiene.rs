@@ -47,12 +47,13 @@ proptest! {
             response.extensions_mut().insert(parent);
             std::future::ready(Ok::<_, Infallible>(response))
         });
-        let friend = "192.0.2.1".parse().unwrap();
+        let friend = "192.0.2.1:1".parse().unwrap();
         let canary = CanaryLayer::builder().trusted("192.0.2.1".parse().unwrap()).token("0123456789abcdef").report(true);
         let layer = StampLayer::new().trusted("192.0.2.1".parse().unwrap());
         let mut service = layer.layer(canary.build().unwrap().layer(service));
-        service.connected(if trusted { friend } else { "192.0.2.2".parse().unwrap() });
         let mut request = Request::new(());
+        let peer: std::net::SocketAddr = if trusted { friend } else { "192.0.2.2:1".parse().unwrap() };
+        request.extensions_mut().insert(axum::extract::ConnectInfo(peer));
         for (name, value) in &sent {
             // hyper's parser rejects invalid values too.
             if let Ok(value) = HeaderValue::from_bytes(value) {
@@ -87,11 +88,7 @@ fn raw_heads_inject_nothing() {
             Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"hello"))))
         });
         let service = StampLayer::new().trusted(everybody()).layer(canary.layer(hello));
-        let (addr, _) = start(service, |stamp, peer, handle| {
-            stamp.connected(peer);
-            stamp.get_mut().connected(peer, handle);
-        })
-        .await;
+        let (addr, _) = start(service).await;
         for name in NAMES {
             for value in [
                 "a\r\n evil: folded",

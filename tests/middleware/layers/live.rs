@@ -38,11 +38,7 @@ fn every_answer_is_whole_while_everything_changes() {
             Ok::<_, Infallible>(Response::new(StreamBody::new(stream::iter(pieces))))
         });
         let service = StampLayer::new().layer(canary.layer(service));
-        let (addr, _) = start(service, |stamp, peer, handle| {
-            stamp.connected(peer);
-            stamp.get_mut().connected(peer, handle);
-        })
-        .await;
+        let (addr, _) = start(service).await;
 
         let done = Arc::new(AtomicBool::new(false));
         let changer = tokio::spawn({

@@ -1,16 +1,17 @@
 //! Servers with layers, and clients at a trusted and at an untrusted address.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Incoming};
+use hyper::http::Extensions;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::net::{Handle, TcpListener};
 use millstream::server;
-use millstream::server::RequestBody;
+use millstream::server::{Peer, RequestBody};
 use tokio::net::{TcpSocket, TcpStream};
 use tower::Service;
 
@@ -23,10 +24,22 @@ pub(crate) const FRIEND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 pub(crate) type Accepted = Arc<Mutex<Vec<Handle>>>;
 
-/// Starts a server for both protocols; `greet` attaches each connection to its clone of `service`.
-pub(crate) async fn start<S, B>(
+/// Starts a server for both protocols.
+pub(crate) async fn start<S, B>(service: S) -> (SocketAddr, Accepted)
+where
+    S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    start_with(service, |_, _| ()).await
+}
+
+/// As [`start`], with a hook for each connection.
+pub(crate) async fn start_with<S, B>(
     service: S,
-    greet: impl Fn(&mut S, IpAddr, Handle) + Send + Sync + 'static,
+    hook: impl Fn(&mut Extensions, &Peer<SocketAddr>) + Send + Sync + 'static,
 ) -> (SocketAddr, Accepted)
 where
     S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>, Future: Send>
@@ -39,9 +52,9 @@ where
     let addr = listener.local_addr().unwrap();
     let accepted = Accepted::default();
     let handles = Arc::clone(&accepted);
-    let serving = server::serve(listener, service).on_connection(move |service, peer| {
+    let serving = server::serve(listener, service).on_connection(move |extensions, peer| {
         handles.lock().unwrap().push(peer.handle().clone());
-        greet(service, peer.addr().ip(), peer.handle().clone());
+        hook(extensions, peer);
     });
     tokio::spawn(serving.into_future());
     (addr, accepted)

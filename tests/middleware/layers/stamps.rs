@@ -109,7 +109,7 @@ async fn spoof(addr: SocketAddr) {
 #[test]
 fn only_trusted_peers_name_requests_and_traces() {
     on_both(|| async {
-        let (addr, _) = start(layer().layer(service_fn(mirror)), |stamp, peer, _| stamp.connected(peer)).await;
+        let (addr, _) = start(layer().layer(service_fn(mirror))).await;
         spoof(addr).await;
     });
 }
@@ -122,7 +122,7 @@ fn only_trusted_peers_do_under_axum() {
         let addr = listener.local_addr().unwrap();
         let app = axum::Router::new().fallback(async |request: axum::extract::Request| mirror(request).await.unwrap());
         let app = app.layer(layer());
-        let app = app.into_make_service_with_connect_info::<millstream::middleware::Connection>();
+        let app = app.into_make_service_with_connect_info::<millstream::server::Connection>();
         tokio::spawn(axum::serve(listener, app).into_future());
         spoof(addr).await;
     });
@@ -171,7 +171,7 @@ async fn the_peer_is_known_from_extensions() {
             assert_eq!(ask(&insert).await, expected);
         }
         let (stream, _theirs) = crate::support::pair().await;
-        let connection = millstream::middleware::Connection::new(peer.ip(), stream.handle());
+        let connection = millstream::server::Connection::new(peer.ip(), stream.handle());
         assert_eq!(ask(&|request| drop(request.extensions_mut().insert(connection.clone()))).await, expected);
     }
 }
@@ -179,7 +179,7 @@ async fn the_peer_is_known_from_extensions() {
 #[tokio::test]
 async fn what_is_turned_off_is_left_alone() {
     let layer = StampLayer::new().trace(false).extensions(false);
-    let (addr, _) = start(layer.layer(service_fn(mirror)), |stamp, peer, _| stamp.connected(peer)).await;
+    let (addr, _) = start(layer.layer(service_fn(mirror))).await;
     let answer = Client::one(STRANGER, addr).await.ask(&[("traceparent", "anything"), ("tracestate", "a=1")]).await;
     assert_eq!(lines(&answer, "traceparent"), ["anything"]);
     assert_eq!(lines(&answer, "tracestate"), ["a=1"]);
@@ -192,7 +192,7 @@ async fn what_is_turned_off_is_left_alone() {
 async fn traces_that_begin_here_are_sampled_as_asked() {
     for (percent, expected) in [(0.0, false), (100.0, true)] {
         let layer = StampLayer::new().sampled(percent);
-        let (addr, _) = start(layer.layer(service_fn(mirror)), |stamp, peer, _| stamp.connected(peer)).await;
+        let (addr, _) = start(layer.layer(service_fn(mirror))).await;
         let mut client = Client::two(STRANGER, addr).await;
         for _ in 0..20 {
             let parent: TraceParent = lines(&client.ask(&[]).await, "parent")[0].parse().unwrap();
@@ -203,7 +203,7 @@ async fn traces_that_begin_here_are_sampled_as_asked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_and_spans_are_unique_across_streams() {
-    let (addr, _) = start(layer().layer(service_fn(mirror)), |stamp, peer, _| stamp.connected(peer)).await;
+    let (addr, _) = start(layer().layer(service_fn(mirror))).await;
     let tasks: Vec<_> = (0..4)
         .map(|_| {
             tokio::spawn(async move {

@@ -91,9 +91,9 @@ fn files_go_by_sendfile_through_a_narrow_socket() {
         let file = dir.path().join("file");
         std::fs::write(&file, pages(LEN)).unwrap();
         let listener = UnixListener::bind(&path).await.unwrap();
-        let opened = OpenFile::open(&file).await.unwrap();
+        let opened = File::open(&file).await.unwrap();
         let service = tower::service_fn(move |_: Request<RequestBody>| {
-            let body = boxed(opened.body(..));
+            let body = boxed(FileBody::new(&opened, ..).unwrap());
             async { Ok::<_, Infallible>(Response::new(body)) }
         });
         let server = tokio::spawn(serve(listener, service).into_future());
@@ -128,8 +128,8 @@ fn a_file_that_shrinks_fails_the_stream_and_ends_it_short() {
         let (dir, _) = name();
         let file = dir.path().join("file");
         std::fs::write(&file, pages(LEN)).unwrap();
-        let opened = OpenFile::open(&file).await.unwrap();
-        let frame: Bytes = opened.body(..).frame().await.unwrap().unwrap().into_data().unwrap();
+        let opened = File::open(&file).await.unwrap();
+        let frame: Bytes = FileBody::new(&opened, ..).unwrap().frame().await.unwrap().unwrap().into_data().unwrap();
         let (mut ours, mut theirs) = <UnixStream as Family>::pair().await;
         truncate(&file, 0);
         let error = ours.write_all(&frame).await.unwrap_err();

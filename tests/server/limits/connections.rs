@@ -59,7 +59,7 @@ async fn served_soon(addr: SocketAddr) -> Raw {
 fn there_are_so_many_connections_and_no_more_and_each_place_is_given_back() {
     on_both(async || {
         let all = Limits::default().connections(5);
-        let one = Limits::default().per_address(5).exempt(Trusted::nobody());
+        let one = Limits::default().per_address(5).exempt(Trusted::none());
         for limits in [all, one] {
             let addr = start(limits, tower::service_fn(hello)).await;
             for round in 0..3 {

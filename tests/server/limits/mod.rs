@@ -25,7 +25,7 @@ mod hosts;
 mod peers;
 mod readers;
 mod refusals;
-mod slow;
+pub(crate) mod slow;
 mod windows;
 
 use crate::support::http::{Answer, BoxError, boxed};

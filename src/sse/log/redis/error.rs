@@ -67,7 +67,8 @@ impl RedisError {
             Some(code) if is_of_cluster(code) => Self::Cluster { address, reason: error.to_string() },
             Some("WRONGTYPE") => Self::Occupied { address, key: key.to_owned() },
             Some(_) => Self::Refused { address, reason: error.to_string() },
-            None => Self::Unreachable { address, source: Box::new(error) },
+            // The text only: errors of the redis crate repeat the text of their sources.
+            None => Self::Unreachable { address, source: error.to_string().into() },
         }
     }
 }
@@ -100,9 +101,9 @@ impl fmt::Display for RedisError {
                 "{reason}; use redis://user:password@host:port/database or unix:///path; the parts before and \
                  after the host are optional"
             ),
-            Self::Unreachable { address, source } => write!(
+            Self::Unreachable { address, .. } => write!(
                 f,
-                "the Redis at {address} is unreachable: {source}; start it (redis-server) or use the address of a running one"
+                "the Redis at {address} is unreachable; start it (redis-server) or use the address of a running one"
             ),
             Self::Credentials { address } => write!(
                 f,

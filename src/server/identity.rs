@@ -1,40 +1,54 @@
-//! Peer and stream of a connection.
+//! Peer and stream of a connection, in the extensions of its requests.
 
 use std::fmt;
 use std::net::IpAddr;
 #[cfg(any(feature = "axum", feature = "tonic"))]
 use std::net::SocketAddr;
 use std::sync::Arc;
+#[cfg(feature = "canary")]
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use http::Extensions;
 
-use crate::net::{Handle, SendStrategy};
+use crate::net::Handle;
+#[cfg(feature = "canary")]
+use crate::net::SendStrategy;
 
-/// A connection for [`Stamp`](super::Stamp) and [`Canary`](super::Canary): its peer and its stream. Created once for
-/// each connection and shared by its requests; cheap to clone.
+/// A connection: its peer and its stream. Created once for each connection and shared by its requests; cheap to clone.
 ///
-/// With axum (feature `axum`), use `app.into_make_service_with_connect_info::<Connection>()`, as for a
-/// [`CanaryLayer`](super::CanaryLayer).
+/// [Layers](crate::middleware) find it in the extensions of a request. [`serve`](super::serve()) adds it (feature
+/// `middleware`). With `axum::serve` (feature `axum`), use
+/// `app.into_make_service_with_connect_info::<server::Connection>()`.
 #[derive(Clone)]
 pub struct Connection(Arc<Inner>);
 
 struct Inner {
     peer: Option<IpAddr>,
     handle: Handle,
-    /// Path of the stream when it was accepted, taken by requests outside the shares.
-    base: SendStrategy,
-    /// Numbers of paths: that of the stream now, and with a version that which the connection keeps.
-    current: AtomicU8,
-    kept: AtomicU64,
+    #[cfg(feature = "canary")]
+    strategies: std::sync::OnceLock<Strategies>,
+}
+
+/// The strategies of a connection under a canary.
+#[cfg(feature = "canary")]
+pub(crate) struct Strategies {
+    /// Strategy before the first request, which requests outside the shares use.
+    pub(crate) base: SendStrategy,
+    /// Number of the current strategy.
+    pub(crate) current: AtomicU8,
+    /// The strategy that the connection keeps, and the version of the shares that chose it.
+    pub(crate) kept: AtomicU64,
 }
 
 impl Connection {
     /// Creates a connection of `peer`, `None` for a peer without an IP address.
     pub fn new(peer: impl Into<Option<IpAddr>>, handle: Handle) -> Self {
-        let base = handle.send_strategy().unwrap_or_default();
-        let (current, kept) = (AtomicU8::new(base as u8), AtomicU64::new(0));
-        Self(Arc::new(Inner { peer: peer.into(), handle, base, current, kept }))
+        Self(Arc::new(Inner {
+            peer: peer.into(),
+            handle,
+            #[cfg(feature = "canary")]
+            strategies: std::sync::OnceLock::new(),
+        }))
     }
 
     /// Returns the address of the peer; `None` if it has no IP address.
@@ -47,16 +61,12 @@ impl Connection {
         &self.0.handle
     }
 
-    pub(super) fn base(&self) -> SendStrategy {
-        self.0.base
-    }
-
-    pub(super) fn current(&self) -> &AtomicU8 {
-        &self.0.current
-    }
-
-    pub(super) fn kept(&self) -> &AtomicU64 {
-        &self.0.kept
+    #[cfg(feature = "canary")]
+    pub(crate) fn strategies(&self) -> &Strategies {
+        self.0.strategies.get_or_init(|| {
+            let base = self.0.handle.send_strategy().unwrap_or_default();
+            Strategies { base, current: AtomicU8::new(base as u8), kept: AtomicU64::new(0) }
+        })
     }
 }
 
@@ -80,7 +90,7 @@ impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crat
     }
 }
 
-pub(super) fn connection(extensions: &Extensions) -> Option<&Connection> {
+pub(crate) fn connection(extensions: &Extensions) -> Option<&Connection> {
     #[cfg(feature = "axum")]
     if let Some(axum::extract::ConnectInfo(connection)) = extensions.get() {
         return Some(connection);
@@ -88,7 +98,7 @@ pub(super) fn connection(extensions: &Extensions) -> Option<&Connection> {
     extensions.get()
 }
 
-pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
+pub(crate) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     if let Some(connection) = connection(extensions) {
         return connection.peer();
     }

@@ -1,0 +1,56 @@
+//! Addresses of peers, and the values in the extensions of their requests.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net as unix;
+
+use http::Extensions;
+
+use super::handle::Handle;
+
+/// The address of a peer, as returned by a [listener](super::Accept). Open to implementors.
+pub trait PeerAddr: fmt::Debug + Send + 'static {
+    /// Returns the IP address, by which a server limits the connections of one peer; `None` if there is none.
+    fn ip(&self) -> Option<IpAddr> {
+        None
+    }
+
+    /// Adds values that identify the peer to the extensions of each of its requests. Called once for a connection.
+    fn identify(&self, handle: &Handle, extensions: &mut Extensions) {
+        let _ = (handle, extensions);
+    }
+}
+
+impl PeerAddr for SocketAddr {
+    fn ip(&self) -> Option<IpAddr> {
+        Some(self.ip())
+    }
+
+    /// Adds axum's `ConnectInfo` (feature `axum`) and tonic's `TcpConnectInfo` (feature `tonic`).
+    #[allow(unused, reason = "used only with the features axum and tonic")]
+    fn identify(&self, handle: &Handle, extensions: &mut Extensions) {
+        #[cfg(feature = "axum")]
+        extensions.insert(axum::extract::ConnectInfo(*self));
+        #[cfg(feature = "tonic")]
+        extensions.insert(tonic::transport::server::TcpConnectInfo {
+            local_addr: handle.local_addr(),
+            remote_addr: Some(*self),
+        });
+    }
+}
+
+impl PeerAddr for unix::SocketAddr {
+    /// Adds axum's `ConnectInfo` (feature `axum`), and an `Option<Credentials>` for tonic's services (feature `tonic`).
+    #[allow(unused, reason = "used only with the features axum and tonic")]
+    fn identify(&self, handle: &Handle, extensions: &mut Extensions) {
+        #[cfg(feature = "axum")]
+        extensions.insert(axum::extract::ConnectInfo(self.clone()));
+        #[cfg(feature = "tonic")]
+        extensions.insert(handle.credentials());
+    }
+}
+
+impl PeerAddr for tokio::net::unix::SocketAddr {}
+
+/// A peer without an address, such as the other end of a pipe.
+impl PeerAddr for () {}

@@ -1,0 +1,168 @@
+//! A running server. Each connection has its own task, so a failure affects no other connection.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::Extensions;
+use tokio::task::JoinHandle;
+
+use super::adapter::Adapter;
+use super::body_error::BoxError;
+use super::conn_state::ConnState;
+use super::connection::connection;
+use super::drain::{DrainSignal, Drained};
+use super::http_service::HttpService;
+use super::peer::Peer;
+use super::protocols::Protocols;
+use super::reaper::{Shared, reaper};
+use super::refuse::refuse;
+#[cfg(feature = "tls")]
+use super::secure::secure;
+use super::settings::Settings;
+use crate::counters::{log, span};
+use crate::net::{Accept, PeerAddr, Seen};
+#[cfg(feature = "tls")]
+use crate::server::tls::{Tls, Watching};
+
+/// Connections accepted after the signal to drain: more than can have been waiting.
+const WAITING: usize = 1 << 16;
+
+pub(super) struct Server<L: Accept, S> {
+    listener: L,
+    service: S,
+    settings: Settings<L::Addr>,
+    shared: Arc<Shared>,
+    reaper: Option<JoinHandle<Drained>>,
+    #[cfg(feature = "tls")]
+    _watching: Option<Watching>,
+}
+
+impl<L: Accept, S> Drop for Server<L, S> {
+    fn drop(&mut self) {
+        self.shared.leave();
+    }
+}
+
+impl<L: Accept, S: HttpService> Server<L, S> {
+    pub(super) fn start(listener: L, service: S, mut settings: Settings<L::Addr>) -> Self {
+        let limits = std::mem::take(&mut settings.limits);
+        // These clients are noticed to leave only by reading; over TLS they end their side by `close_notify`.
+        let must_read = !L::Stream::SEES_LEAVING;
+        #[cfg(feature = "tls")]
+        let must_read = must_read || settings.tls.is_some();
+        let limits = if must_read { limits.half_close(Duration::ZERO) } else { limits };
+        if !L::Stream::SEES_LEAVING {
+            log::streams_of_others();
+        }
+        let protocols = Protocols::new(&limits, &settings.hooks);
+        let shared = Shared::new(limits, protocols, Arc::clone(&settings.limiter));
+        let reaper = Some(tokio::spawn(reaper(Arc::clone(&shared))));
+        Self {
+            shared,
+            reaper,
+            #[cfg(feature = "tls")]
+            _watching: settings.tls.as_ref().and_then(Tls::watching),
+            listener,
+            service,
+            settings,
+        }
+    }
+
+    /// Accepts connections until the listener fails.
+    pub(super) async fn accept(&mut self) -> io::Result<Infallible> {
+        loop {
+            let (stream, addr) = self.listener.accept().await?;
+            self.begin(stream, addr);
+        }
+    }
+
+    /// Accepts connections until `signal` is ready, and then those that wait already.
+    pub(super) async fn accept_until(mut self, signal: impl Future) -> io::Result<Self> {
+        {
+            let (mut signal, mut accept) = (pin!(signal), pin!(self.accept()));
+            let signalled = poll_fn(|cx| match signal.as_mut().poll(cx) {
+                Poll::Ready(_) => Poll::Ready(Ok(())),
+                Poll::Pending => accept.as_mut().poll(cx).map(|ended| ended.map(|never| match never {})),
+            });
+            signalled.await?;
+        }
+        self.accept_waiting().await;
+        Ok(self)
+    }
+
+    async fn accept_waiting(&mut self) {
+        let mut asks_again = false;
+        for _ in 0..WAITING {
+            let mut accept = pin!(self.listener.accept());
+            match poll_fn(|cx| Poll::Ready(accept.as_mut().poll(cx))).await {
+                Poll::Ready(Ok((stream, addr))) => {
+                    asks_again = false;
+                    self.begin(stream, addr);
+                }
+                // The task's budget may be used up, or the runtime may not have polled the socket yet.
+                Poll::Pending if !asks_again => {
+                    asks_again = true;
+                    tokio::task::yield_now().await;
+                }
+                Poll::Ready(Err(_)) | Poll::Pending => break,
+            }
+        }
+    }
+
+    fn begin(&self, stream: L::Stream, addr: L::Addr) {
+        let (shared, handle) = (&self.shared, stream.seen());
+        let Some(permit) = shared.limiter.admit(addr.ip(), &shared.limits) else {
+            // A handshake is most of the cost of a connection, and before it a TLS client understands no answer.
+            #[cfg(feature = "tls")]
+            if self.settings.tls.is_some() {
+                return handle.reset();
+            }
+            return refuse(&shared.limiter.refused, stream, handle);
+        };
+        let conn_state = ConnState::new(Arc::clone(&shared.limits), handle.clone(), permit);
+        let mut extensions = Extensions::new();
+        addr.identify(&handle, &mut extensions);
+        #[cfg(feature = "middleware")]
+        extensions.insert(super::Connection::new(addr.ip(), handle.clone()));
+        let peer = Peer::new(addr, handle, DrainSignal::new(&conn_state));
+        if let Some(hook) = &self.settings.on_connection {
+            hook(&mut extensions, &peer);
+        }
+        let adapter = Adapter::new(self.service.clone(), extensions, Arc::clone(&conn_state));
+        let (id, addr) = (peer.handle().id(), peer.addr());
+        let (running, shared) = (shared.enter(&conn_state), Arc::clone(shared));
+        #[cfg(feature = "tls")]
+        if let Some(tls) = self.settings.tls.clone() {
+            let task = async move {
+                let _running = running;
+                ended(secure(&tls, &shared.protocols, stream, adapter).await);
+            };
+            tokio::spawn(span::connection(id, addr, task));
+            return;
+        }
+        let task = async move {
+            let _running = running;
+            ended(connection(&shared.protocols, stream, adapter).await);
+        };
+        tokio::spawn(span::connection(id, addr, task));
+    }
+
+    pub(super) async fn drain(mut self, deadline: Duration) -> io::Result<Drained> {
+        self.shared.drain(deadline);
+        let reaper = self.reaper.take().expect("internal: drained once");
+        drop(self);
+        reaper.await.map_err(io::Error::other)
+    }
+}
+
+/// Logs how a connection ended.
+fn ended(how: Result<(), BoxError>) {
+    if let Err(error) = how {
+        log::connection_failed(&*error);
+    }
+}

@@ -1,0 +1,170 @@
+//! Errors: each level of a chain of sources has its own text, so that a report shows each text once.
+
+use std::error::Error;
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::stream;
+use hyper::Uri;
+use millstream::body::FileBody;
+use millstream::copy::{copy, copy_bidirectional};
+use millstream::files::Files;
+use millstream::fs::chain::Chain;
+use millstream::fs::{self, File, FileReader, OpenOptions, Prepend, PrependStrategy, Replace, Root};
+use millstream::middleware::TraceParent;
+use millstream::net::{Connector, TcpListener};
+use millstream::relay::InjectError;
+use millstream::server::tls::TlsError;
+use millstream::sse::log::ReplayError;
+use millstream::sse::log::redis::{Redis, RedisError};
+use millstream::sse::{SendError, SubscribeError};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio_rustls::rustls;
+use tower::ServiceExt;
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// A stream that fails with an error of `fs` inside an [`io::Error`].
+struct Failing(FileReader);
+
+impl AsyncRead for Failing {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+/// Returns an error for reading of an open directory.
+async fn directory(path: &Path) -> File {
+    File::open(path).await.unwrap()
+}
+
+/// Adds the error, and the [`io::Error`] that `?` makes of it.
+macro_rules! both {
+    ($all:ident, $what:literal, $result:expr) => {{
+        $all.push(($what, Box::new($result.map(drop).unwrap_err())));
+        $all.push((concat!($what, " as io::Error"), Box::new(io::Error::from($result.map(drop).unwrap_err()))));
+    }};
+}
+
+async fn of_files() -> Vec<(&'static str, BoxError)> {
+    let dir = tempfile::tempdir().unwrap();
+    let (here, missing, file) = (dir.path(), dir.path().join("missing"), dir.path().join("file"));
+    std::fs::write(&file, "contents").unwrap();
+    let mut all: Vec<(&'static str, BoxError)> = Vec::new();
+    both!(all, "open", File::open(&missing).await);
+    both!(all, "options", OpenOptions::new().open(&file).await);
+    both!(all, "a NUL", File::open("a\0b").await);
+    both!(all, "read", directory(here).await.read_at(0, 10).await);
+    both!(all, "root", Root::open_dir(&missing));
+    both!(all, "beneath", Root::open_dir(here).unwrap().open("missing").await);
+    both!(all, "beneath, a directory", Root::open_dir("/").unwrap().open("dev").await);
+    both!(all, "beneath, a device", Root::open_dir("/dev").unwrap().open("null").await);
+    both!(all, "body", FileBody::new(&directory(here).await, ..));
+    both!(all, "replace", fs::replace(here, "").await);
+    both!(all, "prepend", fs::prepend(&missing, "header").await);
+    let in_place = || Prepend::new(&file).strategy(PrependStrategy::InPlace { reserved: 3 });
+    both!(all, "prepend in place", in_place().run("header").await);
+    both!(all, "append", fs::append(missing.join("file"), "bytes").await);
+    let contents = || stream::iter([Ok("bytes"), Err(Root::open_dir(&missing).unwrap_err())]);
+    both!(all, "receive", Replace::new(&file).run_stream(contents()).await);
+    both!(all, "chain", Chain::new().unlink(&missing).run().await);
+    both!(all, "copy", copy(&mut directory(here).await.reader(), &mut tokio::io::sink()).await);
+    let failing = async || Failing(directory(here).await.reader());
+    both!(all, "copy of a stream", copy(&mut failing().await, &mut tokio::io::sink()).await);
+    let two = async || {
+        let (mut a, mut b) = (tokio::io::join(failing().await, tokio::io::sink()), tokio::io::empty());
+        copy_bidirectional(&mut a, &mut b).await
+    };
+    both!(all, "copy in two directions", two().await);
+    all.push(("reader", Box::new(directory(here).await.reader().read_u8().await.unwrap_err())));
+    all.push(("files", Box::new(Files::new(&missing).unwrap_err())));
+    all
+}
+
+async fn of_connections() -> Vec<(&'static str, BoxError)> {
+    let dir = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let mut all: Vec<(&'static str, BoxError)> = Vec::new();
+    both!(all, "refused", Connector::new().connect_to("127.0.0.1", port).await);
+    both!(all, "refused by all", Connector::new().connect_to("localhost", port).await);
+    both!(all, "no such name", Connector::new().connect_to("no..name", port).await);
+    both!(all, "no such family", Connector::new().local([127, 0, 0, 1].into()).connect_to("::1", port).await);
+    // An address for documentation (RFC 5737): there is no route, or no answer.
+    let far = Connector::new().timeout(Duration::from_millis(1));
+    both!(all, "too slow", far.connect_to("192.0.2.1", port).await);
+    both!(all, "not HTTP", Connector::new().oneshot(Uri::from_static("ftp://127.0.0.1/")).await);
+    both!(all, "socket file", Connector::unix(dir.path().join("socket")).oneshot(Uri::from_static("http://a/")).await);
+    all
+}
+
+fn of_values() -> Vec<(&'static str, BoxError)> {
+    let cause = || -> BoxError { Box::new(Root::open_dir("/missing").unwrap_err()) };
+    let io = || io::Error::from_raw_os_error(13);
+    let [address, reason, key] = ["127.0.0.1:1", "NOPERM", "key"].map(str::to_owned);
+    vec![
+        ("send", Box::new(SendError::Log(cause()))),
+        ("id", Box::new(SendError::InvalidId("is empty"))),
+        ("name", Box::new(SendError::InvalidName("has a line break"))),
+        ("not ours", Box::new(SendError::IdNotOurs)),
+        ("full", Box::new(SendError::Full)),
+        ("closed", Box::new(SendError::Closed)),
+        ("subscribers", Box::new(SubscribeError::Full)),
+        ("closed to subscribers", Box::new(SubscribeError::Closed)),
+        ("replay", Box::new(ReplayError::Unreachable(cause()))),
+        ("unknown", Box::new(ReplayError::Unknown)),
+        ("redis", Box::new(RedisError::Unreachable { address: address.clone(), source: cause() })),
+        ("credentials", Box::new(RedisError::Credentials { address: address.clone() })),
+        ("forbidden", Box::new(RedisError::Forbidden { address: address.clone(), reason: reason.clone() })),
+        ("occupied", Box::new(RedisError::Occupied { address: address.clone(), key })),
+        ("cluster", Box::new(RedisError::Cluster { address: address.clone(), reason: reason.clone() })),
+        ("Redis refuses", Box::new(RedisError::Refused { address, reason })),
+        ("URL", Box::new(RedisError::Url { reason: "not a URL" })),
+        ("certificate file", Box::new(TlsError::Read("cert.pem".into(), io()))),
+        ("certificate", Box::new(TlsError::Certificate("cert.pem".into(), "no PEM".into()))),
+        ("key", Box::new(TlsError::Key("key.pem".into(), "no PEM".into()))),
+        ("mismatch", Box::new(TlsError::Mismatch("cert.pem".into(), "key.pem".into()))),
+        ("TLS", Box::new(TlsError::Setup(rustls::Error::FailedToGetRandomBytes))),
+        ("no files", Box::new(TlsError::NoFiles)),
+        ("head", Box::new(InjectError::Ended)),
+        ("head as io::Error", Box::new(io::Error::from(InjectError::BareCr))),
+        ("traceparent", Box::new("00".parse::<TraceParent>().unwrap_err())),
+    ]
+}
+
+#[tokio::test]
+async fn no_level_repeats_the_text_of_its_source() {
+    let mut all = of_files().await;
+    all.extend(of_connections().await);
+    all.extend(of_values());
+    all.push(("Redis over TCP", Box::new(Redis::builder("redis://127.0.0.1:1/").connect().await.unwrap_err())));
+    let mut repeats = Vec::new();
+    for (what, error) in &all {
+        let mut level: &dyn Error = &**error;
+        assert!(!level.to_string().is_empty(), "{what}");
+        while let Some(source) = level.source() {
+            let (outer, inner) = (level.to_string(), source.to_string());
+            if outer.contains(&inner) {
+                repeats.push(format!("{what}: {outer:?} repeats its source {inner:?}"));
+            }
+            level = source;
+        }
+    }
+    assert!(repeats.is_empty(), "{}", repeats.join("\n"));
+    // Errors with a cause have it as their source.
+    for what in ["open", "open as io::Error", "chain", "copy", "refused", "send", "replay", "redis", "TLS", "receive"] {
+        let (_, error) = all.iter().find(|(name, _)| *name == what).unwrap();
+        assert!(error.source().is_some(), "{what}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn conversion_to_an_io_error_keeps_the_kind() {
+    let error = File::open("/missing").await.unwrap_err();
+    assert!(error.is_not_found());
+    let error = io::Error::from(error);
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    assert!(error.get_ref().unwrap().is::<fs::Error>());
+}
