@@ -13,4 +13,3 @@ pub(crate) mod queue;
 mod slab;
 
 pub use pool::{Lease, lease, lease_with_headroom};
-pub use queue::{Front, Queue};

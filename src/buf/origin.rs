@@ -17,8 +17,8 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
@@ -36,6 +36,12 @@ const SENDFILE_MIN: usize = 16 << 10;
 /// Mappings longer than this are never read for sending: reading maps pages, which count as memory of this process.
 const READ_MAX: usize = 256 << 10;
 
+#[cfg(test)]
+thread_local! {
+    /// Number of look-ups of an address by this thread.
+    pub(crate) static LOOKUPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 static FILES: [AtomicPtr<Mapping>; GRANULES] = [const { AtomicPtr::new(ptr::null_mut()) }; GRANULES];
 
 /// A range of a file, mapped for reading.
@@ -49,6 +55,8 @@ pub(crate) struct Mapping {
     len: usize,
     file: Arc<File>,
     offset: u64,
+    /// Itself: a slice leads to a plain reference, from which a kept slice needs its own count.
+    me: Weak<Self>,
 }
 
 impl Mapping {
@@ -62,7 +70,7 @@ impl Mapping {
         let mut granule = range.take()?;
         let skip = (offset % rustix::param::page_size() as u64) as usize;
         granule.map_file(file.as_fd(), offset - skip as u64, skip + len)?;
-        let mapping = Arc::new(Self { granule, skip, len, file, offset });
+        let mapping = Arc::new_cyclic(|me| Self { granule, skip, len, file, offset, me: me.clone() });
         FILES[mapping.granule.index()].store(Arc::as_ptr(&mapping).cast_mut(), Ordering::Release);
         Ok(mapping)
     }
@@ -92,6 +100,13 @@ impl Mapping {
         unsafe { slice::from_raw_parts(start, self.len) }
     }
 
+    /// Returns the file, and the offset in it of `bytes`, a slice of this mapping.
+    fn file_at(&self, bytes: &[u8]) -> (BorrowedFd<'_>, u64) {
+        let at = bytes.as_ptr().addr() - self.as_slice().as_ptr().addr();
+        debug_assert!(at + bytes.len() <= self.len, "internal: a slice of another mapping");
+        (self.file.as_fd(), self.offset + at as u64)
+    }
+
     /// Returns whether a reader reached the end of the file inside the range.
     pub(crate) fn is_torn(&self) -> bool {
         self.granule.is_torn()
@@ -105,85 +120,127 @@ impl Drop for Mapping {
     }
 }
 
-#[inline]
-pub(crate) fn file_of(bytes: &[u8]) -> Option<(BorrowedFd<'_>, u64)> {
-    let (mapping, at) = mapping_of(bytes)?;
-    Some((mapping.file.as_fd(), mapping.offset + at as u64))
+/// Owner of the memory of a slice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Origin<'a> {
+    Unknown,
+    File(&'a Mapping),
+    /// A frozen block of the pool.
+    Block(Block),
 }
 
-#[inline]
-pub(crate) fn block_of(bytes: &[u8]) -> Option<Block> {
-    Block::of(bytes, granule_of(bytes)?)
+/// A slice and its origin, which is looked up once, when the slice arrives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OriginSlice<'a> {
+    bytes: &'a [u8],
+    pub(super) origin: Origin<'a>,
 }
 
-#[inline]
-pub(crate) fn is_known(bytes: &[u8]) -> bool {
-    granule_of(bytes).is_some_and(|granule| pointer_in(granule).is_some() || Block::of(bytes, granule).is_some())
-}
-
-/// Returns whether a slice should be sent by `sendfile`: because it is long, or its mapping must not be read.
-#[inline]
-pub(crate) fn is_sent_from_file(bytes: &[u8]) -> bool {
-    granule_of(bytes).is_some()
-        && Capabilities::get().sendfile().is_yes()
-        && mapping_of(bytes).is_some_and(|(mapping, _)| bytes.len() >= SENDFILE_MIN || mapping.len > READ_MAX)
-}
-
-#[inline]
-pub(crate) fn follows(bytes: &[u8], next: &[u8]) -> bool {
-    // Slices of two mappings are never adjacent: a granule is longer than a mapping.
-    bytes.as_ptr_range().end == next.as_ptr() && granule_of(next).is_some_and(|granule| pointer_in(granule).is_some())
-}
-
-#[inline]
-pub(crate) fn is_one_file(slices: &[IoSlice<'_>]) -> bool {
-    let mut pairs = slices.iter().zip(slices.iter().skip(1));
-    slices.first().is_some_and(|first| is_sent_from_file(first)) && pairs.all(|(bytes, next)| follows(bytes, next))
-}
-
-/// Returns whether `bytes` lie in a torn mapping: they may hold zeros that the file never contained.
-#[inline]
-pub(crate) fn is_torn(bytes: &[u8]) -> bool {
-    map::range().is_ok_and(|range| range.is_torn_at(bytes.as_ptr().addr()))
-}
-
-/// Returns the granule that contains `bytes`; `None` if `bytes` is empty, because its address has no owner.
-#[inline]
-fn granule_of(bytes: &[u8]) -> Option<usize> {
-    if bytes.is_empty() {
-        return None;
+impl<'a> OriginSlice<'a> {
+    #[inline]
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        let granule = map::range().ok().and_then(|range| range.granule_of(bytes.as_ptr().addr()));
+        // The address of an empty slice has no owner.
+        let origin = match granule.filter(|_| !bytes.is_empty()) {
+            // SAFETY: `bytes` is in the granule of the mapping, so by invariant 2 the mapping lives as long as the borrow.
+            Some(granule) => match unsafe { FILES[granule].load(Ordering::Acquire).as_ref() } {
+                Some(mapping) => Origin::File(mapping),
+                None => Block::of(bytes, granule).map_or(Origin::Unknown, Origin::Block),
+            },
+            None => Origin::Unknown,
+        };
+        #[cfg(test)]
+        LOOKUPS.set(LOOKUPS.get() + 1);
+        Self { bytes, origin }
     }
-    map::range().ok()?.granule_of(bytes.as_ptr().addr())
+
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    pub(crate) fn is_known(self) -> bool {
+        !matches!(self.origin, Origin::Unknown)
+    }
+
+    pub(crate) fn file(self) -> Option<(BorrowedFd<'a>, u64)> {
+        match self.origin {
+            Origin::File(mapping) => Some(mapping.file_at(self.bytes)),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the slice should be sent by `sendfile`: because it is long, or its mapping must not be read.
+    #[inline]
+    pub(crate) fn is_sent_from_file(self) -> bool {
+        matches!(self.origin, Origin::File(mapping) if self.bytes.len() >= SENDFILE_MIN || mapping.len > READ_MAX)
+            && Capabilities::get().sendfile().is_yes()
+    }
+
+    /// Returns whether the slice follows `bytes` in the same file.
+    #[inline]
+    pub(crate) fn follows(self, bytes: &[u8]) -> bool {
+        // Slices of two mappings are never adjacent: a granule is longer than a mapping.
+        bytes.as_ptr_range().end == self.bytes.as_ptr() && matches!(self.origin, Origin::File(_))
+    }
+
+    /// Returns whether the slice is in a torn mapping: it may hold zeros that the file never contained.
+    #[inline]
+    pub(crate) fn is_torn(self) -> bool {
+        matches!(self.origin, Origin::File(mapping) if mapping.is_torn())
+    }
 }
 
-/// Returns the mapping in a granule, as [`Arc::as_ptr`] gave it.
-#[inline]
-fn pointer_in(granule: usize) -> Option<NonNull<Mapping>> {
-    NonNull::new(FILES[granule].load(Ordering::Acquire))
+/// The slices of one write with their origins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OriginSlices<'a> {
+    slices: &'a [IoSlice<'a>],
+    origins: &'a [Origin<'a>],
 }
 
-#[inline]
-fn mapping_of(bytes: &[u8]) -> Option<(&Mapping, usize)> {
-    let mapping = pointer_in(granule_of(bytes)?)?;
-    // SAFETY: `bytes` lies in the granule of this mapping, so by invariant 2 the mapping lives as long as the borrow.
-    let mapping: &Mapping = unsafe { mapping.as_ref() };
-    let at = bytes.as_ptr().addr().checked_sub(mapping.as_slice().as_ptr().addr())?;
-    // A slice cannot exceed the allocation it was cut from, so this checks this file and not the caller.
-    debug_assert!(at + bytes.len() <= mapping.len);
-    Some((mapping, at))
+impl<'a> OriginSlices<'a> {
+    /// Looks up the origins and stores them in `origins`, which must be as long as `slices`.
+    #[inline]
+    pub(crate) fn new(slices: &'a [IoSlice<'a>], origins: &'a mut [Origin<'a>]) -> Self {
+        assert!(slices.len() == origins.len(), "internal: {} origins of {} slices", origins.len(), slices.len());
+        for (slice, origin) in slices.iter().zip(&mut *origins) {
+            *origin = OriginSlice::new(slice).origin;
+        }
+        Self { slices, origins }
+    }
+
+    /// Returns the slices as they were passed.
+    pub(crate) fn io_slices(self) -> &'a [IoSlice<'a>] {
+        self.slices
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = OriginSlice<'a>> {
+        self.slices.iter().zip(self.origins).map(|(bytes, &origin)| OriginSlice { bytes, origin })
+    }
+
+    /// Returns whether all slices are adjacent in one file and should be sent by `sendfile`.
+    pub(crate) fn is_one_file(self) -> bool {
+        let mut pairs = self.iter().zip(self.iter().skip(1));
+        self.iter().next().is_some_and(OriginSlice::is_sent_from_file)
+            && pairs.all(|(slice, next)| next.follows(slice.bytes))
+    }
+}
+
+/// Returns whether `bytes` are in a torn mapping: they may hold zeros that the file never contained.
+pub(crate) fn is_torn(bytes: &[u8]) -> bool {
+    OriginSlice::new(bytes).is_torn()
 }
 
 /// Bytes whose owner is kept alive by this value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Kept {
     start: NonNull<u8>,
     len: usize,
     owner: Owner,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Owner {
-    File(#[expect(dead_code, reason = "keeps the mapping alive")] Arc<Mapping>),
+    File(Arc<Mapping>),
     Block(#[expect(dead_code, reason = "keeps the block alive")] BlockRef),
 }
 
@@ -193,39 +250,35 @@ unsafe impl Send for Kept {}
 unsafe impl Sync for Kept {}
 
 impl Kept {
-    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
-        let granule = granule_of(bytes)?;
-        let mut start = NonNull::from(bytes).cast::<u8>();
-        let owner = match pointer_in(granule) {
-            Some(mapping) => {
-                // The stored pointer is used, not one derived from a reference to the mapping, which could not access
-                // the count.
-                // SAFETY: the pointer comes from `Arc::as_ptr` of an `Arc` that lives (invariant 2).
-                unsafe { Arc::increment_strong_count(mapping.as_ptr()) };
-                // SAFETY: takes over the count added above.
-                let mapping = unsafe { Arc::from_raw(mapping.as_ptr()) };
+    pub(crate) fn of(slice: OriginSlice<'_>) -> Option<Self> {
+        let mut start = NonNull::from(slice.bytes).cast::<u8>();
+        let owner = match slice.origin {
+            Origin::Unknown => return None,
+            Origin::File(mapping) => {
                 // The same address with the provenance of the mapping, so that the slice can be extended.
-                if let Some(granule) = NonNull::new(mapping.granule.start()) {
-                    start = granule.with_addr(start.addr());
-                }
-                Owner::File(mapping)
+                start = NonNull::new(mapping.granule.start())?.with_addr(start.addr());
+                Owner::File(mapping.me.upgrade()?)
             }
-            None => Owner::Block(BlockRef::of(bytes, granule)?),
+            Origin::Block(block) => Owner::Block(block.share()),
         };
-        Some(Self { start, len: bytes.len(), owner })
+        Some(Self { start, len: slice.bytes.len(), owner })
     }
 
     pub(crate) fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         match &self.owner {
-            Owner::File(_) => file_of(self.as_ref()),
+            Owner::File(mapping) => Some(mapping.file_at(self.as_ref())),
             Owner::Block(_) => None,
         }
     }
 
-    pub(crate) fn extend(&mut self, next: &[u8]) -> bool {
-        let fits = matches!(self.owner, Owner::File(_)) && follows(self.as_ref(), next);
+    pub(crate) fn is_torn(&self) -> bool {
+        matches!(&self.owner, Owner::File(mapping) if mapping.is_torn())
+    }
+
+    pub(crate) fn extend(&mut self, next: OriginSlice<'_>) -> bool {
+        let fits = matches!(self.owner, Owner::File(_)) && next.follows(self.as_ref());
         if fits {
-            self.len += next.len();
+            self.len += next.bytes.len();
         }
         fits
     }
@@ -261,6 +314,10 @@ mod tests {
         Arc::new(file)
     }
 
+    fn kept(bytes: &[u8]) -> Option<Kept> {
+        Kept::of(OriginSlice::new(bytes))
+    }
+
     #[test]
     fn a_slice_of_a_mapping_leads_to_its_file() {
         let f = file(100_000);
@@ -271,9 +328,9 @@ mod tests {
         assert_eq!(bytes[0], (5000 % 251) as u8);
         let slice = bytes.slice(1000..2000);
         drop(bytes);
-        let (_, offset) = file_of(&slice).unwrap();
+        let (_, offset) = OriginSlice::new(&slice).file().unwrap();
         assert_eq!(offset, 6000);
-        let kept = Kept::of(&slice).unwrap();
+        let kept = kept(&slice).unwrap();
         drop(slice);
         assert_eq!(kept.as_ref()[0], (6000 % 251) as u8);
         assert_eq!(kept.file().unwrap().1, 6000);
@@ -285,12 +342,12 @@ mod tests {
     #[test]
     fn strangers_have_no_origin() {
         let local = vec![1, 2, 3];
-        assert!(file_of(&local).is_none());
-        assert!(Kept::of(&local).is_none());
-        assert!(Kept::of(&[]).is_none());
+        assert!(!OriginSlice::new(&local).is_known());
+        assert!(kept(&local).is_none());
+        assert!(kept(&[]).is_none());
         let mut lease = pool::lease(512);
         lease.extend_from_slice(&[1; 512]);
-        assert!(Kept::of(&lease.freeze()[512..]).is_none(), "an empty slice has no owner");
+        assert!(kept(&lease.freeze()[512..]).is_none(), "an empty slice has no owner");
     }
 
     #[test]
@@ -299,7 +356,7 @@ mod tests {
         lease.extend_from_slice(&[7; 4096]);
         let address = lease.as_ref().as_ptr();
         let bytes = lease.freeze();
-        let kept = Kept::of(&bytes[100..200]).unwrap();
+        let kept = kept(&bytes[100..200]).unwrap();
         assert!(kept.file().is_none());
         drop(bytes);
         let others: Vec<_> = (0..100).map(|_| pool::lease(4096)).collect();
@@ -315,7 +372,7 @@ mod tests {
         let before = range.available();
         for _ in 0..if cfg!(miri) { 20 } else { 1000 } {
             let bytes = Mapping::new(Arc::clone(&f), 0, 10_000).unwrap().bytes();
-            drop(Kept::of(&bytes));
+            drop(kept(&bytes));
         }
         // Other tests of this process may hold a few granules at any time.
         assert!(range.available() + 16 >= before);

@@ -121,7 +121,8 @@ impl Lease {
         self.capacity - self.to
     }
 
-    fn spare(&mut self) -> &mut [u8] {
+    /// Returns the spare memory, which may hold old contents.
+    pub(crate) fn spare(&mut self) -> &mut [u8] {
         // SAFETY: `to..capacity` lies inside the memory of this lease.
         let start = unsafe { self.start.add(self.to) };
         // SAFETY: all memory of a lease is initialised, and `&mut self` makes this the only reference to it (invariant
@@ -179,15 +180,7 @@ impl Lease {
         read
     }
 
-    /// Returns the start of the spare memory for the kernel to write to. [`advance`](Self::advance) appends the bytes.
-    pub(crate) fn spare_ptr(&mut self) -> *mut u8 {
-        self.spare().as_mut_ptr()
-    }
-
-    pub(crate) fn spare_first(&mut self, len: usize) -> &mut [u8] {
-        &mut self.spare()[..len]
-    }
-
+    /// Appends the first `n` bytes of the spare memory, which were written.
     pub(crate) fn advance(&mut self, n: usize) {
         assert!(n <= self.spare_len(), "internal: {n} bytes were written where {} fit", self.spare_len());
         self.to += n;

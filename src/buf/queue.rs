@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Buf, Bytes};
 
-use super::origin::{Kept, block_of, is_sent_from_file, is_torn};
+use super::origin::{Kept, Origin, OriginSlice, is_torn};
 use super::pool::{self, Lease};
 use super::slab::Block;
 use crate::counters::QUEUED as ALL;
@@ -43,22 +43,8 @@ const STEP: usize = 16 << 10;
 /// A slice that is kept by reference keeps its whole pool block, up to 256 KiB. A queue keeps at most 256 KiB of blocks
 /// plus twice the bytes waiting in it; it copies slices beyond that. Consecutive slices of one block count once.
 /// [`Bytes`] outside the pool are kept without this limit, because their memory use is unknown.
-///
-/// ```
-/// use millstream::buf::{Front, Queue};
-/// use std::io::IoSlice;
-///
-/// let mut queue = Queue::default();
-/// queue.push(b"hello ");
-/// queue.push(b"world");
-/// let mut slices = [IoSlice::new(&[]); 8];
-/// let Front::Memory { slices: n, .. } = queue.front(&mut slices) else { panic!() };
-/// assert_eq!((n, &slices[0][..]), (1, &b"hello world"[..]));
-/// queue.advance(11);
-/// assert!(queue.is_empty());
-/// ```
 #[derive(Debug, Default)]
-pub struct Queue {
+pub(crate) struct Queue {
     segments: VecDeque<Segment>,
     len: usize,
     pinned: usize,
@@ -97,6 +83,13 @@ impl Segment {
         }
     }
 
+    fn held(&self) -> Option<&Kept> {
+        match self {
+            Self::Held(kept, _) => Some(kept),
+            _ => None,
+        }
+    }
+
     fn pin(&mut self) -> Option<&mut Pin> {
         match self {
             Self::Held(_, pin) | Self::Given(_, pin) => Some(pin),
@@ -107,12 +100,7 @@ impl Segment {
 
 /// The front of a [`Queue`].
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum Front<'a> {
-    /// The queue is empty.
-    Empty,
-    /// Memory.
-    #[non_exhaustive]
+pub(crate) enum Front<'a> {
     Memory {
         /// Number of slices filled.
         slices: usize,
@@ -120,15 +108,7 @@ pub enum Front<'a> {
         more: bool,
     },
     /// A piece of a file, sent by `sendfile`.
-    #[non_exhaustive]
-    File {
-        /// File to send from.
-        file: BorrowedFd<'a>,
-        /// Start of the piece in bytes.
-        offset: u64,
-        /// Length of the piece in bytes.
-        len: usize,
-    },
+    File { file: BorrowedFd<'a>, offset: u64, len: usize },
 }
 
 impl Queue {
@@ -136,18 +116,18 @@ impl Queue {
     pub(crate) const ALL_MAX: usize = 256 << 20;
 
     /// Returns the number of bytes in the queue.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Returns whether the queue is empty.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Returns whether the queues of the process together hold 256 MiB or more. Callers should then not add bytes that
     /// can wait elsewhere.
-    pub fn all_are_full() -> bool {
+    pub(crate) fn all_are_full() -> bool {
         ALL.load(Ordering::Relaxed) >= Self::ALL_MAX
     }
 
@@ -161,21 +141,22 @@ impl Queue {
         self.segments.len() < limit && !self.segments.iter().any(|s| matches!(s, Segment::File(_)))
     }
 
-    /// Appends `bytes`. Long bytes in a mapped file or in a [frozen](Lease::freeze) lease that is not [too
-    /// large](Self#memory) are kept by reference, other bytes are copied. Returns whether no copy was made.
-    pub fn push(&mut self, bytes: &[u8]) -> bool {
+    /// Appends `slice`. Long slices of a mapped file or of a [frozen](Lease::freeze) lease that is not [too
+    /// large](Self#memory) are kept by reference, others are copied. Returns whether no copy was made.
+    pub(crate) fn push(&mut self, slice: OriginSlice<'_>) -> bool {
+        let bytes = slice.bytes();
         if let Some(Segment::File(kept)) = self.segments.back_mut()
-            && kept.extend(bytes)
+            && kept.extend(slice)
         {
             self.len += bytes.len();
             self.account();
             return true;
         }
-        let pin = if bytes.len() >= KEEP_MIN { self.pin(bytes) } else { None };
-        let kept = pin.and_then(|pin| Some((Kept::of(bytes)?, pin)));
+        let pin = if bytes.len() >= KEEP_MIN { self.pin(slice) } else { None };
+        let kept = pin.and_then(|pin| Some((Kept::of(slice)?, pin)));
         let held = kept.is_some();
         match kept {
-            Some((kept, _)) if bytes.len() >= FILE_MIN && is_sent_from_file(bytes) => {
+            Some((kept, _)) if bytes.len() >= FILE_MIN && slice.is_sent_from_file() => {
                 self.push_segment(Segment::File(kept));
             }
             Some((kept, pin)) => self.push_segment(Segment::Held(kept, pin)),
@@ -187,8 +168,8 @@ impl Queue {
 
     /// Appends `bytes` without a copy, unless they are short or keep [too much](Self#memory) pool memory. Returns
     /// whether no copy was made.
-    pub fn push_bytes(&mut self, bytes: Bytes) -> bool {
-        let pin = if bytes.len() >= GIVEN_MIN { self.pin(&bytes) } else { None };
+    pub(crate) fn push_bytes(&mut self, bytes: Bytes) -> bool {
+        let pin = if bytes.len() >= GIVEN_MIN { self.pin(OriginSlice::new(&bytes)) } else { None };
         let given = pin.is_some();
         match pin {
             Some(pin) => self.push_segment(Segment::Given(bytes, pin)),
@@ -198,12 +179,12 @@ impl Queue {
         given
     }
 
-    /// Returns the pool memory kept by keeping `bytes` by reference; `None` if it exceeds the limit of the queue.
-    fn pin(&mut self, bytes: &[u8]) -> Option<Pin> {
-        let block = block_of(bytes);
+    /// Returns the pool memory kept by keeping `slice` by reference; `None` if it exceeds the limit of the queue.
+    fn pin(&mut self, slice: OriginSlice<'_>) -> Option<Pin> {
+        let block = if let Origin::Block(block) = slice.origin { Some(block) } else { None };
         let last = self.segments.back_mut().and_then(Segment::pin).and_then(|pin| pin.block);
-        let counted = block.filter(|_| block != last).map_or(0, |block| block.size);
-        let fits = counted == 0 || self.pinned + counted <= PINNED_FREE + 2 * (self.len + bytes.len());
+        let counted = block.filter(|_| block != last).map_or(0, Block::size);
+        let fits = counted == 0 || self.pinned + counted <= PINNED_FREE + 2 * (self.len + slice.bytes().len());
         fits.then_some(Pin { block, counted })
     }
 
@@ -262,29 +243,21 @@ impl Queue {
         self.copied += len;
     }
 
-    /// Fills `out` with the memory before the first piece of a file, or returns that piece. Allocates nothing.
-    pub fn front<'a>(&'a self, out: &mut [IoSlice<'a>]) -> Front<'a> {
-        if let Some(Segment::File(kept)) = self.segments.front() {
+    /// Returns the segments before the first piece of a file, or all if pieces of files are not sent `from_files`.
+    fn memory(&self, from_files: bool) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().take_while(move |segment| !(from_files && matches!(segment, Segment::File(_))))
+    }
+
+    /// Fills `out` with the memory before the first piece of a file, or returns that piece. Pieces of files count as
+    /// memory unless they are sent `from_files`. Allocates nothing.
+    pub(crate) fn front<'a>(&'a self, out: &mut [IoSlice<'a>], from_files: bool) -> Front<'a> {
+        if from_files && let Some(Segment::File(kept)) = self.segments.front() {
             let (file, offset) = kept.file().expect("internal: the segment is a piece of a file");
             return Front::File { file, offset, len: kept.as_ref().len() };
         }
-        let mut slices = 0;
-        let mut bytes = 0;
-        for (segment, slot) in self.segments.iter().zip(out) {
-            if matches!(segment, Segment::File(_)) {
-                break;
-            }
-            *slot = IoSlice::new(segment.bytes());
-            slices += 1;
-            bytes += segment.bytes().len();
-        }
-        if slices == 0 { Front::Empty } else { Front::Memory { slices, more: bytes < self.len } }
-    }
-
-    /// Does the same as [`front`](Self::front), but returns pieces of files as memory.
-    pub(crate) fn front_memory<'a>(&'a self, out: &mut [IoSlice<'a>]) -> Front<'a> {
-        let slices = self.pieces().zip(&mut *out).map(|(piece, slot)| *slot = IoSlice::new(piece)).count();
-        if slices == 0 { Front::Empty } else { Front::Memory { slices, more: slices < self.segments.len() } }
+        let filled = self.memory(from_files).zip(out).map(|(segment, slot)| *slot = IoSlice::new(segment.bytes()));
+        let slices = filled.count();
+        Front::Memory { slices, more: slices < self.segments.len() }
     }
 
     pub(crate) fn pieces(&self) -> impl ExactSizeIterator<Item = &[u8]> {
@@ -293,10 +266,8 @@ impl Queue {
 
     /// Drops the first `n` bytes after they were sent.
     ///
-    /// # Panics
-    ///
-    /// Panics if the queue holds fewer than `n` bytes.
-    pub fn advance(&mut self, mut n: usize) {
+    /// Panics if the queue holds fewer.
+    pub(crate) fn advance(&mut self, mut n: usize) {
         assert!(n <= self.len, "advancing {n} bytes of {}", self.len);
         self.len -= n;
         while n > 0 {
@@ -317,15 +288,18 @@ impl Queue {
         self.settle();
     }
 
-    pub(crate) fn is_torn(&self, limit: usize) -> bool {
-        let mut front = self.segments.iter().take(limit);
-        front.any(|segment| matches!(segment, Segment::Held(..) | Segment::Given(..)) && is_torn(segment.bytes()))
+    /// Returns whether one of at most `limit` slices that [`front`](Self::front) fills is torn.
+    pub(crate) fn is_torn(&self, limit: usize, from_files: bool) -> bool {
+        self.memory(from_files).take(limit).any(|segment| match segment {
+            Segment::Copied { .. } => false,
+            Segment::Given(bytes, _) => is_torn(bytes),
+            Segment::Held(kept, _) | Segment::File(kept) => kept.is_torn(),
+        })
     }
 
     /// Passes at most `limit` pieces of memory at the front to `piece`. Returns whether more bytes follow.
     pub(crate) fn for_front(&self, limit: usize, mut piece: impl FnMut(&[u8])) -> bool {
-        let memory = self.segments.iter().take_while(|segment| !matches!(segment, Segment::File(_)));
-        memory.take(limit).map(|segment| piece(segment.bytes())).count() < self.segments.len()
+        self.memory(true).take(limit).map(|segment| piece(segment.bytes())).count() < self.segments.len()
     }
 
     pub(crate) fn is_file_next(&self) -> bool {
@@ -341,16 +315,16 @@ impl Queue {
 
     /// Returns the first run of shared memory of at least `min` bytes among the first `limit` pieces, and the number of
     /// pieces before it.
-    pub(crate) fn kept_run(&self, min: usize, limit: usize) -> Option<(usize, Shares)> {
+    pub(crate) fn kept_run(&self, min: usize, limit: usize) -> Option<(usize, Vec<Kept>)> {
         let pieces = self.segments.len().min(limit);
-        let is_kept = |n: &usize| matches!(self.segments[*n], Segment::Held(..));
+        let is_kept = |n: &usize| self.segments[*n].held().is_some();
         let mut before = 0;
         while before < pieces {
             before = (before..pieces).find(is_kept)?;
             let end = (before..pieces).find(|n| !is_kept(n)).unwrap_or(pieces);
-            let run = self.segments.range(before..end).map(Segment::bytes);
-            if run.clone().map(<[u8]>::len).sum::<usize>() >= min {
-                return Some((before, Shares(run.map(Kept::of).collect::<Option<_>>()?)));
+            let run = self.segments.range(before..end).filter_map(Segment::held);
+            if run.clone().map(|kept| kept.as_ref().len()).sum::<usize>() >= min {
+                return Some((before, run.cloned().collect()));
             }
             before = end;
         }
@@ -358,22 +332,12 @@ impl Queue {
     }
 
     /// Drops all bytes and returns their number.
-    pub fn clear(&mut self) -> usize {
+    pub(crate) fn clear(&mut self) -> usize {
         self.segments.clear();
         self.pinned = 0;
         let dropped = std::mem::take(&mut self.len);
         self.settle();
         dropped
-    }
-}
-
-/// References to pieces of a queue, which keep their memory unchanged.
-#[derive(Debug)]
-pub(crate) struct Shares(Vec<Kept>);
-
-impl Shares {
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
     }
 }
 

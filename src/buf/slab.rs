@@ -19,7 +19,6 @@
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::RefCell;
-use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -196,48 +195,44 @@ pub(crate) fn slab_at(address: *const u8, block_min: usize) -> Option<u16> {
     Slab::at(granule)?.class.checked_sub(below).map(|index| index as u16)
 }
 
-/// A reference to a frozen block. The block is not leased again while it lives.
-pub(crate) struct BlockRef {
-    slab: &'static Slab,
-    index: u32,
-}
-
+/// A frozen block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    start: usize,
-    pub(crate) size: usize,
+    class: usize,
+    index: u32,
 }
 
 impl Block {
     pub(super) fn of(bytes: &[u8], granule: usize) -> Option<Self> {
         let (slab, index) = Slab::block_at(bytes.as_ptr(), granule)?;
         let is_frozen = slab.refs[index as usize].load(Ordering::Relaxed) & FROZEN != 0;
-        is_frozen.then(|| Self { start: slab.block(index).as_ptr().addr(), size: SIZES[slab.class] })
+        is_frozen.then_some(Self { class: slab.class, index })
+    }
+
+    pub(super) fn size(self) -> usize {
+        SIZES[self.class]
+    }
+
+    /// Adds a reference. The caller must borrow bytes of the block, so that it has an owner.
+    pub(super) fn share(self) -> BlockRef {
+        let before = Slab::of(self.class).refs[self.index as usize].fetch_add(1, Ordering::Relaxed);
+        assert!(before > FROZEN && before < FROZEN | (FROZEN / 2), "internal: a reference to a block without an owner");
+        BlockRef(self)
     }
 }
 
-impl BlockRef {
-    pub(super) fn of(bytes: &[u8], granule: usize) -> Option<Self> {
-        let (slab, index) = Slab::block_at(bytes.as_ptr(), granule)?;
-        let refs = &slab.refs[index as usize];
-        // `bytes` is borrowed, so its owner holds a reference and can neither freeze nor release the block now.
-        if refs.load(Ordering::Relaxed) & FROZEN == 0 {
-            return None;
-        }
-        let before = refs.fetch_add(1, Ordering::Relaxed) & !FROZEN;
-        assert!(before > 0 && before < FROZEN / 2, "internal: a reference to a block without an owner");
-        Some(Self { slab, index })
-    }
-}
+/// A reference to a frozen block. The block is not leased again while it lives.
+#[derive(Debug)]
+pub(crate) struct BlockRef(Block);
 
-impl fmt::Debug for BlockRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlockRef").field("class", &self.slab.class).field("index", &self.index).finish()
+impl Clone for BlockRef {
+    fn clone(&self) -> Self {
+        self.0.share()
     }
 }
 
 impl Drop for BlockRef {
     fn drop(&mut self) {
-        self.slab.release(self.index);
+        Slab::of(self.0.class).release(self.0.index);
     }
 }

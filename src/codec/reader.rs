@@ -124,7 +124,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     i => (i < used).then(|| lease(LEASE_MAX)),
                 });
                 let mut slices = leases.each_mut().map(|lease| match lease {
-                    Some(lease) => IoSliceMut::new(lease.spare_first(lease.spare_len())),
+                    Some(lease) => IoSliceMut::new(lease.spare()),
                     None => IoSliceMut::new(&mut []),
                 });
                 let mut n = match inner.try_read_vectored(&mut slices[..used]) {

@@ -11,7 +11,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
 
-use crate::buf::origin;
+use crate::buf::origin::{self, OriginSlice};
 use crate::buf::queue::Queue;
 use crate::buf::{Lease, lease};
 use crate::codec::adaptive_size::AdaptiveSize;
@@ -152,13 +152,14 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
     }
 
     pub(super) fn push(&mut self, slice: &[u8]) -> io::Result<()> {
+        let slice = OriginSlice::new(slice);
         let held = self.queue.push(slice);
-        self.taken(slice.len(), held, origin::is_torn(slice))
+        self.taken(slice.bytes().len(), held, slice.is_torn())
     }
 
     pub(super) fn push_bytes(&mut self, bytes: Bytes) -> io::Result<()> {
         // Short bytes are copied, and the copy may read past the end of a truncated mapped file.
-        let mapped = origin::file_of(&bytes).is_some().then(|| bytes.clone());
+        let mapped = OriginSlice::new(&bytes).file().is_some().then(|| bytes.clone());
         let len = bytes.len();
         let held = self.queue.push_bytes(bytes);
         self.taken(len, held, mapped.is_some_and(|bytes| origin::is_torn(&bytes)))

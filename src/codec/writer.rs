@@ -93,7 +93,7 @@ impl<W: AsyncWrite + Unpin> WriterBuilder<W> {
     /// while the inner writer takes longer than 100 ms to write that much, and grows again when it is faster.
     ///
     /// [`Bytes`] are accepted whole, so the last ones may exceed the limit. A writer keeps at most twice the limit and
-    /// [256 KiB](crate::buf::Queue#memory) of the pool by reference.
+    /// 256 KiB of the pool by reference.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = bytes.max(1);
         self

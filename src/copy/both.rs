@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::CopyReport;
-use super::ends;
+use super::ends::{Known, Source, Target};
 use super::engine::Engine;
 use super::error::{CopyError, Direction};
 use crate::fs::Step;
@@ -23,15 +23,16 @@ impl Way {
         Self { engine: Engine::new(None, None, None), ended: false }
     }
 
-    fn poll<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Poll<Result<(), CopyError>>
-    where
-        S: AsyncRead + Unpin + 'static,
-        D: AsyncWrite + Unpin + 'static,
-    {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        src: &mut dyn Source,
+        dst: &mut dyn Target,
+    ) -> Poll<Result<(), CopyError>> {
         if !self.ended {
             ready!(self.engine.poll(cx, src, dst))?;
             let shut = ready!(Pin::new(&mut *dst).poll_shutdown(cx));
-            shut.map_err(|e| CopyError::new(Step::Shutdown, ends::name(dst), self.engine.report(), e))?;
+            shut.map_err(|e| CopyError::new(Step::Shutdown, dst.end().name(), self.engine.report(), e))?;
             self.ended = true;
         }
         Poll::Ready(Ok(()))
@@ -73,8 +74,8 @@ where
             }
             _ => return Poll::Pending,
         };
-        ends::reset(a);
-        ends::reset(b);
+        a.end().reset();
+        b.end().reset();
         Poll::Ready(Err(failed))
     })
     .await

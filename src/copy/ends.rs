@@ -1,14 +1,13 @@
 //! The two ends of a copy. This module recognises by type the ends that the kernel can copy between.
 
 use std::any::Any;
-use std::fmt::Display;
 use std::io::{self, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncSeek, AsyncWrite, Interest};
+use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, Interest};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::{tcp, unix};
 
@@ -16,6 +15,87 @@ use super::plan::Kind;
 use crate::fs::{FileReader, FileWriter, Metadata, Step};
 use crate::net;
 use crate::sys::{call, socket, transfer};
+
+/// An end of a copy, as the kernel can use it.
+#[derive(Debug)]
+pub(super) enum End<'a> {
+    Stream(Stream<'a>),
+    File(Handle<'a>),
+    Other,
+}
+
+/// A value that may be an end which the kernel knows.
+pub(super) trait Known {
+    /// Recognises the end by its type. No other code looks at the types of ends.
+    fn end(&mut self) -> End<'_>;
+}
+
+/// The source of a copy. The engine is compiled once for all types.
+pub(super) trait Source: AsyncRead + Unpin + Known {}
+/// The target of a copy.
+pub(super) trait Target: AsyncWrite + Unpin + Known {}
+
+impl<T: AsyncRead + Unpin + 'static> Source for T {}
+impl<T: AsyncWrite + Unpin + 'static> Target for T {}
+
+impl<T: 'static> Known for T {
+    fn end(&mut self) -> End<'_> {
+        let end: &mut dyn Any = self;
+        if end.is::<tokio::fs::File>() {
+            return end.downcast_mut().map_or(End::Other, |file| End::File(Handle::Tokio(file)));
+        }
+        if end.is::<FileReader>() {
+            return end.downcast_mut().map_or(End::Other, |reader| End::File(Handle::Reader(reader)));
+        }
+        if end.is::<FileWriter>() {
+            return end.downcast_mut().map_or(End::Other, |writer| End::File(Handle::Writer(writer)));
+        }
+        let end: &dyn Any = end;
+        // The compiler keeps one of these lines for each type of end.
+        let found = end.downcast_ref().map(Stream::Tcp);
+        let found = found.or_else(|| end.downcast_ref::<tcp::OwnedReadHalf>().map(|half| Stream::Tcp(half.as_ref())));
+        let found = found.or_else(|| end.downcast_ref::<tcp::OwnedWriteHalf>().map(|half| Stream::Tcp(half.as_ref())));
+        let found = found.or_else(|| end.downcast_ref().map(Stream::Unix));
+        let found = found.or_else(|| end.downcast_ref::<unix::OwnedReadHalf>().map(|half| Stream::Unix(half.as_ref())));
+        let found =
+            found.or_else(|| end.downcast_ref::<unix::OwnedWriteHalf>().map(|half| Stream::Unix(half.as_ref())));
+        let found = found.or_else(|| end.downcast_ref().map(Stream::Receiver));
+        let found = found.or_else(|| end.downcast_ref().map(Stream::Sender));
+        let found = found.or_else(|| end.downcast_ref().map(Stream::Ours));
+        let found = found.or_else(|| end.downcast_ref().map(Stream::OursUnix));
+        found.map_or(End::Other, End::Stream)
+    }
+}
+
+impl End<'_> {
+    /// Returns the end as a source. A stream that the kernel receives ahead for is not known as one: its bytes cannot be
+    /// taken from the socket.
+    pub(super) fn into_source(self) -> Self {
+        match self {
+            Self::Stream(Stream::Ours(stream)) if stream.receives_ahead() => Self::Other,
+            Self::Stream(Stream::OursUnix(stream)) if stream.receives_ahead() => Self::Other,
+            end => end,
+        }
+    }
+
+    /// Returns the path of a file or the address of a peer, if known.
+    pub(super) fn name(&self) -> Option<String> {
+        let path = |file: &crate::fs::File| file.path().display().to_string();
+        match self {
+            Self::Stream(stream) => socket::peer_addr(&stream.fd()).ok().map(|peer| peer.to_string()),
+            Self::File(Handle::Reader(reader)) => Some(path(reader.file())),
+            Self::File(Handle::Writer(writer)) => Some(path(writer.file())),
+            Self::File(Handle::Tokio(_)) | Self::Other => None,
+        }
+    }
+
+    /// Resets the connection if the end is a TCP stream, so that the peer does not take what it received for the whole.
+    pub(super) fn reset(&self) {
+        if let Self::Stream(stream) = self {
+            socket::reset_tcp(stream.fd());
+        }
+    }
+}
 
 /// A pipe or socket registered with a runtime. Polling one direction uses the waker of its own reads or writes.
 #[derive(Debug)]
@@ -28,31 +108,7 @@ pub(super) enum Stream<'a> {
     OursUnix(&'a net::UnixStream),
 }
 
-impl<'a> Stream<'a> {
-    pub(super) fn of<T: 'static>(end: &'a T) -> Option<Self> {
-        let end: &dyn Any = end;
-        // The compiler keeps one of these lines for each type of end.
-        let found = end.downcast_ref().map(Self::Tcp);
-        let found = found.or_else(|| end.downcast_ref::<tcp::OwnedReadHalf>().map(|half| Self::Tcp(half.as_ref())));
-        let found = found.or_else(|| end.downcast_ref::<tcp::OwnedWriteHalf>().map(|half| Self::Tcp(half.as_ref())));
-        let found = found.or_else(|| end.downcast_ref().map(Self::Unix));
-        let found = found.or_else(|| end.downcast_ref::<unix::OwnedReadHalf>().map(|half| Self::Unix(half.as_ref())));
-        let found = found.or_else(|| end.downcast_ref::<unix::OwnedWriteHalf>().map(|half| Self::Unix(half.as_ref())));
-        let found = found.or_else(|| end.downcast_ref().map(Self::Receiver));
-        let found = found.or_else(|| end.downcast_ref().map(Self::Sender));
-        let found = found.or_else(|| end.downcast_ref().map(Self::Ours));
-        found.or_else(|| end.downcast_ref().map(Self::OursUnix))
-    }
-
-    /// Does the same as [`of`](Self::of); `None` if the kernel receives ahead, because bytes cannot be taken then.
-    pub(super) fn source_of<T: 'static>(end: &'a T) -> Option<Self> {
-        Self::of(end).filter(|stream| match stream {
-            Self::Ours(stream) => !stream.receives_ahead(),
-            Self::OursUnix(stream) => !stream.receives_ahead(),
-            _ => true,
-        })
-    }
-
+impl Stream<'_> {
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Receiver(_) | Self::Sender(_) => Kind::Pipe,
@@ -172,18 +228,7 @@ pub(super) enum Settling {
     Seek,
 }
 
-impl<'a> Handle<'a> {
-    pub(super) fn of<T: 'static>(end: &'a mut T) -> Option<Self> {
-        let end: &mut dyn Any = end;
-        if end.is::<tokio::fs::File>() {
-            return end.downcast_mut().map(Self::Tokio);
-        }
-        if end.is::<FileReader>() {
-            return end.downcast_mut().map(Self::Reader);
-        }
-        end.downcast_mut().map(Self::Writer)
-    }
-
+impl Handle<'_> {
     /// Finishes pending operations of the handle and returns the file at its position. `None` if the position does not
     /// apply: not a regular file, or open for appending.
     pub(super) fn poll_open(
@@ -249,11 +294,6 @@ impl<'a> Handle<'a> {
     }
 }
 
-pub(super) fn is_known<T: 'static>(end: &T) -> bool {
-    let any: &dyn Any = end;
-    Stream::of(end).is_some() || any.is::<tokio::fs::File>() || any.is::<FileReader>() || any.is::<FileWriter>()
-}
-
 impl Open {
     pub(super) fn left(&self) -> u64 {
         self.len.saturating_sub(self.position)
@@ -262,31 +302,5 @@ impl Open {
     pub(super) fn advance(&mut self, n: u64) {
         self.position += n;
         self.told &= n == 0;
-    }
-}
-
-pub(super) fn name<T: 'static>(end: &mut T) -> Option<String> {
-    if let Some(Handle::Reader(&mut ref reader)) = Handle::of(end) {
-        return Some(path(reader.file()));
-    }
-    if let Some(Handle::Writer(&mut ref writer)) = Handle::of(end) {
-        return Some(path(writer.file()));
-    }
-    let peer = |stream: Stream<'_>| Some(text(socket::peer_addr(&stream.fd()).ok()?));
-    Stream::of(end).and_then(peer)
-}
-
-fn path(file: &crate::fs::File) -> String {
-    text(file.path().display())
-}
-
-fn text(value: impl Display) -> String {
-    value.to_string()
-}
-
-/// Resets the connection if the end is a TCP stream, so that the peer does not take what it received for the whole.
-pub(super) fn reset<T: 'static>(end: &T) {
-    if let Some(stream) = Stream::of(end) {
-        socket::reset_tcp(stream.fd());
     }
 }

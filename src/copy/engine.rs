@@ -23,11 +23,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep};
 
 use self::side::Side;
-use super::ends::{self, Handle, Open, Stream, is_known};
+use super::ends::{End, Open, Source, Target};
 use super::error::CopyError;
 use super::jobs::{self, Between, Done};
 use super::pipes::Pipe;
@@ -123,11 +122,12 @@ impl Engine {
     }
 
     /// Continues the copy. Returns `Ready` again after the end.
-    pub(super) fn poll<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Poll<Result<(), CopyError>>
-    where
-        S: AsyncRead + Unpin + 'static,
-        D: AsyncWrite + Unpin + 'static,
-    {
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        src: &mut dyn Source,
+        dst: &mut dyn Target,
+    ) -> Poll<Result<(), CopyError>> {
         if self.done {
             return Poll::Ready(Ok(()));
         }
@@ -140,16 +140,12 @@ impl Engine {
         };
         self.done = result.is_ok();
         Poll::Ready(result.map_err(|failure| {
-            let end = if failure.at_source { ends::name(src) } else { ends::name(dst) };
+            let end = if failure.at_source { src.end().name() } else { dst.end().name() };
             CopyError::new(failure.step, end, self.report(), failure.error)
         }))
     }
 
-    fn advance<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Polled
-    where
-        S: AsyncRead + Unpin + 'static,
-        D: AsyncWrite + Unpin + 'static,
-    {
+    fn advance(&mut self, cx: &mut Context<'_>, src: &mut dyn Source, dst: &mut dyn Target) -> Polled {
         loop {
             if self.burst >= BURST {
                 self.burst = 0;
@@ -166,11 +162,7 @@ impl Engine {
         }
     }
 
-    fn poll_step<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Polled
-    where
-        S: AsyncRead + Unpin + 'static,
-        D: AsyncWrite + Unpin + 'static,
-    {
+    fn poll_step(&mut self, cx: &mut Context<'_>, src: &mut dyn Source, dst: &mut dyn Target) -> Polled {
         if let Some(job) = &mut self.job {
             let done = ready!(Pin::new(job).poll(cx));
             self.job = None;
@@ -188,7 +180,7 @@ impl Engine {
         self.ended |= room == Poll::Ready(0);
         // Writes pending bytes before the path changes, and while no more bytes will be read.
         let in_hand = self.pump.pending() > 0;
-        if self.ended || room.is_pending() || (in_hand && self.changes(src, dst)) {
+        if self.ended || room.is_pending() || (in_hand && self.changes(&src.end().into_source(), &dst.end())) {
             return if self.ended && self.pending() == 0 {
                 Poll::Ready(Ok(()))
             } else {
@@ -223,8 +215,9 @@ impl Engine {
         }
     }
 
-    fn changes<S: 'static, D: 'static>(&mut self, src: &S, dst: &D) -> bool {
-        self.pump.is_flooded() && Stream::source_of(src).is_some() && is_known(dst) && self.finds_pipe()
+    fn changes(&mut self, from: &End<'_>, to: &End<'_>) -> bool {
+        let can_splice = matches!(from, End::Stream(_)) && !matches!(to, End::Other);
+        self.pump.is_flooded() && can_splice && self.finds_pipe()
     }
 
     /// Returns the number of bytes that may be taken now. 0 means that the limit is reached.
@@ -244,21 +237,20 @@ impl Engine {
         }
     }
 
-    fn poll_ends<S: 'static, D: 'static>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D) -> Polled {
-        if !is_known(dst) {
+    fn poll_ends(&mut self, cx: &mut Context<'_>, src: &mut dyn Source, dst: &mut dyn Target) -> Polled {
+        let (mut source, mut target) = (src.end().into_source(), dst.end());
+        if let End::Other = target {
             (self.from, self.to) = (Side::Plain(Kind::Other), Side::Plain(Kind::Other));
             return Poll::Ready(Ok(()));
         }
-        if let Side::Plain(Kind::Other) = self.from
-            && Stream::source_of(src).is_some()
-        {
+        if let (Side::Plain(Kind::Other), End::Stream(_)) = (&self.from, &source) {
             self.from = Side::default();
         }
-        let from = self.from.poll_open(cx, src, false);
+        let from = self.from.poll_open(cx, &mut source, false);
         // The position of a file needs a flush, so it is determined only when it matters.
-        let is_file = Handle::of(src).is_some() && !matches!(self.from, Side::Plain(_));
-        let wants_target = Stream::of(dst).is_some() || is_file || self.changes(src, dst);
-        let to = if wants_target { self.to.poll_open(cx, dst, true) } else { Poll::Ready(Ok(())) };
+        let is_file = matches!(source, End::File(_)) && !matches!(self.from, Side::Plain(_));
+        let wants_target = matches!(target, End::Stream(_)) || is_file || self.changes(&source, &target);
+        let to = if wants_target { self.to.poll_open(cx, &mut target, true) } else { Poll::Ready(Ok(())) };
         ready!(from).map_err(|(step, e)| at_source(step)(e))?;
         ready!(to).map_err(|(step, e)| at_target(step)(e))?;
         if let Some(from) = self.from.file().filter(|from| self.total.is_none() && from.len > 0) {
@@ -303,8 +295,8 @@ impl Engine {
         }
     }
 
-    fn tell<S: 'static, D: 'static>(&mut self, src: &mut S, dst: &mut D) -> Result<(), Failure> {
-        self.from.tell(src).map_err(at_source(Step::Inspect))?;
-        self.to.tell(dst).map_err(at_target(Step::Inspect))
+    fn tell(&mut self, src: &mut dyn Source, dst: &mut dyn Target) -> Result<(), Failure> {
+        self.from.tell(src.end()).map_err(at_source(Step::Inspect))?;
+        self.to.tell(dst.end()).map_err(at_target(Step::Inspect))
     }
 }

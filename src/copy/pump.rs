@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::ends::{Source, Target};
 use super::pipes::Pipe;
 use crate::buf::{Lease, lease};
 use crate::fs::Step;
@@ -49,17 +49,13 @@ impl Pump {
 
     /// Writes, or reads up to `room` bytes if the target is not ready or there is nothing to write. Returns `Pending`
     /// if neither is possible; the task is woken when one is.
-    pub(super) fn poll<S, D>(
+    pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        src: Pin<&mut S>,
-        dst: Pin<&mut D>,
+        src: &mut dyn Source,
+        dst: &mut dyn Target,
         room: u64,
-    ) -> Poll<Result<Stroke>>
-    where
-        S: AsyncRead,
-        D: AsyncWrite,
-    {
+    ) -> Poll<Result<Stroke>> {
         if let Poll::Ready(written) = self.poll_write(cx, dst) {
             return Poll::Ready(written.map(Stroke::Wrote).map_err(|e| (Step::Write, e)));
         }
@@ -70,12 +66,12 @@ impl Pump {
         Poll::Ready(read.map(Stroke::Read).map_err(|e| (Step::Read, e)))
     }
 
-    fn poll_write<D: AsyncWrite>(&mut self, cx: &mut Context<'_>, dst: Pin<&mut D>) -> Poll<io::Result<usize>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, dst: &mut dyn Target) -> Poll<io::Result<usize>> {
         if self.front.is_empty() {
             let Some(back) = self.back.take() else { return Poll::Pending };
             self.front = back.freeze();
         }
-        let n = ready!(dst.poll_write(cx, &self.front))?;
+        let n = ready!(Pin::new(dst).poll_write(cx, &self.front))?;
         if n == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
@@ -87,12 +83,7 @@ impl Pump {
         Poll::Ready(Ok(n))
     }
 
-    fn poll_read<S: AsyncRead>(
-        &mut self,
-        cx: &mut Context<'_>,
-        src: Pin<&mut S>,
-        room: u64,
-    ) -> Poll<io::Result<usize>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, src: &mut dyn Source, room: u64) -> Poll<io::Result<usize>> {
         let size = if self.filled { LARGE } else { SMALL };
         let back = self.back.get_or_insert_with(|| lease(size));
         let size = room.min(back.spare_len() as u64) as usize;
@@ -101,7 +92,7 @@ impl Pump {
             return Poll::Pending;
         }
         let before = back.len();
-        let read = back.poll_read(cx, src, size);
+        let read = back.poll_read(cx, Pin::new(src), size);
         let n = back.len() - before;
         if back.is_empty() {
             self.back = None;

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -25,15 +25,14 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::task::coop;
 
-pub(super) use self::close::HeldOpen;
-use self::flush::Writable;
+pub(super) use self::held_open::HeldOpen;
 use self::state::State;
 use super::options::{Options, Receive};
 use super::profile::{Profile, ProfileCell};
 use super::send_strategy::{SendStrategy, StrategySwitch};
 use super::socket_writer::{Failure, SocketWriter};
 use super::stats::{KernelStats, Reason, Record, StreamStats};
-use crate::buf::origin;
+use crate::buf::origin::{Origin, OriginSlice, OriginSlices};
 use crate::buf::queue::Queue;
 use crate::runtime::{Flush, Held, Turn};
 use crate::sys::socket;
@@ -43,6 +42,7 @@ mod close;
 mod exit;
 mod failure;
 mod flush;
+mod held_open;
 mod high_water;
 mod linger;
 mod raw;
@@ -75,6 +75,18 @@ pub(super) struct Egress {
     state: Mutex<State>,
     record: OnceLock<Arc<Record>>,
     me: Weak<Self>,
+}
+
+/// Waker for a stream that may send again: the socket has room, or the rate allows it.
+#[derive(Default)]
+struct Writable(OnceLock<Weak<Egress>>);
+
+impl Wake for Writable {
+    fn wake(self: Arc<Self>) {
+        if let Some(egress) = self.0.get().and_then(Weak::upgrade) {
+            egress.go_on();
+        }
+    }
 }
 
 impl fmt::Debug for Egress {
@@ -165,19 +177,28 @@ impl Egress {
 
     /// Accepts bytes of `slices` in order. Returns their number. `Pending` means none; room wakes the task.
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        // The origin of each slice is looked up here and nowhere else. hyper passes at most 64 slices, usually few.
+        match slices.len() {
+            n @ ..=4 => self.poll_write_from(cx, OriginSlices::new(slices, &mut [Origin::Unknown; 4][..n])),
+            n @ ..=64 => self.poll_write_from(cx, OriginSlices::new(slices, &mut [Origin::Unknown; 64][..n])),
+            n => self.poll_write_from(cx, OriginSlices::new(slices, &mut vec![Origin::Unknown; n])),
+        }
+    }
+
+    fn poll_write_from(&self, cx: &mut Context<'_>, slices: OriginSlices<'_>) -> Poll<io::Result<usize>> {
         let progress = ready!(coop::poll_proceed(cx));
         let mut state = self.state();
         self.report(&mut state)?;
         if state.dead {
             return Poll::Ready(Err(Errno::PIPE.into()));
         }
-        let offered = slices.iter().map(|s| s.len()).sum();
+        let offered = slices.iter().map(|slice| slice.bytes().len()).sum();
         if let Some(limit) = self.gathers(&state, slices, offered) {
             state.enqueue(slices);
             state.moved(offered, 0);
             self.writer.meter.frame();
             // Copying a short slice may read beyond the end of its file.
-            if slices.iter().any(|slice| origin::is_torn(slice)) {
+            if slices.iter().any(OriginSlice::is_torn) {
                 return Poll::Ready(Err(self.fail_now(&mut state, Failure::Torn)));
             }
             // Written only under the lock, so a plain store suffices; an atomic increment costs more than the copy.
@@ -208,7 +229,7 @@ impl Egress {
     }
 
     /// Returns the maximum time that a write may wait in the queue, or `None` if it goes through.
-    fn gathers(&self, state: &State, slices: &[IoSlice<'_>], offered: usize) -> Option<Duration> {
+    fn gathers(&self, state: &State, slices: OriginSlices<'_>, offered: usize) -> Option<Duration> {
         let (mut limit, strategy) = (self.options.limit, self.send_strategy());
         if limit.is_zero() || strategy == SendStrategy::NoCork || state.queued() + offered > state.high {
             return None;
@@ -230,14 +251,15 @@ impl Egress {
             limit = Duration::ZERO;
         }
         // The rest of a file cannot be gathered with other bytes; HTTP/2 frames include their heads.
-        if origin::is_one_file(slices) {
+        if slices.is_one_file() {
             return None;
         }
-        let fits = !Queue::all_are_full() && slices.iter().all(|s| s.len() <= COPY_MAX || origin::is_known(s));
+        let is_short = |slice: OriginSlice<'_>| slice.bytes().len() <= COPY_MAX;
+        let fits = !Queue::all_are_full() && slices.iter().all(|slice| is_short(slice) || slice.is_known());
         fits.then_some(limit)
     }
 
-    fn write_through(&self, state: &mut State, slices: &[IoSlice<'_>], offered: usize) -> io::Result<Option<usize>> {
+    fn write_through(&self, state: &mut State, slices: OriginSlices<'_>, offered: usize) -> io::Result<Option<usize>> {
         if offered == 0 && state.queued() > 0 {
             return Ok(Some(0));
         }
@@ -281,13 +303,21 @@ impl Egress {
         if !self.may_send(state, waited) {
             return;
         }
+        self.offer(state, reason);
+        if state.failure.is_none() {
+            self.look(state);
+        }
+    }
+
+    /// Sends the queue as far as the socket accepts it, whether or not sending is blocked.
+    fn offer(&self, state: &mut State, reason: Reason) {
+        let waited = state.queue.len();
         self.writer.meter.flushes(reason);
         match self.writer.send_queue(&mut state.queue, self.sends_files()) {
             Ok(sent) => {
                 self.moved(state, 0, waited - state.queue.len());
                 state.blocked = sent.is_none();
                 state.settle();
-                self.look(state);
             }
             Err(failure) => self.fail(state, failure),
         }
@@ -317,23 +347,9 @@ impl Egress {
     /// `block_on` may never reach the end of a turn, so it flushes here.
     pub(super) fn flush_asked(&self) -> io::Result<()> {
         if tokio::task::try_id().is_none() {
-            let mut state = self.state();
-            self.send_queue(&mut state, Reason::Flushed);
+            self.send_queue(&mut self.state(), Reason::Flushed);
         }
         self.check()
-    }
-
-    pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = self.state();
-        self.send_queue(&mut state, Reason::Shutdown);
-        self.report(&mut state)?;
-        ready!(self.poll_empty(&mut state, cx))?;
-        state.ended = true;
-        drop(state);
-        match socket::shutdown_write(self.as_fd()) {
-            Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
-            done => Poll::Ready(done),
-        }
     }
 
     pub(super) fn runtime(&self) -> &Handle {
@@ -366,3 +382,6 @@ impl Drop for Egress {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

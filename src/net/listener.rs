@@ -216,7 +216,7 @@ macro_rules! stream_options {
 
             /// Sets the number of queued bytes of one connection above which its writer waits; 64 KiB by default. The
             /// writer is woken at half of it. A connection references at most twice as much pool memory plus
-            /// [256 KiB](crate::buf::Queue#memory).
+            /// 256 KiB.
             #[must_use]
             pub fn high_mark(mut self, bytes: usize) -> Self {
                 self.options.high = bytes;

@@ -6,12 +6,13 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::egress::Egress;
 use crate::counters::token_bucket::TokenBucket;
 
 /// Minimum number of bytes that an unblocked stream is assumed to send.
@@ -40,8 +41,15 @@ struct State {
     rate: NonZeroU64,
     /// Bytes sent in excess of the bucket.
     owed: u64,
-    waiting: VecDeque<(Weak<Egress>, u64)>,
+    waiting: VecDeque<Waiting>,
     attended: bool,
+}
+
+/// A blocked stream: the waker that unblocks it, its runtime, and the bytes that it may send then.
+struct Waiting {
+    waker: Waker,
+    runtime: Handle,
+    bytes: u64,
 }
 
 impl State {
@@ -57,9 +65,7 @@ impl State {
             }
         }
     }
-}
 
-impl State {
     fn spend(&mut self, bytes: u64, now: Duration) {
         let paid = self.grant(now).map_or(0, |granted| granted.min(bytes));
         self.pace.spend(paid);
@@ -104,15 +110,16 @@ impl SharedPace {
         }
     }
 
-    /// Returns whether a stream may send `bytes` now. Otherwise queues it, for a call of [`Egress::go_on`].
-    pub(super) fn may_send(&self, egress: &Egress, bytes: usize) -> bool {
+    /// Returns whether a stream may send `bytes` now. Otherwise queues its `waker`, which is called once it may.
+    pub(super) fn may_send(&self, bytes: usize, waker: &Waker, runtime: &Handle) -> bool {
         let mut state = self.0.state();
         let Err(wait) = state.grant(self.0.start.elapsed()) else { return true };
-        state.waiting.push_back((egress.weak(), (bytes as u64).max(TAKES)));
+        let bytes = (bytes as u64).max(TAKES);
+        state.waiting.push_back(Waiting { waker: waker.clone(), runtime: runtime.clone(), bytes });
         if !std::mem::replace(&mut state.attended, true) {
             drop(state);
             let attendant = Attendant { bucket: Arc::clone(&self.0), retired: false };
-            egress.runtime().spawn(async move { attendant.run(wait).await });
+            runtime.spawn(async move { attendant.run(wait).await });
         }
         false
     }
@@ -149,7 +156,7 @@ impl Attendant {
             let more = self.next(&mut due);
             self.retired = more.is_none();
             // The bucket's lock is not held: each stream calls back with its own lock held.
-            due.drain(..).filter_map(|egress: Weak<Egress>| egress.upgrade()).for_each(|egress| egress.go_on());
+            due.drain(..).for_each(Waker::wake);
             match more {
                 Some(longer) => wait = longer,
                 None => return,
@@ -158,16 +165,16 @@ impl Attendant {
     }
 
     /// Moves streams that may send to `due`. Returns the next delay, if streams still wait.
-    fn next(&self, due: &mut Vec<Weak<Egress>>) -> Option<Duration> {
+    fn next(&self, due: &mut Vec<Waker>) -> Option<Duration> {
         let mut state = self.bucket.state();
         match state.grant(self.bucket.start.elapsed()) {
             Err(longer) => Some(longer),
             Ok(mut granted) => {
                 while granted > 0
-                    && let Some((egress, bytes)) = state.waiting.pop_front()
+                    && let Some(next) = state.waiting.pop_front()
                 {
-                    granted = granted.saturating_sub(bytes);
-                    due.push(egress);
+                    granted = granted.saturating_sub(next.bytes);
+                    due.push(next.waker);
                 }
                 state.attended = !state.waiting.is_empty();
                 state.attended.then_some(Duration::from_millis(1))
@@ -186,9 +193,9 @@ impl Drop for Attendant {
         state.attended = false;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        for egress in waiting.iter().filter_map(|(egress, _)| egress.upgrade()) {
+        for Waiting { waker, runtime, .. } in waiting {
             // In a task, because the dropping thread may hold the lock of a stream.
-            egress.runtime().clone().spawn(async move { egress.go_on() });
+            runtime.spawn(async move { waker.wake() });
         }
     }
 }

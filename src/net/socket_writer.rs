@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::task::coop::unconstrained;
 
 use super::stats::{Meter, Way};
-use crate::buf::origin;
+use crate::buf::origin::{OriginSlice, OriginSlices};
 use crate::buf::queue::{Front, Queue};
 use crate::sys::call;
 use crate::sys::call::IOV_LIMIT;
@@ -29,7 +29,7 @@ pub(super) struct SocketWriter {
     runtime: Handle,
     /// The registration with the runtime's driver, made when the socket is first full.
     io: OnceLock<AsyncFd<Arc<OwnedFd>>>,
-    writable: Waker,
+    pub(super) writable: Waker,
     /// Whether the runtime's driver is not used, because it has ended or no task may wait for it.
     unwatched: AtomicBool,
     /// Counters. The sender holds the lock of the egress.
@@ -117,11 +117,11 @@ impl SocketWriter {
     pub(super) fn send_queue(&self, queue: &mut Queue, files: bool) -> Result<Option<()>, Failure> {
         while !queue.is_empty() {
             let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
-            let front = if files { queue.front(&mut iov) } else { queue.front_memory(&mut iov) };
-            let sent = match front {
-                Front::Memory { slices, more } => self.send_memory(&iov[..slices], more)?,
+            let sent = match queue.front(&mut iov, files) {
+                Front::Memory { slices, more } => {
+                    self.send_memory(&iov[..slices], more, || queue.is_torn(IOV_LIMIT, files))?
+                }
                 Front::File { file, offset, len } => self.send_file(file, offset, len)?,
-                Front::Empty => break,
             };
             match sent {
                 Some(n) => queue.advance(n),
@@ -137,13 +137,14 @@ impl SocketWriter {
     pub(super) fn send_through(
         &self,
         queue: &mut Queue,
-        slices: &[IoSlice<'_>],
+        slices: OriginSlices<'_>,
         files: bool,
     ) -> Result<Option<usize>, Failure> {
-        let has_file = || files && slices.iter().any(|s| origin::is_sent_from_file(s));
-        if queue.is_empty() && slices.len() <= IOV_LIMIT && !has_file() {
+        let has_file = || files && slices.iter().any(OriginSlice::is_sent_from_file);
+        let io_slices = slices.io_slices();
+        if queue.is_empty() && io_slices.len() <= IOV_LIMIT && !has_file() {
             // A response from memory, the common case: the caller's slices are sent unchanged.
-            return self.send_memory(slices, false);
+            return self.send_memory(io_slices, false, || slices.iter().any(OriginSlice::is_torn));
         }
         loop {
             if !queue.fits_one_call(IOV_LIMIT) && self.send_queue(queue, files)?.is_none() {
@@ -158,39 +159,39 @@ impl SocketWriter {
         }
     }
 
-    /// Sends all of `queue` and the memory at the front of `slices` in one call, and a following piece of a file in
-    /// another. Returns the number of bytes sent.
-    fn send_both(&self, queue: &Queue, slices: &[IoSlice<'_>], files: bool) -> Result<Option<usize>, Failure> {
+    /// Sends all of `queue`, which fits one call, and the memory at the front of `slices` in one call, and a following
+    /// piece of a file in another. Returns the number of bytes sent.
+    fn send_both(&self, queue: &Queue, slices: OriginSlices<'_>, files: bool) -> Result<Option<usize>, Failure> {
         let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
-        let mut used = match queue.front(&mut iov) {
-            Front::Memory { slices, .. } => slices,
-            Front::Empty | Front::File { .. } => 0,
-        };
-        let mut offered = queue.len();
+        let from_queue = queue.pieces().zip(&mut iov).map(|(piece, slot)| *slot = IoSlice::new(piece)).count();
+        let (mut used, mut offered) = (from_queue, queue.len());
         let mut file = None;
-        let mut rest = slices.iter().filter(|s| !s.is_empty());
+        let filled = || slices.iter().filter(|slice| !slice.bytes().is_empty());
+        let mut rest = filled();
         while let Some(slice) = rest.next() {
-            if files && origin::is_sent_from_file(slice) {
+            if files && slice.is_sent_from_file() {
                 // Following slices of the same file are sent by the same call.
-                let (mut last, mut len) = (slice, slice.len());
-                while let Some(next) = rest.next().filter(|next| origin::follows(last, next)) {
-                    (last, len) = (next, len + next.len());
+                let (mut last, mut len) = (slice, slice.bytes().len());
+                while let Some(next) = rest.next().filter(|next| next.follows(last.bytes())) {
+                    (last, len) = (next, len + next.bytes().len());
                 }
-                file = origin::file_of(slice).map(|(fd, offset)| (fd, offset, len));
+                file = slice.file().map(|(fd, offset)| (fd, offset, len));
                 break;
             }
             if used == IOV_LIMIT {
                 break;
             }
-            iov[used] = IoSlice::new(slice);
+            iov[used] = IoSlice::new(slice.bytes());
             used += 1;
-            offered += slice.len();
+            offered += slice.bytes().len();
         }
         let mut sent = 0;
         if used > 0 {
             // The last segment of a head stays open for the following file.
             let more = file.is_some();
-            match self.send_memory(&iov[..used], more)? {
+            let is_torn =
+                || queue.is_torn(IOV_LIMIT, files) || filled().take(used - from_queue).any(OriginSlice::is_torn);
+            match self.send_memory(&iov[..used], more, is_torn)? {
                 Some(n) => sent = n,
                 None => return Ok(None),
             }
@@ -213,7 +214,7 @@ impl SocketWriter {
             Ok(n) => {
                 self.meter.sent(n, Way::Ring);
                 // Checked after the send, as in `send_memory`, and also before it.
-                if queue.is_torn(IOV_LIMIT) { Err(Failure::Torn) } else { Ok(Some(n)) }
+                if queue.is_torn(IOV_LIMIT, true) { Err(Failure::Torn) } else { Ok(Some(n)) }
             }
             // The ring did not accept or support it: a plain call decides.
             Err(Errno::AGAIN | Errno::INTR | Errno::CANCELED | Errno::NOMEM | Errno::NOBUFS) => Ok(None),
@@ -222,15 +223,19 @@ impl SocketWriter {
         }
     }
 
-    fn send_memory(&self, slices: &[IoSlice<'_>], more: bool) -> Result<Option<usize>, Failure> {
+    fn send_memory(
+        &self,
+        slices: &[IoSlice<'_>],
+        more: bool,
+        is_torn: impl Fn() -> bool,
+    ) -> Result<Option<usize>, Failure> {
         // The kernel refuses slices of a mapping without its file, but not the zeros that replaced them for another
         // reader. These may appear during the call, so the check is repeated afterwards.
-        let torn = || slices.iter().any(|slice| origin::is_torn(slice));
-        if torn() {
+        if is_torn() {
             return Err(Failure::Torn);
         }
         let sent = self.send(Way::Call, |fd| call::send(fd, slices, more))?;
-        if sent.is_some() && torn() { Err(Failure::Torn) } else { Ok(sent) }
+        if sent.is_some() && is_torn() { Err(Failure::Torn) } else { Ok(sent) }
     }
 
     fn send_file(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Option<usize>, Failure> {

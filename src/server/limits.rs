@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 
-use crate::buf::Queue;
+use crate::buf::queue::Queue;
 use crate::server::Trusted;
 
 /// Limits of a [server](super::serve()). All are set by default: the values in the docs of the methods are the
@@ -265,7 +265,7 @@ impl Limits {
     }
 
     /// Sets the bytes that all streams of the process may queue: 256 MiB, also the maximum of all
-    /// [queues](crate::buf::Queue::all_are_full). From 90 % on responses carry `Connection: close`, or GOAWAY is sent.
+    /// send queues. From 90 % on responses carry `Connection: close`, or GOAWAY is sent.
     /// From 95 % on new requests are answered with 503 and `Retry-After`, and the connection is closed. A stream counts
     /// what it holds beyond 4 KiB, in steps of 16 KiB. Bytes within [`buffer`](Self::buffer) do not count. The
     /// [log](crate::sse::log::Log::replay) bytes held by readers of a [`Hub`](crate::sse::Hub) count: up to 32 MiB and

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::buf::Queue;
+use crate::buf::queue::Queue;
 use crate::counters::QUEUED;
 
 /// Maximum size of all pages together, in bytes.

@@ -72,12 +72,6 @@ impl Range {
         (offset < LEN.load(Ordering::Relaxed)).then_some(offset / GRANULE)
     }
 
-    /// Returns whether `addr` lies in a granule whose mapped file has shrunk and was read beyond its end.
-    #[inline]
-    pub(crate) fn is_torn_at(&self, addr: usize) -> bool {
-        self.granule_of(addr).is_some_and(|index| TORN[index].load(Ordering::Acquire))
-    }
-
     pub(crate) fn available(&self) -> usize {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         free.returned.len() + free.end - free.next

@@ -30,10 +30,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..40)
 }
 
+fn push(queue: &mut Queue, bytes: &[u8]) -> bool {
+    queue.push(OriginSlice::new(bytes))
+}
+
 fn take(queue: &mut Queue, slots: usize, limit: usize) -> Vec<u8> {
     let mut out = vec![IoSlice::new(&[]); slots];
-    let mut got = match queue.front(&mut out) {
-        Front::Empty => Vec::new(),
+    let mut got = match queue.front(&mut out, true) {
         Front::Memory { slices, more } => {
             let all = out[..slices].iter().map(|s| &**s).collect::<Vec<_>>().concat();
             assert_eq!(all.len() < queue.len(), more);
@@ -96,7 +99,7 @@ fn comes_out(steps: Vec<Step>, slots: usize) {
     for step in steps {
         match step {
             Step::Copy(bytes) => {
-                assert!(!queue.push(&bytes));
+                assert!(!push(&mut queue, &bytes));
                 model.extend(bytes);
             }
             Step::Give(bytes) => {
@@ -104,11 +107,11 @@ fn comes_out(steps: Vec<Step>, slots: usize) {
                 model.extend(bytes);
             }
             Step::Hold(a, b) => {
-                assert_eq!(queue.push(&held[a..b]), b - a >= KEEP_MIN);
+                assert_eq!(push(&mut queue, &held[a..b]), b - a >= KEEP_MIN);
                 model.extend(&held[a..b]);
             }
             Step::File(a, b) => {
-                assert!(queue.push(&mapped[a..b]) || b - a < KEEP_MIN);
+                assert!(push(&mut queue, &mapped[a..b]) || b - a < KEEP_MIN);
                 model.extend(&mapped[a..b]);
             }
             Step::Advance(n) => {
@@ -133,20 +136,20 @@ fn comes_out(steps: Vec<Step>, slots: usize) {
 fn small_writes_share_a_chunk() {
     let mut queue = Queue::default();
     for _ in 0..100 {
-        queue.push(&[1; 40]);
+        push(&mut queue, &[1; 40]);
     }
     let mut out = [IoSlice::new(&[]); 64];
-    assert!(matches!(queue.front(&mut out), Front::Memory { slices: 1, more: false }));
+    assert!(matches!(queue.front(&mut out, true), Front::Memory { slices: 1, more: false }));
 }
 
 #[test]
 fn every_byte_is_accounted_for_and_given_back() {
     let mut queue = Queue::default();
-    queue.push(&[0; FREE]);
+    push(&mut queue, &[0; FREE]);
     assert_eq!(queue.accounted, 0);
-    queue.push(&[0; 100]);
+    push(&mut queue, &[0; 100]);
     assert_eq!(queue.accounted, STEP);
-    queue.push(&[0; 3 * STEP]);
+    push(&mut queue, &[0; 3 * STEP]);
     assert_eq!(queue.accounted, 4 * STEP);
     assert!(ALL.load(Ordering::Relaxed) >= 4 * STEP);
     queue.advance(200);
@@ -159,6 +162,73 @@ fn every_byte_is_accounted_for_and_given_back() {
 #[should_panic(expected = "advancing 2 bytes of 1")]
 fn more_than_there_is_cannot_be_advanced() {
     let mut queue = Queue::default();
-    queue.push(b"x");
+    push(&mut queue, b"x");
     queue.advance(2);
+}
+
+#[test]
+fn the_pool_memory_that_short_slices_pin_is_bounded() {
+    let wasteful = |byte| {
+        let mut lease = pool::lease(PINNED_FREE);
+        lease.extend_from_slice(&[byte; KEEP_MIN]);
+        lease.freeze()
+    };
+    let mut queue = Queue::default();
+    for given in [false, true] {
+        for i in 0..10 {
+            if given {
+                queue.push_bytes(wasteful(i))
+            } else {
+                push(&mut queue, &wasteful(i))
+            };
+            assert!(queue.pinned <= PINNED_FREE + 2 * queue.len());
+        }
+        assert!(queue.pinned > 0);
+        queue.clear();
+        assert_eq!(queue.pinned, 0);
+    }
+}
+
+#[test]
+fn slices_of_one_block_pin_it_once() {
+    let mut lease = pool::lease(PINNED_FREE);
+    lease.extend_from_slice(&[7; PINNED_FREE]);
+    let block = lease.freeze();
+    let mut queue = Queue::default();
+    for piece in block.chunks(KEEP_MIN) {
+        assert!(push(&mut queue, piece));
+    }
+    // A partly sent block is still one block.
+    queue.advance(100 * KEEP_MIN + 1);
+    assert!(push(&mut queue, &block[..KEEP_MIN]));
+    assert_eq!(queue.pinned, PINNED_FREE);
+}
+
+#[test]
+fn memory_that_a_lease_may_still_write_is_copied() {
+    let (mut queue, mut lease) = (Queue::default(), pool::lease(2 * POOL));
+    let lent = lease.read_with(|spare| {
+        spare[..POOL].fill(b'A');
+        assert!(!push(&mut queue, &spare[..POOL]), "kept by reference");
+        Ok(0)
+    });
+    assert_eq!(lent.unwrap(), 0);
+    lease.extend_from_slice(&[b'B'; POOL]);
+    assert!(take(&mut queue, 4, POOL) == [b'A'; POOL]);
+}
+
+#[test]
+fn only_frozen_leases_are_kept() {
+    let (mut queue, mut lease) = (Queue::default(), pool::lease(POOL));
+    lease.extend_from_slice(&[b'A'; POOL]);
+    assert!(!push(&mut queue, lease.as_ref()));
+    let frozen = lease.freeze();
+    assert!(push(&mut queue, &frozen));
+    // The same block, leased again, is not frozen any more.
+    drop((queue, frozen));
+    for _ in 0..100 {
+        let mut lease = pool::lease(POOL);
+        lease.extend_from_slice(&[b'A'; POOL]);
+        assert!(!push(&mut Queue::default(), lease.as_ref()));
+    }
 }

@@ -6,10 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite};
-
 use super::{Engine, Failure, Polled, at_source, at_target};
-use crate::copy::ends::{Handle, Stream};
+use crate::copy::ends::{End, Source, Target};
 use crate::copy::jobs::{self, Done, is_refusal};
 use crate::copy::pipes;
 use crate::copy::plan::CopyPath;
@@ -28,14 +26,16 @@ impl Engine {
         self.pipe.is_some()
     }
 
-    pub(super) fn poll_pump<S, D>(&mut self, cx: &mut Context<'_>, src: &mut S, dst: &mut D, room: u64) -> Polled
-    where
-        S: AsyncRead + Unpin + 'static,
-        D: AsyncWrite + Unpin,
-    {
+    pub(super) fn poll_pump(
+        &mut self,
+        cx: &mut Context<'_>,
+        src: &mut dyn Source,
+        dst: &mut dyn Target,
+        room: u64,
+    ) -> Polled {
         // Most polls of a relay find no bytes and should not lease memory.
-        let idle = self.pump.pending() == 0 && Stream::of(src).is_some_and(|stream| !stream.may_have(cx));
-        let stroke = if idle { Poll::Pending } else { self.pump.poll(cx, Pin::new(src), Pin::new(dst), room) };
+        let idle = self.pump.pending() == 0 && matches!(src.end(), End::Stream(stream) if !stream.may_have(cx));
+        let stroke = if idle { Poll::Pending } else { self.pump.poll(cx, src, dst, room) };
         match stroke {
             Poll::Pending => {
                 if self.unflushed && self.pump.pending() == 0 {
@@ -84,9 +84,9 @@ impl Engine {
         Ok(Some(len.min(self.warm - at)))
     }
 
-    pub(super) fn poll_sendfile<D: 'static>(&mut self, cx: &mut Context<'_>, dst: &D, room: u64) -> Polled {
+    pub(super) fn poll_sendfile(&mut self, cx: &mut Context<'_>, dst: &mut dyn Target, room: u64) -> Polled {
         let Some(len) = self.warm(room)? else { return Poll::Ready(Ok(())) };
-        let (Some(stream), Some(open)) = (Stream::of(dst), self.from.file()) else { return unfit() };
+        let (End::Stream(stream), Some(open)) = (dst.end(), self.from.file()) else { return unfit() };
         let mut calls = 0;
         let sent = stream.poll_give(cx, |to| {
             calls += 1;
@@ -106,21 +106,21 @@ impl Engine {
         Poll::Ready(Ok(()))
     }
 
-    pub(super) fn poll_fill<S: 'static>(&mut self, cx: &mut Context<'_>, src: &S, room: u64) -> Polled {
+    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>, src: &mut dyn Source, room: u64) -> Polled {
         let Some(len) = self.warm(room)? else { return Poll::Ready(Ok(())) };
         let Some(pipe) = &mut self.pipe else { return unfit() };
         let len = len.min(pipe.capacity() as u64) as usize;
         let mut calls = 0;
-        let filled = match (self.from.file(), Stream::source_of(src)) {
+        let filled = match (self.from.file(), src.end().into_source()) {
             (Some(open), _) => {
                 calls = 1;
                 Poll::Ready(pipe.fill(open.file.as_fd(), Some(open.position), len))
             }
-            (None, Some(stream)) => stream.poll_take(cx, |from| {
+            (None, End::Stream(stream)) => stream.poll_take(cx, |from| {
                 calls += 1;
                 pipe.fill(from, None, len)
             }),
-            (None, None) => return unfit(),
+            _ => return unfit(),
         };
         self.stats.syscalls += calls;
         match ready!(filled) {
@@ -138,17 +138,17 @@ impl Engine {
         Poll::Ready(Ok(()))
     }
 
-    pub(super) fn poll_empty<D: 'static>(&mut self, cx: &mut Context<'_>, dst: &mut D) -> Polled {
-        let can_splice = !self.stats.without.has(CopyPath::Splice);
-        if can_splice && Handle::of(dst).is_some() {
-            ready!(self.to.poll_open(cx, dst, true)).map_err(|(step, e)| at_target(step)(e))?;
+    pub(super) fn poll_empty(&mut self, cx: &mut Context<'_>, dst: &mut dyn Target) -> Polled {
+        let mut end = if self.stats.without.has(CopyPath::Splice) { End::Other } else { dst.end() };
+        if let End::File(_) = end {
+            ready!(self.to.poll_open(cx, &mut end, true)).map_err(|(step, e)| at_target(step)(e))?;
         }
         let Some(mut pipe) = self.pipe.take() else { return unfit() };
-        if let Some(to) = self.to.file().filter(|_| can_splice) {
+        if let (End::File(_), Some(to)) = (&end, self.to.file()) {
             let (file, at) = (Arc::clone(&to.file), to.position);
             return Poll::Ready(self.start(move || jobs::empty(pipe, &file, at)));
         }
-        let Some(stream) = Stream::of(dst).filter(|_| can_splice) else {
+        let End::Stream(stream) = end else {
             let taken = self.pump.take(&mut pipe);
             self.pipe = Some(pipe);
             self.stats.syscalls += 1;

@@ -3,7 +3,7 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use crate::copy::ends::{Handle, Open, Settling, Stream};
+use crate::copy::ends::{End, Open, Settling};
 use crate::copy::plan::Kind;
 use crate::fs::Step;
 
@@ -42,30 +42,28 @@ impl Side {
         }
     }
 
-    pub(super) fn poll_open<T: 'static>(
+    pub(super) fn poll_open(
         &mut self,
         cx: &mut Context<'_>,
-        end: &mut T,
+        end: &mut End<'_>,
         writes: bool,
     ) -> Poll<Result<(), (Step, io::Error)>> {
         if let Self::Unknown(settling) = self {
-            *self = match Handle::of(end) {
-                Some(mut handle) => {
+            *self = match end {
+                End::File(handle) => {
                     let open = ready!(handle.poll_open(cx, settling, writes))?;
                     open.map_or(Self::Plain(Kind::Other), Self::File)
                 }
-                None => {
-                    let stream = if writes { Stream::of(end) } else { Stream::source_of(end) };
-                    Self::Plain(stream.map_or(Kind::Other, |stream| stream.kind()))
-                }
+                End::Stream(stream) => Self::Plain(stream.kind()),
+                End::Other => Self::Plain(Kind::Other),
             };
         }
         Poll::Ready(Ok(()))
     }
 
-    pub(super) fn tell<T: 'static>(&mut self, end: &mut T) -> io::Result<()> {
-        match (self, Handle::of(end)) {
-            (Self::File(open), Some(mut handle)) => handle.tell(open),
+    pub(super) fn tell(&mut self, end: End<'_>) -> io::Result<()> {
+        match (self, end) {
+            (Self::File(open), End::File(mut handle)) => handle.tell(open),
             _ => Ok(()),
         }
     }

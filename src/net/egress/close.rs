@@ -1,36 +1,30 @@
-//! End of a stream, by dropping it or by process exit: written bytes are handed to the kernel.
+//! End of a stream, by shutdown, by dropping it or by process exit: written bytes are handed to the kernel.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::super::stats::Reason;
+use super::held_open::HeldOpen;
 use super::linger::Lingering;
 use super::{Egress, State};
 use crate::sys::socket;
 
-/// A socket that a ring holds open although the owner has dropped the stream.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::net) enum HeldOpen {
-    /// All received bytes were read.
-    Read,
-    /// The ring has received bytes that were not read.
-    Unread,
-}
-
-impl HeldOpen {
-    /// Ends the connection as `close` ends one that is not held: a TCP connection with unread bytes is reset
-    /// ([RFC 2525, section 2.17](https://www.rfc-editor.org/rfc/rfc2525#section-2.17)).
-    pub(super) fn end(self, socket: BorrowedFd<'_>) {
-        if matches!(self, Self::Unread) || socket::discards_at_close(socket) {
-            socket::reset(socket);
-        } else {
-            socket::shutdown_both(socket);
+impl Egress {
+    pub(in crate::net) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.state();
+        self.send_queue(&mut state, Reason::Shutdown);
+        self.report(&mut state)?;
+        ready!(self.poll_empty(&mut state, cx))?;
+        state.ended = true;
+        drop(state);
+        match socket::shutdown_write(self.as_fd()) {
+            Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            done => Poll::Ready(done),
         }
     }
-}
 
-impl Egress {
     /// Called when the owner drops the stream. Hands waiting bytes to the kernel, and sends the rest in the background.
     /// Then the connection ends, even if the socket is `held` open by a ring.
     pub(in crate::net) fn abandon(self: &Arc<Self>, held: Option<HeldOpen>) {
@@ -66,32 +60,13 @@ impl Egress {
             return;
         }
         self.writer.set_unwatched(true);
-        self.offer(state);
+        self.offer(state, Reason::Dropped);
         // Twice, because the kernel's overhead is only estimated.
         for _ in 0..2 {
             if state.queue.is_empty() || !socket::grow_send_buffer(self.as_fd(), state.queue.len()) {
                 return;
             }
-            self.offer(state);
+            self.offer(state, Reason::Dropped);
         }
-    }
-
-    /// Offers waiting bytes to the kernel without watching the socket for room.
-    pub(super) fn offer(&self, state: &mut State) {
-        let waited = state.queue.len();
-        self.writer.meter.flushes(Reason::Dropped);
-        match self.writer.send_queue(&mut state.queue, self.sends_files()) {
-            Ok(sent) => {
-                self.moved(state, 0, waited - state.queue.len());
-                state.blocked = sent.is_none();
-                state.settle();
-            }
-            Err(failure) => self.fail(state, failure),
-        }
-    }
-
-    /// Ready once everything is sent, or can no longer be sent.
-    pub(super) fn poll_left(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll_drained(cx, Reason::Dropped).map(drop)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Egress, State};
+use super::Egress;
 use crate::sys::{exit, transfer};
 
 /// Time limit for peers to take bytes that do not fit the kernel's buffers.
@@ -36,12 +36,8 @@ impl Egress {
     pub(super) fn finish(&self) -> usize {
         let Some(mut state) = try_for(&self.state, LOCK) else { return 1 };
         self.hand_over(&mut state);
-        finished(&state)
+        if state.failure.is_some() { 0 } else { state.queued() }
     }
-}
-
-fn finished(state: &State) -> usize {
-    if state.failure.is_some() { 0 } else { state.queued() }
 }
 
 /// Takes a lock, with a time limit: its holder may be the thread that exits.

@@ -1,8 +1,7 @@
 //! Flushing a stream: at the end of a turn, by its own call or in a batch by the ring, and when its socket has room.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, OnceLock, Weak};
-use std::task::Wake;
+use std::sync::{Arc, MutexGuard};
 #[cfg(feature = "uring")]
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ use crate::uring::op::Target;
 
 impl Egress {
     /// Resumes sending: the socket has room, or the rate allows it.
-    pub(in crate::net) fn go_on(&self) {
+    pub(super) fn go_on(&self) {
         let mut state = self.state();
         state.blocked = false;
         let flush = state.needs_flush();
@@ -89,7 +88,7 @@ impl Flush for Egress {
         let queue = &state.queue;
         // The batch may have been formed for other streams.
         let is_ours = !state.is_held() && state.failure.is_none() && self.send_strategy() != SendStrategy::Epoll;
-        if !is_ours || queue.is_empty() || queue.is_file_next() || queue.is_torn(IOV_LIMIT) {
+        if !is_ours || queue.is_empty() || queue.is_file_next() || queue.is_torn(IOV_LIMIT, true) {
             return None;
         }
         let waits = state.queue.len();
@@ -145,22 +144,6 @@ impl Flush for Egress {
         self.sent(state);
         if flush {
             self.schedule(Duration::ZERO);
-        }
-    }
-}
-
-/// Waker that the runtime's driver calls when the socket has room again.
-#[derive(Default)]
-pub(super) struct Writable(pub(super) OnceLock<Weak<Egress>>);
-
-impl Wake for Writable {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if let Some(egress) = self.0.get().and_then(Weak::upgrade) {
-            egress.go_on();
         }
     }
 }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Egress, HeldOpen};
+use super::super::stats::Reason;
+use super::Egress;
+use super::held_open::HeldOpen;
 use crate::sys::{socket, tcp, transfer};
 
 /// Time limit for a peer that takes none of a dropped stream's bytes.
@@ -50,7 +52,7 @@ async fn send(egress: &Egress) {
     let left = || (egress.queued(), tcp::unconfirmed(egress.as_fd()));
     loop {
         let before = left();
-        let sent = poll_fn(|cx| egress.poll_left(cx));
+        let sent = poll_fn(|cx| egress.poll_drained(cx, Reason::Dropped));
         if tokio::time::timeout(LINGER, sent).await.is_ok() {
             return;
         }

@@ -23,14 +23,12 @@ impl Egress {
 
     pub(in crate::net) fn pulse(&self) -> Pulse {
         let state = self.state();
-        let (queued, blocked, paced) = (state.queued(), state.blocked, state.paced);
-        drop(state);
         Pulse {
             received: self.writer.meter.bytes_received(),
             sent: self.writer.meter.bytes_sent(),
-            queued,
-            blocked,
-            paced,
+            queued: state.queued(),
+            blocked: state.blocked,
+            paced: state.paced,
         }
     }
 

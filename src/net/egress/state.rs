@@ -1,12 +1,12 @@
 //! State of a stream under its lock.
 
-use std::io::IoSlice;
 use std::task::Waker;
 
 use super::super::options::Options;
 use super::super::profile::Profile;
 use super::super::socket_writer::Failure;
 use super::super::stats::{Meter, Reason};
+use crate::buf::origin::OriginSlices;
 use crate::buf::queue::Queue;
 use crate::counters::{Counter, count};
 use crate::net::egress::high_water::HighWater;
@@ -72,12 +72,12 @@ impl State {
         needs
     }
 
-    pub(super) fn enqueue(&mut self, slices: &[IoSlice<'_>]) {
+    pub(super) fn enqueue(&mut self, slices: OriginSlices<'_>) {
         self.uncounted.0 += 1;
-        for slice in slices {
+        for slice in slices.iter() {
             match self.queue.push(slice) {
-                true => self.uncounted.2 += slice.len(),
-                false => self.uncounted.1 += slice.len(),
+                true => self.uncounted.2 += slice.bytes().len(),
+                false => self.uncounted.1 += slice.bytes().len(),
             }
         }
     }

@@ -1,7 +1,6 @@
 //! Changing the socket options of a live connection.
 
 use std::os::fd::AsFd;
-use std::sync::Weak;
 
 use super::super::profile::Profile;
 use super::{Egress, State};
@@ -32,7 +31,8 @@ impl Egress {
     /// Returns whether the shared rate allows sending now. Otherwise the stream is blocked until it does.
     #[inline]
     pub(super) fn may_send(&self, state: &mut State, bytes: usize) -> bool {
-        let may = self.options.pace.as_ref().is_none_or(|pace| pace.may_send(self, bytes));
+        let pace = self.options.pace.as_ref();
+        let may = pace.is_none_or(|pace| pace.may_send(bytes, &self.writer.writable, self.runtime()));
         state.blocked |= !may;
         state.paced = !may;
         may
@@ -44,10 +44,6 @@ impl Egress {
         if let Some(pace) = &self.options.pace {
             pace.spend(left);
         }
-    }
-
-    pub(in crate::net) fn weak(&self) -> Weak<Self> {
-        self.me.clone()
     }
 
     #[inline]

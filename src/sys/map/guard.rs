@@ -2,7 +2,7 @@
 //!
 //! Touching a page beyond the end of a mapped file raises `SIGBUS` ([mmap(2)]). If the address lies in a granule with a
 //! mapped file, the guard marks the granule as torn and maps zeros from the touched page to the end of the mapping. The
-//! operation that read there checks afterwards whether its bytes are [torn](super::Range::is_torn_at).
+//! operation that read there checks afterwards whether its bytes are [torn](super::Granule::is_torn).
 //!
 //! `si_code` ([sigaction(2)]) distinguishes other causes of `SIGBUS`:
 //!

@@ -14,7 +14,8 @@ use io_uring::types::Fd;
 
 use super::super::key::Key;
 use super::super::port::leak;
-use crate::buf::queue::{Queue, Shares};
+use crate::buf::origin;
+use crate::buf::queue::Queue;
 use crate::counters::{Counter, count};
 use crate::sys::uring::Completion;
 
@@ -30,7 +31,7 @@ pub(super) const MAX: usize = 16;
 pub(crate) type ZeroCopy = Arc<AtomicBool>;
 
 /// The memory of one send, and the switch of its socket.
-pub(in crate::uring) type Kept = (Shares, ZeroCopy);
+pub(in crate::uring) type Kept = (Vec<origin::Kept>, ZeroCopy);
 
 /// The sends whose completions are owed.
 #[derive(Default)]

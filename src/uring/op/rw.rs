@@ -97,7 +97,7 @@ impl Operation for Read {
     fn entry(&mut self, files: &Files) -> Entry {
         let (fd, flags) = self.file.in_ring(files);
         let (at, want) = (in_ring(self.at()), piece(self.len, self.lease.len(), usize::MAX));
-        let (start, len) = (self.lease.spare_ptr(), want as u32);
+        let (start, len) = (self.lease.spare().as_mut_ptr(), want as u32);
         let entry = match files.buffer(start) {
             Some(index) => opcode::ReadFixed::new(fd, start, len, index).offset(at).build(),
             None => opcode::Read::new(fd, start, len).offset(at).build(),
@@ -108,7 +108,7 @@ impl Operation for Read {
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {
         let file = self.file.as_fd(files)?;
         let (at, want) = (self.at(), piece(self.len, self.lease.len(), limit));
-        let spare = self.lease.spare_first(want);
+        let spare = &mut self.lease.spare()[..want];
         let n = match at {
             Some(at) => call::read_blocking(file, spare, at),
             None => transfer::read_next_blocking(file, spare),

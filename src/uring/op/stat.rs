@@ -40,7 +40,7 @@ impl Operation for Stat {
 
     fn entry(&mut self, files: &Files) -> Entry {
         let (fd, flags) = self.file.in_ring(files);
-        let into: *mut types::statx = self.lease.spare_ptr().cast();
+        let into: *mut types::statx = self.lease.spare().as_mut_ptr().cast();
         let look = opcode::Statx::new(fd, c"".as_ptr(), into);
         look.flags(AtFlags::EMPTY_PATH.bits().cast_signed()).mask(StatxFlags::BASIC_STATS.bits()).build().flags(flags)
     }

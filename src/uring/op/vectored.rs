@@ -73,7 +73,7 @@ impl Operation for ReadVectored {
     fn entry(&mut self, files: &Files) -> Entry {
         let (fd, flags) = self.file.in_ring(files);
         let at = self.offset + self.bytes();
-        let rest = Self::rest(&mut self.pieces).map(|(left, lease)| (lease.spare_ptr(), left));
+        let rest = Self::rest(&mut self.pieces).map(|(left, lease)| (lease.spare().as_mut_ptr(), left));
         let (start, count, len) = self.vector.set(rest);
         opcode::Readv::new(fd, start, count).offset(at).build().flags(flags | worker(len))
     }
@@ -84,7 +84,7 @@ impl Operation for ReadVectored {
         let rest = Self::rest(&mut self.pieces).map_while(|(left, lease)| {
             let len = left.min(room);
             room -= len;
-            (len > 0).then(|| IoSliceMut::new(lease.spare_first(len)))
+            (len > 0).then(|| IoSliceMut::new(&mut lease.spare()[..len]))
         });
         let mut rest: Vec<_> = rest.collect();
         Ok(vectored::read_pieces(self.file.as_fd(files)?, &mut rest, at)? as u32)

@@ -12,6 +12,7 @@ use super::super::net::send::{SendBatch, SendOp};
 use super::super::op::open::{Close, Dir, Open};
 use super::super::room::Room;
 use super::*;
+use crate::buf::origin::OriginSlice;
 use crate::buf::queue;
 use crate::sys::path::How;
 
@@ -60,7 +61,7 @@ fn opens(files: usize, file: &Arc<File>) -> Program {
 fn sends(driver: &Driver) {
     let file = file();
     let mut queue = queue::Queue::default();
-    queue.push(b"x");
+    queue.push(OriginSlice::new(b"x"));
     let mut send_batch = SendBatch::default();
     send_batch.send_ops.push(SendOp::new(target(&file), queue, None));
     driver.send(&mut send_batch);

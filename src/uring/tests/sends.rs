@@ -18,6 +18,7 @@ use super::super::net::in_flight::Sends;
 use super::super::net::send::{SendBatch, SendOp};
 use super::{driver, file, finished, read, submit};
 use crate::buf::lease;
+use crate::buf::origin::OriginSlice;
 use crate::buf::queue::Queue;
 use crate::counters::Snapshot;
 use crate::sys::uring::{Completion, Setup, Uring};
@@ -27,7 +28,7 @@ use crate::uring::program::Program;
 
 fn queue(pieces: &[&[u8]]) -> Queue {
     let mut queue = Queue::default();
-    pieces.iter().for_each(|piece| _ = queue.push(piece));
+    pieces.iter().for_each(|piece| _ = queue.push(OriginSlice::new(piece)));
     queue
 }
 
@@ -77,7 +78,7 @@ proptest! {
         let queues = lens.iter().zip(&contents).map(|(lens, content)| {
             let mut queue = Queue::default();
             lens.iter().fold(0, |at, len| {
-                queue.push(&content[at..at + len]);
+                queue.push(OriginSlice::new(&content[at..at + len]));
                 at + len
             });
             queue

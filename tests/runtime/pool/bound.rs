@@ -1,10 +1,9 @@
 //! The pool memory that queues keep is bounded by the number of bytes they are to send.
 
-use std::io::IoSlice;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream::buf::{Queue, lease};
+use millstream::buf::lease;
 use millstream::codec::Writer;
 use millstream::metrics::Snapshot;
 use tokio::io::AsyncWriteExt;
@@ -40,50 +39,6 @@ fn bounded(before: u64, queued: usize) {
 }
 
 #[test]
-fn short_slices_of_large_blocks_are_copied() {
-    if alone::ran_in_child() {
-        return;
-    }
-    let before = leased();
-    let mut queue = Queue::default();
-    for i in 0..SLICES {
-        queue.push(&wasteful(i as u8));
-    }
-    bounded(before, queue.len());
-    let mut slices = [IoSlice::new(&[]); 100];
-    queue.front(&mut slices);
-    let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-    assert!(all == (0..SLICES).flat_map(|i| vec![i as u8; SLICE]).collect::<Vec<_>>());
-    queue.advance(all.len());
-    assert_eq!(leased(), before, "an empty queue keeps nothing");
-
-    for i in 0..SLICES {
-        queue.push_bytes(wasteful(i as u8));
-    }
-    bounded(before, queue.len());
-    queue.clear();
-    assert_eq!(leased(), before);
-}
-
-#[test]
-fn slices_of_one_block_are_kept() {
-    if alone::ran_in_child() {
-        return;
-    }
-    let mut lease = lease(LARGE);
-    lease.extend_from_slice(&[7; LARGE]);
-    let block = lease.freeze();
-    let (before, mut queue) = (leased(), Queue::default());
-    for piece in block.chunks(SLICE) {
-        assert!(queue.push(piece));
-    }
-    // A partly sent block is still one block.
-    queue.advance(100 * SLICE + 1);
-    assert!(queue.push(&block[..SLICE]));
-    assert_eq!(leased(), before);
-}
-
-#[test]
 fn the_high_mark_of_a_stream_bounds_what_it_keeps() {
     if alone::ran_in_child() {
         return;
@@ -107,10 +62,36 @@ fn the_limit_of_a_writer_bounds_what_it_keeps() {
     if alone::ran_in_child() {
         return;
     }
-    let before = leased();
-    let mut writer = Writer::new(Vec::new());
-    for i in 0..SLICES {
-        writer.push(wasteful(i as u8)).unwrap();
+    run(async {
+        for copied in [false, true] {
+            let before = leased();
+            let mut writer = Writer::new(Vec::new());
+            for i in 0..SLICES {
+                let slice = wasteful(i as u8);
+                if copied { writer.write_all(&slice).await.unwrap() } else { writer.push(slice).unwrap() }
+            }
+            bounded(before, writer.queued());
+            writer.flush().await.unwrap();
+            assert_eq!(leased(), before, "an empty queue keeps nothing");
+            let expected: Vec<u8> = (0..SLICES).flat_map(|i| vec![i as u8; SLICE]).collect();
+            assert!(writer.with_inner(|got| *got == expected));
+        }
+    });
+}
+
+#[test]
+fn slices_of_one_block_are_kept() {
+    if alone::ran_in_child() {
+        return;
     }
-    bounded(before, writer.queued());
+    run(async {
+        let mut lease = lease(LARGE);
+        lease.extend_from_slice(&[7; LARGE]);
+        let block = lease.freeze();
+        let (before, mut writer) = (leased(), Writer::new(Vec::new()));
+        for piece in block.chunks(SLICE) {
+            writer.write_all(piece).await.unwrap();
+        }
+        assert_eq!((writer.queued(), leased()), (LARGE, before));
+    });
 }

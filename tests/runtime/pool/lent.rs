@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use millstream::buf::{Queue, lease};
+use millstream::buf::lease;
 use millstream::codec::{ReadVectored, Reader};
 use millstream::copy::copy;
 use millstream::net::TcpStream;
@@ -81,43 +81,6 @@ async fn stream() -> (TcpStream, tokio::task::JoinHandle<Vec<u8>>) {
         got.split_off(1)
     });
     (ours, got)
-}
-
-#[test]
-fn a_queue_copies_memory_that_a_lease_may_still_write() {
-    if alone::ran_in_child() {
-        return;
-    }
-    let (mut queue, mut lease) = (Queue::default(), lease(2 * LEN));
-    let lent = lease.read_with(|spare| {
-        spare[..LEN].fill(b'A');
-        assert!(!queue.push(&spare[..LEN]), "kept by reference");
-        Ok(0)
-    });
-    assert_eq!(lent.unwrap(), 0);
-    lease.extend_from_slice(&[b'B'; LEN]);
-    let mut slices = [io::IoSlice::new(&[]); 4];
-    queue.front(&mut slices);
-    assert_eq!(&slices[0][..], &[b'A'; LEN]);
-}
-
-#[test]
-fn a_queue_keeps_only_leases_that_are_frozen() {
-    if alone::ran_in_child() {
-        return;
-    }
-    let (mut queue, mut lease) = (Queue::default(), lease(LEN));
-    lease.extend_from_slice(&[b'A'; LEN]);
-    assert!(!queue.push(lease.as_ref()));
-    let frozen = lease.freeze();
-    assert!(queue.push(&frozen));
-    // The same block, leased again, is not frozen any more.
-    drop((queue, frozen));
-    for _ in 0..100 {
-        let mut lease = millstream::buf::lease(LEN);
-        lease.extend_from_slice(&[b'A'; LEN]);
-        assert!(!Queue::default().push(lease.as_ref()));
-    }
 }
 
 #[test]

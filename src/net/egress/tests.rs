@@ -1,0 +1,97 @@
+//! The origin of each slice of a write is looked up once, whichever way the slice is sent, and torn files are found.
+
+use std::io::Write;
+
+use super::*;
+use crate::buf::lease;
+use crate::buf::origin::{LOOKUPS, Mapping};
+
+/// Bytes of unknown origin, of pool memory and of a file.
+struct Bytes {
+    head: Vec<u8>,
+    pool: bytes::Bytes,
+    file: bytes::Bytes,
+}
+
+impl Bytes {
+    fn new() -> Self {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 100 << 10]).unwrap();
+        let mut pool = lease(4 << 10);
+        pool.extend_from_slice(&[8; 4 << 10]);
+        Self {
+            head: vec![9; 100],
+            pool: pool.freeze(),
+            file: Mapping::new(Arc::new(file), 0, 100 << 10).unwrap().bytes(),
+        }
+    }
+
+    /// Slices of all kinds, among them two adjacent ones of the file.
+    fn mixed(&self) -> [IoSlice<'_>; 5] {
+        [&self.head[..], &self.pool, &self.file[..40 << 10], &self.file[40 << 10..], &self.head].map(IoSlice::new)
+    }
+}
+
+fn egress() -> (Arc<Egress>, tokio::net::UnixStream) {
+    let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
+    let ours = ours.into_std().unwrap();
+    let options = Options { high: 1 << 20, ..Options::default() };
+    (Egress::new(ours.into(), Turn::current(), options).unwrap(), theirs)
+}
+
+/// Writes `slices` and flushes. Returns the number of bytes accepted, and of look-ups.
+fn write(egress: &Arc<Egress>, slices: &[IoSlice<'_>]) -> (usize, usize) {
+    let before = LOOKUPS.get();
+    let written = egress.poll_write(&mut Context::from_waker(Waker::noop()), slices);
+    let Poll::Ready(Ok(n)) = written else { panic!("{written:?}") };
+    Arc::clone(egress).flush();
+    (n, LOOKUPS.get() - before)
+}
+
+#[tokio::test]
+async fn a_gathered_write_looks_up_each_slice_once() {
+    let (bytes, (egress, _theirs)) = (Bytes::new(), egress());
+    let slices = bytes.mixed();
+    let offered = slices.iter().map(|s| s.len()).sum();
+    assert_eq!(write(&egress, &slices), (offered, 5));
+}
+
+#[tokio::test]
+async fn a_write_that_goes_through_looks_up_each_slice_once() {
+    let (bytes, (egress, _theirs)) = (Bytes::new(), egress());
+    egress.received(1);
+    let memory = [&bytes.head[..], &bytes.pool].map(IoSlice::new);
+    assert_eq!(write(&egress, &memory), (100 + (4 << 10), 2));
+    // The memory before the file and the first part of the file, which is as much as one call sends.
+    egress.received(1);
+    let (n, lookups) = write(&egress, &bytes.mixed());
+    assert!(n > 0);
+    assert_eq!(lookups, 5);
+}
+
+#[tokio::test]
+async fn a_write_of_many_slices_looks_up_each_once() {
+    let (bytes, (egress, _theirs)) = (Bytes::new(), egress());
+    for len in [1, 4, 5, 64, 65, 1000] {
+        let slices = vec![IoSlice::new(&bytes.head[..10]); len];
+        assert_eq!(write(&egress, &slices), (10 * len, len));
+        egress.received(1);
+        let (n, lookups) = write(&egress, &slices);
+        assert_eq!((n, lookups), (10 * len.min(64), len));
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_was_torn_while_its_bytes_waited_is_not_sent() {
+    let (mut file, (egress, theirs)) = (tempfile::tempfile().unwrap(), egress());
+    file.write_all(&[7; 100 << 10]).unwrap();
+    let bytes = Mapping::new(Arc::new(file.try_clone().unwrap()), 0, 100 << 10).unwrap().bytes();
+    let kept = [IoSlice::new(&bytes[60 << 10..70 << 10])];
+    let written = egress.poll_write(&mut Context::from_waker(Waker::noop()), &kept);
+    assert!(matches!(written, Poll::Ready(Ok(n)) if n == 10 << 10), "{written:?}");
+    file.set_len(0).unwrap();
+    assert_eq!(std::hint::black_box(&kept)[0][0], 0, "readers see zeros");
+    Arc::clone(&egress).flush();
+    assert_eq!(egress.check().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    assert!(theirs.try_read(&mut [0]).is_err(), "zeros were sent");
+}
