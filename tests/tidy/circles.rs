@@ -132,6 +132,10 @@ fn target<'a>(files: &'a BTreeMap<String, String>, uses: &BTreeMap<&str, Vec<Str
         found.map(|(name, _)| name.as_str())
     };
     let file = owner(path)?;
+    if path == file {
+        // The module itself, whose items are named by it.
+        return Some(file);
+    }
     let item = path[file.len()..].strip_prefix('/').filter(|item| !item.contains('/'))?;
     let exported = uses[file].iter().find(|other| other.ends_with(&format!("/{item}")) && owner(other) != Some(file));
     Some(exported.and_then(|other| owner(other)).unwrap_or(file))
