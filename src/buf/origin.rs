@@ -345,14 +345,14 @@ mod tests {
         assert!(!OriginSlice::new(&local).is_known());
         assert!(kept(&local).is_none());
         assert!(kept(&[]).is_none());
-        let mut lease = pool::lease(512);
+        let mut lease = pool::lease_block(512);
         lease.extend_from_slice(&[1; 512]);
         assert!(kept(&lease.freeze()[512..]).is_none(), "an empty slice has no owner");
     }
 
     #[test]
     fn a_block_of_the_pool_is_kept_until_its_last_share() {
-        let mut lease = pool::lease(4096);
+        let mut lease = pool::lease_block(4096);
         lease.extend_from_slice(&[7; 4096]);
         let address = lease.as_ref().as_ptr();
         let bytes = lease.freeze();

@@ -105,6 +105,18 @@ pub fn lease_with_headroom(capacity: usize, headroom: usize) -> Lease {
     Lease { start, capacity, from: headroom, to: headroom, clean: capacity, memory: Memory::Heap { layout } }
 }
 
+/// As [`lease`], but waits for other tests that hold all blocks of the class.
+#[cfg(test)]
+pub(crate) fn lease_block(capacity: usize) -> Lease {
+    loop {
+        let lease = lease(capacity);
+        if let Memory::Block { .. } = lease.memory {
+            return lease;
+        }
+        std::thread::yield_now();
+    }
+}
+
 impl Lease {
     /// Returns the number of bytes written.
     pub fn len(&self) -> usize {

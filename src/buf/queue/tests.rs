@@ -87,7 +87,7 @@ fn bytes_of_every_kind_come_out_as_they_went_in() {
 }
 
 fn comes_out(steps: Vec<Step>, slots: usize) {
-    let mut lease = pool::lease(POOL);
+    let mut lease = pool::lease_block(POOL);
     lease.extend_from_slice(&(0..POOL).map(|i| (i % 253) as u8).collect::<Vec<_>>());
     let held: Bytes = lease.freeze();
     let mut file = tempfile::tempfile().unwrap();
@@ -169,7 +169,7 @@ fn more_than_there_is_cannot_be_advanced() {
 #[test]
 fn the_pool_memory_that_short_slices_pin_is_bounded() {
     let wasteful = |byte| {
-        let mut lease = pool::lease(PINNED_FREE);
+        let mut lease = pool::lease_block(PINNED_FREE);
         lease.extend_from_slice(&[byte; KEEP_MIN]);
         lease.freeze()
     };
@@ -191,7 +191,7 @@ fn the_pool_memory_that_short_slices_pin_is_bounded() {
 
 #[test]
 fn slices_of_one_block_pin_it_once() {
-    let mut lease = pool::lease(PINNED_FREE);
+    let mut lease = pool::lease_block(PINNED_FREE);
     lease.extend_from_slice(&[7; PINNED_FREE]);
     let block = lease.freeze();
     let mut queue = Queue::default();
@@ -206,7 +206,7 @@ fn slices_of_one_block_pin_it_once() {
 
 #[test]
 fn memory_that_a_lease_may_still_write_is_copied() {
-    let (mut queue, mut lease) = (Queue::default(), pool::lease(2 * POOL));
+    let (mut queue, mut lease) = (Queue::default(), pool::lease_block(2 * POOL));
     let lent = lease.read_with(|spare| {
         spare[..POOL].fill(b'A');
         assert!(!push(&mut queue, &spare[..POOL]), "kept by reference");
@@ -219,7 +219,7 @@ fn memory_that_a_lease_may_still_write_is_copied() {
 
 #[test]
 fn only_frozen_leases_are_kept() {
-    let (mut queue, mut lease) = (Queue::default(), pool::lease(POOL));
+    let (mut queue, mut lease) = (Queue::default(), pool::lease_block(POOL));
     lease.extend_from_slice(&[b'A'; POOL]);
     assert!(!push(&mut queue, lease.as_ref()));
     let frozen = lease.freeze();

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use super::*;
-use crate::buf::lease;
 use crate::buf::origin::{LOOKUPS, Mapping};
+use crate::buf::pool::lease_block;
 
 /// Bytes of unknown origin, of pool memory and of a file.
 struct Bytes {
@@ -17,7 +17,7 @@ impl Bytes {
     fn new() -> Self {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 100 << 10]).unwrap();
-        let mut pool = lease(4 << 10);
+        let mut pool = lease_block(4 << 10);
         pool.extend_from_slice(&[8; 4 << 10]);
         Self {
             head: vec![9; 100],

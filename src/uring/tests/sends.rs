@@ -19,6 +19,7 @@ use super::super::net::send::{SendBatch, SendOp};
 use super::{driver, file, finished, read, submit};
 use crate::buf::lease;
 use crate::buf::origin::OriginSlice;
+use crate::buf::pool::lease_block;
 use crate::buf::queue::Queue;
 use crate::counters::Snapshot;
 use crate::sys::uring::{Completion, Setup, Uring};
@@ -33,7 +34,7 @@ fn queue(pieces: &[&[u8]]) -> Queue {
 }
 
 fn kept(len: usize) -> bytes::Bytes {
-    let mut lease = lease(len);
+    let mut lease = lease_block(len);
     lease.extend_from_slice(&super::pattern(len));
     lease.freeze()
 }
