@@ -115,6 +115,9 @@ mod tests {
     #[derive(Default)]
     struct Keeper(Arc<Mutex<Kept>>);
 
+    /// Held by each test that records, because the recorder checks that the lock is free.
+    static ALONE: Mutex<()> = Mutex::new(());
+
     struct Cell(String, Arc<Mutex<Kept>>);
 
     impl CounterFn for Cell {
@@ -181,6 +184,7 @@ mod tests {
 
     #[test]
     fn everything_is_recorded_once_with_name_unit_and_description() {
+        let _alone = ALONE.lock().unwrap();
         let keeper = Keeper::default();
         let labels = Labels { method: 7, version: 0, status: 277, route: 0, outcome: ResponseOutcome::Aborted };
         let ended = Ended { duration: 30_000_000, time_to_head: Some(1), largest_gap: None, bytes: 5, frames: 1 };
@@ -216,6 +220,7 @@ mod tests {
 
     #[test]
     fn missing_capabilities_are_recorded_with_their_reason() {
+        let _alone = ALONE.lock().unwrap();
         let keeper = Keeper::default();
         let found = [("sendfile", None), ("io_uring", Some("not here".to_owned()))];
         metrics::with_local_recorder(&keeper, || give_capabilities(&found));
