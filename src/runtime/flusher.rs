@@ -33,7 +33,7 @@ use tokio::task::yield_now;
 
 use super::backstop;
 use super::dirty::{Dirty, Flush, Held};
-use super::reactor::{Bell, Reactor};
+use super::reactor::{CompletionEvent, Reactor};
 use super::setup::{DriverBuilder, DriverInfo};
 use super::turns::{Flusher, Shard, ShardState, Turn};
 use crate::counters::log;
@@ -128,12 +128,12 @@ impl Turn {
                     turn.wake(index, turn.shards[index].state());
                 }
             };
-            let (reactor, bell) = Reactor::new(self.setup(), kick)?;
+            let (reactor, completion_event) = Reactor::new(self.setup(), kick)?;
             let mut state = shard.state();
             if matches!(state.flusher, Flusher::Gone) {
                 return Err("the runtime has shut down".to_owned());
             }
-            state.bell = Some(bell);
+            state.completion_event = Some(completion_event);
             Ok(reactor)
         });
         ring.as_ref().ok().map(|reactor| Arc::clone(&reactor.driver))
@@ -184,7 +184,7 @@ pub(super) struct FlusherTask {
     sending: Vec<Arc<dyn Flush>>,
     waits: bool,
     /// Present once the shard has a ring.
-    bell: Option<Bell>,
+    completion_event: Option<CompletionEvent>,
 }
 
 impl FlusherTask {
@@ -199,7 +199,7 @@ impl FlusherTask {
             send_batch: SendBatch::default(),
             sending,
             waits: false,
-            bell: None,
+            completion_event: None,
         }
     }
 
@@ -296,7 +296,7 @@ impl FlusherTask {
     }
 
     fn driver(&self) -> Option<&Driver> {
-        self.bell.as_ref()?;
+        self.completion_event.as_ref()?;
         self.shard().ring.get()?.as_ref().ok().map(|reactor| &*reactor.driver)
     }
 
@@ -305,9 +305,9 @@ impl FlusherTask {
         poll_fn(|cx| {
             let turn = Arc::clone(&self.turn);
             let mut state = turn.shards[self.index].state();
-            self.bell = self.bell.take().or_else(|| state.bell.take());
-            let rang = self.bell.as_ref().is_some_and(|bell| bell.poll(cx));
-            let ring = rang || stalled || self.driver().is_some_and(Driver::has_work);
+            self.completion_event = self.completion_event.take().or_else(|| state.completion_event.take());
+            let is_ready = self.completion_event.as_ref().is_some_and(|completion_event| completion_event.poll(cx));
+            let ring = is_ready || stalled || self.driver().is_some_and(Driver::has_work);
             if state.dirty.is_empty() && !self.waits && !ring {
                 state.flusher = Flusher::Asleep(cx.waker().clone());
                 return Poll::Pending;
@@ -339,7 +339,7 @@ impl Drop for FlusherTask {
         let mut state = self.shard().state();
         state.flusher = Flusher::Gone;
         let dirty = std::mem::take(&mut state.dirty);
-        state.bell = None;
+        state.completion_event = None;
         drop(state);
         if let Some(Ok(reactor)) = self.shard().ring.get() {
             let leaked = reactor.driver.shutdown(SHUTDOWN);

@@ -13,15 +13,18 @@ pub(super) struct Reactor {
 }
 
 impl Reactor {
-    pub(super) fn new(_: &DriverBuilder, _: impl Fn() + Send + Sync + 'static) -> Result<(Self, Bell), String> {
+    pub(super) fn new(
+        _: &DriverBuilder,
+        _: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(Self, CompletionEvent), String> {
         Err("the crate was built without the feature `uring`".to_owned())
     }
 }
 
 #[derive(Debug)]
-pub(super) enum Bell {}
+pub(super) enum CompletionEvent {}
 
-impl Bell {
+impl CompletionEvent {
     pub(super) fn poll(&self, _: &mut Context<'_>) -> bool {
         match *self {}
     }

@@ -34,8 +34,11 @@ thread_local! {
 }
 
 impl Reactor {
-    /// Creates a ring, and the [`Bell`] that signals its completions. The error is the reason why there is none.
-    pub(super) fn new(setup: &DriverBuilder, kick: impl Fn() + Send + Sync + 'static) -> Result<(Self, Bell), String> {
+    /// Creates a ring, and the event of its completions. The error is the reason why there is none.
+    pub(super) fn new(
+        setup: &DriverBuilder,
+        kick: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(Self, CompletionEvent), String> {
         if setup.io == Io::Epoll {
             return Err("as asked for".to_owned());
         }
@@ -50,11 +53,11 @@ impl Reactor {
         made
     }
 
-    fn make(setup: &DriverBuilder, kick: impl Fn() + Send + Sync + 'static) -> Result<(Self, Bell), String> {
+    fn make(setup: &DriverBuilder, kick: impl Fn() + Send + Sync + 'static) -> Result<(Self, CompletionEvent), String> {
         let mut uring = Uring::new(setup.ring).map_err(|refused| refused.to_string())?;
         let wake = uring.wake_fd().map_err(|e| format!("no descriptor to wait on: {e}"))?;
         // Without an I/O driver, tokio only panics.
-        let bell = catch_unwind(AssertUnwindSafe(|| socket::watch(wake, Interest::READABLE)))
+        let completion_event = catch_unwind(AssertUnwindSafe(|| socket::watch(wake, Interest::READABLE)))
             .map_err(|_| "the runtime was built without enable_io()".to_owned())?
             .map_err(|e| format!("no wake-ups from the ring: {e}"))?;
         uring.register_files(FILES);
@@ -72,24 +75,24 @@ impl Reactor {
             mine.retain(|driver| driver.strong_count() > 0);
             mine.push(Arc::downgrade(&driver));
         });
-        Ok((Self { driver, info }, Bell(bell)))
+        Ok((Self { driver, info }, CompletionEvent(completion_event)))
     }
 }
 
 /// Wakes the flusher when a ring has completions.
 #[derive(Debug)]
-pub(super) struct Bell(AsyncFd<OwnedFd>);
+pub(super) struct CompletionEvent(AsyncFd<OwnedFd>);
 
-impl Bell {
+impl CompletionEvent {
     /// Returns whether there may be completions. If not, the task is woken when there are.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> bool {
-        let mut rang = false;
+        let mut is_ready = false;
         // Cleared before the ring is reaped, so later completions signal again.
         while let Poll::Ready(Ok(mut guard)) = self.0.poll_read_ready(cx) {
             guard.clear_ready();
-            rang = true;
+            is_ready = true;
         }
-        rang
+        is_ready
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::Semaphore;
 
 use super::dirty::{Held, Work};
-use super::reactor::{Bell, Reactor};
+use super::reactor::{CompletionEvent, Reactor};
 use super::setup::{DriverBuilder, DriverInfo, Io};
 use crate::sys::thread::ThreadId;
 
@@ -65,7 +65,7 @@ pub(super) struct ShardState {
     /// Number of times the list became non-empty.
     pub(super) rounds: u32,
     pub(super) flusher: Flusher,
-    pub(super) bell: Option<Bell>,
+    pub(super) completion_event: Option<CompletionEvent>,
 }
 
 #[derive(Default)]

@@ -14,7 +14,7 @@
 //! 1. Under the lock of its group, a reader sets `waits`, then checks for news, then enters the wait list. A sender
 //!    publishes, then clears `waits`; if it was set, the group is woken afterwards. `waits` changes only by
 //!    read-modify-write operations, so the reader sees the news or is woken.
-//! 2. A group in `rung` of a running wake task is woken by this task, also when it ends early. If none runs, the
+//! 2. A group in `to_wake` of a running wake task is woken by this task, also when it ends early. If none runs, the
 //!    sender wakes the group.
 //! 3. `served` of a group is set if and only if the group is in `groups` of a running wake task. It changes under both
 //!    locks, that of the wake task first.
@@ -105,7 +105,7 @@ impl Group {
     fn wake(self: &Arc<Self>) {
         if self.waits.swap(false, Ordering::AcqRel) {
             match &self.wake_task {
-                Some(wake_task) => wake_task.ring(self),
+                Some(wake_task) => wake_task.schedule(self),
                 None => self.wake_all(),
             }
         }
@@ -199,7 +199,7 @@ impl Drop for Member {
 struct WakeTask {
     runtime: Id,
     keep_alive: Option<Duration>,
-    bell: Notify,
+    notify: Notify,
     rounds: Mutex<Rounds>,
 }
 
@@ -208,7 +208,7 @@ struct Rounds {
     runs: bool,
     /// The groups that are served, and those to wake, by address. Empty while no task runs.
     groups: HashMap<usize, Arc<Group>>,
-    rung: HashMap<usize, Arc<Group>>,
+    to_wake: HashMap<usize, Arc<Group>>,
 }
 
 fn address(group: &Arc<Group>) -> usize {
@@ -221,18 +221,18 @@ impl WakeTask {
         wake_tasks.retain(|wake_task| wake_task.strong_count() > 0);
         let is_it = |wake_task: &Arc<Self>| wake_task.runtime == runtime && wake_task.keep_alive == keep_alive;
         wake_tasks.iter().filter_map(Weak::upgrade).find(is_it).unwrap_or_else(|| {
-            let wake_task = Arc::new(Self { runtime, keep_alive, bell: Notify::new(), rounds: Mutex::default() });
+            let wake_task = Arc::new(Self { runtime, keep_alive, notify: Notify::new(), rounds: Mutex::default() });
             wake_tasks.push(Arc::downgrade(&wake_task));
             wake_task
         })
     }
 
-    fn ring(&self, group: &Arc<Group>) {
+    fn schedule(&self, group: &Arc<Group>) {
         let mut rounds = lock(&self.rounds);
         if rounds.runs {
-            rounds.rung.insert(address(group), Arc::clone(group));
+            rounds.to_wake.insert(address(group), Arc::clone(group));
             drop(rounds);
-            self.bell.notify_one();
+            self.notify.notify_one();
         } else {
             drop(rounds);
             group.wake_all();
@@ -246,7 +246,7 @@ impl WakeTask {
         lock(&group.readers).served = true;
         if !mem::replace(&mut rounds.runs, true) {
             drop(rounds);
-            let mut round = Round { wake_task: Arc::clone(self), rung: HashMap::new(), ended: false };
+            let mut round = Round { wake_task: Arc::clone(self), to_wake: HashMap::new(), ended: false };
             drop(runtime.spawn(async move { round.run().await }));
         }
     }
@@ -259,7 +259,7 @@ impl WakeTask {
             readers.served = false;
             rounds.groups.remove(&address(group));
             if rounds.groups.is_empty() {
-                self.bell.notify_one();
+                self.notify.notify_one();
             }
         }
     }
@@ -276,7 +276,7 @@ impl fmt::Debug for WakeTask {
 /// A running wake task. Dropped with the task, also if the runtime ends or before the first poll.
 struct Round {
     wake_task: Arc<WakeTask>,
-    rung: HashMap<usize, Arc<Group>>,
+    to_wake: HashMap<usize, Arc<Group>>,
     ended: bool,
 }
 
@@ -290,14 +290,14 @@ impl Round {
             ticks
         });
         while !self.ended {
-            let mut bell = pin!(wake_task.bell.notified());
-            let rung = std::future::poll_fn(|cx| {
-                if bell.as_mut().poll(cx).is_ready() {
+            let mut notify = pin!(wake_task.notify.notified());
+            let event = std::future::poll_fn(|cx| {
+                if notify.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(true);
                 }
                 ticks.as_mut().map_or(Poll::Pending, |ticks| ticks.poll_tick(cx).map(|_| false))
             });
-            match rung.await {
+            match event.await {
                 true => self.wake(),
                 false => self.tick(),
             }
@@ -307,11 +307,11 @@ impl Round {
     fn wake(&mut self) {
         {
             let mut rounds = lock(&self.wake_task.rounds);
-            mem::swap(&mut rounds.rung, &mut self.rung);
+            mem::swap(&mut rounds.to_wake, &mut self.to_wake);
             self.ended = rounds.groups.is_empty();
             rounds.runs = !self.ended;
         }
-        self.rung.drain().for_each(|(_, group)| group.wake_all());
+        self.to_wake.drain().for_each(|(_, group)| group.wake_all());
     }
 
     fn tick(&self) {
@@ -328,7 +328,7 @@ impl Drop for Round {
         if self.ended {
             return;
         }
-        let Rounds { groups, rung, .. } = {
+        let Rounds { groups, to_wake, .. } = {
             let mut rounds = lock(&self.wake_task.rounds);
             for mut readers in rounds.groups.values().map(|group| lock(&group.readers)) {
                 // Spawning again would panic again if the runtime has no timers.
@@ -337,7 +337,7 @@ impl Drop for Round {
             mem::take(&mut *rounds)
         };
         // Readers polled by another runtime join there.
-        groups.into_values().chain(rung.into_values()).for_each(|group| group.wake_all());
+        groups.into_values().chain(to_wake.into_values()).for_each(|group| group.wake_all());
     }
 }
 
