@@ -25,7 +25,7 @@ use crate::runtime::{Cores, Run};
 #[cfg(feature = "tls")]
 use crate::server::tls::Tls;
 
-/// Serves on each of `cores` the connections of one of `listeners`, as [`serve`] does, with clones of `service`. For a
+/// Serves on each of `cores` the connections of one of `listeners`, as [`serve`](super::serve()) does, with clones of `service`. For a
 /// different service on each core, use [`Cores::run`].
 ///
 /// ```no_run

@@ -47,7 +47,7 @@ use crate::server::Trusted;
 /// The path is chosen by [share](CanaryBuilder::share) or selected by a header ([`token`](CanaryBuilder::token)). It
 /// belongs to the socket: an HTTP/1 response sets it when its request reaches this layer. The responses of an HTTP/2
 /// connection share a socket, so the connection keeps one path, and a request that selects another sets it for all of
-/// them. Without a known connection (see [`middleware`](super)) no path changes.
+/// them. Without a known connection (see [`middleware`](crate::middleware)) no path changes.
 ///
 /// # Circuit breakers
 ///
