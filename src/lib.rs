@@ -37,9 +37,10 @@
 //!   example TLS and compression, see ordinary bytes.
 //! * **Merging.** [`body::Batch`] merges the frames that a body has ready into one, and never waits for more.
 //!
-//! Operations of [`fs`] read cached data on the spot. Others are submitted to io_uring together with those of other tasks at
-//! the end of the turn, or run on the blocking pool. A ring belongs to a worker thread and is created by its first operation.
-//! Buffers and descriptors belong to an operation until the kernel has completed it, even if its future is dropped.
+//! Operations of [`fs`] read cached data on the spot. Others are submitted to io_uring together with those of other
+//! tasks at the end of the turn, or run on the blocking pool. A ring belongs to a worker thread and is created by its
+//! first operation. Buffers and descriptors belong to an operation until the kernel has completed it, even if its
+//! future is dropped.
 //!
 //! [`copy`](mod@copy) moves bytes inside the kernel where both ends allow it: files share blocks or use `copy_file_range`,
 //! and sockets use `sendfile` and `splice`.

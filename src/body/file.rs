@@ -60,8 +60,8 @@ const COPIED: usize = 2 << 10;
 ///
 /// # Errors
 ///
-/// The error contains an [`fs::Error`](crate::fs::Error). If the file is shorter than when it was opened, the body fails
-/// and never ends cleanly.
+/// The error contains an [`fs::Error`](crate::fs::Error). If the file is shorter than when it was opened, the body
+/// fails and never ends cleanly.
 ///
 /// Mapped bytes read as zeros after the file was truncated. [`net::TcpStream`](crate::net::TcpStream),
 /// [`TlsStream`](crate::server) and [`codec::Writer`](crate::codec::Writer) recognise such bytes by their address and

@@ -142,7 +142,8 @@ impl<'a> OriginSlice<'a> {
         let granule = map::range().ok().and_then(|range| range.granule_of(bytes.as_ptr().addr()));
         // The address of an empty slice has no owner.
         let origin = match granule.filter(|_| !bytes.is_empty()) {
-            // SAFETY: `bytes` is in the granule of the mapping, so by invariant 2 the mapping lives as long as the borrow.
+            // SAFETY: `bytes` is in the granule of the mapping, so by invariant 2 the mapping lives as long as the
+            // borrow.
             Some(granule) => match unsafe { FILES[granule].load(Ordering::Acquire).as_ref() } {
                 Some(mapping) => Origin::File(mapping),
                 None => Block::of(bytes, granule).map_or(Origin::Unknown, Origin::Block),

@@ -30,9 +30,9 @@ use crate::counters::token_bucket::TokenBucket;
 ///
 /// # Errors
 ///
-/// Returns the first error of the source or the target, as an [`CopyError`]. The target is then neither flushed nor shut
-/// down: **it has received only a part**. If it is a connection whose peer would take its end for the end of the data,
-/// do not shut it down.
+/// Returns the first error of the source or the target, as an [`CopyError`]. The target is then neither flushed nor
+/// shut down: **it has received only a part**. If it is a connection whose peer would take its end for the end of the
+/// data, do not shut it down.
 ///
 /// # Cancel safety
 ///

@@ -52,14 +52,14 @@ use crate::body::FileBody;
 ///
 /// # Safety contract
 ///
-/// Bodies may be slices of mapped files. Unless [`FilesBuilder::mapped`](super::FilesBuilder::mapped) is off, nothing may write to the files in
-/// place or truncate them while they are served: see [`FileBody`](FileBody#safety-contract).
+/// Bodies may be slices of mapped files. Unless [`FilesBuilder::mapped`](super::FilesBuilder::mapped) is off, nothing
+/// may write to the files in place or truncate them while they are served: see [`FileBody`](FileBody#safety-contract).
 ///
 /// # Changes
 ///
-/// Files are kept open and validated after [`FilesBuilder::validate_every`](super::FilesBuilder::validate_every). Replace them by renaming: each response is
-/// then all of the old file or all of the new one. Truncating a file in place fails the responses in progress, and a
-/// file that is written in place is sent as it is at that moment.
+/// Files are kept open and validated after [`FilesBuilder::validate_every`](super::FilesBuilder::validate_every).
+/// Replace them by renaming: each response is then all of the old file or all of the new one. Truncating a file in
+/// place fails the responses in progress, and a file that is written in place is sent as it is at that moment.
 ///
 /// # Deployments
 ///
@@ -71,7 +71,8 @@ use crate::body::FileBody;
 /// # Entity tags
 ///
 /// A tag is made of the length of a file, its `mtime` and `ctime`, and the content coding if the file is precompressed.
-/// The `ctime` differs between machines: see [`FilesBuilder::ctime_in_tags`](super::FilesBuilder::ctime_in_tags) for a fleet.
+/// The `ctime` differs between machines: see [`FilesBuilder::ctime_in_tags`](super::FilesBuilder::ctime_in_tags) for a
+/// fleet.
 ///
 /// A layer that changes the bytes must change the tag. tower-http's `CompressionLayer` compresses bodies and keeps the
 /// strong tag of the file, which then identifies two different representations: a client that resumes a download by

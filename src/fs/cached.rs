@@ -26,8 +26,8 @@ pub(crate) fn fill(lease: &mut Lease, file: BorrowedFd<'_>, offset: u64, len: us
     Ok(Filled::Whole)
 }
 
-/// Appends up to `len` bytes of `file` from `offset` to `lease` with one call. `None` if the first of them is not in the
-/// page cache, 0 at the end of the file.
+/// Appends up to `len` bytes of `file` from `offset` to `lease` with one call. `None` if the first of them is not in
+/// the page cache, 0 at the end of the file.
 pub(super) fn read(lease: &mut Lease, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Option<usize>> {
     match lease.read_exactly_with(|spare| call::read_nowait(file, &mut spare[..len], offset)) {
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FileType, Statx, StatxTimestamp};
 
-/// Metadata of a file at one moment. Two equal values mean the same file with the same contents, within the resolution of
-/// the file system clock.
+/// Metadata of a file at one moment. Two equal values mean the same file with the same contents, within the resolution
+/// of the file system clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     device: (u32, u32),

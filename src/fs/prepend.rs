@@ -83,7 +83,8 @@ pub enum PrependStrategy {
 /// Options for putting a header before the contents of a file.
 ///
 /// The work is one job on the blocking pool. The rules of [`Replace`](super::Replace) about symbolic links, hard links
-/// and leftover files also apply to [`PrependStrategy::Atomic`]; the others change the file itself, under all its names.
+/// and leftover files also apply to [`PrependStrategy::Atomic`]; the others change the file itself, under all its
+/// names.
 #[must_use = "nothing is done until `run`"]
 pub struct Prepend {
     change: Change,
@@ -143,8 +144,8 @@ impl Prepend {
         self
     }
 
-    /// Sets the metadata that the new file of [`PrependStrategy::Atomic`] takes over from the old one. [`Preserve::All`] by
-    /// default.
+    /// Sets the metadata that the new file of [`PrependStrategy::Atomic`] takes over from the old one.
+    /// [`Preserve::All`] by default.
     pub fn keep(mut self, keep: Preserve) -> Self {
         self.change.attributes.keep = keep;
         self
@@ -161,15 +162,15 @@ impl Prepend {
     ///
     /// # Errors
     ///
-    /// The error names the [step](Step). With [`PrependStrategy::Atomic`] the old file is unchanged and no other file remains.
-    /// `ErrorKind::InvalidInput` if the strategy does not accept the length of the header; the message has the accepted
-    /// length. `ErrorKind::Unsupported`, with the error number, if the file system does not support
+    /// The error names the [step](Step). With [`PrependStrategy::Atomic`] the old file is unchanged and no other file
+    /// remains. `ErrorKind::InvalidInput` if the strategy does not accept the length of the header; the message has the
+    /// accepted length. `ErrorKind::Unsupported`, with the error number, if the file system does not support
     /// [`PrependStrategy::InsertRange`]. If writing the header fails after blocks were moved, they are moved back.
     ///
     /// # Cancel safety
     ///
-    /// With [`PrependStrategy::Atomic`], dropping the future before the rename leaves the old file; the work ends after the
-    /// current piece. The other strategies complete once they have started.
+    /// With [`PrependStrategy::Atomic`], dropping the future before the rename leaves the old file; the work ends after
+    /// the current piece. The other strategies complete once they have started.
     ///
     /// # Panics
     ///

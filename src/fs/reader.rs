@@ -173,8 +173,8 @@ impl AsyncSeek for FileReader {
     }
 }
 
-/// The rest of a file as a [`Stream`] of pool memory, returned by [`FileReader::into_chunks`]. It ends with the file, and
-/// continues if polled again after an error.
+/// The rest of a file as a [`Stream`] of pool memory, returned by [`FileReader::into_chunks`]. It ends with the file,
+/// and continues if polled again after an error.
 #[derive(Debug)]
 pub struct Chunks(FileReader);
 

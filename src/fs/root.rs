@@ -87,9 +87,9 @@ impl Root {
         self
     }
 
-    /// Opens a regular file for reading; `path` is relative to the directory. Paths in the kernel's memory are opened at
-    /// once, if the directory is on a local file system and the path does not lead to another mount. Otherwise the open
-    /// runs on the blocking pool, because on a network file system or in user space (FUSE) it asks the server.
+    /// Opens a regular file for reading; `path` is relative to the directory. Paths in the kernel's memory are opened
+    /// at once, if the directory is on a local file system and the path does not lead to another mount. Otherwise the
+    /// open runs on the blocking pool, because on a network file system or in user space (FUSE) it asks the server.
     ///
     /// # Errors
     ///

@@ -53,8 +53,8 @@ const SERVICE_VERSION: HeaderName = HeaderName::from_static("x-service-version")
 /// # Cost
 ///
 /// An id and a trace are 40 random bytes. Their header values share memory that is allocated for about forty requests
-/// at a time. The two values in the extensions of a request take two allocations; [`extensions(false)`](Self::extensions)
-/// avoids them, and [`RequestId::of`] reads the header.
+/// at a time. The two values in the extensions of a request take two allocations;
+/// [`extensions(false)`](Self::extensions) avoids them, and [`RequestId::of`] reads the header.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing unless it is put around a service"]
 pub struct StampLayer {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::race::Tried;
 
-/// Error of a [`Connector`](super::Connector): the destination, every address tried, and a remedy. The last error is the
+/// Error of a [`Connector`](super::Connector): the destination, every address tried, and a remedy. The last error is
+/// the
 /// [`source`](std::error::Error::source).
 ///
 /// `?` converts it to an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error.

@@ -122,7 +122,8 @@ impl Handle {
         self.egress().map(|egress| egress.send_strategy())
     }
 
-    /// Returns [`send_strategy`](Self::send_strategy), or `epoll` if the ring it asks for is missing; `None` once the stream is closed.
+    /// Returns [`send_strategy`](Self::send_strategy), or `epoll` if the ring it asks for is missing; `None` once the
+    /// stream is closed.
     pub(crate) fn effective_strategy(&self) -> Option<SendStrategy> {
         self.egress().map(|egress| egress.effective_strategy())
     }

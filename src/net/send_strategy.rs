@@ -5,7 +5,8 @@ use std::io;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Strategy of a stream's writes. All strategies send the same bytes in the same order; each disables an optimization of
+/// Strategy of a stream's writes. All strategies send the same bytes in the same order; each disables an optimization
+/// of
 /// [`Auto`](Self::Auto), or uses an existing ring.
 ///
 /// Set for new streams by the builders of listeners and connectors, and for a live one by

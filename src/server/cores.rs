@@ -25,8 +25,8 @@ use crate::runtime::{Cores, Run};
 #[cfg(feature = "tls")]
 use crate::server::tls::Tls;
 
-/// Serves on each of `cores` the connections of one of `listeners`, as [`serve`](super::serve()) does, with clones of `service`. For a
-/// different service on each core, use [`Cores::run`].
+/// Serves on each of `cores` the connections of one of `listeners`, as [`serve`](super::serve()) does, with clones of
+/// `service`. For a different service on each core, use [`Cores::run`].
 ///
 /// ```no_run
 /// use millstream::files::Files;

@@ -9,8 +9,8 @@ use tower_service::Service;
 use super::body_error::BoxError;
 use super::request_body::RequestBody;
 
-/// A tower service that [`serve`](super::serve()) accepts, for example an axum `Router`. Implemented for every service of
-/// the right shape; implement [`tower::Service`](https://docs.rs/tower/latest/tower/trait.Service.html).
+/// A tower service that [`serve`](super::serve()) accepts, for example an axum `Router`. Implemented for every service
+/// of the right shape; implement [`tower::Service`](https://docs.rs/tower/latest/tower/trait.Service.html).
 pub trait HttpService:
     Service<
         Request<RequestBody>,

@@ -75,8 +75,8 @@ impl HubBuilder {
         self
     }
 
-    /// Sets for how long [`Hub::send_wait`](super::Hub::send_wait) waits for readers with [`LagPolicy::Block`] before it disconnects the
-    /// slowest; 10 s by default.
+    /// Sets for how long [`Hub::send_wait`](super::Hub::send_wait) waits for readers with [`LagPolicy::Block`] before
+    /// it disconnects the slowest; 10 s by default.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.config.patience = patience.min(LONG);
         self

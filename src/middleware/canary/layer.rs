@@ -15,9 +15,9 @@ use crate::middleware::canary::breaker::Thresholds;
 use crate::net::SendStrategy;
 use crate::server::Trusted;
 
-/// Sends a share of the responses by a given [path](crate::net::SendStrategy) instead of the listener's, and disables a path
-/// while it is slow or fails. Built by a [builder](Self::builder), changed by a [handle](Self::handle). All paths send
-/// the same bytes, within the same limits.
+/// Sends a share of the responses by a given [path](crate::net::SendStrategy) instead of the listener's, and disables a
+/// path while it is slow or fails. Built by a [builder](Self::builder), changed by a [handle](Self::handle). All paths
+/// send the same bytes, within the same limits.
 ///
 /// ```no_run
 /// # #[cfg(feature = "axum")]
@@ -127,8 +127,8 @@ impl CanaryBuilder {
     }
 
     /// Sets the share of requests or connections that take `path`, in percent, to a hundredth; 0 by default. The rest,
-    /// the share of [`SendStrategy::Auto`], takes the listener's path. Shares are evenly spread over all threads, and exact
-    /// over any ten thousand, whole percents over any hundred.
+    /// the share of [`SendStrategy::Auto`], takes the listener's path. Shares are evenly spread over all threads, and
+    /// exact over any ten thousand, whole percents over any hundred.
     pub fn share(mut self, path: SendStrategy, percent: f64) -> Self {
         self.shares.push((path, percent));
         self

@@ -146,8 +146,8 @@ impl ChainError {
         Self(Box::new(Inner { report, step: Some(step), place, cause }))
     }
 
-    /// Returns the index of the failed step in [`ChainReport::outcomes`] (the message counts from 1), or `None` if the chain
-    /// could not be run for another reason.
+    /// Returns the index of the failed step in [`ChainReport::outcomes`] (the message counts from 1), or `None` if the
+    /// chain could not be run for another reason.
     pub fn step(&self) -> Option<usize> {
         self.0.step
     }

@@ -1,7 +1,7 @@
 //! Sends in flight: the results of one round, and the memory of sends without a copy.
 //!
-//! In a send without a copy the kernel reads the memory after the send has returned, and sends a notification when it has
-//! released the memory
+//! In a send without a copy the kernel reads the memory after the send has returned, and sends a notification when it
+//! has released the memory
 //! ([io_uring_prep_send_zc(3)](https://man7.org/linux/man-pages/man3/io_uring_prep_send_zc.3.html)).
 
 use std::collections::HashMap;
