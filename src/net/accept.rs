@@ -10,6 +10,8 @@ use super::counted_io::CountedIo;
 use super::listener::Failures;
 use super::peer_addr::PeerAddr;
 use super::stream::{Rewind, Seen};
+#[cfg(feature = "server")]
+use crate::counters::{Counter, count};
 
 /// A listener, as accepted by [`server::serve`](crate::server::serve()). Open to implementors: wrap streams that are
 /// not of this crate in [`CountedIo`](super::CountedIo).
@@ -69,7 +71,10 @@ macro_rules! accept_of_tokio {
                 let mut failures = Failures::default();
                 loop {
                     match Self::accept(self).await {
-                        Ok((stream, addr)) => return Ok((CountedIo::new(stream), addr)),
+                        Ok((stream, addr)) => {
+                            count(Counter::Accepted, 1);
+                            return Ok((CountedIo::new(stream), addr));
+                        }
                         Err(e) => failures.wait(e).await?,
                     }
                 }

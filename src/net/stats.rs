@@ -50,7 +50,7 @@ pub struct StreamStats {
     pub longest_answer: Duration,
     /// Longest time between two sends with nothing received in between.
     pub longest_gap: Duration,
-    /// Path of the stream's writes.
+    /// Strategy of the stream's writes.
     pub send_strategy: SendStrategy,
     /// Kernel statistics, set on close; for a live stream use [`Handle::kernel`](super::Handle::kernel).
     pub kernel: Option<KernelStats>,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use millstream::fs::{File, FileReader, FileWriter};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -190,7 +191,7 @@ fn contents(file: &std::fs::File) -> Got {
         let file = std::fs::File::from(fd);
         // Until no other descriptor exists, which is when the target was dropped.
         while !is_last(&file) {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         io::Seek::rewind(&mut &file)?;
         io::Read::read_to_end(&mut &file, &mut all)?;
@@ -202,8 +203,10 @@ fn contents(file: &std::fs::File) -> Got {
 fn is_last(file: &std::fs::File) -> bool {
     use std::os::unix::fs::MetadataExt;
 
-    let ours = file.metadata().unwrap();
-    let same = |path: std::path::PathBuf| std::fs::metadata(path).is_ok_and(|m| m.ino() == ours.ino());
+    // Sockets and pipes have inode numbers of their own, so the number alone does not identify a file.
+    let identity = |m: &std::fs::Metadata| (m.dev(), m.ino());
+    let ours = identity(&file.metadata().unwrap());
+    let same = |path: std::path::PathBuf| std::fs::metadata(path).is_ok_and(|m| identity(&m) == ours);
     let fds = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| Some(fd.ok()?.path()));
     fds.filter(|fd| same(fd.clone())).count() == 1
 }

@@ -12,6 +12,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::http::Extensions;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use millstream::metrics::Snapshot;
 use millstream::net::{Accept, CountedIo, Handle, PeerAddr};
 use millstream::server::{Connection, DrainSignal, Limits, RequestBody, serve};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
@@ -118,7 +119,9 @@ fn every_listener_gives_the_same_answers() {
         let tcp = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = tcp.local_addr().unwrap();
         tokio::spawn(serve(tcp, service()).into_future());
+        let before = Snapshot::now();
         assert!(answers(|| async move { TcpStream::connect(addr).await.unwrap() }).await == expected);
+        assert!(Snapshot::now().since(&before).accepted >= 2);
 
         let dir = tempfile::tempdir().unwrap();
         let path = &dir.path().join("socket");
