@@ -147,6 +147,8 @@ counters! {
     Accepted => accepted,
     /// Times that accepting paused because the process or the machine was out of descriptors.
     AcceptPauses => accept_pauses,
+    /// Responses over HTTP/1 whose bodies a server took over from hyper.
+    ResponsesTakenOver => responses_taken_over,
     /// Connections that a server reset at once because of its limit of connections, in total or per address.
     ConnectionsRefused => connections_refused,
     /// Connections that a server ended because the head of a request did not arrive in time.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use hyper_util::rt::TokioIo;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::counts::Counts;
 use super::handle::Handle;
 use super::stats::{Reason, Way};
-use super::stream::{Rewind, Seen};
+use super::stream::{Rewind, Seen, TrackFlush};
 
 /// Any stream of tokio, for a [listener](super::Accept) whose connections are not [`TcpStream`](super::TcpStream)s or
 /// [`UnixStream`](super::UnixStream)s. Counts bytes for [limits](crate::server::serve()) and [`Handle`]s.
@@ -25,12 +25,13 @@ struct Counting<T> {
     io: T,
     state: Arc<Counts>,
     unread: Vec<u8>,
+    flushed: Option<Arc<AtomicBool>>,
 }
 
 impl<T> CountedIo<T> {
     /// Wraps a stream.
     pub fn new(io: T) -> Self {
-        Self(TokioIo::new(Counting { io, state: Arc::new(Counts::new()), unread: Vec::new() }))
+        Self(TokioIo::new(Counting { io, state: Arc::new(Counts::new()), unread: Vec::new(), flushed: None }))
     }
 
     /// Returns the inner stream, for its addresses.
@@ -76,7 +77,7 @@ impl<T: AsyncWrite + Unpin> Counting<T> {
 
 impl<T: AsyncRead + Unpin> AsyncRead for Counting<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Self { io, state, unread } = &mut *self;
+        let Self { io, state, unread, .. } = &mut *self;
         let again = unread.len().min(buf.remaining());
         if again > 0 {
             buf.put_slice(&unread[..again]);
@@ -116,6 +117,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counting<T> {
         let flushed = state.poll(cx, |tasks| &mut tasks.writer, |cx| Pin::new(io).poll_flush(cx));
         // A stream that encrypts takes bytes at once, and waits for its peer here.
         state.blocked.store(flushed.is_pending(), Ordering::Relaxed);
+        if let Some(asked) = &self.flushed {
+            asked.store(true, Ordering::Relaxed);
+        }
         flushed
     }
 
@@ -176,8 +180,13 @@ writes_by!(hyper::rt::Write);
 impl<T> Rewind for CountedIo<T> {
     fn unread(&mut self, bytes: &[u8]) {
         let counting = self.0.inner_mut();
-        debug_assert!(counting.unread.is_empty(), "internal: bytes were given back twice");
-        counting.unread = bytes.to_vec();
+        counting.unread.splice(..0, bytes.iter().copied());
+    }
+}
+
+impl<T> TrackFlush for CountedIo<T> {
+    fn track_flush(&mut self, flushed: Arc<AtomicBool>) {
+        self.0.inner_mut().flushed = Some(flushed);
     }
 }
 

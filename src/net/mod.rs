@@ -67,6 +67,6 @@ pub use profile::{Profile, ProfileSwitch};
 pub use send_strategy::SendStrategy;
 pub(crate) use stats::Pulse;
 pub use stats::{FlushCounts, KernelStats, StreamStats};
-pub(crate) use stream::{Rewind, Seen};
+pub(crate) use stream::{Rewind, Seen, TrackFlush};
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
 pub use unix::{UnixListener, UnixListenerBuilder, UnixStream};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use super::egress::Egress;
@@ -18,12 +19,19 @@ pub(super) struct Stream {
     /// Present if the kernel receives ahead, by a multishot receive.
     ingress: Option<Arc<Ingress>>,
     unread: Vec<u8>,
+    flushed: Option<Arc<AtomicBool>>,
 }
 
 /// A stream that accepts bytes back after they were read.
 pub trait Rewind {
-    /// Makes the next reads begin with `bytes`. Bytes given back before must have been read again.
+    /// Makes the next reads begin with `bytes`, before those that were given back earlier.
     fn unread(&mut self, bytes: &[u8]);
+}
+
+/// A stream that can tell whether hyper has written everything to it.
+pub trait TrackFlush {
+    /// Sets `flushed` whenever hyper flushes the stream from now on.
+    fn track_flush(&mut self, flushed: Arc<AtomicBool>);
 }
 
 /// A stream with a handle.
@@ -42,7 +50,7 @@ impl Stream {
         let by_ring = options.receive == Receive::Multishot;
         let egress = Egress::new(socket, Arc::clone(&turn), options)?;
         let ingress = if by_ring { Ingress::new(&egress, turn) } else { None };
-        Ok(Self { egress, ingress, unread: Vec::new() })
+        Ok(Self { egress, ingress, unread: Vec::new(), flushed: None })
     }
 
     /// Receives into `buf`, once; 0 bytes mean the end of the stream. All reads use this function.
@@ -81,8 +89,19 @@ impl Stream {
     }
 
     pub(super) fn unread(&mut self, bytes: &[u8]) {
-        debug_assert!(self.unread.is_empty(), "internal: bytes were given back twice");
-        self.unread = bytes.to_vec();
+        self.unread.splice(..0, bytes.iter().copied());
+    }
+
+    pub(super) fn track_flush(&mut self, flushed: Arc<AtomicBool>) {
+        self.flushed = Some(flushed);
+    }
+
+    /// Flushes for hyper.
+    pub(super) fn flush(&self) -> io::Result<()> {
+        if let Some(flushed) = &self.flushed {
+            flushed.store(true, Ordering::Relaxed);
+        }
+        self.egress.flush_asked()
     }
 
     /// Returns whether other callers may not receive, because of a multishot receive or bytes that were given back.
@@ -184,6 +203,12 @@ macro_rules! stream {
             }
         }
 
+        impl $crate::net::stream::TrackFlush for $name {
+            fn track_flush(&mut self, flushed: std::sync::Arc<std::sync::atomic::AtomicBool>) {
+                self.stream.track_flush(flushed);
+            }
+        }
+
         impl $crate::net::stream::Seen for $name {
             fn seen(&self) -> $crate::net::Handle {
                 self.handle()
@@ -239,7 +264,7 @@ macro_rules! stream {
                 self: std::pin::Pin<&mut Self>,
                 _: &mut std::task::Context<'_>,
             ) -> std::task::Poll<std::io::Result<()>> {
-                std::task::Poll::Ready(self.stream.egress.flush_asked())
+                std::task::Poll::Ready(self.stream.flush())
             }
 
             fn poll_shutdown(

@@ -59,7 +59,7 @@ impl<L: Accept, S: HttpService> Server<L, S> {
         if !L::Stream::SEES_LEAVING {
             log::streams_of_others();
         }
-        let protocols = Protocols::new(&limits, &settings.hooks);
+        let protocols = Protocols::new(&limits, &settings.hooks, settings.takeover);
         let shared = Shared::new(limits, protocols, Arc::clone(&settings.limiter));
         let reaper = Some(tokio::spawn(reaper(Arc::clone(&shared))));
         Self {

@@ -17,8 +17,10 @@ use super::body_error::BoxError;
 use super::body_error::status_of;
 use super::conn_state::{ConnState, Open, Protocol};
 use super::drain::DrainSignal;
+use super::http_service::HttpService;
 use super::limits::{Limits, Pressure};
 use super::request_body::{Bounds, RequestBody};
+use super::takeover::Exchange;
 use crate::counters::{Counter, count};
 use crate::server::host;
 
@@ -39,11 +41,8 @@ impl<S> Adapter<S> {
     }
 }
 
-impl<S, B> hyper::service::Service<Request<Incoming>> for Adapter<S>
-where
-    S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>> + Clone,
-{
-    type Response = Response<Answered<B>>;
+impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
+    type Response = Response<Answered<S::ResponseBody>>;
     type Error = BoxError;
     type Future = Answer<S>;
 
@@ -51,6 +50,7 @@ where
         let open = Some(Open::begin(&self.conn_state));
         let (has_body, grpc) = (!request.body().is_end_stream(), is_grpc(request.headers()));
         let tunnels = request.method() == Method::CONNECT && self.conn_state.protocol() == Protocol::Two;
+        let exchange = if self.conn_state.handover.is_enabled() { Exchange::of(&request) } else { None };
         let state = match admit(request, &self.conn_state) {
             Ok(mut request) => {
                 if !self.extensions.is_empty() {
@@ -71,7 +71,7 @@ where
                 State::Refused { status }
             }
         };
-        Answer { state, open, tunnels, grpc }
+        Answer { state, open, tunnels, grpc, exchange }
     }
 }
 
@@ -135,6 +135,8 @@ pin_project! {
         // Whether the request is a `CONNECT` of HTTP/2.
         tunnels: bool,
         grpc: bool,
+        // Present if the body of the response may be taken over.
+        exchange: Option<Exchange>,
     }
 }
 
@@ -148,11 +150,8 @@ pin_project! {
     }
 }
 
-impl<S, B> Future for Answer<S>
-where
-    S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>,
-{
-    type Output = Result<Response<Answered<B>>, BoxError>;
+impl<S: HttpService> Future for Answer<S> {
+    type Output = Result<Response<Answered<S::ResponseBody>>, BoxError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut me = self.project();
@@ -163,7 +162,7 @@ where
                 if *me.tunnels && response.status().is_success() {
                     open.conn_state().becomes_tunnel();
                 }
-                Ok(answered(response, open))
+                Ok(answered(response, open, *me.exchange))
             }
             Ok(Err(status)) => Ok(refused(status, *me.grpc, open)),
             Err(error) => match status_of(&*error) {

@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
@@ -10,18 +11,26 @@ use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::conn_state::{Open, Protocol, ShutdownPhase};
+use super::body_error::BoxError;
+use super::conn_state::{ConnState, Open, Protocol, ShutdownPhase};
 use super::limits::Pressure;
+use super::takeover::{Exchange, Streamed};
 use crate::body::GracefulClose;
 use crate::counters::{Counter, count};
 
 pin_project! {
     /// The body of a response, which records when it is finished.
-    pub(super) struct Answered<B> {
-        #[pin]
-        body: Option<B>,
-        // Moved into the last frame.
-        open: Option<Open>,
+    #[project = AnsweredProjection]
+    pub(super) enum Answered<B>
+    where
+        B: Body,
+    {
+        // The server itself answers.
+        Empty { open: Open },
+        // The open request moves into the last frame.
+        Framed { #[pin] body: B, open: Option<Open> },
+        // `None` while the body is offered to the connection.
+        Streamed { body: Option<Box<Streamed<B>>>, conn_state: Arc<ConnState> },
     }
 }
 
@@ -72,7 +81,15 @@ impl<D> Data<D> {
     }
 }
 
-pub(super) fn answered<B>(mut response: Response<B>, mut open: Open) -> Response<Answered<B>> {
+/// Returns a response of the service. With an `exchange`, its body may be taken over.
+pub(super) fn answered<B>(
+    mut response: Response<B>,
+    mut open: Open,
+    exchange: Option<Exchange>,
+) -> Response<Answered<B>>
+where
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
     if open.conn_state().limits.pressure() >= Pressure::High {
         count(Counter::ClosedUnderPressure, 1);
         last(&mut response, &open);
@@ -82,12 +99,21 @@ pub(super) fn answered<B>(mut response: Response<B>, mut open: Open) -> Response
     if let Some(ending) = response.extensions().get::<GracefulClose>() {
         open.ends_by(ending.clone());
     }
-    response.map(|body| Answered { body: Some(body), open: Some(open) })
+    let is_long = |body: &B| !body.is_end_stream() && body.size_hint().exact().is_none();
+    let exchange = exchange.filter(|_| is_long(response.body()));
+    match exchange.and_then(|exchange| exchange.framing(&response)) {
+        Some((framing, keep_alive)) => response.map(|body| {
+            let conn_state = Arc::clone(open.conn_state());
+            conn_state.handover.holds_bytes();
+            Answered::Streamed { body: Some(Box::new(Streamed::new(body, open, framing, keep_alive))), conn_state }
+        }),
+        None => response.map(|body| Answered::Framed { body, open: Some(open) }),
+    }
 }
 
 /// Returns a response of the server itself, after which an HTTP/1 connection is closed, because the request was not
 /// read. A gRPC request gets a gRPC status, if there is one for `status`.
-pub(super) fn refused<B>(status: StatusCode, grpc: bool, open: Open) -> Response<Answered<B>> {
+pub(super) fn refused<B: Body>(status: StatusCode, grpc: bool, open: Open) -> Response<Answered<B>> {
     let mut response = Response::new(());
     match grpc_status(status).filter(|_| grpc) {
         Some((code, message)) => {
@@ -104,7 +130,7 @@ pub(super) fn refused<B>(status: StatusCode, grpc: bool, open: Open) -> Response
     } else if open.conn_state().protocol() != Protocol::Two {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    response.map(|()| Answered { body: None, open: Some(open) })
+    response.map(|()| Answered::Empty { open })
 }
 
 fn grpc_status(status: StatusCode) -> Option<(&'static str, &'static str)> {
@@ -125,28 +151,61 @@ fn last<T>(response: &mut Response<T>, open: &Open) {
     }
 }
 
-impl<B: Body> Body for Answered<B> {
+impl<B> Body for Answered<B>
+where
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
     type Data = Data<B::Data>;
     type Error = B::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, B::Error>>> {
-        let mut me = self.project();
-        let Some(mut body) = me.body.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-        let frame = body.as_mut().poll_frame(cx);
-        if let Some(open) = me.open {
-            open.asked(matches!(frame, Poll::Ready(Some(Ok(_)))));
+        match self.project() {
+            AnsweredProjection::Empty { .. } => Poll::Ready(None),
+            AnsweredProjection::Framed { mut body, open } => {
+                let frame = body.as_mut().poll_frame(cx);
+                if let Some(open) = open {
+                    open.asked(matches!(frame, Poll::Ready(Some(Ok(_)))));
+                }
+                let frame = ready!(frame);
+                let is_last = frame.is_some() && body.is_end_stream();
+                let open = if is_last { open.take() } else { None };
+                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data { data, open }))))
+            }
+            AnsweredProjection::Streamed { body, conn_state } => {
+                let handover = &conn_state.handover;
+                if body.is_none() {
+                    *body = handover.take_back();
+                }
+                let Some(streamed) = body else { return Poll::Ready(None) };
+                let Poll::Ready(frame) = streamed.poll_for_hyper(cx) else {
+                    if !conn_state.is_arriving()
+                        && let Some(body) = body.take()
+                    {
+                        handover.offer(body);
+                    }
+                    return Poll::Pending;
+                };
+                handover.holds_bytes();
+                let is_last = frame.is_some() && streamed.is_end_stream();
+                let open = if is_last { streamed.open.take() } else { None };
+                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data { data, open }))))
+            }
         }
-        let frame = ready!(frame);
-        let is_last = frame.is_some() && body.is_end_stream();
-        let open = if is_last { me.open.take() } else { None };
-        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data { data, open }))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        match self {
+            Self::Empty { .. } => true,
+            Self::Framed { body, .. } => body.is_end_stream(),
+            Self::Streamed { body, .. } => body.as_ref().is_some_and(|body| body.is_end_stream()),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
+        match self {
+            Self::Empty { .. } => SizeHint::with_exact(0),
+            Self::Framed { body, .. } => body.size_hint(),
+            Self::Streamed { .. } => SizeHint::default(),
+        }
     }
 }

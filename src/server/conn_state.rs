@@ -10,6 +10,7 @@ use std::task::{Poll, Waker};
 use super::conn_limiter::Permit;
 use super::limits::Limits;
 use super::lock::lock;
+use super::takeover::Handover;
 use super::wait::Wait;
 use crate::body::GracefulClose;
 use crate::net::Handle;
@@ -31,8 +32,9 @@ pub(super) struct ConnState {
     /// Whether it carries something other than requests, in addition or instead.
     tunnel: AtomicBool,
     draining: AtomicBool,
-    /// Whether the body of the last request was not read to its end.
+    /// Whether the body of the last request was not read to its end, and whether it has not been yet.
     unread: AtomicBool,
+    arriving: AtomicBool,
     /// Whether the last request was completely answered, and further bytes from the client are discarded.
     lingers: AtomicBool,
     ended: AtomicBool,
@@ -40,6 +42,7 @@ pub(super) struct ConnState {
     permit: Mutex<Option<Permit>>,
     waits: Mutex<Vec<Arc<Wait>>>,
     endings: Mutex<Vec<GracefulClose>>,
+    pub(super) handover: Handover,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,12 +80,14 @@ impl ConnState {
             tunnel: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             unread: AtomicBool::new(false),
+            arriving: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             waker: Mutex::new(None),
             permit: Mutex::new(Some(permit)),
             waits: Mutex::default(),
             endings: Mutex::default(),
+            handover: Handover::default(),
         })
     }
 
@@ -171,6 +176,7 @@ impl ConnState {
     /// Records that the connection's task has ended. The connection counts until its socket is closed.
     pub(super) fn end(&self) {
         lock(&self.waker).take();
+        drop(self.handover.withdraw());
         self.release_if_closed();
         self.ended.store(true, Ordering::Release);
     }
@@ -195,6 +201,15 @@ impl ConnState {
     /// Returns whether the client may still be sending the body of its last request.
     pub(super) fn has_unread(&self) -> bool {
         self.unread.load(Ordering::Relaxed)
+    }
+
+    /// HTTP/1: records whether the body of the request in progress is not read to its end yet.
+    pub(super) fn arrives(&self, arriving: bool) {
+        self.arriving.store(arriving, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_arriving(&self) -> bool {
+        self.arriving.load(Ordering::Relaxed)
     }
 
     fn release_if_closed(&self) -> bool {
@@ -264,6 +279,7 @@ impl Open {
     pub(super) fn begin(conn_state: &Arc<ConnState>) -> Self {
         conn_state.requests.fetch_add((1 << 32) + 1, Ordering::Relaxed);
         conn_state.unread.store(false, Ordering::Relaxed);
+        conn_state.arriving.store(false, Ordering::Relaxed);
         Self { conn_state: Arc::clone(conn_state), ending: None, owes: false }
     }
 

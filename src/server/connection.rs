@@ -4,26 +4,30 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
+use hyper::server::conn::http1;
 use tokio::io::AsyncRead;
 
 use super::adapter::Adapter;
 use super::body_error::BoxError;
 use super::conn_state::{ConnState, Protocol, ShutdownPhase};
+use super::driver::Driver;
 use super::http_service::HttpService;
 use super::leave::Leave;
 use super::linger::linger;
 use super::protocols::Protocols;
+use super::takeover::Driven;
 use super::version::{Version, version};
-use crate::net::Rewind;
+use crate::counters::{Counter, count};
+use crate::net::{Rewind, TrackFlush};
 
 const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// Runs a connection whose version was not negotiated, from its first byte to its end.
 pub(super) async fn connection<I, S>(protocols: &Protocols, mut stream: I, adapter: Adapter<S>) -> Result<(), BoxError>
 where
-    I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Rewind + Unpin + Send + 'static,
+    I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Rewind + TrackFlush + Unpin + Send + 'static,
     S: HttpService,
 {
     let conn_state = &Arc::clone(adapter.conn_state());
@@ -41,34 +45,13 @@ pub(super) async fn speak<I, S>(
     adapter: Adapter<S>,
 ) -> Result<(), BoxError>
 where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    I: hyper::rt::Read + hyper::rt::Write + Rewind + TrackFlush + Unpin + Send + 'static,
     S: HttpService,
 {
-    let conn_state = &Arc::clone(adapter.conn_state());
     match version {
-        Version::One => {
-            conn_state.speaks(Protocol::One);
-            let mut connection = protocols.one.serve_connection(stream, adapter).with_upgrades();
-            let ended =
-                until_raised(conn_state, ShutdownPhase::TimedOut, &mut connection, |c| Pin::new(c).graceful_shutdown())
-                    .await;
-            match ended {
-                Ok(ended) => {
-                    let is_answered = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| conn_state.has_unread());
-                    match connection.into_parts() {
-                        Some(parts) if is_answered => linger(parts.io, conn_state).await,
-                        Some(_) => {}
-                        None => conn_state.becomes_tunnel(),
-                    }
-                    Ok(ended?)
-                }
-                Err(phase) => match connection.into_parts() {
-                    Some(parts) => end_one(parts.io, phase, conn_state).await,
-                    None => Ok(()),
-                },
-            }
-        }
+        Version::One => one(protocols, stream, adapter).await,
         Version::Two => {
+            let conn_state = &Arc::clone(adapter.conn_state());
             conn_state.speaks(Protocol::Two);
             // Boxed: it is twice as large as a connection of HTTP/1, and every task would reserve the space.
             let mut connection = Box::pin(protocols.two.serve_connection(stream, adapter));
@@ -80,8 +63,91 @@ where
     }
 }
 
+/// Speaks HTTP/1: by hyper, until it ends or leaves a response to this function.
+async fn one<I, S>(protocols: &Protocols, mut stream: I, mut adapter: Adapter<S>) -> Result<(), BoxError>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Rewind + TrackFlush + Unpin + Send + 'static,
+    S: HttpService,
+{
+    let conn_state = &Arc::clone(adapter.conn_state());
+    conn_state.speaks(Protocol::One);
+    if protocols.takes_over {
+        conn_state.handover.enable(&mut stream);
+    }
+    loop {
+        // Boxed, so that a connection without it is small.
+        let connection = Box::new(protocols.one.serve_connection(stream, adapter).with_upgrades());
+        let mut by_hyper = ByHyper { connection, conn_state };
+        let ended = until_raised(conn_state, ShutdownPhase::TimedOut, &mut by_hyper, |by_hyper| {
+            Pin::new(&mut *by_hyper.connection).graceful_shutdown()
+        })
+        .await;
+        let parts = by_hyper.connection.into_parts();
+        let (body, parts) = match (ended, parts) {
+            (Ok(Outcome::TakenOver(body)), Some(parts)) => (body, parts),
+            (Ok(Outcome::TakenOver(_)), None) => return Ok(conn_state.becomes_tunnel()),
+            (Ok(Outcome::Ended(ended)), parts) => {
+                drop(conn_state.handover.withdraw());
+                let is_answered = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| conn_state.has_unread());
+                match parts {
+                    Some(parts) if is_answered => linger(parts.io, conn_state).await,
+                    Some(_) => {}
+                    None => conn_state.becomes_tunnel(),
+                }
+                return Ok(ended?);
+            }
+            (Err(phase), parts) => {
+                drop(conn_state.handover.withdraw());
+                return match parts {
+                    Some(parts) => end_one(parts.io, phase, conn_state).await,
+                    None => Ok(()),
+                };
+            }
+        };
+        count(Counter::ResponsesTakenOver, 1);
+        let driver = Driver::new(parts.io, parts.read_buf, body, conn_state.limits.half_close.is_zero());
+        let (returned, persists) = driver.run(conn_state).await?;
+        if !persists {
+            return Ok(());
+        }
+        (stream, adapter) = (returned, parts.service);
+    }
+}
+
+/// hyper's connection, until it ends or its response can be taken over.
+struct ByHyper<'a, I, S>
+where
+    S: HttpService,
+{
+    connection: Box<http1::UpgradeableConnection<I, Adapter<S>>>,
+    conn_state: &'a ConnState,
+}
+
+enum Outcome {
+    Ended(hyper::Result<()>),
+    TakenOver(Box<dyn Driven>),
+}
+
+impl<I, S> Future for ByHyper<'_, I, S>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: HttpService,
+{
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        match Pin::new(&mut *self.connection).poll(cx) {
+            Poll::Ready(ended) => Poll::Ready(Outcome::Ended(ended)),
+            Poll::Pending => match self.conn_state.handover.take_over() {
+                Some(body) => Poll::Ready(Outcome::TakenOver(body)),
+                None => Poll::Pending,
+            },
+        }
+    }
+}
+
 /// Runs a connection until it ends, its phase reaches `last` or its peer leaves. In lower phases it finishes.
-async fn until_raised<C>(
+pub(super) async fn until_raised<C>(
     conn_state: &ConnState,
     last: ShutdownPhase,
     mut connection: &mut C,
@@ -149,8 +215,6 @@ pub(super) fn aborted() -> BoxError {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Context;
-
     use super::super::conn_limiter::ConnLimiter;
     use super::super::conn_state::Open;
     use super::super::limits::Limits;

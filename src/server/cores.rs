@@ -67,6 +67,12 @@ impl<S> ServeCores<'_, S> {
         self
     }
 
+    /// Sets whether HTTP/1 responses are taken over from hyper; see [`Serve::takeover`].
+    pub fn takeover(mut self, on: bool) -> Self {
+        self.settings.takeover = on;
+        self
+    }
+
     /// Changes options of hyper's HTTP/1 server; see [`Serve::http1`].
     pub fn http1(mut self, options: impl Fn(&mut http1::Builder) + Send + Sync + 'static) -> Self {
         self.settings.hooks.one = Some(Arc::new(options));

@@ -28,6 +28,7 @@ mod conn_state;
 mod connection;
 mod cores;
 mod drain;
+mod driver;
 pub(crate) mod host;
 mod http_service;
 #[cfg(feature = "middleware")]
@@ -45,6 +46,7 @@ mod request_body;
 mod secure;
 mod serve;
 mod settings;
+mod takeover;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod trusted;

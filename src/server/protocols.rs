@@ -25,11 +25,13 @@ pub(super) struct Hooks {
 pub(super) struct Protocols {
     pub(super) one: http1::Builder,
     pub(super) two: http2::Builder<TokioExecutor>,
+    /// Whether pending bodies of HTTP/1 are taken over from hyper.
+    pub(super) takes_over: bool,
 }
 
 impl Protocols {
     /// The hooks come last, so that they can override everything.
-    pub(super) fn new(limits: &Limits, hooks: &Hooks) -> Self {
+    pub(super) fn new(limits: &Limits, hooks: &Hooks, takeover: bool) -> Self {
         let mut one = http1::Builder::new();
         // A body frame is queued if there is any space, so a mapped file stays one piece. hyper's default of 408 KiB is
         // what each slow reader could make a connection hold. On loopback it saved calls but no measurable CPU time.
@@ -64,6 +66,7 @@ impl Protocols {
         if let Some(change) = &hooks.two {
             change(&mut two);
         }
-        Self { one, two }
+        // The options of a hook may change how hyper frames a body.
+        Self { one, two, takes_over: takeover && hooks.one.is_none() }
     }
 }

@@ -43,6 +43,9 @@ enum Failed {
 impl RequestBody {
     pub(super) fn new(incoming: Incoming, bounds: Bounds, conn_state: &Arc<ConnState>) -> Self {
         let conn_state = (!incoming.is_end_stream()).then(|| Arc::clone(conn_state));
+        if let Some(conn_state) = &conn_state {
+            conn_state.arrives(true);
+        }
         Self { incoming, bounds, failed: None, conn_state, wait: None }
     }
 
@@ -76,6 +79,12 @@ impl RequestBody {
         wait.pends(cx.waker())
     }
 
+    fn arrived(&self) {
+        if let Some(conn_state) = &self.conn_state {
+            conn_state.arrives(false);
+        }
+    }
+
     fn end(&mut self) {
         if let (Some(conn_state), Some(wait)) = (self.conn_state.take(), self.wait.take()) {
             let mut waits = conn_state.waits();
@@ -101,12 +110,16 @@ impl Body for RequestBody {
                 return Poll::Ready(Some(Err(BodyError::new(Cause::Broken(error), me.bounds.grpc))));
             }
             Poll::Ready(None) => {
+                me.arrived();
                 me.end();
                 return Poll::Ready(None);
             }
             Poll::Pending if me.pends(cx) => return Poll::Ready(Some(Err(me.fail(Failed::TooSlow)))),
             Poll::Pending => return Poll::Pending,
         };
+        if me.incoming.is_end_stream() {
+            me.arrived();
+        }
         let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
         if bytes > me.bounds.left {
             return Poll::Ready(Some(Err(me.fail(Failed::TooLarge))));

@@ -135,6 +135,17 @@ impl<L: Accept, S> Serve<L, S> {
         self
     }
 
+    /// Sets whether the server takes HTTP/1 responses over from hyper; on by default.
+    ///
+    /// hyper parses each request and writes the head of its response. A body of unknown length that is then pending,
+    /// such as a stream of events, is written by this server, with the same bytes on the wire, and hyper's state of the
+    /// connection is freed until the next request. HTTP/2, upgrades, and servers with options for
+    /// [`http1`](Self::http1) stay with hyper.
+    pub fn takeover(mut self, on: bool) -> Self {
+        self.settings.takeover = on;
+        self
+    }
+
     /// Changes options of hyper's HTTP/1 server that [`Limits`] does not have, for example by `.http1(|http1| {
     /// http1.title_case_headers(true); })`. `options` is called once, when the server starts, after the limits, and
     /// overrides them, for instance [`Limits::half_close`]. Options that need a timer also need `timer`.

@@ -18,6 +18,7 @@ pub(super) struct Settings<A> {
     pub(super) limits: Limits,
     pub(super) limiter: Arc<ConnLimiter>,
     pub(super) hooks: Hooks,
+    pub(super) takeover: bool,
     pub(super) on_connection: Option<OnConnection<A>>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Tls>,
@@ -29,6 +30,7 @@ impl<A> Default for Settings<A> {
             limits: Limits::default(),
             limiter: Arc::default(),
             hooks: Hooks::default(),
+            takeover: true,
             on_connection: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -42,6 +44,7 @@ impl<A> Clone for Settings<A> {
             limits: self.limits.clone(),
             limiter: Arc::clone(&self.limiter),
             hooks: self.hooks.clone(),
+            takeover: self.takeover,
             on_connection: self.on_connection.clone(),
             #[cfg(feature = "tls")]
             tls: self.tls.clone(),

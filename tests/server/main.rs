@@ -13,3 +13,4 @@ mod idle;
 mod limits;
 mod listeners;
 mod serve;
+mod takeover;

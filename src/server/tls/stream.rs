@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -14,7 +16,7 @@ use super::records::{Records, cut};
 use crate::buf::origin;
 use crate::counters::log;
 use crate::counters::{Counter, count};
-use crate::net::Rewind;
+use crate::net::{Rewind, TrackFlush};
 
 /// Bytes encrypted by one write: as many as one call sends.
 const WRITE_MAX: usize = 64 << 10;
@@ -46,13 +48,20 @@ pub struct TlsStream<S> {
     unread: Vec<u8>,
     /// Whether a file shrank during encryption. No more encrypted bytes are handed over then.
     torn: bool,
+    flushed: Option<Arc<AtomicBool>>,
 }
 
 impl<S> TlsStream<S> {
     pub(super) fn new(mut stream: server::TlsStream<S>) -> Self {
         // Writes are bounded here, so that the remainder of a bound does not split a record.
         stream.get_mut().1.set_buffer_limit(None);
-        Self { stream: Box::new(stream), records: Records::new(Instant::now()), unread: Vec::new(), torn: false }
+        Self {
+            stream: Box::new(stream),
+            records: Records::new(Instant::now()),
+            unread: Vec::new(),
+            torn: false,
+            flushed: None,
+        }
     }
 
     /// Returns the stream below, for its addresses or its [handle](crate::net::TcpStream::handle).
@@ -157,8 +166,13 @@ fn torn() -> io::Error {
 
 impl<S> Rewind for TlsStream<S> {
     fn unread(&mut self, bytes: &[u8]) {
-        debug_assert!(self.unread.is_empty(), "internal: given back twice");
-        self.unread = bytes.to_vec();
+        self.unread.splice(..0, bytes.iter().copied());
+    }
+}
+
+impl<S> TrackFlush for TlsStream<S> {
+    fn track_flush(&mut self, flushed: Arc<AtomicBool>) {
+        self.flushed = Some(flushed);
     }
 }
 
@@ -209,6 +223,9 @@ macro_rules! writes {
             }
 
             fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                if let Some(flushed) = &self.flushed {
+                    flushed.store(true, Ordering::Relaxed);
+                }
                 self.poll_handed_over(cx)
             }
 
