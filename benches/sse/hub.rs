@@ -4,6 +4,8 @@
 //! |---|---|
 //! | millstream Hub | [`Hub`] on [`server::serve`](millstream::server::serve()), sent to from a task of the server |
 //! | millstream Hub, other thread | the same, sent to from a thread without a runtime |
+//! | millstream Hub, boxed body | the same with `BoxBody`: each reader has a task |
+//! | millstream Hub, by hyper | the same without takeover |
 //! | axum Sse | `axum::serve` on tokio's listener, each stream with a receiver of one `tokio::sync::broadcast` |
 //! | floor | a bare loop of `send` on blocking sockets, nothing else |
 //!
@@ -12,13 +14,16 @@
 //! The row of the other thread includes the CPU time of that thread.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::io;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use axum::response::sse::{self, Sse};
 use futures_util::stream;
-use millstream::sse::{Event, Hub};
+use http_body::Body;
+use http_body_util::BodyExt;
+use millstream::sse::{Event, EventBody, Hub};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{MissedTickBehavior, interval};
@@ -53,20 +58,39 @@ fn send(hub: &Hub) {
     let _ = hub.send(Event::new().data(data()).id(ID));
 }
 
-async fn serve_hub(listener: TcpListener, hub: Hub) -> io::Result<()> {
+async fn serve_hub<B>(listener: TcpListener, hub: Hub, wrap: fn(EventBody) -> B, takeover: bool) -> io::Result<()>
+where
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
     let listener = millstream::net::TcpListener::from_std(listener)?;
     let service = tower::service_fn(move |request| {
-        let answer = hub.subscribe(&request);
+        let answer = hub.subscribe(&request).map(wrap);
         async { Ok::<_, Infallible>(answer) }
     });
-    millstream::server::serve(listener, service).await
+    millstream::server::serve(listener, service).takeover(takeover).await
 }
 
-async fn hub(listener: TcpListener) -> io::Result<()> {
+/// Serves a hub, with an event in each tick.
+async fn ticking<B>(listener: TcpListener, wrap: fn(EventBody) -> B, takeover: bool) -> io::Result<()>
+where
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
     let hub = Hub::new();
     let sender = hub.clone();
     tokio::spawn(tick(move || send(&sender)));
-    serve_hub(listener, hub).await
+    serve_hub(listener, hub, wrap, takeover).await
+}
+
+async fn hub(listener: TcpListener) -> io::Result<()> {
+    ticking(listener, |body| body, true).await
+}
+
+async fn boxed(listener: TcpListener) -> io::Result<()> {
+    ticking(listener, EventBody::boxed_unsync, true).await
+}
+
+async fn by_hyper(listener: TcpListener) -> io::Result<()> {
+    ticking(listener, |body| body, false).await
 }
 
 async fn axum_sse(listener: TcpListener) -> io::Result<()> {
@@ -102,7 +126,7 @@ fn measure_from_outside(events: u64) -> Spent {
         }
     });
     let served = hub.clone();
-    let server = Server::start(|listener| serve_hub(listener, served));
+    let server = Server::start(|listener| serve_hub(listener, served, |body| body, true));
     let (spent, _) = measure(server.addr, &event(), events);
     hub.close();
     thread.join().unwrap();
@@ -112,12 +136,18 @@ fn measure_from_outside(events: u64) -> Spent {
 pub(crate) fn run(suite: &mut Suite) {
     let title = format!("hub, one event, {} readers x {HZ} Hz", streams());
     let goal = |against, most| Goal { against, by: By::Cpu, most };
-    let goals = [goal("axum Sse", 0.75), goal("floor, bare sends", 1.15)];
+    let goals = [goal("axum Sse", 0.80), goal("floor, bare sends", 1.08)];
     let case = Case { operations: Some(EVENTS), goals: &goals, ..Case::new(&title, "CPU us/delivery", 1) };
     suite.run(&case, || {
         vec![
             Contender::new("millstream Hub", |events| measure(Server::start(hub).addr, &event(), events).0),
             Contender::new("millstream Hub, other thread", measure_from_outside),
+            Contender::new("millstream Hub, boxed body", |events| {
+                measure(Server::start(boxed).addr, &event(), events).0
+            }),
+            Contender::new("millstream Hub, by hyper", |events| {
+                measure(Server::start(by_hyper).addr, &event(), events).0
+            }),
             Contender::new("axum Sse", |events| measure(Server::start(axum_sse).addr, &event(), events).0),
             Contender::new("floor, bare sends", |events| floor(&event(), events)),
         ]

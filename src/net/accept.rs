@@ -9,7 +9,7 @@ use super::counted_io::CountedIo;
 #[cfg(feature = "server")]
 use super::listener::Failures;
 use super::peer_addr::PeerAddr;
-use super::stream::{Rewind, Seen, TrackFlush};
+use super::stream::{Rewind, Seen, TakeOver};
 #[cfg(feature = "server")]
 use crate::counters::{Counter, count};
 
@@ -50,21 +50,12 @@ pub trait Accept: Send + Sync + 'static {
 /// A stream that a server can watch: [`TcpStream`](super::TcpStream), [`UnixStream`](super::UnixStream), or
 /// [`CountedIo`](super::CountedIo) around any other. Sealed.
 pub trait Transport:
-    hyper::rt::Read + hyper::rt::Write + AsyncRead + AsyncWrite + Rewind + Seen + TrackFlush + Unpin + Send + 'static
+    hyper::rt::Read + hyper::rt::Write + AsyncRead + AsyncWrite + Rewind + Seen + TakeOver + Unpin + Send + 'static
 {
 }
 
 impl<T> Transport for T where
-    T: hyper::rt::Read
-        + hyper::rt::Write
-        + AsyncRead
-        + AsyncWrite
-        + Rewind
-        + Seen
-        + TrackFlush
-        + Unpin
-        + Send
-        + 'static
+    T: hyper::rt::Read + hyper::rt::Write + AsyncRead + AsyncWrite + Rewind + Seen + TakeOver + Unpin + Send + 'static
 {
 }
 

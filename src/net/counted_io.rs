@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::counts::Counts;
 use super::handle::Handle;
 use super::stats::{Reason, Way};
-use super::stream::{Rewind, Seen, TrackFlush};
+use super::stream::{Rewind, Seen, TakeOver};
 
 /// Any stream of tokio, for a [listener](super::Accept) whose connections are not [`TcpStream`](super::TcpStream)s or
 /// [`UnixStream`](super::UnixStream)s. Counts bytes for [limits](crate::server::serve()) and [`Handle`]s.
@@ -184,7 +184,7 @@ impl<T> Rewind for CountedIo<T> {
     }
 }
 
-impl<T> TrackFlush for CountedIo<T> {
+impl<T> TakeOver for CountedIo<T> {
     fn track_flush(&mut self, flushed: Arc<AtomicBool>) {
         self.0.inner_mut().flushed = Some(flushed);
     }

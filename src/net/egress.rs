@@ -45,6 +45,7 @@ mod flush;
 mod held_open;
 mod high_water;
 mod linger;
+pub(super) mod outlet;
 mod raw;
 mod seen;
 mod state;

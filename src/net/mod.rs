@@ -55,6 +55,7 @@ pub use connector::{Connecting, Connector, UnixConnector};
 #[cfg(feature = "server")]
 pub use counted_io::CountedIo;
 pub use credentials::Credentials;
+pub(crate) use egress::outlet::{Outlet, Sent};
 pub(crate) use handle::Leaving;
 pub use handle::{Closing, Handle};
 #[cfg(feature = "tonic")]
@@ -67,6 +68,6 @@ pub use profile::{Profile, ProfileSwitch};
 pub use send_strategy::SendStrategy;
 pub(crate) use stats::Pulse;
 pub use stats::{FlushCounts, KernelStats, StreamStats};
-pub(crate) use stream::{Rewind, Seen, TrackFlush};
+pub(crate) use stream::{Rewind, Seen, TakeOver};
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
 pub use unix::{UnixListener, UnixListenerBuilder, UnixStream};

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use super::egress::Egress;
+use super::egress::outlet::Outlet;
 use super::handle::Handle;
 use super::ingress::Ingress;
 use super::options::{Options, Receive};
@@ -28,10 +29,15 @@ pub trait Rewind {
     fn unread(&mut self, bytes: &[u8]);
 }
 
-/// A stream that can tell whether hyper has written everything to it.
-pub trait TrackFlush {
+/// A stream that a server can take over from hyper.
+pub trait TakeOver {
     /// Sets `flushed` whenever hyper flushes the stream from now on.
     fn track_flush(&mut self, flushed: Arc<AtomicBool>);
+
+    /// Returns a way to send without the stream's task, if there is one.
+    fn outlet(&self) -> Option<Outlet> {
+        None
+    }
 }
 
 /// A stream with a handle.
@@ -203,9 +209,13 @@ macro_rules! stream {
             }
         }
 
-        impl $crate::net::stream::TrackFlush for $name {
+        impl $crate::net::stream::TakeOver for $name {
             fn track_flush(&mut self, flushed: std::sync::Arc<std::sync::atomic::AtomicBool>) {
                 self.stream.track_flush(flushed);
+            }
+
+            fn outlet(&self) -> Option<$crate::net::Outlet> {
+                Some($crate::net::Outlet::new(&self.stream.egress))
             }
         }
 

@@ -20,14 +20,14 @@ use super::protocols::Protocols;
 use super::takeover::Driven;
 use super::version::{Version, version};
 use crate::counters::{Counter, count};
-use crate::net::{Rewind, TrackFlush};
+use crate::net::{Rewind, TakeOver};
 
 const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// Runs a connection whose version was not negotiated, from its first byte to its end.
 pub(super) async fn connection<I, S>(protocols: &Protocols, mut stream: I, adapter: Adapter<S>) -> Result<(), BoxError>
 where
-    I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Rewind + TrackFlush + Unpin + Send + 'static,
+    I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
     let conn_state = &Arc::clone(adapter.conn_state());
@@ -45,7 +45,7 @@ pub(super) async fn speak<I, S>(
     adapter: Adapter<S>,
 ) -> Result<(), BoxError>
 where
-    I: hyper::rt::Read + hyper::rt::Write + Rewind + TrackFlush + Unpin + Send + 'static,
+    I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
     match version {
@@ -66,7 +66,7 @@ where
 /// Speaks HTTP/1: by hyper, until it ends or leaves a response to this function.
 async fn one<I, S>(protocols: &Protocols, mut stream: I, mut adapter: Adapter<S>) -> Result<(), BoxError>
 where
-    I: hyper::rt::Read + hyper::rt::Write + Rewind + TrackFlush + Unpin + Send + 'static,
+    I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
     let conn_state = &Arc::clone(adapter.conn_state());

@@ -12,7 +12,7 @@ use super::body_error::BoxError;
 use super::conn_state::{ConnState, ShutdownPhase};
 use super::connection::{aborted, until_raised};
 use super::takeover::Driven;
-use crate::net::Rewind;
+use crate::net::{Rewind, TakeOver};
 
 /// Bytes read at once while a response is in progress, or before a request.
 const LOOK: usize = 512;
@@ -27,7 +27,7 @@ pub(super) struct Driver<I> {
     finishes: bool,
 }
 
-impl<I: Read + Write + Rewind + Unpin> Driver<I> {
+impl<I: Read + Write + Rewind + TakeOver + Unpin> Driver<I> {
     pub(super) fn new(stream: I, early: Bytes, body: Box<dyn Driven>, reads: bool) -> Self {
         Self { stream, body, early, reads, finishes: false }
     }
@@ -74,7 +74,7 @@ impl<I: Read + Write + Rewind + Unpin> Driver<I> {
     }
 }
 
-impl<I: Read + Write + Rewind + Unpin> Future for Driver<I> {
+impl<I: Read + Write + Rewind + TakeOver + Unpin> Future for Driver<I> {
     type Output = Result<(), BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {

@@ -26,7 +26,9 @@ use hyper::rt;
 use super::body_error::BoxError;
 use super::conn_state::Open;
 use super::lock::lock;
-use crate::net::TrackFlush;
+use crate::net::TakeOver;
+#[cfg(feature = "sse")]
+use crate::sse::{Attach, EventBody};
 
 /// Slices of a frame that are offered in one call.
 const SLICES: usize = 32;
@@ -159,12 +161,20 @@ pub(super) struct Streamed<B: Body> {
     keep_alive: bool,
     piece: Option<Piece<B::Data>>,
     ended: bool,
+    /// Whether the body writes to the stream itself, and need not be polled.
+    #[cfg(feature = "sse")]
+    is_attached: bool,
 }
+
+/// A stream that a body is written to.
+pub(super) trait Output: rt::Write + TakeOver + Unpin {}
+
+impl<I: rt::Write + TakeOver + Unpin> Output for I {}
 
 /// A body that was taken over.
 pub(super) trait Driven: Any + Send {
     /// Writes the frames of the body to `io`. Ready once all bytes of the message are accepted.
-    fn poll_drive(&mut self, cx: &mut Context<'_>, io: &mut (dyn rt::Write + Unpin)) -> Poll<Result<(), BoxError>>;
+    fn poll_drive(&mut self, cx: &mut Context<'_>, io: &mut dyn Output) -> Poll<Result<(), BoxError>>;
 
     /// Returns whether the connection may carry another response after this one.
     fn keeps_alive(&self) -> bool;
@@ -172,7 +182,16 @@ pub(super) trait Driven: Any + Send {
 
 impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
     pub(super) fn new(body: B, open: Open, framing: Framing, keep_alive: bool) -> Self {
-        Self { body: Some(Box::pin(body)), open: Some(open), framing, keep_alive, piece: None, ended: false }
+        Self {
+            body: Some(Box::pin(body)),
+            open: Some(open),
+            framing,
+            keep_alive,
+            piece: None,
+            ended: false,
+            #[cfg(feature = "sse")]
+            is_attached: false,
+        }
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
@@ -243,9 +262,42 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
     }
 }
 
+/// A body of events is written by its hub, to all readers of the hub in one pass.
+#[cfg(feature = "sse")]
+impl<B: Body + 'static> Streamed<B> {
+    fn events(&mut self) -> Option<&mut EventBody> {
+        let body: &mut dyn Any = &mut self.body;
+        body.downcast_mut::<Option<Pin<Box<EventBody>>>>()?.as_deref_mut()
+    }
+
+    fn attach(&mut self, cx: &Context<'_>, io: &dyn Output) -> Attach {
+        let chunked = matches!(self.framing, Framing::Chunked(_));
+        if matches!(self.framing, Framing::Length(_)) {
+            return Attach::Waits;
+        }
+        let attach = match (self.events(), io.outlet()) {
+            (Some(events), Some(outlet)) => events.attach(outlet, chunked, cx),
+            _ => Attach::Waits,
+        };
+        self.is_attached = attach == Attach::Attached;
+        attach
+    }
+
+    /// Ready when the body must be polled.
+    fn poll_detached(&mut self) -> Poll<()> {
+        if self.is_attached {
+            ready!(self.events().map_or(Poll::Ready(()), EventBody::poll_returned));
+            self.is_attached = false;
+        }
+        Poll::Ready(())
+    }
+}
+
 impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Driven for Streamed<B> {
-    fn poll_drive(&mut self, cx: &mut Context<'_>, io: &mut (dyn rt::Write + Unpin)) -> Poll<Result<(), BoxError>> {
+    fn poll_drive(&mut self, cx: &mut Context<'_>, io: &mut dyn Output) -> Poll<Result<(), BoxError>> {
         loop {
+            #[cfg(feature = "sse")]
+            ready!(self.poll_detached());
             if self.ended {
                 self.body = None;
             }
@@ -269,6 +321,10 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Driven for Str
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
                     let _ = Pin::new(&mut *io).poll_flush(cx)?;
+                    #[cfg(feature = "sse")]
+                    if self.attach(cx, io) == Attach::News {
+                        continue;
+                    }
                     return Poll::Pending;
                 }
             }
@@ -292,7 +348,7 @@ pub(super) struct Handover {
 
 impl Handover {
     /// Enables takeover of the responses on `stream`, unless the stream wants each message as one slice.
-    pub(super) fn enable(&self, stream: &mut (impl rt::Write + TrackFlush)) {
+    pub(super) fn enable(&self, stream: &mut (impl rt::Write + TakeOver)) {
         if stream.is_write_vectored() {
             stream.track_flush(Arc::clone(&self.flushed));
             self.enabled.store(true, Ordering::Relaxed);

@@ -3,12 +3,14 @@
 //! Invariant: `Pending` is returned only after the waker of the reader was registered with its group, so every event,
 //! keep-alive and end wakes it.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
@@ -16,9 +18,11 @@ use http_body::{Body, Frame};
 use super::gap::Gap;
 use super::replay_cursor::{ReplayCursor, Step};
 use super::shared::{Begin, Permit, Start};
+use super::sinks::{self, Frames, Sink};
 use super::state::{Cursor, Read};
-use super::wake_task::{Member, Wait};
+use super::wake_task::{Attached, Member, Refused, Wait};
 use crate::body::GracefulClose;
+use crate::net::{Outlet, Sent};
 use crate::sse::log::Log;
 
 static COMMENT: &[u8] = b":\n\n";
@@ -29,10 +33,30 @@ static COMMENT: &[u8] = b":\n\n";
 /// Inside a tokio runtime it sends comments to [keep the connection alive](super::HubBuilder::keep_alive).
 ///
 /// Dropping it, polled or not, frees its place for another subscriber.
-pub struct EventBody(Option<Box<Seat>>);
+pub struct EventBody(State);
+
+/// Whether the hub writes a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attach {
+    Attached,
+    /// It does not. The task is woken as before.
+    Waits,
+    /// It does not, and the body must be polled now.
+    News,
+}
+
+enum State {
+    Ended,
+    /// Polled by the task of the connection.
+    Polled(Box<Seat>),
+    /// Written by the hub.
+    Attached(Attached),
+}
 
 struct Seat {
     permit: Permit,
+    /// The connection, with the framing that it needs, while the hub writes to it.
+    outlet: Option<(Outlet, bool)>,
     source: Source,
     gap: Option<Bytes>,
     ending: Arc<AtomicBool>,
@@ -60,16 +84,45 @@ impl EventBody {
                 }
             }
         };
-        Self(Some(Box::new(Seat { permit, source, gap, ending: Arc::default(), end: None, member: None })))
+        let ending = Arc::default();
+        Self(State::Polled(Box::new(Seat { permit, outlet: None, source, gap, ending, end: None, member: None })))
     }
 
     pub(super) fn none() -> Self {
-        Self(None)
+        Self(State::Ended)
+    }
+
+    /// Lets the hub write the events to `outlet` itself. This task then waits in [`poll_returned`](Self::poll_returned).
+    /// `chunked` selects the framing of HTTP/1.1. Called after the body was pending.
+    pub(crate) fn attach(&mut self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Attach {
+        match mem::replace(&mut self.0, State::Ended) {
+            State::Polled(seat) => {
+                let (state, attach) = seat.attach(outlet, chunked, cx.waker());
+                self.0 = state;
+                attach
+            }
+            other => {
+                self.0 = other;
+                Attach::Waits
+            }
+        }
+    }
+
+    /// Ready when the body must be polled again, because the hub does not write it any longer.
+    pub(crate) fn poll_returned(&mut self) -> Poll<()> {
+        let State::Attached(attached) = &self.0 else { return Poll::Ready(()) };
+        if !attached.has_returned() {
+            return Poll::Pending;
+        }
+        if let State::Attached(attached) = mem::replace(&mut self.0, State::Ended) {
+            self.0 = returned(attached.detach());
+        }
+        Poll::Ready(())
     }
 
     /// Returns a handle that ends this body; `None` if it has ended.
     pub fn ending(&self) -> Option<GracefulClose> {
-        let seat = self.0.as_ref()?;
+        let State::Polled(seat) = &self.0 else { return None };
         let (ending, hub) = (Arc::clone(&seat.ending), Arc::downgrade(&seat.permit.0));
         Some(GracefulClose::new(move || {
             if !ending.swap(true, Ordering::AcqRel)
@@ -81,9 +134,33 @@ impl EventBody {
     }
 }
 
+/// Returns the state of a body whose seat was given back.
+fn returned(sink: Option<Box<dyn Sink>>) -> State {
+    let seat = sink.and_then(|sink| (sink as Box<dyn Any>).downcast::<Seat>().ok());
+    seat.map_or(State::Ended, |mut seat| {
+        seat.outlet = None;
+        if let Some(member) = &mut seat.member {
+            member.had_frame();
+        }
+        State::Polled(seat)
+    })
+}
+
 impl Seat {
+    fn attach(mut self: Box<Self>, outlet: Outlet, chunked: bool, waker: &Waker) -> (State, Attach) {
+        if !matches!(self.source, Source::Ring(_)) || !outlet.has_room() {
+            return (State::Polled(self), Attach::Waits);
+        }
+        self.outlet = Some((outlet, chunked));
+        match Attached::new(self, |seat| seat.member.as_mut(), waker) {
+            Ok(attached) => (State::Attached(attached), Attach::Attached),
+            Err(Refused::Waits(sink)) => (returned(Some(sink)), Attach::Waits),
+            Err(Refused::News(sink)) => (returned(Some(sink)), Attach::News),
+        }
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let Self { permit: Permit(shared), source, gap, ending, end, member } = self;
+        let Self { permit: Permit(shared), source, gap, ending, end, member, .. } = self;
         loop {
             let is_ending = || ending.load(Ordering::Acquire) || shared.is_closed();
             let ends = is_ending();
@@ -133,12 +210,13 @@ impl Body for EventBody {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Some(seat) = &mut self.0 else { return Poll::Ready(None) };
+        let _ = self.poll_returned();
+        let State::Polled(seat) = &mut self.0 else { return Poll::Ready(None) };
         let frame = match std::task::ready!(seat.poll(cx)) {
             Some(frame) => frame,
             None => {
                 let retry = seat.permit.0.config.retry.as_millis();
-                self.0 = None;
+                self.0 = State::Ended;
                 return Poll::Ready(Some(Ok(Frame::data(format!("retry: {retry}\n\n").into()))));
             }
         };
@@ -149,7 +227,43 @@ impl Body for EventBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_none()
+        matches!(self.0, State::Ended)
+    }
+}
+
+impl Sink for Seat {
+    fn send(&mut self, frames: &mut Frames) -> bool {
+        let Self { permit: Permit(shared), outlet: Some((outlet, chunked)), source: Source::Ring(cursor), .. } = self
+        else {
+            return false;
+        };
+        loop {
+            if self.ending.load(Ordering::Acquire) || shared.is_closed() {
+                return false;
+            }
+            let sent = match shared.read_shared(cursor, frames) {
+                Read::Frame(_) => outlet.send(frames.bytes(*chunked)),
+                Read::Gap(missed) if *chunked => outlet.send(&sinks::chunk(&missed.encode())),
+                Read::Gap(missed) => outlet.send(&missed.encode()),
+                Read::TooSlow => return false,
+                Read::Nothing => return true,
+            };
+            if sent != Sent::All {
+                return false;
+            }
+        }
+    }
+
+    fn send_comment(&mut self, frames: &mut Frames) -> bool {
+        let Some((outlet, chunked)) = &self.outlet else { return false };
+        frames.set(u64::MAX, u64::MAX, Bytes::from_static(COMMENT));
+        outlet.send(frames.bytes(*chunked)) == Sent::All
+    }
+
+    fn is_current(&self) -> bool {
+        let Source::Ring(cursor) = &self.source else { return false };
+        let shared = &self.permit.0;
+        cursor.next >= shared.head() && !self.ending.load(Ordering::Acquire) && !shared.is_closed()
     }
 }
 
@@ -163,7 +277,11 @@ impl Drop for Seat {
 
 impl fmt::Debug for EventBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(seat) = &self.0 else { return f.write_str("EventBody(ended)") };
+        let seat = match &self.0 {
+            State::Ended => return f.write_str("EventBody(ended)"),
+            State::Attached(_) => return f.write_str("EventBody(attached)"),
+            State::Polled(seat) => seat,
+        };
         let mut body = f.debug_struct("EventBody");
         match &seat.source {
             Source::Ring(cursor) => body.field("behind", &seat.permit.0.head().saturating_sub(cursor.next)),

@@ -22,11 +22,13 @@ mod request;
 mod ring;
 mod room;
 mod shared;
+mod sinks;
 mod state;
 mod stats;
 mod wait_list;
 mod wake_task;
 
+pub(crate) use body::Attach;
 pub use body::EventBody;
 pub use builder::HubBuilder;
 pub use error::{SendError, SubscribeError};

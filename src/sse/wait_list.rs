@@ -60,14 +60,19 @@ impl WaitList {
         None
     }
 
-    pub(super) fn leave(&mut self, place: usize) -> Option<Waker> {
-        let left = self.position(place).map(|at| {
+    /// Removes the waker of a reader, if it waits.
+    pub(super) fn stop_waiting(&mut self, place: usize) -> Option<Waker> {
+        self.position(place).map(|at| {
             let left = self.waiting.swap_remove(at);
             if let Some(moved) = self.waiting.get(at) {
                 self.at[moved.place] = at;
             }
             left.waker
-        });
+        })
+    }
+
+    pub(super) fn leave(&mut self, place: usize) -> Option<Waker> {
+        let left = self.stop_waiting(place);
         self.free.push(place);
         if !self.has_readers() {
             *self = Self { tick: self.tick, ..Self::default() };

@@ -33,6 +33,7 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::sinks::{Frames, News, Sink, Sinks};
 use super::wait_list::{TICKS, WaitList};
 
 /// Wake tasks of all runtimes. Searched when the first reader of a hub joins in a runtime.
@@ -69,7 +70,12 @@ impl Groups {
             // Removes, among others, groups of runtimes that have ended.
             groups.retain(|group| lock(&group.readers).list.has_readers());
             let wake_task = runtime.map(|runtime| WakeTask::of(runtime, keep_alive));
-            let group = Arc::new(Group { wake_task, waits: AtomicBool::default(), readers: Mutex::default() });
+            let group = Arc::new(Group {
+                wake_task,
+                waits: AtomicBool::default(),
+                readers: Mutex::default(),
+                sinks: Mutex::default(),
+            });
             groups.push(Arc::clone(&group));
             group
         });
@@ -86,6 +92,8 @@ struct Group {
     /// Whether a reader may wait that no sender is about to wake.
     waits: AtomicBool,
     readers: Mutex<Readers>,
+    /// The readers that the wake task writes to. Locked after `readers`.
+    sinks: Mutex<Sinks>,
 }
 
 #[derive(Debug, Default)]
@@ -116,6 +124,29 @@ impl Group {
         // Called without the lock, because a waker may run any code.
         waiting.drain(..).for_each(|waiting| wake(waiting.waker));
         lock(&self.readers).list.reuse(waiting);
+    }
+
+    /// Sends `what` to all sinks, in steps between which other tasks run.
+    async fn send(&self, what: News) {
+        if lock(&self.sinks).is_empty() {
+            return;
+        }
+        // Before the first sink looks for news.
+        self.waits.swap(true, Ordering::AcqRel);
+        let (mut frames, mut next) = (Frames::default(), Some(0));
+        while let Some(from) = next {
+            let (rest, back) = lock(&self.sinks).send(what, from, &mut frames);
+            back.into_iter().for_each(wake);
+            next = rest;
+            if next.is_some() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn give_back(&self) {
+        let back = lock(&self.sinks).give_back();
+        back.into_iter().for_each(wake);
     }
 
     /// Adds the group to the wake task; returns `false` in another runtime than the group's.
@@ -193,6 +224,75 @@ impl Drop for Member {
         if served && let Some(wake_task) = &self.group.wake_task {
             wake_task.remove(&self.group);
         }
+    }
+}
+
+/// A sink that its group does not write to.
+pub(super) enum Refused {
+    /// It waits for its task to be woken, as before.
+    Waits(Box<dyn Sink>),
+    /// There is news, so it no longer waits.
+    News(Box<dyn Sink>),
+}
+
+/// A reader that its group writes to, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Attached {
+    group: Arc<Group>,
+    /// `None` once it was left.
+    place: Option<usize>,
+}
+
+impl Attached {
+    /// Lets the group write to `sink`, a reader that waits as `member` of the group.
+    pub(super) fn new<S: Sink>(
+        mut sink: Box<S>,
+        member: impl Fn(&mut S) -> Option<&mut Member>,
+        waker: &Waker,
+    ) -> Result<Self, Refused> {
+        let Some(member) = member(&mut sink) else { return Err(Refused::Waits(sink)) };
+        let (group, place) = (Arc::clone(&member.group), member.place);
+        // The wake task stops serving the group under this lock.
+        let mut readers = lock(&group.readers);
+        if !readers.served {
+            drop(readers);
+            return Err(Refused::Waits(sink));
+        }
+        let waited = readers.list.stop_waiting(place);
+        let entered = {
+            let mut sinks = lock(&group.sinks);
+            // As for a reader that waits: before it looks for news.
+            group.waits.swap(true, Ordering::AcqRel);
+            sinks.enter(sink, waker)
+        };
+        drop(readers);
+        drop(waited);
+        match entered {
+            Ok(place) => Ok(Self { group, place: Some(place) }),
+            Err(sink) => Err(Refused::News(sink)),
+        }
+    }
+
+    /// Returns whether the sink has to return to its task.
+    pub(super) fn has_returned(&self) -> bool {
+        self.place.is_none_or(|place| lock(&self.group.sinks).has_returned(place))
+    }
+
+    /// Takes the sink back.
+    pub(super) fn detach(mut self) -> Option<Box<dyn Sink>> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Option<Box<dyn Sink>> {
+        let place = self.place.take()?;
+        lock(&self.group.sinks).leave(place)
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // Dropped without the lock.
+        drop(self.leave());
     }
 }
 
@@ -297,29 +397,39 @@ impl Round {
                 }
                 ticks.as_mut().map_or(Poll::Pending, |ticks| ticks.poll_tick(cx).map(|_| false))
             });
-            match event.await {
-                true => self.wake(),
-                false => self.tick(),
+            let (groups, what) = match event.await {
+                true => (self.to_wake(), News::Events),
+                false => (self.tick(), News::Silence),
+            };
+            for group in groups {
+                if let News::Events = what {
+                    group.wake_all();
+                }
+                group.send(what).await;
             }
         }
     }
 
-    fn wake(&mut self) {
+    /// Returns the groups that have news.
+    fn to_wake(&mut self) -> Vec<Arc<Group>> {
         {
             let mut rounds = lock(&self.wake_task.rounds);
             mem::swap(&mut rounds.to_wake, &mut self.to_wake);
             self.ended = rounds.groups.is_empty();
             rounds.runs = !self.ended;
         }
-        self.to_wake.drain().for_each(|(_, group)| group.wake_all());
+        self.to_wake.drain().map(|(_, group)| group).collect()
     }
 
-    fn tick(&self) {
+    /// Advances the tick of all groups, and returns them.
+    fn tick(&self) -> Vec<Arc<Group>> {
         let groups: Vec<_> = lock(&self.wake_task.rounds).groups.values().map(Arc::clone).collect();
-        for group in groups {
+        for group in &groups {
             let idle = lock(&group.readers).list.tick();
+            lock(&group.sinks).tick();
             idle.into_iter().for_each(wake);
         }
+        groups
     }
 }
 
@@ -337,7 +447,10 @@ impl Drop for Round {
             mem::take(&mut *rounds)
         };
         // Readers polled by another runtime join there.
-        groups.into_values().chain(to_wake.into_values()).for_each(|group| group.wake_all());
+        for group in groups.into_values().chain(to_wake.into_values()) {
+            group.wake_all();
+            group.give_back();
+        }
     }
 }
 

@@ -47,6 +47,12 @@ impl Egress {
         self.failed.store(torn, Ordering::Relaxed);
     }
 
+    /// Leaves a failure to the next call of the stream's task.
+    pub(super) fn report_again(&self, state: &mut State) {
+        state.unreported = true;
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn report(&self, state: &mut State) -> io::Result<()> {
         match state.failure {
             Some(failure @ Failure::Torn) => Err(failure.into()),

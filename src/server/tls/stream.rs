@@ -16,7 +16,7 @@ use super::records::{Records, cut};
 use crate::buf::origin;
 use crate::counters::log;
 use crate::counters::{Counter, count};
-use crate::net::{Rewind, TrackFlush};
+use crate::net::{Rewind, TakeOver};
 
 /// Bytes encrypted by one write: as many as one call sends.
 const WRITE_MAX: usize = 64 << 10;
@@ -170,7 +170,7 @@ impl<S> Rewind for TlsStream<S> {
     }
 }
 
-impl<S> TrackFlush for TlsStream<S> {
+impl<S> TakeOver for TlsStream<S> {
     fn track_flush(&mut self, flushed: Arc<AtomicBool>) {
         self.flushed = Some(flushed);
     }

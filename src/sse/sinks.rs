@@ -1,0 +1,167 @@
+//! Readers that need no task: the hub sends to their connections itself, to all of a runtime in one pass.
+//!
+//! Such a reader is a [`Sink`] here. A pass asks each for its next frames. A sink that cannot go on by itself, because
+//! its connection is full or failed, or its stream ends, returns to the task of its connection.
+
+use std::any::Any;
+use std::fmt;
+use std::task::Waker;
+
+use bytes::Bytes;
+
+use super::wait_list::TICKS;
+use crate::buf::pool;
+
+/// Sinks of a pass before other tasks may run.
+pub(super) const AT_ONCE: usize = 64;
+
+/// A reader whose connection can be written without its task.
+pub(super) trait Sink: Any + Send {
+    /// Sends all new events. Returns `false` if the sink must return to its task.
+    fn send(&mut self, frames: &mut Frames) -> bool;
+
+    /// Sends a comment that keeps the connection alive.
+    fn send_comment(&mut self, frames: &mut Frames) -> bool;
+
+    /// Returns whether there is nothing to send, so that the sink may wait for the next pass.
+    fn is_current(&self) -> bool;
+}
+
+/// The sinks of a hub in a runtime.
+#[derive(Default)]
+pub(super) struct Sinks {
+    places: Vec<Place>,
+    free: Vec<usize>,
+    tick: u64,
+}
+
+#[derive(Default)]
+struct Place {
+    sink: Option<Box<dyn Sink>>,
+    /// Wakes the task of the connection. `None` once the sink waits for its task.
+    waker: Option<Waker>,
+    /// Tick of the last bytes.
+    since: u64,
+}
+
+impl fmt::Debug for Sinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sinks").field("sinks", &(self.places.len() - self.free.len())).finish_non_exhaustive()
+    }
+}
+
+impl Sinks {
+    /// Adds a sink, unless it has something to send.
+    pub(super) fn enter(&mut self, sink: Box<dyn Sink>, waker: &Waker) -> Result<usize, Box<dyn Sink>> {
+        if !sink.is_current() {
+            return Err(sink);
+        }
+        let place = Place { sink: Some(sink), waker: Some(waker.clone()), since: self.tick };
+        Ok(match self.free.pop() {
+            Some(at) => {
+                self.places[at] = place;
+                at
+            }
+            None => {
+                self.places.push(place);
+                self.places.len() - 1
+            }
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.places.len()
+    }
+
+    /// Removes a sink at the request of its task.
+    pub(super) fn leave(&mut self, at: usize) -> Option<Box<dyn Sink>> {
+        let sink = std::mem::take(&mut self.places[at]).sink;
+        self.free.push(at);
+        if self.is_empty() {
+            *self = Self { tick: self.tick, ..Self::default() };
+        }
+        sink
+    }
+
+    /// Returns whether a sink waits for its task.
+    pub(super) fn has_returned(&self, at: usize) -> bool {
+        self.places[at].waker.is_none()
+    }
+
+    /// Sends `what` to the sinks from `from` on. Returns where to continue, and the tasks of the sinks that return.
+    pub(super) fn send(&mut self, what: News, from: usize, frames: &mut Frames) -> (Option<usize>, Vec<Waker>) {
+        let to = (from + AT_ONCE).min(self.places.len());
+        let (mut back, tick) = (Vec::new(), self.tick);
+        for Place { sink, waker, since } in self.places.get_mut(from..to).unwrap_or_default() {
+            let Some(sink) = sink.as_mut().filter(|_| waker.is_some()) else { continue };
+            let goes_on = match what {
+                News::Events if !sink.is_current() => sink.send(frames),
+                News::Silence if *since + TICKS <= tick => sink.send_comment(frames),
+                _ => continue,
+            };
+            *since = tick;
+            if !goes_on {
+                back.extend(waker.take());
+            }
+        }
+        ((to < self.places.len()).then_some(to), back)
+    }
+
+    /// Advances the tick by which silent readers are found.
+    pub(super) fn tick(&mut self) {
+        self.tick += 1;
+    }
+
+    /// Returns all sinks to their tasks, because no pass follows.
+    pub(super) fn give_back(&mut self) -> Vec<Waker> {
+        self.places.iter_mut().filter_map(|place| place.waker.take()).collect()
+    }
+}
+
+/// What a pass sends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum News {
+    Events,
+    /// Comments to readers that were idle.
+    Silence,
+}
+
+/// The last frame of a pass, shared by readers at the same position.
+#[derive(Default)]
+pub(super) struct Frames {
+    range: (u64, u64),
+    data: Bytes,
+    chunk: Bytes,
+}
+
+impl Frames {
+    /// Returns the frame that begins at the entry `from`, and the entry after it.
+    pub(super) fn starting_at(&self, from: u64) -> Option<u64> {
+        (self.range.0 == from && !self.data.is_empty()).then_some(self.range.1)
+    }
+
+    pub(super) fn set(&mut self, from: u64, to: u64, data: Bytes) {
+        (self.range, self.data, self.chunk) = ((from, to), data, Bytes::new());
+    }
+
+    /// Returns the bytes of the last frame, with the framing of HTTP/1.1 or without any.
+    pub(super) fn bytes(&mut self, chunked: bool) -> &[u8] {
+        if !chunked {
+            return &self.data;
+        }
+        if self.chunk.is_empty() {
+            self.chunk = chunk(&self.data);
+        }
+        &self.chunk
+    }
+}
+
+/// Returns `data` as a chunk (RFC 9112 §7.1).
+pub(super) fn chunk(data: &[u8]) -> Bytes {
+    let line = format!("{:X}\r\n", data.len());
+    let mut chunk = pool::lease(line.len() + data.len() + 2);
+    chunk.extend_from_slice(line.as_bytes());
+    chunk.extend_from_slice(data);
+    chunk.extend_from_slice(b"\r\n");
+    chunk.freeze()
+}
