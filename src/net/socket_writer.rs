@@ -250,19 +250,10 @@ impl SocketWriter {
         way: Way,
         mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Result<Option<usize>, Failure> {
+        // Without the readiness that the runtime's driver knows: looking it up costs more than it saves, as most sockets
+        // have room, and no task may drive the driver.
+        let mut sent = send(self.socket.as_fd());
         loop {
-            let mut asked = false;
-            let known = self.io.get().filter(|_| !self.is_unwatched()).map(|io| {
-                io.try_io(Interest::WRITABLE, |fd| {
-                    asked = true;
-                    send(fd.as_fd())
-                })
-            });
-            let sent = match known {
-                Some(sent) if asked => sent,
-                // The runtime's driver has not reported whether there is room, and may not be driven by any task.
-                _ => send(self.socket.as_fd()),
-            };
             match sent {
                 Ok(n) => {
                     self.meter.sent(n, way);
@@ -278,16 +269,20 @@ impl SocketWriter {
                         // The runtime has ended: tokio registers no more sockets. Other errors are the kernel's.
                         Err(e) if e.raw_os_error().is_none() => {
                             self.set_unwatched(true);
-                            continue;
+                            return Ok(None);
                         }
                         Err(e) => return Err(e.into()),
                     };
                     // Without the task's budget: a forced yield would call our waker during this call.
                     let mut ready = pin!(unconstrained(poll_fn(|cx| io.poll_write_ready(cx).map_ok(drop))));
                     match ready.as_mut().poll(&mut Context::from_waker(&self.writable)) {
-                        Poll::Ready(Ok(_)) => {}
+                        // If there is no room, this clears the readiness.
+                        Poll::Ready(Ok(_)) => sent = io.try_io(Interest::WRITABLE, |fd| send(fd.as_fd())),
                         // The runtime has ended, but the connection still lives and may yet be closed normally.
-                        Poll::Ready(Err(_)) => self.set_unwatched(true),
+                        Poll::Ready(Err(_)) => {
+                            self.set_unwatched(true);
+                            return Ok(None);
+                        }
                         Poll::Pending => return Ok(None),
                     }
                 }

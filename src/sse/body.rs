@@ -18,7 +18,7 @@ use http_body::{Body, Frame};
 use super::gap::Gap;
 use super::replay_cursor::{ReplayCursor, Step};
 use super::shared::{Begin, Permit, Start};
-use super::sinks::{self, Frames, Sink};
+use super::sinks::{self, Frames, Outcome, Sink};
 use super::state::{Cursor, Read};
 use super::wake_task::{Attached, Member, Refused, Wait};
 use crate::body::GracefulClose;
@@ -232,32 +232,38 @@ impl Body for EventBody {
 }
 
 impl Sink for Seat {
-    fn send(&mut self, frames: &mut Frames) -> bool {
+    fn send(&mut self, frames: &mut Frames) -> Outcome {
         let Self { permit: Permit(shared), outlet: Some((outlet, chunked)), source: Source::Ring(cursor), .. } = self
         else {
-            return false;
+            return Outcome::Returns;
         };
-        loop {
-            if self.ending.load(Ordering::Acquire) || shared.is_closed() {
-                return false;
-            }
+        if self.ending.load(Ordering::Acquire) || shared.is_closed() {
+            return Outcome::Returns;
+        }
+        let mut outcome = Outcome::Idle;
+        while cursor.next < shared.head() {
             let sent = match shared.read_shared(cursor, frames) {
                 Read::Frame(_) => outlet.send(frames.bytes(*chunked)),
                 Read::Gap(missed) if *chunked => outlet.send(&sinks::chunk(&missed.encode())),
                 Read::Gap(missed) => outlet.send(&missed.encode()),
-                Read::TooSlow => return false,
-                Read::Nothing => return true,
+                Read::TooSlow => return Outcome::Returns,
+                Read::Nothing => break,
             };
             if sent != Sent::All {
-                return false;
+                return Outcome::Returns;
             }
+            outcome = Outcome::Sent;
         }
+        outcome
     }
 
-    fn send_comment(&mut self, frames: &mut Frames) -> bool {
-        let Some((outlet, chunked)) = &self.outlet else { return false };
+    fn send_comment(&mut self, frames: &mut Frames) -> Outcome {
+        let Some((outlet, chunked)) = &self.outlet else { return Outcome::Returns };
         frames.set(u64::MAX, u64::MAX, Bytes::from_static(COMMENT));
-        outlet.send(frames.bytes(*chunked)) == Sent::All
+        match outlet.send(frames.bytes(*chunked)) {
+            Sent::All => Outcome::Sent,
+            Sent::Waits | Sent::Failed => Outcome::Returns,
+        }
     }
 
     fn is_current(&self) -> bool {

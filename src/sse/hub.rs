@@ -79,11 +79,19 @@ use crate::sse::log::{Log, Sink};
 /// | `lost` | the log has lost events |
 /// | `unreachable` | the log is unreachable for earlier events; the events of this hub follow |
 ///
+/// # Cost of a reader
+///
+/// Over HTTP/1 on [`serve`](crate::server::serve()), the hub writes to the connections of its readers itself: one task
+/// for each runtime sends to all of them in one pass, all waiting events of a reader in one call. Such a reader has
+/// neither hyper's state nor a wake-up for each event. That needs a service whose response body is [`EventBody`]. A body
+/// inside another type, such as axum's `Body`, is polled by the task of its connection, as over HTTP/2 and TLS.
+/// [`HubStats::direct`] tells how many readers are written to directly.
+///
 /// # Slow readers
 ///
-/// hyper polls a body only while the connection has room. A reader that does not read at all occupies its buffers in
-/// the socket and in hyper, and its place; the policy takes effect when it reads again, and the limits of the server
-/// close its connection if it never does.
+/// A reader whose connection is full is polled by its task until it has caught up. A reader that does not read at all
+/// occupies its buffers in the socket and in the connection, and its place; the policy takes effect when it reads again,
+/// and the limits of the server close its connection if it never does.
 ///
 /// # End of streams
 ///

@@ -340,11 +340,12 @@ impl Shared {
     }
 
     pub(super) fn stats(&self) -> HubStats {
+        let direct = self.groups.sinks();
         let state = self.state();
         let subscribers = self.seats.load(Ordering::Acquire);
         let length = (state.ring.head() - state.ring.base()) as usize;
         let delivered = state.stats.delivered + self.delivered.load(Ordering::Relaxed);
-        HubStats { subscribers, delivered, ring_events: length, ring_bytes: state.ring.bytes(), ..state.stats }
+        HubStats { subscribers, direct, delivered, ring_events: length, ring_bytes: state.ring.bytes(), ..state.stats }
     }
 }
 

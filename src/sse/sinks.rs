@@ -17,14 +17,23 @@ pub(super) const AT_ONCE: usize = 64;
 
 /// A reader whose connection can be written without its task.
 pub(super) trait Sink: Any + Send {
-    /// Sends all new events. Returns `false` if the sink must return to its task.
-    fn send(&mut self, frames: &mut Frames) -> bool;
+    /// Sends all new events.
+    fn send(&mut self, frames: &mut Frames) -> Outcome;
 
     /// Sends a comment that keeps the connection alive.
-    fn send_comment(&mut self, frames: &mut Frames) -> bool;
+    fn send_comment(&mut self, frames: &mut Frames) -> Outcome;
 
     /// Returns whether there is nothing to send, so that the sink may wait for the next pass.
     fn is_current(&self) -> bool;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// There was nothing to send.
+    Idle,
+    Sent,
+    /// The sink must return to its task.
+    Returns,
 }
 
 /// The sinks of a hub in a runtime.
@@ -46,7 +55,7 @@ struct Place {
 
 impl fmt::Debug for Sinks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sinks").field("sinks", &(self.places.len() - self.free.len())).finish_non_exhaustive()
+        f.debug_struct("Sinks").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 
@@ -69,8 +78,12 @@ impl Sinks {
         })
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.free.len() == self.places.len()
+        self.len() == 0
     }
 
     /// Removes a sink at the request of its task.
@@ -94,14 +107,15 @@ impl Sinks {
         let (mut back, tick) = (Vec::new(), self.tick);
         for Place { sink, waker, since } in self.places.get_mut(from..to).unwrap_or_default() {
             let Some(sink) = sink.as_mut().filter(|_| waker.is_some()) else { continue };
-            let goes_on = match what {
-                News::Events if !sink.is_current() => sink.send(frames),
+            let outcome = match what {
+                News::Events => sink.send(frames),
                 News::Silence if *since + TICKS <= tick => sink.send_comment(frames),
-                _ => continue,
+                News::Silence => Outcome::Idle,
             };
-            *since = tick;
-            if !goes_on {
-                back.extend(waker.take());
+            match outcome {
+                Outcome::Idle => {}
+                Outcome::Sent => *since = tick,
+                Outcome::Returns => back.extend(waker.take()),
             }
         }
         ((to < self.places.len()).then_some(to), back)

@@ -6,6 +6,9 @@
 pub struct HubStats {
     /// Number of bodies that exist, polled or not.
     pub subscribers: usize,
+    /// Number of readers to whose connections the hub writes itself, without a task for each. See
+    /// [`Hub`](super::Hub#cost-of-a-reader).
+    pub direct: usize,
     /// Number of subscribers rejected at the maximum.
     pub refused: u64,
     /// Number of events sent by this hub; with a log, accepted by the log.

@@ -61,6 +61,12 @@ impl Groups {
         groups.iter().for_each(Group::wake);
     }
 
+    /// Returns the number of readers that the wake tasks write to.
+    pub(super) fn sinks(&self) -> usize {
+        let groups = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        groups.iter().map(|group| lock(&group.sinks).len()).sum()
+    }
+
     pub(super) fn join(&self, keep_alive: Option<Duration>) -> Member {
         let runtime = Handle::try_current().ok().map(|handle| handle.id());
         let mut groups = self.0.write().unwrap_or_else(PoisonError::into_inner);

@@ -6,6 +6,7 @@ mod support;
 mod alive;
 mod block;
 mod counts;
+mod direct;
 mod ends;
 mod events;
 mod log;

@@ -1,5 +1,6 @@
 //! The hub behind `server::serve`: response heads, both protocols, stalled readers, and disconnected ones.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -7,25 +8,33 @@ use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
+use millstream::net::TcpListener;
+use millstream::server;
 use millstream::sse::{Event, Hub, LagPolicy};
+use socket2::SockRef;
 use tokio::io::AsyncReadExt;
 use tokio::time::sleep;
 
 use crate::parse::{Parser, Seen};
-use crate::support::http::{Raw, boxed, h1, h2, on_both, request, start_with};
+use crate::support::http::{Raw, h1, h2, on_both, request};
 
 /// Serves the hub on a free port, with small send buffers.
-async fn served(hub: &Hub) -> SocketAddr {
+pub(crate) async fn served(hub: &Hub) -> SocketAddr {
     let hub = hub.clone();
-    start_with(Some(4096), move |request| {
-        let answer = hub.subscribe(&request).map(boxed);
-        async move { answer }
-    })
-    .await
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    SockRef::from(&listener).set_send_buffer_size(4096).unwrap();
+    let addr = listener.local_addr().unwrap();
+    // Not boxed, so that the hub writes to the connections of HTTP/1 itself.
+    let service = tower::service_fn(move |request| {
+        let answer = hub.subscribe(&request);
+        async { Ok::<_, Infallible>(answer) }
+    });
+    tokio::spawn(server::serve(listener, service).into_future());
+    addr
 }
 
 /// Waits until the hub's counts meet a condition; the watchdog limits the time.
-async fn until(hub: &Hub, what: impl Fn(&millstream::sse::HubStats) -> bool) {
+pub(crate) async fn until(hub: &Hub, what: impl Fn(&millstream::sse::HubStats) -> bool) {
     while !what(&hub.stats()) {
         sleep(Duration::from_millis(2)).await;
     }

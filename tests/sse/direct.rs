@@ -1,0 +1,312 @@
+//! Readers to whose connections the hub writes itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty};
+use hyper::Response;
+use hyper::body::{Bytes, Incoming};
+use millstream::metrics::Snapshot;
+use millstream::sse::{Event, Hub, LagPolicy};
+use tokio::io::AsyncWriteExt;
+use tokio::time::{sleep, timeout};
+
+use crate::parse::{Parser, Seen};
+use crate::served::{served, until};
+use crate::support::alone::ran_in_child;
+use crate::support::http::{H1, Raw, h1, on_both, request};
+
+const SOON: Duration = Duration::from_secs(20);
+
+struct Reader {
+    answer: Response<Incoming>,
+    parser: Parser,
+    client: H1,
+}
+
+impl Reader {
+    async fn connect(addr: std::net::SocketAddr) -> Self {
+        let mut client = h1(addr).await;
+        let answer = client.send_request(request("/")).await.unwrap();
+        Self { answer, parser: Parser::default(), client }
+    }
+
+    /// Reads until an event has this data.
+    async fn until(&mut self, last: &str) -> Vec<Seen> {
+        let mut seen: Vec<Seen> = Vec::new();
+        while seen.last().is_none_or(|seen| seen.data != last) {
+            let frame = timeout(SOON, self.answer.frame()).await.expect("a frame in time");
+            seen.extend(self.parser.feed(&frame.expect("no end").unwrap().into_data().unwrap()));
+        }
+        seen
+    }
+
+    async fn end(mut self) -> (Parser, H1) {
+        while let Some(frame) = timeout(SOON, self.answer.frame()).await.expect("an end in time") {
+            self.parser.feed(&frame.unwrap().into_data().unwrap());
+        }
+        (self.parser, self.client)
+    }
+}
+
+fn send(hub: &Hub, data: impl ToString) {
+    hub.send(Event::new().data(data.to_string())).unwrap();
+}
+
+#[test]
+fn every_reader_gets_every_event_once() {
+    on_both(async || {
+        const READERS: usize = 200;
+        let hub = Hub::new();
+        let addr = served(&hub).await;
+        let mut readers = Vec::new();
+        for _ in 0..READERS {
+            readers.push(Reader::connect(addr).await);
+        }
+        until(&hub, |stats| stats.direct == READERS).await;
+        for round in 0..20 {
+            // Some turns have several events.
+            for n in 0..round % 4 {
+                send(&hub, format!("{round}/{n}"));
+            }
+            send(&hub, round);
+            tokio::task::yield_now().await;
+        }
+        for reader in &mut readers {
+            let seen = reader.until("19").await;
+            let expected = (0..20)
+                .flat_map(|round| (0..round % 4).map(move |n| format!("{round}/{n}")).chain([round.to_string()]));
+            assert!(seen.into_iter().map(|seen| seen.data).eq(expected));
+        }
+        let stats = hub.stats();
+        assert_eq!((stats.direct, stats.delivered, stats.dropped), (READERS, READERS as u64 * stats.sent, 0));
+        drop(readers);
+        until(&hub, |stats| (stats.subscribers, stats.direct) == (0, 0)).await;
+    });
+}
+
+#[test]
+fn events_of_a_turn_leave_in_one_call_for_each_reader() {
+    if ran_in_child() {
+        return;
+    }
+    on_both(async || {
+        const READERS: usize = 100;
+        let hub = Hub::new();
+        let addr = served(&hub).await;
+        let mut readers = Vec::new();
+        for _ in 0..READERS {
+            readers.push(Reader::connect(addr).await);
+        }
+        until(&hub, |stats| stats.direct == READERS).await;
+        let before = Snapshot::now();
+        // No task runs between the sends of a current-thread runtime.
+        let (sender, rounds) = (hub.clone(), 10);
+        tokio::spawn(async move {
+            for round in 0..rounds {
+                for n in 0..9 {
+                    send(&sender, format!("{round}/{n}"));
+                }
+                send(&sender, round);
+                until(&sender, |stats| stats.delivered == (round + 1) * 10 * READERS as u64).await;
+            }
+        });
+        for reader in &mut readers {
+            assert_eq!(reader.until("9").await.len(), 100);
+        }
+        let after = Snapshot::now().since(&before);
+        let most = 10 * READERS as u64;
+        match tokio::runtime::Handle::current().runtime_flavor() {
+            tokio::runtime::RuntimeFlavor::CurrentThread => assert_eq!(after.writes, most),
+            // The pass may begin before the last event.
+            _ => assert!((most..10 * most).contains(&after.writes), "{}", after.writes),
+        }
+    });
+}
+
+#[test]
+fn silent_connections_get_comments() {
+    on_both(async || {
+        let hub = Hub::builder().keep_alive(Duration::from_millis(100)).build();
+        let addr = served(&hub).await;
+        let mut reader = Reader::connect(addr).await;
+        until(&hub, |stats| stats.direct == 1).await;
+        while reader.parser.comments < 5 {
+            let frame = timeout(SOON, reader.answer.frame()).await.expect("a comment in time").unwrap().unwrap();
+            assert_eq!(reader.parser.feed(&frame.into_data().unwrap()), []);
+        }
+        assert_eq!(hub.stats().direct, 1, "comments need no task");
+        send(&hub, "event");
+        reader.until("event").await;
+    });
+}
+
+#[test]
+fn a_connection_serves_further_requests_after_its_stream() {
+    on_both(async || {
+        let (first, second) = (Hub::new(), Hub::new());
+        let hubs = Arc::new([first.clone(), second.clone()]);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = tower::service_fn(move |request| {
+            let answer = hubs[asked.fetch_add(1, Ordering::Relaxed).min(1)].subscribe(&request);
+            async { Ok::<_, std::convert::Infallible>(answer) }
+        });
+        tokio::spawn(millstream::server::serve(listener, service).into_future());
+        let reader = Reader::connect(addr).await;
+        until(&first, |stats| stats.direct == 1).await;
+        send(&first, "last");
+        first.close();
+        let (parser, mut client) = reader.end().await;
+        assert_eq!(parser.retry, Some(1000));
+        client.ready().await.unwrap();
+        let answer = client.send_request(request("/")).await.unwrap();
+        let mut reader = Reader { answer, parser: Parser::default(), client };
+        until(&second, |stats| stats.direct == 1).await;
+        send(&second, "on the same connection");
+        reader.until("on the same connection").await;
+    });
+}
+
+#[test]
+fn a_reader_that_leaves_is_noticed_without_an_event() {
+    on_both(async || {
+        let hub = Hub::new();
+        let addr = served(&hub).await;
+        for resets in [false, true] {
+            let mut client = Raw::connect(addr).await;
+            client.ask("/").await;
+            client.head().await;
+            until(&hub, |stats| stats.direct == 1).await;
+            match resets {
+                true => client.reset(),
+                false => drop(client),
+            }
+            timeout(SOON, until(&hub, |stats| stats.subscribers == 0)).await.expect("noticed");
+        }
+    });
+}
+
+#[test]
+fn a_full_connection_returns_to_its_task_and_back() {
+    on_both(async || {
+        for slow in [LagPolicy::DropOldest, LagPolicy::Disconnect] {
+            let hub = Hub::builder().slow(slow).queue(40).replay(40).build();
+            let addr = served(&hub).await;
+            let mut client = Raw::connect_narrow(addr).await;
+            client.send("GET / HTTP/1.0\r\n\r\n").await;
+            client.head().await;
+            until(&hub, |stats| stats.direct == 1).await;
+            let big = "x".repeat(10_000);
+            for _ in 0..150 {
+                send(&hub, &big);
+                tokio::task::yield_now().await;
+            }
+            timeout(SOON, until(&hub, |stats| stats.direct == 0)).await.expect("it is full");
+            send(&hub, "last");
+            let mut parser = Parser::default();
+            let mut seen = parser.feed(&client.buffered());
+            let mut piece = vec![0; 64 << 10];
+            loop {
+                let n =
+                    timeout(SOON, tokio::io::AsyncReadExt::read(&mut client.io, &mut piece)).await.unwrap().unwrap();
+                seen.extend(parser.feed(&piece[..n]));
+                if n == 0 || seen.last().is_some_and(|seen| seen.data == "last") {
+                    break;
+                }
+            }
+            let missed: u64 = seen.iter().filter(|seen| seen.name == "gap").filter_map(Seen::missed).sum();
+            match slow {
+                LagPolicy::Disconnect => assert_eq!(parser.retry, Some(1000)),
+                _ => {
+                    let events = seen.iter().filter(|seen| seen.name.is_empty()).count() as u64;
+                    assert_eq!(events + missed, 151, "{missed} missed");
+                    assert!(missed > 0);
+                    timeout(SOON, until(&hub, |stats| stats.direct == 1)).await.expect("it has caught up");
+                    client.io.shutdown().await.unwrap();
+                }
+            }
+        }
+    });
+}
+
+/// Readers come and go while events are sent. Each has all events between its first and its last.
+#[test]
+fn nothing_is_lost_while_readers_come_and_go() {
+    on_both(async || {
+        const EVENTS: usize = 400;
+        let hub = Hub::builder().replay(10 * EVENTS).queue(10 * EVENTS).build();
+        let addr = served(&hub).await;
+        let sender = hub.clone();
+        let sends = tokio::spawn(async move {
+            for n in 0..EVENTS {
+                send(&sender, n);
+                match n % 3 {
+                    0 => tokio::task::yield_now().await,
+                    1 => sleep(Duration::from_millis(1)).await,
+                    _ => {}
+                }
+            }
+        });
+        let mut readers = Vec::new();
+        for n in 0..60 {
+            readers.push(tokio::spawn(async move {
+                sleep(Duration::from_millis(n * 5)).await;
+                let mut reader = Reader::connect(addr).await;
+                let (mut seen, most) = (Vec::new(), n as usize % 7 * 20 + 1);
+                while seen.len() < most {
+                    // The last readers may come after the last event.
+                    let Ok(frame) = timeout(Duration::from_millis(500), reader.answer.frame()).await else { break };
+                    seen.extend(reader.parser.feed(&frame.unwrap().unwrap().into_data().unwrap()));
+                }
+                let numbers: Vec<usize> = seen.iter().map(|seen| seen.data.parse().unwrap()).collect();
+                assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{numbers:?}");
+                numbers.len()
+            }));
+        }
+        let mut all = 0;
+        for reader in readers {
+            all += reader.await.unwrap();
+        }
+        sends.await.unwrap();
+        assert!(all > EVENTS, "{all}");
+        until(&hub, |stats| (stats.subscribers, stats.direct) == (0, 0)).await;
+    });
+}
+
+#[test]
+fn old_clients_get_no_chunks() {
+    on_both(async || {
+        let hub = Hub::new();
+        let addr = served(&hub).await;
+        let mut client = Raw::connect(addr).await;
+        client.send("GET / HTTP/1.0\r\n\r\n").await;
+        client.head().await;
+        until(&hub, |stats| stats.direct == 1).await;
+        for n in 0..3 {
+            hub.send(Event::new().data(n.to_string()).id("i")).unwrap();
+            until(&hub, |stats| stats.delivered == n + 1).await;
+        }
+        hub.close();
+        let text = String::from_utf8(client.drain().await).unwrap();
+        assert_eq!(text, "data: 0\nid: i\n\ndata: 1\nid: i\n\ndata: 2\nid: i\n\nretry: 1000\n\n");
+    });
+}
+
+#[test]
+fn other_bodies_and_protocols_are_polled() {
+    on_both(async || {
+        let hub = Hub::new();
+        let addr = served(&hub).await;
+        let mut client = crate::support::http::h2(addr).await;
+        let request = hyper::Request::get("http://mill/").body(Empty::<Bytes>::new()).unwrap();
+        let mut answer = client.send_request(request).await.unwrap();
+        send(&hub, "event");
+        let frame = answer.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(Parser::default().feed(&frame)[0].data, "event");
+        let stats = hub.stats();
+        assert_eq!((stats.subscribers, stats.direct), (1, 0));
+    });
+}
