@@ -10,7 +10,7 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
@@ -97,7 +97,7 @@ impl EventBody {
     pub(crate) fn attach(&mut self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Attach {
         match mem::replace(&mut self.0, State::Ended) {
             State::Polled(seat) => {
-                let (state, attach) = seat.attach(outlet, chunked, cx.waker());
+                let (state, attach) = seat.attach(outlet, chunked, cx);
                 self.0 = state;
                 attach
             }
@@ -147,12 +147,12 @@ fn returned(sink: Option<Box<dyn Sink>>) -> State {
 }
 
 impl Seat {
-    fn attach(mut self: Box<Self>, outlet: Outlet, chunked: bool, waker: &Waker) -> (State, Attach) {
-        if !matches!(self.source, Source::Ring(_)) || !outlet.has_room() {
+    fn attach(mut self: Box<Self>, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> (State, Attach) {
+        if !matches!(self.source, Source::Ring(_)) || !outlet.has_room(cx) {
             return (State::Polled(self), Attach::Waits);
         }
         self.outlet = Some((outlet, chunked));
-        match Attached::new(self, |seat| seat.member.as_mut(), waker) {
+        match Attached::new(self, |seat| seat.member.as_mut(), cx.waker()) {
             Ok(attached) => (State::Attached(attached), Attach::Attached),
             Err(Refused::Waits(sink)) => (returned(Some(sink)), Attach::Waits),
             Err(Refused::News(sink)) => (returned(Some(sink)), Attach::News),

@@ -199,7 +199,7 @@ fn a_full_connection_returns_to_its_task_and_back() {
             client.send("GET / HTTP/1.0\r\n\r\n").await;
             client.head().await;
             until(&hub, |stats| stats.direct == 1).await;
-            let big = "x".repeat(10_000);
+            let big = "x".repeat(2000);
             for _ in 0..150 {
                 send(&hub, &big);
                 tokio::task::yield_now().await;

@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::task::Context;
 
 use super::{Egress, State};
 use crate::buf::origin::{Origin, OriginSlices};
@@ -31,10 +32,15 @@ impl Outlet {
         self.0.send_now(bytes)
     }
 
-    /// Returns whether the socket has accepted everything so far, as far as known.
-    pub(crate) fn has_room(&self) -> bool {
-        let state = self.0.state();
-        !state.is_held() && state.failure.is_none()
+    /// Returns whether the socket has room, as far as known; if not, wakes the task once it has. Only for the task of the
+    /// stream.
+    pub(crate) fn has_room(&self, cx: &Context<'_>) -> bool {
+        let mut state = self.0.state();
+        let has_room = !state.is_held() && state.failure.is_none();
+        if !has_room {
+            state.waiter = Some(cx.waker().clone());
+        }
+        has_room
     }
 }
 
