@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::adapter::Adapter;
 use super::body_error::BoxError;
 use super::conn_state::ConnState;
-use super::connection::connection;
+use super::connection::{connection, run};
 use super::drain::{DrainSignal, Drained};
 use super::http_service::HttpService;
 use super::peer::Peer;
@@ -59,7 +59,7 @@ impl<L: Accept, S: HttpService> Server<L, S> {
         if !L::Stream::SEES_LEAVING {
             log::streams_of_others();
         }
-        let protocols = Protocols::new(&limits, &settings.hooks, settings.takeover);
+        let protocols = Arc::new(Protocols::new(&limits, &settings.hooks, settings.takeover));
         let shared = Shared::new(limits, protocols, Arc::clone(&settings.limiter));
         let reaper = Some(tokio::spawn(reaper(Arc::clone(&shared))));
         Self {
@@ -135,19 +135,17 @@ impl<L: Accept, S: HttpService> Server<L, S> {
         }
         let adapter = Adapter::new(self.service.clone(), extensions, Arc::clone(&conn_state));
         let (id, addr) = (peer.handle().id(), peer.addr());
-        let (running, shared) = (shared.enter(&conn_state), Arc::clone(shared));
+        let (running, protocols) = (shared.enter(&conn_state), Arc::clone(&shared.protocols));
         #[cfg(feature = "tls")]
-        if let Some(tls) = self.settings.tls.clone() {
-            let task = async move {
-                let _running = running;
-                ended(secure(&tls, &shared.protocols, stream, adapter).await);
-            };
-            tokio::spawn(span::connection(id, addr, task));
-            return;
-        }
+        let first = match self.settings.tls.clone() {
+            Some(tls) => secure(tls, protocols, stream, adapter),
+            None => connection(protocols, stream, adapter),
+        };
+        #[cfg(not(feature = "tls"))]
+        let first = connection(protocols, stream, adapter);
         let task = async move {
             let _running = running;
-            ended(connection(&shared.protocols, stream, adapter).await);
+            ended(run(first).await);
         };
         tokio::spawn(span::connection(id, addr, task));
     }

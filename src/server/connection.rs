@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -24,94 +24,125 @@ use crate::net::{Rewind, TakeOver};
 
 const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
-/// Runs a connection whose version was not negotiated, from its first byte to its end.
-pub(super) async fn connection<I, S>(protocols: &Protocols, mut stream: I, adapter: Adapter<S>) -> Result<(), BoxError>
+/// A step of a connection. Each is an allocation of its own, so that a connection needs only the memory of its step: a
+/// response that was taken over needs a tenth of what hyper needs.
+pub(super) type Step = Pin<Box<dyn Future<Output = Next> + Send>>;
+
+pub(super) enum Next {
+    Step(Step),
+    Ended(Result<(), BoxError>),
+}
+
+/// Runs a connection to its end.
+pub(super) async fn run(mut step: Step) -> Result<(), BoxError> {
+    loop {
+        match step.await {
+            Next::Step(next) => step = next,
+            Next::Ended(ended) => return ended,
+        }
+    }
+}
+
+/// Begins a connection whose version was not negotiated.
+pub(super) fn connection<I, S>(protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> Step
 where
     I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
-    let conn_state = &Arc::clone(adapter.conn_state());
-    let version = match conn_state.unless_raised(ShutdownPhase::Nothing, version(&mut stream)).await {
-        Ok(version) => version?,
-        Err(phase) => return end_one(stream, phase, conn_state).await,
-    };
-    speak(version, protocols, stream, adapter).await
+    Box::pin(async move {
+        let conn_state = &Arc::clone(adapter.conn_state());
+        match conn_state.unless_raised(ShutdownPhase::Nothing, version(&mut stream)).await {
+            Ok(Ok(version)) => Next::Step(speak(version, protocols, stream, adapter)),
+            Ok(Err(error)) => Next::Ended(Err(error.into())),
+            Err(phase) => Next::Ended(end_one(stream, phase, conn_state).await),
+        }
+    })
 }
 
-pub(super) async fn speak<I, S>(
-    version: Version,
-    protocols: &Protocols,
-    stream: I,
-    adapter: Adapter<S>,
-) -> Result<(), BoxError>
+pub(super) fn speak<I, S>(version: Version, protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> Step
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
+    let conn_state = Arc::clone(adapter.conn_state());
     match version {
-        Version::One => one(protocols, stream, adapter).await,
+        Version::One => {
+            conn_state.speaks(Protocol::One);
+            if protocols.takes_over {
+                conn_state.handover.enable(&mut stream);
+            }
+            one(protocols, stream, adapter)
+        }
         Version::Two => {
-            let conn_state = &Arc::clone(adapter.conn_state());
             conn_state.speaks(Protocol::Two);
-            // Boxed: it is twice as large as a connection of HTTP/1, and every task would reserve the space.
-            let mut connection = Box::pin(protocols.two.serve_connection(stream, adapter));
-            let ended =
-                until_raised(conn_state, ShutdownPhase::Abort, &mut connection, |c| c.as_mut().graceful_shutdown())
-                    .await;
-            Ok(ended.map_err(|_| aborted())??)
+            Box::pin(async move {
+                let mut connection = pin!(protocols.two.serve_connection(stream, adapter));
+                let ended = until_raised(&conn_state, ShutdownPhase::Abort, &mut connection, |connection| {
+                    connection.as_mut().graceful_shutdown()
+                });
+                Next::Ended(ended.await.map_or_else(|_| Err(aborted()), |ended| ended.map_err(Into::into)))
+            })
         }
     }
 }
 
-/// Speaks HTTP/1: by hyper, until it ends or leaves a response to this function.
-async fn one<I, S>(protocols: &Protocols, mut stream: I, mut adapter: Adapter<S>) -> Result<(), BoxError>
+/// Speaks HTTP/1 by hyper, until the connection ends or its response can be taken over.
+fn one<I, S>(protocols: Arc<Protocols>, stream: I, adapter: Adapter<S>) -> Step
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
-    let conn_state = &Arc::clone(adapter.conn_state());
-    conn_state.speaks(Protocol::One);
-    if protocols.takes_over {
-        conn_state.handover.enable(&mut stream);
-    }
-    loop {
-        // Boxed, so that a connection without it is small.
-        let connection = Box::new(protocols.one.serve_connection(stream, adapter).with_upgrades());
-        let mut by_hyper = ByHyper { connection, conn_state };
-        let ended = until_raised(conn_state, ShutdownPhase::TimedOut, &mut by_hyper, |by_hyper| {
-            Pin::new(&mut *by_hyper.connection).graceful_shutdown()
+    let conn_state = Arc::clone(adapter.conn_state());
+    let connection = protocols.one.serve_connection(stream, adapter).with_upgrades();
+    Box::pin(async move {
+        let mut by_hyper = ByHyper { connection, conn_state: &conn_state };
+        let ended = until_raised(&conn_state, ShutdownPhase::TimedOut, &mut by_hyper, |by_hyper| {
+            Pin::new(&mut by_hyper.connection).graceful_shutdown()
         })
         .await;
         let parts = by_hyper.connection.into_parts();
-        let (body, parts) = match (ended, parts) {
-            (Ok(Outcome::TakenOver(body)), Some(parts)) => (body, parts),
-            (Ok(Outcome::TakenOver(_)), None) => return Ok(conn_state.becomes_tunnel()),
-            (Ok(Outcome::Ended(ended)), parts) => {
+        let ended = match (ended, parts) {
+            (Ok(Outcome::TakenOver(body)), Some(parts)) => {
+                count(Counter::ResponsesTakenOver, 1);
+                let reads = conn_state.limits.half_close.is_zero();
+                let driver = Driver::new(parts.io, &parts.read_buf, body, reads);
+                return Next::Step(drive(protocols, driver, parts.service));
+            }
+            // hyper has handed the stream over for an upgrade.
+            (Ok(_), None) => {
+                conn_state.becomes_tunnel();
+                Ok(())
+            }
+            (Ok(Outcome::Ended(ended)), Some(parts)) => {
                 drop(conn_state.handover.withdraw());
-                let is_answered = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| conn_state.has_unread());
-                match parts {
-                    Some(parts) if is_answered => linger(parts.io, conn_state).await,
-                    Some(_) => {}
-                    None => conn_state.becomes_tunnel(),
+                if ended.as_ref().map_or_else(hyper::Error::is_parse, |()| conn_state.has_unread()) {
+                    linger(parts.io, &conn_state).await;
                 }
-                return Ok(ended?);
+                ended.map_err(Into::into)
             }
-            (Err(phase), parts) => {
+            (Err(phase), Some(parts)) => {
                 drop(conn_state.handover.withdraw());
-                return match parts {
-                    Some(parts) => end_one(parts.io, phase, conn_state).await,
-                    None => Ok(()),
-                };
+                end_one(parts.io, phase, &conn_state).await
             }
+            (Err(_), None) => Ok(()),
         };
-        count(Counter::ResponsesTakenOver, 1);
-        let driver = Driver::new(parts.io, parts.read_buf, body, conn_state.limits.half_close.is_zero());
-        let (returned, persists) = driver.run(conn_state).await?;
-        if !persists {
-            return Ok(());
+        Next::Ended(ended)
+    })
+}
+
+/// Writes the body of a response, and returns the connection to hyper for the next request.
+fn drive<I, S>(protocols: Arc<Protocols>, mut driver: Driver<I>, adapter: Adapter<S>) -> Step
+where
+    I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
+    S: HttpService,
+{
+    Box::pin(async move {
+        match driver.run(adapter.conn_state()).await {
+            Ok(true) => Next::Step(one(protocols, driver.into_stream(), adapter)),
+            Ok(false) => Next::Ended(Ok(())),
+            Err(error) => Next::Ended(Err(error)),
         }
-        (stream, adapter) = (returned, parts.service);
-    }
+    })
 }
 
 /// hyper's connection, until it ends or its response can be taken over.
@@ -119,7 +150,7 @@ struct ByHyper<'a, I, S>
 where
     S: HttpService,
 {
-    connection: Box<http1::UpgradeableConnection<I, Adapter<S>>>,
+    connection: http1::UpgradeableConnection<I, Adapter<S>>,
     conn_state: &'a ConnState,
 }
 
@@ -136,7 +167,7 @@ where
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        match Pin::new(&mut *self.connection).poll(cx) {
+        match Pin::new(&mut self.connection).poll(cx) {
             Poll::Ready(ended) => Poll::Ready(Outcome::Ended(ended)),
             Poll::Pending => match self.conn_state.handover.take_over() {
                 Some(body) => Poll::Ready(Outcome::TakenOver(body)),

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -19,7 +20,8 @@ const LOOK: usize = 512;
 
 pub(super) struct Driver<I> {
     stream: I,
-    body: Box<dyn Driven>,
+    /// `None` after its end.
+    body: Option<Box<dyn Driven>>,
     /// Received bytes of the next request.
     early: Bytes,
     /// Whether only reading tells that the client has left.
@@ -28,31 +30,35 @@ pub(super) struct Driver<I> {
 }
 
 impl<I: Read + Write + Rewind + TakeOver + Unpin> Driver<I> {
-    pub(super) fn new(stream: I, early: Bytes, body: Box<dyn Driven>, reads: bool) -> Self {
-        Self { stream, body, early, reads, finishes: false }
+    pub(super) fn new(stream: I, early: &[u8], body: Box<dyn Driven>, reads: bool) -> Self {
+        // A copy, because the bytes are few and their buffer is large.
+        Self { stream, body: Some(body), early: Bytes::copy_from_slice(early), reads, finishes: false }
     }
 
-    /// Writes the body to its end. Returns the stream, and whether a further request follows on it.
-    pub(super) async fn run(mut self, conn_state: &ConnState) -> Result<(I, bool), BoxError> {
-        let finish = |driver: &mut Self| driver.finishes = true;
-        until_raised(conn_state, ShutdownPhase::TimedOut, &mut self, finish).await.map_err(|_| aborted())??;
-        let Self { mut stream, body, mut early, finishes, .. } = self;
-        let persists = body.keeps_alive() && !finishes;
-        // Completes the request.
-        drop(body);
-        if persists && early.is_empty() {
-            match conn_state.unless_raised(ShutdownPhase::Nothing, next(&mut stream)).await {
-                Ok(bytes) => early = bytes?,
+    /// Writes the body to its end, and waits for the next request. Returns whether there is one.
+    pub(super) async fn run(&mut self, conn_state: &ConnState) -> Result<bool, BoxError> {
+        let finish = |driver: &mut &mut Self| driver.finishes = true;
+        let ended = until_raised(conn_state, ShutdownPhase::TimedOut, &mut &mut *self, finish).await;
+        ended.map_err(|_| aborted())??;
+        // Dropping the body completes the request.
+        let persists = self.body.take().is_some_and(|body| body.keeps_alive()) && !self.finishes;
+        if persists && self.early.is_empty() {
+            match conn_state.unless_raised(ShutdownPhase::Nothing, next(&mut self.stream)).await {
+                Ok(bytes) => self.early = bytes?,
                 Err(ShutdownPhase::Abort) => return Err(aborted()),
                 Err(_) => {}
             }
         }
-        if !persists || early.is_empty() {
-            poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await?;
-            return Ok((stream, false));
+        if persists && !self.early.is_empty() {
+            self.stream.unread(&mem::take(&mut self.early));
+            return Ok(true);
         }
-        stream.unread(&early);
-        Ok((stream, true))
+        poll_fn(|cx| Pin::new(&mut self.stream).poll_shutdown(cx)).await?;
+        Ok(false)
+    }
+
+    pub(super) fn into_stream(self) -> I {
+        self.stream
     }
 
     /// Detects the end of a client that must be read for that. hyper does the same.
@@ -74,11 +80,11 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin> Driver<I> {
     }
 }
 
-impl<I: Read + Write + Rewind + TakeOver + Unpin> Future for Driver<I> {
+impl<I: Read + Write + Rewind + TakeOver + Unpin> Future for &mut Driver<I> {
     type Output = Result<(), BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        let Self { stream, body, .. } = &mut *self;
+        let Driver { stream, body: Some(body), .. } = &mut **self else { return Poll::Ready(Ok(())) };
         match body.poll_drive(cx, stream) {
             Poll::Pending => self.poll_early(cx).map(|error| Err(error.into())),
             done => done,

@@ -28,7 +28,7 @@ const AT_ONCE: usize = 512;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Arc<Limits>,
-    pub(super) protocols: Protocols,
+    pub(super) protocols: Arc<Protocols>,
     pub(super) limiter: Arc<ConnLimiter>,
     state: Mutex<State>,
     running: AtomicUsize,
@@ -64,7 +64,7 @@ impl Stage {
 }
 
 impl Shared {
-    pub(super) fn new(limits: Limits, protocols: Protocols, limiter: Arc<ConnLimiter>) -> Arc<Self> {
+    pub(super) fn new(limits: Limits, protocols: Arc<Protocols>, limiter: Arc<ConnLimiter>) -> Arc<Self> {
         let state = Mutex::new(State { stage: Stage::Serves, new: Vec::new(), sleeps: false });
         let (running, changed) = (AtomicUsize::new(0), Notify::new());
         Arc::new(Self { limits: Arc::new(limits), protocols, limiter, state, running, changed })

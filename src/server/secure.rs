@@ -1,33 +1,35 @@
 //! TLS connections of a server (feature `tls`).
 
+use std::sync::Arc;
+
 use super::adapter::Adapter;
-use super::body_error::BoxError;
 use super::conn_state::ShutdownPhase;
-use super::connection::{aborted, connection, speak};
+use super::connection::{Next, Step, aborted, connection, speak};
 use super::http_service::HttpService;
 use super::protocols::Protocols;
 use super::version::Version;
 use crate::net::Rewind;
 use crate::server::tls::Tls;
 
-pub(super) async fn secure<I, S>(
-    tls: &Tls,
-    protocols: &Protocols,
-    stream: I,
-    adapter: Adapter<S>,
-) -> Result<(), BoxError>
+/// Begins a connection over TLS.
+pub(super) fn secure<I, S>(tls: Tls, protocols: Arc<Protocols>, stream: I, adapter: Adapter<S>) -> Step
 where
     I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Rewind + Unpin + Send + 'static,
     S: HttpService,
 {
-    // Before the end of the handshake the client cannot be answered.
-    let conn_state = adapter.conn_state();
-    let stream =
-        conn_state.unless_raised(ShutdownPhase::Nothing, tls.accept(stream)).await.map_err(|_| aborted())??;
-    let version = match stream.alpn() {
-        Some(b"h2") => Version::Two,
-        Some(_) => Version::One,
-        None => return connection(protocols, stream, adapter).await,
-    };
-    speak(version, protocols, stream, adapter).await
+    Box::pin(async move {
+        // Before the end of the handshake the client cannot be answered.
+        let accepted = adapter.conn_state().unless_raised(ShutdownPhase::Nothing, tls.accept(stream)).await;
+        let stream = match accepted {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Next::Ended(Err(error.into())),
+            Err(_) => return Next::Ended(Err(aborted())),
+        };
+        let version = match stream.alpn() {
+            Some(b"h2") => Version::Two,
+            Some(_) => Version::One,
+            None => return Next::Step(connection(protocols, stream, adapter)),
+        };
+        Next::Step(speak(version, protocols, stream, adapter))
+    })
 }

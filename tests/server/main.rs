@@ -12,5 +12,6 @@ mod floods;
 mod idle;
 mod limits;
 mod listeners;
+mod memory;
 mod serve;
 mod takeover;
