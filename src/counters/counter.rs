@@ -149,6 +149,8 @@ counters! {
     AcceptPauses => accept_pauses,
     /// Responses over HTTP/1 whose bodies a server took over from hyper.
     ResponsesTakenOver => responses_taken_over,
+    /// Connections over HTTP/1 that freed hyper's state because they had no request.
+    ConnectionsHibernated => connections_hibernated,
     /// Connections that a server reset at once because of its limit of connections, in total or per address.
     ConnectionsRefused => connections_refused,
     /// Connections that a server ended because the head of a request did not arrive in time.

@@ -90,6 +90,11 @@ impl Seen {
         }
     }
 
+    /// Returns how long the connection has had no request.
+    pub(super) fn quiet(&self, now: Instant) -> Duration {
+        now.duration_since(self.quiet.0)
+    }
+
     pub(super) fn received(&self) -> u64 {
         self.pulse.received
     }

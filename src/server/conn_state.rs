@@ -38,6 +38,8 @@ pub(super) struct ConnState {
     /// Whether the last request was completely answered, and further bytes from the client are discarded.
     lingers: AtomicBool,
     ended: AtomicBool,
+    /// Whether the connection should free what it does not need without a request.
+    to_rest: AtomicBool,
     waker: Mutex<Option<Waker>>,
     permit: Mutex<Option<Permit>>,
     waits: Mutex<Vec<Arc<Wait>>>,
@@ -83,6 +85,7 @@ impl ConnState {
             arriving: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            to_rest: AtomicBool::new(false),
             waker: Mutex::new(None),
             permit: Mutex::new(Some(permit)),
             waits: Mutex::default(),
@@ -144,6 +147,21 @@ impl ConnState {
         {
             waker.wake_by_ref();
         }
+    }
+
+    /// Asks a connection without a request to free its memory until the next one.
+    pub(super) fn rest(&self) {
+        if self.handover.is_enabled() {
+            self.to_rest.store(true, Ordering::Relaxed);
+            if let Some(waker) = &*lock(&self.waker) {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    /// Returns whether [`rest`](Self::rest) was called since the last call of this.
+    pub(super) fn is_to_rest(&self) -> bool {
+        self.to_rest.load(Ordering::Relaxed) && self.to_rest.swap(false, Ordering::Relaxed)
     }
 
     pub(super) fn abort(&self) {

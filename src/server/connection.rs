@@ -12,7 +12,7 @@ use tokio::io::AsyncRead;
 use super::adapter::Adapter;
 use super::body_error::BoxError;
 use super::conn_state::{ConnState, Protocol, ShutdownPhase};
-use super::driver::Driver;
+use super::driver::{Driver, next_request};
 use super::http_service::HttpService;
 use super::leave::Leave;
 use super::linger::linger;
@@ -108,6 +108,12 @@ where
                 let driver = Driver::new(parts.io, &parts.read_buf, body, reads);
                 return Next::Step(drive(protocols, driver, parts.service));
             }
+            (Ok(Outcome::Rests), Some(parts)) => {
+                count(Counter::ConnectionsHibernated, 1);
+                let mut stream = parts.io;
+                stream.unread(&parts.read_buf);
+                return Next::Step(rest(protocols, stream, parts.service));
+            }
             // hyper has handed the stream over for an upgrade.
             (Ok(_), None) => {
                 conn_state.becomes_tunnel();
@@ -130,7 +136,7 @@ where
     })
 }
 
-/// Writes the body of a response, and returns the connection to hyper for the next request.
+/// Writes the body of a response.
 fn drive<I, S>(protocols: Arc<Protocols>, mut driver: Driver<I>, adapter: Adapter<S>) -> Step
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
@@ -138,7 +144,22 @@ where
 {
     Box::pin(async move {
         match driver.run(adapter.conn_state()).await {
-            Ok(true) => Next::Step(one(protocols, driver.into_stream(), adapter)),
+            Ok(true) => Next::Step(rest(protocols, driver.into_stream(), adapter)),
+            Ok(false) => Next::Ended(Ok(())),
+            Err(error) => Next::Ended(Err(error)),
+        }
+    })
+}
+
+/// Waits for the next request without hyper.
+fn rest<I, S>(protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> Step
+where
+    I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
+    S: HttpService,
+{
+    Box::pin(async move {
+        match next_request(&mut stream, adapter.conn_state()).await {
+            Ok(true) => Next::Step(one(protocols, stream, adapter)),
             Ok(false) => Next::Ended(Ok(())),
             Err(error) => Next::Ended(Err(error)),
         }
@@ -157,6 +178,8 @@ where
 enum Outcome {
     Ended(hyper::Result<()>),
     TakenOver(Box<dyn Driven>),
+    /// The connection has no request, and the reaper wants its memory.
+    Rests,
 }
 
 impl<I, S> Future for ByHyper<'_, I, S>
@@ -167,10 +190,19 @@ where
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let conn_state = self.conn_state;
+        let rests = conn_state.is_to_rest();
+        if rests {
+            // hyper flushes in each poll in which it holds nothing.
+            conn_state.handover.holds_bytes();
+        }
         match Pin::new(&mut self.connection).poll(cx) {
             Poll::Ready(ended) => Poll::Ready(Outcome::Ended(ended)),
-            Poll::Pending => match self.conn_state.handover.take_over() {
+            Poll::Pending => match conn_state.handover.take_over() {
                 Some(body) => Poll::Ready(Outcome::TakenOver(body)),
+                None if rests && conn_state.requests().1 == 0 && conn_state.handover.is_flushed() => {
+                    Poll::Ready(Outcome::Rests)
+                }
                 None => Poll::Pending,
             },
         }

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -35,29 +34,22 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin> Driver<I> {
         Self { stream, body: Some(body), early: Bytes::copy_from_slice(early), reads, finishes: false }
     }
 
-    /// Writes the body to its end, and waits for the next request. Returns whether there is one.
+    /// Writes the body to its end. Returns whether the connection may carry a further request.
     pub(super) async fn run(&mut self, conn_state: &ConnState) -> Result<bool, BoxError> {
         let finish = |driver: &mut &mut Self| driver.finishes = true;
         let ended = until_raised(conn_state, ShutdownPhase::TimedOut, &mut &mut *self, finish).await;
         ended.map_err(|_| aborted())??;
         // Dropping the body completes the request.
         let persists = self.body.take().is_some_and(|body| body.keeps_alive()) && !self.finishes;
-        if persists && self.early.is_empty() {
-            match conn_state.unless_raised(ShutdownPhase::Nothing, next(&mut self.stream)).await {
-                Ok(bytes) => self.early = bytes?,
-                Err(ShutdownPhase::Abort) => return Err(aborted()),
-                Err(_) => {}
-            }
+        if !persists {
+            poll_fn(|cx| Pin::new(&mut self.stream).poll_shutdown(cx)).await?;
         }
-        if persists && !self.early.is_empty() {
-            self.stream.unread(&mem::take(&mut self.early));
-            return Ok(true);
-        }
-        poll_fn(|cx| Pin::new(&mut self.stream).poll_shutdown(cx)).await?;
-        Ok(false)
+        Ok(persists)
     }
 
-    pub(super) fn into_stream(self) -> I {
+    /// Returns the stream, which begins with the bytes of the next request that were received during the response.
+    pub(super) fn into_stream(mut self) -> I {
+        self.stream.unread(&self.early);
         self.stream
     }
 
@@ -92,9 +84,25 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin> Future for &mut Driver<I> {
     }
 }
 
-/// Waits for the first bytes of the next request; none at the end of the stream.
-async fn next<I: Read + Unpin>(stream: &mut I) -> io::Result<Bytes> {
-    poll_fn(|cx| poll_some(stream, cx)).await
+/// Waits for the next request, which begins the stream then. Returns `false` if the connection has ended instead.
+pub(super) async fn next_request<I>(stream: &mut I, conn_state: &ConnState) -> Result<bool, BoxError>
+where
+    I: Read + Write + Rewind + Unpin,
+{
+    let first = conn_state.unless_raised(ShutdownPhase::Nothing, poll_fn(|cx| poll_some(stream, cx))).await;
+    match first {
+        Ok(bytes) => {
+            let bytes = bytes?;
+            if !bytes.is_empty() {
+                stream.unread(&bytes);
+                return Ok(true);
+            }
+        }
+        Err(ShutdownPhase::Abort) => return Err(aborted()),
+        Err(_) => {}
+    }
+    poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await?;
+    Ok(false)
 }
 
 fn poll_some<I: Read + Unpin>(stream: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::check::{Facts, Seen, Verdict};
 use super::conn_limiter::ConnLimiter;
-use super::conn_state::{ConnState, ShutdownPhase};
+use super::conn_state::{ConnState, Protocol, ShutdownPhase};
 use super::drain::Drained;
 use super::limits::Limits;
 use super::lock::lock;
@@ -22,6 +22,8 @@ const TICK: Duration = Duration::from_millis(250);
 const TICK_MIN: Duration = Duration::from_millis(10);
 /// Time for the owners of a connection that was reset at the deadline to drop it.
 const PATIENCE: Duration = TICK;
+/// Time without a request after which an HTTP/1 connection frees hyper's state. Connections under load never wait as long.
+const REST: Duration = Duration::from_secs(1);
 /// Connections checked before other tasks may run.
 const AT_ONCE: usize = 512;
 
@@ -134,6 +136,8 @@ struct Entry {
     /// Bytes sent when the peer had last acknowledged all of them.
     acknowledged: u64,
     is_tcp: Option<bool>,
+    /// Requests by the time at which it was asked to rest.
+    rested: u32,
     drained: Drain,
 }
 
@@ -200,7 +204,7 @@ pub(super) async fn reaper(shared: Arc<Shared>) -> Drained {
 
 impl Entry {
     fn new(conn_state: Arc<ConnState>, now: Instant) -> Self {
-        Self { conn_state, seen: Seen::new(now), acknowledged: 0, is_tcp: None, drained: Drain::No }
+        Self { conn_state, seen: Seen::new(now), acknowledged: 0, is_tcp: None, rested: 0, drained: Drain::No }
     }
 
     /// Returns the bytes that the kernel took and the peer did not acknowledge. A Unix socket has no acknowledgements,
@@ -262,6 +266,11 @@ impl Entry {
             Verdict::Idle => {
                 count(Counter::IdleEnded, 1);
                 conn_state.raise(ShutdownPhase::Finish);
+            }
+            Verdict::Well { rests: true } if facts.protocol == Protocol::One && self.seen.quiet(now) >= REST => {
+                if std::mem::replace(&mut self.rested, facts.requests.0) != facts.requests.0 {
+                    conn_state.rest();
+                }
             }
             Verdict::Well { .. } | Verdict::Unheeded => {}
         }

@@ -364,6 +364,11 @@ impl Handover {
         self.flushed.store(false, Ordering::Relaxed);
     }
 
+    /// Returns whether hyper has flushed since, so that it holds nothing.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.flushed.load(Ordering::Relaxed)
+    }
+
     /// Offers a pending body.
     pub(super) fn offer(&self, body: Box<dyn Driven>) {
         *lock(&self.body) = Some(body);
@@ -379,7 +384,7 @@ impl Handover {
 
     /// Returns the offered body once the stream has accepted all bytes that hyper has framed.
     pub(super) fn take_over(&self) -> Option<Box<dyn Driven>> {
-        let is_ready = self.is_offered.load(Ordering::Relaxed) && self.flushed.load(Ordering::Relaxed);
+        let is_ready = self.is_offered.load(Ordering::Relaxed) && self.is_flushed();
         if is_ready { self.withdraw() } else { None }
     }
 

@@ -4,14 +4,22 @@ use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use allocation_counter::measure;
+use bytes::Bytes;
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::{Full, StreamBody};
+use hyper::{Request, Response};
+use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
-use millstream::server::serve;
+use millstream::server::{HttpService, Limits, RequestBody, serve};
 use millstream::sse::Hub;
+use tokio::time::{sleep, timeout};
 
 use crate::support::alone::ran_in_child;
-use crate::support::http::Flavour;
+use crate::support::http::{Flavour, Raw, on_both};
 
 const CONNECTIONS: usize = 1000;
 
@@ -35,35 +43,107 @@ fn connect(addr: SocketAddr, until: &'static [u8]) -> mpsc::Receiver<Vec<TcpStre
     receiver
 }
 
-#[test]
-fn a_reader_of_a_hub_needs_less_than_three_kilobytes() {
-    if ran_in_child() {
-        return;
-    }
+/// Starts a server, and returns the heap of each connection once `done`.
+fn heap<S: HttpService>(service: S, until: &'static [u8], done: impl Fn() -> bool) -> i64 {
     let runtime = Flavour::CurrentThread.runtime();
-    let hub = Hub::new();
-    let (addr, _server) = runtime.block_on(async {
+    let addr = runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let hub = hub.clone();
-        let service = tower::service_fn(move |request| {
-            let answer = hub.subscribe(&request);
-            async { Ok::<_, Infallible>(answer) }
-        });
-        (addr, tokio::spawn(serve(listener, service).into_future()))
+        tokio::spawn(serve(listener, service).into_future());
+        addr
     });
     let mut clients = None;
     let heap = measure(|| {
         runtime.block_on(async {
-            let connected = connect(addr, b"\r\n\r\n");
-            while hub.stats().direct < CONNECTIONS {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            let connected = connect(addr, until);
+            while !done() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
             clients = Some(connected.recv().unwrap());
         });
     });
     let each = heap.bytes_current / CONNECTIONS as i64;
     println!("{each} bytes each");
-    // hyper's state of the connection alone has 10 000. All features are on: the map of extensions has 500.
+    each
+}
+
+// hyper's state of a connection alone has 10 000 bytes. All features are on: the map of extensions has 500.
+
+#[test]
+fn a_reader_of_a_hub_needs_less_than_three_kilobytes() {
+    if ran_in_child() {
+        return;
+    }
+    let hub = Hub::new();
+    let subscribed = hub.clone();
+    let service = tower::service_fn(move |request| {
+        let answer = subscribed.subscribe(&request);
+        async { Ok::<_, Infallible>(answer) }
+    });
+    let each = heap(service, b"\r\n\r\n", || hub.stats().direct == CONNECTIONS);
     assert!(each <= 3000, "{each} bytes each");
+}
+
+#[test]
+fn a_pending_body_needs_less_than_three_kilobytes() {
+    if ran_in_child() {
+        return;
+    }
+    let service = tower::service_fn(|_: Request<RequestBody>| async {
+        let pending = stream::pending::<Result<Frame<Bytes>, Infallible>>();
+        Ok::<_, Infallible>(Response::new(StreamBody::new(pending)))
+    });
+    let before = Snapshot::now();
+    let taken = || Snapshot::now().since(&before).responses_taken_over == CONNECTIONS as u64;
+    let each = heap(service, b"\r\n\r\n", taken);
+    assert!(each <= 3000, "{each} bytes each");
+}
+
+#[test]
+fn a_connection_without_a_request_needs_less_than_three_kilobytes() {
+    if ran_in_child() {
+        return;
+    }
+    let service = tower::service_fn(|_: Request<RequestBody>| async {
+        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("hello"))))
+    });
+    let before = Snapshot::now();
+    let rest = || Snapshot::now().since(&before).connections_hibernated == CONNECTIONS as u64;
+    let each = heap(service, b"hello", rest);
+    assert!(each <= 3000, "{each} bytes each");
+}
+
+#[test]
+fn a_connection_that_rests_goes_on_with_its_next_byte() {
+    on_both(|| async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = tower::service_fn(|request: Request<RequestBody>| async move {
+            let text = request.uri().path().to_owned();
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
+        });
+        let limits = Limits::default().keep_alive(Duration::from_secs(4));
+        let server = tokio::spawn(serve(listener, service).limits(limits).into_future());
+        let (mut client, mut other) = (Raw::connect(addr).await, Raw::connect(addr).await);
+        assert_eq!(other.get("/other").await, (200, b"/other".to_vec()));
+        for path in ["/a", "/b"] {
+            let before = Snapshot::now();
+            assert_eq!(client.get(path).await, (200, path.as_bytes().to_vec()));
+            while Snapshot::now().since(&before).connections_hibernated == 0 {
+                sleep(Duration::from_millis(10)).await;
+            }
+        }
+        // In pieces.
+        client.send("GET /c HT").await;
+        sleep(Duration::from_millis(20)).await;
+        client.send("TP/1.1\r\nHost: mill\r\n\r\nGET /d HTTP/1.1\r\nHost: mill\r\n\r\n").await;
+        for path in ["/c", "/d"] {
+            let head = client.head().await;
+            assert_eq!(client.body(head.content_length()).await.unwrap(), path.as_bytes());
+        }
+        // A connection that rests is ended by its limit, as any other.
+        let ended = timeout(Duration::from_secs(20), other.drain()).await.expect("an end in time");
+        assert_eq!(ended, b"");
+        server.abort();
+    });
 }
