@@ -7,7 +7,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::io::{self, IoSlice, Write as _};
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ use crate::net::TakeOver;
 use crate::sse::{Attach, EventBody};
 
 /// Slices of a frame that are offered in one call.
-const SLICES: usize = 32;
+const SLICES: usize = 16;
 
 /// What the head of an HTTP/1 request determines about the framing of its response.
 #[derive(Clone, Copy, Debug)]
@@ -301,18 +301,15 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Driven for Str
             if self.ended {
                 self.body = None;
             }
-            while let Some(piece) = &mut self.piece {
+            while let Some(piece) = self.piece.as_mut().filter(|piece| !piece.is_written()) {
                 let mut slices = [IoSlice::new(&[]); SLICES];
                 let used = piece.fill(&mut slices);
-                if used == 0 {
-                    self.piece = None;
-                    break;
-                }
                 match ready!(Pin::new(&mut *io).poll_write_vectored(cx, &slices[..used]))? {
                     0 => return Poll::Ready(Err(io::Error::from(io::ErrorKind::WriteZero).into())),
                     n => piece.advance(n),
                 }
             }
+            self.piece = None;
             if self.ended {
                 return Pin::new(&mut *io).poll_flush(cx).map_err(Into::into);
             }
@@ -411,25 +408,28 @@ struct Piece<D> {
 /// The line before a chunk: its size in hexadecimal digits (RFC 9112 §7.1).
 #[derive(Default)]
 struct Line {
+    /// Filled from its end.
     text: [u8; Self::MAX],
-    at: usize,
-    end: usize,
+    at: u8,
+    end: u8,
 }
 
 impl Line {
     const MAX: usize = usize::BITS as usize / 4 + 2;
 
-    fn of(len: usize) -> Self {
-        let mut line = Self::default();
-        let mut rest = &mut line.text[..];
-        // A size has at most two digits for each byte of `usize`.
-        write!(rest, "{len:X}\r\n").expect("internal: the line fits");
-        line.end = Self::MAX - rest.len();
+    fn of(mut len: usize) -> Self {
+        let mut line = Self { text: [0; Self::MAX], at: Self::MAX as u8 - 2, end: Self::MAX as u8 };
+        line.text[Self::MAX - 2..].copy_from_slice(b"\r\n");
+        while len > 0 {
+            line.at -= 1;
+            line.text[usize::from(line.at)] = b"0123456789ABCDEF"[len % 16];
+            len /= 16;
+        }
         line
     }
 
     fn bytes(&self) -> &[u8] {
-        &self.text[self.at..self.end]
+        &self.text[usize::from(self.at)..usize::from(self.end)]
     }
 }
 
@@ -460,9 +460,14 @@ impl<D: Buf> Piece<D> {
         used
     }
 
+    fn is_written(&self) -> bool {
+        let data = self.data.as_ref().is_none_or(|data| !data.has_remaining());
+        data && self.line.bytes().is_empty() && self.after.is_empty()
+    }
+
     fn advance(&mut self, mut n: usize) {
         let step = n.min(self.line.bytes().len());
-        self.line.at += step;
+        self.line.at += step as u8;
         n -= step;
         if let Some(data) = &mut self.data {
             let step = n.min(data.remaining());
