@@ -17,10 +17,10 @@ use super::body_error::BoxError;
 use super::body_error::status_of;
 use super::conn_state::{ConnState, Open, Protocol};
 use super::drain::DrainSignal;
+use super::framing::Exchange;
 use super::http_service::HttpService;
 use super::limits::{Limits, Pressure};
 use super::request_body::{Bounds, RequestBody};
-use super::takeover::Exchange;
 use crate::counters::{Counter, count};
 use crate::server::host;
 

@@ -13,8 +13,9 @@ use pin_project_lite::pin_project;
 
 use super::body_error::BoxError;
 use super::conn_state::{ConnState, Open, Protocol, ShutdownPhase};
+use super::framing::Exchange;
 use super::limits::Pressure;
-use super::takeover::{Exchange, Streamed};
+use super::takeover::Streamed;
 use crate::body::GracefulClose;
 use crate::counters::{Counter, count};
 

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use super::conn_limiter::Permit;
+use super::handover::Handover;
 use super::limits::Limits;
 use super::lock::lock;
-use super::takeover::Handover;
 use super::wait::Wait;
 use crate::body::GracefulClose;
 use crate::net::Handle;

@@ -11,7 +11,7 @@ use hyper::rt::{Read, ReadBuf, Write};
 use super::body_error::BoxError;
 use super::conn_state::{ConnState, ShutdownPhase};
 use super::connection::{aborted, until_raised};
-use super::takeover::Driven;
+use super::handover::Driven;
 use crate::net::{Rewind, TakeOver};
 
 /// Bytes read at once while a response is in progress, or before a request.

@@ -3,7 +3,10 @@
 //! ```text
 //!  listener ─▶ server: accepts ─┬─ over a limit: answered or reset (conn_limiter, refuse)
 //!                               └─▶ a task for each connection: version ─▶ hyper ─▶ adapter ─▶ your service
-//!                                        │ ▲                                └ request_body in, answer out
+//!                                        │ ▲                       ▲  │     └ request_body in, answer out
+//!                                        │ │          next request │  │ pending body (handover)
+//!                                        │ │                       │  ▼
+//!                                        │ │             driver: writes the body by takeover, in the framing of hyper
 //!                               activity │ │ instructions: finish, abort
 //!                                        ▼ │
 //!                                   conn_state ◀── reaper: one task, checks all connections a few times a second
@@ -16,7 +19,9 @@
 //!    for. Activity is recorded in atomics, which the reaper compares with their previous values. So limits take effect
 //!    within a second, and never early.
 //! 2. A connection counts until its socket is closed, also after an upgrade.
-//! 3. A connection that is instructed to finish and does not is reset.
+//! 3. HTTP/1: a response whose body is pending, and a connection without a request, need no state of hyper. The bytes on
+//!    the wire are the same with and without takeover.
+//! 4. A connection that is instructed to finish and does not is reset.
 
 mod accept_loop;
 mod adapter;
@@ -29,6 +34,8 @@ mod connection;
 mod cores;
 mod drain;
 mod driver;
+mod framing;
+mod handover;
 pub(crate) mod host;
 mod http_service;
 #[cfg(feature = "middleware")]

@@ -2,154 +2,30 @@
 //!
 //! hyper has nothing to add to such a body but its framing, and keeps several kilobytes and a dispatcher for it. So the
 //! body offers itself when it is pending, and the connection takes it from hyper together with the socket. The framing
-//! is hyper's: [`Exchange`] and [`Framing`] follow its rules for the two heads, and a response for which they are not
-//! certain stays with hyper.
+//! is hyper's; a response for which it is not certain stays with hyper.
 
+#[cfg(feature = "sse")]
 use std::any::Any;
-use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use bytes::buf::Take;
-use bytes::{Buf, Bytes, BytesMut};
-use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HOST,
-    HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
-use http::{Method, Request, Response, StatusCode, Version};
+use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
-use hyper::rt;
 
 use super::body_error::BoxError;
 use super::conn_state::Open;
-use super::lock::lock;
-use crate::net::TakeOver;
+use super::framing::Framing;
+use super::handover::{Driven, Output};
 #[cfg(feature = "sse")]
 use crate::sse::{Attach, EventBody};
 
 /// Slices of a frame that are offered in one call.
 const SLICES: usize = 16;
 
-/// What the head of an HTTP/1 request determines about the framing of its response.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Exchange {
-    is_1_0: bool,
-    keep_alive: bool,
-    trailers: bool,
-}
-
-impl Exchange {
-    /// Returns `None` if the response has no body, if the connection may become a tunnel, or after a chunked request:
-    /// hyper closes the connection if it had a `Content-Length` as well, and hides that field.
-    pub(super) fn of<B>(request: &Request<B>) -> Option<Self> {
-        let fields = request.headers();
-        let stays = [UPGRADE, TRANSFER_ENCODING].iter().any(|name| fields.contains_key(name));
-        if stays || matches!(*request.method(), Method::HEAD | Method::CONNECT) {
-            return None;
-        }
-        let is_1_0 = request.version() == Version::HTTP_10;
-        let keep_alive = !is_1_0 && !lists(fields, &CONNECTION, "close");
-        Some(Self { is_1_0, keep_alive, trailers: lists(fields, &TE, "trailers") })
-    }
-
-    /// Returns the framing of `response`, whose body has an unknown length, and whether the connection persists.
-    pub(super) fn framing<B>(self, response: &Response<B>) -> Option<(Framing, bool)> {
-        let fields = response.headers();
-        let is_certain = response.version() == Version::HTTP_11
-            && !fields.contains_key(TRANSFER_ENCODING)
-            && !response.status().is_informational()
-            && !matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        let keep_alive = self.keep_alive && !lists(fields, &CONNECTION, "close");
-        let mut lengths = fields.get_all(CONTENT_LENGTH).iter();
-        let framing = match (lengths.next(), lengths.next()) {
-            // Whether the connection persists depends on more than these fields.
-            (Some(_), _) if self.is_1_0 => return None,
-            (Some(length), None) => Framing::Length(length.to_str().ok()?.parse().ok()?),
-            (Some(_), Some(_)) => return None,
-            (None, _) if self.is_1_0 => Framing::Close,
-            (None, _) => Framing::Chunked(self.trailers.then(|| names(fields)).unwrap_or_default()),
-        };
-        let persists = keep_alive && !matches!(framing, Framing::Close);
-        is_certain.then_some((framing, persists))
-    }
-}
-
-fn tokens(value: &HeaderValue) -> impl Iterator<Item = &str> {
-    value.to_str().unwrap_or_default().split(',').map(str::trim)
-}
-
-fn lists(fields: &HeaderMap, name: &HeaderName, token: &str) -> bool {
-    fields.get_all(name).iter().flat_map(tokens).any(|listed| listed.eq_ignore_ascii_case(token))
-}
-
-/// Returns the trailer fields that the response announces.
-fn names(fields: &HeaderMap) -> Vec<HeaderName> {
-    fields.get_all(TRAILER).iter().flat_map(tokens).filter_map(|name| name.parse().ok()).collect()
-}
-
-/// How the length of a body is told (RFC 9112 §6).
-#[derive(Debug)]
-pub(super) enum Framing {
-    /// With the trailer fields that may be sent.
-    Chunked(Vec<HeaderName>),
-    /// Bytes that are still due.
-    Length(u64),
-    /// By the end of the connection.
-    Close,
-}
-
-impl Framing {
-    /// Returns the bytes that end the message.
-    fn end(&self) -> Result<Bytes, BoxError> {
-        match self {
-            Self::Chunked(_) => Ok(Bytes::from_static(b"0\r\n\r\n")),
-            Self::Length(0) | Self::Close => Ok(Bytes::new()),
-            Self::Length(due) => Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                format!("the response body ended {due} bytes before its Content-Length"),
-            )
-            .into()),
-        }
-    }
-
-    /// As [`end`](Self::end), with the trailer fields that were announced and are allowed (RFC 9110 §6.5.1).
-    fn end_with(&self, trailers: HeaderMap) -> Result<Bytes, BoxError> {
-        let Self::Chunked(announced) = self else { return self.end() };
-        let mut end = BytesMut::from(&b"0\r\n"[..]);
-        let mut name = None;
-        for (next, value) in trailers {
-            name = next.or(name);
-            let Some(name) = name.as_ref().filter(|name| announced.contains(name) && may_trail(name)) else { continue };
-            end.extend_from_slice(name.as_str().as_bytes());
-            end.extend_from_slice(b": ");
-            end.extend_from_slice(value.as_bytes());
-            end.extend_from_slice(b"\r\n");
-        }
-        end.extend_from_slice(b"\r\n");
-        Ok(end.freeze())
-    }
-}
-
-fn may_trail(name: &HeaderName) -> bool {
-    ![
-        AUTHORIZATION,
-        CACHE_CONTROL,
-        CONTENT_ENCODING,
-        CONTENT_LENGTH,
-        CONTENT_RANGE,
-        CONTENT_TYPE,
-        HOST,
-        MAX_FORWARDS,
-        SET_COOKIE,
-        TRAILER,
-        TRANSFER_ENCODING,
-        TE,
-    ]
-    .contains(name)
-}
+/// The next frame of a body; `None` at its end.
+type NextFrame<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
 
 /// A body of unknown length. hyper drives it until it is taken over.
 pub(super) struct Streamed<B: Body> {
@@ -166,20 +42,6 @@ pub(super) struct Streamed<B: Body> {
     is_attached: bool,
 }
 
-/// A stream that a body is written to.
-pub(super) trait Output: rt::Write + TakeOver + Unpin {}
-
-impl<I: rt::Write + TakeOver + Unpin> Output for I {}
-
-/// A body that was taken over.
-pub(super) trait Driven: Any + Send {
-    /// Writes the frames of the body to `io`. Ready once all bytes of the message are accepted.
-    fn poll_drive(&mut self, cx: &mut Context<'_>, io: &mut dyn Output) -> Poll<Result<(), BoxError>>;
-
-    /// Returns whether the connection may carry another response after this one.
-    fn keeps_alive(&self) -> bool;
-}
-
 impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
     pub(super) fn new(body: B, open: Open, framing: Framing, keep_alive: bool) -> Self {
         Self {
@@ -194,12 +56,12 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
         }
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B>> {
         self.body.as_mut().map_or(Poll::Ready(None), |body| body.as_mut().poll_frame(cx))
     }
 
     /// Polls the body for hyper, which frames it.
-    pub(super) fn poll_for_hyper(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    pub(super) fn poll_for_hyper(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B>> {
         let frame = ready!(self.poll_frame(cx));
         if let (Framing::Length(due), Some(Ok(frame))) = (&mut self.framing, &frame) {
             let len = frame.data_ref().map_or(0, Buf::remaining);
@@ -330,71 +192,6 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Driven for Str
 
     fn keeps_alive(&self) -> bool {
         self.keep_alive
-    }
-}
-
-/// Where a pending body waits for its connection to take it over. Only the task of the connection uses it.
-#[derive(Default)]
-pub(super) struct Handover {
-    enabled: AtomicBool,
-    /// Set by the stream when hyper flushes it, which hyper does only when it holds no unwritten bytes.
-    flushed: Arc<AtomicBool>,
-    is_offered: AtomicBool,
-    body: Mutex<Option<Box<dyn Driven>>>,
-}
-
-impl Handover {
-    /// Enables takeover of the responses on `stream`, unless the stream wants each message as one slice.
-    pub(super) fn enable(&self, stream: &mut (impl rt::Write + TakeOver)) {
-        if stream.is_write_vectored() {
-            stream.track_flush(Arc::clone(&self.flushed));
-            self.enabled.store(true, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn is_enabled(&self) -> bool {
-        self.enabled.load(Ordering::Relaxed)
-    }
-
-    /// Records that hyper has a head or a frame that it has not written.
-    pub(super) fn holds_bytes(&self) {
-        self.flushed.store(false, Ordering::Relaxed);
-    }
-
-    /// Returns whether hyper has flushed since, so that it holds nothing.
-    pub(super) fn is_flushed(&self) -> bool {
-        self.flushed.load(Ordering::Relaxed)
-    }
-
-    /// Offers a pending body.
-    pub(super) fn offer(&self, body: Box<dyn Driven>) {
-        *lock(&self.body) = Some(body);
-        self.is_offered.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns the offered body to hyper.
-    pub(super) fn take_back<T: Driven>(&self) -> Option<Box<T>> {
-        self.is_offered.store(false, Ordering::Relaxed);
-        let body: Box<dyn Any> = lock(&self.body).take()?;
-        body.downcast().ok()
-    }
-
-    /// Returns the offered body once the stream has accepted all bytes that hyper has framed.
-    pub(super) fn take_over(&self) -> Option<Box<dyn Driven>> {
-        let is_ready = self.is_offered.load(Ordering::Relaxed) && self.is_flushed();
-        if is_ready { self.withdraw() } else { None }
-    }
-
-    /// Returns the offered body because hyper, which would have polled it, is gone.
-    pub(super) fn withdraw(&self) -> Option<Box<dyn Driven>> {
-        self.is_offered.store(false, Ordering::Relaxed);
-        lock(&self.body).take()
-    }
-}
-
-impl fmt::Debug for Handover {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handover").field("enabled", &self.enabled).field("is_offered", &self.is_offered).finish()
     }
 }
 

@@ -18,9 +18,9 @@ use http_body::{Body, Frame};
 use super::gap::Gap;
 use super::replay_cursor::{ReplayCursor, Step};
 use super::shared::{Begin, Permit, Start};
-use super::sinks::{self, Frames, Outcome, Sink};
+use super::sinks::{self, Attached, Frames, Outcome, Sink};
 use super::state::{Cursor, Read};
-use super::wake_task::{Attached, Member, Refused, Wait};
+use super::wake_task::{Member, Refused, Wait};
 use crate::body::GracefulClose;
 use crate::net::{Outlet, Sent};
 use crate::sse::log::Log;
@@ -152,7 +152,7 @@ impl Seat {
             return (State::Polled(self), Attach::Waits);
         }
         self.outlet = Some((outlet, chunked));
-        match Attached::new(self, |seat| seat.member.as_mut(), cx.waker()) {
+        match Member::attach(self, |seat| seat.member.as_mut(), cx.waker()) {
             Ok(attached) => (State::Attached(attached), Attach::Attached),
             Err(Refused::Waits(sink)) => (returned(Some(sink)), Attach::Waits),
             Err(Refused::News(sink)) => (returned(Some(sink)), Attach::News),

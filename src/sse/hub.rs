@@ -82,7 +82,7 @@ use crate::sse::log::{Log, Sink};
 /// # Cost of a reader
 ///
 /// Over HTTP/1 on [`serve`](crate::server::serve()), the hub writes to the connections of its readers itself: one task
-/// for each runtime sends to all of them in one pass, all waiting events of a reader in one call. Such a reader has
+/// for each worker thread sends to its part of them in one pass, all waiting events of a reader in one call. Such a reader has
 /// neither hyper's state nor a wake-up for each event. That needs a service whose response body is [`EventBody`]. A body
 /// inside another type, such as axum's `Body`, is polled by the task of its connection, as over HTTP/2 and TLS.
 /// [`HubStats::direct`] tells how many readers are written to directly.
@@ -151,7 +151,7 @@ impl Hub {
     }
 
     /// Sends an event to all readers, and replays it to later ones. Works on any thread, inside a runtime or not, and
-    /// never waits. Its cost grows with the number of runtimes of the readers, not with the number of readers.
+    /// never waits. Its cost grows with the number of threads that serve readers, not with the number of readers.
     ///
     /// # Errors
     ///

@@ -15,6 +15,7 @@ mod error;
 mod event;
 mod event_id;
 mod gap;
+mod groups;
 mod hub;
 pub mod log;
 mod replay_cursor;

@@ -19,11 +19,11 @@ use super::error::{SendError, SubscribeError};
 use super::event::{Event, check_id, finish};
 use super::event_id::EventId;
 use super::gap::Gap;
+use super::groups::Groups;
 use super::ring::{Name, Place, Ring};
 use super::sinks::Frames;
 use super::state::{Config, Cursor, LagPolicy, Read, State};
 use super::stats::HubStats;
-use super::wake_task::Groups;
 use crate::counters::{Counter, count};
 
 #[derive(Debug)]

@@ -5,15 +5,17 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 use bytes::Bytes;
 
-use super::wait_list::TICKS;
+use super::wait_list::{TICKS, lock, wake};
 use crate::buf::pool;
 
 /// Sinks of a pass before other tasks may run.
-pub(super) const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 64;
 
 /// A reader whose connection can be written without its task.
 pub(super) trait Sink: Any + Send {
@@ -36,9 +38,8 @@ pub(super) enum Outcome {
     Returns,
 }
 
-/// The sinks of a hub in a runtime.
 #[derive(Default)]
-pub(super) struct Sinks {
+struct Sinks {
     places: Vec<Place>,
     free: Vec<usize>,
     tick: u64,
@@ -53,15 +54,99 @@ struct Place {
     since: u64,
 }
 
-impl fmt::Debug for Sinks {
+/// The sinks of a group of readers.
+#[derive(Default)]
+pub(super) struct SinkList(Mutex<Sinks>);
+
+impl SinkList {
+    pub(super) fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+
+    /// Adds a sink, unless it has something to send. Sets `waits`, as for a reader that waits.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        sink: Box<dyn Sink>,
+        waker: &Waker,
+        waits: &AtomicBool,
+    ) -> Result<Attached, Box<dyn Sink>> {
+        let mut sinks = lock(&self.0);
+        // Before the sink looks for news.
+        waits.swap(true, Ordering::AcqRel);
+        let place = sinks.enter(sink, waker)?;
+        Ok(Attached { list: Arc::clone(self), place: Some(place) })
+    }
+
+    /// Sends `what` to all sinks, in steps between which other tasks run. Sets `waits`.
+    pub(super) async fn send(&self, what: News, waits: &AtomicBool) {
+        if self.len() == 0 {
+            return;
+        }
+        waits.swap(true, Ordering::AcqRel);
+        let (mut frames, mut next) = (Frames::default(), Some(0));
+        while let Some(from) = next {
+            let (rest, back) = lock(&self.0).send(what, from, &mut frames);
+            back.into_iter().for_each(wake);
+            next = rest;
+            if next.is_some() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Advances the tick by which silent readers are found.
+    pub(super) fn tick(&self) {
+        lock(&self.0).tick += 1;
+    }
+
+    /// Returns all sinks to their tasks, because no pass follows.
+    pub(super) fn give_back(&self) {
+        let back: Vec<Waker> = lock(&self.0).places.iter_mut().filter_map(|place| place.waker.take()).collect();
+        back.into_iter().for_each(wake);
+    }
+}
+
+/// A reader that its group writes to, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Attached {
+    list: Arc<SinkList>,
+    /// `None` once it was left.
+    place: Option<usize>,
+}
+
+impl Attached {
+    /// Returns whether the sink has to return to its task.
+    pub(super) fn has_returned(&self) -> bool {
+        self.place.is_none_or(|place| lock(&self.list.0).has_returned(place))
+    }
+
+    /// Takes the sink back.
+    pub(super) fn detach(mut self) -> Option<Box<dyn Sink>> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Option<Box<dyn Sink>> {
+        let place = self.place.take()?;
+        lock(&self.list.0).leave(place)
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // Dropped without the lock.
+        drop(self.leave());
+    }
+}
+
+impl fmt::Debug for SinkList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sinks").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("SinkList").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 
 impl Sinks {
     /// Adds a sink, unless it has something to send.
-    pub(super) fn enter(&mut self, sink: Box<dyn Sink>, waker: &Waker) -> Result<usize, Box<dyn Sink>> {
+    fn enter(&mut self, sink: Box<dyn Sink>, waker: &Waker) -> Result<usize, Box<dyn Sink>> {
         if !sink.is_current() {
             return Err(sink);
         }
@@ -78,31 +163,27 @@ impl Sinks {
         })
     }
 
-    pub(super) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Removes a sink at the request of its task.
-    pub(super) fn leave(&mut self, at: usize) -> Option<Box<dyn Sink>> {
+    fn leave(&mut self, at: usize) -> Option<Box<dyn Sink>> {
         let sink = std::mem::take(&mut self.places[at]).sink;
         self.free.push(at);
-        if self.is_empty() {
+        if self.len() == 0 {
             *self = Self { tick: self.tick, ..Self::default() };
         }
         sink
     }
 
     /// Returns whether a sink waits for its task.
-    pub(super) fn has_returned(&self, at: usize) -> bool {
+    fn has_returned(&self, at: usize) -> bool {
         self.places[at].waker.is_none()
     }
 
     /// Sends `what` to the sinks from `from` on. Returns where to continue, and the tasks of the sinks that return.
-    pub(super) fn send(&mut self, what: News, from: usize, frames: &mut Frames) -> (Option<usize>, Vec<Waker>) {
+    fn send(&mut self, what: News, from: usize, frames: &mut Frames) -> (Option<usize>, Vec<Waker>) {
         let to = (from + AT_ONCE).min(self.places.len());
         let (mut back, tick) = (Vec::new(), self.tick);
         for Place { sink, waker, since } in self.places.get_mut(from..to).unwrap_or_default() {
@@ -119,16 +200,6 @@ impl Sinks {
             }
         }
         ((to < self.places.len()).then_some(to), back)
-    }
-
-    /// Advances the tick by which silent readers are found.
-    pub(super) fn tick(&mut self) {
-        self.tick += 1;
-    }
-
-    /// Returns all sinks to their tasks, because no pass follows.
-    pub(super) fn give_back(&mut self) -> Vec<Waker> {
-        self.places.iter_mut().filter_map(|place| place.waker.take()).collect()
     }
 }
 

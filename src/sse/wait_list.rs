@@ -1,10 +1,22 @@
 //! The readers of a hub in one runtime, and which of them wait.
 
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 /// Number of ticks after which an idle reader gets a comment.
 pub(super) const TICKS: u64 = 2;
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic under one of these locks leaves the state consistent.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls a waker. A panic, which was already reported, must not affect the other readers.
+pub(super) fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+}
 
 #[derive(Debug)]
 pub(super) struct Waiting {
@@ -33,8 +45,9 @@ impl WaitList {
         })
     }
 
-    pub(super) fn has_readers(&self) -> bool {
-        self.free.len() < self.at.len()
+    /// Returns the number of readers, waiting or not.
+    pub(super) fn len(&self) -> usize {
+        self.at.len() - self.free.len()
     }
 
     fn position(&self, place: usize) -> Option<usize> {
@@ -74,7 +87,7 @@ impl WaitList {
     pub(super) fn leave(&mut self, place: usize) -> Option<Waker> {
         let left = self.stop_waiting(place);
         self.free.push(place);
-        if !self.has_readers() {
+        if self.len() == 0 {
             *self = Self { tick: self.tick, ..Self::default() };
         }
         left
@@ -126,6 +139,6 @@ mod tests {
             list.reuse(taken);
         }
         places.into_iter().for_each(|place| assert!(list.leave(place).is_none()));
-        assert!(!list.has_readers() && list.at.is_empty());
+        assert!(list.len() == 0 && list.at.is_empty());
     }
 }

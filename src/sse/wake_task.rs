@@ -1,14 +1,16 @@
 //! How waiting readers are woken.
 //!
 //! ```text
-//!  sender ─▶ groups of the hub, one per runtime ─▶ wake task of the runtime ─▶ wakers of the group
+//!  sender ─▶ groups of the hub ─▶ wake task of the group's runtime and shard ─┬▶ wakers of the group
+//!                                                                              └▶ connections of the group
 //! ```
 //!
-//! A sender notifies one task in each runtime, the wake task, which wakes the readers there. So the cost of a send does
-//! not grow with the readers, a burst of sends wakes them once, and they are woken on their own thread, which costs a
-//! tenth of waking them from another. One wake task with one timer for keep-alive serves all hubs with the same period,
-//! so a hub for each response costs neither; it ends with the last reader. Readers polled outside of tokio are woken by
-//! the sender, and have no keep-alive.
+//! A sender notifies one task in each runtime, the wake task, which wakes the readers there or writes to their
+//! connections. So the cost of a send does not grow with the readers, a burst of sends wakes them once, and they are woken
+//! on their own thread, which costs a tenth of waking them from another. One wake task with one timer for keep-alive
+//! serves all hubs with the same period, so a hub for each response costs neither; it ends with the last reader. The many
+//! readers of a runtime with several workers are spread over as many groups, each with a wake task, so that all workers
+//! write. Readers polled outside of tokio are woken by the sender, and have no keep-alive.
 //!
 //! Invariants:
 //! 1. Under the lock of its group, a reader sets `waits`, then checks for news, then enters the wait list. A sender
@@ -22,10 +24,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -33,73 +34,22 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::sinks::{Frames, News, Sink, Sinks};
-use super::wait_list::{TICKS, WaitList};
+use super::sinks::{Attached, News, Sink, SinkList};
+use super::wait_list::{TICKS, WaitList, lock, wake};
 
 /// Wake tasks of all runtimes. Searched when the first reader of a hub joins in a runtime.
 static WAKE_TASKS: Mutex<Vec<Weak<WakeTask>>> = Mutex::new(Vec::new());
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under one of these locks leaves the state consistent.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Calls a waker. A panic, which was already reported, must not affect the other readers.
-fn wake(waker: Waker) {
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-}
-
-/// All readers of a hub.
-#[derive(Debug, Default)]
-pub(super) struct Groups(RwLock<Arc<Vec<Arc<Group>>>>);
-
-impl Groups {
-    /// Wakes all waiting readers, after news were published. Works on any thread.
-    pub(super) fn wake(&self) {
-        // Woken without the lock, because a waker may poll a reader that joins.
-        let groups = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
-        groups.iter().for_each(Group::wake);
-    }
-
-    /// Returns the number of readers that the wake tasks write to.
-    pub(super) fn sinks(&self) -> usize {
-        let groups = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
-        groups.iter().map(|group| lock(&group.sinks).len()).sum()
-    }
-
-    pub(super) fn join(&self, keep_alive: Option<Duration>) -> Member {
-        let runtime = Handle::try_current().ok().map(|handle| handle.id());
-        let mut groups = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let found = groups.iter().find(|group| group.runtime() == runtime).map(Arc::clone);
-        let group = found.unwrap_or_else(|| {
-            let groups = Arc::make_mut(&mut groups);
-            // Removes, among others, groups of runtimes that have ended.
-            groups.retain(|group| lock(&group.readers).list.has_readers());
-            let wake_task = runtime.map(|runtime| WakeTask::of(runtime, keep_alive));
-            let group = Arc::new(Group {
-                wake_task,
-                waits: AtomicBool::default(),
-                readers: Mutex::default(),
-                sinks: Mutex::default(),
-            });
-            groups.push(Arc::clone(&group));
-            group
-        });
-        let place = lock(&group.readers).list.join();
-        Member { group, place, since: None }
-    }
-}
-
-/// The readers of a hub in one runtime.
+/// Readers of a hub in one runtime.
 #[derive(Debug)]
-struct Group {
+pub(super) struct Group {
     /// `None` outside of all runtimes.
     wake_task: Option<Arc<WakeTask>>,
     /// Whether a reader may wait that no sender is about to wake.
     waits: AtomicBool,
     readers: Mutex<Readers>,
     /// The readers that the wake task writes to. Locked after `readers`.
-    sinks: Mutex<Sinks>,
+    sinks: Arc<SinkList>,
 }
 
 #[derive(Debug, Default)]
@@ -112,11 +62,38 @@ struct Readers {
 }
 
 impl Group {
-    fn runtime(&self) -> Option<Id> {
+    /// Creates a group of the readers that this runtime polls, or of those outside of all runtimes.
+    pub(super) fn new(runtime: Option<Id>, shard: usize, keep_alive: Option<Duration>) -> Arc<Self> {
+        let wake_task = runtime.map(|runtime| WakeTask::of(runtime, shard, keep_alive));
+        let (waits, readers, sinks) = (AtomicBool::default(), Mutex::default(), Arc::default());
+        Arc::new(Self { wake_task, waits, readers, sinks })
+    }
+
+    /// Returns the number of readers.
+    pub(super) fn len(&self) -> usize {
+        lock(&self.readers).list.len()
+    }
+
+    /// Returns the number of readers that the wake task writes to.
+    pub(super) fn sinks(&self) -> usize {
+        self.sinks.len()
+    }
+
+    pub(super) fn join(self: &Arc<Self>) -> Member {
+        let place = lock(&self.readers).list.join();
+        Member { group: Arc::clone(self), place, since: None }
+    }
+
+    pub(super) fn runtime(&self) -> Option<Id> {
         self.wake_task.as_ref().map(|wake_task| wake_task.runtime)
     }
 
-    fn wake(self: &Arc<Self>) {
+    pub(super) fn shard(&self) -> usize {
+        self.wake_task.as_ref().map_or(0, |wake_task| wake_task.shard)
+    }
+
+    /// Wakes all waiting readers, or has the wake task do so.
+    pub(super) fn wake(self: &Arc<Self>) {
         if self.waits.swap(false, Ordering::AcqRel) {
             match &self.wake_task {
                 Some(wake_task) => wake_task.schedule(self),
@@ -130,29 +107,6 @@ impl Group {
         // Called without the lock, because a waker may run any code.
         waiting.drain(..).for_each(|waiting| wake(waiting.waker));
         lock(&self.readers).list.reuse(waiting);
-    }
-
-    /// Sends `what` to all sinks, in steps between which other tasks run.
-    async fn send(&self, what: News) {
-        if lock(&self.sinks).is_empty() {
-            return;
-        }
-        // Before the first sink looks for news.
-        self.waits.swap(true, Ordering::AcqRel);
-        let (mut frames, mut next) = (Frames::default(), Some(0));
-        while let Some(from) = next {
-            let (rest, back) = lock(&self.sinks).send(what, from, &mut frames);
-            back.into_iter().for_each(wake);
-            next = rest;
-            if next.is_some() {
-                tokio::task::yield_now().await;
-            }
-        }
-    }
-
-    fn give_back(&self) {
-        let back = lock(&self.sinks).give_back();
-        back.into_iter().for_each(wake);
     }
 
     /// Adds the group to the wake task; returns `false` in another runtime than the group's.
@@ -218,18 +172,26 @@ impl Member {
     pub(super) fn had_frame(&mut self) {
         self.since = None;
     }
-}
 
-impl Drop for Member {
-    fn drop(&mut self) {
-        let (old, served) = {
-            let mut readers = lock(&self.group.readers);
-            (readers.list.leave(self.place), readers.served && !readers.list.has_readers())
-        };
-        drop(old);
-        if served && let Some(wake_task) = &self.group.wake_task {
-            wake_task.remove(&self.group);
+    /// Lets the group write to `sink`, a reader that waits, as its `member`.
+    pub(super) fn attach<S: Sink>(
+        mut sink: Box<S>,
+        member: impl Fn(&mut S) -> Option<&mut Self>,
+        waker: &Waker,
+    ) -> Result<Attached, Refused> {
+        let Some(member) = member(&mut sink) else { return Err(Refused::Waits(sink)) };
+        let (group, place) = (Arc::clone(&member.group), member.place);
+        // The wake task stops serving the group under this lock.
+        let mut readers = lock(&group.readers);
+        if !readers.served {
+            drop(readers);
+            return Err(Refused::Waits(sink));
         }
+        let waited = readers.list.stop_waiting(place);
+        let attached = group.sinks.enter(sink, waker, &group.waits);
+        drop(readers);
+        drop(waited);
+        attached.map_err(Refused::News)
     }
 }
 
@@ -241,69 +203,22 @@ pub(super) enum Refused {
     News(Box<dyn Sink>),
 }
 
-/// A reader that its group writes to, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Attached {
-    group: Arc<Group>,
-    /// `None` once it was left.
-    place: Option<usize>,
-}
-
-impl Attached {
-    /// Lets the group write to `sink`, a reader that waits as `member` of the group.
-    pub(super) fn new<S: Sink>(
-        mut sink: Box<S>,
-        member: impl Fn(&mut S) -> Option<&mut Member>,
-        waker: &Waker,
-    ) -> Result<Self, Refused> {
-        let Some(member) = member(&mut sink) else { return Err(Refused::Waits(sink)) };
-        let (group, place) = (Arc::clone(&member.group), member.place);
-        // The wake task stops serving the group under this lock.
-        let mut readers = lock(&group.readers);
-        if !readers.served {
-            drop(readers);
-            return Err(Refused::Waits(sink));
-        }
-        let waited = readers.list.stop_waiting(place);
-        let entered = {
-            let mut sinks = lock(&group.sinks);
-            // As for a reader that waits: before it looks for news.
-            group.waits.swap(true, Ordering::AcqRel);
-            sinks.enter(sink, waker)
-        };
-        drop(readers);
-        drop(waited);
-        match entered {
-            Ok(place) => Ok(Self { group, place: Some(place) }),
-            Err(sink) => Err(Refused::News(sink)),
-        }
-    }
-
-    /// Returns whether the sink has to return to its task.
-    pub(super) fn has_returned(&self) -> bool {
-        self.place.is_none_or(|place| lock(&self.group.sinks).has_returned(place))
-    }
-
-    /// Takes the sink back.
-    pub(super) fn detach(mut self) -> Option<Box<dyn Sink>> {
-        self.leave()
-    }
-
-    fn leave(&mut self) -> Option<Box<dyn Sink>> {
-        let place = self.place.take()?;
-        lock(&self.group.sinks).leave(place)
-    }
-}
-
-impl Drop for Attached {
+impl Drop for Member {
     fn drop(&mut self) {
-        // Dropped without the lock.
-        drop(self.leave());
+        let (old, served) = {
+            let mut readers = lock(&self.group.readers);
+            (readers.list.leave(self.place), readers.served && readers.list.len() == 0)
+        };
+        drop(old);
+        if served && let Some(wake_task) = &self.group.wake_task {
+            wake_task.remove(&self.group);
+        }
     }
 }
 
 struct WakeTask {
     runtime: Id,
+    shard: usize,
     keep_alive: Option<Duration>,
     notify: Notify,
     rounds: Mutex<Rounds>,
@@ -322,12 +237,13 @@ fn address(group: &Arc<Group>) -> usize {
 }
 
 impl WakeTask {
-    fn of(runtime: Id, keep_alive: Option<Duration>) -> Arc<Self> {
+    fn of(runtime: Id, shard: usize, keep_alive: Option<Duration>) -> Arc<Self> {
         let mut wake_tasks = lock(&WAKE_TASKS);
         wake_tasks.retain(|wake_task| wake_task.strong_count() > 0);
-        let is_it = |wake_task: &Arc<Self>| wake_task.runtime == runtime && wake_task.keep_alive == keep_alive;
+        let is_it = |task: &Arc<Self>| (task.runtime, task.shard, task.keep_alive) == (runtime, shard, keep_alive);
         wake_tasks.iter().filter_map(Weak::upgrade).find(is_it).unwrap_or_else(|| {
-            let wake_task = Arc::new(Self { runtime, keep_alive, notify: Notify::new(), rounds: Mutex::default() });
+            let wake_task =
+                Arc::new(Self { runtime, shard, keep_alive, notify: Notify::new(), rounds: Mutex::default() });
             wake_tasks.push(Arc::downgrade(&wake_task));
             wake_task
         })
@@ -361,7 +277,7 @@ impl WakeTask {
     fn remove(&self, group: &Arc<Group>) {
         let mut rounds = lock(&self.rounds);
         let mut readers = lock(&group.readers);
-        if readers.served && !readers.list.has_readers() {
+        if readers.served && readers.list.len() == 0 {
             readers.served = false;
             rounds.groups.remove(&address(group));
             if rounds.groups.is_empty() {
@@ -404,20 +320,20 @@ impl Round {
                 ticks.as_mut().map_or(Poll::Pending, |ticks| ticks.poll_tick(cx).map(|_| false))
             });
             let (groups, what) = match event.await {
-                true => (self.to_wake(), News::Events),
+                true => (self.take_news(), News::Events),
                 false => (self.tick(), News::Silence),
             };
             for group in groups {
                 if let News::Events = what {
                     group.wake_all();
                 }
-                group.send(what).await;
+                group.sinks.send(what, &group.waits).await;
             }
         }
     }
 
     /// Returns the groups that have news.
-    fn to_wake(&mut self) -> Vec<Arc<Group>> {
+    fn take_news(&mut self) -> Vec<Arc<Group>> {
         {
             let mut rounds = lock(&self.wake_task.rounds);
             mem::swap(&mut rounds.to_wake, &mut self.to_wake);
@@ -432,7 +348,7 @@ impl Round {
         let groups: Vec<_> = lock(&self.wake_task.rounds).groups.values().map(Arc::clone).collect();
         for group in &groups {
             let idle = lock(&group.readers).list.tick();
-            lock(&group.sinks).tick();
+            group.sinks.tick();
             idle.into_iter().for_each(wake);
         }
         groups
@@ -455,7 +371,7 @@ impl Drop for Round {
         // Readers polled by another runtime join there.
         for group in groups.into_values().chain(to_wake.into_values()) {
             group.wake_all();
-            group.give_back();
+            group.sinks.give_back();
         }
     }
 }
@@ -466,14 +382,13 @@ mod tests {
 
     #[test]
     fn a_reader_checks_for_news_under_the_lock() {
-        let groups = Groups::default();
-        let mut member = groups.join(None);
-        let group = Arc::clone(&member.group);
+        let group = Group::new(None, 0, None);
+        let mut member = group.join();
         assert_eq!(member.wait(Waker::noop(), || true), Wait::News);
         assert!(lock(&group.readers).list.take().is_empty());
         let is_unlocked = || group.readers.try_lock().is_ok() || !group.waits.load(Ordering::Relaxed);
         assert_eq!(member.wait(Waker::noop(), is_unlocked), Wait::Waits, "a sender could wake in between");
-        groups.wake();
+        group.wake();
         assert!(lock(&group.readers).list.take().is_empty());
     }
 }
