@@ -15,9 +15,9 @@ use super::conn_state::{ConnState, Protocol, ShutdownPhase};
 use super::driver::{Driver, next_request};
 use super::handover::Driven;
 use super::http_service::HttpService;
-use super::leave::Leave;
 use super::linger::linger;
 use super::protocols::Protocols;
+use super::supervise::{aborted, until_raised};
 use super::version::{Version, version};
 use crate::counters::{Counter, count};
 use crate::net::{Rewind, TakeOver};
@@ -209,42 +209,6 @@ where
     }
 }
 
-/// Runs a connection until it ends, its phase reaches `last` or its peer leaves. In lower phases it finishes.
-pub(super) async fn until_raised<C>(
-    conn_state: &ConnState,
-    last: ShutdownPhase,
-    mut connection: &mut C,
-    finish: impl Fn(&mut C),
-) -> Result<C::Output, ShutdownPhase>
-where
-    C: Future + Unpin,
-{
-    let (mut finishes, mut leave) = (false, Leave::default());
-    poll_fn(|cx| {
-        // A late head may have become a request meanwhile, which is answered.
-        let phase = match conn_state.phase() {
-            ShutdownPhase::TimedOut if finishes || conn_state.requests().1 > 0 => ShutdownPhase::Finish,
-            phase => phase,
-        };
-        if phase >= last {
-            return Poll::Ready(Err(phase));
-        }
-        // Polled first, so that it reads the received bytes before it finishes.
-        let mut polled = Pin::new(&mut connection).poll(cx);
-        if polled.is_pending() && !finishes && phase > ShutdownPhase::Nothing {
-            finishes = true;
-            finish(&mut *connection);
-            polled = Pin::new(&mut connection).poll(cx);
-        }
-        if polled.is_pending() && leave.poll(cx, conn_state).is_ready() {
-            conn_state.abort();
-            return Poll::Ready(Err(ShutdownPhase::Abort));
-        }
-        polled.map(Ok)
-    })
-    .await
-}
-
 /// Ends an HTTP/1 connection that is not in a request.
 async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
     mut stream: I,
@@ -270,54 +234,4 @@ async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
     conn_state.unless_raised(ShutdownPhase::TimedOut, answer).await.map_err(|_| aborted())??;
     linger(stream, conn_state).await;
     Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
-}
-
-pub(super) fn aborted() -> BoxError {
-    io::Error::new(io::ErrorKind::TimedOut, "the connection was reset: a limit or the deadline has passed").into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::conn_limiter::ConnLimiter;
-    use super::super::conn_state::Open;
-    use super::super::limits::Limits;
-    use super::*;
-    use crate::net::TcpListener;
-
-    /// Tells a connection once that its head is late, with or without a request by then.
-    async fn told_late(has_request: bool) -> (Result<(), ShutdownPhase>, bool) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
-        let (client, accepted) = tokio::join!(
-            tokio::net::TcpStream::connect(listener.local_addr().expect("its address")),
-            listener.accept()
-        );
-        let (_client, (stream, _)) = (client.expect("connected"), accepted.expect("accepted"));
-        let limits = Arc::new(Limits::default());
-        let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
-        let conn_state = ConnState::new(limits, stream.handle(), permit);
-        conn_state.raise(ShutdownPhase::TimedOut);
-        let mut open = has_request.then(|| Open::begin(&conn_state));
-        // The response ends when it is polled for the second time, and the connection with it.
-        let mut left = 2;
-        let mut connection = poll_fn(move |cx: &mut Context<'_>| {
-            if left == 0 {
-                return Poll::Ready(());
-            }
-            left -= 1;
-            if left == 0 {
-                open.take();
-            }
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        });
-        let finished = std::cell::Cell::new(false);
-        let ended = until_raised(&conn_state, ShutdownPhase::TimedOut, &mut connection, |_| finished.set(true)).await;
-        (ended, finished.get())
-    }
-
-    #[tokio::test]
-    async fn a_request_that_arrives_in_the_meantime_is_answered() {
-        assert_eq!(told_late(false).await, (Err(ShutdownPhase::TimedOut), false));
-        assert_eq!(told_late(true).await, (Ok(()), true));
-    }
 }

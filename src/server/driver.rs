@@ -10,8 +10,8 @@ use hyper::rt::{Read, ReadBuf, Write};
 
 use super::body_error::BoxError;
 use super::conn_state::{ConnState, ShutdownPhase};
-use super::connection::{aborted, until_raised};
 use super::handover::Driven;
+use super::supervise::{aborted, until_raised};
 use crate::net::{Rewind, TakeOver};
 
 /// Bytes read at once while a response is in progress, or before a request.

@@ -53,6 +53,7 @@ mod request_body;
 mod secure;
 mod serve;
 mod settings;
+mod supervise;
 mod takeover;
 #[cfg(feature = "tls")]
 pub mod tls;

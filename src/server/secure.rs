@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::adapter::Adapter;
 use super::conn_state::ShutdownPhase;
-use super::connection::{Next, Step, aborted, connection, speak};
+use super::connection::{Next, Step, connection, speak};
 use super::http_service::HttpService;
 use super::protocols::Protocols;
+use super::supervise::aborted;
 use super::version::Version;
 use crate::net::Rewind;
 use crate::server::tls::Tls;
