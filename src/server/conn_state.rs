@@ -164,6 +164,11 @@ impl ConnState {
         self.to_rest.load(Ordering::Relaxed) && self.to_rest.swap(false, Ordering::Relaxed)
     }
 
+    /// Returns whether hyper has nothing to do: no response, no unread request body, and no unwritten bytes.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.requests().1 == 0 && !self.is_arriving() && self.handover.is_flushed()
+    }
+
     pub(super) fn abort(&self) {
         self.handle.reset();
         self.raise(ShutdownPhase::Abort);

@@ -200,9 +200,7 @@ where
             Poll::Ready(ended) => Poll::Ready(Outcome::Ended(ended)),
             Poll::Pending => match conn_state.handover.take_over() {
                 Some(body) => Poll::Ready(Outcome::TakenOver(body)),
-                None if rests && conn_state.requests().1 == 0 && conn_state.handover.is_flushed() => {
-                    Poll::Ready(Outcome::Rests)
-                }
+                None if rests && conn_state.is_at_rest() => Poll::Ready(Outcome::Rests),
                 None => Poll::Pending,
             },
         }

@@ -11,7 +11,7 @@ use super::conn_state::{ConnState, Protocol};
 use crate::net::{Leaving, Pulse};
 
 /// Watches the peer of a connection. Small, because each connection has one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Leave {
     /// Bytes received at the last poll.
     received: u64,
@@ -27,6 +27,11 @@ struct Silence {
 }
 
 impl Leave {
+    pub(super) fn new(conn_state: &ConnState) -> Self {
+        let received = conn_state.handle.pulse().map_or(0, |pulse| pulse.received);
+        Self { received, silence: None }
+    }
+
     /// Ready when the peer has left, or has ended its side and the response was silent for too long.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, conn_state: &ConnState) -> Poll<()> {
         let limit = conn_state.limits.half_close;

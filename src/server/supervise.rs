@@ -19,7 +19,7 @@ pub(super) async fn until_raised<C>(
 where
     C: Future + Unpin,
 {
-    let (mut finishes, mut leave) = (false, Leave::default());
+    let (mut finishes, mut leave) = (false, Leave::new(conn_state));
     poll_fn(|cx| {
         // A late head may have become a request meanwhile, which is answered.
         let phase = match conn_state.phase() {
