@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use super::conn_limiter::Permit;
+use super::gone::Absence;
 use super::handover::Handover;
 use super::limits::Limits;
 use super::lock::lock;
@@ -45,6 +46,7 @@ pub(super) struct ConnState {
     waits: Mutex<Vec<Arc<Wait>>>,
     endings: Mutex<Vec<GracefulClose>>,
     pub(super) handover: Handover,
+    pub(super) absence: Absence,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +93,7 @@ impl ConnState {
             waits: Mutex::default(),
             endings: Mutex::default(),
             handover: Handover::default(),
+            absence: Absence::default(),
         })
     }
 
@@ -200,6 +203,9 @@ impl ConnState {
     pub(super) fn end(&self) {
         lock(&self.waker).take();
         drop(self.handover.withdraw());
+        if !self.is_tunnel() {
+            self.absence.set();
+        }
         self.release_if_closed();
         self.ended.store(true, Ordering::Release);
     }

@@ -94,7 +94,7 @@ impl fmt::Debug for Draining {
 /// In axum the extractor is `Extension<DrainSignal>`, after that of the WebSocket, and the handler returns
 /// `ws.on_upgrade(|socket| echo(socket, drain))`.
 #[derive(Clone)]
-pub struct DrainSignal(Arc<ConnState>);
+pub struct DrainSignal(pub(super) Arc<ConnState>);
 
 impl DrainSignal {
     pub(super) fn new(conn_state: &Arc<ConnState>) -> Self {

@@ -45,7 +45,9 @@ impl Leave {
         if self.silence.is_none() {
             // A peer that sends has not ended its side, and each check is a system call.
             let comes = std::mem::replace(&mut self.received, pulse.received) != pulse.received;
-            match ready!(conn_state.handle.poll_leaving(cx, !comes)) {
+            let leaving = ready!(conn_state.handle.poll_leaving(cx, !comes));
+            conn_state.absence.set();
+            match leaving {
                 Leaving::Gone => return Poll::Ready(()),
                 Leaving::Half => self.silence = Some(silence()),
             }

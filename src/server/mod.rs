@@ -35,6 +35,7 @@ mod cores;
 mod drain;
 mod driver;
 mod framing;
+mod gone;
 mod handover;
 pub(crate) mod host;
 mod http_service;
@@ -64,6 +65,7 @@ mod wait;
 pub use body_error::BodyError;
 pub use cores::{DrainingCores, ServeCores, serve_cores};
 pub use drain::{DrainSignal, Drained, Draining};
+pub use gone::Gone;
 pub use http_service::HttpService;
 #[cfg(feature = "middleware")]
 pub use identity::Connection;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::drain::DrainSignal;
+use super::gone::Gone;
 use crate::net::Handle;
 
 /// A connected client: its address, and a handle to its connection.
@@ -26,6 +27,11 @@ impl<A> Peer<A> {
     /// Returns the handle of the connection, which counts the bytes sent and can reset it.
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Returns a future that is ready when the client has left.
+    pub fn gone(&self) -> Gone {
+        Gone::new(&self.drain.0)
     }
 
     /// Returns the signal that notifies the tasks of the connection when the server drains.

@@ -9,6 +9,7 @@ mod budget;
 mod descriptors;
 mod drain;
 mod floods;
+mod gone;
 mod idle;
 mod limits;
 mod listeners;
