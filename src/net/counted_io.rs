@@ -117,7 +117,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counting<T> {
         let flushed = state.poll(cx, |tasks| &mut tasks.writer, |cx| Pin::new(io).poll_flush(cx));
         // A stream that encrypts takes bytes at once, and waits for its peer here.
         state.blocked.store(flushed.is_pending(), Ordering::Relaxed);
-        if let Some(asked) = &self.flushed {
+        if let (Some(asked), Poll::Ready(Ok(()))) = (&self.flushed, &flushed) {
             asked.store(true, Ordering::Relaxed);
         }
         flushed

@@ -67,6 +67,7 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
             Err(status) => {
                 if has_body {
                     self.conn_state.leaves_unread();
+                    self.conn_state.arrives();
                 }
                 State::Refused { status }
             }

@@ -39,14 +39,14 @@ pub(super) struct ConnState {
     /// Whether the last request was completely answered, and further bytes from the client are discarded.
     lingers: AtomicBool,
     ended: AtomicBool,
-    /// Whether the connection should free what it does not need without a request.
-    to_rest: AtomicBool,
+    /// The number of requests after which the connection should free what it does not need without a request; 0: none.
+    to_rest: AtomicU32,
     waker: Mutex<Option<Waker>>,
     permit: Mutex<Option<Permit>>,
     waits: Mutex<Vec<Arc<Wait>>>,
     endings: Mutex<Vec<GracefulClose>>,
     pub(super) handover: Handover,
-    pub(super) absence: Absence,
+    pub(super) absence: Arc<Absence>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +87,13 @@ impl ConnState {
             arriving: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            to_rest: AtomicBool::new(false),
+            to_rest: AtomicU32::new(0),
             waker: Mutex::new(None),
             permit: Mutex::new(Some(permit)),
             waits: Mutex::default(),
             endings: Mutex::default(),
             handover: Handover::default(),
-            absence: Absence::default(),
+            absence: Arc::default(),
         })
     }
 
@@ -152,24 +152,30 @@ impl ConnState {
         }
     }
 
-    /// Asks a connection without a request to free its memory until the next one.
-    pub(super) fn rest(&self) {
+    /// Asks a connection without a request, after its first `requests`, to free its memory until the next one.
+    pub(super) fn rest(&self, requests: u32) {
         if self.handover.is_enabled() {
-            self.to_rest.store(true, Ordering::Relaxed);
+            self.to_rest.store(requests, Ordering::Relaxed);
             if let Some(waker) = &*lock(&self.waker) {
                 waker.wake_by_ref();
             }
         }
     }
 
-    /// Returns whether [`rest`](Self::rest) was called since the last call of this.
+    /// Returns whether the connection was asked to rest, and has had no request since.
     pub(super) fn is_to_rest(&self) -> bool {
-        self.to_rest.load(Ordering::Relaxed) && self.to_rest.swap(false, Ordering::Relaxed)
+        let (begun, open) = self.requests();
+        open == 0 && self.to_rest.load(Ordering::Relaxed) == begun && begun > 0
     }
 
-    /// Returns whether hyper has nothing to do: no response, no unread request body, and no unwritten bytes.
+    /// Records that the connection rests, so that the first bytes of a head do not make it rest again.
+    pub(super) fn rests(&self) {
+        self.to_rest.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns whether hyper may be left: no response, no unread request body, and no unwritten bytes.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.requests().1 == 0 && !self.is_arriving() && self.handover.is_flushed()
+        self.is_to_rest() && !self.is_arriving() && self.handover.is_flushed()
     }
 
     pub(super) fn abort(&self) {
@@ -232,9 +238,18 @@ impl ConnState {
         self.unread.load(Ordering::Relaxed)
     }
 
-    /// HTTP/1: records whether the body of the request in progress is not read to its end yet.
-    pub(super) fn arrives(&self, arriving: bool) {
-        self.arriving.store(arriving, Ordering::Relaxed);
+    /// HTTP/1: records that the body of the request in progress arrives. Returns the number of the request.
+    pub(super) fn arrives(&self) -> u32 {
+        self.arriving.store(true, Ordering::Relaxed);
+        self.requests().0
+    }
+
+    /// Records that the body of a request was read to its end. A service may read it after its response, during the next
+    /// request.
+    pub(super) fn arrived(&self, request: u32) {
+        if self.requests().0 == request {
+            self.arriving.store(false, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn is_arriving(&self) -> bool {

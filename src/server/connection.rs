@@ -110,6 +110,7 @@ where
             }
             (Ok(Outcome::Rests), Some(parts)) => {
                 count(Counter::ConnectionsHibernated, 1);
+                conn_state.rests();
                 let mut stream = parts.io;
                 stream.unread(&parts.read_buf);
                 return Next::Step(rest(protocols, stream, parts.service));

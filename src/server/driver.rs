@@ -89,17 +89,23 @@ pub(super) async fn next_request<I>(stream: &mut I, conn_state: &ConnState) -> R
 where
     I: Read + Write + Rewind + Unpin,
 {
-    let first = conn_state.unless_raised(ShutdownPhase::Nothing, poll_fn(|cx| poll_some(stream, cx))).await;
-    match first {
-        Ok(bytes) => {
-            let bytes = bytes?;
-            if !bytes.is_empty() {
-                stream.unread(&bytes);
-                return Ok(true);
-            }
+    // Read first: a request that has arrived is answered.
+    let first = poll_fn(|cx| match (poll_some(stream, cx), conn_state.phase()) {
+        (Poll::Ready(read), _) => Poll::Ready(Some(read)),
+        (Poll::Pending, ShutdownPhase::Nothing) => Poll::Pending,
+        (Poll::Pending, _) => Poll::Ready(None),
+    });
+    match first.await {
+        Some(Ok(bytes)) if !bytes.is_empty() => {
+            stream.unread(&bytes);
+            return Ok(true);
         }
-        Err(ShutdownPhase::Abort) => return Err(aborted()),
-        Err(_) => {}
+        // A connection without a request may end in any way.
+        Some(Err(_)) => return Ok(false),
+        Some(Ok(_)) | None => {}
+    }
+    if conn_state.phase() == ShutdownPhase::Abort {
+        return Err(aborted());
     }
     poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await?;
     Ok(false)

@@ -8,8 +8,6 @@ use std::task::{Context, Poll};
 
 use tokio::sync::Notify;
 
-use super::conn_state::ConnState;
-
 /// Whether the client of a connection has left.
 #[derive(Debug, Default)]
 pub(super) struct Absence {
@@ -75,9 +73,9 @@ impl Absence {
 pub struct Gone(Pin<Box<dyn Future<Output = ()> + Send>>);
 
 impl Gone {
-    pub(super) fn new(conn_state: &Arc<ConnState>) -> Self {
-        let conn_state = Arc::clone(conn_state);
-        Self(Box::pin(async move { conn_state.absence.wait().await }))
+    pub(super) fn new(absence: &Arc<Absence>) -> Self {
+        let absence = Arc::clone(absence);
+        Self(Box::pin(async move { absence.wait().await }))
     }
 }
 

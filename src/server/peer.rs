@@ -31,7 +31,7 @@ impl<A> Peer<A> {
 
     /// Returns a future that is ready when the client has left.
     pub fn gone(&self) -> Gone {
-        Gone::new(&self.drain.0)
+        Gone::new(&self.drain.0.absence)
     }
 
     /// Returns the signal that notifies the tasks of the connection when the server drains.

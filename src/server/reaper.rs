@@ -269,7 +269,7 @@ impl Entry {
             }
             Verdict::Well { rests: true } if facts.protocol == Protocol::One && self.seen.quiet(now) >= REST => {
                 if std::mem::replace(&mut self.rested, facts.requests.0) != facts.requests.0 {
-                    conn_state.rest();
+                    conn_state.rest(facts.requests.0);
                 }
             }
             Verdict::Well { .. } | Verdict::Unheeded => {}

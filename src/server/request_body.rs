@@ -22,6 +22,8 @@ pub struct RequestBody {
     failed: Option<Failed>,
     /// `None` if the body is empty, or was read to its end.
     conn_state: Option<Arc<ConnState>>,
+    /// Number of the request.
+    number: u32,
     wait: Option<Arc<Wait>>,
 }
 
@@ -43,10 +45,8 @@ enum Failed {
 impl RequestBody {
     pub(super) fn new(incoming: Incoming, bounds: Bounds, conn_state: &Arc<ConnState>) -> Self {
         let conn_state = (!incoming.is_end_stream()).then(|| Arc::clone(conn_state));
-        if let Some(conn_state) = &conn_state {
-            conn_state.arrives(true);
-        }
-        Self { incoming, bounds, failed: None, conn_state, wait: None }
+        let number = conn_state.as_ref().map_or(0, |conn_state| conn_state.arrives());
+        Self { incoming, bounds, failed: None, conn_state, number, wait: None }
     }
 
     /// Fails permanently. A failed body was not read to its end, so it still counts as unread.
@@ -81,7 +81,7 @@ impl RequestBody {
 
     fn arrived(&self) {
         if let Some(conn_state) = &self.conn_state {
-            conn_state.arrives(false);
+            conn_state.arrived(self.number);
         }
     }
 

@@ -240,8 +240,9 @@ impl Sink for Seat {
         if self.ending.load(Ordering::Acquire) || shared.is_closed() {
             return Outcome::Returns;
         }
-        let mut outcome = Outcome::Idle;
-        while cursor.next < shared.head() {
+        // Events that are sent during the pass are for the next one, so that no reader delays the others.
+        let (head, mut outcome) = (shared.head(), Outcome::Idle);
+        while cursor.next < head {
             let sent = match shared.read_shared(cursor, frames) {
                 Read::Frame(_) => outlet.send(frames.bytes(*chunked)),
                 Read::Gap(missed) if *chunked => outlet.send(&sinks::chunk(&missed.encode())),

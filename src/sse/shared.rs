@@ -40,7 +40,7 @@ pub(in crate::sse) struct Shared {
     /// Events that were delivered without the lock, which the statistics do not contain.
     delivered: AtomicU64,
     /// Notified, if senders wait for readers, when a reader may have advanced.
-    room: Notify,
+    room: Arc<Notify>,
 }
 
 /// Start of a reader, and the gap before it.
@@ -72,7 +72,7 @@ impl Shared {
             groups: Groups::default(),
             seats: AtomicUsize::new(0),
             delivered: AtomicU64::new(0),
-            room: Notify::new(),
+            room: Arc::default(),
         }
     }
 
@@ -261,6 +261,15 @@ impl Shared {
     }
 
     pub(super) fn read(&self, cursor: &mut Cursor) -> Read {
+        let read = self.read_silently(cursor);
+        if self.waits_for_readers() {
+            self.room.notify_waiters();
+        }
+        read
+    }
+
+    /// As [`read`](Self::read), without a notification of the senders that wait for readers.
+    fn read_silently(&self, cursor: &mut Cursor) -> Read {
         let waits = self.waits_for_readers();
         let (read, delivered, dropped) = {
             let mut state = self.state();
@@ -277,9 +286,6 @@ impl Shared {
         if dropped > 0 {
             count(Counter::EventsDropped, dropped);
         }
-        if waits {
-            self.room.notify_waiters();
-        }
         read
     }
 
@@ -294,7 +300,10 @@ impl Shared {
             return Read::Frame(Bytes::new());
         }
         let from = cursor.next;
-        let read = self.read(cursor);
+        let read = self.read_silently(cursor);
+        if self.waits_for_readers() {
+            frames.moved(&self.room);
+        }
         if let Read::Frame(frame) = &read {
             frames.set(from, cursor.next, frame.clone());
         }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use super::wait_list::{TICKS, lock, wake};
 use crate::buf::pool;
@@ -86,7 +87,9 @@ impl SinkList {
         let (mut frames, mut next) = (Frames::default(), Some(0));
         while let Some(from) = next {
             let (rest, back) = lock(&self.0).send(what, from, &mut frames);
+            // Without the lock, because a waker may run any code.
             back.into_iter().for_each(wake);
+            frames.notify();
             next = rest;
             if next.is_some() {
                 tokio::task::yield_now().await;
@@ -217,6 +220,8 @@ pub(super) struct Frames {
     range: (u64, u64),
     data: Bytes,
     chunk: Bytes,
+    /// Notified after each step, if senders wait for readers.
+    moved: Option<Arc<Notify>>,
 }
 
 impl Frames {
@@ -225,12 +230,25 @@ impl Frames {
         (self.range.0 == from && !self.data.is_empty()).then_some(self.range.1)
     }
 
+    /// Records that a reader has advanced, for which senders may wait.
+    pub(super) fn moved(&mut self, room: &Arc<Notify>) {
+        if self.moved.is_none() {
+            self.moved = Some(Arc::clone(room));
+        }
+    }
+
+    fn notify(&mut self) {
+        if let Some(room) = self.moved.take() {
+            room.notify_waiters();
+        }
+    }
+
     pub(super) fn set(&mut self, from: u64, to: u64, data: Bytes) {
         (self.range, self.data, self.chunk) = ((from, to), data, Bytes::new());
     }
 
     /// Returns the bytes of the last frame, with the framing of HTTP/1.1 or without any.
-    pub(super) fn bytes(&mut self, chunked: bool) -> &[u8] {
+    pub(super) fn bytes(&mut self, chunked: bool) -> &Bytes {
         if !chunked {
             return &self.data;
         }

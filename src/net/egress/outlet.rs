@@ -4,6 +4,8 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::task::Context;
 
+use bytes::Bytes;
+
 use super::{Egress, State};
 use crate::buf::origin::{Origin, OriginSlices};
 
@@ -28,7 +30,7 @@ impl Outlet {
     }
 
     /// Sends `bytes` behind those that wait already, at once. Never blocks.
-    pub(crate) fn send(&self, bytes: &[u8]) -> Sent {
+    pub(crate) fn send(&self, bytes: &Bytes) -> Sent {
         self.0.send_now(bytes)
     }
 
@@ -45,12 +47,12 @@ impl Outlet {
 }
 
 impl Egress {
-    fn send_now(&self, bytes: &[u8]) -> Sent {
+    fn send_now(&self, bytes: &Bytes) -> Sent {
         let mut state = self.state();
         if state.failure.is_some() || state.dead || state.ended || self.writer.is_unwatched() {
             return Sent::Failed;
         }
-        let mut rest = bytes;
+        let mut rest = &bytes[..];
         while !rest.is_empty() {
             if !state.is_held() {
                 match self.write_through(&mut state, one(&[IoSlice::new(rest)], &mut [Origin::Unknown]), rest.len()) {
@@ -65,17 +67,17 @@ impl Egress {
                     }
                 }
             }
-            self.keep(&mut state, rest);
+            self.keep(&mut state, bytes.slice(bytes.len() - rest.len()..));
             return Sent::Waits;
         }
         state.burst = 0;
         Sent::All
     }
 
-    /// Queues the rest of a message, which a blocked socket sends later.
-    fn keep(&self, state: &mut State, rest: &[u8]) {
-        state.enqueue(one(&[IoSlice::new(rest)], &mut [Origin::Unknown]));
+    /// Queues the rest of a message, which a blocked socket sends later. Long rests are shared with other streams.
+    fn keep(&self, state: &mut State, rest: Bytes) {
         state.moved(rest.len(), 0);
+        state.enqueue_bytes(rest);
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::task::Waker;
 
+use bytes::Bytes;
+
 use super::super::options::Options;
 use super::super::profile::Profile;
 use super::super::socket_writer::Failure;
@@ -79,6 +81,15 @@ impl State {
                 true => self.uncounted.2 += slice.bytes().len(),
                 false => self.uncounted.1 += slice.bytes().len(),
             }
+        }
+    }
+
+    pub(super) fn enqueue_bytes(&mut self, bytes: Bytes) {
+        self.uncounted.0 += 1;
+        let len = bytes.len();
+        match self.queue.push_bytes(bytes) {
+            true => self.uncounted.2 += len,
+            false => self.uncounted.1 += len,
         }
     }
 

@@ -223,10 +223,11 @@ macro_rules! writes {
             }
 
             fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                ready!(self.poll_handed_over(cx))?;
                 if let Some(flushed) = &self.flushed {
                     flushed.store(true, Ordering::Relaxed);
                 }
-                self.poll_handed_over(cx)
+                Poll::Ready(Ok(()))
             }
 
             fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
