@@ -20,18 +20,18 @@ use crate::support::http::{Answer, Raw, boxed, h2, on_both, request};
 const SOON: Duration = Duration::from_secs(20);
 
 /// Tells on drop.
-struct Tells(mpsc::UnboundedSender<&'static str>);
+struct Tells(mpsc::Sender<&'static str>);
 
 impl Drop for Tells {
     fn drop(&mut self) {
         // The test may have ended.
-        let _ = self.0.send("gone");
+        let _ = self.0.try_send("gone");
     }
 }
 
 /// Starts a service that tells when its client has left, while it waits or while its body is pending.
-async fn start() -> (SocketAddr, mpsc::UnboundedReceiver<&'static str>) {
-    let (sender, receiver) = mpsc::unbounded_channel();
+async fn start() -> (SocketAddr, mpsc::Receiver<&'static str>) {
+    let (sender, receiver) = mpsc::channel(16);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let service = tower::service_fn(move |request: Request<RequestBody>| {
@@ -40,7 +40,7 @@ async fn start() -> (SocketAddr, mpsc::UnboundedReceiver<&'static str>) {
             let peer = request.extensions().get::<Peer<SocketAddr>>().unwrap().clone();
             match request.uri().path() {
                 "/waits" => {
-                    sender.send("begun").unwrap();
+                    sender.try_send("begun").unwrap();
                     // A service whose client has reset the connection is dropped at once.
                     let tells = Tells(sender);
                     peer.gone().await;
@@ -50,7 +50,7 @@ async fn start() -> (SocketAddr, mpsc::UnboundedReceiver<&'static str>) {
                 "/pending" => {
                     tokio::spawn(async move {
                         peer.gone().await;
-                        sender.send("gone").unwrap();
+                        sender.try_send("gone").unwrap();
                     });
                     let frames = stream::pending::<Result<Frame<Bytes>, Infallible>>();
                     Ok::<Answer, Infallible>(Response::new(boxed(StreamBody::new(frames))))
@@ -58,7 +58,7 @@ async fn start() -> (SocketAddr, mpsc::UnboundedReceiver<&'static str>) {
                 _ => {
                     tokio::spawn(async move {
                         let early = timeout(Duration::from_millis(50), peer.gone()).await.is_ok();
-                        sender.send(if early { "gone" } else { "here" }).unwrap();
+                        sender.try_send(if early { "gone" } else { "here" }).unwrap();
                     });
                     Ok(Response::new(boxed(Full::new(Bytes::from("hello")))))
                 }
@@ -74,7 +74,7 @@ async fn start() -> (SocketAddr, mpsc::UnboundedReceiver<&'static str>) {
     (addr, receiver)
 }
 
-async fn told(receiver: &mut mpsc::UnboundedReceiver<&'static str>) -> &'static str {
+async fn told(receiver: &mut mpsc::Receiver<&'static str>) -> &'static str {
     timeout(SOON, receiver.recv()).await.expect("told in time").unwrap()
 }
 
