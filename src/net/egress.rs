@@ -67,6 +67,8 @@ pub(super) struct Egress {
     zero_copy: Option<ZeroCopy>,
     /// Whether the peer has sent bytes since the last write.
     peer_spoke: AtomicBool,
+    /// Whether bytes wait in the socket although it is not ready to read, as far as the runtime's driver knows.
+    unread: AtomicBool,
     /// Counts gathered writes, so that the flusher can check for new ones without the lock.
     writes: AtomicUsize,
     /// Whether there is a failure to return, so that flushes can check without the lock.
@@ -121,6 +123,7 @@ impl Egress {
             profile: ProfileCell::new(Profile::System),
             zero_copy: zero_copy.then(|| Arc::new(AtomicBool::new(true))),
             peer_spoke: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             reader: Mutex::default(),

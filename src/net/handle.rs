@@ -52,6 +52,8 @@ impl Closing {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
+    /// The peer has closed its sending side, behind bytes that were not read.
+    Unread,
     /// The peer has closed its sending side. It may still read.
     Half,
     Gone,
@@ -97,12 +99,15 @@ impl Handle {
         }
     }
 
-    /// Waits until the peer has closed its side and all of its bytes were read. Only for the task that reads the
-    /// stream, while it does not read. `look` allows a system call.
-    pub(crate) fn poll_leaving(&self, cx: &mut Context<'_>, look: bool) -> Poll<Leaving> {
-        match self.egress() {
-            Some(egress) => egress.poll_leaving(cx, look),
-            None => Poll::Ready(Leaving::Gone),
+    /// Waits until the peer has closed its side; forever if only reading tells. Only for the task that reads the stream,
+    /// while it does not read.
+    pub(crate) fn poll_leaving(&self, cx: &mut Context<'_>) -> Poll<Leaving> {
+        match &self.stream {
+            Watched::Socket(egress) => {
+                egress.upgrade().map_or(Poll::Ready(Leaving::Gone), |egress| egress.poll_leaving(cx))
+            }
+            #[cfg(feature = "server")]
+            Watched::Counted(_) => Poll::Pending,
         }
     }
 

@@ -54,7 +54,15 @@ pub(super) fn poll_plain(
     mut receive: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
 ) -> Poll<io::Result<()>> {
     loop {
-        let mut ready = ready!(egress.io()?.poll_read_ready(cx))?;
+        // `None` if bytes wait of which the driver does not know.
+        let mut ready = match egress.has_unread() {
+            true => None,
+            false => Some(ready!(egress.io()?.poll_read_ready(cx))?),
+        };
+        let mut clear = || match &mut ready {
+            Some(ready) => ready.clear_ready(),
+            None => egress.set_unread(false),
+        };
         match receive(egress.as_fd()) {
             Ok(n) => {
                 if n > 0 {
@@ -62,11 +70,11 @@ pub(super) fn poll_plain(
                 }
                 // A short read has emptied the socket: another one would only return `WouldBlock`.
                 if (1..room).contains(&n) {
-                    ready.clear_ready();
+                    clear();
                 }
                 return Poll::Ready(Ok(()));
             }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => clear(),
             Err(e) => return Poll::Ready(Err(e)),
         }
     }

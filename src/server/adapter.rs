@@ -15,11 +15,12 @@ use tower_service::Service;
 use super::answer::{Answered, answered, refused};
 use super::body_error::BoxError;
 use super::body_error::status_of;
-use super::conn_state::{ConnState, Open, Protocol};
+use super::conn_state::{ConnState, Protocol};
 use super::drain::DrainSignal;
 use super::framing::Exchange;
 use super::http_service::HttpService;
 use super::limits::{Limits, Pressure};
+use super::open::Open;
 use super::request_body::{Bounds, RequestBody};
 use crate::counters::{Counter, count};
 use crate::server::host;
@@ -66,8 +67,8 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
             }
             Err(status) => {
                 if has_body {
-                    self.conn_state.leaves_unread();
-                    self.conn_state.arrives();
+                    self.conn_state.requests.leaves_unread();
+                    self.conn_state.requests.arrives();
                 }
                 State::Refused { status }
             }

@@ -12,9 +12,10 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::body_error::BoxError;
-use super::conn_state::{ConnState, Open, Protocol, ShutdownPhase};
-use super::framing::Exchange;
+use super::conn_state::{ConnState, Protocol, ShutdownPhase};
+use super::framing::{Exchange, is_events};
 use super::limits::Pressure;
+use super::open::Open;
 use super::takeover::Streamed;
 use crate::body::GracefulClose;
 use crate::counters::{Counter, count};
@@ -100,9 +101,11 @@ where
     if let Some(ending) = response.extensions().get::<GracefulClose>() {
         open.ends_by(ending.clone());
     }
-    let is_long = |body: &B| !body.is_end_stream() && body.size_hint().exact().is_none();
-    let exchange = exchange.filter(|_| is_long(response.body()));
-    match exchange.and_then(|exchange| exchange.framing(&response)) {
+    let is_long = !response.body().is_end_stream() && response.body().size_hint().exact().is_none();
+    if is_long && is_events(response.headers()) {
+        open.conn_state().requests.set_events();
+    }
+    match exchange.filter(|_| is_long).and_then(|exchange| exchange.framing(&response)) {
         Some((framing, keep_alive)) => response.map(|body| {
             let conn_state = Arc::clone(open.conn_state());
             conn_state.handover.holds_bytes();
@@ -179,7 +182,7 @@ where
                 }
                 let Some(streamed) = body else { return Poll::Ready(None) };
                 let Poll::Ready(frame) = streamed.poll_for_hyper(cx) else {
-                    if !conn_state.is_arriving()
+                    if !conn_state.requests.is_arriving()
                         && let Some(body) = body.take()
                     {
                         handover.offer(body);

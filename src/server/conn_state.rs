@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
@@ -12,6 +12,7 @@ use super::gone::Absence;
 use super::handover::Handover;
 use super::limits::Limits;
 use super::lock::lock;
+use super::requests::Requests;
 use super::wait::Wait;
 use crate::body::GracefulClose;
 use crate::net::Handle;
@@ -20,22 +21,12 @@ use crate::net::Handle;
 pub(super) struct ConnState {
     pub(super) limits: Arc<Limits>,
     pub(super) handle: Handle,
-    /// Requests so far in the upper 32 bits; in the lower 32 bits, those whose response is not complete.
-    requests: AtomicU64,
-    /// HTTP/2: responses that gave a frame and were not asked for the next one since, because they may not send.
-    owed: AtomicU32,
-    /// HTTP/2: number of times that responses were asked for a frame.
-    asked: AtomicU32,
-    /// HTTP/2: bytes of last frames that were sent, as the windows allow.
-    passed: AtomicU64,
+    pub(super) requests: Requests,
     protocol: AtomicU8,
     phase: AtomicU8,
     /// Whether it carries something other than requests, in addition or instead.
     tunnel: AtomicBool,
     draining: AtomicBool,
-    /// Whether the body of the last request was not read to its end, and whether it has not been yet.
-    unread: AtomicBool,
-    arriving: AtomicBool,
     /// Whether the last request was completely answered, and further bytes from the client are discarded.
     lingers: AtomicBool,
     ended: AtomicBool,
@@ -46,7 +37,7 @@ pub(super) struct ConnState {
     waits: Mutex<Vec<Arc<Wait>>>,
     endings: Mutex<Vec<GracefulClose>>,
     pub(super) handover: Handover,
-    pub(super) absence: Arc<Absence>,
+    pub(super) absence: Absence,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,16 +66,11 @@ impl ConnState {
         Arc::new(Self {
             limits,
             handle,
-            requests: AtomicU64::new(0),
-            owed: AtomicU32::new(0),
-            asked: AtomicU32::new(0),
-            passed: AtomicU64::new(0),
+            requests: Requests::default(),
             protocol: AtomicU8::new(Protocol::Unknown as u8),
             phase: AtomicU8::new(ShutdownPhase::Nothing as u8),
             tunnel: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            unread: AtomicBool::new(false),
-            arriving: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             to_rest: AtomicU32::new(0),
@@ -93,7 +79,7 @@ impl ConnState {
             waits: Mutex::default(),
             endings: Mutex::default(),
             handover: Handover::default(),
-            absence: Arc::default(),
+            absence: Absence::default(),
         })
     }
 
@@ -107,23 +93,6 @@ impl ConnState {
 
     pub(super) fn speaks(&self, protocol: Protocol) {
         self.protocol.store(protocol as u8, Ordering::Relaxed);
-    }
-
-    pub(super) fn requests(&self) -> (u32, u32) {
-        let requests = self.requests.load(Ordering::Relaxed);
-        ((requests >> 32) as u32, requests as u32)
-    }
-
-    pub(super) fn owes(&self) -> bool {
-        self.owed.load(Ordering::Relaxed) > 0
-    }
-
-    pub(super) fn asked(&self) -> u32 {
-        self.asked.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn passed(&self) -> u64 {
-        self.passed.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_tunnel(&self) -> bool {
@@ -164,7 +133,7 @@ impl ConnState {
 
     /// Returns whether the connection was asked to rest, and has had no request since.
     pub(super) fn is_to_rest(&self) -> bool {
-        let (begun, open) = self.requests();
+        let (begun, open) = self.requests.counts();
         open == 0 && self.to_rest.load(Ordering::Relaxed) == begun && begun > 0
     }
 
@@ -175,7 +144,7 @@ impl ConnState {
 
     /// Returns whether hyper may be left: no response, no unread request body, and no unwritten bytes.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.is_to_rest() && !self.is_arriving() && self.handover.is_flushed()
+        self.is_to_rest() && !self.requests.is_arriving() && self.handover.is_flushed()
     }
 
     pub(super) fn abort(&self) {
@@ -227,33 +196,6 @@ impl ConnState {
 
     pub(super) fn lingers(&self) {
         self.lingers.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn leaves_unread(&self) {
-        self.unread.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether the client may still be sending the body of its last request.
-    pub(super) fn has_unread(&self) -> bool {
-        self.unread.load(Ordering::Relaxed)
-    }
-
-    /// HTTP/1: records that the body of the request in progress arrives. Returns the number of the request.
-    pub(super) fn arrives(&self) -> u32 {
-        self.arriving.store(true, Ordering::Relaxed);
-        self.requests().0
-    }
-
-    /// Records that the body of a request was read to its end. A service may read it after its response, during the next
-    /// request.
-    pub(super) fn arrived(&self, request: u32) {
-        if self.requests().0 == request {
-            self.arriving.store(false, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn is_arriving(&self) -> bool {
-        self.arriving.load(Ordering::Relaxed)
     }
 
     fn release_if_closed(&self) -> bool {
@@ -312,56 +254,25 @@ impl Drop for Registered {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Open {
-    conn_state: Arc<ConnState>,
-    ending: Option<Registered>,
-    owes: bool,
-}
+#[cfg(test)]
+mod tests {
+    use super::super::conn_limiter::ConnLimiter;
+    use super::*;
 
-impl Open {
-    pub(super) fn begin(conn_state: &Arc<ConnState>) -> Self {
-        conn_state.requests.fetch_add((1 << 32) + 1, Ordering::Relaxed);
-        conn_state.unread.store(false, Ordering::Relaxed);
-        conn_state.arriving.store(false, Ordering::Relaxed);
-        Self { conn_state: Arc::clone(conn_state), ending: None, owes: false }
-    }
-
-    pub(super) fn conn_state(&self) -> &Arc<ConnState> {
-        &self.conn_state
-    }
-
-    /// Calls `ending` when the connection drains, until the request is answered.
-    pub(super) fn ends_by(&mut self, ending: GracefulClose) {
-        self.ending = Some(self.conn_state.ends_by(ending));
-    }
-
-    /// Records that the response was asked for a frame, and whether it gave one.
-    pub(super) fn asked(&mut self, gave: bool) {
-        if self.conn_state.protocol() == Protocol::Two {
-            self.conn_state.asked.fetch_add(1, Ordering::Relaxed);
-            self.owes(gave);
-        }
-    }
-
-    pub(super) fn passed(&self, bytes: usize) {
-        self.conn_state.passed.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    fn owes(&mut self, owes: bool) {
-        if owes != self.owes {
-            self.owes = owes;
-            match owes {
-                true => self.conn_state.owed.fetch_add(1, Ordering::Relaxed),
-                false => self.conn_state.owed.fetch_sub(1, Ordering::Relaxed),
-            };
-        }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.owes(false);
-        self.conn_state.requests.fetch_sub(1, Ordering::Relaxed);
+    #[test]
+    fn an_order_to_rest_is_void_after_a_further_request() {
+        let limits = Arc::new(Limits::default());
+        let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+        let stream = crate::net::CountedIo::new(tokio::io::empty());
+        let conn_state = ConnState::new(limits, stream.handle(), permit);
+        assert!(!conn_state.is_to_rest(), "it had no request");
+        conn_state.requests.begin();
+        conn_state.requests.end();
+        conn_state.to_rest.store(1, Ordering::Relaxed);
+        assert!(conn_state.is_to_rest());
+        conn_state.requests.begin();
+        assert!(!conn_state.is_to_rest());
+        conn_state.requests.end();
+        assert!(!conn_state.is_to_rest());
     }
 }

@@ -122,7 +122,7 @@ where
             }
             (Ok(Outcome::Ended(ended)), Some(parts)) => {
                 drop(conn_state.handover.withdraw());
-                if ended.as_ref().map_or_else(hyper::Error::is_parse, |()| conn_state.has_unread()) {
+                if ended.as_ref().map_or_else(hyper::Error::is_parse, |()| conn_state.requests.has_unread()) {
                     linger(parts.io, &conn_state).await;
                 }
                 ended.map_err(Into::into)

@@ -117,3 +117,30 @@ fn poll_some<I: Read + Unpin>(stream: &mut I, cx: &mut Context<'_>) -> Poll<io::
     ready!(Pin::new(stream).poll_read(cx, buf.unfilled()))?;
     Poll::Ready(Ok(Bytes::copy_from_slice(buf.filled())))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::io::AsyncWriteExt;
+
+    use super::super::conn_limiter::ConnLimiter;
+    use super::super::limits::Limits;
+    use super::*;
+    use crate::net::CountedIo;
+
+    #[tokio::test]
+    async fn a_request_that_has_arrived_is_answered_by_a_server_that_drains() {
+        let (stream, mut client) = tokio::io::duplex(100);
+        let mut stream = CountedIo::new(stream);
+        let limits = Arc::new(Limits::default());
+        let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+        let conn_state = ConnState::new(limits, stream.handle(), permit);
+        conn_state.raise(ShutdownPhase::Finish);
+        client.write_all(b"GET").await.expect("room");
+        assert!(next_request(&mut stream, &conn_state).await.expect("no failure"));
+        // The stream begins with the request again.
+        assert_eq!(poll_fn(|cx| poll_some(&mut stream, cx)).await.expect("bytes"), "GET");
+        assert!(!next_request(&mut stream, &conn_state).await.expect("no failure"), "nothing has arrived");
+    }
+}

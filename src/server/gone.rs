@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
@@ -25,7 +24,7 @@ impl Absence {
         self.gone.load(Ordering::Acquire)
     }
 
-    async fn wait(&self) {
+    pub(super) async fn wait(&self) {
         let mut notified = std::pin::pin!(self.notify.notified());
         // Registered before the check, so that no notification is missed.
         notified.as_mut().enable();
@@ -51,8 +50,11 @@ impl Absence {
 /// |---|---|---|
 /// | resets, or closes both directions of a Unix socket | ready | dropped |
 /// | closes, or ends its side (`FIN`; `nc -N` does, and waits for its answer) | ready | goes on while it sends; dropped after [`half_close`](super::Limits::half_close) of silence |
-/// | the same with requests that the server has not read yet | ready after those | goes on |
-/// | ends a connection over TLS, HTTP/2 or a stream that is not of this crate | ready | dropped |
+/// | the same, and the response is a stream of events that is pending | ready | dropped, unless [`half_close_events`](super::Limits::half_close_events) is on |
+/// | the same behind further requests, which the server has not read | ready | goes on |
+/// | the same over TLS | ready | dropped, unless the server holds a further request |
+/// | ends a connection of HTTP/2 | ready | dropped |
+/// | ends a stream that is not of this crate | ready, after further requests | dropped |
 /// | cancels one request of HTTP/2 | pending: the connection goes on | dropped |
 ///
 /// ```no_run
@@ -73,9 +75,8 @@ impl Absence {
 pub struct Gone(Pin<Box<dyn Future<Output = ()> + Send>>);
 
 impl Gone {
-    pub(super) fn new(absence: &Arc<Absence>) -> Self {
-        let absence = Arc::clone(absence);
-        Self(Box::pin(async move { absence.wait().await }))
+    pub(super) fn new(wait: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(Box::pin(wait))
     }
 }
 

@@ -11,10 +11,8 @@ use super::conn_state::{ConnState, Protocol};
 use crate::net::{Leaving, Pulse};
 
 /// Watches the peer of a connection. Small, because each connection has one.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Leave {
-    /// Bytes received at the last poll.
-    received: u64,
     /// Set once the peer has ended its side.
     silence: Option<Box<Silence>>,
 }
@@ -27,39 +25,41 @@ struct Silence {
 }
 
 impl Leave {
-    pub(super) fn new(conn_state: &ConnState) -> Self {
-        let received = conn_state.handle.pulse().map_or(0, |pulse| pulse.received);
-        Self { received, silence: None }
-    }
-
     /// Ready when the peer has left, or has ended its side and the response was silent for too long.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, conn_state: &ConnState) -> Poll<()> {
-        let limit = conn_state.limits.half_close;
-        if limit.is_zero() || conn_state.protocol() != Protocol::One || conn_state.requests().1 == 0 {
+        if conn_state.protocol() != Protocol::One || conn_state.requests.counts().1 == 0 {
             // hyper reads, and detects the end itself.
             self.silence = None;
             return Poll::Pending;
         }
-        let Some(pulse) = conn_state.handle.pulse() else { return Poll::Ready(()) };
-        let silence = || Box::new(Silence { ends: Box::pin(sleep(limit)), sent: pulse.sent });
+        let limits = &conn_state.limits;
+        let drops_events = || conn_state.requests.has_events() && !limits.half_close_events;
         if self.silence.is_none() {
-            // A peer that sends has not ended its side, and each check is a system call.
-            let comes = std::mem::replace(&mut self.received, pulse.received) != pulse.received;
-            let leaving = ready!(conn_state.handle.poll_leaving(cx, !comes));
+            let leaving = ready!(conn_state.handle.poll_leaving(cx));
             conn_state.absence.set();
             match leaving {
                 Leaving::Gone => return Poll::Ready(()),
-                Leaving::Half => self.silence = Some(silence()),
+                // hyper reads also during a response, unless it holds a further request.
+                _ if limits.half_close.is_zero() => return Poll::Pending,
+                _ if drops_events() => return Poll::Ready(()),
+                Leaving::Unread => return Poll::Pending,
+                Leaving::Half => {}
             }
         }
-        while let Some(waits) = &mut self.silence {
+        if drops_events() {
+            return Poll::Ready(());
+        }
+        let Some(pulse) = conn_state.handle.pulse() else { return Poll::Ready(()) };
+        loop {
+            let waits = self.silence.get_or_insert_with(|| {
+                Box::new(Silence { ends: Box::pin(sleep(limits.half_close)), sent: pulse.sent })
+            });
             ready!(waits.ends.as_mut().poll(cx));
             if !goes_on(pulse, waits.sent) {
                 return Poll::Ready(());
             }
-            self.silence = Some(silence());
+            self.silence = None;
         }
-        Poll::Pending
     }
 }
 

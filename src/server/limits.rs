@@ -35,6 +35,7 @@ pub struct Limits {
     pub(super) write_rate: u64,
     pub(super) keep_alive: Duration,
     pub(super) half_close: Duration,
+    pub(super) half_close_events: bool,
     pub(super) ping: (Duration, Duration),
     pub(super) head: usize,
     pub(super) uri: usize,
@@ -69,6 +70,7 @@ impl Default for Limits {
             write_rate: 8 << 10,
             keep_alive: Duration::from_secs(75),
             half_close: Duration::from_secs(1),
+            half_close_events: false,
             ping: (Duration::from_secs(60), Duration::from_secs(20)),
             head: 16 << 10,
             uri: 8 << 10,
@@ -153,6 +155,14 @@ impl Limits {
     /// the times add up. A reset, the close of a Unix socket and the `close_notify` of TLS end the response at once.
     pub fn half_close(mut self, limit: Duration) -> Self {
         self.half_close = limit;
+        self
+    }
+
+    /// HTTP/1 without TLS: sets whether a stream of events (`text/event-stream`) also goes on for
+    /// [`half_close`](Self::half_close) after the client has ended its side: `false`. Such a response ends as soon as it
+    /// is pending, because nearly all clients of a stream that end their side have left.
+    pub fn half_close_events(mut self, go_on: bool) -> Self {
+        self.half_close_events = go_on;
         self
     }
 
@@ -314,6 +324,7 @@ impl fmt::Debug for Limits {
             .field("write_rate", &self.write_rate)
             .field("keep_alive", &self.keep_alive)
             .field("half_close", &self.half_close)
+            .field("half_close_events", &self.half_close_events)
             .field("ping", &self.ping)
             .field("head", &self.head)
             .field("uri", &self.uri)

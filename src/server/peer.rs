@@ -1,6 +1,7 @@
 //! The client of a connection.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::drain::DrainSignal;
 use super::gone::Gone;
@@ -31,7 +32,8 @@ impl<A> Peer<A> {
 
     /// Returns a future that is ready when the client has left.
     pub fn gone(&self) -> Gone {
-        Gone::new(&self.drain.0.absence)
+        let conn_state = Arc::clone(&self.drain.0);
+        Gone::new(async move { conn_state.absence.wait().await })
     }
 
     /// Returns the signal that notifies the tasks of the connection when the server drains.

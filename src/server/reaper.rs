@@ -233,10 +233,10 @@ impl Entry {
             tunnel: conn_state.is_tunnel(),
             ended: conn_state.has_ended(),
             phase: conn_state.phase(),
-            requests: conn_state.requests(),
-            owes: conn_state.owes(),
-            asked: conn_state.asked(),
-            passed: conn_state.passed(),
+            requests: conn_state.requests.counts(),
+            owes: conn_state.requests.owes(),
+            asked: conn_state.requests.asked(),
+            passed: conn_state.requests.passed(),
             pulse,
             held,
         };
@@ -290,7 +290,7 @@ impl Entry {
         if self.drained == Drain::No {
             self.drained = if conn_state.end_answers() > 0 { Drain::Notified } else { Drain::Waits };
         }
-        let (_, open) = conn_state.requests();
+        let (_, open) = conn_state.requests.counts();
         if open > 0 || rests {
             conn_state.raise(ShutdownPhase::Finish);
         }

@@ -45,7 +45,7 @@ enum Failed {
 impl RequestBody {
     pub(super) fn new(incoming: Incoming, bounds: Bounds, conn_state: &Arc<ConnState>) -> Self {
         let conn_state = (!incoming.is_end_stream()).then(|| Arc::clone(conn_state));
-        let number = conn_state.as_ref().map_or(0, |conn_state| conn_state.arrives());
+        let number = conn_state.as_ref().map_or(0, |conn_state| conn_state.requests.arrives());
         Self { incoming, bounds, failed: None, conn_state, number, wait: None }
     }
 
@@ -81,7 +81,7 @@ impl RequestBody {
 
     fn arrived(&self) {
         if let Some(conn_state) = &self.conn_state {
-            conn_state.arrived(self.number);
+            conn_state.requests.arrived(self.number);
         }
     }
 
@@ -148,7 +148,7 @@ impl Drop for RequestBody {
         if let Some(conn_state) = &self.conn_state
             && !self.incoming.is_end_stream()
         {
-            conn_state.leaves_unread();
+            conn_state.requests.leaves_unread();
         }
         self.end();
     }

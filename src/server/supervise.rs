@@ -19,11 +19,11 @@ pub(super) async fn until_raised<C>(
 where
     C: Future + Unpin,
 {
-    let (mut finishes, mut leave) = (false, Leave::new(conn_state));
+    let (mut finishes, mut leave) = (false, Leave::default());
     poll_fn(|cx| {
         // A late head may have become a request meanwhile, which is answered.
         let phase = match conn_state.phase() {
-            ShutdownPhase::TimedOut if finishes || conn_state.requests().1 > 0 => ShutdownPhase::Finish,
+            ShutdownPhase::TimedOut if finishes || conn_state.requests.counts().1 > 0 => ShutdownPhase::Finish,
             phase => phase,
         };
         if phase >= last {
@@ -55,8 +55,8 @@ mod tests {
     use std::task::Context;
 
     use super::super::conn_limiter::ConnLimiter;
-    use super::super::conn_state::Open;
     use super::super::limits::Limits;
+    use super::super::open::Open;
     use super::*;
     use crate::net::TcpListener;
 

@@ -15,9 +15,9 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
 
 use super::body_error::BoxError;
-use super::conn_state::Open;
 use super::framing::Framing;
 use super::handover::{Driven, Output};
+use super::open::Open;
 #[cfg(feature = "sse")]
 use crate::sse::{Attach, EventBody};
 

@@ -50,6 +50,17 @@ impl Reader {
     }
 }
 
+/// Serves the hub to so many readers, to which it writes itself.
+async fn connected(hub: &Hub, count: usize) -> Vec<Reader> {
+    let addr = served(hub).await;
+    let mut readers = Vec::new();
+    for _ in 0..count {
+        readers.push(Reader::connect(addr).await);
+    }
+    until(hub, |stats| stats.direct == count).await;
+    readers
+}
+
 fn send(hub: &Hub, data: impl ToString) {
     hub.send(Event::new().data(data.to_string())).unwrap();
 }
@@ -59,12 +70,7 @@ fn every_reader_gets_every_event_once() {
     on_both(async || {
         const READERS: usize = 200;
         let hub = Hub::new();
-        let addr = served(&hub).await;
-        let mut readers = Vec::new();
-        for _ in 0..READERS {
-            readers.push(Reader::connect(addr).await);
-        }
-        until(&hub, |stats| stats.direct == READERS).await;
+        let mut readers = connected(&hub, READERS).await;
         for round in 0..20 {
             // Some turns have several events.
             for n in 0..round % 4 {
@@ -94,12 +100,7 @@ fn events_of_a_turn_leave_in_one_call_for_each_reader() {
     on_both(async || {
         const READERS: usize = 100;
         let hub = Hub::new();
-        let addr = served(&hub).await;
-        let mut readers = Vec::new();
-        for _ in 0..READERS {
-            readers.push(Reader::connect(addr).await);
-        }
-        until(&hub, |stats| stats.direct == READERS).await;
+        let mut readers = connected(&hub, READERS).await;
         let before = Snapshot::now();
         // No task runs between the sends of a current-thread runtime.
         let (sender, rounds) = (hub.clone(), 10);

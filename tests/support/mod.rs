@@ -10,6 +10,7 @@ pub mod family;
 pub mod far;
 pub mod fuse;
 pub mod http;
+pub mod leaving;
 pub mod limits;
 pub mod mounts;
 #[cfg(feature = "redis")]
@@ -25,6 +26,7 @@ pub mod ways;
 
 use std::time::Duration;
 
+use millstream::metrics::Snapshot;
 use millstream::net::{TcpListener, TcpStream};
 
 pub use skips::skip;
@@ -73,4 +75,17 @@ pub fn lacks(capability: &str) -> bool {
         }
     }
     !support.is_yes()
+}
+
+/// Returns what was counted since `before`, once it is as `expected`: a peer may have the bytes before they are counted.
+pub async fn counted_since(before: &Snapshot, expected: impl Fn(&Snapshot) -> bool) -> Snapshot {
+    let start = std::time::Instant::now();
+    loop {
+        let counted = Snapshot::now().since(before);
+        if expected(&counted) {
+            return counted;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "{counted}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }

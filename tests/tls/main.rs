@@ -26,6 +26,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion
 mod abuse;
 mod counts;
 mod files;
+mod gone;
 mod protocols;
 mod records;
 mod reload;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Buf;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use http::header::{CONTENT_LENGTH, HeaderMap};
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -13,6 +13,7 @@ use pin_project_lite::pin_project;
 use super::request_guard::RequestGuard;
 use super::shared::REPORT;
 use crate::body::GracefulClose;
+use crate::server::framing::is_events;
 
 /// Bodies of known length up to this count as part of the latency: hyper takes them as fast as they come.
 const SMALL: u64 = 64 << 10;
@@ -84,12 +85,6 @@ fn watched<R: Body>(mut request_guard: RequestGuard, response: &Response<R>, bod
 /// Returns the `Content-Length` that a service set for a body of unknown length.
 fn declared(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-/// Returns whether the response is a stream of server-sent events, which clients may leave at any time.
-fn is_events(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes());
-    kind.and_then(|kind| kind.get(..17)).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
 }
 
 struct Watched {

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use super::super::send_strategy::SendStrategy;
@@ -32,23 +33,36 @@ impl Egress {
         }
     }
 
-    /// Waits until the peer has closed its side and all of its bytes were read. Must not be called while another task
-    /// waits to read. With `look`, clears a readiness without bytes behind it, which would hide the end.
-    pub(in crate::net) fn poll_leaving(&self, cx: &mut Context<'_>, look: bool) -> Poll<Leaving> {
+    /// Waits until the peer has closed its side. Must not be called while another task waits to read.
+    pub(in crate::net) fn poll_leaving(&self, cx: &mut Context<'_>) -> Poll<Leaving> {
         loop {
             let Ok(io) = self.io() else { return Poll::Ready(Leaving::Gone) };
             let Ok(mut ready) = ready!(io.poll_read_ready(cx)) else { return Poll::Ready(Leaving::Gone) };
             let has_ended = ready.ready().is_read_closed();
-            if !has_ended && !look {
-                return Poll::Pending;
-            }
             match socket::peer(self.as_fd()) {
                 Peer::Gone => return Poll::Ready(Leaving::Gone),
                 Peer::Ended => return Poll::Ready(Leaving::Half),
-                Peer::Quiet if !has_ended => ready.clear_ready(),
-                Peer::Quiet | Peer::Spoke => return Poll::Pending,
+                Peer::Spoke if has_ended => return Poll::Ready(Leaving::Unread),
+                // A ring has received what the peer sent, and will receive its end.
+                Peer::Quiet if has_ended => return Poll::Pending,
+                // A readiness that stays would hide the end. The next read does not wait for it.
+                Peer::Spoke => {
+                    self.set_unread(true);
+                    ready.clear_ready();
+                }
+                Peer::Quiet => ready.clear_ready(),
             }
         }
+    }
+
+    /// Returns whether the readiness of the socket was cleared although bytes wait.
+    #[inline]
+    pub(in crate::net) fn has_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::net) fn set_unread(&self, on: bool) {
+        self.unread.store(on, Ordering::Relaxed);
     }
 
     /// Returns [`send_strategy`](Self::send_strategy), or `epoll` if the ring it asks for is missing.

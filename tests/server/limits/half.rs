@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response};
 use millstream::server::{Limits, RequestBody};
+use millstream::sse;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 
@@ -96,6 +97,37 @@ fn the_answer_to_a_client_that_has_left_is_dropped() {
             }
             let permit = tokio::time::timeout(GRACE, dropped.acquire()).await.expect("dropped in time");
             permit.unwrap().forget();
+        }
+    });
+}
+
+#[test]
+fn a_stream_of_events_ends_with_its_client_unless_it_is_to_go_on() {
+    on_both(async || {
+        for goes_on in [false, true] {
+            let events = sse::Hub::new();
+            let hub = events.clone();
+            let service = tower::service_fn(move |request: Request<RequestBody>| {
+                let answer = hub.subscribe(&request).map(boxed);
+                async { Ok::<_, Infallible>(answer) }
+            });
+            let limits = Limits::default().half_close(Duration::MAX).half_close_events(goes_on);
+            let addr = start(limits, service).await;
+            let mut client = Raw::connect(addr).await;
+            client.ask("/").await;
+            assert_eq!(client.head().await.status, 200);
+            client.io.shutdown().await.unwrap();
+            let ends = async {
+                while events.stats().subscribers > 0 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            let patience = if goes_on { Duration::from_millis(200) } else { GRACE };
+            assert_eq!(tokio::time::timeout(patience, ends).await.is_err(), goes_on);
+            if goes_on {
+                events.send(sse::Event::new().data("late")).unwrap();
+                assert!(client.body("1B\r\ndata: late".len()).await.unwrap().ends_with(b"data: late"));
+            }
         }
     });
 }

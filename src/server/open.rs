@@ -1,0 +1,56 @@
+//! A request in progress.
+
+use std::sync::Arc;
+
+use super::conn_state::{ConnState, Protocol, Registered};
+use crate::body::GracefulClose;
+
+/// A request whose response is not complete. Belongs to the service's call first, then to the response.
+#[derive(Debug)]
+pub(super) struct Open {
+    conn_state: Arc<ConnState>,
+    ending: Option<Registered>,
+    owes: bool,
+}
+
+impl Open {
+    pub(super) fn begin(conn_state: &Arc<ConnState>) -> Self {
+        conn_state.requests.begin();
+        Self { conn_state: Arc::clone(conn_state), ending: None, owes: false }
+    }
+
+    pub(super) fn conn_state(&self) -> &Arc<ConnState> {
+        &self.conn_state
+    }
+
+    /// Calls `ending` when the connection drains, until the request is answered.
+    pub(super) fn ends_by(&mut self, ending: GracefulClose) {
+        self.ending = Some(self.conn_state.ends_by(ending));
+    }
+
+    /// Records that the response was asked for a frame, and whether it gave one.
+    pub(super) fn asked(&mut self, gave: bool) {
+        if self.conn_state.protocol() == Protocol::Two {
+            self.conn_state.requests.ask();
+            self.set_owes(gave);
+        }
+    }
+
+    pub(super) fn passed(&self, bytes: usize) {
+        self.conn_state.requests.pass(bytes);
+    }
+
+    fn set_owes(&mut self, owes: bool) {
+        if owes != self.owes {
+            self.owes = owes;
+            self.conn_state.requests.set_owes(owes);
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.set_owes(false);
+        self.conn_state.requests.end();
+    }
+}

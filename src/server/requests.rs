@@ -1,0 +1,123 @@
+//! The requests of a connection, as far as its limits and its end depend on them.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    /// Requests so far in the upper 32 bits; in the lower 32 bits, those whose response is not complete.
+    counts: AtomicU64,
+    /// HTTP/2: responses that gave a frame and were not asked for the next one since, because they may not send.
+    owed: AtomicU32,
+    /// HTTP/2: number of times that responses were asked for a frame.
+    asked: AtomicU32,
+    /// HTTP/2: bytes of last frames that were sent, as the windows allow.
+    passed: AtomicU64,
+    /// Whether the body of the last request was not read to its end, and whether it has not been yet.
+    unread: AtomicBool,
+    arriving: AtomicBool,
+    /// HTTP/1: whether the last request is answered by a stream of events.
+    events: AtomicBool,
+}
+
+impl Requests {
+    pub(super) fn begin(&self) {
+        self.counts.fetch_add((1 << 32) + 1, Ordering::Relaxed);
+        for flag in [&self.unread, &self.arriving, &self.events] {
+            flag.store(false, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn end(&self) {
+        self.counts.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of requests so far, and the number of those whose response is not complete.
+    pub(super) fn counts(&self) -> (u32, u32) {
+        let counts = self.counts.load(Ordering::Relaxed);
+        ((counts >> 32) as u32, counts as u32)
+    }
+
+    pub(super) fn owes(&self) -> bool {
+        self.owed.load(Ordering::Relaxed) > 0
+    }
+
+    /// Records that a further response may not send, or that one may again.
+    pub(super) fn set_owes(&self, owes: bool) {
+        match owes {
+            true => self.owed.fetch_add(1, Ordering::Relaxed),
+            false => self.owed.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    pub(super) fn asked(&self) -> u32 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Records that a response was asked for a frame.
+    pub(super) fn ask(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn pass(&self, bytes: usize) {
+        self.passed.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn leaves_unread(&self) {
+        self.unread.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the client may still be sending the body of its last request.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed)
+    }
+
+    /// HTTP/1: records that the body of the request in progress arrives. Returns the number of the request.
+    pub(super) fn arrives(&self) -> u32 {
+        self.arriving.store(true, Ordering::Relaxed);
+        self.counts().0
+    }
+
+    /// Records that the body of a request was read to its end. A service may read it after its response, during the next
+    /// request.
+    pub(super) fn arrived(&self, request: u32) {
+        if self.counts().0 == request {
+            self.arriving.store(false, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_arriving(&self) -> bool {
+        self.arriving.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_events(&self) {
+        self.events.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the response in progress is a stream of events.
+    pub(super) fn has_events(&self) -> bool {
+        self.events.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_that_is_read_late_does_not_end_that_of_the_next_request() {
+        let requests = Requests::default();
+        requests.begin();
+        let first = requests.arrives();
+        requests.end();
+        requests.begin();
+        let second = requests.arrives();
+        requests.arrived(first);
+        assert!(requests.is_arriving());
+        requests.arrived(second);
+        assert!(!requests.is_arriving());
+    }
+}
