@@ -21,8 +21,8 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::readers::{EVENTS, HZ, floor, measure, streams};
-use crate::common::contest::{By, Case, Contender, Goal, Run, Spent};
+use super::readers::{EVENTS, HZ, counted, floor, measure, streams};
+use crate::common::contest::{By, Case, Contender, Goal};
 use crate::common::server::Server;
 use crate::common::suite::Suite;
 
@@ -75,26 +75,6 @@ async fn ours(listener: TcpListener) -> io::Result<()> {
     millstream::server::serve(listener, tower::service_fn(answer)).await
 }
 
-/// Our server, with its calls of the last turn.
-#[derive(Default)]
-struct Ours {
-    calls: String,
-}
-
-impl Run for Ours {
-    fn run(&mut self, events: u64) -> Spent {
-        let (spent, calls) = measure(Server::start(ours).addr, &EVENT, events);
-        let for_each = |calls: u64| calls as f64 / events as f64;
-        let (sent, entered) = (for_each(calls.writes.saturating_sub(calls.ring_sends)), for_each(calls.ring_enters));
-        self.calls = format!("calls/event: {sent:.3} that send, {entered:.3} into a ring");
-        spent
-    }
-
-    fn note(&mut self) -> String {
-        std::mem::take(&mut self.calls)
-    }
-}
-
 pub(crate) fn run(suite: &mut Suite) {
     let title = format!("events, {} streams x {HZ} Hz", streams());
     let goal = |against, most| Goal { against, by: By::Cpu, most };
@@ -102,7 +82,7 @@ pub(crate) fn run(suite: &mut Suite) {
     let case = Case { operations: Some(EVENTS), goals: &goals, ..Case::new(&title, "CPU us/event", 1) };
     suite.run(&case, || {
         vec![
-            Contender { name: "millstream", run: Box::new(Ours::default()) },
+            counted("millstream", |events| measure(Server::start(ours).addr, &EVENT, events)),
             Contender::new("hyper, tokio's stream", |events| measure(Server::start(stock).addr, &EVENT, events).0),
             Contender::new("floor, bare sends", |events| floor(&EVENT, events)),
         ]

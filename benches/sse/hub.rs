@@ -23,12 +23,13 @@ use axum::response::sse::{self, Sse};
 use futures_util::stream;
 use http_body::Body;
 use http_body_util::BodyExt;
+use millstream::metrics::Snapshot;
 use millstream::sse::{Event, EventBody, Hub};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::readers::{EVENTS, HZ, floor, measure, streams};
+use super::readers::{EVENTS, HZ, counted, floor, measure, streams};
 use crate::common::contest::{By, Case, Contender, Goal, Spent};
 use crate::common::server::{Server, spawn};
 use crate::common::suite::Suite;
@@ -115,7 +116,7 @@ async fn axum_sse(listener: TcpListener) -> io::Result<()> {
 }
 
 /// Measures the hub with a sender on its own thread, which ends with the hub.
-fn measure_from_outside(events: u64) -> Spent {
+fn measure_from_outside(events: u64) -> (Spent, Snapshot) {
     let hub = Hub::new();
     let sender = hub.clone();
     let thread = spawn(move || {
@@ -127,10 +128,10 @@ fn measure_from_outside(events: u64) -> Spent {
     });
     let served = hub.clone();
     let server = Server::start(|listener| serve_hub(listener, served, |body| body, true));
-    let (spent, _) = measure(server.addr, &event(), events);
+    let measured = measure(server.addr, &event(), events);
     hub.close();
     thread.join().unwrap();
-    spent
+    measured
 }
 
 pub(crate) fn run(suite: &mut Suite) {
@@ -140,14 +141,10 @@ pub(crate) fn run(suite: &mut Suite) {
     let case = Case { operations: Some(EVENTS), goals: &goals, ..Case::new(&title, "CPU us/delivery", 1) };
     suite.run(&case, || {
         vec![
-            Contender::new("millstream Hub", |events| measure(Server::start(hub).addr, &event(), events).0),
-            Contender::new("millstream Hub, other thread", measure_from_outside),
-            Contender::new("millstream Hub, boxed body", |events| {
-                measure(Server::start(boxed).addr, &event(), events).0
-            }),
-            Contender::new("millstream Hub, by hyper", |events| {
-                measure(Server::start(by_hyper).addr, &event(), events).0
-            }),
+            counted("millstream Hub", |events| measure(Server::start(hub).addr, &event(), events)),
+            counted("millstream Hub, other thread", measure_from_outside),
+            counted("millstream Hub, boxed body", |events| measure(Server::start(boxed).addr, &event(), events)),
+            counted("millstream Hub, by hyper", |events| measure(Server::start(by_hyper).addr, &event(), events)),
             Contender::new("axum Sse", |events| measure(Server::start(axum_sse).addr, &event(), events).0),
             Contender::new("floor, bare sends", |events| floor(&event(), events)),
         ]

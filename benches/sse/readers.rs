@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, recv};
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::common::contest::Spent;
+use crate::common::contest::{Contender, Run, Spent};
 use crate::common::options::options;
 use crate::common::server::spawn;
 use crate::common::{connect, cpu_of_others, listener};
@@ -130,6 +130,31 @@ pub(crate) fn measure(addr: SocketAddr, event: &[u8], events: u64) -> (Spent, Sn
     let part = events as f64 / arrived as f64;
     let cpu = cpu_of_others().saturating_sub(cpu).mul_f64(part);
     (Spent { cpu, wall: start.elapsed().mul_f64(part) }, calls)
+}
+
+/// Our server, with the calls of its last turn as a note.
+struct Counted<F> {
+    measure: F,
+    calls: String,
+}
+
+impl<F: FnMut(u64) -> (Spent, Snapshot)> Run for Counted<F> {
+    fn run(&mut self, events: u64) -> Spent {
+        let (spent, calls) = (self.measure)(events);
+        let for_each = |calls: u64| calls as f64 / events as f64;
+        let (sent, entered) = (for_each(calls.writes.saturating_sub(calls.ring_sends)), for_each(calls.ring_enters));
+        self.calls = format!("calls/event: {sent:.3} that send, {entered:.3} into a ring");
+        spent
+    }
+
+    fn note(&mut self) -> String {
+        std::mem::take(&mut self.calls)
+    }
+}
+
+/// Returns a contender whose counters are those of our streams.
+pub(crate) fn counted<'a>(name: &'static str, measure: impl FnMut(u64) -> (Spent, Snapshot) + 'a) -> Contender<'a> {
+    Contender { name, run: Box::new(Counted { measure, calls: String::new() }) }
 }
 
 /// Like [`measure`], for a bare loop of `send` on blocking sockets.
