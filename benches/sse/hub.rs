@@ -5,6 +5,7 @@
 //! | millstream Hub | [`Hub`] on [`server::serve`](millstream::server::serve()), sent to from a task of the server |
 //! | millstream Hub, other thread | the same, sent to from a thread without a runtime |
 //! | millstream Hub, boxed body | the same with `BoxBody`: each reader has a task |
+//! | millstream Hub, past layers | the same with `BoxBody` and [`past_layers`](millstream::sse::HubBuilder::past_layers) |
 //! | millstream Hub, by hyper | the same without takeover |
 //! | axum Sse | `axum::serve` on tokio's listener, each stream with a receiver of one `tokio::sync::broadcast` |
 //! | floor | a bare loop of `send` on blocking sockets, nothing else |
@@ -72,26 +73,29 @@ where
 }
 
 /// Serves a hub, with an event in each tick.
-async fn ticking<B>(listener: TcpListener, wrap: fn(EventBody) -> B, takeover: bool) -> io::Result<()>
+async fn ticking<B>(listener: TcpListener, hub: Hub, wrap: fn(EventBody) -> B, takeover: bool) -> io::Result<()>
 where
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
-    let hub = Hub::new();
     let sender = hub.clone();
     tokio::spawn(tick(move || send(&sender)));
     serve_hub(listener, hub, wrap, takeover).await
 }
 
 async fn hub(listener: TcpListener) -> io::Result<()> {
-    ticking(listener, |body| body, true).await
+    ticking(listener, Hub::new(), |body| body, true).await
 }
 
 async fn boxed(listener: TcpListener) -> io::Result<()> {
-    ticking(listener, EventBody::boxed_unsync, true).await
+    ticking(listener, Hub::new(), EventBody::boxed_unsync, true).await
+}
+
+async fn past_layers(listener: TcpListener) -> io::Result<()> {
+    ticking(listener, Hub::builder().past_layers(true).build(), EventBody::boxed_unsync, true).await
 }
 
 async fn by_hyper(listener: TcpListener) -> io::Result<()> {
-    ticking(listener, |body| body, false).await
+    ticking(listener, Hub::new(), |body| body, false).await
 }
 
 async fn axum_sse(listener: TcpListener) -> io::Result<()> {
@@ -144,6 +148,7 @@ pub(crate) fn run(suite: &mut Suite) {
             counted("millstream Hub", |events| measure(Server::start(hub).addr, &event(), events)),
             counted("millstream Hub, other thread", measure_from_outside),
             counted("millstream Hub, boxed body", |events| measure(Server::start(boxed).addr, &event(), events)),
+            counted("millstream Hub, past layers", |events| measure(Server::start(past_layers).addr, &event(), events)),
             counted("millstream Hub, by hyper", |events| measure(Server::start(by_hyper).addr, &event(), events)),
             Contender::new("axum Sse", |events| measure(Server::start(axum_sse).addr, &event(), events).0),
             Contender::new("floor, bare sends", |events| floor(&event(), events)),

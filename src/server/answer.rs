@@ -19,6 +19,8 @@ use super::open::Open;
 use super::takeover::Streamed;
 use crate::body::GracefulClose;
 use crate::counters::{Counter, count};
+#[cfg(feature = "sse")]
+use crate::sse::SharedEvents;
 
 pin_project! {
     /// The body of a response, which records when it is finished.
@@ -105,11 +107,16 @@ where
     if is_long && is_events(response.headers()) {
         open.conn_state().requests.set_events();
     }
+    #[cfg(feature = "sse")]
+    let events = response.extensions_mut().remove::<SharedEvents>();
     match exchange.filter(|_| is_long).and_then(|exchange| exchange.framing(&response)) {
         Some((framing, keep_alive)) => response.map(|body| {
             let conn_state = Arc::clone(open.conn_state());
             conn_state.handover.holds_bytes();
-            Answered::Streamed { body: Some(Box::new(Streamed::new(body, open, framing, keep_alive))), conn_state }
+            let streamed = Streamed::new(body, open, framing, keep_alive);
+            #[cfg(feature = "sse")]
+            let streamed = streamed.with_events(events);
+            Answered::Streamed { body: Some(Box::new(streamed)), conn_state }
         }),
         None => response.map(|body| Answered::Framed { body, open: Some(open) }),
     }

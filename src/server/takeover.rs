@@ -19,7 +19,7 @@ use super::framing::Framing;
 use super::handover::{Driven, Output};
 use super::open::Open;
 #[cfg(feature = "sse")]
-use crate::sse::{Attach, EventBody};
+use crate::sse::{Attach, EventBody, SharedEvents};
 
 /// Slices of a frame that are offered in one call.
 const SLICES: usize = 16;
@@ -37,8 +37,19 @@ pub(super) struct Streamed<B: Body> {
     keep_alive: bool,
     piece: Option<Piece<B::Data>>,
     ended: bool,
-    /// Whether the body writes to the stream itself, and need not be polled.
     #[cfg(feature = "sse")]
+    events: Events,
+}
+
+/// Events that a hub may write to the stream itself.
+#[cfg(feature = "sse")]
+#[derive(Default)]
+struct Events {
+    /// Those inside the bodies of layers.
+    shared: Option<SharedEvents>,
+    /// Bytes that the body has given so far.
+    bytes: u64,
+    /// Whether the hub writes, so that the body need not be polled.
     is_attached: bool,
 }
 
@@ -52,12 +63,25 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
             piece: None,
             ended: false,
             #[cfg(feature = "sse")]
-            is_attached: false,
+            events: Events::default(),
         }
     }
 
+    /// Lets the hub write `shared`, the events inside the body.
+    #[cfg(feature = "sse")]
+    pub(super) fn with_events(mut self, shared: Option<SharedEvents>) -> Self {
+        self.events.shared = shared;
+        self
+    }
+
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B>> {
-        self.body.as_mut().map_or(Poll::Ready(None), |body| body.as_mut().poll_frame(cx))
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = ready!(body.as_mut().poll_frame(cx));
+        #[cfg(feature = "sse")]
+        if let Some(Ok(frame)) = &frame {
+            self.events.bytes += frame.data_ref().map_or(0, Buf::remaining) as u64;
+        }
+        Poll::Ready(frame)
     }
 
     /// Polls the body for hyper, which frames it.
@@ -127,29 +151,32 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
 /// A body of events is written by its hub, to all readers of the hub in one pass.
 #[cfg(feature = "sse")]
 impl<B: Body + 'static> Streamed<B> {
-    fn events(&mut self) -> Option<&mut EventBody> {
+    fn own_events(&mut self) -> Option<&mut EventBody> {
         let body: &mut dyn Any = &mut self.body;
         body.downcast_mut::<Option<Pin<Box<EventBody>>>>()?.as_deref_mut()
     }
 
     fn attach(&mut self, cx: &Context<'_>, io: &dyn Output) -> Attach {
         let chunked = matches!(self.framing, Framing::Chunked(_));
-        if matches!(self.framing, Framing::Length(_)) {
+        let Some(outlet) = io.outlet().filter(|_| !matches!(self.framing, Framing::Length(_))) else {
             return Attach::Waits;
-        }
-        let attach = match (self.events(), io.outlet()) {
-            (Some(events), Some(outlet)) => events.attach(outlet, chunked, cx),
-            _ => Attach::Waits,
         };
-        self.is_attached = attach == Attach::Attached;
+        let attach = match &self.events.shared {
+            Some(shared) => shared.attach(self.events.bytes, outlet, chunked, cx),
+            None => self.own_events().map_or(Attach::Waits, |events| events.attach(outlet, chunked, cx)),
+        };
+        self.events.is_attached = attach == Attach::Attached;
         attach
     }
 
     /// Ready when the body must be polled.
     fn poll_detached(&mut self) -> Poll<()> {
-        if self.is_attached {
-            ready!(self.events().map_or(Poll::Ready(()), EventBody::poll_returned));
-            self.is_attached = false;
+        if self.events.is_attached {
+            match &self.events.shared {
+                Some(shared) => ready!(shared.poll_returned()),
+                None => ready!(self.own_events().map_or(Poll::Ready(()), EventBody::poll_returned)),
+            }
+            self.events.is_attached = false;
         }
         Poll::Ready(())
     }
@@ -157,6 +184,8 @@ impl<B: Body + 'static> Streamed<B> {
 
 impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Driven for Streamed<B> {
     fn poll_drive(&mut self, cx: &mut Context<'_>, io: &mut dyn Output) -> Poll<Result<(), BoxError>> {
+        #[cfg(feature = "sse")]
+        let mut has_news = false;
         loop {
             #[cfg(feature = "sse")]
             ready!(self.poll_detached());
@@ -176,12 +205,18 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Driven for Str
                 return Pin::new(&mut *io).poll_flush(cx).map_err(Into::into);
             }
             match self.poll_piece(cx) {
-                Poll::Ready(Ok(piece)) => self.piece = piece,
+                Poll::Ready(Ok(piece)) => {
+                    self.piece = piece;
+                    #[cfg(feature = "sse")]
+                    (has_news = false);
+                }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
                     let _ = Pin::new(&mut *io).poll_flush(cx)?;
                     #[cfg(feature = "sse")]
-                    if self.attach(cx, io) == Attach::News {
+                    if !has_news && self.attach(cx, io) == Attach::News {
+                        // A layer may keep the news back until it wakes this task.
+                        has_news = true;
                         continue;
                     }
                     return Poll::Pending;

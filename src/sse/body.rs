@@ -8,8 +8,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -33,7 +33,23 @@ static COMMENT: &[u8] = b":\n\n";
 /// Inside a tokio runtime it sends comments to [keep the connection alive](super::HubBuilder::keep_alive).
 ///
 /// Dropping it, polled or not, frees its place for another subscriber.
-pub struct EventBody(State);
+pub struct EventBody(Inner);
+
+enum Inner {
+    Own(State),
+    /// Also known to the server, which may find it inside the bodies of layers.
+    Shared(SharedEvents),
+}
+
+/// The events of a body that is inside the bodies of layers.
+#[derive(Clone)]
+pub(crate) struct SharedEvents(Arc<Mutex<Given>>);
+
+struct Given {
+    state: State,
+    /// Bytes that the layers were given.
+    bytes: u64,
+}
 
 /// Whether the hub writes a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,52 +101,121 @@ impl EventBody {
             }
         };
         let ending = Arc::default();
-        Self(State::Polled(Box::new(Seat { permit, outlet: None, source, gap, ending, end: None, member: None })))
+        let seat = Seat { permit, outlet: None, source, gap, ending, end: None, member: None };
+        Self(Inner::Own(State::Polled(Box::new(seat))))
     }
 
     pub(super) fn none() -> Self {
-        Self(State::Ended)
+        Self(Inner::Own(State::Ended))
+    }
+
+    /// Returns a second handle, for a server to which the body comes inside of others.
+    pub(super) fn share(&mut self) -> SharedEvents {
+        let shared = match mem::replace(&mut self.0, Inner::Own(State::Ended)) {
+            Inner::Own(state) => SharedEvents(Arc::new(Mutex::new(Given { state, bytes: 0 }))),
+            Inner::Shared(shared) => shared,
+        };
+        self.0 = Inner::Shared(shared.clone());
+        shared
+    }
+
+    fn with<T>(&self, own: impl FnOnce(&State) -> T) -> T {
+        match &self.0 {
+            Inner::Own(state) => own(state),
+            Inner::Shared(shared) => own(&shared.lock().state),
+        }
     }
 
     /// Lets the hub write the events to `outlet` itself. This task then waits in [`poll_returned`](Self::poll_returned).
     /// `chunked` selects the framing of HTTP/1.1. Called after the body was pending.
     pub(crate) fn attach(&mut self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Attach {
-        match mem::replace(&mut self.0, State::Ended) {
-            State::Polled(seat) => {
-                let (state, attach) = seat.attach(outlet, chunked, cx);
-                self.0 = state;
-                attach
-            }
-            other => {
-                self.0 = other;
-                Attach::Waits
-            }
+        match &mut self.0 {
+            Inner::Own(state) => state.attach(outlet, chunked, cx),
+            Inner::Shared(shared) => shared.lock().state.attach(outlet, chunked, cx),
         }
     }
 
     /// Ready when the body must be polled again, because the hub does not write it any longer.
     pub(crate) fn poll_returned(&mut self) -> Poll<()> {
-        let State::Attached(attached) = &self.0 else { return Poll::Ready(()) };
-        if !attached.has_returned() {
-            return Poll::Pending;
+        match &mut self.0 {
+            Inner::Own(state) => state.poll_returned(),
+            Inner::Shared(shared) => shared.lock().state.poll_returned(),
         }
-        if let State::Attached(attached) = mem::replace(&mut self.0, State::Ended) {
-            self.0 = returned(attached.detach());
-        }
-        Poll::Ready(())
     }
 
     /// Returns a handle that ends this body; `None` if it has ended.
     pub fn ending(&self) -> Option<GracefulClose> {
-        let State::Polled(seat) = &self.0 else { return None };
-        let (ending, hub) = (Arc::clone(&seat.ending), Arc::downgrade(&seat.permit.0));
-        Some(GracefulClose::new(move || {
-            if !ending.swap(true, Ordering::AcqRel)
-                && let Some(hub) = hub.upgrade()
-            {
-                hub.groups.wake();
+        self.with(|state| {
+            let State::Polled(seat) = state else { return None };
+            let (ending, hub) = (Arc::clone(&seat.ending), Arc::downgrade(&seat.permit.0));
+            Some(GracefulClose::new(move || {
+                if !ending.swap(true, Ordering::AcqRel)
+                    && let Some(hub) = hub.upgrade()
+                {
+                    hub.groups.wake();
+                }
+            }))
+        })
+    }
+}
+
+impl SharedEvents {
+    fn lock(&self) -> MutexGuard<'_, Given> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`EventBody::attach`], for layers that have passed on `passed` bytes so far. Refuses those that change or keep
+    /// bytes, which the first event tells.
+    pub(crate) fn attach(&self, passed: u64, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Attach {
+        let mut given = self.lock();
+        let is_unchanged = passed > 0 && given.bytes == passed;
+        if is_unchanged { given.state.attach(outlet, chunked, cx) } else { Attach::Waits }
+    }
+
+    /// As [`EventBody::poll_returned`].
+    pub(crate) fn poll_returned(&self) -> Poll<()> {
+        self.lock().state.poll_returned()
+    }
+}
+
+impl State {
+    fn attach(&mut self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Attach {
+        match mem::replace(self, Self::Ended) {
+            Self::Polled(seat) => {
+                let (state, attach) = seat.attach(outlet, chunked, cx);
+                *self = state;
+                attach
             }
-        }))
+            other => {
+                *self = other;
+                Attach::Waits
+            }
+        }
+    }
+
+    fn poll_returned(&mut self) -> Poll<()> {
+        let Self::Attached(attached) = self else { return Poll::Ready(()) };
+        if !attached.has_returned() {
+            return Poll::Pending;
+        }
+        if let Self::Attached(attached) = mem::replace(self, Self::Ended) {
+            *self = returned(attached.detach());
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let _ = self.poll_returned();
+        let Self::Polled(seat) = self else { return Poll::Ready(None) };
+        let Some(frame) = std::task::ready!(seat.poll(cx)) else {
+            let retry = seat.permit.0.config.retry.as_millis();
+            *self = Self::Ended;
+            return Poll::Ready(Some(format!("retry: {retry}\n\n").into()));
+        };
+        if let Some(member) = &mut seat.member {
+            member.had_frame();
+        }
+        Poll::Ready(Some(frame))
     }
 }
 
@@ -210,24 +295,22 @@ impl Body for EventBody {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let _ = self.poll_returned();
-        let State::Polled(seat) = &mut self.0 else { return Poll::Ready(None) };
-        let frame = match std::task::ready!(seat.poll(cx)) {
-            Some(frame) => frame,
-            None => {
-                let retry = seat.permit.0.config.retry.as_millis();
-                self.0 = State::Ended;
-                return Poll::Ready(Some(Ok(Frame::data(format!("retry: {retry}\n\n").into()))));
+        let frame = match &mut self.0 {
+            Inner::Own(state) => state.poll_frame(cx),
+            Inner::Shared(shared) => {
+                let mut given = shared.lock();
+                let frame = given.state.poll_frame(cx);
+                if let Poll::Ready(Some(frame)) = &frame {
+                    given.bytes += frame.len() as u64;
+                }
+                frame
             }
         };
-        if let Some(member) = &mut seat.member {
-            member.had_frame();
-        }
-        Poll::Ready(Some(Ok(Frame::data(frame))))
+        frame.map(|frame| frame.map(|frame| Ok(Frame::data(frame))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.0, State::Ended)
+        self.with(|state| matches!(state, State::Ended))
     }
 }
 
@@ -284,16 +367,18 @@ impl Drop for Seat {
 
 impl fmt::Debug for EventBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seat = match &self.0 {
-            State::Ended => return f.write_str("EventBody(ended)"),
-            State::Attached(_) => return f.write_str("EventBody(attached)"),
-            State::Polled(seat) => seat,
-        };
-        let mut body = f.debug_struct("EventBody");
-        match &seat.source {
-            Source::Ring(cursor) => body.field("behind", &seat.permit.0.head().saturating_sub(cursor.next)),
-            Source::ReplayCursor(replay_cursor) => body.field("replay_cursor", replay_cursor),
-        };
-        body.field("ending", &seat.ending).finish_non_exhaustive()
+        self.with(|state| {
+            let seat = match state {
+                State::Ended => return f.write_str("EventBody(ended)"),
+                State::Attached(_) => return f.write_str("EventBody(attached)"),
+                State::Polled(seat) => seat,
+            };
+            let mut body = f.debug_struct("EventBody");
+            match &seat.source {
+                Source::Ring(cursor) => body.field("behind", &seat.permit.0.head().saturating_sub(cursor.next)),
+                Source::ReplayCursor(replay_cursor) => body.field("replay_cursor", replay_cursor),
+            };
+            body.field("ending", &seat.ending).finish_non_exhaustive()
+        })
     }
 }

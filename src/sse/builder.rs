@@ -29,6 +29,7 @@ impl HubBuilder {
             keep_alive: Some(Duration::from_secs(15)),
             subscribers: usize::MAX,
             retry: Duration::from_secs(1),
+            past_layers: false,
         };
         Self { config, log: None }
     }
@@ -91,6 +92,18 @@ impl HubBuilder {
     /// Sets the delay after which readers reconnect when their stream ends; 1 s by default.
     pub fn retry(mut self, retry: Duration) -> Self {
         self.config.retry = retry;
+        self
+    }
+
+    /// Sets whether a server of this crate may write the events past the bodies of layers: `false`.
+    ///
+    /// The hub [writes to connections itself](super::Hub#cost-of-a-reader) only if the response has an
+    /// [`EventBody`](super::EventBody) as its body. A layer, or a framework such as axum, puts it into a body of its own,
+    /// which has to see each frame. With this option the hub writes to these connections too, once they are pending:
+    /// layers see the head and the first events, and count and log only those. Layers that compress or change the
+    /// events still see all of them, because the bytes that they pass on are not those of the events.
+    pub fn past_layers(mut self, allow: bool) -> Self {
+        self.config.past_layers = allow;
         self
     }
 

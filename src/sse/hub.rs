@@ -83,9 +83,9 @@ use crate::sse::log::{Log, Sink};
 ///
 /// Over HTTP/1 on [`serve`](crate::server::serve()), the hub writes to the connections of its readers itself: one task
 /// for each worker thread sends to its part of them in one pass, all waiting events of a reader in one call. Such a reader has
-/// neither hyper's state nor a wake-up for each event. That needs a service whose response body is [`EventBody`]. A body
-/// inside another type, such as axum's `Body`, is polled by the task of its connection, as over HTTP/2 and TLS.
-/// [`HubStats::direct`] tells how many readers are written to directly.
+/// neither hyper's state nor a wake-up for each event. That needs a service whose response body is [`EventBody`], or
+/// [`HubBuilder::past_layers`] if the body is inside another type, such as axum's `Body`. Otherwise it is polled by the task
+/// of its connection, as over HTTP/2 and TLS. [`HubStats::direct`] tells how many readers are written to directly.
 ///
 /// # Slow readers
 ///
@@ -216,6 +216,10 @@ impl Hub {
 
     pub(super) fn retry_after(&self) -> u64 {
         self.shared().config.retry.as_secs_f64().ceil().max(1.0) as u64
+    }
+
+    pub(super) fn writes_past_layers(&self) -> bool {
+        self.shared().config.past_layers
     }
 
     pub(super) fn bad_id(&self) {

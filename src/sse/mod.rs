@@ -29,8 +29,8 @@ mod stats;
 mod wait_list;
 mod wake_task;
 
-pub(crate) use body::Attach;
 pub use body::EventBody;
+pub(crate) use body::{Attach, SharedEvents};
 pub use builder::HubBuilder;
 pub use error::{SendError, SubscribeError};
 pub use event::{Event, EventParts};

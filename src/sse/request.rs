@@ -16,7 +16,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 pub(super) fn answer(hub: &Hub, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<EventBody> {
-    let body = match method {
+    let mut body = match method {
         &Method::HEAD => EventBody::none(),
         _ => {
             let last = last_id(headers, uri.query());
@@ -31,6 +31,7 @@ pub(super) fn answer(hub: &Hub, method: &Method, uri: &Uri, headers: &HeaderMap)
         }
     };
     let ending = body.ending();
+    let shared = hub.writes_past_layers().then(|| body.share());
     let mut answer = Response::new(body);
     let fields = answer.headers_mut();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -39,6 +40,9 @@ pub(super) fn answer(hub: &Hub, method: &Method, uri: &Uri, headers: &HeaderMap)
     fields.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     if let Some(ending) = ending {
         answer.extensions_mut().insert(ending);
+    }
+    if let Some(shared) = shared {
+        answer.extensions_mut().insert(shared);
     }
     answer
 }

@@ -39,6 +39,7 @@ pub(super) struct Config {
     pub(super) keep_alive: Option<Duration>,
     pub(super) subscribers: usize,
     pub(super) retry: Duration,
+    pub(super) past_layers: bool,
 }
 
 #[derive(Debug)]
@@ -136,6 +137,7 @@ mod tests {
             keep_alive: None,
             subscribers: 1,
             retry: Duration::ZERO,
+            past_layers: false,
         };
         let mut state = State { ring: Ring::new(limits, 0), stats: HubStats::default(), last_gap: None };
         let push = |state: &mut State| {

@@ -1,16 +1,20 @@
 //! Readers to whose connections the hub writes itself.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty};
-use hyper::Response;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::{Request, Response};
 use millstream::metrics::Snapshot;
-use millstream::sse::{Event, Hub, LagPolicy};
+use millstream::server::RequestBody;
+use millstream::sse::{Event, EventBody, Hub, LagPolicy};
 use tokio::io::AsyncWriteExt;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 
 use crate::parse::{Parser, Seen};
 use crate::served::{served, until};
@@ -59,6 +63,62 @@ async fn connected(hub: &Hub, count: usize) -> Vec<Reader> {
     }
     until(hub, |stats| stats.direct == count).await;
     readers
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Layer {
+    Passes,
+    Changes,
+    /// Keeps each frame for a while.
+    Keeps,
+    /// Waits for a while after each frame.
+    Waits,
+}
+
+/// A layer's body.
+struct Layered {
+    body: EventBody,
+    layer: Layer,
+    kept: Option<Bytes>,
+    waits: Option<Pin<Box<Sleep>>>,
+}
+
+impl Body for Layered {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Self { body, layer, kept, waits } = &mut *self;
+        let a_while = || Box::pin(sleep(Duration::from_millis(20)));
+        loop {
+            if let Some(wait) = waits {
+                ready!(wait.as_mut().poll(cx));
+                *waits = None;
+            }
+            if let Some(data) = kept.take() {
+                *waits = (*layer == Layer::Waits).then(a_while);
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(cx)) else { return Poll::Ready(None) };
+            let data = frame.unwrap().into_data().unwrap();
+            *kept = Some(if *layer == Layer::Changes { [b": changed\n", &data[..]].concat().into() } else { data });
+            *waits = (*layer == Layer::Keeps).then(a_while);
+        }
+    }
+}
+
+/// Serves the hub inside the body of a layer.
+async fn layered(hub: &Hub, layer: Layer) -> std::net::SocketAddr {
+    let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let hub = hub.clone();
+    let service = tower::service_fn(move |request: Request<RequestBody>| {
+        let answer = hub.subscribe(&request);
+        let answer = answer.map(|body| Layered { body, layer, kept: None, waits: None }.boxed_unsync());
+        async { Ok::<_, Infallible>(answer) }
+    });
+    tokio::spawn(millstream::server::serve(listener, service).into_future());
+    addr
 }
 
 fn send(hub: &Hub, data: impl ToString) {
@@ -309,5 +369,50 @@ fn other_bodies_and_protocols_are_polled() {
         assert_eq!(Parser::default().feed(&frame)[0].data, "event");
         let stats = hub.stats();
         assert_eq!((stats.subscribers, stats.direct), (1, 0));
+    });
+}
+
+#[test]
+fn bodies_of_layers_are_passed_by_if_the_hub_may() {
+    on_both(async || {
+        for allowed in [false, true] {
+            for layer in [Layer::Passes, Layer::Changes, Layer::Keeps, Layer::Waits] {
+                let hub = Hub::builder().past_layers(allowed).build();
+                let addr = layered(&hub, layer).await;
+                let mut readers = Vec::new();
+                for _ in 0..5 {
+                    readers.push(Reader::connect(addr).await);
+                }
+                let direct = if allowed && layer != Layer::Changes { readers.len() } else { 0 };
+                // Each is a frame of its own, so the second is news while a layer waits after the first.
+                sleep(Duration::from_millis(20)).await;
+                let long = ["a", "b"].map(|letter| letter.repeat(20_000));
+                long.iter().for_each(|data| send(&hub, data));
+                for reader in &mut readers {
+                    assert_eq!(reader.until(&long[1]).await.len(), 2);
+                }
+                for n in 0..30 {
+                    send(&hub, n);
+                    if n == 10 {
+                        for reader in &mut readers {
+                            let seen = reader.until("10").await;
+                            assert_eq!(seen.len(), 11, "{seen:?}");
+                        }
+                        until(&hub, |stats| stats.direct == direct).await;
+                    }
+                }
+                for reader in &mut readers {
+                    let seen: Vec<_> = reader.until("29").await.into_iter().map(|seen| seen.data).collect();
+                    assert_eq!(seen, (11..30).map(|n| n.to_string()).collect::<Vec<_>>());
+                }
+                sleep(Duration::from_millis(20)).await;
+                assert_eq!(hub.stats().direct, direct, "{layer:?}");
+                hub.close();
+                for reader in readers {
+                    reader.end().await;
+                }
+                assert_eq!((hub.stats().direct, hub.stats().subscribers), (0, 0));
+            }
+        }
     });
 }
