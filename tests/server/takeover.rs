@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,11 +15,14 @@ use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderValue, TRAILER,
 use hyper::{Request, Response, StatusCode, Version};
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
+use millstream::server::tls::Tls;
 use millstream::server::{RequestBody, serve};
 use proptest::prelude::*;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::support::alone::ran_in_child;
 use crate::support::http::{BoxError, Flavour, narrow, on_both};
@@ -166,8 +170,7 @@ impl Served {
         self.steps.iter().map(|step| if let Step::Data(len, _) = step { *len } else { 0 }).sum()
     }
 
-    /// Starts a server on a listener of this crate, or on one of tokio.
-    async fn start(&self, takeover: bool, ours: bool) -> SocketAddr {
+    async fn start(&self, takeover: bool, over: Over) -> SocketAddr {
         let served = self.clone();
         let service = tower::service_fn(move |request: Request<RequestBody>| {
             let served = served.clone();
@@ -181,18 +184,41 @@ impl Served {
                 Ok::<_, Infallible>(head(parts.uri.path(), served.length()).body(body).unwrap())
             }
         });
-        if ours {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        if over == Over::Tokio {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap();
             tokio::spawn(serve(listener, service).takeover(takeover).into_future());
             return addr;
         }
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, service).takeover(takeover).into_future());
+        let server = serve(listener, service).takeover(takeover);
+        let server = if over == Over::Tls { server.tls(TLS.0.clone()) } else { server };
+        tokio::spawn(server.into_future());
         addr
     }
 }
+
+/// The stream of a connection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Over {
+    /// Of a listener of this crate.
+    Ours,
+    /// Of one of tokio.
+    Tokio,
+    Tls,
+}
+
+const ALL: [Over; 3] = [Over::Ours, Over::Tokio, Over::Tls];
+
+/// A certificate, and a client that trusts it. Made once, because key generation is slow.
+static TLS: LazyLock<(Tls, Arc<ClientConfig>)> = LazyLock::new(|| {
+    let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
+    let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.into()).unwrap();
+    (tls, Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()))
+});
 
 /// What a client does, in order.
 #[derive(Clone, Debug)]
@@ -205,8 +231,16 @@ enum Act {
 }
 
 /// Returns all received bytes.
-async fn played(addr: SocketAddr, acts: &[Act], slow: bool) -> Vec<u8> {
-    let mut client = if slow { narrow(addr).await } else { TcpStream::connect(addr).await.unwrap() };
+async fn played(addr: SocketAddr, acts: &[Act], slow: bool, over: Over) -> Vec<u8> {
+    let client = if slow { narrow(addr).await } else { TcpStream::connect(addr).await.unwrap() };
+    if over == Over::Tls {
+        let connector = TlsConnector::from(Arc::clone(&TLS.1));
+        return played_on(connector.connect("mill".try_into().unwrap(), client).await.unwrap(), acts, slow).await;
+    }
+    played_on(client, acts, slow).await
+}
+
+async fn played_on(mut client: impl AsyncRead + AsyncWrite + Unpin, acts: &[Act], slow: bool) -> Vec<u8> {
     let mut got = Vec::new();
     let mut piece = vec![0; if slow { 5000 } else { 64 << 10 }];
     for act in acts {
@@ -242,13 +276,13 @@ fn get(path: &str, fields: &str) -> Act {
 const LAST: &str = "Connection: close\r\n";
 
 /// Plays the script with takeover on and off, and returns the bytes and the number of responses taken over.
-async fn same(served: &Served, acts: &[Act], slow: bool, ours: bool) -> (Vec<u8>, u64) {
-    let limited = |addr| timeout(Duration::from_secs(30), played(addr, acts, slow));
-    let hangs = |takeover| move |_| panic!("no end, takeover {takeover}: {served:?} {acts:?}, ours {ours}");
-    let addr = served.start(false, ours).await;
+async fn same(served: &Served, acts: &[Act], slow: bool, over: Over) -> (Vec<u8>, u64) {
+    let limited = |addr| timeout(Duration::from_secs(30), played(addr, acts, slow, over));
+    let hangs = |takeover| move |_| panic!("no end, takeover {takeover}: {served:?} {acts:?}, {over:?}");
+    let addr = served.start(false, over).await;
     let expected = limited(addr).await.unwrap_or_else(hangs(false));
     let before = Snapshot::now();
-    let addr = served.start(true, ours).await;
+    let addr = served.start(true, over).await;
     let got = limited(addr).await.unwrap_or_else(hangs(true));
     // A response that fails ends its connection. Frames before the error, which hyper has not written yet, are lost, and
     // so is what the client has not read if requests were left unread.
@@ -294,7 +328,7 @@ fn bodies_are_framed_as_by_hyper() {
                 for path in ["/", "/close", "/length", "/length/more", "/length/less", "/trailer", "/coded", "/old"] {
                     for fields in [LAST, "TE: gzip, trailers\r\nConnection: close\r\n"] {
                         println!("{name}, {path}");
-                        let (_, taken) = same(&served, &[get(path, fields)], false, true).await;
+                        let (_, taken) = same(&served, &[get(path, fields)], false, Over::Ours).await;
                         all += taken;
                     }
                 }
@@ -317,7 +351,7 @@ fn responses_without_a_body_and_old_clients() {
                 vec![Act::Send("GET /length HTTP/1.0\r\nConnection: keep-alive\r\n\r\n".to_owned()), Act::HalfClose],
                 vec![Act::Send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n".to_owned())],
             ] {
-                same(&served, &acts, false, true).await;
+                same(&served, &acts, false, Over::Ours).await;
             }
         }
     });
@@ -337,38 +371,36 @@ fn connections_go_on_afterwards() {
             let both =
                 "POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
                     .to_owned();
-            for (ours, acts) in [
+            for acts in [
                 // One after another.
-                (true, vec![get("/", ""), Act::Wait, get("/length", ""), Act::Wait, get("/", LAST)]),
-                (false, vec![get("/", ""), Act::Wait, get("/length", ""), Act::Wait, get("/", LAST)]),
+                vec![get("/", ""), Act::Wait, get("/length", ""), Act::Wait, get("/", LAST)],
                 // Together.
-                (true, vec![Act::Send(format!("{}{}", text(&get("/", "")), text(&get("/", LAST))))]),
-                (false, vec![Act::Send(format!("{}{}", text(&get("/", "")), text(&get("/", LAST))))]),
+                vec![Act::Send(format!("{}{}", text(&get("/", "")), text(&get("/", LAST))))],
                 // During the response.
-                (true, vec![get("/", ""), Act::Read(1), get("/length/less", ""), Act::Read(1), get("/", LAST)]),
-                (false, vec![get("/", ""), Act::Read(1), get("/length/less", ""), Act::Read(1), get("/", LAST)]),
+                vec![get("/", ""), Act::Read(1), get("/length/less", ""), Act::Read(1), get("/", LAST)],
                 // In parts.
-                (
-                    true,
-                    vec![
-                        get("/", ""),
-                        Act::Wait,
-                        Act::Send("GET / HT".into()),
-                        Act::Wait,
-                        Act::Send(format!("TP/1.1\r\nHost: mill\r\n{LAST}\r\n")),
-                    ],
-                ),
+                vec![
+                    get("/", ""),
+                    Act::Wait,
+                    Act::Send("GET / HT".into()),
+                    Act::Wait,
+                    Act::Send(format!("TP/1.1\r\nHost: mill\r\n{LAST}\r\n")),
+                ],
                 // With bodies.
-                (true, vec![Act::Send(post.clone()), Act::Wait, get("/", LAST)]),
-                (true, vec![Act::Send(chunked.clone()), Act::Wait, get("/", LAST)]),
-                (false, vec![Act::Send(format!("{post}{chunked}")), get("/", LAST)]),
-                (true, vec![Act::Send(both)]),
+                vec![Act::Send(post.clone()), Act::Wait, get("/", LAST)],
+                vec![Act::Send(chunked.clone()), Act::Wait, get("/", LAST)],
+                vec![Act::Send(format!("{post}{chunked}")), get("/", LAST)],
+                vec![Act::Send(both)],
                 // With an end.
-                (true, vec![get("/", ""), Act::HalfClose]),
-                (true, vec![get("/", ""), get("/", ""), Act::HalfClose]),
-                (true, vec![get("/", ""), Act::Wait, Act::Send("nonsense\r\n\r\n".into())]),
+                vec![get("/", ""), Act::HalfClose],
+                vec![get("/", ""), get("/", ""), Act::HalfClose],
+                vec![get("/", ""), Act::Wait, Act::Send("nonsense\r\n\r\n".into())],
             ] {
-                same(&served, &acts, false, ours).await;
+                // Other streams than ours end with the client's side, at any point of the response.
+                let ends = acts.iter().any(|act| matches!(act, Act::HalfClose));
+                for over in ALL.into_iter().filter(|over| !ends || *over == Over::Ours) {
+                    same(&served, &acts, false, over).await;
+                }
             }
         }
     });
@@ -384,10 +416,10 @@ fn slow_readers_get_everything() {
         let steps = [Step::Sleep, Step::Data(300_000, 9), Step::Sleep, Step::Data(200_000, 1), Step::Data(9, 1)];
         for tells in [false, true] {
             let served = Served { tells, ..Served::of(&steps) };
-            for ours in [true, false] {
+            for over in ALL {
                 for path in ["/", "/length"] {
                     let acts = [get(path, ""), Act::Read(20_000), get("/", LAST), Act::Read(20_000)];
-                    let (_, taken) = same(&served, &acts, true, ours).await;
+                    let (_, taken) = same(&served, &acts, true, over).await;
                     assert!(taken > 0, "{path}");
                 }
             }
@@ -403,7 +435,7 @@ fn a_request_whose_body_is_not_read_stays_with_hyper() {
     on_both(|| async {
         let served = Served { reads_body: false, ..Served::of(&[Step::Data(5, 1), Step::Sleep, Step::Data(6, 1)]) };
         let post = "POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 5\r\n\r\nhello".to_owned();
-        let (_, taken) = same(&served, &[Act::Send(post), get("/", LAST)], false, true).await;
+        let (_, taken) = same(&served, &[Act::Send(post), get("/", LAST)], false, Over::Ours).await;
         assert!(taken <= 1, "only the second");
     });
 }
@@ -433,12 +465,12 @@ proptest! {
 
     #[test]
     fn any_exchange_has_the_same_bytes(
-        steps in proptest::collection::vec(step(), 0..8), tells: bool, slow: bool, ours: bool,
+        steps in proptest::collection::vec(step(), 0..8), tells: bool, slow: bool, over in 0..ALL.len(),
         mut acts in proptest::collection::vec(act(), 0..4),
     ) {
         acts.insert(0, get("/", ""));
         acts.push(get("/", LAST));
         let served = Served { steps, tells, reads_body: true };
-        Flavour::TwoWorkers.runtime().block_on(same(&served, &acts, slow, ours));
+        Flavour::TwoWorkers.runtime().block_on(same(&served, &acts, slow, ALL[over]));
     }
 }
