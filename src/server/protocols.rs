@@ -7,6 +7,7 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::limits::Limits;
+use crate::sys::caps::is_disabled;
 
 /// Times of this length or more are no limit.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -67,6 +68,7 @@ impl Protocols {
             change(&mut two);
         }
         // The options of a hook may change how hyper frames a body.
-        Self { one, two, takes_over: takeover && hooks.one.is_none() }
+        let takes_over = takeover && hooks.one.is_none() && !is_disabled("takeover");
+        Self { one, two, takes_over }
     }
 }

@@ -140,7 +140,7 @@ impl<L: Accept, S> Serve<L, S> {
     /// hyper parses each request and writes the head of its response. A body of unknown length that is then pending,
     /// such as a stream of events, is written by this server, with the same bytes on the wire, and hyper's state of the
     /// connection is freed until the next request. HTTP/2, upgrades, and servers with options for
-    /// [`http1`](Self::http1) stay with hyper.
+    /// [`http1`](Self::http1) stay with hyper. `MILLSTREAM_DISABLE=takeover` in the environment turns it off as well.
     pub fn takeover(mut self, on: bool) -> Self {
         self.settings.takeover = on;
         self

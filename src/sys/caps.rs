@@ -55,11 +55,25 @@ pub struct Capabilities {
     copy_file_range: Support,
 }
 
+/// Returns whether `MILLSTREAM_DISABLE` lists `name`, a path of this crate that needs nothing of the kernel.
+#[cfg(feature = "server")]
+pub(crate) fn is_disabled(name: &str) -> bool {
+    lists(&disabled(), name)
+}
+
+fn disabled() -> String {
+    std::env::var("MILLSTREAM_DISABLE").unwrap_or_default()
+}
+
+fn lists(disabled: &str, name: &str) -> bool {
+    disabled.split(',').any(|listed| listed.trim() == name)
+}
+
 impl Capabilities {
     /// Returns the capabilities of this process. Probes them at the first call.
     pub fn get() -> &'static Self {
         static KEPT: OnceLock<Capabilities> = OnceLock::new();
-        KEPT.get_or_init(|| Self::probe(&std::env::var("MILLSTREAM_DISABLE").unwrap_or_default()))
+        KEPT.get_or_init(|| Self::probe(&disabled()))
     }
 
     /// Returns support for sending files to sockets inside the kernel, `sendfile(2)`.
@@ -105,7 +119,7 @@ impl Capabilities {
     }
 
     fn probe(disabled: &str) -> Self {
-        let off = |name: &str| disabled.split(',').any(|d| d.trim() == name);
+        let off = |name: &str| lists(disabled, name);
         // miri supports few system calls: mappings are emulated there, and sendfile is chosen but never called.
         let probe_it = |name: &str, probe: fn() -> io::Result<()>| match name {
             "mapping" | "sendfile" if cfg!(miri) => Ok(()),
