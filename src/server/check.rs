@@ -41,14 +41,14 @@ pub(super) struct Seen {
     held: usize,
     /// Bytes that the peer has taken.
     taken: u64,
-    /// Bytes that the peer has to take next, if any wait for it.
-    due: Option<Due>,
+    /// Bytes that the peer has to take next, if any wait for it. Boxed, because few connections have it.
+    due: Option<Box<Due>>,
     /// Instant since which it has had no request, and bytes received by then.
     quiet: (Instant, u64),
     /// Instant since which it has held a part of a head.
     head: Option<Instant>,
     /// Instant of the instruction to end, and of the last byte sent since.
-    raised: Option<(Instant, Instant)>,
+    raised: Option<Box<(Instant, Instant)>>,
 }
 
 /// Bytes that the peer has to take during a window, and the counts at the start of the window.
@@ -128,7 +128,7 @@ impl Seen {
         }
         // If few bytes wait, the peer can take no more than all of them.
         let bytes = waits.clamp(1, rate);
-        self.due = Some(Due { since: now, bytes, taken, received: pulse.received, passed: facts.passed });
+        self.due = Some(Box::new(Due { since: now, bytes, taken, received: pulse.received, passed: facts.passed }));
         false
     }
 
@@ -146,7 +146,7 @@ impl Seen {
             return Verdict::Well { rests: false };
         }
         if facts.phase > ShutdownPhase::Nothing {
-            let (since, heard) = self.raised.get_or_insert((now, now));
+            let (since, heard) = &mut **self.raised.get_or_insert_with(|| Box::new((now, now)));
             if has_sent {
                 *heard = now;
             }

@@ -218,7 +218,11 @@ impl ConnState {
 
     /// Calls `ending` when the connection drains, or now if it drains already, unless the result is dropped first.
     pub(super) fn ends_by(self: &Arc<Self>, ending: GracefulClose) -> Registered {
-        lock(&self.endings).push(ending.clone());
+        let mut endings = lock(&self.endings);
+        // Nearly all connections have one at most.
+        endings.reserve_exact(1);
+        endings.push(ending.clone());
+        drop(endings);
         // `end_answers` sets `draining` before it looks for endings, so one of the two sees the other.
         if self.is_draining() {
             ending.end();
