@@ -99,8 +99,7 @@ impl Handle {
         }
     }
 
-    /// Waits until the peer has closed its side; forever if only reading tells. Only for the task that reads the stream,
-    /// while it does not read.
+    /// Waits until the peer has closed its side; forever if only reading tells. Only for the task that reads the stream.
     pub(crate) fn poll_leaving(&self, cx: &mut Context<'_>) -> Poll<Leaving> {
         match &self.stream {
             Watched::Socket(egress) => {

@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll, ready};
 
+use tokio::task::coop;
+
 use super::egress::Egress;
 use crate::sys::call;
 
@@ -56,7 +58,10 @@ pub(super) fn poll_plain(
     loop {
         // `None` if bytes wait of which the driver does not know.
         let mut ready = match egress.has_unread() {
-            true => None,
+            true => {
+                ready!(coop::poll_proceed(cx)).made_progress();
+                None
+            }
             false => Some(ready!(egress.io()?.poll_read_ready(cx))?),
         };
         let mut clear = || match &mut ready {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -109,6 +109,8 @@ where
     }
     #[cfg(feature = "sse")]
     let events = response.extensions_mut().remove::<SharedEvents>();
+    #[cfg(feature = "sse")]
+    let events = events.filter(|_| !response.headers().contains_key(CONTENT_ENCODING));
     match exchange.filter(|_| is_long).and_then(|exchange| exchange.framing(&response)) {
         Some((framing, keep_alive)) => response.map(|body| {
             let conn_state = Arc::clone(open.conn_state());

@@ -220,7 +220,9 @@ impl ConnState {
     pub(super) fn ends_by(self: &Arc<Self>, ending: GracefulClose) -> Registered {
         let mut endings = lock(&self.endings);
         // Nearly all connections have one at most.
-        endings.reserve_exact(1);
+        if endings.is_empty() {
+            endings.reserve_exact(1);
+        }
         endings.push(ending.clone());
         drop(endings);
         // `end_answers` sets `draining` before it looks for endings, so one of the two sees the other.

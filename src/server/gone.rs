@@ -50,11 +50,11 @@ impl Absence {
 /// |---|---|---|
 /// | resets, or closes both directions of a Unix socket | ready | dropped |
 /// | closes, or ends its side (`FIN`; `nc -N` does, and waits for its answer) | ready | goes on while it sends; dropped after [`half_close`](super::Limits::half_close) of silence |
-/// | the same, and the response is a stream of events that is pending | ready | dropped, unless [`half_close_events`](super::Limits::half_close_events) is on |
-/// | the same behind further requests, which the server has not read | ready | goes on |
-/// | the same over TLS | ready | dropped, unless the server holds a further request |
+/// | closes or ends its side while the response is a stream of events that is silent | ready | dropped, unless [`half_close_events`](super::Limits::half_close_events) is on |
+/// | closes or ends its side behind further requests that the server has not read | ready | goes on, unless it is a stream of events |
+/// | closes or ends its side of a connection over TLS | ready | dropped, unless the server holds a further request |
 /// | ends a connection of HTTP/2 | ready | dropped |
-/// | ends a stream that is not of this crate | ready, after further requests | dropped |
+/// | ends a stream that is not of this crate | ready, unless the server holds a further request | dropped, unless the server holds a further request |
 /// | cancels one request of HTTP/2 | pending: the connection goes on | dropped |
 ///
 /// ```no_run

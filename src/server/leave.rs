@@ -1,18 +1,25 @@
-//! Detects HTTP/1 clients that end their side of the connection, or leave, during a response. With half-closed clients
-//! allowed, hyper does not read during a response, and would notice only on the next write that a client has left. Here
-//! the socket is watched meanwhile.
+//! Detects HTTP/1 clients that end their side of the connection, or leave, during a response. hyper does not read during
+//! a response if half-closed clients are allowed or if it holds a further request, and would notice only on the next
+//! write that a client has left. Here the socket is watched meanwhile.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
 use super::conn_state::{ConnState, Protocol};
 use crate::net::{Leaving, Pulse};
 
+/// Silence after which a stream of events ends for a client that has ended its side. A task may pause for less than this
+/// while it sends.
+const EVENTS: Duration = Duration::from_millis(5);
+
 /// Watches the peer of a connection. Small, because each connection has one.
 #[derive(Debug, Default)]
 pub(super) struct Leave {
+    /// Bytes received at the last poll.
+    received: u64,
     /// Set once the peer has ended its side.
     silence: Option<Box<Silence>>,
 }
@@ -22,40 +29,48 @@ pub(super) struct Leave {
 struct Silence {
     ends: Pin<Box<Sleep>>,
     sent: u64,
+    limit: Duration,
 }
 
 impl Leave {
     /// Ready when the peer has left, or has ended its side and the response was silent for too long.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, conn_state: &ConnState) -> Poll<()> {
-        if conn_state.protocol() != Protocol::One || conn_state.requests.counts().1 == 0 {
+        let requests = &conn_state.requests;
+        if conn_state.protocol() != Protocol::One || requests.counts().1 == 0 {
             // hyper reads, and detects the end itself.
             self.silence = None;
             return Poll::Pending;
         }
         let limits = &conn_state.limits;
-        let drops_events = || conn_state.requests.has_events() && !limits.half_close_events;
+        let Some(pulse) = conn_state.handle.pulse() else { return Poll::Ready(()) };
+        let drops_events = requests.has_events() && !limits.half_close_events;
         if self.silence.is_none() {
+            // A peer that sends a body has not ended its side, and each look is a system call.
+            let comes = std::mem::replace(&mut self.received, pulse.received) != pulse.received;
+            if comes && requests.is_arriving() {
+                return Poll::Pending;
+            }
             let leaving = ready!(conn_state.handle.poll_leaving(cx));
             conn_state.absence.set();
             match leaving {
                 Leaving::Gone => return Poll::Ready(()),
                 // hyper reads also during a response, unless it holds a further request.
                 _ if limits.half_close.is_zero() => return Poll::Pending,
-                _ if drops_events() => return Poll::Ready(()),
-                Leaving::Unread => return Poll::Pending,
-                Leaving::Half => {}
+                Leaving::Unread if !drops_events => return Poll::Pending,
+                Leaving::Unread | Leaving::Half => {}
             }
         }
-        if drops_events() {
-            return Poll::Ready(());
-        }
-        let Some(pulse) = conn_state.handle.pulse() else { return Poll::Ready(()) };
+        let limit = if drops_events { EVENTS.min(limits.half_close) } else { limits.half_close };
+        // The response may have begun since.
+        self.silence.take_if(|silence| silence.limit != limit);
         loop {
-            let waits = self.silence.get_or_insert_with(|| {
-                Box::new(Silence { ends: Box::pin(sleep(limits.half_close)), sent: pulse.sent })
-            });
+            let waits = self
+                .silence
+                .get_or_insert_with(|| Box::new(Silence { ends: Box::pin(sleep(limit)), sent: pulse.sent, limit }));
             ready!(waits.ends.as_mut().poll(cx));
-            if !goes_on(pulse, waits.sent) {
+            // A reset would discard what the kernel holds for a slow client.
+            let held = || conn_state.handle.unacknowledged().is_some_and(|bytes| bytes > 0);
+            if !goes_on(pulse, waits.sent) && !held() {
                 return Poll::Ready(());
             }
             self.silence = None;

@@ -159,8 +159,8 @@ impl Limits {
     }
 
     /// HTTP/1 without TLS: sets whether a stream of events (`text/event-stream`) also goes on for
-    /// [`half_close`](Self::half_close) after the client has ended its side: `false`. Such a response ends as soon as it
-    /// is pending, because nearly all clients of a stream that end their side have left.
+    /// [`half_close`](Self::half_close) after the client has ended its side: `false`. Such a response ends once it was
+    /// silent for 5 ms, because nearly all clients of a stream that end their side have left.
     pub fn half_close_events(mut self, go_on: bool) -> Self {
         self.half_close_events = go_on;
         self

@@ -19,7 +19,7 @@ use super::framing::Framing;
 use super::handover::{Driven, Output};
 use super::open::Open;
 #[cfg(feature = "sse")]
-use crate::sse::{Attach, EventBody, SharedEvents};
+use crate::sse::{Attach, Digest, EventBody, SharedEvents};
 
 /// Slices of a frame that are offered in one call.
 const SLICES: usize = 16;
@@ -45,10 +45,9 @@ pub(super) struct Streamed<B: Body> {
 #[cfg(feature = "sse")]
 #[derive(Default)]
 struct Events {
-    /// Those inside the bodies of layers.
-    shared: Option<SharedEvents>,
-    /// Bytes that the body has given so far.
-    bytes: u64,
+    /// Those inside the bodies of layers, and the bytes that the layers have passed on so far. Boxed, because few bodies
+    /// have them.
+    shared: Option<Box<(SharedEvents, Digest)>>,
     /// Whether the hub writes, so that the body need not be polled.
     is_attached: bool,
 }
@@ -70,7 +69,7 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
     /// Lets the hub write `shared`, the events inside the body.
     #[cfg(feature = "sse")]
     pub(super) fn with_events(mut self, shared: Option<SharedEvents>) -> Self {
-        self.events.shared = shared;
+        self.events.shared = shared.map(|shared| Box::new((shared, Digest::default())));
         self
     }
 
@@ -78,8 +77,11 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = ready!(body.as_mut().poll_frame(cx));
         #[cfg(feature = "sse")]
-        if let Some(Ok(frame)) = &frame {
-            self.events.bytes += frame.data_ref().map_or(0, Buf::remaining) as u64;
+        if let (Some(shared), Some(data)) =
+            (&mut self.events.shared, frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()))
+        {
+            // Events are one slice; data in several is not passed on unchanged.
+            shared.1.add(data.chunk());
         }
         Poll::Ready(frame)
     }
@@ -161,9 +163,16 @@ impl<B: Body + 'static> Streamed<B> {
         let Some(outlet) = io.outlet().filter(|_| !matches!(self.framing, Framing::Length(_))) else {
             return Attach::Waits;
         };
-        let attach = match &self.events.shared {
-            Some(shared) => shared.attach(self.events.bytes, outlet, chunked, cx),
-            None => self.own_events().map_or(Attach::Waits, |events| events.attach(outlet, chunked, cx)),
+        let attach = if let Some(events) = self.own_events() {
+            events.attach(outlet, chunked, cx)
+        } else if let Some(shared) = &self.events.shared {
+            let attach = shared.0.attach(&shared.1, outlet, chunked, cx);
+            if attach.is_none() {
+                self.events.shared = None;
+            }
+            attach.unwrap_or(Attach::Waits)
+        } else {
+            Attach::Waits
         };
         self.events.is_attached = attach == Attach::Attached;
         attach
@@ -173,7 +182,7 @@ impl<B: Body + 'static> Streamed<B> {
     fn poll_detached(&mut self) -> Poll<()> {
         if self.events.is_attached {
             match &self.events.shared {
-                Some(shared) => ready!(shared.poll_returned()),
+                Some(shared) => ready!(shared.0.poll_returned()),
                 None => ready!(self.own_events().map_or(Poll::Ready(()), EventBody::poll_returned)),
             }
             self.events.is_attached = false;

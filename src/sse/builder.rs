@@ -99,9 +99,11 @@ impl HubBuilder {
     ///
     /// The hub [writes to connections itself](super::Hub#cost-of-a-reader) only if the response has an
     /// [`EventBody`](super::EventBody) as its body. A layer, or a framework such as axum, puts it into a body of its own,
-    /// which has to see each frame. With this option the hub writes to these connections too, once they are pending:
-    /// layers see the head and the first events, and count and log only those. Layers that compress or change the
-    /// events still see all of them, because the bytes that they pass on are not those of the events.
+    /// which has to see each frame. With this option the hub writes to these connections too, from the second event on,
+    /// and layers no longer see the events: they neither count nor log, drop, delay or end them. The first event has to
+    /// come out of the layers unchanged, in the task of the connection, and the response without `Content-Encoding`;
+    /// otherwise the layers see all events. A filter that passes the first event and would drop a later one cannot be
+    /// detected: do not use this option with one.
     pub fn past_layers(mut self, allow: bool) -> Self {
         self.config.past_layers = allow;
         self

@@ -102,16 +102,20 @@ pub(crate) fn peer(socket: BorrowedFd<'_>) -> Peer {
     let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
     match retry_on_intr(|| rustix::net::recv(socket, &mut byte, flags)) {
         Ok((1.., _)) => Peer::Spoke,
-        Ok((0, _)) => {
-            // A hang-up is reported even if it is not requested.
-            let mut polled = [rustix::event::PollFd::from_borrowed_fd(socket, rustix::event::PollFlags::empty())];
-            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-            let hung_up = retry_on_intr(|| rustix::event::poll(&mut polled, Some(&now)));
-            if hung_up == Ok(0) { Peer::Ended } else { Peer::Gone }
-        }
+        Ok((0, _)) if has_hung_up(socket) => Peer::Gone,
+        Ok((0, _)) => Peer::Ended,
         Err(Errno::AGAIN) => Peer::Quiet,
         Err(_) => Peer::Gone,
     }
+}
+
+/// Returns whether the connection is over: reset, or closed by both ends. Received bytes may still wait
+/// ([poll(2)](https://man7.org/linux/man-pages/man2/poll.2.html), `POLLHUP`).
+pub(crate) fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
+    // A hang-up is reported even if it is not requested.
+    let mut polled = [rustix::event::PollFd::from_borrowed_fd(socket, rustix::event::PollFlags::empty())];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    retry_on_intr(|| rustix::event::poll(&mut polled, Some(&now))) != Ok(0)
 }
 
 /// Resets the connection (`connect` to no address, [connect(2)](https://man7.org/linux/man-pages/man2/connect.2.html)),

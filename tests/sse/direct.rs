@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::{Request, Response};
 use millstream::metrics::Snapshot;
@@ -383,7 +383,7 @@ fn bodies_of_layers_are_passed_by_if_the_hub_may() {
                 for _ in 0..5 {
                     readers.push(Reader::connect(addr).await);
                 }
-                let direct = if allowed && layer != Layer::Changes { readers.len() } else { 0 };
+                let direct = if allowed && [Layer::Passes, Layer::Waits].contains(&layer) { readers.len() } else { 0 };
                 // Each is a frame of its own, so the second is news while a layer waits after the first.
                 sleep(Duration::from_millis(20)).await;
                 let long = ["a", "b"].map(|letter| letter.repeat(20_000));
@@ -414,5 +414,90 @@ fn bodies_of_layers_are_passed_by_if_the_hub_may() {
                 assert_eq!((hub.stats().direct, hub.stats().subscribers), (0, 0));
             }
         }
+    });
+}
+
+/// Serves the hub inside bodies that are made by `wrap`.
+async fn wrapped<B>(hub: &Hub, wrap: fn(Response<EventBody>) -> Response<B>) -> std::net::SocketAddr
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let hub = hub.clone();
+    let service = tower::service_fn(move |request: Request<RequestBody>| {
+        let answer = wrap(hub.subscribe(&request));
+        async { Ok::<_, Infallible>(answer) }
+    });
+    tokio::spawn(millstream::server::serve(listener, service).into_future());
+    addr
+}
+
+/// Polls the body in another task.
+fn pumped(answer: Response<EventBody>) -> Response<impl Body<Data = Bytes, Error = Infallible> + Send> {
+    answer.map(|mut body| {
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move {
+            while let Some(frame) = body.frame().await {
+                if sender.send(frame).await.is_err() {
+                    break;
+                }
+            }
+        });
+        StreamBody::new(futures_util::stream::poll_fn(move |cx| receiver.poll_recv(cx)))
+    })
+}
+
+fn encoded(mut answer: Response<EventBody>) -> Response<impl Body<Data = Bytes, Error = Infallible> + Send> {
+    answer.headers_mut().insert("content-encoding", "identity".parse().unwrap());
+    answer.map(BodyExt::boxed_unsync)
+}
+
+/// Counts the readers to which the hub writes itself, after some events and before it ends them.
+async fn direct(hub: &Hub, addr: std::net::SocketAddr) -> usize {
+    let mut readers = Vec::new();
+    for _ in 0..3 {
+        readers.push(Reader::connect(addr).await);
+    }
+    let mut direct = 0;
+    for n in 0..20 {
+        send(hub, n);
+        for reader in &mut readers {
+            let seen = reader.until(&n.to_string()).await;
+            assert_eq!(seen.len(), 1, "{seen:?}");
+        }
+        sleep(Duration::from_millis(1)).await;
+        direct = hub.stats().direct;
+    }
+    hub.close();
+    for reader in readers {
+        reader.end().await;
+    }
+    assert_eq!((hub.stats().direct, hub.stats().subscribers), (0, 0));
+    direct
+}
+
+#[test]
+fn bodies_that_are_encoded_or_polled_elsewhere_are_not_passed_by() {
+    on_both(async || {
+        let hub = || Hub::builder().past_layers(true).build();
+        let boxed = hub();
+        let addr = wrapped(&boxed, |answer| answer.map(BodyExt::boxed_unsync)).await;
+        assert_eq!(direct(&boxed, addr).await, 3);
+        let encoded_hub = hub();
+        let addr = wrapped(&encoded_hub, encoded).await;
+        assert_eq!(direct(&encoded_hub, addr).await, 0);
+        let pumped_hub = hub();
+        let addr = wrapped(&pumped_hub, pumped).await;
+        assert_eq!(direct(&pumped_hub, addr).await, 0);
+        // A layer that replaces the body frees the place.
+        let replaced = hub();
+        let addr = wrapped(&replaced, |answer| {
+            answer.map(|_| StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>()))
+        })
+        .await;
+        let reader = Reader::connect(addr).await;
+        assert_eq!(replaced.stats().subscribers, 0);
+        drop(reader);
     });
 }

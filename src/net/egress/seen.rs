@@ -42,9 +42,9 @@ impl Egress {
             match socket::peer(self.as_fd()) {
                 Peer::Gone => return Poll::Ready(Leaving::Gone),
                 Peer::Ended => return Poll::Ready(Leaving::Half),
+                Peer::Spoke if has_ended && socket::has_hung_up(self.as_fd()) => return Poll::Ready(Leaving::Gone),
                 Peer::Spoke if has_ended => return Poll::Ready(Leaving::Unread),
-                // A ring has received what the peer sent, and will receive its end.
-                Peer::Quiet if has_ended => return Poll::Pending,
+                Peer::Quiet if has_ended => return Poll::Ready(Leaving::Half),
                 // A readiness that stays would hide the end. The next read does not wait for it.
                 Peer::Spoke => {
                     self.set_unread(true);

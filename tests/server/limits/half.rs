@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 
 use super::{GRACE, start, text};
-use crate::support::http::{Answer, Raw, boxed, on_both};
+use crate::support::http::{Answer, Raw, boxed, narrow, on_both};
 
 /// Answers `/LENGTH` with that many bytes after a delay; `x-got` has the length of the request body.
 async fn sized(request: Request<RequestBody>) -> Result<Answer, Infallible> {
@@ -50,14 +50,17 @@ fn a_client_that_has_ended_its_side_is_answered() {
     });
 }
 
+/// Adds a permit on drop.
+struct Guard(Arc<Semaphore>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.add_permits(1);
+    }
+}
+
 /// A service whose bodies stall after the first frame; the semaphore gets a permit when one is dropped.
 pub(crate) fn silent(dropped: &Arc<Semaphore>) -> impl Fn() -> Answer + Clone + Send + 'static {
-    struct Guard(Arc<Semaphore>);
-    impl Drop for Guard {
-        fn drop(&mut self) {
-            self.0.add_permits(1);
-        }
-    }
     let dropped = Arc::clone(dropped);
     move || {
         let guard = Guard(Arc::clone(&dropped));
@@ -81,11 +84,15 @@ fn the_answer_to_a_client_that_has_left_is_dropped() {
         let quick = Limits::default().half_close(Duration::from_millis(200));
         let off = Limits::default().half_close(Duration::ZERO);
         let never = Limits::default().half_close(Duration::MAX);
-        for (limits, resets) in [(quick, false), (off, false), (never, true)] {
+        let further = "GET / HTTP/1.1\r\nHost: mill\r\n\r\n";
+        for (limits, resets, more) in
+            [(quick, false, ""), (off, false, ""), (never.clone(), true, ""), (never, true, further)]
+        {
             let addr = start(limits, service.clone()).await;
             let mut client = Raw::connect(addr).await;
             client.ask("/").await;
             assert_eq!(client.head().await.status, 200);
+            client.send(more).await;
             match resets {
                 // A reset never counts as a half-close.
                 true => client.reset(),
@@ -129,6 +136,35 @@ fn a_stream_of_events_ends_with_its_client_unless_it_is_to_go_on() {
                 assert!(client.body("1B\r\ndata: late".len()).await.unwrap().ends_with(b"data: late"));
             }
         }
+    });
+}
+
+#[test]
+fn events_that_wait_for_a_slow_client_are_sent_before_the_end() {
+    const EVENTS: usize = 100;
+    on_both(async || {
+        let dropped = Arc::new(Semaphore::new(0));
+        let seen = Arc::clone(&dropped);
+        let service = tower::service_fn(move |_: Request<RequestBody>| {
+            let guard = Guard(Arc::clone(&seen));
+            let events = futures_util::stream::unfold((guard, 0), async |(guard, n)| match n {
+                EVENTS => std::future::pending().await,
+                _ => Some((Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'\n'; 60_000]))), (guard, n + 1))),
+            });
+            let mut answer = Response::new(boxed(StreamBody::new(events)));
+            answer.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
+            async { Ok::<Answer, Infallible>(answer) }
+        });
+        let addr = start(Limits::default(), service).await;
+        let mut client = Raw::over(narrow(addr).await);
+        client.ask("/").await;
+        client.io.shutdown().await.unwrap();
+        assert_eq!(client.head().await.status, 200);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let frame = "EA60\r\n".len() + 60_000 + 2;
+        assert_eq!(client.body(EVENTS * frame).await.unwrap().len(), EVENTS * frame);
+        let permit = tokio::time::timeout(GRACE, dropped.acquire()).await.expect("dropped in time");
+        permit.unwrap().forget();
     });
 }
 

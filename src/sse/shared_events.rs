@@ -1,0 +1,95 @@
+//! The events of a body that is inside the bodies of layers, for a server that writes past these.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+use super::seat::{Attach, State};
+use crate::net::Outlet;
+
+/// The events of a body that is inside the bodies of layers.
+#[derive(Clone)]
+pub(crate) struct SharedEvents(Arc<Mutex<Given>>);
+
+struct Given {
+    state: State,
+    /// The bytes that the layers were given.
+    bytes: Digest,
+    /// The task that polled last.
+    waker: Option<Waker>,
+}
+
+/// A digest of the bytes that layers were given, or have passed on. Depends on nothing but the bytes.
+#[derive(Default)]
+pub(crate) struct Digest {
+    hasher: DefaultHasher,
+    len: u64,
+}
+
+impl Digest {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.hasher.write(bytes);
+        self.len += bytes.len() as u64;
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.len > 0 && self.len == other.len && self.hasher.finish() == other.hasher.finish()
+    }
+}
+
+impl SharedEvents {
+    pub(super) fn new(state: State) -> Self {
+        Self(Arc::new(Mutex::new(Given { state, bytes: Digest::default(), waker: None })))
+    }
+
+    /// Polls for the layers.
+    pub(super) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut given = self.lock();
+        let frame = given.state.poll_frame(cx);
+        if let Poll::Ready(Some(frame)) = &frame {
+            given.bytes.add(frame);
+        }
+        given.waker = Some(cx.waker().clone());
+        frame
+    }
+
+    pub(super) fn with<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.lock().state)
+    }
+
+    /// Ends the stream, because the layers have dropped it.
+    pub(super) fn end(&self) {
+        let state = mem::replace(&mut self.lock().state, State::Ended);
+        // Dropped without the lock.
+        drop(state);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Given> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`EventBody::attach`](super::EventBody::attach), for a body without layers.
+    pub(super) fn attach_own(&self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Attach {
+        self.lock().state.attach(outlet, chunked, cx)
+    }
+
+    /// As [`EventBody::attach`](super::EventBody::attach), for layers that have `passed` on these bytes so far, at least an event. Returns `None` if
+    /// they have changed bytes or keep some, or poll in another task, which would no longer be woken.
+    pub(crate) fn attach(&self, passed: &Digest, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Option<Attach> {
+        let mut given = self.lock();
+        if given.bytes.len == 0 {
+            return Some(Attach::Waits);
+        }
+        let is_polled_here = given.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        let may = is_polled_here && given.bytes.is_same(passed);
+        may.then(|| given.state.attach(outlet, chunked, cx))
+    }
+
+    /// As [`EventBody::poll_returned`](super::EventBody::poll_returned).
+    pub(crate) fn poll_returned(&self) -> Poll<()> {
+        self.lock().state.poll_returned()
+    }
+}
