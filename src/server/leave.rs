@@ -68,10 +68,12 @@ impl Leave {
                 .silence
                 .get_or_insert_with(|| Box::new(Silence { ends: Box::pin(sleep(limit)), sent: pulse.sent, limit }));
             ready!(waits.ends.as_mut().poll(cx));
-            // A reset would discard what the kernel holds for a slow client.
-            let held = || conn_state.handle.unacknowledged().is_some_and(|bytes| bytes > 0);
-            if !goes_on(pulse, waits.sent) && !held() {
-                return Poll::Ready(());
+            if !goes_on(pulse, waits.sent) {
+                // A reset would discard what the kernel holds for a slow client, unless the client has reset it.
+                let held = conn_state.handle.unacknowledged().is_some_and(|bytes| bytes > 0);
+                if !held || conn_state.handle.poll_leaving(cx) == Poll::Ready(Leaving::Gone) {
+                    return Poll::Ready(());
+                }
             }
             self.silence = None;
         }
