@@ -51,7 +51,7 @@ impl Absence {
 /// | resets, or closes both directions of a Unix socket | ready | dropped |
 /// | closes, or ends its side (`FIN`; `nc -N` does, and waits for its answer) | ready | goes on while it sends; dropped after [`half_close`](super::Limits::half_close) of silence |
 /// | closes or ends its side while the response is a stream of events that is silent | ready | dropped, unless [`half_close_events`](super::Limits::half_close_events) is on |
-/// | closes or ends its side behind further requests that the server has not read | ready | goes on, unless it is a stream of events |
+/// | closes or ends its side behind further requests that the server has not read | ready | goes on, unless it is a silent stream of events |
 /// | closes or ends its side of a connection over TLS | ready | dropped, unless the server holds a further request |
 /// | ends a connection of HTTP/2 | ready | dropped |
 /// | ends a stream that is not of this crate | ready, unless the server holds a further request | dropped, unless the server holds a further request |

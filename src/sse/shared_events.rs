@@ -76,8 +76,9 @@ impl SharedEvents {
         self.lock().state.attach(outlet, chunked, cx)
     }
 
-    /// As [`EventBody::attach`](super::EventBody::attach), for layers that have `passed` on these bytes so far, at least an event. Returns `None` if
-    /// they have changed bytes or keep some, or poll in another task, which would no longer be woken.
+    /// As [`EventBody::attach`](super::EventBody::attach), for layers that have `passed` on these bytes so far, at least
+    /// an event. Returns `None` if they have changed bytes or keep some, or poll in another task, which would no longer
+    /// be woken.
     pub(crate) fn attach(&self, passed: &Digest, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Option<Attach> {
         let mut given = self.lock();
         if given.bytes.len == 0 {
