@@ -156,7 +156,11 @@ mod report;
 mod documents {
     #[doc = include_str!("../README.md")]
     mod readme {}
-    #[doc = include_str!("../docs/guide.md")]
+    #[doc = include_str!("../docs/guide/serve.md")]
+    #[doc = include_str!("../docs/guide/respond.md")]
+    #[doc = include_str!("../docs/guide/receive.md")]
+    #[doc = include_str!("../docs/guide/files.md")]
+    #[doc = include_str!("../docs/guide/operate.md")]
     mod guide {}
     #[doc = include_str!("../docs/fallbacks.md")]
     #[doc = include_str!("../docs/limits.md")]
