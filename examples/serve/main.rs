@@ -18,8 +18,7 @@ use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use millstream::Capabilities;
-use millstream::body::FileBody;
-use millstream::files::Files;
+use millstream::files::{Files, FilesBody};
 use millstream::middleware::{AllowedHostsLayer, Measure, Route as Name};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
@@ -124,7 +123,7 @@ impl App {
     }
 }
 
-type Body = Either<Reply<FileBody>, EventBody>;
+type Body = Either<Reply<FilesBody>, EventBody>;
 
 async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response<Body>, Infallible> {
     if !app.hosts.allows(&request) {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  root         a directory beneath which paths are opened, and nothing outside of it
+//!  directory    the names in one of its directories
 //!  metadata     identity and version of a file
 //!
 //!  file         an open file, read and written at offsets
@@ -28,6 +29,7 @@ mod body;
 pub(crate) mod cached;
 mod change;
 mod chunk_batch;
+pub(crate) mod directory;
 mod durability;
 mod error;
 mod file;

@@ -5,6 +5,7 @@
 //!  clock     a cheap clock
 //!  cpu       CPU affinity of threads
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
+//!  dir       names in a directory
 //!  exit      the handler for process exit
 //!  file      creating, writing, naming and syncing files: calls that wait for a disk
 //!  mounts    file systems that contact a server or a process
@@ -27,6 +28,8 @@ pub(crate) mod call;
 pub(crate) mod caps;
 pub(crate) mod clock;
 pub(crate) mod cpu;
+#[cfg(feature = "fs")]
+pub(crate) mod dir;
 pub(crate) mod exit;
 pub(crate) mod file;
 pub(crate) mod map;
