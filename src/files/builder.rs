@@ -16,6 +16,7 @@ use super::path::{self, Dots};
 use super::service::{Files, Inner};
 use crate::body::Tag;
 use crate::fs::Root;
+use crate::sys::memory;
 
 /// Builder of [`Files`], returned by [`Files::builder`].
 #[derive(Clone, Debug)]
@@ -25,6 +26,7 @@ pub struct FilesBuilder {
     validate_every: Duration,
     capacity: usize,
     kept_bytes: u64,
+    cached: Option<u64>,
     mapped: bool,
     precompressed: bool,
     only_compressed: bool,
@@ -62,6 +64,7 @@ impl FilesBuilder {
             validate_every: Duration::from_secs(1),
             capacity: 1000,
             kept_bytes: 64 << 20,
+            cached: None,
             mapped: true,
             precompressed: true,
             only_compressed: false,
@@ -99,6 +102,14 @@ impl FilesBuilder {
     /// by default. Other files are sent from the page cache with a few more system calls.
     pub fn kept_bytes(mut self, bytes: u64) -> Self {
         self.kept_bytes = bytes;
+        self
+    }
+
+    /// Sets the length in bytes above which a file is read past the page cache, so that its download does not push other
+    /// files out of memory: see [`FileBody::uncached`](crate::body::FileBody::uncached), which costs more CPU time. A
+    /// quarter of the memory of the machine, or of the limit of its control group, by default.
+    pub fn uncached_above(mut self, bytes: u64) -> Self {
+        self.cached = Some(bytes);
         self
     }
 
@@ -284,7 +295,12 @@ impl FilesBuilder {
             only_compressed: self.only_compressed,
             content_types: Arc::new(self.content_types),
             cache_control: self.cache_control,
-            policy: Policy { mapped: self.mapped, tag: self.tag, budget: Arc::new(Budget::new(self.kept_bytes)) },
+            policy: Policy {
+                mapped: self.mapped,
+                cached: self.cached.unwrap_or_else(|| memory::limit() / 4),
+                tag: self.tag,
+                budget: Arc::new(Budget::new(self.kept_bytes)),
+            },
         };
         let dir = std::path::absolute(&self.dir)?;
         Ok(Files::of(Inner {

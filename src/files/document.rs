@@ -36,6 +36,7 @@ const SPARE: usize = 1024;
 pub(super) struct Document {
     file: File,
     mapped: bool,
+    uncached: bool,
     etag: HeaderValue,
     pub(super) head: HeaderMap,
     /// The header fields of responses that do not carry the representation.
@@ -56,6 +57,8 @@ enum Kept {
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
     pub(super) mapped: bool,
+    /// Maximum length of a file that may fill the page cache.
+    pub(super) cached: u64,
     pub(super) tag: Tag,
     pub(super) budget: Arc<Budget>,
 }
@@ -98,8 +101,9 @@ impl Document {
         if let Some(encoding) = encoding {
             head.insert(CONTENT_ENCODING, encoding.value());
         }
-        let kept = Kept::new(&file, policy, wait)?;
-        Ok(Self { file, mapped: policy.mapped, etag, head, validators, kept })
+        let uncached = file.opened().len() > policy.cached;
+        let kept = if uncached { Kept::Nothing } else { Kept::new(&file, policy, wait)? };
+        Ok(Self { file, mapped: policy.mapped, uncached, etag, head, validators, kept })
     }
 
     pub(super) fn file(&self) -> &File {
@@ -150,6 +154,7 @@ impl Document {
     fn reader(&self) -> Reader {
         let mut reader = Reader::new(self.file.clone());
         reader.set_mapped(self.mapped);
+        reader.set_uncached(self.uncached);
         match &self.kept {
             Kept::Whole(whole, _) => reader.set_window(Arc::clone(whole.mapping())),
             Kept::Window(mapping) => reader.set_window(Arc::clone(mapping)),

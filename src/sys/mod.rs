@@ -8,6 +8,7 @@
 //!  dir       names in a directory
 //!  exit      the handler for process exit
 //!  file      creating, writing, naming and syncing files: calls that wait for a disk
+//!  memory    memory that this process may use
 //!  mounts    file systems that contact a server or a process
 //!  path      calls on paths, which may wait for the disk
 //!  peer      whether work on a file may wait for a peer
@@ -33,6 +34,8 @@ pub(crate) mod dir;
 pub(crate) mod exit;
 pub(crate) mod file;
 pub(crate) mod map;
+#[cfg(feature = "files")]
+pub(crate) mod memory;
 pub(crate) mod mounts;
 pub(crate) mod path;
 pub(crate) mod peer;

@@ -241,6 +241,31 @@ fn options_that_name_no_file_are_refused() {
     assert_eq!(refused.1, "content type \"text/\\n\": not a header value");
 }
 
+#[tokio::test]
+async fn files_read_past_the_page_cache_are_the_same() {
+    let lens = [1, 4096, 32 << 10, (32 << 10) + 1, 300_000, 3_000_001];
+    let dir = dir(&[]);
+    for len in lens {
+        write(dir.path(), &len.to_string(), &pattern(len));
+    }
+    let files = with(&dir, |builder| builder.uncached_above(1000));
+    for len in lens {
+        let path = format!("/{len}");
+        assert!(get(&files, &path, &[]).await.bytes == pattern(len), "{len}");
+        if len > 4096 {
+            let part = get(&files, &path, &[("range", "bytes=3000-30000")]).await;
+            assert!(part.bytes == pattern(len)[3000..=30000], "{len}");
+            let parts = get(&files, &path, &[("range", "bytes=0-9,20-29")]).await;
+            assert_eq!(parts.status, StatusCode::PARTIAL_CONTENT);
+        }
+    }
+    std::fs::File::options().write(true).open(dir.path().join("3000001")).unwrap().set_len(1_000_000).unwrap();
+    let response = files.get(&http::Method::GET, &"/3000001".parse().unwrap(), &HeaderMap::new()).await.unwrap();
+    if response.headers()["content-length"] == "3000001" {
+        assert!(collect(response).await.is_err(), "a part is never the whole");
+    }
+}
+
 /// Returns the parts of a response that both servers agree on.
 async fn common<B>(response: Response<B>) -> (u16, Vec<(&'static str, String)>, Vec<u8>)
 where

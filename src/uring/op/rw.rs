@@ -9,6 +9,7 @@ use rustix::event::PollFlags;
 
 use super::{Files, Operation, Progress, Target, Waits};
 use crate::buf::pool::{self, Lease};
+use crate::sys::call::{RWF_DONTCACHE, Wait};
 use crate::sys::transfer::PIPE_BUF;
 use crate::sys::{call, transfer};
 
@@ -64,6 +65,8 @@ pub(crate) struct Read {
     offset: Option<u64>,
     len: usize,
     lease: Lease,
+    /// Whether the pages leave the page cache afterwards. Only for reads at an offset.
+    uncached: bool,
 }
 
 impl Read {
@@ -73,11 +76,17 @@ impl Read {
 
     /// As [`new`](Self::new), with the first bytes already in `lease`, which has room for `len` bytes.
     pub(crate) fn resume(file: Target, offset: u64, len: usize, lease: Lease) -> Self {
-        Self { file, offset: Some(offset), len, lease }
+        Self { file, offset: Some(offset), len, lease, uncached: false }
     }
 
     pub(crate) fn next(file: Target, len: usize) -> Self {
-        Self { file, offset: None, len, lease: pool::lease(len) }
+        Self { file, offset: None, len, lease: pool::lease(len), uncached: false }
+    }
+
+    /// Reads with [`RWF_DONTCACHE`], which the file must support.
+    pub(crate) fn uncached(mut self) -> Self {
+        self.uncached = true;
+        self
     }
 
     fn at(&self) -> Option<u64> {
@@ -98,9 +107,10 @@ impl Operation for Read {
         let (fd, flags) = self.file.in_ring(files);
         let (at, want) = (in_ring(self.at()), piece(self.len, self.lease.len(), usize::MAX));
         let (start, len) = (self.lease.spare().as_mut_ptr(), want as u32);
+        let how = if self.uncached { RWF_DONTCACHE as i32 } else { 0 };
         let entry = match files.buffer(start) {
-            Some(index) => opcode::ReadFixed::new(fd, start, len, index).offset(at).build(),
-            None => opcode::Read::new(fd, start, len).offset(at).build(),
+            Some(index) => opcode::ReadFixed::new(fd, start, len, index).offset(at).rw_flags(how).build(),
+            None => opcode::Read::new(fd, start, len).offset(at).rw_flags(how).build(),
         };
         entry.flags(flags | worker(want))
     }
@@ -110,6 +120,7 @@ impl Operation for Read {
         let (at, want) = (self.at(), piece(self.len, self.lease.len(), limit));
         let spare = &mut self.lease.spare()[..want];
         let n = match at {
+            Some(at) if self.uncached => call::read_uncached(file, spare, at, Wait::ForDisk),
             Some(at) => call::read_blocking(file, spare, at),
             None => transfer::read_next_blocking(file, spare),
         };
