@@ -18,9 +18,10 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::entry::Entry;
-use super::loader::{Loaded, Loader, Wait};
+use super::loader::{Loaded, Loader};
 use crate::fs::Root;
 use crate::runtime::blocking::BlockingTask;
+use crate::sys::call::Wait;
 
 /// Minimum time between two checks whether kept bytes are still in memory, in nanoseconds.
 const WARM: u64 = 1_000_000_000;

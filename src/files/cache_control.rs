@@ -82,9 +82,11 @@ pub fn cache_by_name(asset: &Asset<'_>) -> Option<HeaderValue> {
     asset.has_content_hash().then(|| HeaderValue::from_static("public, max-age=31536000, immutable"))
 }
 
+type Rule = dyn Fn(&Asset<'_>) -> Option<HeaderValue> + Send + Sync;
+
 /// Rule that returns the `Cache-Control` of a file.
 #[derive(Clone)]
-pub(super) struct CacheControl(Arc<dyn Fn(&Asset<'_>) -> Option<HeaderValue> + Send + Sync>);
+pub(super) struct CacheControl(Arc<Rule>);
 
 impl CacheControl {
     pub(super) fn new(rule: impl Fn(&Asset<'_>) -> Option<HeaderValue> + Send + Sync + 'static) -> Self {

@@ -16,12 +16,12 @@ use http::{HeaderMap, HeaderValue};
 
 use super::conditional::Validators;
 use super::encoding::Encoding;
-use super::loader::Wait;
 use crate::body::file::{Part, Whole};
 use crate::body::reader::Reader;
 use crate::body::{FileBody, Tag};
 use crate::buf::origin::{self, Mapping};
 use crate::fs::File;
+use crate::sys::call::Wait;
 use crate::sys::{call, map};
 
 /// Maximum length of a file that is kept mapped, warmed and sent as one frame.
@@ -73,7 +73,7 @@ pub(super) struct Fields {
 }
 
 impl Document {
-    /// Fails with `WouldBlock` if `wait` forbids what the disk must be asked for.
+    /// Fails with `WouldBlock` if `wait` forbids to ask the disk.
     pub(super) fn new(
         file: File,
         fields: &Fields,

@@ -8,19 +8,16 @@
 //! The names of a directory are in memory while it is sent; sizes and times are looked up when their rows are written,
 //! unless the rows are sorted by them.
 
+mod contents;
 mod json;
 mod page;
 
-use std::cmp::Ordering;
-use std::ffi::{OsStr, OsString};
 use std::future::Future;
 use std::io;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::SystemTime;
 
 use bytes::{Buf, Bytes};
 use http::header::{
@@ -29,13 +26,11 @@ use http::header::{
 use http::{HeaderMap, Response, Uri};
 use http_body::{Body, Frame};
 
-use super::path::{self, Dots};
-use crate::fs::directory::{Directory, Kind};
-use crate::fs::{Metadata, Root};
+use self::contents::{Contents, Order};
+use super::path::Dots;
+use crate::fs::Root;
 use crate::runtime::blocking::BlockingTask;
 
-/// Maximum number of names that are listed. They take up to 10 MiB.
-const MOST: usize = 100_000;
 /// Number of files that one job looks up.
 const ROWS: usize = 256;
 
@@ -43,48 +38,6 @@ const ROWS: usize = 256;
 enum Format {
     Page,
     Json,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
-    Name,
-    Size,
-    Modified,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Order {
-    key: Key,
-    descending: bool,
-}
-
-/// A file or directory to list.
-#[derive(Debug)]
-struct Item {
-    name: OsString,
-    is_directory: bool,
-    /// Looked up when the row is written, unless the order needs it before.
-    facts: Option<Facts>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Facts {
-    size: u64,
-    modified: Option<SystemTime>,
-}
-
-/// The contents of a directory, in order.
-#[derive(Debug)]
-struct Listing {
-    directory: Directory,
-    items: Vec<Item>,
-    /// Whether there are more names than are listed.
-    more: bool,
-    /// Path of the request, decoded, for people to read.
-    title: String,
-    is_root: bool,
-    format: Format,
-    order: Order,
 }
 
 /// Returns the listing of the directory with the name `listed` in the form that the request asks for.
@@ -97,16 +50,8 @@ pub(super) async fn list(
 ) -> io::Result<Response<ListingBody>> {
     let (format, order) = (Format::of(headers), Order::of(uri.query().unwrap_or_default()));
     let title = String::from_utf8_lossy(&percent_encoding::percent_decode_str(uri.path()).collect::<Vec<_>>()).into();
-    let listing = BlockingTask::start(move || {
-        let directory = Directory::open_blocking(&root, path::as_path(&listed))?;
-        let (names, more) = directory.names_blocking(MOST)?;
-        let is_seen = |name: &[u8]| !name.starts_with(b".") || dots.serves(name, &listed);
-        let seen = names.into_iter().filter(|(item, _)| is_seen(item.as_bytes()));
-        let mut items: Vec<Item> = seen.filter_map(|(name, kind)| Item::new(&directory, name, kind, order)).collect();
-        items.sort_unstable_by(|a, b| order.compare(a, b));
-        Ok(Listing { directory, items, more, title, is_root: listed.is_empty(), format, order })
-    })?;
-    let mut response = Response::new(ListingBody::new(listing.await?));
+    let contents = BlockingTask::start(move || Contents::read_blocking(&root, &listed, dots, order))?.await?;
+    let mut response = Response::new(ListingBody::new(Listing { contents, title, format }));
     let fields = response.headers_mut();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static(format.content_type()));
     fields.insert(VARY, HeaderValue::from_name(ACCEPT));
@@ -154,93 +99,37 @@ impl Format {
     }
 }
 
-impl Order {
-    /// Reads `sort=name|size|modified` and `order=asc|desc` of a query. Other values are ignored.
-    fn of(query: &str) -> Self {
-        let mut order = Self { key: Key::Name, descending: false };
-        for pair in query.split('&') {
-            match pair {
-                "sort=name" => order.key = Key::Name,
-                "sort=size" => order.key = Key::Size,
-                "sort=modified" => order.key = Key::Modified,
-                "order=asc" => order.descending = false,
-                "order=desc" => order.descending = true,
-                _ => {}
-            }
-        }
-        order
-    }
-
-    fn needs_facts(self) -> bool {
-        self.key != Key::Name
-    }
-
-    /// Compares two items: directories come first in both directions.
-    fn compare(self, a: &Item, b: &Item) -> Ordering {
-        let key = |item: &Item| match self.key {
-            Key::Name => None,
-            // The size of a directory says nothing about its files.
-            Key::Size => item.facts.map(|facts| (if item.is_directory { 0 } else { facts.size }, None)),
-            Key::Modified => item.facts.map(|facts| (0, facts.modified)),
-        };
-        let ascending = key(a).cmp(&key(b)).then_with(|| by_name(&a.name, &b.name));
-        b.is_directory.cmp(&a.is_directory).then(if self.descending { ascending.reverse() } else { ascending })
-    }
-}
-
-/// Compares names without regard to the case of ASCII letters; names that are then equal, by their bytes.
-fn by_name(a: &OsStr, b: &OsStr) -> Ordering {
-    let folded = |name: &OsStr| name.as_bytes().iter().map(u8::to_ascii_lowercase).collect::<Vec<_>>();
-    folded(a).cmp(&folded(b)).then_with(|| a.cmp(b))
-}
-
-impl Item {
-    /// `None` for a file that is not served, or that has been removed since.
-    fn new(directory: &Directory, name: OsString, kind: Kind, order: Order) -> Option<Self> {
-        let known = match kind {
-            Kind::File => Some(false),
-            Kind::Directory => Some(true),
-            Kind::Unknown => None,
-        };
-        match known {
-            Some(is_directory) if !order.needs_facts() => Some(Self { name, is_directory, facts: None }),
-            _ => {
-                let found = directory.status_blocking(&name).ok().filter(|found| found.is_file() || found.is_dir())?;
-                Some(Self { name, is_directory: found.is_dir(), facts: Some(Facts::of(&found)) })
-            }
-        }
-    }
-}
-
-impl Facts {
-    fn of(found: &Metadata) -> Self {
-        Self { size: found.len(), modified: found.last_modified() }
-    }
+/// A directory and the form in which it is sent.
+#[derive(Debug)]
+struct Listing {
+    contents: Contents,
+    /// Path of the request, decoded, for people to read.
+    title: String,
+    format: Format,
 }
 
 impl Listing {
     fn head(&self) -> Bytes {
         match self.format {
-            Format::Page => page::head(self),
-            Format::Json => json::head(self),
+            Format::Page => page::head(&self.contents, &self.title),
+            Format::Json => json::head(&self.contents, &self.title),
         }
         .into()
     }
 
     fn tail(&self) -> Bytes {
         match self.format {
-            Format::Page => page::tail(self),
+            Format::Page => page::tail(&self.contents),
             Format::Json => json::tail(),
         }
         .into()
     }
 
-    /// Writes the rows of some items. A file that was removed since the names were read has none.
+    /// Writes the rows of some items.
     fn rows_blocking(&self, items: Range<usize>) -> Bytes {
         let mut rows = String::with_capacity(items.len() * 128);
-        for item in &self.items[items] {
-            let looked_up = || self.directory.status_blocking(&item.name).ok().map(|found| Facts::of(&found));
-            let Some(facts) = item.facts.or_else(looked_up) else { continue };
+        for item in &self.contents.items[items] {
+            let Some(facts) = self.contents.facts_blocking(item) else { continue };
             match self.format {
                 Format::Page => page::row(&mut rows, item, facts),
                 Format::Json => json::row(&mut rows, item, facts),
@@ -290,7 +179,7 @@ impl ListingBody {
                     failed => return Poll::Ready(failed),
                 }
             }
-            let items = self.written..self.listing.items.len().min(self.written + ROWS);
+            let items = self.written..self.listing.contents.items.len().min(self.written + ROWS);
             if items.is_empty() {
                 self.part = Part::Done;
                 return Poll::Ready(Ok(self.listing.tail()));
@@ -349,35 +238,5 @@ mod tests {
             assert_eq!(Format::of(&headers), expected, "{accept}");
         }
         assert_eq!(Format::of(&HeaderMap::new()), Format::Page);
-    }
-
-    #[test]
-    fn the_order_is_that_of_the_query() {
-        let at = |seconds| SystemTime::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(seconds));
-        let item = |name: &str, is_directory, size, seconds| Item {
-            name: name.into(),
-            is_directory,
-            facts: Some(Facts { size, modified: at(seconds) }),
-        };
-        for (query, expected) in [
-            ("", "src Zoo a B c"),
-            ("sort=name&order=desc", "Zoo src c B a"),
-            ("sort=size", "src Zoo B c a"),
-            ("x=1&sort=size&order=desc", "Zoo src a c B"),
-            ("sort=modified", "Zoo src c a B"),
-            ("sort=nonsense&order=nonsense", "src Zoo a B c"),
-        ] {
-            let mut items = vec![
-                item("c", false, 2, 1),
-                item("Zoo", true, 9, 0),
-                item("B", false, 1, 3),
-                item("a", false, 3, 2),
-                item("src", true, 7, 5),
-            ];
-            let order = Order::of(query);
-            items.sort_unstable_by(|a, b| order.compare(a, b));
-            let names: Vec<_> = items.iter().map(|item| item.name.to_str().unwrap()).collect();
-            assert_eq!(names.join(" "), expected, "{query}");
-        }
     }
 }

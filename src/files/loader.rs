@@ -15,6 +15,7 @@ use super::encoding::Encoding;
 use super::entry::{Entry, Variant};
 use super::path;
 use crate::fs::{File, Metadata, Root};
+use crate::sys::call::Wait;
 
 #[derive(Clone, Debug)]
 pub(super) struct Loader {
@@ -35,14 +36,8 @@ pub(super) enum Loaded {
     Directory,
 }
 
-/// Whether loading may block on the disk or fails with `WouldBlock` instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    Never,
-    ForDisk,
-}
-
 impl Loader {
+    /// Fails with `WouldBlock` if `wait` forbids to ask the disk.
     pub(super) fn load(&self, name: &[u8], now: u64, wait: Wait) -> io::Result<Loaded> {
         let mut path = path::as_path(name).to_owned();
         let directory = path::is_directory(name);

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::{Facts, Item, Listing};
+use super::contents::{Contents, Facts, Item};
 
-pub(super) fn head(listing: &Listing) -> String {
+pub(super) fn head(contents: &Contents, title: &str) -> String {
     let mut head = String::from("{\"path\":");
-    string(&mut head, &listing.title);
-    write!(head, ",\"truncated\":{},\"entries\":[", listing.more).expect("writing to a string does not fail");
+    string(&mut head, title);
+    write!(head, ",\"truncated\":{},\"entries\":[", contents.more).expect("writing to a string does not fail");
     head
 }
 

@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use super::{Facts, Item, Key, Listing, Order};
+use super::contents::{Contents, Facts, Item, Key, Order};
 
 /// Forbids everything but the style of the page, by its hash.
 pub(super) const POLICY: &str = "default-src 'none'; style-src \
-    'sha256-CYXW/cM3X8ZM0+pdyeisyRaEGf40CFLzVKF6l/Vsx68='; \
+    'sha256-F3WJ5K85LTgkpvUeOTyp2zkbnX5MzSF4ob/k6jeynFY='; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
 const STYLE: &str = include_str!("page.css");
@@ -18,10 +18,10 @@ const STYLE: &str = include_str!("page.css");
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 const COLUMNS: [(Key, &str, &str); 3] =
-    [(Key::Name, "name", "Name"), (Key::Size, "size", "Size"), (Key::Modified, "modified", "Modified")];
+    [(Key::Name, "name", "Name"), (Key::Size, "size", "Size"), (Key::Modified, "modified", "Modified (UTC)")];
 
-pub(super) fn head(listing: &Listing) -> String {
-    let title = escaped(&listing.title);
+pub(super) fn head(contents: &Contents, title: &str) -> String {
+    let title = escaped(title);
     let mut head = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -29,7 +29,7 @@ pub(super) fn head(listing: &Listing) -> String {
          <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<table>\n<thead><tr>"
     );
     for (key, name, text) in COLUMNS {
-        let Order { key: current, descending } = listing.order;
+        let Order { key: current, descending } = contents.order;
         let (sorted, next) = match (key == current, descending) {
             (true, false) => (" aria-sort=\"ascending\"", "desc"),
             (true, true) => (" aria-sort=\"descending\"", "asc"),
@@ -39,7 +39,7 @@ pub(super) fn head(listing: &Listing) -> String {
         head.push_str(&link);
     }
     head.push_str("</tr></thead>\n<tbody>\n");
-    if !listing.is_root {
+    if !contents.is_root {
         head.push_str("<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n");
     }
     head
@@ -59,9 +59,9 @@ pub(super) fn row(rows: &mut String, item: &Item, facts: Facts) {
     writeln!(rows, "<td>{}</td></tr>", date.unwrap_or_default()).expect(WRITES);
 }
 
-pub(super) fn tail(listing: &Listing) -> String {
-    let more = if listing.more { "<p>The directory has more files than are listed.</p>\n" } else { "" };
-    let none = if listing.items.is_empty() { "<p>The directory is empty.</p>\n" } else { "" };
+pub(super) fn tail(contents: &Contents) -> String {
+    let more = if contents.more { "<p>The directory has more files than are listed.</p>\n" } else { "" };
+    let none = if contents.items.is_empty() { "<p>The directory is empty.</p>\n" } else { "" };
     format!("</tbody>\n</table>\n{more}{none}</body>\n</html>\n")
 }
 
