@@ -155,7 +155,7 @@ mod tests {
             ("sort=modified", "Zoo src c a B"),
             ("sort=nonsense&order=nonsense", "src Zoo a B c"),
         ] {
-            let mut items = vec![
+            let mut items = [
                 item("c", false, 2, 1),
                 item("Zoo", true, 9, 0),
                 item("B", false, 1, 3),
