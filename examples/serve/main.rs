@@ -1,7 +1,7 @@
 //! Serves a directory, events and tokens with millstream, and a page that shows the activity of the process.
 //!
-//! `cargo run --release --example serve` serves the current directory on `http://127.0.0.1:8080/`; `-- [--listen ADDR]
-//! [--root DIR] [--workers N] [--per-core] [--metrics ADDR] [--host NAME]` changes that. Ctrl-C ends it.
+//! `cargo run --release --example serve` serves the current directory on `http://127.0.0.1:8080/`; `-- --help` lists
+//! the options that change that. Ctrl-C ends it.
 //!
 //! The service is an ordinary tower service with ordinary bodies. millstream provides the listener, the files, the
 //! metrics with their events, and `serve`; the `stock` example answers the same routes without millstream.
@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Parser;
 use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full};
@@ -26,7 +27,7 @@ use millstream::server::RequestBody;
 use millstream::sse::{EventBody, Hub};
 use tower::Layer;
 
-use common::{More, Options, Reply, Route, route};
+use common::{Options, Reply, Route, cli, route};
 use numbers::Numbers;
 
 #[cfg(test)]
@@ -36,25 +37,36 @@ mod common;
 mod numbers;
 mod page;
 
+/// Serves a directory, events and tokens, and a page with live numbers.
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    options: Options,
+    /// Gives each thread a runtime, a listener and a CPU of its own.
+    #[arg(long)]
+    per_core: bool,
+    /// Address of GET /metrics, which must be a loopback address.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    metrics: SocketAddr,
+    /// Permits other addresses for the metrics; restrict access to them yourself.
+    #[arg(long)]
+    metrics_anywhere: bool,
+    /// An accepted host besides IP addresses and localhost; may be repeated.
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+}
+
 fn main() -> ExitCode {
-    let mut more = More::default();
-    let result = Options::parse("serve", 8080, Some(&mut more)).and_then(|options| {
-        let numbers = Numbers::start(more.metrics, more.metrics_anywhere, more.hosts.clone())?;
-        match more.per_core {
-            true => per_core(&options, &numbers, more.hosts),
-            false => {
-                let runtime =
-                    common::runtime(options.workers).map_err(|e| format!("the runtime did not start: {e}"))?;
-                runtime.block_on(run(&options, &numbers, more.hosts))
-            }
-        }
-    });
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            eprintln!("{text}");
-            ExitCode::FAILURE
-        }
+    cli::exit(start(Args::parse()))
+}
+
+fn start(Args { options, per_core: apart, metrics, metrics_anywhere, hosts }: Args) -> Result<(), String> {
+    let local = AllowedHostsLayer::local();
+    let hosts = hosts.iter().try_fold(local, |hosts, name| hosts.and(name).map_err(|e| format!("--host: {e}")))?;
+    let numbers = Numbers::start(metrics, metrics_anywhere, hosts.clone())?;
+    match apart {
+        true => per_core(&options, &numbers, hosts),
+        false => cli::runtime(options.workers)?.block_on(run(&options, &numbers, hosts)),
     }
 }
 
