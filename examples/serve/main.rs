@@ -29,6 +29,7 @@ use tower::Layer;
 
 use common::{Options, Reply, Route, cli, route};
 use numbers::Numbers;
+use site::Site;
 
 #[cfg(test)]
 mod browser;
@@ -36,6 +37,7 @@ mod browser;
 mod common;
 mod numbers;
 mod page;
+mod site;
 
 /// Serves a directory, events and tokens, and a page with live numbers.
 #[derive(Parser)]
@@ -54,25 +56,27 @@ struct Args {
     /// An accepted host besides IP addresses and localhost; may be repeated.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
+    #[command(flatten)]
+    site: Site,
 }
 
 fn main() -> ExitCode {
     cli::exit(start(Args::parse()))
 }
 
-fn start(Args { options, per_core: apart, metrics, metrics_anywhere, hosts }: Args) -> Result<(), String> {
+fn start(Args { options, site, per_core: apart, metrics, metrics_anywhere, hosts }: Args) -> Result<(), String> {
     let local = AllowedHostsLayer::local();
     let hosts = hosts.iter().try_fold(local, |hosts, name| hosts.and(name).map_err(|e| format!("--host: {e}")))?;
     let numbers = Numbers::start(metrics, metrics_anywhere, hosts.clone())?;
     match apart {
-        true => per_core(&options, &numbers, hosts),
-        false => cli::runtime(options.workers)?.block_on(run(&options, &numbers, hosts)),
+        true => per_core(&options, &site, &numbers, hosts),
+        false => cli::runtime(options.workers)?.block_on(run(&options, &site, &numbers, hosts)),
     }
 }
 
 /// Serves on one runtime with shared state.
-async fn run(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
-    let app = App::new(options, numbers, hosts)?;
+async fn run(options: &Options, site: &Site, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
+    let app = App::new(options, site, numbers, hosts)?;
     let listener = TcpListener::bind(options.listen).await.map_err(elsewhere)?;
     let address = listener.local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
     print_banner(options, address, numbers);
@@ -80,8 +84,8 @@ async fn run(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> 
 }
 
 /// Serves with one runtime and one listener for each thread.
-fn per_core(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
-    let app = App::new(options, numbers, hosts)?;
+fn per_core(options: &Options, site: &Site, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
+    let app = App::new(options, site, numbers, hosts)?;
     let cores = Cores::new(options.workers.get()).map_err(|e| e.to_string())?;
     let listeners = TcpListener::builder().bind_each(options.listen, cores.count()).map_err(elsewhere)?;
     let address = listeners.local_addr();
@@ -127,9 +131,13 @@ struct Names {
 }
 
 impl App {
-    fn new(Options { root, .. }: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<Arc<Self>, String> {
-        let files = Files::builder(root).mounted_at("/f").build();
-        let files = files.map_err(|e| format!("--root: {}", common::report(&e)))?;
+    fn new(
+        Options { root, .. }: &Options,
+        site: &Site,
+        numbers: &Numbers,
+        hosts: AllowedHostsLayer,
+    ) -> Result<Arc<Self>, String> {
+        let files = site.open(Files::builder(root).mounted_at("/f"))?;
         let names = Names { page: Name::new("/"), live: Name::new("/live"), files: Name::new("/f/{name}") };
         Ok(Arc::new(Self { root: root.clone(), files, live: numbers.live(), names, hosts }))
     }
