@@ -73,6 +73,7 @@
 //! | `copy` | yes | [`copy`](mod@copy): copies between files, pipes and sockets; implies `fs` |
 //! | `codec` | yes | [`codec`]: buffered readers and writers for other streams, and `Framed` |
 //! | `body` | | [`body`]: `Batch`, and with `fs` also `FileBody` |
+//! | `compress` | | `body::Compress`: gzip, br and zstd; also a layer of `middleware`, and events of `sse`; implies `body` |
 //! | `middleware` | | [`middleware`]: request ids, trace context, measurements, allowed hosts; implies `server` |
 //! | `canary` | | `middleware::CanaryLayer`: a share of the answers by another path; implies `middleware` |
 //! | `relay` | | [`relay`]: header lines for messages that are relayed as bytes |
@@ -91,6 +92,7 @@
         feature = "canary",
         feature = "client",
         feature = "codec",
+        feature = "compress",
         feature = "copy",
         feature = "files",
         feature = "metrics",

@@ -3,6 +3,8 @@
 //! ```text
 //!  graceful_close   ends a response in order at shutdown
 //!  batch            any body, its ready frames merged
+//!  content_coding   br, zstd and gzip, and which of them a client prefers
+//!  compress         any body, compressed
 //!  file             FileBody: a file, a range of it, or several, of exact length
 //!  reader           reads the next frame of a file without blocking a runtime thread
 //!  validators       entity tag and Last-Modified of a file
@@ -21,6 +23,9 @@
 //! hyper polls a body only while it has room to write, so a slow reader stops its body. All buffers are bounded.
 
 mod batch;
+#[cfg(feature = "compress")]
+mod compress;
+mod content_coding;
 #[cfg(feature = "fs")]
 pub(crate) mod file;
 mod graceful_close;
@@ -30,6 +35,9 @@ pub(crate) mod reader;
 mod validators;
 
 pub use batch::Batch;
+#[cfg(feature = "compress")]
+pub use compress::Compress;
+pub use content_coding::ContentCoding;
 #[cfg(feature = "fs")]
 pub use file::FileBody;
 pub use graceful_close::GracefulClose;

@@ -15,10 +15,9 @@ use http::header::{
 use http::{HeaderMap, HeaderValue};
 
 use super::conditional::Validators;
-use super::encoding::Encoding;
 use crate::body::file::{Part, Whole};
 use crate::body::reader::Reader;
-use crate::body::{FileBody, Tag};
+use crate::body::{ContentCoding, FileBody, Tag};
 use crate::buf::origin::{self, Mapping};
 use crate::fs::File;
 use crate::sys::call::Wait;
@@ -77,11 +76,11 @@ impl Document {
     pub(super) fn new(
         file: File,
         fields: &Fields,
-        encoding: Option<Encoding>,
+        coding: Option<ContentCoding>,
         policy: &Policy,
         wait: Wait,
     ) -> io::Result<Self> {
-        let etag = policy.tag.of(file.opened(), encoding.map_or("", Encoding::suffix));
+        let etag = policy.tag.of(file.opened(), coding.map_or("", ContentCoding::suffix));
         let mut validators = HeaderMap::new();
         validators.insert(ETAG, etag.clone());
         if let Some(modified) = file.opened().last_modified() {
@@ -98,8 +97,8 @@ impl Document {
         head.insert(CONTENT_TYPE, fields.content_type.clone());
         head.insert(CONTENT_LENGTH, file.opened().len().into());
         head.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        if let Some(encoding) = encoding {
-            head.insert(CONTENT_ENCODING, encoding.value());
+        if let Some(coding) = coding {
+            head.insert(CONTENT_ENCODING, coding.value());
         }
         let uncached = file.opened().len() > policy.cached;
         let kept = if uncached { Kept::Nothing } else { Kept::new(&file, policy, wait)? };

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
 
 use super::document::Document;
-use super::encoding::{self, Encoding};
+use crate::body::ContentCoding;
 use crate::fs::{Metadata, Root};
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Entry {
 
 #[derive(Debug)]
 pub(super) struct Variant {
-    pub(super) encoding: Encoding,
+    pub(super) coding: ContentCoding,
     pub(super) path: PathBuf,
     /// Metadata of the sibling when it was looked for.
     pub(super) seen: Option<Metadata>,
@@ -61,16 +61,18 @@ impl Entry {
 
     /// Selects the representation for a request; `None` if the client accepts none of them.
     pub(super) fn negotiate(&self, headers: &HeaderMap) -> Option<&Document> {
-        let of = |encoding| self.variants.iter().find(|v| v.encoding == encoding).and_then(|v| v.document.as_ref());
+        let of = |coding| self.variants.iter().find(|v| v.coding == coding).and_then(|v| v.document.as_ref());
         // Without variants the headers need not be read.
         if !self.variants.iter().any(|variant| variant.document.is_some()) {
             return self.plain.as_ref();
         }
         // A client that names no coding accepts every coding (RFC 9110 §12.5.3). Gzip is known to most.
         if self.plain.is_none() && !headers.contains_key(ACCEPT_ENCODING) {
-            return of(Encoding::Gzip).or_else(|| self.documents().next());
+            return of(ContentCoding::Gzip).or_else(|| self.documents().next());
         }
-        encoding::choose(headers, |encoding| of(encoding).is_some()).and_then(of).or(self.plain.as_ref())
+        let present = self.variants.iter().filter(|variant| variant.document.is_some());
+        let chosen = ContentCoding::negotiate(headers, present.map(|variant| variant.coding));
+        chosen.and_then(of).or(self.plain.as_ref())
     }
 
     fn documents(&self) -> impl Iterator<Item = &Document> {

@@ -11,9 +11,9 @@ use super::absent::{errno, is_absent};
 use super::cache_control::CacheControl;
 use super::content_type::ContentTypes;
 use super::document::{Document, Fields, Policy};
-use super::encoding::Encoding;
 use super::entry::{Entry, Variant};
 use super::path;
+use crate::body::ContentCoding;
 use crate::fs::{File, Metadata, Root};
 use crate::sys::call::Wait;
 
@@ -53,8 +53,8 @@ impl Loader {
         };
         let mut found = Vec::new();
         if self.precompressed {
-            for encoding in Encoding::ALL {
-                found.push(self.variant(&path, encoding, wait)?);
+            for coding in ContentCoding::ALL {
+                found.push(self.variant(&path, coding, wait)?);
             }
         }
         let vary = found.iter().any(|(_, opened)| opened.is_some());
@@ -64,11 +64,11 @@ impl Loader {
         let content_type = self.content_types.of(&path);
         let cache_control = self.cache_control.as_ref().and_then(|rule| rule.of(&path, &content_type));
         let fields = Fields { content_type, cache_control, vary };
-        let document = |file, encoding| Document::new(file, &fields, encoding, &self.policy, wait);
+        let document = |file, coding| Document::new(file, &fields, coding, &self.policy, wait);
         let plain = file.map(|file| document(file, None)).transpose()?;
         let mut variants = Vec::with_capacity(found.len());
         for (mut variant, opened) in found {
-            variant.document = opened.map(|file| document(file, Some(variant.encoding))).transpose()?;
+            variant.document = opened.map(|file| document(file, Some(variant.coding))).transpose()?;
             variants.push(variant);
         }
         let [checked, warmed, measured] = [now; 3].map(AtomicU64::new);
@@ -90,15 +90,15 @@ impl Loader {
         }
     }
 
-    fn variant(&self, of: &Path, encoding: Encoding, wait: Wait) -> io::Result<(Variant, Option<File>)> {
+    fn variant(&self, of: &Path, coding: ContentCoding, wait: Wait) -> io::Result<(Variant, Option<File>)> {
         let mut path = of.as_os_str().to_owned();
-        path.push(encoding.suffix());
+        path.push(coding.suffix());
         let path = PathBuf::from(path);
         let (seen, opened) = match self.open(&path, wait) {
             Ok(file) => (Some(*file.opened()), Some(file)),
             Err(e) if is_absent(&e) || errno(&e) == Some(Errno::ISDIR) => (self.status(&path, wait).ok(), None),
             Err(e) => return Err(e),
         };
-        Ok((Variant { encoding, path, seen, document: None }, opened))
+        Ok((Variant { coding, path, seen, document: None }, opened))
     }
 }

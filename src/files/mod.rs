@@ -1,9 +1,9 @@
 //! A service for the files of a directory.
 //!
 //! ```text
-//!  request ─▶ path ─▶ cache ─▶ loader ─▶ entry ─▶ encoding ─▶ conditional ─▶ range ─▶ respond ─▶ response
+//!  request ─▶ path ─▶ cache ─▶ loader ─▶ entry ─▶ variant ──▶ conditional ─▶ range ─▶ respond ─▶ response
 //!            (text)   (valid    (opens)   (file,   (which      (304, 412)     (206,    (heads made
-//!                     entries)            variants) variant)                   416)     beforehand)
+//!                     entries)            variants) coding)                    416)     beforehand)
 //!
 //!  absent file ─▶ listing, fallback, or the page for status 404
 //! ```
@@ -19,7 +19,6 @@ mod cache_control;
 mod conditional;
 mod content_type;
 mod document;
-mod encoding;
 mod entry;
 mod listing;
 mod loader;
