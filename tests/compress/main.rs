@@ -5,5 +5,8 @@
 mod support;
 
 mod bodies;
+mod clients;
 mod decode;
+mod layer;
 mod memory;
+mod served;
