@@ -1,4 +1,4 @@
-//! Response bodies and body adapters.
+//! Response bodies, body adapters, and bodies that are saved into files.
 //!
 //! ```text
 //!  graceful_close   ends a response in order at shutdown
@@ -7,6 +7,8 @@
 //!  compress         any body, compressed
 //!  file             FileBody: a file, a range of it, or several, of exact length
 //!  reader           reads the next frame of a file without blocking a runtime thread
+//!  save             a body into a file, with limits, digests and progress
+//!  length_limit     the error of a body over its limit
 //!  validators       entity tag and Last-Modified of a file
 //! ```
 //!
@@ -29,8 +31,11 @@ mod content_coding;
 #[cfg(feature = "fs")]
 pub(crate) mod file;
 mod graceful_close;
+pub(crate) mod length_limit;
 #[cfg(feature = "fs")]
 pub(crate) mod reader;
+#[cfg(feature = "fs")]
+mod save;
 #[cfg(feature = "fs")]
 mod validators;
 
@@ -41,5 +46,7 @@ pub use content_coding::ContentCoding;
 #[cfg(feature = "fs")]
 pub use file::FileBody;
 pub use graceful_close::GracefulClose;
+#[cfg(feature = "fs")]
+pub use save::{Save, SaveError, Saved, save};
 #[cfg(feature = "fs")]
 pub(crate) use validators::Tag;

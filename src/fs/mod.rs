@@ -15,6 +15,8 @@
 //!  append       bytes at the end
 //!  change       options that all of them have                  ┐
 //!  target       a name in its directory, and the file there     │
+//!  receive      contents that arrive while others are written   │
+//!  sink         a new file, or the end of an existing one       │
 //!  temp_file    a new file until it has its name                │
 //!  preserve     metadata taken over from the old file           │ internal
 //!  body         moves the old contents into the new file        │
@@ -40,8 +42,10 @@ mod prepend;
 mod preserve;
 pub(crate) mod read_ahead;
 mod reader;
+pub(crate) mod receive;
 mod replace;
 mod root;
+mod sink;
 mod target;
 mod temp_file;
 mod work;
