@@ -14,8 +14,8 @@ mod error;
 mod pieces;
 
 use digest::Wanted;
-pub use error::SaveError;
 use error::Cause;
+pub use error::SaveError;
 use pieces::{Failed, Pieces};
 
 use crate::fs::receive::{Place, Stopped};
@@ -251,13 +251,15 @@ impl Save {
                 return Err(SaveError::new(&path, start.map(|start| start + written), cause));
             }
         };
-        let trailers = pieces.as_mut().take_trailers();
+        let (trailers, was_told) = (pieces.as_mut().take_trailers(), last.is_empty());
         let found = receiver.finish(last, move |digests| digests.check(&trailers)).await;
         let (len, _found) = found.map_err(|cause| match cause {
             Cause::File(e) => not_written(e),
             cause => SaveError::new(&path, start, cause),
         })?;
-        tell(len);
+        if !was_told || len == 0 {
+            tell(len);
+        }
         Ok(Saved {
             path,
             len,
