@@ -11,6 +11,7 @@ mod hyper_bodies;
 mod listing;
 mod mapped;
 mod memory;
+mod nginx;
 mod paths;
 mod peers;
 mod replaced;
