@@ -1,8 +1,8 @@
 //! A directory over TLS: HTTP/2 and HTTP/1.1 by ALPN, and a certificate that can be replaced without a restart.
 //!
 //! `cargo run --release --features tls --example tls -- --root DIR` listens on `127.0.0.1:8443` until Ctrl-C. Without
-//! `--cert` and `--key` it creates a self-signed certificate for `localhost`. With them it reloads both files on
-//! SIGHUP, the signal that renewal tools send, and checks them for changes once a minute.
+//! `--cert` and `--key` it creates a self-signed certificate for `localhost`, and a new one at SIGHUP. With them it
+//! reloads both files at SIGHUP, the signal that renewal tools send, and checks them for changes once a minute.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -46,22 +46,29 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: Options) -> Result<(), String> {
-    let own = options.cert.is_none();
+    let made = options.cert.is_none();
     let tls = match options.cert.zip(options.key) {
         Some((cert, key)) => {
             let tls = Tls::from_files(cert, key).map_err(|e| report(&e))?;
             tls.reload_every(Duration::from_secs(60))
         }
-        None => self_signed().map_err(|e| report(&*e))?,
+        None => {
+            eprintln!("the certificate is self-signed: clients need an option to trust it (curl --insecure)");
+            let (cert, key) = self_signed()?;
+            Tls::from_pem(cert, key).map_err(|e| report(&e))?
+        }
     };
     let mut hangup = signal(SignalKind::hangup()).map_err(|e| e.to_string())?;
     let handle = tls.clone();
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            match handle.reload() {
-                _ if own => println!("nothing to reload: the certificate is of this process, not from files"),
+            let replaced = match made {
+                true => self_signed().and_then(|(cert, key)| handle.replace_pem(cert, key).map_err(|e| report(&e))),
+                false => handle.reload().map_err(|e| report(&e)),
+            };
+            match replaced {
                 Ok(()) => println!("new connections get the new certificate"),
-                Err(e) => eprintln!("the old certificate stays in use: {}", report(&e)),
+                Err(e) => eprintln!("the old certificate stays in use: {e}"),
             }
         }
     });
@@ -75,8 +82,9 @@ async fn run(options: Options) -> Result<(), String> {
     drained.map(drop).map_err(|e| format!("{address}: {e}"))
 }
 
-fn self_signed() -> Result<Tls, Box<dyn std::error::Error>> {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-    eprintln!("the certificate is self-signed: clients need an option to trust it (curl --insecure)");
-    Ok(Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem())?)
+/// Makes a certificate and its key.
+fn self_signed() -> Result<(String, String), String> {
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).map_err(|e| e.to_string())?;
+    Ok((made.cert.pem(), made.signing_key.serialize_pem()))
 }
