@@ -1,15 +1,20 @@
 //! A service for the files of a directory.
 //!
-//! ```text
-//!  request ─▶ path ─▶ cache ─▶ loader ─▶ entry ─▶ variant ──▶ conditional ─▶ range ─▶ respond ─▶ response
-//!            (text)   (valid    (opens)   (file,   (which      (304, 412)     (206,    (heads made
-//!                     entries)            variants) coding)                    416)     beforehand)
-//!
-//!  absent file ─▶ listing, fallback, or the page for status 404
-//! ```
+//! | I want to | use |
+//! |---|---|
+//! | serve a directory | [`Files::new`] |
+//! | choose how: fallbacks, listings, types, dot files, links | [`Files::builder`] |
+//! | set `Cache-Control` by rule | [`FilesBuilder::cache_control`], [`cache_by_name`] |
+//! | answer one request from a handler | [`Files::get`] |
 //!
 //! A cached, valid entry is answered without waiting, without a system call and nearly without allocating. An uncached
 //! file is opened once for all waiting requests.
+
+//  request ─▶ path ─▶ cache ─▶ loader ─▶ entry ─▶ variant ──▶ conditional ─▶ range ─▶ respond ─▶ response
+//            (text)   (valid    (opens)   (file,   (which      (304, 412)     (206,    (heads made
+//                     entries)            variants) coding)                    416)     beforehand)
+//
+//  absent file ─▶ listing, fallback, or the page for status 404
 
 mod absent;
 mod body;

@@ -1,5 +1,13 @@
 //! Tower layers: request ids and traces, paths of responses, measurements, allowed hosts, compression.
 //!
+//! | I want to | use |
+//! |---|---|
+//! | give each request an id and a trace | [`StampLayer`], [`RequestId`], [`TraceParent`] |
+//! | measure each response to its last byte | [`Measure`]; its [`Route`] names a route |
+//! | send a share of the responses by another I/O path | [`CanaryLayer`], [`CanaryHandle`] (feature `canary`) |
+//! | compress responses | `CompressLayer` (feature `compress`) |
+//! | keep web pages of other sites from a service without passwords | [`AllowedHostsLayer`] |
+//!
 //! ```text
 //!  request  ──▶ Stamp ────────────▶ Canary ────────────────▶ your service
 //!               id, trace           path of the connection
@@ -7,9 +15,6 @@
 //!                                     │
 //!                            breaker ◀┘ latency, errors, resets
 //! ```
-//!
-//! [`AllowedHosts`] protects a service without passwords from web pages of other sites. [`Measure`], around all layers
-//! or one, records each request in numbers and in a span. `CompressLayer` (feature `compress`) compresses responses.
 //!
 //! All work in any tower service for HTTP: under [`serve`], under axum, and around tonic's routes. They believe headers
 //! of [trusted](crate::server::Trusted) peers only, and know the peer from the connection, never from a header:
