@@ -51,6 +51,7 @@
 //! | `codec` | yes | [`codec`]: buffered readers and writers for other streams, and `Framed` |
 //! | `body` | | [`body`]: `Batch`, and with `fs` also `FileBody` |
 //! | `compress` | | `body::Compress`: gzip, br and zstd; also a layer of `middleware`, and events of `sse`; implies `body` |
+//! | `digest` | | `body::Save`: digests of what is saved, checked against header fields; implies `body` and `fs` |
 //! | `middleware` | | `middleware`: request ids, trace context, measurements, allowed hosts; implies `server` |
 //! | `canary` | | `middleware::CanaryLayer`: a share of the answers by another path; implies `middleware` |
 //! | `relay` | | `relay`: header lines for messages that are relayed as bytes |
