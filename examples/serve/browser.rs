@@ -32,7 +32,7 @@ mod skips;
 struct Server {
     address: SocketAddr,
     runtime: Option<Runtime>,
-    _numbers: Numbers,
+    numbers: Numbers,
     root: TempDir,
 }
 
@@ -50,7 +50,7 @@ impl Server {
         let listener = runtime.block_on(TcpListener::bind(listen)).expect("a port");
         let address = listener.local_addr().expect("an address");
         runtime.spawn(until_interrupted(listener, app));
-        Self { address, runtime: Some(runtime), _numbers: numbers, root }
+        Self { address, runtime: Some(runtime), numbers, root }
     }
 
     fn url(&self) -> String {
@@ -129,6 +129,7 @@ fn a_real_browser_shows_what_happens() {
         browser.look(1280, 800, "light").await;
         browser.open(&server.url()).await;
         browser.until("document.body.className === 'live' && samples.filter(Boolean).length > 2").await;
+        assert!(server.numbers.live().stats().compressed > 2, "the browser accepts gzip");
 
         shows_load(&mut browser, &server).await;
         looks_well(&mut browser).await;

@@ -1,4 +1,4 @@
-//! Events in gzip form: decoded, they are what a plain reader gets. Polled by hand; the served ones are in `gzip_served`.
+//! Events in gzip form: decoded, they are what a plain reader gets. Polled by hand; the served ones are in `gzip_direct`.
 
 use std::cmp::Ordering;
 use std::io::{Read, Write};

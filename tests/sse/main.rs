@@ -11,7 +11,7 @@ mod ends;
 mod events;
 mod gzip;
 #[cfg(feature = "tls")]
-mod gzip_served;
+mod gzip_direct;
 mod log;
 mod parse;
 mod readers;
