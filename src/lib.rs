@@ -137,7 +137,7 @@ mod sys;
 #[cfg(target_os = "linux")]
 pub mod testing;
 #[cfg(target_os = "linux")]
-#[cfg_attr(not(feature = "uring"), path = "uring/absent.rs")]
+#[cfg_attr(not(uring), path = "uring/absent.rs")]
 mod uring;
 
 #[cfg(target_os = "linux")]

@@ -12,7 +12,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -28,6 +27,7 @@ use crate::fs::{File, Step};
 use crate::runtime::blocking::BlockingTask;
 use crate::runtime::programs;
 use crate::sys::call;
+use crate::sys::fd::AsFd;
 
 /// Maximum length of a range that is read, not mapped: copying so few bytes costs less than a mapping.
 const SMALL: u64 = 32 << 10;

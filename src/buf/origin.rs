@@ -14,7 +14,6 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -24,6 +23,7 @@ use bytes::Bytes;
 
 use super::slab::{Block, BlockRef};
 use crate::sys::caps::Capabilities;
+use crate::sys::fd::{AsFd, BorrowedFd};
 use crate::sys::map;
 use crate::sys::map::{GRANULE, GRANULES, Granule};
 

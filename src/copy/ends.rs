@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::io::{self, SeekFrom};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -14,6 +13,7 @@ use tokio::net::{tcp, unix};
 use super::plan::Kind;
 use crate::fs::{FileReader, FileWriter, Metadata, Step};
 use crate::net;
+use crate::sys::fd::{AsFd, BorrowedFd};
 use crate::sys::{call, socket, transfer};
 
 /// An end of a copy, as the kernel can use it.

@@ -4,7 +4,6 @@
 //! replaced by a rename is never sent with the bytes of another file.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +12,6 @@ use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED, VARY,
 };
 use http::{HeaderMap, HeaderValue};
-use rustix::io::Errno;
 
 use super::absent::{errno, is_absent};
 use super::conditional::Validators;
@@ -24,6 +22,8 @@ use crate::body::reader::Reader;
 use crate::body::{FileBody, Tag};
 use crate::buf::origin::{self, Mapping};
 use crate::fs::{File, Metadata, Root};
+use crate::sys::errno::Errno;
+use crate::sys::fd::AsFd;
 use crate::sys::{call, map};
 
 /// Maximum length of a file that is kept mapped, warmed and sent as one frame.

@@ -5,7 +5,6 @@ use std::time::SystemTime;
 
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RANGE};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
-use rustix::io::Errno;
 
 use super::absent::{errno, is_absent};
 use super::conditional::{self, Verdict};
@@ -14,6 +13,7 @@ use super::multipart::{boundary, content_range, layout};
 use super::path;
 use super::range::{self, Selected};
 use crate::body::FileBody;
+use crate::sys::errno::Errno;
 
 pub(super) fn from_entry(entry: &Entry, method: &Method, headers: &HeaderMap) -> Response<FileBody> {
     let document = entry.negotiate(headers);

@@ -1,7 +1,6 @@
 //! Appends bytes to a file.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use bytes::Bytes;
@@ -11,6 +10,7 @@ use super::durability::Durability;
 use super::error::{Result, Step};
 use super::target::Target;
 use super::work;
+use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::file;
 use crate::sys::file::Access;
 

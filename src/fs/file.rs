@@ -8,13 +8,11 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
 use tokio::task::coop::consume_budget;
 
 use super::cached::{self, Filled};
@@ -22,6 +20,8 @@ use super::error::{Error, Result, Step};
 use super::{Metadata, OpenOptions};
 use crate::buf::pool;
 use crate::runtime::programs::{Alone, looks_now, run};
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::{call, transfer};
 use crate::uring::op::Operation;
 use crate::uring::op::open::Close;

@@ -2,17 +2,17 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
 
 use super::error::{Error, Result, Step};
 use super::file::{File, OPEN, perform};
 use crate::runtime::programs::looks_now;
 use crate::sys::caps::Capabilities;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::mounts;
 use crate::sys::path;
 use crate::sys::path::How;

@@ -2,7 +2,6 @@
 
 use std::error::Error as StdError;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::pin::pin;
 
@@ -18,6 +17,7 @@ use super::preserve::{Old, Preserve};
 use super::temp_file::TempFile;
 use super::work::{self, Caller};
 use crate::runtime::blocking;
+use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::file::Access;
 
 /// Replaces the contents of a file, or creates it: [`Replace`] with its defaults.

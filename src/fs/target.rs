@@ -4,16 +4,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Statx;
-use rustix::io::Errno;
 
 use super::Metadata;
 use super::error::{Error, Result, Step};
 use crate::sys::call;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::file;
 use crate::sys::file::Access;
 

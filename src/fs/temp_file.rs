@@ -23,11 +23,8 @@ use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-
-use rustix::io::Errno;
 
 use super::error::{Result, Step};
 use super::target::Target;
@@ -35,6 +32,8 @@ use super::work::Caller;
 use super::{Durability, Metadata};
 use crate::sys::call;
 use crate::sys::call::IOV_LIMIT;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::file;
 use crate::sys::file::Access;
 

@@ -220,7 +220,7 @@ impl UnixConnector {
             }
         };
         let done = tokio::time::timeout(self.timeout, tries).await;
-        let done = done.unwrap_or_else(|_| Err(rustix::io::Errno::AGAIN.into()));
+        let done = done.unwrap_or_else(|_| Err(crate::sys::errno::Errno::AGAIN.into()));
         done.map_err(|e| ConnectError::new(self.path.display().to_string().replace('\0', "@"), Why::Path(e)))
     }
 }

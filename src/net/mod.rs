@@ -28,7 +28,7 @@ mod egress;
 mod handle;
 #[cfg(feature = "tonic")]
 mod incoming;
-#[cfg_attr(not(feature = "uring"), path = "no_ingress.rs")]
+#[cfg_attr(not(uring), path = "no_ingress.rs")]
 mod ingress;
 mod listener;
 mod listeners;
@@ -46,7 +46,7 @@ mod stream;
 mod tcp;
 mod unix;
 
-pub use crate::sys::tcp::TcpInfo;
+pub use crate::sys::tcp_info::TcpInfo;
 pub use accept::{Accept, Transport};
 #[cfg(feature = "client")]
 pub use connect_error::ConnectError;

@@ -27,19 +27,19 @@
 //!   is even only for many connections.
 
 pub(crate) mod blocking;
-#[cfg(feature = "uring")]
+#[cfg(uring)]
 pub(crate) mod programs;
 
-#[cfg(feature = "uring")]
+#[cfg(uring)]
 mod admit;
 mod backstop;
-#[cfg(feature = "uring")]
+#[cfg(uring)]
 mod chain;
 mod cores;
 mod dirty;
 mod flusher;
 mod place;
-#[cfg_attr(not(feature = "uring"), path = "no_reactor.rs")]
+#[cfg_attr(not(uring), path = "no_reactor.rs")]
 mod reactor;
 mod run;
 mod setup;
