@@ -87,6 +87,7 @@
 // Modules that are left out leave internal functions and re-exports without a user.
 #![cfg_attr(
     not(all(
+        not(portable),
         feature = "axum",
         feature = "canary",
         feature = "client",
@@ -101,53 +102,41 @@
     allow(dead_code, unreachable_pub, unused_imports)
 )]
 
-#[cfg(not(target_os = "linux"))]
-compile_error!("millstream needs Linux: its system calls exist there only");
-
-#[cfg(all(target_os = "linux", feature = "body"))]
+#[cfg(feature = "body")]
 pub mod body;
-#[cfg(target_os = "linux")]
 pub mod buf;
-#[cfg(all(target_os = "linux", feature = "codec"))]
+#[cfg(feature = "codec")]
 pub mod codec;
-#[cfg(all(target_os = "linux", feature = "copy"))]
+#[cfg(all(not(portable), feature = "copy"))]
 pub mod copy;
-#[cfg(target_os = "linux")]
 mod counters;
-#[cfg(all(target_os = "linux", feature = "files"))]
+#[cfg(all(not(portable), feature = "files"))]
 pub mod files;
-#[cfg(all(target_os = "linux", feature = "fs"))]
+#[cfg(all(not(portable), feature = "fs"))]
 pub mod fs;
-#[cfg(target_os = "linux")]
 pub mod metrics;
-#[cfg(all(target_os = "linux", feature = "middleware"))]
+#[cfg(feature = "middleware")]
 pub mod middleware;
-#[cfg(target_os = "linux")]
 pub mod net;
-#[cfg(all(target_os = "linux", feature = "relay"))]
+#[cfg(feature = "relay")]
 pub mod relay;
-#[cfg(target_os = "linux")]
 pub mod runtime;
-#[cfg(all(target_os = "linux", feature = "server"))]
+#[cfg(feature = "server")]
 pub mod server;
-#[cfg(all(target_os = "linux", feature = "sse"))]
+#[cfg(feature = "sse")]
 pub mod sse;
-#[cfg(target_os = "linux")]
 mod sys;
-#[cfg(target_os = "linux")]
 pub mod testing;
-#[cfg(target_os = "linux")]
 #[cfg_attr(not(uring), path = "uring/absent.rs")]
 mod uring;
 
-#[cfg(target_os = "linux")]
 pub use sys::caps::{Capabilities, Support};
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 #[path = "../tests/support/skips.rs"]
 mod skips;
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 #[path = "../examples/common/report.rs"]
 mod report;
 

@@ -21,17 +21,17 @@
 //! hyper polls a body only while it has room to write, so a slow reader stops its body. All buffers are bounded.
 
 mod batch;
-#[cfg(feature = "fs")]
+#[cfg(all(not(portable), feature = "fs"))]
 pub(crate) mod file;
 mod graceful_close;
-#[cfg(feature = "fs")]
+#[cfg(all(not(portable), feature = "fs"))]
 pub(crate) mod reader;
-#[cfg(feature = "fs")]
+#[cfg(all(not(portable), feature = "fs"))]
 mod validators;
 
 pub use batch::Batch;
-#[cfg(feature = "fs")]
+#[cfg(all(not(portable), feature = "fs"))]
 pub use file::FileBody;
 pub use graceful_close::GracefulClose;
-#[cfg(feature = "fs")]
+#[cfg(all(not(portable), feature = "fs"))]
 pub(crate) use validators::Tag;

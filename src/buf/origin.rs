@@ -68,7 +68,7 @@ impl Mapping {
         }
         let range = map::range().map_err(|e| io::Error::new(e.kind(), e.to_string()))?;
         let mut granule = range.take()?;
-        let skip = (offset % rustix::param::page_size() as u64) as usize;
+        let skip = (offset % map::page_size() as u64) as usize;
         granule.map_file(file.as_fd(), offset - skip as u64, skip + len)?;
         let mapping = Arc::new_cyclic(|me| Self { granule, skip, len, file, offset, me: me.clone() });
         FILES[mapping.granule.index()].store(Arc::as_ptr(&mapping).cast_mut(), Ordering::Release);

@@ -28,27 +28,55 @@
 //!
 //! Other modules never see raw descriptor numbers or raw pointers. Interrupted calls are retried here.
 
+#[cfg_attr(portable, path = "portable/call.rs")]
 pub(crate) mod call;
 pub(crate) mod caps;
+#[cfg_attr(portable, path = "portable/clock.rs")]
 pub(crate) mod clock;
+#[cfg_attr(portable, path = "portable/cpu.rs")]
 pub(crate) mod cpu;
+#[cfg_attr(portable, path = "portable/errno.rs")]
 pub(crate) mod errno;
+#[cfg_attr(portable, path = "portable/exit.rs")]
 pub(crate) mod exit;
+#[cfg_attr(windows, path = "portable/fd.rs")]
 pub(crate) mod fd;
+#[cfg(not(portable))]
 pub(crate) mod file;
+#[cfg_attr(portable, path = "portable/map.rs")]
 pub(crate) mod map;
+#[cfg(not(portable))]
 pub(crate) mod mounts;
+#[cfg(not(portable))]
 pub(crate) mod path;
+#[cfg(not(portable))]
 pub(crate) mod peer;
+#[cfg_attr(portable, path = "portable/probe.rs")]
 mod probe;
-pub(crate) mod signal;
+#[cfg(not(portable))]
+mod signal;
+#[cfg_attr(portable, path = "portable/socket.rs")]
 pub(crate) mod socket;
+#[cfg_attr(portable, path = "portable/tcp.rs")]
 pub(crate) mod tcp;
 pub(crate) mod tcp_info;
+#[cfg_attr(portable, path = "portable/thread.rs")]
 pub(crate) mod thread;
+#[cfg_attr(portable, path = "portable/transfer.rs")]
 pub(crate) mod transfer;
+#[cfg(unix)]
+#[cfg_attr(portable, path = "portable/unix.rs")]
 pub(crate) mod unix;
-#[cfg(uring)]
+#[cfg(feature = "uring")]
+#[cfg_attr(portable, path = "portable/uring.rs")]
 pub(crate) mod uring;
+#[cfg_attr(portable, path = "portable/vectored.rs")]
 pub(crate) mod vectored;
+#[cfg_attr(portable, path = "portable/watch.rs")]
 pub(crate) mod watch;
+
+/// Returns the error of what the portable build does not do.
+#[cfg(portable)]
+fn unsupported(what: &str) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::Unsupported, format!("portable build: {what}"))
+}

@@ -1,4 +1,4 @@
-//! Replaces this module in builds without the feature `uring`. No ring exists, so no value of [`Driver`] or [`SendOp`]
+//! Replaces this module in builds without io_uring. No ring exists, so no value of [`Driver`] or [`SendOp`]
 //! exists, and the code that needs one is unreachable.
 //!
 //! [`Driver`]: driver::Driver
@@ -43,6 +43,15 @@ pub(crate) mod net {
     use std::sync::atomic::AtomicBool;
 
     pub(crate) type ZeroCopy = Arc<AtomicBool>;
+
+    /// Settings without effect.
+    pub(crate) mod receive {
+        #[derive(Clone, Copy, Debug, Default)]
+        pub(crate) struct Buffers {
+            pub(crate) count: u16,
+            pub(crate) size: u32,
+        }
+    }
 
     pub(crate) mod send {
         #[derive(Debug)]

@@ -1,0 +1,71 @@
+//! Sending and receiving. No call waits, and none returns `Interrupted`.
+
+#![allow(unsafe_code)]
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+
+use socket2::SockRef;
+
+use super::fd::BorrowedFd;
+use super::unsupported;
+use crate::counters::{Counter, count};
+
+/// Maximum number of slices per call: hyper offers at most 64.
+pub(crate) const IOV_LIMIT: usize = 64;
+
+/// Sends `slices` in order. Returns the number of bytes accepted. `more` has no effect.
+pub(crate) fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], _more: bool) -> io::Result<usize> {
+    /// The kernel raises no signal for a peer that has gone. Apple's have an option of the socket instead.
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    const FLAGS: i32 = libc::MSG_NOSIGNAL;
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+    const FLAGS: i32 = 0;
+    debug_assert!(slices.len() <= IOV_LIMIT);
+    let socket = SockRef::from(&socket);
+    uninterrupted(|| match slices {
+        [one] => socket.send_with_flags(one, FLAGS),
+        many => socket.send_vectored_with_flags(many, FLAGS),
+    })
+}
+
+pub(crate) fn send_file(_: BorrowedFd<'_>, _: BorrowedFd<'_>, _: u64, _: usize) -> io::Result<usize> {
+    Err(unsupported("files are not sent inside the kernel"))
+}
+
+/// Receives into the unfilled part of `buf`; `Ok(0)` is the end of the stream.
+pub(crate) fn receive(socket: BorrowedFd<'_>, buf: &mut tokio::io::ReadBuf<'_>) -> io::Result<usize> {
+    // SAFETY: `receive_uninit` only ever writes initialised bytes into the slice.
+    let spare = unsafe { buf.unfilled_mut() };
+    let n = receive_uninit(socket, spare)?;
+    // SAFETY: the kernel has initialised the first `n` bytes of the unfilled part.
+    unsafe { buf.assume_init(n) };
+    buf.advance(n);
+    Ok(n)
+}
+
+pub(crate) fn receive_cursor(socket: BorrowedFd<'_>, cursor: &mut hyper::rt::ReadBufCursor<'_>) -> io::Result<usize> {
+    // SAFETY: `receive_uninit` only ever writes initialised bytes into the slice.
+    let spare = unsafe { cursor.as_mut() };
+    let n = receive_uninit(socket, spare)?;
+    // SAFETY: the kernel has initialised the first `n` bytes of the cursor.
+    unsafe { cursor.advance(n) };
+    Ok(n)
+}
+
+fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
+    let socket = SockRef::from(&socket);
+    uninterrupted(|| {
+        count(Counter::Reads, 1);
+        socket.recv(spare)
+    })
+}
+
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
