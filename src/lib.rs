@@ -107,12 +107,12 @@ pub mod body;
 pub mod buf;
 #[cfg(feature = "codec")]
 pub mod codec;
-#[cfg(all(not(portable), feature = "copy"))]
+#[cfg(feature = "copy")]
 pub mod copy;
 mod counters;
-#[cfg(all(not(portable), feature = "files"))]
+#[cfg(feature = "files")]
 pub mod files;
-#[cfg(all(not(portable), feature = "fs"))]
+#[cfg(feature = "fs")]
 pub mod fs;
 pub mod metrics;
 #[cfg(feature = "middleware")]
@@ -127,7 +127,7 @@ pub mod server;
 pub mod sse;
 mod sys;
 pub mod testing;
-#[cfg_attr(not(uring), path = "uring/absent.rs")]
+#[cfg_attr(not(feature = "uring"), path = "uring/absent.rs")]
 mod uring;
 
 pub use sys::caps::{Capabilities, Support};

@@ -21,17 +21,17 @@
 //! hyper polls a body only while it has room to write, so a slow reader stops its body. All buffers are bounded.
 
 mod batch;
-#[cfg(all(not(portable), feature = "fs"))]
+#[cfg(feature = "fs")]
 pub(crate) mod file;
 mod graceful_close;
-#[cfg(all(not(portable), feature = "fs"))]
+#[cfg(feature = "fs")]
 pub(crate) mod reader;
-#[cfg(all(not(portable), feature = "fs"))]
+#[cfg(feature = "fs")]
 mod validators;
 
 pub use batch::Batch;
-#[cfg(all(not(portable), feature = "fs"))]
+#[cfg(feature = "fs")]
 pub use file::FileBody;
 pub use graceful_close::GracefulClose;
-#[cfg(all(not(portable), feature = "fs"))]
+#[cfg(feature = "fs")]
 pub(crate) use validators::Tag;

@@ -18,5 +18,5 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
 }
 
 pub(super) fn errno(error: &io::Error) -> Option<Errno> {
-    error.raw_os_error().map(Errno::from_raw_os_error)
+    Errno::from_io_error(error)
 }

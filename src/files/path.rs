@@ -4,12 +4,12 @@
 //! all spellings of a path to one name, so that a file is cached once.
 
 use std::borrow::Cow;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use http::{HeaderValue, Uri};
 use percent_encoding::percent_decode;
+
+use crate::sys::path as sys_path;
 
 const PATH_MAX: usize = 4096;
 
@@ -28,7 +28,7 @@ pub(super) fn name(path: &str, hidden: bool) -> Option<Cow<'_, [u8]>> {
             b"" | b"." => continue,
             b".." => return None,
             [b'.', ..] if !hidden => return None,
-            segment if segment.iter().any(|&b| b == b'/' || b == 0) => return None,
+            segment if !sys_path::is_name(segment) => return None,
             segment => name.extend_from_slice(segment),
         }
         name.push(b'/');
@@ -56,7 +56,8 @@ pub(super) fn is_directory(name: &[u8]) -> bool {
 }
 
 pub(super) fn as_path(name: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(name))
+    // [`name`] returns only names that are paths of this system.
+    sys_path::of_bytes(name).unwrap_or(Path::new(""))
 }
 
 /// Returns the location, relative to the request, of a directory that was requested without its slash ([RFC 3986

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Statx;
-
 use super::durability::Durability;
 use super::error::Result;
 use super::preserve::Attributes;
 use super::target::Target;
+use crate::sys::status::Statx;
 
 #[derive(Clone, Debug)]
 pub(super) struct Change {

@@ -3,11 +3,10 @@
 use std::ffi::CStr;
 use std::io;
 
-use rustix::fs::Statx;
-
 use super::error::{Result, Step};
 use super::target::Target;
 use crate::sys::fd::BorrowedFd;
+use crate::sys::status::Statx;
 use crate::sys::{call, file};
 
 /// Attributes that a new file takes over from the replaced one. No effect if no file is replaced.

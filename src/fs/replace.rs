@@ -7,7 +7,6 @@ use std::pin::pin;
 
 use bytes::Bytes;
 use futures_core::Stream;
-use rustix::fs::Statx;
 
 use super::change::Change;
 use super::chunk_batch::ChunkBatch;
@@ -19,6 +18,7 @@ use super::work::{self, Caller};
 use crate::runtime::blocking;
 use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::file::Access;
+use crate::sys::status::Statx;
 
 /// Replaces the contents of a file, or creates it: [`Replace`] with its defaults.
 ///

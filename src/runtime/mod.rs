@@ -28,13 +28,13 @@
 //!   is even only for many connections.
 
 pub(crate) mod blocking;
-#[cfg(uring)]
+#[cfg(feature = "uring")]
 pub(crate) mod programs;
 
-#[cfg(uring)]
+#[cfg(feature = "uring")]
 mod admit;
 mod backstop;
-#[cfg(uring)]
+#[cfg(feature = "uring")]
 mod chain;
 mod cores;
 mod dirty;

@@ -9,12 +9,14 @@
 //!  exit      the handler for process exit
 //!  fd        descriptors
 //!  file      creating, writing, naming and syncing files: calls that wait for a disk
+//!  flags     flags of calls on files
 //!  mounts    file systems that contact a server or a process
 //!  path      calls on paths, which may wait for the disk
 //!  peer      whether work on a file may wait for a peer
 //!  probe     the probes of `caps`
 //!  signal    calls that must not raise SIGPIPE
 //!  socket    options and addresses of sockets
+//!  status    the status of a file
 //!  tcp_info  numbers of a TCP connection
 //!  tcp       state and send options of a TCP connection
 //!  thread    activity of the threads of this process
@@ -28,6 +30,9 @@
 //!
 //! Other modules never see raw descriptor numbers or raw pointers. Interrupted calls are retried here.
 
+#[cfg(portable)]
+#[path = "portable/borrow.rs"]
+mod borrow;
 #[cfg_attr(portable, path = "portable/call.rs")]
 pub(crate) mod call;
 pub(crate) mod caps;
@@ -41,15 +46,17 @@ pub(crate) mod errno;
 pub(crate) mod exit;
 #[cfg_attr(windows, path = "portable/fd.rs")]
 pub(crate) mod fd;
-#[cfg(not(portable))]
+#[cfg_attr(portable, path = "portable/file.rs")]
 pub(crate) mod file;
+#[cfg_attr(portable, path = "portable/flags.rs")]
+pub(crate) mod flags;
 #[cfg_attr(portable, path = "portable/map.rs")]
 pub(crate) mod map;
-#[cfg(not(portable))]
+#[cfg_attr(portable, path = "portable/mounts.rs")]
 pub(crate) mod mounts;
-#[cfg(not(portable))]
+#[cfg_attr(portable, path = "portable/path.rs")]
 pub(crate) mod path;
-#[cfg(not(portable))]
+#[cfg_attr(portable, path = "portable/peer.rs")]
 pub(crate) mod peer;
 #[cfg_attr(portable, path = "portable/probe.rs")]
 mod probe;
@@ -57,6 +64,8 @@ mod probe;
 mod signal;
 #[cfg_attr(portable, path = "portable/socket.rs")]
 pub(crate) mod socket;
+#[cfg_attr(portable, path = "portable/status.rs")]
+pub(crate) mod status;
 #[cfg_attr(portable, path = "portable/tcp.rs")]
 pub(crate) mod tcp;
 pub(crate) mod tcp_info;

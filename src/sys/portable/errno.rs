@@ -60,6 +60,7 @@ numbers! {
     PERM EPERM 1314,
     PIPE EPIPE 109,
     PROTO EPROTO 10043,
+    RANGE ERANGE 534,
     SPIPE ESPIPE 132,
     STALE ESTALE 1006,
     TIMEDOUT ETIMEDOUT 10060,
@@ -70,8 +71,26 @@ impl Errno {
     /// `ENONET` is Linux's alone.
     pub(crate) const NONET: Self = Self(if cfg!(target_os = "linux") { 64 } else { -1 });
 
+    /// Returns the number of an error. Errors that std and libraries make themselves get the number of their kind.
     pub(crate) fn from_io_error(error: &io::Error) -> Option<Self> {
-        error.raw_os_error().map(Self)
+        use io::ErrorKind;
+        let of_kind = || match error.kind() {
+            ErrorKind::AlreadyExists => Some(Self::EXIST),
+            ErrorKind::InvalidInput => Some(Self::INVAL),
+            ErrorKind::IsADirectory => Some(Self::ISDIR),
+            ErrorKind::NotADirectory => Some(Self::NOTDIR),
+            ErrorKind::NotFound => Some(Self::NOENT),
+            ErrorKind::PermissionDenied => Some(Self::ACCESS),
+            ErrorKind::TimedOut => Some(Self::TIMEDOUT),
+            ErrorKind::Unsupported => Some(Self::OPNOTSUPP),
+            ErrorKind::WouldBlock => Some(Self::AGAIN),
+            _ => None,
+        };
+        // Windows has several numbers for one kind.
+        match error.raw_os_error() {
+            Some(number) if cfg!(unix) => Some(Self(number)),
+            number => of_kind().or(number.map(Self)),
+        }
     }
 
     pub(crate) fn raw_os_error(self) -> i32 {

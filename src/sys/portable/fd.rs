@@ -1,5 +1,6 @@
 //! Descriptors on Windows, where sockets and files are handles of different functions: either of them.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::windows::io::{AsHandle, AsSocket, BorrowedHandle, BorrowedSocket, OwnedHandle, OwnedSocket};
@@ -24,6 +25,15 @@ impl BorrowedFd<'_> {
             Self::Socket(socket) => OwnedFd::Socket(socket.try_clone_to_owned()?),
             Self::File(file) => OwnedFd::File(file.try_clone_to_owned()?),
         })
+    }
+}
+
+/// Returns the number of a descriptor, for messages.
+pub(crate) fn number(fd: BorrowedFd<'_>) -> impl fmt::Display {
+    use std::os::windows::io::{AsRawHandle, AsRawSocket};
+    match fd {
+        BorrowedFd::Socket(socket) => socket.as_raw_socket() as usize,
+        BorrowedFd::File(file) => file.as_raw_handle().addr(),
     }
 }
 
@@ -142,3 +152,21 @@ macro_rules! as_fd {
     };
 }
 pub(crate) use as_fd;
+
+/// Implements `AsFd`, and `AsHandle` for others, for a public type by its field.
+macro_rules! file_as_fd {
+    ($name:ident, $($field:tt)+) => {
+        impl $crate::sys::fd::AsFd for $name {
+            fn as_fd(&self) -> $crate::sys::fd::BorrowedFd<'_> {
+                self.$($field)+.as_fd()
+            }
+        }
+
+        impl std::os::windows::io::AsHandle for $name {
+            fn as_handle(&self) -> std::os::windows::io::BorrowedHandle<'_> {
+                self.$($field)+.as_handle()
+            }
+        }
+    };
+}
+pub(crate) use file_as_fd;
