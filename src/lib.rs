@@ -125,6 +125,7 @@ pub mod runtime;
 pub mod server;
 #[cfg(feature = "sse")]
 pub mod sse;
+#[cfg_attr(portable, path = "sys/portable/mod.rs")]
 mod sys;
 pub mod testing;
 #[cfg_attr(not(feature = "uring"), path = "uring/absent.rs")]

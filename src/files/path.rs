@@ -28,7 +28,7 @@ pub(super) fn name(path: &str, hidden: bool) -> Option<Cow<'_, [u8]>> {
             b"" | b"." => continue,
             b".." => return None,
             [b'.', ..] if !hidden => return None,
-            segment if !sys_path::is_name(segment) => return None,
+            segment if !is_name(segment) => return None,
             segment => name.extend_from_slice(segment),
         }
         name.push(b'/');
@@ -37,6 +37,26 @@ pub(super) fn name(path: &str, hidden: bool) -> Option<Cow<'_, [u8]>> {
         name.pop();
     }
     Some(if name == path.as_bytes() { Cow::Borrowed(path.as_bytes()) } else { Cow::Owned(name) })
+}
+
+/// Returns whether these bytes can be the name of a file.
+fn is_name(segment: &[u8]) -> bool {
+    !segment.iter().any(|&b| b == b'/' || b == 0) && (!cfg!(windows) || is_windows_name(segment))
+}
+
+/// Returns whether a name is UTF-8 without the characters that Windows reserves, and neither a device nor another
+/// spelling of a name
+/// ([naming files](https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file)).
+fn is_windows_name(segment: &[u8]) -> bool {
+    const DEVICES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
+    let Ok(name) = std::str::from_utf8(segment) else { return false };
+    let stem = name.split('.').next().unwrap_or_default().trim_end_matches(' ').to_ascii_uppercase();
+    let is_port = ["COM", "LPT"].iter().filter_map(|port| stem.strip_prefix(port)).any(|number| {
+        let mut digits = number.chars();
+        digits.next().is_some_and(char::is_numeric) && digits.next().is_none()
+    });
+    let is_reserved = |c: char| c < ' ' || r#"<>:"/\|?*"#.contains(c);
+    !name.contains(is_reserved) && !name.ends_with(['.', ' ']) && !is_port && !DEVICES.contains(&&*stem)
 }
 
 fn decode(segment: &str) -> Option<Cow<'_, [u8]>> {
@@ -182,5 +202,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn windows_has_names_that_lead_elsewhere() {
+        for name in ["a.txt", "con-1", "COM", "COM10", "lpt.txt", "a b", "\u{fc}ber.html"] {
+            assert!(is_windows_name(name.as_bytes()), "{name}");
+        }
+        for name in
+            ["a:b", "a\\b", "..\\b", "nul", "NUL.txt", "con ", "aux.tar.gz", "com1", "LPT\u{b9}.txt", "a.", "a ", "a*"]
+        {
+            assert!(!is_windows_name(name.as_bytes()), "{name}");
+        }
+        assert!(!is_windows_name(b"\xff"));
     }
 }

@@ -30,11 +30,6 @@ pub(crate) fn of_bytes(path: &[u8]) -> Option<&Path> {
     Some(Path::new(OsStr::from_bytes(path)))
 }
 
-/// Returns whether these bytes can be the name of a file: one segment of a path.
-pub(crate) fn is_name(segment: &[u8]) -> bool {
-    !segment.iter().any(|&b| b == b'/' || b == 0)
-}
-
 /// Returns at most `max` bytes of a name, from its beginning.
 pub(crate) fn beginning(name: &OsStr, max: usize) -> Cow<'_, OsStr> {
     OsStr::from_bytes(&name.as_bytes()[..name.len().min(max)]).into()

@@ -1,5 +1,7 @@
 //! Descriptors on Windows, where sockets and files are handles of different functions: either of them.
 
+#![allow(unreachable_pub, reason = "the bound of public functions, which users need not name")]
+
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -13,9 +15,13 @@ pub(crate) enum OwnedFd {
     File(OwnedHandle),
 }
 
+/// A borrowed socket or file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum BorrowedFd<'a> {
+#[non_exhaustive]
+pub enum BorrowedFd<'a> {
+    /// A socket.
     Socket(BorrowedSocket<'a>),
+    /// A file, a pipe or a console.
     File(BorrowedHandle<'a>),
 }
 
@@ -43,7 +49,9 @@ impl OwnedFd {
     }
 }
 
-pub(crate) trait AsFd {
+/// A socket or a file, as `AsFd` of Unix.
+pub trait AsFd {
+    /// Borrows it.
     fn as_fd(&self) -> BorrowedFd<'_>;
 }
 
@@ -99,6 +107,19 @@ macro_rules! owned {
 }
 owned!(Socket: std::net::TcpListener, std::net::TcpStream, socket2::Socket);
 owned!(File: File);
+
+#[cfg(feature = "copy")]
+borrowed!(File as_handle: tokio::fs::File);
+
+/// Panics if it is a socket.
+impl From<OwnedFd> for File {
+    fn from(fd: OwnedFd) -> Self {
+        match fd {
+            OwnedFd::File(file) => file.into(),
+            OwnedFd::Socket(socket) => panic!("internal: {socket:?} is no file"),
+        }
+    }
+}
 
 impl AsSocket for BorrowedFd<'_> {
     /// Panics if it is a file.

@@ -37,34 +37,6 @@ pub(crate) fn of_bytes(path: &[u8]) -> Option<&Path> {
     return std::str::from_utf8(path).ok().map(Path::new);
 }
 
-/// Returns whether these bytes can be the name of a file: one segment of a path.
-#[cfg(unix)]
-pub(crate) fn is_name(segment: &[u8]) -> bool {
-    !segment.iter().any(|&b| b == b'/' || b == 0)
-}
-
-/// Returns whether these bytes can be the name of a file: UTF-8 without the characters that Windows reserves, and
-/// neither a device nor another spelling of a name
-/// ([naming files](https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file)).
-#[cfg(any(windows, test))]
-pub(crate) fn is_windows_name(segment: &[u8]) -> bool {
-    const DEVICES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
-    let Ok(name) = std::str::from_utf8(segment) else { return false };
-    let stem = name.split('.').next().unwrap_or_default().trim_end_matches(' ').to_ascii_uppercase();
-    let is_port = ["COM", "LPT"].iter().any(|port| {
-        stem.strip_prefix(port).is_some_and(|number| number.chars().count() == 1 && !number.is_ascii_alphabetic())
-    });
-    let is_reserved = |c: char| c < ' ' || r#"<>:"/\|?*"#.contains(c);
-    !name.is_empty()
-        && !name.contains(is_reserved)
-        && !name.ends_with(['.', ' '])
-        && !is_port
-        && !DEVICES.contains(&&*stem)
-}
-
-#[cfg(windows)]
-pub(crate) use is_windows_name as is_name;
-
 /// Returns at most `max` bytes of a name, from its beginning.
 pub(crate) fn beginning(name: &OsStr, max: usize) -> Cow<'_, OsStr> {
     match name.to_str() {

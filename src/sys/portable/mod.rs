@@ -1,0 +1,63 @@
+//! The twin of `sys` for systems other than Linux: the same functions, by std, tokio and socket2. It promises the same
+//! answers, not the same speed. `--cfg millstream_portable` chooses it on Linux, where the tests of the crate run by it.
+//!
+//! What exists only on Linux has a neutral answer (no statistics, no window of memory, `WouldBlock` for reads that must
+//! not wait) or fails with `ErrorKind::Unsupported` and a message that begins with "portable build". The callers are
+//! those of kernels that lack a feature, so they need no code of their own.
+//!
+//! ```text
+//!  borrow    descriptors as files of std
+//!  fd        descriptors on Windows
+//!  open      files beneath a directory, component by component, by cap-primitives
+//!  pieces    vectored calls on files
+//!  position  calls at the position of a file
+//! ```
+//!
+//! The other modules are named as their twins.
+
+#[cfg(feature = "fs")]
+mod borrow;
+pub(crate) mod call;
+#[path = "../caps.rs"]
+pub(crate) mod caps;
+pub(crate) mod clock;
+pub(crate) mod cpu;
+pub(crate) mod errno;
+pub(crate) mod exit;
+#[cfg_attr(unix, path = "../fd.rs")]
+pub(crate) mod fd;
+#[cfg(feature = "fs")]
+pub(crate) mod file;
+pub(crate) mod flags;
+pub(crate) mod map;
+#[cfg(feature = "fs")]
+pub(crate) mod mounts;
+#[cfg(feature = "fs")]
+mod open;
+#[cfg(feature = "fs")]
+pub(crate) mod path;
+#[cfg(feature = "fs")]
+pub(crate) mod peer;
+#[cfg(feature = "fs")]
+mod pieces;
+#[cfg(feature = "fs")]
+mod position;
+mod probe;
+pub(crate) mod socket;
+#[cfg(feature = "fs")]
+pub(crate) mod status;
+pub(crate) mod tcp;
+#[path = "../tcp_info.rs"]
+pub(crate) mod tcp_info;
+pub(crate) mod thread;
+pub(crate) mod transfer;
+#[cfg(unix)]
+pub(crate) mod unix;
+pub(crate) mod uring;
+pub(crate) mod vectored;
+pub(crate) mod watch;
+
+/// Returns the error of what this build does not do.
+fn unsupported(what: &str) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::Unsupported, format!("portable build: {what}"))
+}
