@@ -37,8 +37,7 @@ impl<'a> Stream<'a> {
         let found = found.or_else(|| end.downcast_ref().map(Stream::Receiver));
         let found = found.or_else(|| end.downcast_ref().map(Stream::Sender));
         let found = found.or_else(|| end.downcast_ref().map(Stream::Ours));
-        let found = found.or_else(|| end.downcast_ref().map(Stream::OursUnix));
-        found
+        found.or_else(|| end.downcast_ref().map(Stream::OursUnix))
     }
 }
 

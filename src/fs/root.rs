@@ -56,7 +56,9 @@ impl Root {
     pub fn open_dir(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |e: io::Error| Error::new(Step::OpenDirectory, path, e);
-        if let Support::No(reason) = Capabilities::get().openat2() {
+        if let Support::No(reason) = Capabilities::get().openat2()
+            && !call::WALKS_PATHS
+        {
             let message = format!("paths beneath a directory need openat2(2): {reason}");
             return Err(failed(io::Error::new(io::ErrorKind::Unsupported, message)));
         }

@@ -129,7 +129,7 @@ impl Capabilities {
             system: if cfg!(miri) { "miri".to_owned() } else { probe::system() },
             sendfile: try_it("sendfile", "file bodies are sent from their mapping", probe::sendfile),
             read_nowait: try_it("read_nowait", "small files are read on the blocking pool", probe::read_nowait),
-            openat2: try_it("openat2", "directories are not served: no other call is as safe", probe::openat2),
+            openat2: try_it("openat2", probe::WITHOUT_OPENAT2, probe::openat2),
             cachestat: try_it(
                 "cachestat",
                 "files are warmed on the blocking pool once per validation",

@@ -16,6 +16,10 @@ use rustix::io::{Errno, retry_on_intr};
 pub(crate) type At<'a> = BorrowedFd<'a>;
 pub(crate) const CWD: At<'static> = rustix::fs::CWD;
 
+pub(crate) fn at(dir: BorrowedFd<'_>) -> At<'_> {
+    dir
+}
+
 /// A path as the kernel takes it.
 pub(crate) type Name = CStr;
 pub(crate) type NameBuf = CString;

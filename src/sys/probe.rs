@@ -10,6 +10,9 @@ use std::path::Path;
 use super::uring::{Setup, Uring};
 use super::{call, file, map, transfer};
 
+/// What replaces `openat2`.
+pub(super) const WITHOUT_OPENAT2: &str = "directories are not served: no other call is as safe";
+
 /// Returns name and version of the kernel.
 pub(super) fn system() -> String {
     format!("Linux {}", rustix::system::uname().release().to_string_lossy())

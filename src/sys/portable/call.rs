@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use socket2::SockRef;
 
 use super::fd::BorrowedFd;
-#[cfg(feature = "fs")]
+#[cfg(feature = "uring")]
 pub(crate) use super::open::*;
 use super::unsupported;
 use crate::counters::{Counter, count};
@@ -16,18 +16,25 @@ use crate::counters::{Counter, count};
 /// Maximum number of slices per call: hyper offers at most 64.
 pub(crate) const IOV_LIMIT: usize = 64;
 
+/// Never waits, even if the socket is blocking. Windows has no such flag; there the sockets are nonblocking.
+#[cfg(unix)]
+const NO_WAIT: i32 = libc::MSG_DONTWAIT;
+#[cfg(windows)]
+const NO_WAIT: i32 = 0;
+
+/// The kernel raises no signal for a peer that has gone. Apple's has an option of the socket instead.
+#[cfg(all(unix, not(target_vendor = "apple")))]
+const NO_SIGNAL: i32 = libc::MSG_NOSIGNAL;
+#[cfg(any(windows, target_vendor = "apple"))]
+const NO_SIGNAL: i32 = 0;
+
 /// Sends `slices` in order. Returns the number of bytes accepted. `more` has no effect.
 pub(crate) fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], _more: bool) -> io::Result<usize> {
-    /// The kernel raises no signal for a peer that has gone. Apple's have an option of the socket instead.
-    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-    const FLAGS: i32 = libc::MSG_NOSIGNAL;
-    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-    const FLAGS: i32 = 0;
     debug_assert!(slices.len() <= IOV_LIMIT);
     let socket = SockRef::from(&socket);
     uninterrupted(|| match slices {
-        [one] => socket.send_with_flags(one, FLAGS),
-        many => socket.send_vectored_with_flags(many, FLAGS),
+        [one] => socket.send_with_flags(one, NO_WAIT | NO_SIGNAL),
+        many => socket.send_vectored_with_flags(many, NO_WAIT | NO_SIGNAL),
     })
 }
 
@@ -59,7 +66,7 @@ fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>]) -> io::
     let socket = SockRef::from(&socket);
     uninterrupted(|| {
         count(Counter::Reads, 1);
-        socket.recv(spare)
+        socket.recv_with_flags(spare, NO_WAIT)
     })
 }
 

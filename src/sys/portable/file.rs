@@ -9,10 +9,10 @@ use std::io::{self, IoSlice, Write};
 use std::path::Path;
 
 use cap_fs_ext::{OpenOptionsFollowExt, OpenOptionsSyncExt};
-use cap_primitives::ambient_authority;
 use cap_primitives::fs as beneath;
 use cap_primitives::fs::{FollowSymlinks, OpenOptions};
 
+use super::call::uninterrupted;
 use super::fd::{BorrowedFd, OwnedFd};
 use super::path::escape;
 use super::{borrow, unsupported};
@@ -24,8 +24,14 @@ pub(crate) enum Access {
     Append,
 }
 
+/// Opens a directory that can be synced.
 pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
-    Ok(beneath::open_ambient_dir(path, ambient_authority())?.into())
+    #[cfg(unix)]
+    return Ok(std::os::unix::fs::OpenOptionsExt::custom_flags(File::options().read(true), libc::O_DIRECTORY)
+        .open(path)?
+        .into());
+    #[cfg(windows)]
+    return Ok(beneath::open_ambient_dir(path, cap_primitives::ambient_authority())?.into());
 }
 
 /// Opens an existing file. A FIFO opens without waiting for its other end, so the caller must check the file type.
@@ -56,7 +62,8 @@ impl Access {
 }
 
 fn open(dir: BorrowedFd<'_>, name: &OsStr, options: &mut OpenOptions) -> io::Result<OwnedFd> {
-    let file = beneath::open(&borrow::file(dir), Path::new(name), options.follow(FollowSymlinks::No));
+    let options = options.follow(FollowSymlinks::No);
+    let file = uninterrupted(|| beneath::open(&borrow::file(dir), Path::new(name), options));
     Ok(file.map_err(escape)?.into())
 }
 
@@ -75,11 +82,11 @@ pub(crate) fn link_at(_: BorrowedFd<'_>, _: BorrowedFd<'_>, _: &OsStr) -> io::Re
 /// Renames `from` to `to`, which is replaced atomically.
 pub(crate) fn rename_at(dir: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> io::Result<()> {
     let dir = borrow::file(dir);
-    beneath::rename(&dir, Path::new(from), &dir, Path::new(to)).map_err(escape)
+    uninterrupted(|| beneath::rename(&dir, Path::new(from), &dir, Path::new(to))).map_err(escape)
 }
 
 pub(crate) fn unlink_at(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
-    beneath::remove_file(&borrow::file(dir), Path::new(name)).map_err(escape)
+    uninterrupted(|| beneath::remove_file(&borrow::file(dir), Path::new(name))).map_err(escape)
 }
 
 /// Locks the open file until it is closed. Returns `false` if the file is locked elsewhere.
@@ -118,7 +125,7 @@ pub(crate) fn write_at(file: BorrowedFd<'_>, slices: &[IoSlice<'_>], offset: u64
 
 /// Writes at the end of a file opened with [`Access::Append`]. May write fewer bytes than offered.
 pub(crate) fn write_end(file: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
-    taken(super::call::uninterrupted(|| (&*borrow::file(file)).write(bytes)))
+    taken(uninterrupted(|| (&*borrow::file(file)).write(bytes)))
 }
 
 /// Fails if a file system accepts no bytes without an error, which would otherwise loop forever.
@@ -131,7 +138,7 @@ fn taken(written: io::Result<usize>) -> io::Result<usize> {
 
 #[cfg(unix)]
 pub(super) fn write_piece(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
-    super::call::uninterrupted(|| std::os::unix::fs::FileExt::write_at(file, bytes, offset))
+    uninterrupted(|| std::os::unix::fs::FileExt::write_at(file, bytes, offset))
 }
 
 /// Also moves the position of the file, which nothing here uses.
@@ -142,7 +149,7 @@ pub(super) fn write_piece(file: &File, bytes: &[u8], offset: u64) -> io::Result<
 
 #[cfg(unix)]
 pub(super) fn read_piece(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-    super::call::uninterrupted(|| std::os::unix::fs::FileExt::read_at(file, buf, offset))
+    uninterrupted(|| std::os::unix::fs::FileExt::read_at(file, buf, offset))
 }
 
 #[cfg(windows)]

@@ -1,4 +1,5 @@
-//! The twin of `sys` for systems other than Linux: the same functions, by std, tokio and socket2. It promises the same
+//! The twin of `sys` for systems other than Linux: the same functions, by std, tokio, socket2 and
+//! cap-primitives, and poll(2) by rustix. It promises the same
 //! answers, not the same speed. `--cfg millstream_portable` chooses it on Linux, where the tests of the crate run by it.
 //!
 //! What exists only on Linux has a neutral answer (no statistics, no window of memory, `WouldBlock` for reads that must
@@ -15,7 +16,7 @@
 //!
 //! The other modules are named as their twins.
 
-#[cfg(feature = "fs")]
+#[cfg(feature = "uring")]
 mod borrow;
 pub(crate) mod call;
 #[path = "../caps.rs"]
@@ -26,25 +27,25 @@ pub(crate) mod errno;
 pub(crate) mod exit;
 #[cfg_attr(unix, path = "../fd.rs")]
 pub(crate) mod fd;
-#[cfg(feature = "fs")]
+#[cfg(feature = "uring")]
 pub(crate) mod file;
 pub(crate) mod flags;
 pub(crate) mod map;
-#[cfg(feature = "fs")]
+#[cfg(feature = "uring")]
 pub(crate) mod mounts;
-#[cfg(feature = "fs")]
+#[cfg(feature = "uring")]
 mod open;
-#[cfg(feature = "fs")]
+#[cfg(feature = "uring")]
 pub(crate) mod path;
-#[cfg(feature = "fs")]
+#[cfg(feature = "uring")]
 pub(crate) mod peer;
-#[cfg(feature = "fs")]
+#[cfg(feature = "uring")]
 mod pieces;
-#[cfg(feature = "fs")]
+#[cfg(feature = "uring")]
 mod position;
 mod probe;
 pub(crate) mod socket;
-#[cfg(feature = "fs")]
+#[cfg(feature = "uring")]
 pub(crate) mod status;
 pub(crate) mod tcp;
 #[path = "../tcp_info.rs"]

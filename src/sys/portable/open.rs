@@ -30,6 +30,9 @@ pub(crate) fn warm_blocking(_: BorrowedFd<'_>, _: u64, _: u64) -> io::Result<()>
     Ok(())
 }
 
+/// Whether [`open_beneath`] works without openat2, from one open directory to the next.
+pub(crate) const WALKS_PATHS: bool = true;
+
 /// Treatment of symbolic links by [`open_beneath`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {

@@ -18,6 +18,10 @@ use super::{borrow, file, unsupported};
 pub(crate) type At<'a> = Option<BorrowedFd<'a>>;
 pub(crate) const CWD: At<'static> = None;
 
+pub(crate) fn at(dir: BorrowedFd<'_>) -> At<'_> {
+    Some(dir)
+}
+
 pub(crate) type Name = Path;
 pub(crate) type NameBuf = PathBuf;
 

@@ -4,6 +4,9 @@ use std::io;
 
 use super::unsupported;
 
+/// What replaces `openat2`.
+pub(super) const WITHOUT_OPENAT2: &str = "each component of a path is opened from the directory before it";
+
 /// Returns the name of the system.
 pub(super) fn system() -> String {
     format!("{}, portable build", std::env::consts::OS)

@@ -118,8 +118,18 @@ pub(crate) fn peer(socket: BorrowedFd<'_>) -> Peer {
     }
 }
 
-/// Returns whether the connection is over: such a socket has no peer any more. A Unix socket keeps its peer, so the
-/// connection counts as half-closed until something is sent.
+/// Returns whether the connection is over: reset, or closed by both ends. Received bytes may still wait.
+#[cfg(unix)]
+pub(crate) fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    // A hang-up is reported even if it is not requested.
+    let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::io::retry_on_intr(|| poll(&mut polled, Some(&now))) != Ok(0)
+}
+
+/// Returns whether the connection is over: such a socket has no peer any more.
+#[cfg(windows)]
 pub(crate) fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
     SockRef::from(&socket).peer_addr().is_err()
 }

@@ -34,7 +34,7 @@ impl Dir {
     }
 
     pub(in crate::uring) fn at(&self) -> At<'_> {
-        self.0.as_ref().map_or(CWD, |dir| dir.as_ref().as_fd().into())
+        self.0.as_ref().map_or(CWD, |dir| path::at(dir.as_ref().as_fd()))
     }
 }
 
