@@ -20,8 +20,16 @@ use super::step::{Limit, Link, Step};
 
 #[cfg(uring)]
 mod submit;
+
+/// Action for a program whose completions have all arrived.
 #[cfg(uring)]
-pub(super) use submit::Verdict;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Finished,
+    Again,
+    /// The ring refuses this step; a plain call may do it.
+    Refused(usize),
+}
 
 /// Operations in order, with their progress.
 pub(crate) struct Program {

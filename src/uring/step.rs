@@ -9,8 +9,6 @@ use crate::sys::transfer;
 
 #[cfg(uring)]
 mod submit;
-#[cfg(uring)]
-pub(super) use submit::{CANCELED, Judgement};
 
 /// Maximum number of consecutive attempts without progress.
 pub(super) const RETRIES: u32 = 64;
@@ -18,12 +16,24 @@ pub(super) const RETRIES: u32 = 64;
 const LIMIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Interval at which a waiting blocking job checks whether it was abandoned.
 const PATIENCE: Duration = Duration::from_millis(100);
+#[cfg(uring)]
+pub(super) const CANCELED: i32 = Errno::CANCELED.raw_os_error();
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     /// The step was completed in full.
     Soft,
     /// The step has ended, with any outcome.
     Hard,
+}
+
+/// What the result of an attempt on a ring means.
+#[cfg(uring)]
+pub(super) enum Judgement {
+    Ended(StepOutcome),
+    Again,
+    /// The ring lacks the operation, or its arguments are wrong.
+    Refused(i32),
 }
 
 #[derive(Debug)]

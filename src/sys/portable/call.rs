@@ -10,6 +10,7 @@ use socket2::SockRef;
 use super::fd::BorrowedFd;
 #[cfg(feature = "uring")]
 pub(crate) use super::open::*;
+use super::retry::uninterrupted;
 use super::unsupported;
 use crate::counters::{Counter, count};
 
@@ -68,13 +69,4 @@ fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>]) -> io::
         count(Counter::Reads, 1);
         socket.recv_with_flags(spare, NO_WAIT)
     })
-}
-
-pub(super) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
-        }
-    }
 }

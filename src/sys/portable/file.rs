@@ -12,9 +12,9 @@ use cap_fs_ext::{OpenOptionsFollowExt, OpenOptionsSyncExt};
 use cap_primitives::fs as beneath;
 use cap_primitives::fs::{FollowSymlinks, OpenOptions};
 
-use super::call::uninterrupted;
 use super::fd::{BorrowedFd, OwnedFd};
-use super::path::escape;
+use super::retry::escape;
+use super::retry::uninterrupted;
 use super::{borrow, unsupported};
 
 #[derive(Clone, Copy, Debug)]

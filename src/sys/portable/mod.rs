@@ -12,6 +12,7 @@
 //!  open      files beneath a directory, component by component, by cap-primitives
 //!  pieces    vectored calls on files
 //!  position  calls at the position of a file
+//!  retry     calls that were interrupted
 //! ```
 //!
 //! The other modules are named as their twins.
@@ -44,6 +45,7 @@ mod pieces;
 #[cfg(feature = "uring")]
 mod position;
 mod probe;
+mod retry;
 pub(crate) mod socket;
 #[cfg(feature = "uring")]
 pub(crate) mod status;

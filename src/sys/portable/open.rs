@@ -11,7 +11,7 @@ use cap_primitives::fs::{FollowSymlinks, OpenOptions};
 
 use super::errno::Errno;
 use super::fd::{BorrowedFd, OwnedFd};
-use super::path::escape;
+use super::retry::escape;
 use super::status::Statx;
 use super::{borrow, file};
 

@@ -12,6 +12,7 @@ use cap_primitives::fs as beneath;
 use super::errno::Errno;
 use super::fd::{BorrowedFd, OwnedFd};
 use super::flags::{Mode, OFlags, RenameFlags, ResolveFlags};
+use super::retry::escape;
 use super::{borrow, file, unsupported};
 
 /// Base of relative paths: an open directory, or the working directory.
@@ -140,15 +141,6 @@ impl<'a> Base<'a> {
             Self::Given(file) => file,
             Self::Opened(file) => file,
         }
-    }
-}
-
-/// Returns the error of a path that leads out of its directory as Linux does: `EXDEV`.
-pub(super) fn escape(error: io::Error) -> io::Error {
-    // The library has an error of its own for it, without a number.
-    match error.kind() {
-        io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => Errno::XDEV.into(),
-        _ => error,
     }
 }
 

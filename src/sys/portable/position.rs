@@ -5,9 +5,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::thread;
 use std::time::Duration;
 
-use super::call::uninterrupted;
 use super::fd::{BorrowedFd, OwnedFd};
 use super::flags::PollFlags;
+use super::retry::uninterrupted;
 use super::{borrow, unsupported};
 
 /// Bytes that a writable pipe accepts without waiting.

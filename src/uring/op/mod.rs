@@ -25,7 +25,6 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use self::submit::Submit;
 use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::flags::PollFlags;
@@ -40,8 +39,8 @@ pub(crate) mod sync;
 pub(crate) mod transfer;
 pub(crate) mod vectored;
 
-/// An operation by plain calls. [`Submit`] is the same operation as an entry for a ring.
-pub(crate) trait Operation: Submit + Any + fmt::Debug + Send + Sync {
+/// An operation by plain calls. [`Submit`](submit::Submit) is the same operation as an entry for a ring.
+pub(crate) trait Operation: submit::Submit + Any + fmt::Debug + Send + Sync {
     /// Does the rest of the work by plain system calls, **which may wait**; moves at most `limit` bytes.
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32>;
 

@@ -7,16 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::super::op::{FileUse, StepOutcome};
 use super::super::room::Need;
 use super::super::step::{CANCELED, Judgement, Link, RETRIES, Step};
-use super::Program;
-
-/// Action for a program whose completions have all arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Finished,
-    Again,
-    /// The ring refuses this step; a plain call may do it.
-    Refused(usize),
-}
+use super::{Program, Verdict};
 
 pub(in super::super) struct Piece {
     pub(in super::super) entry: Entry,

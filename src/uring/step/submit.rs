@@ -4,10 +4,9 @@ use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
 
 use super::super::op::{FileUse, Files, Progress, StepOutcome};
-use super::{Limit, Step};
+use super::{CANCELED, Judgement, Limit, Step};
 use crate::sys::errno::Errno;
 
-pub(in super::super) const CANCELED: i32 = Errno::CANCELED.raw_os_error();
 /// `ERESTARTSYS`, the kernel's internal code of an interrupted call, which `IORING_OP_SPLICE` returns.
 const RESTART: i32 = 512;
 /// Errors after which a step may be tried again.
@@ -15,13 +14,6 @@ const AGAIN: [i32; 4] = [CANCELED, Errno::INTR.raw_os_error(), Errno::AGAIN.raw_
 const EXPIRED: [i32; 2] = [Errno::TIME.raw_os_error(), Errno::ALREADY.raw_os_error()];
 /// Errors that may mean that only the ring lacks the operation.
 const REFUSED: [i32; 3] = [Errno::NOSYS.raw_os_error(), Errno::INVAL.raw_os_error(), Errno::OPNOTSUPP.raw_os_error()];
-
-pub(in super::super) enum Judgement {
-    Ended(StepOutcome),
-    Again,
-    /// The ring lacks the operation, or its arguments are wrong.
-    Refused(i32),
-}
 
 impl Limit {
     /// Returns the time limit of an attempt on a ring; `begins` tells whether it starts at submission.
