@@ -59,6 +59,13 @@
 //! If the kernel lacks a feature, or a container forbids it, another path gives the same bytes. The one exception is
 //! `openat2`: without it, directories are not served, because nothing else confines a path to a directory.
 //!
+//! # Other systems
+//!
+//! On macOS and Windows the crate is built without the calls that only Linux has. The interface is the same, except that
+//! Windows has no Unix sockets. What a system lacks returns neutral values or fails with `ErrorKind::Unsupported`, and
+//! [`Capabilities`] says so. Gathering remains; everything else promises no speed. `--cfg millstream_portable` chooses
+//! this build on Linux.
+//!
 //! # Features
 //!
 //! Without features, the crate has the listeners, the streams and gathering.
