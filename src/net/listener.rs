@@ -285,6 +285,7 @@ pub(super) use stream_options;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::socket;
 
     #[tokio::test]
     async fn the_kernel_probes_the_peers_of_accepted_connections() {

@@ -144,15 +144,17 @@ impl Operation for Close {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, uring))]
 mod tests {
     use super::super::super::both::both_ways;
     use super::super::super::program::Program;
-    use super::super::Target;
     use super::super::rw::{Read, Write};
+    use super::super::submit::Submit;
+    use super::super::{StepOutcome, Target};
     use super::*;
     use bytes::Bytes;
     use rustix::fs::{Mode, OFlags, ResolveFlags};
+    use std::ffi::CString;
     use std::fs::File;
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;

@@ -76,6 +76,7 @@ impl Submit for WriteVectored {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::Target;
     use super::*;
     use bytes::Bytes;
     use std::sync::Arc;
