@@ -1,30 +1,46 @@
 //! An axum application on millstream's listener: one line of `main` differs from stock axum. It also serves files.
 //!
 //! `cargo run --release --features axum --example axum_one_line` serves the current directory under `/f/` on
-//! `http://127.0.0.1:8080/`. An argument gives another address: `-- 127.0.0.1:0`.
+//! `http://127.0.0.1:8080/`. `-- --listen ADDR` gives another address.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io;
+use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::get;
 use axum::{Json, Router};
+use clap::Parser;
 use futures_util::{Stream, stream};
 use tokio::time::interval;
 
+#[path = "common/cli.rs"]
+mod cli;
+
+/// An axum application on millstream's listener.
+#[derive(Parser)]
+struct Options {
+    /// Address and port; port 0 chooses a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+}
+
 #[tokio::main]
-async fn main() -> io::Result<()> {
+async fn main() -> ExitCode {
+    cli::exit(run(Options::parse()).await.map_err(|e| e.to_string()))
+}
+
+async fn run(options: Options) -> std::io::Result<()> {
     let app = Router::new()
         .route("/hello", get(async || Json(BTreeMap::from([("msg", "ok")]))))
         .route("/events", get(events))
         // `Files` is an ordinary tower service.
         .nest_service("/f", millstream::files::Files::new(".")?);
 
-    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".into());
     // Stock axum passes tokio's listener here.
-    let listener = millstream::net::TcpListener::bind(address).await?;
+    let listener = millstream::net::TcpListener::bind(options.listen).await?;
     println!("http://{}/hello  /events  /f/NAME", listener.local_addr()?);
     axum::serve(listener, app).await
 }

@@ -12,8 +12,7 @@
 //! curl -X PUT http://127.0.0.1:8081/canary/breaker/no-cork/open        # or closed, unpin, clear
 //! ```
 //!
-//! `-- [--listen ADDR] [--admin ADDR] [--trust NETWORKS]` sets the addresses and the trusted networks. With a token in
-//! `CANARY_TOKEN`, trusted clients can request a path: `curl -H "x-millstream-canary: epoll;$CANARY_TOKEN"`. Ctrl-C
+//! `-- --help` lists the options for addresses and trusted networks. With a token in `CANARY_TOKEN`, trusted clients can request a path: `curl -H "x-millstream-canary: epoll;$CANARY_TOKEN"`. Ctrl-C
 //! ends the server.
 //!
 //! The operator's listener has no passwords, so it is for this machine only. It accepts only IP addresses and
@@ -28,6 +27,7 @@ use axum::extract::{Path, State};
 use axum::routing::{get, put};
 use axum::{Json, Router};
 use bytes::Bytes;
+use clap::Parser;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use millstream::middleware::{
@@ -39,53 +39,36 @@ use millstream::server::serve;
 use serde_json::{Value, json};
 use tower::{Layer, service_fn};
 
-const USAGE: &str = "usage: cargo run --release --example canary -- [--listen ADDR] [--admin ADDR] [--trust NETWORKS]
-  --listen ADDR      public address, default 127.0.0.1:8080; port 0 chooses a free one
-  --admin ADDR       the operator's address, default 127.0.0.1:8081
-  --trust NETWORKS   clients whose request ids, traces and canaries are accepted, e.g. 10.0.0.0/8,192.0.2.7; default none
-  CANARY_TOKEN       environment: token of 16 to 128 characters, with which these clients request a path";
+#[path = "common/cli.rs"]
+mod cli;
+
+/// A server with canaries, and a second listener for the operator.
+///
+/// CANARY_TOKEN in the environment is a token of 16 to 128 characters, with which trusted clients request a path.
+#[derive(Parser)]
+struct Options {
+    /// Public address; port 0 chooses a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// The operator's address.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8081")]
+    admin: SocketAddr,
+    /// Clients whose request ids, traces and canaries are accepted, such as 10.0.0.0/8,192.0.2.7; default none.
+    #[arg(long, value_name = "NETWORKS", default_value = "", hide_default_value = true)]
+    trust: Trusted,
+}
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            eprintln!("{text}");
-            ExitCode::FAILURE
-        }
-    }
+    cli::exit(run(Options::parse()).await)
 }
 
-struct Options {
-    listen: SocketAddr,
-    admin: SocketAddr,
-    trusted: Trusted,
-}
-
-fn options() -> Result<Options, String> {
-    let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    let mut options = Options { listen: loopback(8080), admin: loopback(8081), trusted: Trusted::none() };
-    let mut args = std::env::args().skip(1);
-    while let Some(flag) = args.next() {
-        let value = args.next().ok_or(USAGE)?;
-        let wrong = |error: &dyn std::fmt::Display| format!("{flag} {value}: {error}\n{USAGE}");
-        match flag.as_str() {
-            "--listen" => options.listen = value.parse().map_err(|e| wrong(&e))?,
-            "--admin" => options.admin = value.parse().map_err(|e| wrong(&e))?,
-            "--trust" => options.trusted = value.parse().map_err(|e| wrong(&e))?,
-            _ => return Err(USAGE.to_owned()),
-        }
-    }
-    Ok(options)
-}
-
-async fn run() -> Result<(), String> {
-    let Options { listen, admin, trusted } = options()?;
+async fn run(Options { listen, admin, trust: trusted }: Options) -> Result<(), String> {
     let mut canary = CanaryLayer::builder().trusted(trusted.clone());
     if let Ok(token) = std::env::var("CANARY_TOKEN") {
         canary = canary.token(&token);
     }
-    let canary = canary.build().map_err(|e| format!("{e}\n{USAGE}"))?;
+    let canary = canary.build().map_err(|e| format!("CANARY_TOKEN: {e}"))?;
     let version = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
     let stamp =
         StampLayer::new().trusted(trusted).environment(HeaderValue::from_static("demo")).service_version(version);
@@ -105,7 +88,7 @@ async fn run() -> Result<(), String> {
 }
 
 async fn bind(addr: SocketAddr) -> Result<TcpListener, String> {
-    TcpListener::bind(addr).await.map_err(|e| format!("{e}; choose another address\n{USAGE}"))
+    TcpListener::bind(addr).await.map_err(|e| format!("{e}; choose another address with --listen or --admin"))
 }
 
 async fn hello<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {

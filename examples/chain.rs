@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use clap::Parser;
 use millstream::fs::OpenOptions;
 use millstream::fs::chain::ChainPath;
 use millstream::fs::chain::{Chain, StepOutcome};
@@ -22,32 +23,25 @@ use tokio::io::AsyncWriteExt;
 
 use report::report;
 
+#[path = "common/cli.rs"]
+mod cli;
 #[path = "common/report.rs"]
 mod report;
 
-const USAGE: &str = "usage: cargo run --release --example chain -- [--files N] [--size BYTES] [--beside] DIR";
-
+/// Writes files durably, all at once, each by one chain: open, write, sync, rename.
+#[derive(Parser)]
 struct Options {
+    /// Number of files.
+    #[arg(long, value_name = "N", default_value_t = 32)]
     files: usize,
+    /// Bytes of each file.
+    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
     size: usize,
+    /// Also writes them with tokio::fs, in alternating rounds, and prints medians.
+    #[arg(long)]
     beside: bool,
+    /// Directory to write into.
     dir: PathBuf,
-}
-
-fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { files: 32, size: 4096, beside: false, dir: PathBuf::new() };
-    let number = |value: Option<String>| value.and_then(|value| value.parse().ok()).ok_or(USAGE);
-    while let Some(arg) = args.next() {
-        match &*arg {
-            "--files" => options.files = number(args.next())?,
-            "--size" => options.size = number(args.next())?,
-            "--beside" => options.beside = true,
-            flag if flag.starts_with("--") => return Err(USAGE.to_owned()),
-            dir if options.dir.as_os_str().is_empty() => options.dir = dir.into(),
-            _ => return Err(USAGE.to_owned()),
-        }
-    }
-    if options.dir.as_os_str().is_empty() { Err(USAGE.to_owned()) } else { Ok(options) }
 }
 
 const ROUNDS: usize = 10;
@@ -144,15 +138,5 @@ async fn run(options: &Options) -> Result<(), String> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let done = match parse(std::env::args().skip(1)) {
-        Ok(options) => run(&options).await,
-        Err(usage) => Err(usage),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    cli::exit(run(&Options::parse()).await)
 }

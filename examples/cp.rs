@@ -8,39 +8,31 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use millstream::copy::{Copier, CopyReport};
 use tokio::fs::File;
 
 use report::report;
 
+#[path = "common/cli.rs"]
+mod cli;
 #[path = "common/report.rs"]
 mod report;
 
-const USAGE: &str = "\
-usage: cargo run --release --example cp -- SRC DST
-  SRC   the file to copy, or - for standard input
-  DST   the file to write, created or overwritten, or - for standard output";
+/// Copies a file, and prints the path that the bytes took.
+#[derive(Parser)]
+struct Options {
+    /// The file to copy, or - for standard input.
+    from: OsString,
+    /// The file to write, created or overwritten, or - for standard output.
+    to: OsString,
+}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let args: Vec<_> = std::env::args_os().skip(1).collect();
-    let done = match &args[..] {
-        [from, to] if is_path(from) && is_path(to) => run(from, to).await,
-        _ => Err(USAGE.to_owned()),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            eprintln!("{text}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Whether `arg` is a path; this program has no options.
-fn is_path(arg: &OsStr) -> bool {
-    arg == "-" || !arg.as_encoded_bytes().starts_with(b"--")
+    let Options { from, to } = Options::parse();
+    cli::exit(run(&from, &to).await)
 }
 
 async fn run(from: &OsString, to: &OsString) -> Result<(), String> {

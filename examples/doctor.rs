@@ -1,10 +1,20 @@
 //! Prints which kernel features millstream can use on this machine, and the effect of each missing one.
 //!
-//! `cargo run --example doctor`. The exit status is always 0: each missing feature has a fallback or a documented
-//! refusal.
+//! `cargo run --example doctor`. The exit status is 0 whatever is missing: each missing feature has a fallback or a
+//! documented refusal.
 
+use std::process::ExitCode;
+
+use clap::Parser;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
 use millstream::{Capabilities, Support};
+
+#[path = "common/cli.rs"]
+mod cli;
+
+/// Prints which kernel features millstream can use on this machine, and the effect of each missing one.
+#[derive(Parser)]
+struct Options {}
 
 /// Name of a capability, its getter, and the effect of its absence.
 type Check = (&'static str, fn(&Capabilities) -> &Support, &'static str);
@@ -51,7 +61,12 @@ const CHECKS: [Check; 6] = [
     ),
 ];
 
-fn main() -> std::io::Result<()> {
+fn main() -> ExitCode {
+    let Options {} = Options::parse();
+    cli::exit(run().map_err(|e| e.to_string()))
+}
+
+fn run() -> std::io::Result<()> {
     let capabilities = Capabilities::get();
     println!("{capabilities}");
     let missing: Vec<&Check> = CHECKS.iter().filter(|(_, ask, _)| !ask(capabilities).is_yes()).collect();

@@ -1,6 +1,6 @@
 //! Echoes every message: the smallest server for pipelining peers.
 //!
-//! `cargo run --release --example echo -- [--listen ADDR] [--workers N] [--framing HOW]` listens on `127.0.0.1:7007`
+//! `cargo run --release --example echo` listens on `127.0.0.1:7007`
 //! until Ctrl-C. Messages that arrive together are answered with one write. No message is allocated, except that the
 //! line codec makes a `String` of each.
 
@@ -9,76 +9,42 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use bytes::Bytes;
+use clap::{Parser, ValueEnum};
 use futures_util::{SinkExt, StreamExt};
 use millstream::codec::Framed;
 use millstream::net::{TcpListener, TcpStream};
-use tokio::runtime::Builder;
 use tokio_util::codec::{Decoder, Encoder, LengthDelimitedCodec, LinesCodec};
 
-const USAGE: &str = "\
-usage: cargo run --release --example echo -- [--listen ADDR] [--workers N] [--framing HOW]
-  --listen ADDR   address and port, default 127.0.0.1:7007; port 0 chooses a free one
-  --workers N     threads, default one for each CPU of this process
-  --framing HOW   lines (default), or length: a big-endian length of four bytes before each message";
+#[path = "common/cli.rs"]
+mod cli;
 
 /// Maximum message length in bytes; a longer message is an error of the peer.
 const LONGEST: usize = 64 << 10;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, ValueEnum)]
 enum Framing {
     Lines,
+    /// A big-endian length of four bytes before each message.
     Length,
 }
 
+/// Echoes every message.
+#[derive(Parser)]
 struct Options {
+    /// Address and port; port 0 chooses a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7007")]
     listen: SocketAddr,
+    /// Threads that run the service.
+    #[arg(long, value_name = "N", default_value_t = cli::cpus())]
     workers: NonZeroUsize,
+    /// What ends a message.
+    #[arg(long, value_name = "HOW", default_value = "lines")]
     framing: Framing,
 }
 
-/// Parses the command line. The error text is complete.
-fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-    // Respects the CPU affinity of the process.
-    let workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let listen = SocketAddr::from(([127, 0, 0, 1], 7007));
-    let mut options = Options { listen, workers, framing: Framing::Lines };
-    while let Some(flag) = args.next() {
-        if !matches!(flag.as_str(), "--listen" | "--workers" | "--framing") {
-            return Err(USAGE.to_owned());
-        }
-        let value = args.next().ok_or_else(|| format!("{flag} needs a value\n{USAGE}"))?;
-        let wrong = || format!("{flag} {value}: no such choice\n{USAGE}");
-        match flag.as_str() {
-            "--listen" => options.listen = value.parse().map_err(|_| wrong())?,
-            "--workers" => options.workers = value.parse().map_err(|_| wrong())?,
-            _ => {
-                options.framing = match value.as_str() {
-                    "lines" => Framing::Lines,
-                    "length" => Framing::Length,
-                    _ => return Err(wrong()),
-                };
-            }
-        }
-    }
-    Ok(options)
-}
-
 fn main() -> ExitCode {
-    let result = parse(std::env::args().skip(1)).and_then(|options| {
-        let mut builder = match options.workers.get() {
-            1 => Builder::new_current_thread(),
-            _ => Builder::new_multi_thread(),
-        };
-        let runtime = builder.worker_threads(options.workers.get()).enable_all().build();
-        runtime.map_err(|e| format!("the runtime did not start: {e}"))?.block_on(run(&options))
-    });
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            eprintln!("{text}");
-            ExitCode::FAILURE
-        }
-    }
+    let options = Options::parse();
+    cli::exit(cli::runtime(options.workers).and_then(|runtime| runtime.block_on(run(&options))))
 }
 
 async fn run(options: &Options) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! Prepends a header to files of any size.
 //!
-//! `cargo run --release --example prepend -- [OPTIONS] FILE...` reads the header from standard input unless `--header`
+//! `cargo run --release --example prepend -- FILE...` reads the header from standard input unless `--header`
 //! gives it. For each file it prints the time and how the contents were moved. It stops at the first failure.
 
 use std::io::{IsTerminal, Read, Write};
@@ -9,93 +9,65 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use clap::Parser;
 use millstream::fs::{Durability, Moved, Prepend, PrependStrategy};
 
 use report::report;
 
+#[path = "common/cli.rs"]
+mod cli;
 #[path = "common/report.rs"]
 mod report;
-
-const USAGE: &str = "\
-usage: cargo run --release --example prepend -- [OPTIONS] FILE...
-  --header TEXT        the header, with a line end after it; by default standard input, unchanged
-  --strategy WAY       atomic (default): a new file replaces the old one
-                       in-place:BYTES: overwrites the first BYTES, which are reserved for a header of that length
-                       insert: the file system inserts blocks; the header length must be a multiple of the block size
-  --durability WHAT    full (default), data or none: durability after a power cut
-  --follow-link        if FILE is a symbolic link, changes its target";
 
 /// Interval between updates of the progress line.
 const TICK: Duration = Duration::from_millis(100);
 
+/// Prepends a header to files.
+#[derive(Parser)]
 struct Options {
-    files: Vec<PathBuf>,
+    /// The header, with a line end after it; by default standard input, unchanged.
+    #[arg(long, value_name = "TEXT")]
     header: Option<String>,
+    /// atomic (a new file), in-place:BYTES (reserved for a header of that length), or insert (whole blocks).
+    #[arg(long, value_name = "WAY", default_value = "atomic", value_parser = strategy_of)]
     strategy: PrependStrategy,
+    /// full, data or none: durability after a power cut.
+    #[arg(long, value_name = "WHAT", default_value = "full", value_parser = durability_of)]
     durability: Durability,
+    /// If FILE is a symbolic link, changes its target.
+    #[arg(long)]
     follow_link: bool,
+    /// The files to change.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
 }
 
-/// Parses the command line. The error text is complete.
-fn parse(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<Options, String> {
-    let (strategy, durability) = (PrependStrategy::default(), Durability::default());
-    let mut options = Options { files: Vec::new(), header: None, strategy, durability, follow_link: false };
-    while let Some(arg) = args.next() {
-        match arg.to_string_lossy().as_ref() {
-            "--follow-link" => options.follow_link = true,
-            flag @ ("--header" | "--strategy" | "--durability") => {
-                let value = args.next().ok_or_else(|| format!("{flag} needs a value\n{USAGE}"))?;
-                let value = value.to_string_lossy();
-                let wrong = || format!("{flag} {value}: no such choice\n{USAGE}");
-                match flag {
-                    "--header" => options.header = Some(format!("{value}\n")),
-                    "--strategy" => options.strategy = strategy_of(&value).ok_or_else(wrong)?,
-                    _ => options.durability = durability_of(&value).ok_or_else(wrong)?,
-                }
-            }
-            "--" => options.files.extend(args.by_ref().map(PathBuf::from)),
-            flag if flag.starts_with("--") => return Err(USAGE.to_owned()),
-            _ => options.files.push(arg.into()),
-        }
-    }
-    if options.files.is_empty() { Err(USAGE.to_owned()) } else { Ok(options) }
-}
-
-fn strategy_of(name: &str) -> Option<PrependStrategy> {
+fn strategy_of(name: &str) -> Result<PrependStrategy, String> {
+    let reserved = || name.strip_prefix("in-place:")?.parse().ok();
     match name {
-        "atomic" => Some(PrependStrategy::Atomic),
-        "insert" => Some(PrependStrategy::InsertRange),
-        other => Some(PrependStrategy::InPlace { reserved: other.strip_prefix("in-place:")?.parse().ok()? }),
+        "atomic" => Ok(PrependStrategy::Atomic),
+        "insert" => Ok(PrependStrategy::InsertRange),
+        _ => Ok(PrependStrategy::InPlace { reserved: reserved().ok_or("give atomic, in-place:BYTES or insert")? }),
     }
 }
 
-fn durability_of(name: &str) -> Option<Durability> {
-    Some(match name {
-        "full" => Durability::Full,
-        "data" => Durability::Data,
-        "none" => Durability::None,
-        _ => return None,
-    })
+fn durability_of(name: &str) -> Result<Durability, String> {
+    match name {
+        "full" => Ok(Durability::Full),
+        "data" => Ok(Durability::Data),
+        "none" => Ok(Durability::None),
+        _ => Err("give full, data or none".to_owned()),
+    }
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let done = match parse(std::env::args_os().skip(1)) {
-        Ok(options) => run(options).await,
-        Err(text) => Err(text),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            eprintln!("{text}");
-            ExitCode::FAILURE
-        }
-    }
+    cli::exit(run(Options::parse()).await)
 }
 
 async fn run(options: Options) -> Result<(), String> {
     let header = match options.header {
-        Some(header) => Bytes::from(header),
+        Some(header) => Bytes::from(header + "\n"),
         None => {
             let mut header = Vec::new();
             std::io::stdin().lock().read_to_end(&mut header).map_err(|e| format!("standard input: {e}"))?;

@@ -1,6 +1,6 @@
 //! The baseline: the same service with tokio, hyper and tower-http alone, with TCP_NODELAY.
 //!
-//! `cargo run --release --example stock -- [--listen ADDR] [--root DIR] [--workers N]` answers the routes of the
+//! `cargo run --release --example stock -- --root DIR` answers the routes of the
 //! `serve` example, so that both can be compared under the same load.
 
 use std::convert::Infallible;
@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Parser;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -20,24 +21,27 @@ use tokio::net::TcpListener;
 use tower::ServiceExt;
 use tower_http::services::fs::{ServeDir, ServeFileSystemResponseBody};
 
-use common::{Options, Reply, Route, route};
+use common::{Options, Reply, Route, cli, route};
 
 mod common;
 
 const INDEX: &str = "plain hyper: /hello  /f/NAME  /tokens  /events?hz=N\n";
 
+/// Answers the routes of the `serve` example with tokio, hyper and tower-http alone.
+#[derive(Parser)]
+#[command(mut_arg("listen", |listen| listen.default_value("127.0.0.1:8081")))]
+struct Args {
+    #[command(flatten)]
+    options: Options,
+}
+
 fn main() -> ExitCode {
-    let result = Options::parse("stock", 8081, None).and_then(|options| {
-        let run = || common::runtime(options.workers)?.block_on(run(&options));
-        run().map_err(|e| format!("{}: {e}; choose another address with --listen", options.listen))
+    let Args { options } = Args::parse();
+    let served = cli::runtime(options.workers).and_then(|runtime| {
+        let served = runtime.block_on(run(&options));
+        served.map_err(|e| format!("{}: {e}; choose another address with --listen", options.listen))
     });
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            eprintln!("{text}");
-            ExitCode::FAILURE
-        }
-    }
+    cli::exit(served)
 }
 
 async fn run(options: &Options) -> io::Result<()> {

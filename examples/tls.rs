@@ -1,14 +1,15 @@
 //! A directory over TLS: HTTP/2 and HTTP/1.1 by ALPN, and a certificate that can be replaced without a restart.
 //!
 //! `cargo run --release --features tls --example tls -- --root DIR` listens on `127.0.0.1:8443` until Ctrl-C. Without
-//! `--cert` and `--key` it creates a self-signed certificate for `localhost`. With them it reloads both files on
-//! SIGHUP, the signal that renewal tools send, and checks them for changes once a minute.
+//! `--cert` and `--key` it creates a self-signed certificate for `localhost`, and a new one at SIGHUP. With them it
+//! reloads both files at SIGHUP, the signal that renewal tools send, and checks them for changes once a minute.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Parser;
 use millstream::files::Files;
 use millstream::net::TcpListener;
 use millstream::server::serve;
@@ -17,73 +18,57 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use report::report;
 
+#[path = "common/cli.rs"]
+mod cli;
 #[path = "common/report.rs"]
 mod report;
 
-const USAGE: &str = "\
-usage: cargo run --release --features tls --example tls -- [--listen ADDR] [--root DIR] [--cert FILE --key FILE]
-  --listen ADDR   address and port, default 127.0.0.1:8443; port 0 chooses a free one
-  --root DIR      directory to serve, default the current one
-  --cert FILE     certificate chain, PEM; default: self-signed, for localhost
-  --key FILE      its private key, PEM";
-
+/// Serves a directory over TLS.
+#[derive(Parser)]
 struct Options {
+    /// Address and port; port 0 chooses a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443")]
     listen: SocketAddr,
+    /// Directory to serve.
+    #[arg(long, value_name = "DIR", default_value = ".")]
     root: PathBuf,
+    /// Certificate chain, PEM; by default one is made for localhost, self-signed.
+    #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
+    /// Its private key, PEM.
+    #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-}
-
-/// Parses the command line. The error text is complete.
-fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-    let listen = SocketAddr::from(([127, 0, 0, 1], 8443));
-    let mut options = Options { listen, root: PathBuf::from("."), cert: None, key: None };
-    while let Some(flag) = args.next() {
-        if !matches!(flag.as_str(), "--listen" | "--root" | "--cert" | "--key") {
-            return Err(USAGE.to_owned());
-        }
-        let value = args.next().ok_or_else(|| format!("{flag} needs a value\n{USAGE}"))?;
-        match flag.as_str() {
-            "--listen" => options.listen = value.parse().map_err(|_| format!("{flag} {value}: not an address"))?,
-            "--root" => options.root = value.into(),
-            "--cert" => options.cert = Some(value.into()),
-            _ => options.key = Some(value.into()),
-        }
-    }
-    Ok(options)
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let ended = match parse(std::env::args().skip(1)) {
-        Ok(options) => run(options).await,
-        Err(wrong) => Err(wrong),
-    };
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            eprintln!("{text}");
-            ExitCode::FAILURE
-        }
-    }
+    cli::exit(run(Options::parse()).await)
 }
 
 async fn run(options: Options) -> Result<(), String> {
-    let tls = match (options.cert, options.key) {
-        (Some(cert), Some(key)) => {
+    let made = options.cert.is_none();
+    let tls = match options.cert.zip(options.key) {
+        Some((cert, key)) => {
             let tls = Tls::from_files(cert, key).map_err(|e| report(&e))?;
             tls.reload_every(Duration::from_secs(60))
         }
-        (None, None) => self_signed().map_err(|e| report(&*e))?,
-        _ => return Err(format!("give both --cert and --key, or neither\n{USAGE}")),
+        None => {
+            eprintln!("the certificate is self-signed: clients need an option to trust it (curl --insecure)");
+            let (cert, key) = self_signed()?;
+            Tls::from_pem(cert, key).map_err(|e| report(&e))?
+        }
     };
     let mut hangup = signal(SignalKind::hangup()).map_err(|e| e.to_string())?;
     let handle = tls.clone();
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            match handle.reload() {
+            let replaced = match made {
+                true => self_signed().and_then(|(cert, key)| handle.replace_pem(cert, key).map_err(|e| report(&e))),
+                false => handle.reload().map_err(|e| report(&e)),
+            };
+            match replaced {
                 Ok(()) => println!("new connections get the new certificate"),
-                Err(e) => eprintln!("the old certificate stays in use: {}", report(&e)),
+                Err(e) => eprintln!("the old certificate stays in use: {e}"),
             }
         }
     });
@@ -97,8 +82,9 @@ async fn run(options: Options) -> Result<(), String> {
     drained.map(drop).map_err(|e| format!("{address}: {e}"))
 }
 
-fn self_signed() -> Result<Tls, Box<dyn std::error::Error>> {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-    eprintln!("the certificate is self-signed: clients need an option to trust it (curl --insecure)");
-    Ok(Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem())?)
+/// Makes a certificate and its key.
+fn self_signed() -> Result<(String, String), String> {
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).map_err(|e| e.to_string())?;
+    Ok((made.cert.pem(), made.signing_key.serialize_pem()))
 }

@@ -1,26 +1,69 @@
 //! Streaming for hyper, axum and tonic services on Linux, with fewer system calls, copies and wake-ups.
 //!
-//! A service that streams (files, server-sent events, model tokens, gRPC messages) spends most of its CPU time in the
-//! kernel, sending. This crate reduces that time. The service stays a tower service, its bodies stay
-//! `http_body::Body`s, and HTTP stays hyper's.
-//!
 //! ```no_run
-//! # use std::convert::Infallible;
-//! # use bytes::Bytes;
-//! # use http_body_util::Full;
-//! # use hyper::{Request, Response};
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> std::io::Result<()> {
-//! # let app = tower::service_fn(async |_: Request<millstream::server::RequestBody>| Ok::<_, Infallible>(Response::new(Full::new(Bytes::new()))));
-//! let listener = millstream::net::TcpListener::bind("127.0.0.1:8080").await?;
-//! millstream::server::serve(listener, app).await
-//! # }
+//! use axum::{Router, routing::get};
+//! use millstream::{net::TcpListener, server::serve};
+//!
+//! #[tokio::main]
+//! async fn main() -> std::io::Result<()> {
+//!     let app = Router::new().route("/", get(|| async { "Hello, world!" }));
+//!     serve(TcpListener::bind("127.0.0.1:8080").await?, app).await
+//! }
 //! ```
 //!
-//! With axum and the feature `axum`, one line changes:
-//! `axum::serve(millstream::net::TcpListener::bind(addr).await?, app)`.
+//! [`server::serve`] takes any tower service and limits what clients can do. To keep `axum::serve` (feature `axum`),
+//! hyper or tonic, change one line: the listener. A service that streams (files, server-sent events, model tokens, gRPC
+//! messages) spends most of its CPU time in the kernel, sending. This crate reduces that time; the service stays a tower
+//! service, its bodies stay `http_body::Body`s, and HTTP stays hyper's.
 //!
-//! # Data path
+//! | I want to | use |
+//! |---|---|
+//! | keep my server, and send by fewer calls | [`net::TcpListener`] in place of tokio's |
+//! | have a server with limits, graceful shutdown and TLS | [`server`] |
+//! | serve a directory, or one file | [`files::Files`], [`body::FileBody`] |
+//! | send events, or many small frames | [`sse::Hub`], [`body::Batch`] |
+//! | receive into files | [`body::save`](body::save()) |
+//! | read, write, replace and extend files | [`fs`] |
+//! | copy or relay | [`copy`](mod@copy) |
+//! | gather on streams of other crates | [`codec`] |
+//! | have request ids, traces, measurements, compression | `middleware` (a feature) |
+//! | see which paths were taken | [`metrics::Snapshot`] |
+//! | see what this machine lacks, and why | [`Capabilities`] |
+//! | test a wrapper between hyper and the stream | [`testing::assert_vectored`]: many make hyper copy every byte |
+//!
+//! The [guide](https://github.com/millstream-rs/millstream/blob/main/docs/guide/README.md) has a program for each task.
+//!
+//! If the kernel lacks a feature, or a container forbids it, another path gives the same bytes. The one exception is
+//! `openat2`: without it, directories are not served, because nothing else confines a path to a directory.
+//!
+//! # Features
+//!
+//! Without features, the crate has the listeners, the streams and gathering.
+//!
+//! | feature | default | |
+//! |---|---|---|
+//! | `uring` | yes | io_uring for files and, where chosen, for sockets |
+//! | `server` | yes | [`server`]: HTTP/1.1 and HTTP/2 on hyper, with limits and graceful shutdown |
+//! | `files` | yes | [`files`]: a directory as a tower service; implies `fs` and `body` |
+//! | `sse` | yes | [`sse`]: events for many readers; implies `body` |
+//! | `fs` | yes | [`fs`]: files, chains of operations, replace, prepend and append; implies `uring` |
+//! | `copy` | yes | [`copy`](mod@copy): copies between files, pipes and sockets; implies `fs` |
+//! | `codec` | yes | [`codec`]: buffered readers and writers for other streams, and `Framed` |
+//! | `body` | | [`body`]: `Batch`, and with `fs` also `FileBody` |
+//! | `compress` | | `body::Compress`: gzip, br and zstd; also a layer of `middleware`, and events of `sse`; implies `body` |
+//! | `digest` | | `body::Save`: digests of what is saved, checked against header fields; implies `body` and `fs` |
+//! | `middleware` | | `middleware`: request ids, trace context, measurements, allowed hosts; implies `server` |
+//! | `canary` | | `middleware::CanaryLayer`: a share of the answers by another path; implies `middleware` |
+//! | `relay` | | `relay`: header lines for messages that are relayed as bytes |
+//! | `axum` | | the listeners implement `axum::serve::Listener` |
+//! | `client` | | `net::Connector` for `hyper_util::client::legacy::Client` |
+//! | `metrics` | | `metrics::record_metrics` for the metrics facade |
+//! | `redis` | | `sse::log::redis`: a log that several processes share; implies `sse` |
+//! | `tls` | | `server::tls`: TLS by rustls; implies `server` |
+//! | `tonic` | | the streams implement tonic's `Connected`; `net::Incoming` |
+//! | `tracing` | | events for operators, and spans of connections and requests |
+//!
+//! # How it works
 //!
 //! ```text
 //!  Body ──frames──▶ hyper ──IoSlice──▶ net::TcpStream ──▶ send queue ──▶ flusher (end of this turn) ──▶ kernel
@@ -45,51 +88,12 @@
 //! [`copy`](mod@copy) moves bytes inside the kernel where both ends allow it: files share blocks or use `copy_file_range`,
 //! and sockets use `sendfile` and `splice`.
 //!
-//! # First steps
-//!
-//! 1. Replace tokio's listener by [`net::TcpListener`], and measure.
-//! 2. Serve a directory with [`files::Files`], or a single file with [`body::FileBody`].
-//! 3. Send events with [`sse::Hub`]. Wrap bodies with many small frames in [`body::Batch`].
-//! 4. Test wrappers between hyper and the stream with [`testing::assert_vectored`]: by default, such a wrapper makes hyper
-//!    copy every byte.
-//! 5. Use [`fs::File`], [`fs::replace`], [`fs::prepend`], [`fs::append`] and [`fs::chain`] for files.
-//! 6. Relay with [`copy::copy_bidirectional`].
-//! 7. Read [`metrics::Snapshot`] and [`Capabilities`] to see which paths were taken, and what this machine lacks and why.
-//!
-//! If the kernel lacks a feature, or a container forbids it, another path gives the same bytes. The one exception is
-//! `openat2`: without it, directories are not served, because nothing else confines a path to a directory.
-//!
 //! # Other systems
 //!
 //! On macOS and Windows the crate is built without the calls that only Linux has. The interface is the same, except that
 //! Windows has no Unix sockets. What a system lacks returns neutral values or fails with `ErrorKind::Unsupported`, and
-//! [`Capabilities`] says so. Gathering remains; everything else promises no speed. `--cfg millstream_portable` chooses
-//! this build on Linux.
-//!
-//! # Features
-//!
-//! Without features, the crate has the listeners, the streams and gathering.
-//!
-//! | feature | default | |
-//! |---|---|---|
-//! | `uring` | yes | io_uring for files and, where chosen, for sockets |
-//! | `server` | yes | [`server`]: HTTP/1.1 and HTTP/2 on hyper, with limits and graceful shutdown |
-//! | `files` | yes | [`files`]: a directory as a tower service; implies `fs` and `body` |
-//! | `sse` | yes | [`sse`]: events for many readers; implies `body` |
-//! | `fs` | yes | [`fs`]: files, chains of operations, replace, prepend and append; implies `uring` |
-//! | `copy` | yes | [`copy`](mod@copy): copies between files, pipes and sockets; implies `fs` |
-//! | `codec` | yes | [`codec`]: buffered readers and writers for other streams, and `Framed` |
-//! | `body` | | [`body`]: `Batch`, and with `fs` also `FileBody` |
-//! | `middleware` | | [`middleware`]: request ids, trace context, measurements, allowed hosts; implies `server` |
-//! | `canary` | | `middleware::CanaryLayer`: a share of the answers by another path; implies `middleware` |
-//! | `relay` | | [`relay`]: header lines for messages that are relayed as bytes |
-//! | `axum` | | the listeners implement `axum::serve::Listener` |
-//! | `client` | | `net::Connector` for `hyper_util::client::legacy::Client` |
-//! | `metrics` | | `metrics::record_metrics` for the metrics facade |
-//! | `redis` | | `sse::log::redis`: a log that several processes share; implies `sse` |
-//! | `tls` | | `server::tls`: TLS by rustls; implies `server` |
-//! | `tonic` | | the streams implement tonic's `Connected`; `net::Incoming` |
-//! | `tracing` | | events for operators, and spans of connections and requests |
+//! [`Capabilities`] says so. Gathering remains; nothing else promises speed. `--cfg millstream_portable` chooses this
+//! build on Linux.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Modules that are left out leave internal functions and re-exports without a user.
 #![cfg_attr(
@@ -99,6 +103,7 @@
         feature = "canary",
         feature = "client",
         feature = "codec",
+        feature = "compress",
         feature = "copy",
         feature = "files",
         feature = "metrics",

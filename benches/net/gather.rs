@@ -17,15 +17,13 @@
 //! time, because reader and sender compete for the same CPUs.
 
 use std::io::{self, IoSlice, Read};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use millstream::metrics::Snapshot;
-use tokio::io::{AsyncWrite, AsyncWriteExt, BufWriter};
+use tokio::io::{AsyncWriteExt, BufWriter};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
@@ -34,42 +32,7 @@ use tokio::task::yield_now;
 use crate::common::contest::{Case, Contender, Run, Spent};
 use crate::common::suite::Suite;
 use crate::common::{cpu_of_this_thread, noise, pair, runtime};
-
-/// A tokio stream that counts the system calls that send something: one for each write that does not wait.
-struct Counted {
-    stream: TcpStream,
-    calls: u64,
-}
-
-impl AsyncWrite for Counted {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.calls += u64::from(written.is_ready());
-        written
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.calls += u64::from(written.is_ready());
-        written
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
+use crate::counted::Counted;
 
 enum Way {
     Flushed(millstream::net::TcpStream),
@@ -131,8 +94,8 @@ impl Way {
     fn calls(&self) -> u64 {
         match self {
             Self::Flushed(_) | Self::Yielding(_) => Snapshot::now().writes,
-            Self::WriteAll(stream) | Self::Vectored(stream) => stream.calls,
-            Self::Buffered(stream) => stream.get_ref().calls,
+            Self::WriteAll(stream) | Self::Vectored(stream) => stream.calls(),
+            Self::Buffered(stream) => stream.get_ref().calls(),
         }
     }
 }
@@ -262,7 +225,7 @@ impl Drop for Sender<'_> {
 }
 
 fn counted(stream: std::net::TcpStream) -> io::Result<Counted> {
-    Ok(Counted { stream: TcpStream::from_std(stream)?, calls: 0 })
+    Ok(Counted::new(TcpStream::from_std(stream)?, &Arc::default()))
 }
 
 /// Compares all ways to send `count` chunks of `len` bytes.

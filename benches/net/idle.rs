@@ -94,7 +94,7 @@ async fn settled() -> u64 {
 }
 
 /// Raises the limit of open descriptors. Returns the new limit.
-fn more_files() -> u64 {
+pub(crate) fn more_files() -> u64 {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     maximum.unwrap_or(u64::MAX)

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `events` | 1000 independent streams |
 //! | `hub` | one event for 1000 readers |
+//! | `gzip` | one compressed event for 1000 readers |
 //!
 //! Each server is a current-thread runtime on its own thread and CPU; the load is this program's main thread, the same
 //! for all, and compares every byte. The figures are the CPU time of all threads but the main one.
@@ -12,6 +13,7 @@
 mod common;
 
 mod events;
+mod gzip;
 mod hub;
 mod readers;
 
@@ -20,5 +22,6 @@ fn main() {
     let _pinned = common::pinned();
     events::run(&mut suite);
     hub::run(&mut suite);
+    gzip::run(&mut suite);
     suite.finish();
 }

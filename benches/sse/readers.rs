@@ -27,10 +27,21 @@ pub(crate) fn streams() -> usize {
     if options().test { 8 } else { 1000 }
 }
 
-struct Readers {
+/// What readers expect.
+#[derive(Clone, Copy)]
+pub(crate) enum Content<'a> {
+    /// This event, again and again.
+    Same(&'a [u8]),
+    /// Events of this length that differ.
+    Plain(usize),
+    /// The same in gzip form.
+    Gzip(usize),
+}
+
+struct Readers<'a> {
     epoll: OwnedFd,
     readers: Vec<Reader>,
-    event: Vec<u8>,
+    content: Content<'a>,
     buffer: Vec<u8>,
 }
 
@@ -38,6 +49,7 @@ struct Reader {
     stream: TcpStream,
     place: Place,
     seen: usize,
+    inflate: Option<flate2::Decompress>,
 }
 
 /// Position of a reader in the response. Any element may be split between reads: sizes are parsed digit by digit.
@@ -53,20 +65,33 @@ enum Place {
     End(usize),
 }
 
-impl Readers {
-    fn connect(addr: SocketAddr, event: &[u8]) -> Self {
+impl Content<'_> {
+    fn event_len(self) -> usize {
+        match self {
+            Self::Same(event) => event.len(),
+            Self::Plain(len) | Self::Gzip(len) => len,
+        }
+    }
+}
+
+impl<'a> Readers<'a> {
+    fn connect(addr: SocketAddr, content: Content<'a>) -> Self {
+        let accept = if let Content::Gzip(_) = content { "accept-encoding: gzip\r\n" } else { "" };
+        let request = format!("GET /events HTTP/1.1\r\nhost: bench\r\n{accept}\r\n");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let connected = connect(addr, streams()).into_iter();
         let readers: Vec<Reader> = connected
             .map(|mut stream| {
-                stream.write_all(b"GET /events HTTP/1.1\r\nhost: bench\r\n\r\n").unwrap();
-                Reader { stream, place: Place::Head(0), seen: 0 }
+                stream.write_all(request.as_bytes()).unwrap();
+                // The readers of gzip have the window that its encoders have.
+                let inflate = matches!(content, Content::Gzip(_)).then(|| flate2::Decompress::new_gzip(15));
+                Reader { stream, place: Place::Head(0), seen: 0, inflate }
             })
             .collect();
         for (index, reader) in readers.iter().enumerate() {
             epoll::add(&epoll, &reader.stream, epoll::EventData::new_u64(index as u64), epoll::EventFlags::IN).unwrap();
         }
-        Self { epoll, readers, event: event.to_vec(), buffer: vec![0; 64 << 10] }
+        Self { epoll, readers, content, buffer: vec![0; 64 << 10] }
     }
 
     /// Reads and compares until at least this many more events have arrived. Returns their number.
@@ -80,7 +105,7 @@ impl Readers {
                 let reader = &mut self.readers[event.data.u64() as usize];
                 let (n, _) = recv(&reader.stream, &mut self.buffer[..], RecvFlags::DONTWAIT).unwrap();
                 assert!(n > 0, "the server closed an endless stream");
-                arrived += reader.take(&self.buffer[..n], &self.event);
+                arrived += reader.take(&self.buffer[..n], self.content);
             }
         }
         arrived
@@ -89,8 +114,8 @@ impl Readers {
 
 impl Reader {
     /// Parses received bytes. Returns the number of events completed by them.
-    fn take(&mut self, mut bytes: &[u8], event: &[u8]) -> u64 {
-        let before = self.seen / event.len();
+    fn take(&mut self, mut bytes: &[u8], content: Content<'_>) -> u64 {
+        let before = self.seen / content.event_len();
         while let Some((&byte, rest)) = bytes.split_first() {
             let mut used = rest;
             self.place = match self.place {
@@ -103,10 +128,7 @@ impl Reader {
                 Place::Size(size) => Place::Size(size * 16 + char::from(byte).to_digit(16).unwrap() as usize),
                 Place::Start(size) => Place::Chunk(size),
                 Place::Chunk(left) => {
-                    let at = self.seen % event.len();
-                    let len = bytes.len().min(left).min(event.len() - at);
-                    assert!(bytes[..len] == event[at..at + len], "{}", bytes.escape_ascii());
-                    self.seen += len;
+                    let len = self.data(&bytes[..bytes.len().min(left)], content);
                     used = &bytes[len..];
                     if left == len { Place::End(2) } else { Place::Chunk(left - len) }
                 }
@@ -115,14 +137,55 @@ impl Reader {
             };
             bytes = used;
         }
-        (self.seen / event.len() - before) as u64
+        (self.seen / content.event_len() - before) as u64
     }
+
+    /// Takes data of the response. Returns how much was taken.
+    fn data(&mut self, bytes: &[u8], content: Content<'_>) -> usize {
+        match (content, &mut self.inflate) {
+            (Content::Same(event), _) => {
+                let at = self.seen % event.len();
+                let len = bytes.len().min(event.len() - at);
+                assert!(bytes[..len] == event[at..at + len], "{}", bytes.escape_ascii());
+                self.seen += len;
+                len
+            }
+            (Content::Gzip(len), Some(inflate)) => {
+                let (before, mut text) = (inflate.total_in(), [0; 4096]);
+                let made = inflate.total_out();
+                inflate.decompress(bytes, &mut text, flate2::FlushDecompress::None).expect("valid deflate blocks");
+                let text = &text[..(inflate.total_out() - made) as usize];
+                let taken = (inflate.total_in() - before) as usize;
+                check(text, self.seen, len);
+                self.seen += text.len();
+                taken
+            }
+            (Content::Plain(len) | Content::Gzip(len), _) => {
+                check(bytes, self.seen, len);
+                self.seen += bytes.len();
+                bytes.len()
+            }
+        }
+    }
+}
+
+/// Checks that every event of this length begins and ends as an event, in a text from an offset on.
+fn check(text: &[u8], from: usize, len: usize) {
+    for (place, expected) in [(0, b'd'), (5, b' '), (len - 2, b'\n'), (len - 1, b'\n')] {
+        let first = (place + len - from % len) % len;
+        assert!(text.iter().skip(first).step_by(len).all(|byte| *byte == expected), "{}", text.escape_ascii());
+    }
+}
+
+/// Measures readers of the same event, as [`measure_content`].
+pub(crate) fn measure(addr: SocketAddr, event: &[u8], events: u64) -> (Spent, Snapshot) {
+    measure_content(addr, Content::Same(event), events)
 }
 
 /// Connects, reads some events without counting them, and then at least `events`. Returns the time of those, and the
 /// counters of our streams.
-pub(crate) fn measure(addr: SocketAddr, event: &[u8], events: u64) -> (Spent, Snapshot) {
-    let mut readers = Readers::connect(addr, event);
+pub(crate) fn measure_content(addr: SocketAddr, content: Content<'_>, events: u64) -> (Spent, Snapshot) {
+    let mut readers = Readers::connect(addr, content);
     readers.read(events / 4);
     let (start, cpu, calls) = (Instant::now(), cpu_of_others(), Snapshot::now());
     let arrived = readers.read(events);

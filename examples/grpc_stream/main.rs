@@ -3,13 +3,17 @@
 //! `cargo run --release --features tonic --example grpc_stream -- serve` listens on `127.0.0.1:50051` until Ctrl-C;
 //! `… -- watch http://127.0.0.1:50051 --streams 100 --hz 100` reads ticks and prints their rate and latency.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::{Args, Parser};
 use millstream::net::TcpListener;
 use tokio::task::JoinSet;
 use tonic::transport::{Endpoint, Server};
 
+#[path = "../common/cli.rs"]
+mod cli;
 #[cfg(test)]
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -19,41 +23,50 @@ mod ticks;
 
 use ticks::{Ticks, WatchRequest, now, watch};
 
-const USAGE: &str = "\
-usage: cargo run --release --features tonic --example grpc_stream -- serve [ADDR]
-       cargo run --release --features tonic --example grpc_stream -- watch URL [OPTIONS]
-  ADDR             address to listen on, default 127.0.0.1:50051; port 0 chooses a free one
-  URL              a server, http://127.0.0.1:50051 for example
-  --streams N      streams, default 100
-  --connections N  connections for these streams, default 1
-  --hz N           ticks per second and stream, default 100; 0: without a limit
-  --payload N      bytes per tick, default 100
-  --seconds N      duration, default 5";
+/// A gRPC service that streams, and a client that measures it.
+#[derive(Parser)]
+enum Command {
+    /// Serves ticks until Ctrl-C.
+    Serve {
+        /// Address and port; port 0 chooses a free one.
+        #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:50051")]
+        listen: SocketAddr,
+    },
+    /// Reads ticks, and prints their rate and latency.
+    Watch(Options),
+}
+
+#[derive(Args)]
+struct Options {
+    /// The server, such as http://127.0.0.1:50051.
+    url: String,
+    /// Number of streams.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    streams: u32,
+    /// Connections for these streams.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    connections: u32,
+    /// Ticks per second and stream; 0: without a limit.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    hz: u32,
+    /// Bytes per tick.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    payload: u32,
+    /// Duration.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    seconds: u32,
+}
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let ended = match args[..] {
-        ["serve"] => serve("127.0.0.1:50051").await,
-        ["serve", addr] => serve(addr).await,
-        ["watch", url, ref options @ ..] => match Options::parse(options) {
-            Ok(options) => options.watch(url).await,
-            Err(wrong) => Err(wrong),
-        },
-        _ => Err(USAGE.to_owned()),
-    };
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            eprintln!("{text}");
-            ExitCode::FAILURE
-        }
-    }
+    cli::exit(match Command::parse() {
+        Command::Serve { listen } => serve(listen).await,
+        Command::Watch(options) => options.watch().await,
+    })
 }
 
-async fn serve(addr: &str) -> Result<(), String> {
-    let listener = TcpListener::bind(addr).await.map_err(|e| format!("{e}; choose another address"))?;
+async fn serve(addr: SocketAddr) -> Result<(), String> {
+    let listener = TcpListener::bind(addr).await.map_err(|e| format!("{e}; choose another address with --listen"))?;
     println!("http://{} serves millstream.example.Ticks", listener.local_addr().map_err(|e| e.to_string())?);
     tokio::select! {
         // Stock tonic calls `serve(addr, Ticks)` here.
@@ -62,37 +75,14 @@ async fn serve(addr: &str) -> Result<(), String> {
     }
 }
 
-struct Options {
-    streams: u32,
-    connections: u32,
-    asked: WatchRequest,
-    seconds: u32,
-}
-
 impl Options {
-    fn parse(options: &[&str]) -> Result<Self, String> {
-        let asked = WatchRequest { hz: 100, payload: 100, count: 0 };
-        let mut parsed = Self { streams: 100, connections: 1, asked, seconds: 5 };
-        for option in options.chunks(2) {
-            let &[name, value] = option else { return Err(format!("{} needs a value\n{USAGE}", option[0])) };
-            let value = value.parse().map_err(|_| format!("{name} {value}: give a number\n{USAGE}"))?;
-            match name {
-                "--streams" => parsed.streams = value,
-                "--connections" => parsed.connections = value,
-                "--hz" => parsed.asked.hz = value,
-                "--payload" => parsed.asked.payload = value,
-                "--seconds" => parsed.seconds = value,
-                _ => return Err(USAGE.to_owned()),
-            }
-        }
-        if parsed.connections == 0 || parsed.streams < parsed.connections {
+    async fn watch(self) -> Result<(), String> {
+        if self.connections == 0 || self.streams < self.connections {
             return Err("give at least one connection, and a stream for each".to_owned());
         }
-        Ok(parsed)
-    }
-
-    async fn watch(self, url: &str) -> Result<(), String> {
-        let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|e| format!("{url}: {e}"))?;
+        let Self { url, hz, payload, .. } = &self;
+        let asked = WatchRequest { hz: *hz, payload: *payload, count: 0 };
+        let endpoint = Endpoint::from_shared(url.clone()).map_err(|e| format!("{url}: {e}"))?;
         let mut channels = Vec::new();
         for _ in 0..self.connections {
             channels.push(endpoint.connect().await.map_err(|e| format!("{url}: {e}; is a server there?"))?);
@@ -101,7 +91,7 @@ impl Options {
         let end = start + Duration::from_secs(self.seconds.into());
         let mut streams = JoinSet::new();
         for channel in channels.iter().cycle().take(self.streams as usize) {
-            streams.spawn(read(watch(channel.clone(), self.asked), end));
+            streams.spawn(read(watch(channel.clone(), asked), end));
         }
         let mut late = Vec::new();
         while let Some(read) = streams.join_next().await {

@@ -1,22 +1,26 @@
 //! Opens many streams to one URL for some seconds. Prints the event rate, the gaps, and the server's CPU time.
 //!
-//! `cargo run --release --example load -- --streams 100 --seconds 5 [--h2] [--pid PID] http://127.0.0.1:8080/tokens`
+//! `cargo run --release --example load -- --streams 100 --seconds 5 http://127.0.0.1:8080/tokens`
 //!
 //! All streams connect before the clock starts, so the CPU time is that of requests and events, not of accepts. A
 //! response that ends is requested again until the time is over. The client runs on one thread: pin it to a CPU that
 //! the server does not use. An event is a piece of a body that ends in an empty line; the gap between events of one
 //! read is close to zero.
 
+#[path = "../common/cli.rs"]
+mod cli;
 mod connection;
 mod histogram;
 mod options;
 mod report;
 mod tally;
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use tokio::task::JoinSet;
 
 use connection::{Connection, Target};
@@ -25,26 +29,17 @@ use report::Outcome;
 use tally::{Ends, Shared};
 
 fn main() -> ExitCode {
-    let outcome = Options::parse().and_then(|options| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|e| format!("the runtime did not start: {e}"))?;
-        runtime.block_on(run(&options))
-    });
-    match outcome {
-        Ok(outcome) => {
-            print!("{outcome}");
-            if outcome.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-        Err(text) => {
-            eprintln!("{text}");
-            ExitCode::FAILURE
-        }
-    }
+    let options = Options::parse();
+    let outcome = cli::runtime(NonZeroUsize::MIN).and_then(|runtime| runtime.block_on(run(&options)));
+    cli::exit(outcome.and_then(|outcome| {
+        print!("{outcome}");
+        if outcome.is_complete() { Ok(()) } else { Err("not every stream got all it asked for".to_owned()) }
+    }))
 }
 
 async fn run(options: &Options) -> Result<Outcome, String> {
     let target = Arc::new(Target::new(&options.url, options.h2)?);
-    let mut connections = Vec::with_capacity(options.streams);
+    let mut connections = Vec::with_capacity(options.streams as usize);
     for opened in 0..options.streams {
         let next = match connections.first() {
             Some(Connection::Two(sender)) => Connection::Two(sender.clone()),
@@ -83,7 +78,7 @@ async fn run(options: &Options) -> Result<Outcome, String> {
     Ok(Outcome {
         url: options.url.clone(),
         h2: options.h2,
-        streams: options.streams,
+        streams: options.streams as usize,
         pid: options.pid,
         elapsed,
         cpu,

@@ -10,19 +10,19 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
+use clap::Parser;
 use http::uri::Authority;
 use hyper_util::client::legacy::connect::Connect;
 use millstream::Capabilities;
 use millstream::net::{Accept, Connector, TcpListener, UnixListener};
 use millstream::server::{Limits, serve};
 
-use options::{Listen, Options, USAGE};
+use options::{Listen, Options};
 use relay::{Target, relay};
 use reverse::{Plan, Reverse};
 
-#[path = "../common/options.rs"]
-#[allow(dead_code, reason = "the options of the other servers")]
-mod common;
+#[path = "../common/cli.rs"]
+mod cli;
 mod fields;
 mod options;
 mod relay;
@@ -38,21 +38,8 @@ mod tests;
 mod watched;
 
 fn main() -> ExitCode {
-    let result = Options::parse(std::env::args().skip(1)).and_then(|options| {
-        let runtime = common::runtime(options.workers).map_err(|e| format!("the runtime did not start: {e}"))?;
-        runtime.block_on(run(options))
-    });
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) if text == USAGE => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(text) => {
-            eprintln!("{text}");
-            ExitCode::FAILURE
-        }
-    }
+    let options = Options::parse();
+    cli::exit(cli::runtime(options.workers).and_then(|runtime| runtime.block_on(run(options))))
 }
 
 async fn run(options: Options) -> Result<(), String> {
@@ -84,12 +71,13 @@ fn print_banner(address: &str, options: &Options) {
 
 /// Forwards the connections of `listener`.
 async fn pass<L: Accept<Stream: AsFd>>(listener: L, options: Options) -> io::Result<()> {
-    let connector = Connector::new().timeout(options.connect_timeout);
+    let timeout = options.timeouts().0;
+    let connector = Connector::new().timeout(timeout);
     match options.to.clone() {
         to if options.tcp => relay(listener, connector, to).await,
         to @ Target::Tcp(..) => reverse(listener, connector, &to.to_string(), options).await,
         Target::Unix(path) => {
-            let connector = Connector::unix(path).timeout(options.connect_timeout);
+            let connector = Connector::unix(path).timeout(timeout);
             reverse(listener, connector, "localhost", options).await
         }
     }
@@ -101,9 +89,10 @@ async fn reverse<L: Accept>(
     to: &str,
     options: Options,
 ) -> io::Result<()> {
-    let Options { h2, stamps, head_timeout: timeout, .. } = options;
+    let (_, timeout) = options.timeouts();
     let to: Authority = to.parse().map_err(io::Error::other)?;
-    let proxy = Reverse::new(connector, Plan { to, h2, stamps, timeout });
+    let stamps = options.stamps.into_iter().collect();
+    let proxy = Reverse::new(connector, Plan { to, h2: options.h2, stamps, timeout });
     // The limit on body size is left to the server behind the proxy.
     let limits = Limits::default().streaming(|_| true);
     serve(listener, proxy).limits(limits).await

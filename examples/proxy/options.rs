@@ -1,24 +1,15 @@
 //! Command line options of the proxy.
 
+use std::convert::Infallible;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use clap::Parser;
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
 
+use super::cli;
 use super::relay::Target;
-
-pub(crate) const USAGE: &str = "\
-usage: cargo run --release --features client --example proxy -- --to UPSTREAM [OPTION]...
-  --to HOST:PORT       the server behind the proxy, over TCP; a prefix http:// is accepted
-  --to unix:PATH       the same over a Unix socket
-  --listen ADDR:PORT   default 127.0.0.1:8082; port 0 chooses a free one
-  --listen unix:PATH   listens on a Unix socket
-  --tcp                relays bytes without interpreting them
-  --h2                 the server speaks HTTP/2 (without TLS)
-  --stamp NAME:VALUE   sets this field in every response; may be repeated
-  --timeout SECONDS    timeout to connect (default 5) and for the head of a response (default 30)
-  --workers N          threads, default one for each CPU of this process";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
@@ -26,62 +17,36 @@ pub(crate) enum Listen {
     Unix(PathBuf),
 }
 
-#[derive(Debug)]
+/// A proxy in front of one server.
+#[derive(Debug, Parser)]
 pub(crate) struct Options {
+    /// Address and port, or unix:PATH; port 0 chooses a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8082", value_parser = listen)]
     pub(crate) listen: Listen,
+    /// The server behind the proxy, HOST:PORT or unix:PATH; a prefix http:// is accepted.
+    #[arg(long, value_name = "UPSTREAM", value_parser = target)]
     pub(crate) to: Target,
+    /// Relays bytes without interpreting them.
+    #[arg(long)]
     pub(crate) tcp: bool,
+    /// The server speaks HTTP/2, without TLS.
+    #[arg(long)]
     pub(crate) h2: bool,
-    pub(crate) stamps: HeaderMap,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) head_timeout: Duration,
+    /// Sets this field in every response; may be repeated.
+    #[arg(long = "stamp", value_name = "NAME:VALUE", value_parser = stamp)]
+    pub(crate) stamps: Vec<(HeaderName, HeaderValue)>,
+    /// Timeout to connect, and for the head of a response; default 5 and 30.
+    #[arg(long, value_name = "SECONDS", value_parser = timeout)]
+    pub(crate) timeout: Option<Duration>,
+    /// Threads that run the proxy.
+    #[arg(long, value_name = "N", default_value_t = cli::cpus())]
     pub(crate) workers: NonZeroUsize,
 }
 
 impl Options {
-    /// Parses the command line. The error text is complete: the usage, or the value to change.
-    pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Self, String> {
-        let mut options = Self {
-            listen: Listen::Tcp("127.0.0.1:8082".into()),
-            to: Target::Unix(PathBuf::new()),
-            tcp: false,
-            h2: false,
-            stamps: HeaderMap::new(),
-            connect_timeout: Duration::from_secs(5),
-            head_timeout: Duration::from_secs(30),
-            // Respects the CPU affinity of the process.
-            workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-        };
-        let mut to = None;
-        let mut args = args.into_iter();
-        while let Some(flag) = args.next() {
-            let mut value = || args.next().ok_or_else(|| format!("{flag} needs a value\n{USAGE}"));
-            match &*flag {
-                "--tcp" => options.tcp = true,
-                "--h2" => options.h2 = true,
-                "--to" => to = Some(target(&value()?)?),
-                "--listen" => options.listen = listen(value()?),
-                "--stamp" => {
-                    let (name, value) = stamp(&value()?)?;
-                    options.stamps.append(name, value);
-                }
-                "--timeout" => {
-                    let value = value()?;
-                    let limit = value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-                    let limit = limit.filter(|limit| !limit.is_zero());
-                    let limit = limit.ok_or_else(|| format!("--timeout {value}: give seconds, such as 5 or 0.5"))?;
-                    (options.connect_timeout, options.head_timeout) = (limit, limit);
-                }
-                "--workers" => {
-                    let value = value()?;
-                    options.workers =
-                        value.parse().map_err(|_| format!("--workers {value}: give a number of at least 1"))?;
-                }
-                _ => return Err(USAGE.into()),
-            }
-        }
-        options.to = to.ok_or_else(|| format!("--to is missing\n{USAGE}"))?;
-        Ok(options)
+    /// Returns the timeouts to connect and for the head of a response.
+    pub(crate) fn timeouts(&self) -> (Duration, Duration) {
+        self.timeout.map_or((Duration::from_secs(5), Duration::from_secs(30)), |both| (both, both))
     }
 }
 
@@ -89,7 +54,7 @@ fn target(text: &str) -> Result<Target, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(Target::Unix(path.into()));
     }
-    let fail = || format!("--to {text}: give HOST:PORT or unix:PATH");
+    let fail = || "give HOST:PORT or unix:PATH".to_owned();
     let plain = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
     let (host, port) = plain.rsplit_once(':').ok_or_else(fail)?;
     // The address must also be valid in a URI.
@@ -97,55 +62,59 @@ fn target(text: &str) -> Result<Target, String> {
     Ok(Target::Tcp(host.to_owned(), port.parse().map_err(|_| fail())?))
 }
 
-fn listen(text: String) -> Listen {
-    match text.strip_prefix("unix:") {
+fn listen(text: &str) -> Result<Listen, Infallible> {
+    Ok(match text.strip_prefix("unix:") {
         Some(path) => Listen::Unix(path.into()),
-        None => Listen::Tcp(text),
-    }
+        None => Listen::Tcp(text.to_owned()),
+    })
 }
 
-fn stamp(text: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let fail = |why: &str| format!("--stamp {text}: {why}");
-    let (name, value) = text.split_once(':').ok_or_else(|| fail("give NAME:VALUE"))?;
-    let name: HeaderName = name.trim().parse().map_err(|_| fail("not a field name"))?;
+fn timeout(text: &str) -> Result<Duration, &'static str> {
+    let limit = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    limit.filter(|limit| !limit.is_zero()).ok_or("give seconds, such as 5 or 0.5")
+}
+
+fn stamp(text: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
+    let (name, value) = text.split_once(':').ok_or("give NAME:VALUE")?;
+    let name: HeaderName = name.trim().parse().map_err(|_| "not a field name")?;
     if name == CONTENT_LENGTH || name == TRANSFER_ENCODING {
-        return Err(fail("this field frames the body and cannot be set"));
+        return Err("this field frames the body and cannot be set");
     }
-    Ok((name, HeaderValue::from_str(value.trim()).map_err(|_| fail("not a valid field value"))?))
+    Ok((name, HeaderValue::from_str(value.trim()).map_err(|_| "not a valid field value")?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderMap;
 
     fn parse(line: &str) -> Result<Options, String> {
-        Options::parse(line.split(' ').map(str::to_owned))
+        Options::try_parse_from(["proxy"].into_iter().chain(line.split(' '))).map_err(|e| e.to_string())
     }
 
     #[test]
     fn what_is_asked_for_is_what_is_meant() {
         let options =
             parse("--to http://[::1]:81/ --listen unix:a/b --stamp x-a:b --stamp x-a:c:d --timeout 0.5").unwrap();
-        assert!(matches!(options.to, Target::Tcp(host, 81) if host == "[::1]"));
+        assert!(matches!(options.to, Target::Tcp(ref host, 81) if host == "[::1]"));
         assert_eq!(options.listen, Listen::Unix("a/b".into()));
-        assert_eq!(options.stamps.get_all("x-a").iter().collect::<Vec<_>>(), ["b", "c:d"]);
-        assert_eq!(options.head_timeout, Duration::from_millis(500));
+        let stamps: HeaderMap = options.stamps.clone().into_iter().collect();
+        assert_eq!(stamps.get_all("x-a").iter().collect::<Vec<_>>(), ["b", "c:d"]);
+        assert_eq!(options.timeouts(), (Duration::from_millis(500), Duration::from_millis(500)));
         assert!(matches!(parse("--to unix:s").unwrap().to, Target::Unix(path) if path.as_os_str() == "s"));
     }
 
     #[test]
     fn what_is_wrong_is_said() {
         for (line, what) in [
-            ("--tcp", "--to is missing"),
+            ("--tcp", "--to <UPSTREAM>"),
             ("--to host", "HOST:PORT"),
             ("--to host:port", "HOST:PORT"),
             ("--to a:1 --stamp content-length:3", "cannot be set"),
             ("--to a:1 --stamp nothing", "NAME:VALUE"),
             ("--to a:1 --stamp a\u{e9}:3", "not a field name"),
             ("--to a:1 --timeout 0", "give seconds"),
-            ("--to a:1 --workers 0", "at least 1"),
-            ("--to", "needs a value"),
-            ("--help", "usage"),
+            ("--to a:1 --workers 0", "zero"),
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.contains(what), "{line}: {error}");

@@ -16,7 +16,8 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
-use super::common::{self, Options};
+use super::common::{Options, cli};
+use super::site::Site;
 use super::{App, Numbers, until_interrupted};
 use chromium::Chromium;
 use millstream::Capabilities;
@@ -31,7 +32,7 @@ mod skips;
 struct Server {
     address: SocketAddr,
     runtime: Option<Runtime>,
-    _numbers: Numbers,
+    numbers: Numbers,
     root: TempDir,
 }
 
@@ -44,12 +45,12 @@ impl Server {
         let options = Options { listen, root: root.path().to_owned(), workers };
         let hosts = AllowedHostsLayer::local();
         let numbers = Numbers::start(SocketAddr::from(([127, 0, 0, 1], 0)), false, hosts.clone()).expect("a free port");
-        let app = App::new(&options, &numbers, hosts).expect("a directory that can be served");
-        let runtime = common::runtime(workers).expect("a runtime");
+        let app = App::new(&options, &Site::default(), &numbers, hosts).expect("a directory that can be served");
+        let runtime = cli::runtime(workers).expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind(listen)).expect("a port");
         let address = listener.local_addr().expect("an address");
         runtime.spawn(until_interrupted(listener, app));
-        Self { address, runtime: Some(runtime), _numbers: numbers, root }
+        Self { address, runtime: Some(runtime), numbers, root }
     }
 
     fn url(&self) -> String {
@@ -128,6 +129,7 @@ fn a_real_browser_shows_what_happens() {
         browser.look(1280, 800, "light").await;
         browser.open(&server.url()).await;
         browser.until("document.body.className === 'live' && samples.filter(Boolean).length > 2").await;
+        assert!(server.numbers.live().stats().compressed > 2, "the browser accepts gzip");
 
         shows_load(&mut browser, &server).await;
         looks_well(&mut browser).await;
@@ -214,9 +216,21 @@ async fn looks_well(browser: &mut Chromium) {
     assert!(grounds.chunks(2).all(|pair| pair[0] != pair[1]), "dark is not light: {grounds:?}");
     let named = "[...document.querySelectorAll('.plot')]
             .every(p => document.getElementById(p.getAttribute('aria-labelledby')).innerText)
-        && [...document.querySelectorAll('svg')].every(s => s.getAttribute('aria-hidden') === 'true')
+        && [...document.querySelectorAll('.plot')]
+            .every(p => document.getElementById(p.getAttribute('aria-describedby')).textContent)
+        && [...document.querySelectorAll('svg')].every(s => s.getAttribute('role') === 'img')
         && document.getElementById('state').getAttribute('role') === 'status'";
     assert_eq!(browser.eval(named).await, json!(true));
+    // The plots in words, whose last value is the peak that the page shows.
+    let plot = |key: &str| format!("document.querySelector('[data-key={key}] svg').getAttribute('aria-label')");
+    let bytes = format!(
+        "/^Throughput over the last minute: [0-9.]+ [KMG]?i?B\\/s to ([0-9.]+ [KMG]?i?B\\/s)$/.exec({})[1]",
+        plot("bytes")
+    );
+    let peak = "document.querySelector('[data-key=bytes] .note').innerText.replace('peak ', '')";
+    browser.until(&format!("{bytes} === {peak}")).await;
+    browser.until(&format!("/; connections: [0-9]+ to [0-9]+$/.test({})", plot("streams"))).await;
+    browser.until(&format!("/by sendfile [0-9.]+% to [0-9.]+%/.test({})", plot("paths"))).await;
     browser.look(1280, 800, "light").await;
 }
 

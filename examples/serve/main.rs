@@ -1,7 +1,7 @@
 //! Serves a directory, events and tokens with millstream, and a page that shows the activity of the process.
 //!
-//! `cargo run --release --example serve` serves the current directory on `http://127.0.0.1:8080/`; `-- [--listen ADDR]
-//! [--root DIR] [--workers N] [--per-core] [--metrics ADDR] [--host NAME]` changes that. Ctrl-C ends it.
+//! `cargo run --release --example serve` serves the current directory on `http://127.0.0.1:8080/`; `-- --help` lists
+//! the options that change that. Ctrl-C ends it.
 //!
 //! The service is an ordinary tower service with ordinary bodies. millstream provides the listener, the files, the
 //! metrics with their events, and `serve`; the `stock` example answers the same routes without millstream.
@@ -14,12 +14,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Parser;
 use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use millstream::Capabilities;
-use millstream::body::FileBody;
-use millstream::files::Files;
+use millstream::files::{Files, FilesBody};
 use millstream::middleware::{AllowedHostsLayer, Measure, Route as Name};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
@@ -27,8 +27,9 @@ use millstream::server::RequestBody;
 use millstream::sse::{EventBody, Hub};
 use tower::Layer;
 
-use common::{More, Options, Reply, Route, route};
+use common::{Options, Reply, Route, cli, route};
 use numbers::Numbers;
+use site::Site;
 
 #[cfg(test)]
 mod browser;
@@ -36,32 +37,46 @@ mod browser;
 mod common;
 mod numbers;
 mod page;
+mod site;
+
+/// Serves a directory, events and tokens, and a page with live numbers.
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    options: Options,
+    /// Gives each thread a runtime, a listener and a CPU of its own.
+    #[arg(long)]
+    per_core: bool,
+    /// Address of GET /metrics, which must be a loopback address.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    metrics: SocketAddr,
+    /// Permits other addresses for the metrics; restrict access to them yourself.
+    #[arg(long)]
+    metrics_anywhere: bool,
+    /// An accepted host besides IP addresses and localhost; may be repeated.
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+    #[command(flatten)]
+    site: Site,
+}
 
 fn main() -> ExitCode {
-    let mut more = More::default();
-    let result = Options::parse("serve", 8080, Some(&mut more)).and_then(|options| {
-        let numbers = Numbers::start(more.metrics, more.metrics_anywhere, more.hosts.clone())?;
-        match more.per_core {
-            true => per_core(&options, &numbers, more.hosts),
-            false => {
-                let runtime =
-                    common::runtime(options.workers).map_err(|e| format!("the runtime did not start: {e}"))?;
-                runtime.block_on(run(&options, &numbers, more.hosts))
-            }
-        }
-    });
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            eprintln!("{text}");
-            ExitCode::FAILURE
-        }
+    cli::exit(start(Args::parse()))
+}
+
+fn start(Args { options, site, per_core: apart, metrics, metrics_anywhere, hosts }: Args) -> Result<(), String> {
+    let local = AllowedHostsLayer::local();
+    let hosts = hosts.iter().try_fold(local, |hosts, name| hosts.and(name).map_err(|e| format!("--host: {e}")))?;
+    let numbers = Numbers::start(metrics, metrics_anywhere, hosts.clone())?;
+    match apart {
+        true => per_core(&options, &site, &numbers, hosts),
+        false => cli::runtime(options.workers)?.block_on(run(&options, &site, &numbers, hosts)),
     }
 }
 
 /// Serves on one runtime with shared state.
-async fn run(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
-    let app = App::new(options, numbers, hosts)?;
+async fn run(options: &Options, site: &Site, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
+    let app = App::new(options, site, numbers, hosts)?;
     let listener = TcpListener::bind(options.listen).await.map_err(elsewhere)?;
     let address = listener.local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
     print_banner(options, address, numbers);
@@ -69,8 +84,8 @@ async fn run(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> 
 }
 
 /// Serves with one runtime and one listener for each thread.
-fn per_core(options: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
-    let app = App::new(options, numbers, hosts)?;
+fn per_core(options: &Options, site: &Site, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
+    let app = App::new(options, site, numbers, hosts)?;
     let cores = Cores::new(options.workers.get()).map_err(|e| e.to_string())?;
     let listeners = TcpListener::builder().bind_each(options.listen, cores.count()).map_err(elsewhere)?;
     let address = listeners.local_addr();
@@ -116,15 +131,19 @@ struct Names {
 }
 
 impl App {
-    fn new(Options { root, .. }: &Options, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<Arc<Self>, String> {
-        let files = Files::builder(root).mounted_at("/f").build();
-        let files = files.map_err(|e| format!("--root: {}", common::report(&e)))?;
+    fn new(
+        Options { root, .. }: &Options,
+        site: &Site,
+        numbers: &Numbers,
+        hosts: AllowedHostsLayer,
+    ) -> Result<Arc<Self>, String> {
+        let files = site.open(Files::builder(root).mounted_at("/f"))?;
         let names = Names { page: Name::new("/"), live: Name::new("/live"), files: Name::new("/f/{name}") };
         Ok(Arc::new(Self { root: root.clone(), files, live: numbers.live(), names, hosts }))
     }
 }
 
-type Body = Either<Reply<FileBody>, EventBody>;
+type Body = Either<Reply<FilesBody>, EventBody>;
 
 async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response<Body>, Infallible> {
     if !app.hosts.allows(&request) {

@@ -52,7 +52,8 @@ impl Numbers {
         let address = listener.local_addr().map_err(|e| format!("{metrics}: {e}"))?;
 
         // A slow page gets the newest events; a reconnected one gets those it missed.
-        let live = Hub::builder().replay(KEPT).queue(KEPT).slow(LagPolicy::DropOldest).subscribers(VIEWERS).build();
+        let live = Hub::builder().replay(KEPT).queue(KEPT).slow(LagPolicy::DropOldest).subscribers(VIEWERS);
+        let live = live.gzip(6).build();
         let (end, ended) = oneshot::channel();
         let hub = live.clone();
         let run = move || tell(&runtime, listener, hosts, &hub, ended);

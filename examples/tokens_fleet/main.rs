@@ -9,40 +9,38 @@
 
 use std::process::ExitCode;
 
+use clap::Parser;
+
 use client::Client;
 use instance::Instance;
-use options::{Options, USAGE};
 use own_redis::OwnRedis;
 
+#[path = "../common/cli.rs"]
+mod cli;
 mod client;
 mod instance;
-mod options;
 mod own_redis;
 #[path = "../common/report.rs"]
 mod report;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    let result = match Options::parse(std::env::args().skip(1)) {
-        Ok(options) => run(options).await,
-        Err(text) => Err(text),
-    };
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(text) if text == USAGE => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(text) => {
-            eprintln!("{text}");
-            ExitCode::FAILURE
-        }
-    }
+/// A client that moves between two instances of a token service in the middle of an answer.
+#[derive(Parser)]
+struct Options {
+    /// A running Redis, such as redis://127.0.0.1/; by default starts a redis-server.
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
+    /// Number of moves of the client.
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    cuts: usize,
 }
 
-/// Returns whether every token arrived exactly once.
-async fn run(options: Options) -> Result<bool, String> {
+#[tokio::main]
+async fn main() -> ExitCode {
+    cli::exit(run(Options::parse()).await)
+}
+
+/// Fails unless every token arrived exactly once.
+async fn run(options: Options) -> Result<(), String> {
     let own = match &options.redis {
         Some(_) => None,
         None => Some(OwnRedis::start().await?),
@@ -60,5 +58,5 @@ async fn run(options: Options) -> Result<bool, String> {
     client.read(options.cuts).await?;
     let verdict = client.verdict();
     println!("\n\n{verdict}");
-    Ok(verdict.is_whole())
+    if verdict.is_whole() { Ok(()) } else { Err("tokens are missing or came twice".to_owned()) }
 }

@@ -146,6 +146,19 @@ impl FileBody {
         self
     }
 
+    /// Sets whether the body leaves the page cache to other files: for a file that is larger than memory, or that is read
+    /// once. Off by default. On, the file is not [mapped](Self::mapped), `sendfile` is not used, and two reads of 256 KiB
+    /// are in flight. Call it before the first poll.
+    ///
+    /// Pages that are in the cache already stay there (`RWF_DONTCACHE`, Linux 6.14 with ext4, xfs or btrfs). Elsewhere
+    /// the pages of the file are dropped behind the body, and often also those that another reader has brought there.
+    pub fn uncached(mut self, on: bool) -> Self {
+        if let Inner::Stream(stream) = &mut self.inner {
+            stream.reader.set_uncached(on);
+        }
+        self
+    }
+
     /// Returns a body without bytes.
     pub const fn empty() -> Self {
         Self { left: 0, inner: Inner::Done }

@@ -1,12 +1,12 @@
-//! Response bodies and body adapters.
+//! Response bodies, body adapters, and bodies that are saved into files.
 //!
-//! ```text
-//!  graceful_close   ends a response in order at shutdown
-//!  batch            any body, its ready frames merged
-//!  file             FileBody: a file, a range of it, or several, of exact length
-//!  reader           reads the next frame of a file without blocking a runtime thread
-//!  validators       entity tag and Last-Modified of a file
-//! ```
+//! | I want to | use |
+//! |---|---|
+//! | merge the small frames of a body | [`Batch`] |
+//! | compress a body | `Compress` (feature `compress`), [`ContentCoding`] |
+//! | respond with a file, a range of it, or several | [`FileBody`] |
+//! | save a body into a file | [`save`](save()), [`Save`] |
+//! | end an endless response when the server drains | [`GracefulClose`] |
 //!
 //! Contract of the bodies:
 //!
@@ -20,18 +20,40 @@
 //!
 //! hyper polls a body only while it has room to write, so a slow reader stops its body. All buffers are bounded.
 
+// Modules:
+//  graceful_close   ends a response in order at shutdown
+//  batch            any body, its ready frames merged
+//  content_coding   br, zstd and gzip, and which of them a client prefers
+//  compress         any body, compressed
+//  file             FileBody: a file, a range of it, or several, of exact length
+//  reader           reads the next frame of a file without blocking a runtime thread
+//  save             a body into a file, with limits, digests and progress
+//  length_limit     the error of a body over its limit
+//  validators       entity tag and Last-Modified of a file
+
 mod batch;
+#[cfg(feature = "compress")]
+mod compress;
+mod content_coding;
 #[cfg(feature = "fs")]
 pub(crate) mod file;
 mod graceful_close;
+pub(crate) mod length_limit;
 #[cfg(feature = "fs")]
 pub(crate) mod reader;
+#[cfg(feature = "fs")]
+mod save;
 #[cfg(feature = "fs")]
 mod validators;
 
 pub use batch::Batch;
+#[cfg(feature = "compress")]
+pub use compress::Compress;
+pub use content_coding::ContentCoding;
 #[cfg(feature = "fs")]
 pub use file::FileBody;
 pub use graceful_close::GracefulClose;
+#[cfg(feature = "fs")]
+pub use save::{Save, SaveError, Saved, save};
 #[cfg(feature = "fs")]
 pub(crate) use validators::Tag;

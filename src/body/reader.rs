@@ -8,12 +8,14 @@
 //!                   Without io_uring a job on the blocking pool warms the next step, or reads the next chunk
 //! ```
 //!
+//! A body that leaves the page cache to other files is never mapped, and reads by 256 KiB.
+//!
 //! Invariant: a body has at most two reads or one job in progress, for the bytes at the front of its range.
 
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -27,6 +29,9 @@ use crate::fs::{File, Step};
 use crate::runtime::blocking::BlockingTask;
 use crate::runtime::programs;
 use crate::sys::call;
+use crate::sys::call::Wait;
+use crate::sys::caps::is_disabled;
+use crate::sys::errno::Errno;
 use crate::sys::fd::AsFd;
 
 /// Maximum length of a range that is read, not mapped: copying so few bytes costs less than a mapping.
@@ -35,6 +40,8 @@ const SMALL: u64 = 32 << 10;
 const FRAME: u64 = 4 << 20;
 /// Number of bytes that one job warms: a few milliseconds of disk time.
 const STEP: u64 = 1 << 20;
+/// Pages are at least this long.
+const PAGE: u64 = 4 << 10;
 /// Length of one read if files are not mapped.
 const CHUNK: u64 = 256 << 10;
 
@@ -44,8 +51,20 @@ pub(crate) struct Reader {
     window: Option<Window>,
     /// False if the file must not be mapped, or after a mapping has failed.
     maps: bool,
+    cache: Cache,
     job: Option<BlockingTask<Bytes>>,
     read_ahead: ReadAhead,
+}
+
+/// Effect of a body on the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cache {
+    /// Its pages stay, and may be mapped.
+    Keep,
+    /// Pages that were not there before leave with the read that has brought them (`RWF_DONTCACHE`).
+    Pass,
+    /// All pages are dropped behind the body, because the kernel or the file system lacks `RWF_DONTCACHE`.
+    Drop,
 }
 
 #[derive(Debug)]
@@ -71,11 +90,22 @@ impl Window {
 
 impl Reader {
     pub(crate) fn new(file: File) -> Self {
-        Self { file, window: None, maps: true, job: None, read_ahead: ReadAhead::default() }
+        Self { file, window: None, maps: true, cache: Cache::Keep, job: None, read_ahead: ReadAhead::default() }
     }
 
     pub(crate) fn set_mapped(&mut self, on: bool) {
         self.maps = on;
+    }
+
+    /// Sets whether the body leaves the page cache to other files. It is then not mapped.
+    pub(crate) fn set_uncached(&mut self, on: bool) {
+        static DISABLED: LazyLock<bool> = LazyLock::new(|| is_disabled("dontcache"));
+        self.cache = match on {
+            false => Cache::Keep,
+            true if *DISABLED => Cache::Drop,
+            true => Cache::Pass,
+        };
+        self.read_ahead.set_uncached(self.cache == Cache::Pass);
     }
 
     /// Reads from a mapping of the whole file that many bodies share.
@@ -100,6 +130,7 @@ impl Reader {
         let bytes = ready!(self.poll_front(cx, range)).map_err(|e| self.failed(e))?;
         // Checked after a job too: another body of the same mapping may have found it torn.
         self.check()?;
+        self.drop_behind(range.start..range.start + bytes.len() as u64);
         range.start += bytes.len() as u64;
         self.look_ahead(cx, range).map_err(|e| self.failed(e))?;
         Poll::Ready(Ok(bytes))
@@ -124,6 +155,14 @@ impl Reader {
                 Some(bytes) => return Poll::Ready(Ok(bytes)),
                 None => self.fetch(cx, range)?,
             }
+        }
+    }
+
+    fn drop_behind(&self, range: Range<u64>) {
+        if self.cache == Cache::Drop {
+            // The kernel keeps pages that it is still moving between its lists, so each is dropped twice.
+            let start = range.start.saturating_sub(CHUNK) / PAGE * PAGE;
+            call::drop_cached(self.file.as_fd(), start, range.end - start);
         }
     }
 
@@ -181,7 +220,10 @@ impl Reader {
                     Ok(bytes)
                 })
             }
-            None => BlockingTask::start(move || read_whole(&file, start, (end - start).min(CHUNK) as usize)),
+            None => {
+                let uncached = self.cache == Cache::Pass;
+                BlockingTask::start(move || read_whole(&file, start, (end - start).min(CHUNK) as usize, uncached))
+            }
         };
         self.job = Some(job?);
         count(Counter::ColdSteps, 1);
@@ -212,7 +254,7 @@ impl Reader {
 
     fn window_at(&mut self, at: u64) -> Option<&Window> {
         let fits = self.window.as_ref().is_some_and(|window| (window.start..window.end()).contains(&at));
-        if !fits && self.maps {
+        if !fits && self.maps && self.cache == Cache::Keep {
             // Windows are aligned from the front of the file, so that ranges of one body share them.
             let start = at / origin::WINDOW as u64 * origin::WINDOW as u64;
             let len = (self.file.opened().len() - start).min(origin::WINDOW as u64) as usize;
@@ -222,10 +264,23 @@ impl Reader {
         self.window.as_ref().filter(|window| (window.start..window.end()).contains(&at))
     }
 
-    fn read_cached(&self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
+    fn read_cached(&mut self, range: &Range<u64>) -> io::Result<Option<Bytes>> {
         let len = (range.end - range.start) as usize;
         let mut lease = pool::lease(len);
-        if cached::fill(&mut lease, self.file.as_fd(), range.start, len)? == Filled::End {
+        let file = self.file.as_fd();
+        let filled = match self.cache {
+            Cache::Pass => cached::fill_uncached(&mut lease, file, range.start, len),
+            Cache::Keep | Cache::Drop => cached::fill(&mut lease, file, range.start, len),
+        };
+        let filled = match filled {
+            Err(e) if self.cache == Cache::Pass && e.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+                self.cache = Cache::Drop;
+                self.read_ahead.set_uncached(false);
+                return self.read_cached(range);
+            }
+            filled => filled?,
+        };
+        if filled == Filled::End {
             return Err(self.file.short());
         }
         Ok((!lease.is_empty()).then(|| lease.freeze()))
@@ -236,11 +291,14 @@ pub(super) fn is_small(range: &Range<u64>) -> bool {
     range.end - range.start <= SMALL
 }
 
-fn read_whole(file: &File, start: u64, len: usize) -> io::Result<Bytes> {
+fn read_whole(file: &File, start: u64, len: usize, uncached: bool) -> io::Result<Bytes> {
     let mut lease = pool::lease(len);
     while lease.len() < len {
         let (at, want) = (start + lease.len() as u64, len - lease.len());
-        let n = lease.read_exactly_with(|spare| call::read_blocking(file.as_fd(), &mut spare[..want], at))?;
+        let n = lease.read_exactly_with(|spare| match uncached {
+            true => call::read_uncached(file.as_fd(), &mut spare[..want], at, Wait::ForDisk),
+            false => call::read_blocking(file.as_fd(), &mut spare[..want], at),
+        })?;
         if n == 0 {
             return Err(file.short());
         }

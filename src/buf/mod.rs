@@ -1,11 +1,15 @@
-//! Memory: pool leases, queues of bytes to send, and the origin of addresses.
+//! Pool memory, which the streams of this crate send without copying it.
 //!
-//! ```text
-//!  pool     leases of pool memory, frozen into Bytes without a copy
-//!  slab     blocks behind the leases, and which of them are frozen
-//!  origin   address → origin of its bytes: a mapped file or a pool block
-//!  queue    bytes to send: copied bytes, shared bytes, pieces of files
-//! ```
+//! | I want to | use |
+//! |---|---|
+//! | build bytes in the pool | [`lease`], then [`Lease::freeze`] |
+//! | put a header in front of them later | [`lease_with_headroom`], [`Lease::prepend`] |
+
+// Modules:
+//  pool     leases of pool memory, frozen into Bytes without a copy
+//  slab     blocks behind the leases, and which of them are frozen
+//  origin   address → origin of its bytes: a mapped file or a pool block
+//  queue    bytes to send: copied bytes, shared bytes, pieces of files
 
 pub(crate) mod origin;
 pub(crate) mod pool;

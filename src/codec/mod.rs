@@ -1,5 +1,11 @@
 //! Gathered I/O for any asynchronous reader and writer: tokio's sockets, TLS, pipes.
 //!
+//! | I want to | use |
+//! |---|---|
+//! | write many pieces by few calls | [`Writer`] |
+//! | read into pool memory, and take bytes without copying | [`Reader`] |
+//! | exchange messages of a `tokio_util` codec | [`Framed`] |
+//!
 //! ```text
 //!  your pieces ──▶ Writer ──▶ one write of up to 1024 pieces   (or one flat buffer, for TLS)      ──▶ inner writer
 //!                  bounded; flushed by you, by size, or at the end of the turn

@@ -1,5 +1,12 @@
 //! Copies between files, sockets and other streams by the fastest available path, and reports that path.
 //!
+//! | I want to | use |
+//! |---|---|
+//! | copy from one file or stream to another | [`copy`](copy()) |
+//! | limit a copy, watch it, or resume it | [`Copier`] |
+//! | relay two streams in both directions | [`copy_bidirectional`] |
+//! | know which path the bytes took | [`CopyReport`], [`CopyPath`] |
+//!
 //! [`copy`] and [`copy_bidirectional`] replace tokio's functions of these names. At run time they recognise the types
 //! that the kernel can copy between: tokio's [`TcpStream`](tokio::net::TcpStream),
 //! [`UnixStream`](tokio::net::UnixStream), their owned halves, [pipes](tokio::net::unix::pipe) and
@@ -22,20 +29,19 @@
 //!
 //! An idle relay holds neither memory nor a pipe. A process has at most 64 pipes; without a free one, bytes are read
 //! and written. No thread of the runtime blocks on a disk, and no thread of the blocking pool waits for a socket.
-//!
-//! ```text
-//!  job      a copy as a value: limit, rate, progress, resumed after an interruption
-//!  both     two copies in opposite directions
-//!  engine   runs one direction and keeps its state         ┐
-//!  plan     selects the path of the next bytes: a table    │
-//!  ends     recognises the types that the kernel can copy  │ internal
-//!  streams  sockets and pipes among them                   │
-//!  pump     reads and writes                               │
-//!  pipes    pool of pipes for splice                       │
-//!  jobs     blocking steps                                 │
-//!  stats    counts bytes and calls for the report          │
-//!  error    the failed step and end                        ┘
-//! ```
+
+// Modules:
+//  job      a copy as a value: limit, rate, progress, resumed after an interruption
+//  both     two copies in opposite directions
+//  engine   runs one direction and keeps its state         ┐
+//  plan     selects the path of the next bytes: a table    │
+//  ends     recognises the types that the kernel can copy  │ internal
+//  streams  sockets and pipes among them                   │
+//  pump     reads and writes                               │
+//  pipes    pool of pipes for splice                       │
+//  jobs     blocking steps                                 │
+//  stats    counts bytes and calls for the report          │
+//  error    the failed step and end                        ┘
 
 mod both;
 mod ends;

@@ -75,7 +75,7 @@ impl Row {
     }
 }
 
-/// Requests counted by [`middleware::Measure`](crate::middleware::Measure) up to one moment.
+/// Requests counted by `middleware::Measure` up to one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Requests {

@@ -5,11 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
+
 use super::cache::Store;
-use super::entry::{Budget, Loader};
-use super::service::Files;
+use super::cache_control::{Asset, CacheControl};
+use super::content_type::ContentTypes;
+use super::document::{Budget, Policy};
+use super::loader::Loader;
+use super::path::{self, Dots};
+use super::service::{Files, Inner};
 use crate::body::Tag;
 use crate::fs::Root;
+use crate::sys::memory;
 
 /// Builder of [`Files`], returned by [`Files::builder`].
 #[derive(Clone, Debug)]
@@ -19,13 +26,23 @@ pub struct FilesBuilder {
     validate_every: Duration,
     capacity: usize,
     kept_bytes: u64,
+    cached: Option<u64>,
     mapped: bool,
     precompressed: bool,
+    only_compressed: bool,
     follow_links_beneath: bool,
     hidden: bool,
+    well_known: bool,
     tag: Tag,
     index: String,
     prefix: String,
+    fallback: Option<String>,
+    not_found: Option<String>,
+    listing: bool,
+    content_types: ContentTypes,
+    cache_control: Option<CacheControl>,
+    /// The first argument that is no media type.
+    refused: Option<String>,
 }
 
 impl Files {
@@ -47,13 +64,22 @@ impl FilesBuilder {
             validate_every: Duration::from_secs(1),
             capacity: 1000,
             kept_bytes: 64 << 20,
+            cached: None,
             mapped: true,
             precompressed: true,
+            only_compressed: false,
             follow_links_beneath: false,
             hidden: false,
+            well_known: true,
             tag: Tag::default(),
             index: "index.html".to_owned(),
             prefix: String::new(),
+            fallback: None,
+            not_found: None,
+            listing: false,
+            content_types: ContentTypes::default(),
+            cache_control: None,
+            refused: None,
         }
     }
 
@@ -79,6 +105,14 @@ impl FilesBuilder {
         self
     }
 
+    /// Sets the length in bytes above which a file is read past the page cache, so that its download does not push other
+    /// files out of memory: see [`FileBody::uncached`](crate::body::FileBody::uncached), which costs more CPU time. A
+    /// quarter of the memory of the machine, or of the limit of its control group, by default.
+    pub fn uncached_above(mut self, bytes: u64) -> Self {
+        self.cached = Some(bytes);
+        self
+    }
+
     /// Sets whether files may be mapped, under the [contract](crate::body::FileBody#safety-contract) that nothing
     /// writes to them in place. On by default. If off, every body is read into its own memory, which copies each byte,
     /// `sendfile` is not used, and nothing is [kept](Self::kept_bytes).
@@ -91,6 +125,18 @@ impl FilesBuilder {
     /// default. The writer of the files must keep them up to date.
     pub fn precompressed(mut self, on: bool) -> Self {
         self.precompressed = on;
+        self
+    }
+
+    /// Sets whether a file may exist in compressed variants only: `name.gz` without `name`. Off by default, because each
+    /// request for an absent file then looks for three more.
+    ///
+    /// Such a file is sent with its `Content-Encoding` to clients that accept it, and to those that send no
+    /// `Accept-Encoding`, which accept every coding ([RFC 9110
+    /// §12.5.3](https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3)). Other clients get 406. Has no effect if
+    /// [`precompressed`](Self::precompressed) is off.
+    pub fn only_compressed(mut self, on: bool) -> Self {
+        self.only_compressed = on;
         self
     }
 
@@ -112,9 +158,17 @@ impl FilesBuilder {
         self
     }
 
-    /// Sets whether names that start with a dot are served. Off by default: many directories contain `.git` or `.env`.
+    /// Sets whether all names that start with a dot are served. Off by default: many directories contain `.git` or
+    /// `.env`. On, [`well_known`](Self::well_known) has no effect.
     pub fn hidden(mut self, on: bool) -> Self {
         self.hidden = on;
+        self
+    }
+
+    /// Sets whether `.well-known` directly beneath the directory is served, without other names that start with a dot.
+    /// On by default: [RFC 8615](https://www.rfc-editor.org/rfc/rfc8615) reserves it for public files.
+    pub fn well_known(mut self, on: bool) -> Self {
+        self.well_known = on;
         self
     }
 
@@ -131,6 +185,72 @@ impl FilesBuilder {
         self
     }
 
+    /// Sets the file that answers for absent files with status 200: usually `index.html`, for an application that routes
+    /// in the browser. None by default. `name` is a path beneath the directory.
+    ///
+    /// A path whose name has the extension of a script, a style, an image or another known type but HTML still gets
+    /// 404: a browser that asks for an absent script must not get a page. The same holds for hidden names and paths
+    /// that lead out. The file is validated like any other, so it may be replaced by a rename.
+    pub fn fallback(mut self, name: impl Into<String>) -> Self {
+        self.fallback = Some(name.into());
+        self
+    }
+
+    /// Sets the page that is sent with status 404. By default the body is empty. `name` is a path beneath the directory.
+    /// The page is sent without validators and without `Cache-Control`; preconditions and ranges are ignored.
+    pub fn not_found_page(mut self, name: impl Into<String>) -> Self {
+        self.not_found = Some(name.into());
+        self
+    }
+
+    /// Sets whether a directory without an index is listed: as a page, or as JSON for clients that prefer
+    /// `application/json`. Off by default.
+    ///
+    /// The query `sort=name`, `size` or `modified` and `order=asc` or `desc` select the order. Directories come first.
+    /// Only files that are served are listed. The JSON is an object:
+    /// `{"path": …, "truncated": false, "entries": [{"name", "type": "file" | "directory", "size", "modified"}, …]}`
+    /// with `modified` as an HTTP date. The names of the directory are in memory while it is sent; at most 100 000 are
+    /// listed.
+    pub fn listing(mut self, on: bool) -> Self {
+        self.listing = on;
+        self
+    }
+
+    /// Sets the `Content-Type` of files with an extension, such as `"ts"` or `"tar"`, without regard to case; `""` is
+    /// for names without an extension. It replaces the default type.
+    pub fn content_type(mut self, extension: &str, content_type: &str) -> Self {
+        match HeaderValue::from_str(content_type) {
+            Ok(value) => self.content_types.set(extension, value),
+            Err(_) => self.refused = self.refused.or_else(|| Some(content_type.to_owned())),
+        }
+        self
+    }
+
+    /// Sets the rule that returns the `Cache-Control` of each file: of statuses 200, 206 and 304, never of errors. None
+    /// by default. The rule is called when a file is opened, and its answer is kept until the file changes.
+    ///
+    /// [`cache_by_name`](super::cache_by_name) is the usual rule for a site made by a bundler.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let dist = dir.path();
+    /// use http::HeaderValue;
+    /// use millstream::files::{Files, cache_by_name};
+    ///
+    /// let files = Files::builder(dist).fallback("index.html").cache_control(cache_by_name).build()?;
+    /// let short = Files::builder(dist)
+    ///     .cache_control(|asset| (!asset.is_page()).then(|| HeaderValue::from_static("public, max-age=60")))
+    ///     .build()?;
+    /// # drop((files, short));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cache_control(mut self, rule: impl Fn(&Asset<'_>) -> Option<HeaderValue> + Send + Sync + 'static) -> Self {
+        self.cache_control = Some(CacheControl::new(rule));
+        self
+    }
+
     /// Opens the directory. This blocks on the disk: call it during start-up. A relative path is resolved against the
     /// current working directory.
     ///
@@ -141,29 +261,59 @@ impl FilesBuilder {
     ///
     /// # Errors
     ///
-    /// Fails if the path is not a directory that this process may search, the index is not a plain file name, the mount
-    /// path does not start with a slash or ends with one, or the kernel cannot confine paths to the directory
+    /// Fails if the path is not a directory that this process may search, the index is not a plain file name, the
+    /// fallback or the not-found page is not the path of a file beneath the directory (the file need not exist), a
+    /// content type is not a header value, the mount path does not start with a slash or ends with one, or the kernel cannot confine paths to the directory
     /// (`ErrorKind::Unsupported`, see [`Root::open_dir`]).
     pub fn build(self) -> io::Result<Files> {
+        let dots = match (self.hidden, self.well_known) {
+            (true, _) => Dots::All,
+            (false, true) => Dots::WellKnown,
+            (false, false) => Dots::None,
+        };
         if self.index.is_empty() || self.index.contains(['/', '\0']) || matches!(&self.index[..], "." | "..") {
-            let message = format!("index {:?}: not a file name", self.index);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            return Err(refused(format!("index {:?}: not a file name", self.index)));
         }
         if !self.prefix.is_empty() && (!self.prefix.starts_with('/') || self.prefix.ends_with('/')) {
-            let message = format!("mounted at {:?}: must start with a slash and not end with one", self.prefix);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            return Err(refused(format!("mounted at {:?}: must start with a slash and not end with one", self.prefix)));
+        }
+        for (option, name) in [("fallback", &self.fallback), ("not-found page", &self.not_found)] {
+            if let Some(name) = name
+                && !path::is_name(name, dots)
+            {
+                return Err(refused(format!("{option} {name:?}: not the path of a file beneath the directory")));
+            }
+        }
+        if let Some(value) = self.refused {
+            return Err(refused(format!("content type {value:?}: not a header value")));
         }
         let loader = Loader {
             root: Root::open_dir(&self.dir)?.follow_links_beneath(self.follow_links_beneath),
             generation: 0,
             index: self.index,
-            mapped: self.mapped,
             precompressed: self.precompressed,
-            tag: self.tag,
-            budget: Arc::new(Budget::new(self.kept_bytes)),
+            only_compressed: self.only_compressed,
+            content_types: Arc::new(self.content_types),
+            cache_control: self.cache_control,
+            policy: Policy {
+                mapped: self.mapped,
+                cached: self.cached.unwrap_or_else(|| memory::limit() / 4),
+                tag: self.tag,
+                budget: Arc::new(Budget::new(self.kept_bytes)),
+            },
         };
         let dir = std::path::absolute(&self.dir)?;
-        let store = Store::new(dir, loader, self.validate_every, self.capacity);
-        Ok(Files::of(store, self.hidden, self.prefix))
+        Ok(Files::of(Inner {
+            store: Store::new(dir, loader, self.validate_every, self.capacity),
+            dots,
+            prefix: self.prefix,
+            fallback: self.fallback,
+            not_found: self.not_found,
+            listing: self.listing,
+        }))
     }
+}
+
+fn refused(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message)
 }

@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use super::entry::{Entry, Loaded, Loader, Wait};
+use super::entry::Entry;
+use super::loader::{Loaded, Loader};
 use crate::fs::Root;
 use crate::runtime::blocking::BlockingTask;
+use crate::sys::call::Wait;
 
 /// Minimum time between two checks whether kept bytes are still in memory, in nanoseconds.
 const WARM: u64 = 1_000_000_000;
@@ -98,7 +100,7 @@ impl Store {
         self.entries.retain(|_, entry| entry.generation >= generation);
     }
 
-    fn loader(&self) -> Arc<Loader> {
+    pub(super) fn loader(&self) -> Arc<Loader> {
         Arc::clone(&self.loader.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -159,6 +161,14 @@ impl Store {
                     return Ok(loaded);
                 }
             }
+        }
+    }
+
+    /// Returns the entry of a name from the cache, or loads it.
+    pub(super) async fn current(&self, name: &[u8]) -> io::Result<Loaded> {
+        match self.fresh(name, self.now()) {
+            Some(entry) => Ok(Loaded::Entry(entry)),
+            None => self.load(name).await,
         }
     }
 

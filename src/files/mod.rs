@@ -1,25 +1,39 @@
 //! A service for the files of a directory.
 //!
-//! ```text
-//!  request ─▶ path ─▶ cache ─▶ entry ─▶ encoding ─▶ conditional ─▶ range ─▶ respond ─▶ response
-//!            (text)   (load,   (file,   (which      (304, 412)     (206,    (heads made
-//!                     validate) heads)   variant)                   416)     beforehand)
-//! ```
+//! | I want to | use |
+//! |---|---|
+//! | serve a directory | [`Files::new`] |
+//! | choose how: fallbacks, listings, types, dot files, links | [`Files::builder`] |
+//! | set `Cache-Control` by rule | [`FilesBuilder::cache_control`], [`cache_by_name`] |
+//! | answer one request from a handler | [`Files::get`] |
 //!
 //! A cached, valid entry is answered without waiting, without a system call and nearly without allocating. An uncached
 //! file is opened once for all waiting requests.
 
+//  request ─▶ path ─▶ cache ─▶ loader ─▶ entry ─▶ variant ──▶ conditional ─▶ range ─▶ respond ─▶ response
+//            (text)   (valid    (opens)   (file,   (which      (304, 412)     (206,    (heads made
+//                     entries)            variants) coding)                    416)     beforehand)
+//
+//  absent file ─▶ listing, fallback, or the page for status 404
+
 mod absent;
+mod body;
 mod builder;
 mod cache;
+mod cache_control;
 mod conditional;
-mod encoding;
+mod content_type;
+mod document;
 mod entry;
+mod listing;
+mod loader;
 mod multipart;
 mod path;
 mod range;
 mod respond;
 mod service;
 
+pub use body::FilesBody;
 pub use builder::FilesBuilder;
+pub use cache_control::{Asset, cache_by_name};
 pub use service::{Files, FilesFuture};

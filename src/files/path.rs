@@ -13,10 +13,30 @@ use crate::sys::path as sys_path;
 
 const PATH_MAX: usize = 4096;
 
+/// The names that start with a dot and are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dots {
+    None,
+    /// `.well-known` at the front of a path, [RFC 8615](https://www.rfc-editor.org/rfc/rfc8615).
+    WellKnown,
+    All,
+}
+
+impl Dots {
+    /// Returns whether a segment that starts with a dot is served behind `before`.
+    pub(super) fn serves(self, segment: &[u8], before: &[u8]) -> bool {
+        match self {
+            Self::None => false,
+            Self::WellKnown => before.is_empty() && segment == b".well-known",
+            Self::All => true,
+        }
+    }
+}
+
 /// Returns the decoded name beneath the directory: no leading slash, no empty segment and no `.`; empty or ending with
-/// a slash for a directory. Borrowed if the path equals the name. `None` if the path has a segment that is `..` or,
-/// unless `hidden`, starts with a dot; an encoded slash or zero byte; or an invalid encoding.
-pub(super) fn name(path: &str, hidden: bool) -> Option<Cow<'_, [u8]>> {
+/// a slash for a directory. Borrowed if the path equals the name. `None` if the path has a segment that is `..` or
+/// starts with a dot that `dots` refuses; an encoded slash or zero byte; or an invalid encoding.
+pub(super) fn name(path: &str, dots: Dots) -> Option<Cow<'_, [u8]>> {
     let path = path.strip_prefix('/')?;
     if path.len() > PATH_MAX {
         return None;
@@ -27,8 +47,8 @@ pub(super) fn name(path: &str, hidden: bool) -> Option<Cow<'_, [u8]>> {
         match &decoded[..] {
             b"" | b"." => continue,
             b".." => return None,
-            [b'.', ..] if !hidden => return None,
-            segment if !is_name(segment) => return None,
+            segment if segment.starts_with(b".") && !dots.serves(segment, &name) => return None,
+            segment if !is_segment(segment) => return None,
             segment => name.extend_from_slice(segment),
         }
         name.push(b'/');
@@ -40,7 +60,7 @@ pub(super) fn name(path: &str, hidden: bool) -> Option<Cow<'_, [u8]>> {
 }
 
 /// Returns whether these bytes can be the name of a file.
-fn is_name(segment: &[u8]) -> bool {
+fn is_segment(segment: &[u8]) -> bool {
     !segment.iter().any(|&b| b == b'/' || b == 0) && (!cfg!(windows) || is_windows_name(segment))
 }
 
@@ -57,6 +77,20 @@ fn is_windows_name(segment: &[u8]) -> bool {
     });
     let is_reserved = |c: char| c < ' ' || r#"<>:"/\|?*"#.contains(c);
     !name.contains(is_reserved) && !name.ends_with(['.', ' ']) && !is_port && !DEVICES.contains(&&*stem)
+}
+
+/// Returns whether a relative path, as a user writes it, is the name of a file beneath the directory.
+pub(super) fn is_name(path: &str, dots: Dots) -> bool {
+    let mut before = 0;
+    !path.is_empty()
+        && path.len() <= PATH_MAX
+        && path.split('/').all(|segment| {
+            let front = &path.as_bytes()[..before];
+            before += segment.len() + 1;
+            !matches!(segment, "" | "." | "..")
+                && !segment.contains('\0')
+                && (!segment.starts_with('.') || dots.serves(segment.as_bytes(), front))
+        })
 }
 
 fn decode(segment: &str) -> Option<Cow<'_, [u8]>> {
@@ -141,17 +175,35 @@ mod tests {
             ("/a%zz", None),
             ("/a%+1", None),
         ] {
-            assert_eq!(name(path, false).as_deref(), expected.map(str::as_bytes), "{path}");
+            assert_eq!(name(path, Dots::None).as_deref(), expected.map(str::as_bytes), "{path}");
         }
     }
 
     #[test]
     fn hidden_names_are_shown_on_request_but_never_dots() {
-        assert_eq!(name("/.well-known/x", true).as_deref(), Some(&b".well-known/x"[..]));
-        assert_eq!(name("/./.a/.", true).as_deref(), Some(&b".a"[..]));
-        assert_eq!(name("/...", true).as_deref(), Some(&b"..."[..]));
+        assert_eq!(name("/.well-known/x", Dots::All).as_deref(), Some(&b".well-known/x"[..]));
+        assert_eq!(name("/./.a/.", Dots::All).as_deref(), Some(&b".a"[..]));
+        assert_eq!(name("/...", Dots::All).as_deref(), Some(&b"..."[..]));
         for path in ["/..", "/./..", "/a/..", "/%2e%2E/x"] {
-            assert_eq!(name(path, true), None, "{path}");
+            assert_eq!(name(path, Dots::All), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn well_known_names_are_shown_at_the_front_only() {
+        for (path, expected) in [
+            ("/.well-known/acme-challenge/x", Some(".well-known/acme-challenge/x")),
+            ("/.%77ell-known/x", Some(".well-known/x")),
+            ("//./.well-known/", Some(".well-known/")),
+            ("/.well-known", Some(".well-known")),
+            ("/.well-known/.git", None),
+            ("/a/.well-known/x", None),
+            ("/.well-known/../.git", None),
+            ("/.well-knownx", None),
+            ("/.Well-Known/x", None),
+            ("/.git", None),
+        ] {
+            assert_eq!(name(path, Dots::WellKnown).as_deref(), expected.map(str::as_bytes), "{path}");
         }
     }
 
@@ -160,14 +212,14 @@ mod tests {
         for (path, borrowed) in
             [("/", true), ("/a/b", true), ("/a/", true), ("//a", false), ("/a/./b", false), ("/%61", false)]
         {
-            assert_eq!(matches!(name(path, false), Some(Cow::Borrowed(_))), borrowed, "{path}");
+            assert_eq!(matches!(name(path, Dots::None), Some(Cow::Borrowed(_))), borrowed, "{path}");
         }
     }
 
     #[test]
     fn bytes_that_are_no_text_are_names_too() {
-        assert_eq!(name("/%ff%fe", false).as_deref(), Some(&b"\xff\xfe"[..]));
-        assert!(name(&format!("/{}", "a".repeat(PATH_MAX + 1)), false).is_none());
+        assert_eq!(name("/%ff%fe", Dots::None).as_deref(), Some(&b"\xff\xfe"[..]));
+        assert!(name(&format!("/{}", "a".repeat(PATH_MAX + 1)), Dots::None).is_none());
     }
 
     #[test]
@@ -188,8 +240,8 @@ mod tests {
         #[test]
         fn no_path_leads_out(path in "[/.%2eEfF0a\\\\]{0,24}") {
             let path = format!("/{path}");
-            for hidden in [false, true] {
-                if let Some(name) = name(&path, hidden) {
+            for dots in [Dots::None, Dots::WellKnown, Dots::All] {
+                if let Some(name) = name(&path, dots) {
                     let mut segments: Vec<&[u8]> = name.split(|&b| b == b'/').collect();
                     if segments.last() == Some(&&b""[..]) {
                         segments.pop();
@@ -197,7 +249,7 @@ mod tests {
                     for segment in segments {
                         proptest::prop_assert!(!name.starts_with(b"/"));
                         proptest::prop_assert!(!segment.is_empty() && segment != b"." && segment != b"..");
-                        proptest::prop_assert!(!segment.contains(&0) && (hidden || segment[0] != b'.'));
+                        proptest::prop_assert!(!segment.contains(&0) && (dots == Dots::All || segment[0] != b'.'));
                     }
                 }
             }

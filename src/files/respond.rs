@@ -3,20 +3,25 @@
 use std::io;
 use std::time::SystemTime;
 
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RANGE};
+use http::header::{
+    ACCEPT_ENCODING, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
+    LAST_MODIFIED, LOCATION, RANGE, VARY,
+};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 
 use super::absent::{errno, is_absent};
+use super::body::FilesBody;
 use super::conditional::{self, Verdict};
-use super::entry::{Document, Entry};
+use super::document::Document;
+use super::entry::Entry;
 use super::multipart::{boundary, content_range, layout};
 use super::path;
 use super::range::{self, Selected};
 use crate::body::FileBody;
 use crate::sys::errno::Errno;
 
-pub(super) fn from_entry(entry: &Entry, method: &Method, headers: &HeaderMap) -> Response<FileBody> {
-    let document = entry.negotiate(headers);
+pub(super) fn from_entry(entry: &Entry, method: &Method, headers: &HeaderMap) -> Response<FilesBody> {
+    let Some(document) = entry.negotiate(headers) else { return not_acceptable() };
     let get = *method == Method::GET;
     if conditional::any(headers) {
         match conditional::evaluate(headers, document.version()) {
@@ -33,12 +38,31 @@ pub(super) fn from_entry(entry: &Entry, method: &Method, headers: &HeaderMap) ->
             return response;
         }
     }
-    let mut response = Response::new(if get { document.whole() } else { FileBody::empty() });
+    let mut response = Response::new(if get { document.whole() } else { FileBody::empty() }.into());
     *response.headers_mut() = document.head.clone();
     response
 }
 
-fn ranges(document: &Document, selected: Selected) -> Option<Response<FileBody>> {
+/// Returns the page for status 404. The preconditions and ranges of the request are about another resource.
+pub(super) fn not_found_page(entry: &Entry, method: &Method, headers: &HeaderMap) -> Response<FilesBody> {
+    let Some(document) = entry.negotiate(headers) else { return plain(StatusCode::NOT_FOUND) };
+    let body = if *method == Method::GET { document.whole() } else { FileBody::empty() };
+    let mut response = Response::new(body.into());
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    *response.headers_mut() = document.head.clone();
+    for name in [ETAG, LAST_MODIFIED, ACCEPT_RANGES, CACHE_CONTROL] {
+        response.headers_mut().remove(name);
+    }
+    response
+}
+
+fn not_acceptable() -> Response<FilesBody> {
+    let mut response = plain(StatusCode::NOT_ACCEPTABLE);
+    response.headers_mut().insert(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
+    response
+}
+
+fn ranges(document: &Document, selected: Selected) -> Option<Response<FilesBody>> {
     let len = document.len();
     let mut head = document.head.clone();
     let body = match selected {
@@ -61,39 +85,48 @@ fn ranges(document: &Document, selected: Selected) -> Option<Response<FileBody>>
             return Some(response);
         }
     };
-    let mut response = Response::new(body);
+    let mut response = Response::new(body.into());
     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     *response.headers_mut() = head;
     Some(response)
 }
 
-fn without(document: &Document, status: StatusCode) -> Response<FileBody> {
+fn without(document: &Document, status: StatusCode) -> Response<FilesBody> {
     let mut response = plain(status);
     *response.headers_mut() = document.validators.clone();
+    // An error must not be stored for as long as the file.
+    if status != StatusCode::NOT_MODIFIED {
+        response.headers_mut().remove(CACHE_CONTROL);
+    }
     response
 }
 
-pub(super) fn plain(status: StatusCode) -> Response<FileBody> {
-    let mut response = Response::new(FileBody::empty());
+pub(super) fn plain(status: StatusCode) -> Response<FilesBody> {
+    let mut response = Response::new(FileBody::empty().into());
     *response.status_mut() = status;
     response
 }
 
-pub(super) fn method_not_allowed() -> Response<FileBody> {
+pub(super) fn method_not_allowed() -> Response<FilesBody> {
     let mut response = plain(StatusCode::METHOD_NOT_ALLOWED);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     response
 }
 
 /// Redirects to the same directory with a slash, so that the relative links of its index work.
-pub(super) fn to_directory(uri: &Uri) -> Response<FileBody> {
+pub(super) fn to_directory(uri: &Uri) -> Response<FilesBody> {
     let Some(location) = path::slashed(uri) else { return plain(StatusCode::NOT_FOUND) };
     let mut response = plain(StatusCode::TEMPORARY_REDIRECT);
     response.headers_mut().insert(LOCATION, location);
     response
 }
 
-pub(super) fn from_error(error: &io::Error) -> Response<FileBody> {
+/// Returns a listing without its body, for `HEAD`.
+pub(super) fn without_body(listing: Response<FilesBody>) -> Response<FilesBody> {
+    listing.map(|_| FileBody::empty().into())
+}
+
+pub(super) fn from_error(error: &io::Error) -> Response<FilesBody> {
     plain(match errno(error) {
         _ if is_absent(error) => StatusCode::NOT_FOUND,
         Some(Errno::MFILE | Errno::NFILE | Errno::AGAIN) => StatusCode::SERVICE_UNAVAILABLE,

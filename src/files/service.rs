@@ -12,10 +12,13 @@ use std::task::{Context, Poll};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use tower_service::Service;
 
+use super::absent::is_absent;
+use super::body::FilesBody;
 use super::cache::Store;
-use super::entry::Loaded;
+use super::listing;
+use super::loader::Loaded;
+use super::path::Dots;
 use super::{path, respond};
-use crate::body::FileBody;
 
 /// A service for the files of a directory, with ranges, conditional requests and precompressed variants. It serves
 /// nothing outside of the directory.
@@ -40,10 +43,11 @@ use crate::body::FileBody;
 ///
 /// | status | when |
 /// |---|---|
-/// | 200, 206 | the file, with a strong `ETag`; one range or, up to 16, several |
+/// | 200, 206 | the file, with a strong `ETag`; one range or, up to 16, several; a listing; a fallback |
 /// | 304, 412 | by `If-None-Match`, `If-Modified-Since`, `If-Match`, `If-Unmodified-Since` |
 /// | 307 | a directory without its slash, to the same path with one; the reference is relative |
 /// | 404 | no file, or one that is not served: links, hidden names, paths that lead out, FIFOs, devices |
+/// | 406 | only compressed variants exist, and the client accepts none of them |
 /// | 405 | methods other than `GET` and `HEAD` |
 /// | 416 | no range lies within the file |
 /// | 503, 500 | this process or the machine is out of descriptors; other errors of the file system |
@@ -53,7 +57,7 @@ use crate::body::FileBody;
 /// # Safety contract
 ///
 /// Bodies may be slices of mapped files. Unless [`FilesBuilder::mapped`](super::FilesBuilder::mapped) is off, nothing
-/// may write to the files in place or truncate them while they are served: see [`FileBody`](FileBody#safety-contract).
+/// may write to the files in place or truncate them while they are served: see [`FileBody`](crate::body::FileBody#safety-contract).
 ///
 /// # Changes
 ///
@@ -86,10 +90,15 @@ use crate::body::FileBody;
 #[derive(Clone)]
 pub struct Files(Arc<Inner>);
 
-struct Inner {
-    store: Store,
-    hidden: bool,
-    prefix: String,
+pub(super) struct Inner {
+    pub(super) store: Store,
+    pub(super) dots: Dots,
+    pub(super) prefix: String,
+    /// Name of the file that answers for absent pages.
+    pub(super) fallback: Option<String>,
+    /// Name of the page for status 404.
+    pub(super) not_found: Option<String>,
+    pub(super) listing: bool,
 }
 
 // Compile-time check of the bounds that axum and hyper require of a service.
@@ -113,8 +122,8 @@ impl Files {
         self.0.store.reopen()
     }
 
-    pub(super) fn of(store: Store, hidden: bool, prefix: String) -> Self {
-        Self(Arc::new(Inner { store, hidden, prefix }))
+    pub(super) fn of(inner: Inner) -> Self {
+        Self(Arc::new(inner))
     }
 
     /// Answers a request for the path of `uri` beneath the directory, under the [safety
@@ -125,7 +134,7 @@ impl Files {
             return FilesFuture::ready(respond::method_not_allowed());
         }
         let Some(path) = uri.path().strip_prefix(&self.0.prefix[..]) else {
-            return FilesFuture::ready(respond::plain(StatusCode::NOT_FOUND));
+            return self.later(None, method, uri, headers);
         };
         if path.is_empty() {
             return FilesFuture::ready(respond::to_directory(uri));
@@ -140,38 +149,82 @@ impl Files {
         {
             return FilesFuture::ready(respond::from_entry(&entry, method, headers));
         }
-        let Some(name) = path::name(path, self.0.hidden) else {
-            return FilesFuture::ready(respond::plain(StatusCode::NOT_FOUND));
-        };
+        let Some(name) = path::name(path, self.0.dots) else { return self.later(None, method, uri, headers) };
         if let Cow::Owned(name) = &name
             && let Some(entry) = store.fresh(name, now)
         {
             return FilesFuture::ready(respond::from_entry(&entry, method, headers));
         }
-        self.load(name, method, uri, headers)
+        self.later(Some(name), method, uri, headers)
     }
 
-    fn load(&self, name: Cow<'_, [u8]>, method: &Method, uri: &Uri, headers: &HeaderMap) -> FilesFuture {
-        let (this, name) = (self.clone(), name.into_owned());
+    /// Answers for a name that is not in the cache, or for a path that is no name of a file.
+    fn later(&self, name: Option<Cow<'_, [u8]>>, method: &Method, uri: &Uri, headers: &HeaderMap) -> FilesFuture {
+        if name.is_none() && self.0.not_found.is_none() {
+            return FilesFuture::ready(respond::plain(StatusCode::NOT_FOUND));
+        }
+        let (this, name) = (self.clone(), name.map(Cow::into_owned));
         let (method, uri, headers) = (method.clone(), uri.clone(), headers.clone());
         FilesFuture(Answer::Later(Box::pin(async move {
-            match this.0.store.load(&name).await {
-                Ok(Loaded::Entry(entry)) => respond::from_entry(&entry, &method, &headers),
-                Ok(Loaded::Directory) => respond::to_directory(&uri),
+            let found = match &name {
+                Some(name) => this.0.find(name, &method, &uri, &headers).await,
+                None => Err(io::ErrorKind::NotFound.into()),
+            };
+            match found {
+                Ok(response) => response,
+                Err(e) if is_absent(&e) => this.0.absent(name.as_deref(), &method, &headers).await,
                 Err(e) => respond::from_error(&e),
             }
         })))
     }
 }
 
+impl Inner {
+    async fn find(
+        &self,
+        name: &[u8],
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> io::Result<Response<FilesBody>> {
+        match self.store.load(name).await {
+            Ok(Loaded::Entry(entry)) => Ok(respond::from_entry(&entry, method, headers)),
+            Ok(Loaded::Directory) => Ok(respond::to_directory(uri)),
+            Err(e) if self.listing && path::is_directory(name) && is_absent(&e) => {
+                let root = self.store.loader().root.clone();
+                let listing = listing::list(root, name.to_owned(), self.dots, uri, headers).await?;
+                let listing = listing.map(FilesBody::listing);
+                Ok(if *method == Method::GET { listing } else { respond::without_body(listing) })
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Answers for an absent file.
+    async fn absent(&self, name: Option<&[u8]>, method: &Method, headers: &HeaderMap) -> Response<FilesBody> {
+        if let (Some(fallback), Some(name)) = (&self.fallback, name)
+            && !self.store.loader().content_types.is_subresource(path::as_path(name))
+            && let Ok(Loaded::Entry(entry)) = self.store.current(fallback.as_bytes()).await
+        {
+            return respond::from_entry(&entry, method, headers);
+        }
+        if let Some(page) = &self.not_found
+            && let Ok(Loaded::Entry(entry)) = self.store.current(page.as_bytes()).await
+        {
+            return respond::not_found_page(&entry, method, headers);
+        }
+        respond::plain(StatusCode::NOT_FOUND)
+    }
+}
+
 impl fmt::Debug for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Files").field("store", &self.0.store).field("hidden", &self.0.hidden).finish()
+        f.debug_struct("Files").field("store", &self.0.store).field("dots", &self.0.dots).finish_non_exhaustive()
     }
 }
 
 impl<B> Service<Request<B>> for Files {
-    type Response = Response<FileBody>;
+    type Response = Response<FilesBody>;
     type Error = Infallible;
     type Future = FilesFuture;
 
@@ -189,19 +242,19 @@ impl<B> Service<Request<B>> for Files {
 pub struct FilesFuture(Answer);
 
 enum Answer {
-    Ready(Response<FileBody>),
-    Later(Pin<Box<dyn Future<Output = Response<FileBody>> + Send>>),
+    Ready(Response<FilesBody>),
+    Later(Pin<Box<dyn Future<Output = Response<FilesBody>> + Send>>),
     Taken,
 }
 
 impl FilesFuture {
-    fn ready(response: Response<FileBody>) -> Self {
+    fn ready(response: Response<FilesBody>) -> Self {
         Self(Answer::Ready(response))
     }
 }
 
 impl Future for FilesFuture {
-    type Output = Result<Response<FileBody>, Infallible>;
+    type Output = Result<Response<FilesBody>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Answer::Later(future) = &mut self.0 {

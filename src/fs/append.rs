@@ -1,6 +1,5 @@
 //! Appends bytes to a file.
 
-use std::io;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -8,7 +7,7 @@ use bytes::Bytes;
 use super::change::Change;
 use super::durability::Durability;
 use super::error::{Result, Step};
-use super::target::Target;
+use super::preserve::MODE_NEW;
 use super::work;
 use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::file;
@@ -40,8 +39,6 @@ pub async fn append(path: impl AsRef<Path>, bytes: impl Into<Bytes>) -> Result<(
 #[derive(Clone, Debug)]
 #[must_use = "nothing is done until `run`"]
 pub struct Append(Change);
-
-const RACES: usize = 16;
 
 impl Append {
     /// Appends to the file at `path`. Creates it if needed, with the permissions `0o666` less the umask.
@@ -75,7 +72,7 @@ impl Append {
     pub async fn run(self, bytes: impl Into<Bytes>) -> Result<()> {
         let bytes = bytes.into();
         work::run(&self.0.path.clone(), move |_| {
-            let (target, fd, is_new) = self.open(|| {})?;
+            let (target, fd, is_new) = self.0.open_or_create(Access::Append, MODE_NEW, || {})?;
             let mut written = 0;
             let ended = loop {
                 if written == bytes.len() {
@@ -93,49 +90,5 @@ impl Append {
             synced.map_err(|e| e.after_writing(written as u64))
         })
         .await
-    }
-
-    /// Opens the file. Also returns whether its new name may not be on the disk yet. Calls `looked` after each look-up.
-    fn open(&self, looked: impl Fn()) -> Result<(Target, OwnedFd, bool)> {
-        let mut races = 0;
-        let mut is_new = false;
-        loop {
-            let (target, found) = self.0.target()?;
-            looked();
-            let opened = match found {
-                Some(_) => target.open_old(Access::Append).map(|(fd, _)| fd),
-                None => {
-                    is_new = true;
-                    file::create_at(target.dir(), target.name(), Access::Append, 0o666).map_err(target.at(Step::Create))
-                }
-            };
-            match opened {
-                Ok(fd) => return Ok((target, fd, is_new)),
-                // Another process has just created or removed it.
-                Err(e)
-                    if matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) && races < RACES =>
-                {
-                    races += 1
-                }
-                Err(e) => return Err(e),
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_that_another_makes_at_the_same_time_is_new() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        let append = Append::new(&path);
-        let by_another = || drop(std::fs::File::options().append(true).create(true).open(&path).unwrap());
-        let (_, _, is_new) = append.open(by_another).unwrap();
-        assert!(is_new, "its directory must be synced");
-        let (_, _, is_new) = append.open(|| {}).unwrap();
-        assert!(!is_new);
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 
 use crate::buf::pool::Lease;
 use crate::sys::call;
+use crate::sys::call::Wait;
 use crate::sys::fd::BorrowedFd;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,21 @@ pub(crate) fn fill(lease: &mut Lease, file: BorrowedFd<'_>, offset: u64, len: us
             Some(0) => return Ok(Filled::End),
             Some(_) => {}
             None => return Ok(Filled::Part),
+        }
+    }
+    Ok(Filled::Whole)
+}
+
+/// Does the same as [`fill`], and leaves no page in the page cache that a read-ahead has brought there. Fails with
+/// `EOPNOTSUPP` if the kernel or the file system does not support it.
+pub(crate) fn fill_uncached(lease: &mut Lease, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Filled> {
+    while lease.len() < len {
+        let (at, want) = (offset + lease.len() as u64, len - lease.len());
+        match lease.read_exactly_with(|spare| call::read_uncached(file, &mut spare[..want], at, Wait::Never)) {
+            Ok(0) => return Ok(Filled::End),
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Filled::Part),
+            Err(e) => return Err(e),
         }
     }
     Ok(Filled::Whole)

@@ -1,7 +1,7 @@
 //! Gathers the items of a stream into batches for the disk.
 
-use std::future::poll_fn;
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_core::Stream;
@@ -9,7 +9,8 @@ use futures_core::Stream;
 use crate::buf::{Lease, lease};
 use crate::sys::call::IOV_LIMIT;
 
-const FULL: usize = 1 << 20;
+/// Two such batches and their last items, of up to 64 KiB each, have at most 1 MiB.
+pub(super) const FULL: usize = 448 << 10;
 /// Items shorter than this are copied together: a kept item costs an entry in the system call, and may pin a large
 /// buffer.
 const COPY_MAX: usize = 16 << 10;
@@ -23,18 +24,28 @@ pub(super) struct ChunkBatch {
 }
 
 impl ChunkBatch {
-    pub(super) async fn fill<S, B, E>(&mut self, mut stream: Pin<&mut S>) -> Result<bool, E>
+    /// Takes items until the batch is full, or has `room` bytes. Returns whether the stream has ended.
+    pub(super) fn poll_fill<S, B, E>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut stream: Pin<&mut S>,
+        room: usize,
+    ) -> Poll<Result<bool, E>>
     where
         S: Stream<Item = Result<B, E>>,
         B: Into<Bytes>,
     {
-        while self.len < FULL && self.pieces.len() < IOV_LIMIT {
-            match poll_fn(|cx| stream.as_mut().poll_next(cx)).await {
+        while self.len < FULL.min(room) && self.pieces.len() < IOV_LIMIT {
+            match ready!(stream.as_mut().poll_next(cx)) {
                 Some(item) => self.push(item?.into()),
-                None => return Ok(true),
+                None => return Poll::Ready(Ok(true)),
             }
         }
-        Ok(false)
+        Poll::Ready(Ok(false))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     fn push(&mut self, item: Bytes) {
@@ -64,6 +75,7 @@ impl ChunkBatch {
 mod tests {
     use super::*;
     use futures_util::stream;
+    use std::future::poll_fn;
     use std::io;
 
     async fn taken(lens: &[usize]) -> Vec<(usize, usize)> {
@@ -73,7 +85,7 @@ mod tests {
         let (mut all, mut rounds, mut ended) = (Vec::new(), Vec::new(), false);
         while !ended {
             let mut chunk_batch = ChunkBatch::default();
-            ended = chunk_batch.fill(stream.as_mut()).await.unwrap();
+            ended = poll_fn(|cx| chunk_batch.poll_fill(cx, stream.as_mut(), usize::MAX)).await.unwrap();
             let pieces = chunk_batch.into_pieces();
             rounds.push((pieces.iter().map(Bytes::len).sum(), pieces.len()));
             all.extend(pieces.concat());
@@ -91,10 +103,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_full_after_a_mebibyte_or_the_pieces_of_one_call() {
+    async fn it_is_full_after_448_kib_or_the_pieces_of_one_call() {
         assert_eq!(taken(&[FULL / 2, FULL / 2, 7]).await, [(FULL, 2), (7, 1)]);
         assert_eq!(taken(&[5 * FULL, 7]).await, [(5 * FULL, 1), (7, 1)]);
-        let many = taken(&[COPY_MAX; 70]).await;
-        assert_eq!(many, [(64 * COPY_MAX, 64), (6 * COPY_MAX, 6)]);
+        let many = taken(&[COPY_MAX; 30]).await;
+        assert_eq!(many, [(28 * COPY_MAX, 28), (2 * COPY_MAX, 2)]);
+    }
+
+    #[tokio::test]
+    async fn it_takes_no_item_beyond_its_room() {
+        let mut items = Box::pin(stream::iter([vec![0; 10], vec![0; 10], vec![0; 10]].map(Ok::<_, io::Error>)));
+        let mut batch = ChunkBatch::default();
+        for (room, len) in [(0, 0), (11, 20), (20, 20), (21, 30)] {
+            assert!(!poll_fn(|cx| batch.poll_fill(cx, items.as_mut(), room)).await.unwrap());
+            assert_eq!(batch.len, len);
+        }
     }
 }

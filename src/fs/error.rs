@@ -58,8 +58,10 @@ pub enum Step {
     Recheck,
     /// Linking the new file to a name beside the old one.
     Link,
-    /// Renaming the new file over the old one.
+    /// Renaming the file.
     Rename,
+    /// Removing the file.
+    Remove,
     /// Syncing the directory to the disk. **The new file is in place**, and other processes see it, but it may be lost
     /// after a power cut.
     SyncDirectory,
@@ -82,6 +84,10 @@ impl Error {
         self.source
     }
 
+    pub(crate) fn cause(&self) -> &io::Error {
+        &self.source
+    }
+
     pub(super) fn after_writing(mut self, written: u64) -> Self {
         self.written = written;
         self
@@ -97,7 +103,8 @@ impl Error {
         &self.path
     }
 
-    /// Returns the number of bytes that were appended before the error. 0 except for [`Append`](super::Append).
+    /// Returns the number of bytes that were appended before the error. 0 except for [`Append`](super::Append) and for
+    /// a [`Save`](crate::body::Save) that continues a file.
     pub fn written(&self) -> u64 {
         self.written
     }
@@ -166,7 +173,8 @@ impl fmt::Display for Step {
             Self::Sync => "sync the file",
             Self::Recheck => "check the file again",
             Self::Link => "link the new file",
-            Self::Rename => "rename the new file",
+            Self::Rename => "rename the file",
+            Self::Remove => "remove the file",
             Self::SyncDirectory => "sync the directory",
             Self::Abandon => "continue after the caller was dropped",
             Self::Flush => "flush",

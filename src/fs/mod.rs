@@ -1,33 +1,48 @@
-//! Files.
+//! Files: by io_uring inside any tokio runtime, or on the blocking pool.
 //!
-//! ```text
-//!  root         a directory beneath which paths are opened, and nothing outside of it
-//!  metadata     identity and version of a file
-//!
-//!  file         an open file, read and written at offsets
-//!  open         opens a file, at once if possible
-//!  reader       sequential reads with read-ahead         ┐ built on read_ahead, pending_seek
-//!  writer       sequential writes, gathered into pieces  ┘ and cached (reads from the page cache)
-//!
-//!  replace      new contents in one step: bytes or a stream
-//!  prepend      a header before the contents: by a new file, in place, or by moving blocks
-//!  append       bytes at the end
-//!  change       options that all of them have                  ┐
-//!  target       a name in its directory, and the file there     │
-//!  temp_file    a new file until it has its name                │
-//!  preserve     metadata taken over from the old file           │ internal
-//!  body         moves the old contents into the new file        │
-//!  chunk_batch  gathers a stream into pieces for the disk       │
-//!  work         all steps as one job                            │
-//!  durability   guarantees about power cuts                     │
-//!  error        the failed step, the path, and the cause        ┘
-//! ```
+//! | I want to | use |
+//! |---|---|
+//! | read and write at offsets | [`File`] |
+//! | read a file from front to back | [`FileReader`], as a stream [`Chunks`] |
+//! | write a file from front to back | [`FileWriter`] |
+//! | replace the contents in one step | [`replace`](replace()), [`Replace`] |
+//! | put a header before the contents | [`prepend`](prepend()), [`Prepend`] |
+//! | add bytes at the end | [`append`](append()), [`Append`] |
+//! | choose what survives a power cut | [`Durability`] |
+//! | open paths beneath a directory, and nothing outside of it | [`Root`] |
+//! | run several operations as one | [`Chain`](chain::Chain) |
+
+// Modules:
+//  root         a directory beneath which paths are opened, and nothing outside of it
+//  directory    the names in one of its directories
+//  metadata     identity and version of a file
+//
+//  file         an open file, read and written at offsets
+//  open         opens a file, at once if possible
+//  reader       sequential reads with read-ahead         ┐ built on read_ahead, pending_seek
+//  writer       sequential writes, gathered into pieces  ┘ and cached (reads from the page cache)
+//
+//  replace      new contents in one step: bytes or a stream
+//  prepend      a header before the contents: by a new file, in place, or by moving blocks
+//  append       bytes at the end
+//  change       options that all of them have                  ┐
+//  target       a name in its directory, and the file there     │
+//  receive      contents that arrive while others are written   │
+//  sink         a new file, or the end of an existing one       │
+//  temp_file    a new file until it has its name                │
+//  preserve     metadata taken over from the old file           │ internal
+//  body         moves the old contents into the new file        │
+//  chunk_batch  gathers a stream into pieces for the disk       │
+//  work         all steps as one job                            │
+//  durability   guarantees about power cuts                     │
+//  error        the failed step, the path, and the cause        ┘
 
 mod append;
 mod body;
 pub(crate) mod cached;
 mod change;
 mod chunk_batch;
+pub(crate) mod directory;
 mod durability;
 mod error;
 mod file;
@@ -38,8 +53,10 @@ mod prepend;
 mod preserve;
 pub(crate) mod read_ahead;
 mod reader;
+pub(crate) mod receive;
 mod replace;
 mod root;
+mod sink;
 mod target;
 mod temp_file;
 mod work;

@@ -24,7 +24,7 @@ pub enum Preserve {
     Nothing,
 }
 
-const MODE_NEW: u32 = 0o666;
+pub(super) const MODE_NEW: u32 = 0o666;
 const MODE_TEMP: u32 = 0o600;
 
 /// Attributes that describe the contents; the kernel creates them for the new file.

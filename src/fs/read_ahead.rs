@@ -22,7 +22,10 @@ pub(super) type Under<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + S
 
 /// Reads in flight, in file order. Dropping it cancels them; their memory is kept until the kernel has released it.
 #[derive(Default)]
-pub(crate) struct ReadAhead(VecDeque<Piece>);
+pub(crate) struct ReadAhead {
+    pieces: VecDeque<Piece>,
+    uncached: bool,
+}
 
 struct Piece {
     range: Range<u64>,
@@ -32,17 +35,22 @@ struct Piece {
 
 impl fmt::Debug for ReadAhead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|piece| &piece.range)).finish()
+        f.debug_list().entries(self.pieces.iter().map(|piece| &piece.range)).finish()
     }
 }
 
 impl ReadAhead {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.pieces.is_empty()
     }
 
     pub(crate) fn end(&self) -> Option<u64> {
-        self.0.back().map(|last| last.range.end)
+        self.pieces.back().map(|last| last.range.end)
+    }
+
+    /// Sets whether reads leave the page cache as it was, which the kernel and the file system must support.
+    pub(crate) fn set_uncached(&mut self, uncached: bool) {
+        self.uncached = uncached;
     }
 
     /// Starts reads from `range`, or behind the last one, until `depth` are in flight. Returns the number of reads
@@ -56,14 +64,14 @@ impl ReadAhead {
     ) -> usize {
         let mut start = self.end().unwrap_or(range.start);
         let mut begun = 0;
-        while self.0.len() < depth && start < range.end {
+        while self.pieces.len() < depth && start < range.end {
             let end = range.end.min(start.saturating_add(PIECE));
-            let mut read: Under<Bytes> = Box::pin(read(Arc::clone(file), start..end));
+            let mut read: Under<Bytes> = Box::pin(read(Arc::clone(file), start..end, self.uncached));
             let done = match read.as_mut().poll(cx) {
                 Poll::Ready(done) => Some(done),
                 Poll::Pending => None,
             };
-            self.0.push_back(Piece { range: start..end, read, done });
+            self.pieces.push_back(Piece { range: start..end, read, done });
             (start, begun) = (end, begun + 1);
         }
         begun
@@ -72,22 +80,23 @@ impl ReadAhead {
     /// Returns the bytes of the first read: fewer than requested at the end of the file. Drops the reads behind a
     /// failed or short one, because the file may have grown since. At least one read must be in flight.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-        let first = self.0.front_mut().expect("internal: no read is in flight");
+        let first = self.pieces.front_mut().expect("internal: no read is in flight");
         let done = match first.done.take() {
             Some(done) => done,
             None => ready!(first.read.as_mut().poll(cx)),
         };
         let whole = first.range.end - first.range.start;
         match &done {
-            Ok(bytes) if bytes.len() as u64 == whole => drop(self.0.pop_front()),
-            _ => self.0.clear(),
+            Ok(bytes) if bytes.len() as u64 == whole => drop(self.pieces.pop_front()),
+            _ => self.pieces.clear(),
         }
         Poll::Ready(done)
     }
 }
 
-async fn read(file: Arc<std::fs::File>, range: Range<u64>) -> io::Result<Bytes> {
+async fn read(file: Arc<std::fs::File>, range: Range<u64>, uncached: bool) -> io::Result<Bytes> {
     let read = Read::new(file.into(), range.start, (range.end - range.start) as usize);
+    let read = if uncached { read.uncached() } else { read };
     let (read, result) = run(Box::new(Program::of(read)), Alone::Ring).await?.into_single::<Read>();
     result.map(|_| read.into_bytes())
 }

@@ -9,16 +9,12 @@ use bytes::Bytes;
 use futures_core::Stream;
 
 use super::change::Change;
-use super::chunk_batch::ChunkBatch;
 use super::durability::Durability;
 use super::error::{Error, Result, Step};
-use super::preserve::{Old, Preserve};
-use super::temp_file::TempFile;
-use super::work::{self, Caller};
-use crate::runtime::blocking;
-use crate::sys::fd::{AsFd, OwnedFd};
-use crate::sys::file::Access;
-use crate::sys::status::Statx;
+use super::preserve::Preserve;
+use super::receive::{Inspect, Place, Receiver, Stopped};
+use super::sink::NewFile;
+use super::work;
 
 /// Replaces the contents of a file, or creates it: [`Replace`] with its defaults.
 ///
@@ -43,7 +39,7 @@ pub async fn replace(path: impl AsRef<Path>, contents: impl Into<Bytes>) -> Resu
 ///
 /// The new contents are written to an unnamed file in the same directory, which gets the metadata of the old file, is
 /// synced, linked to a name and renamed over the old one; then the directory is synced. This is one job on the blocking
-/// pool; for a stream one for every 1 MiB.
+/// pool; for a stream one for every 448 KiB.
 ///
 /// * **Readers** see the old file or the new one. Processes that have the old one open keep it.
 /// * **Hard links**: the other names of the old file keep the old contents.
@@ -107,17 +103,17 @@ impl Replace {
     pub async fn run(self, contents: impl Into<Bytes>) -> Result<()> {
         let contents = contents.into();
         work::run(&self.0.path.clone(), move |caller| {
-            let mut writer = Writer::open(self.0)?;
-            writer.write(&[contents], caller)?;
-            writer.finish(caller)
+            let mut new = NewFile::open(self.0, false)?;
+            new.write(&[contents], caller)?;
+            new.finish(caller)
         })
         .await
     }
 
     /// Replaces the file with the items of a stream, for example the body of a request. Returns the number of bytes.
     ///
-    /// At most 1 MiB and one item of the stream are in memory. The stream is not polled while the disk is busy, and a
-    /// slow stream occupies no thread of the blocking pool.
+    /// At most 1 MiB and one item of the stream are in memory: the next bytes are received while the last ones are
+    /// written. A slow disk stops the stream, and a slow stream occupies no thread of the blocking pool.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -144,87 +140,20 @@ impl Replace {
         B: Into<Bytes>,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
-        let mut stream = pin!(stream);
         let path = self.0.path.clone();
-        let mut parked = Parked(None);
-        loop {
-            let mut chunk_batch = ChunkBatch::default();
-            let ended = match chunk_batch.fill(stream.as_mut()).await {
-                Ok(ended) => ended,
-                Err(e) => {
-                    let writer = parked.0.take();
-                    let remove = move |_: &Caller| {
-                        drop(writer);
-                        Ok(())
-                    };
-                    work::run(&path, remove).await?;
-                    return Err(Error::new(Step::Receive, &path, io::Error::other(e)));
-                }
-            };
-            let (change, writer, pieces) = (self.0.clone(), parked.0.take(), chunk_batch.into_pieces());
-            let step = move |caller: &Caller| {
-                let mut writer = writer.map_or_else(|| Writer::open(change), Ok)?;
-                writer.write(&pieces, caller)?;
-                let written = writer.written;
-                if ended {
-                    writer.finish(caller)?;
-                    return Ok((None, written));
-                }
-                Ok((Some(writer), written))
-            };
-            let (writer, written) = work::run(&path, step).await?;
-            parked.0 = writer;
-            if ended {
-                return Ok(written);
+        let mut receiver = self.receiver(Place::Replace, 0, ());
+        match receiver.pump(pin!(stream), |_| {}).await {
+            Ok(last) => Ok(receiver.finish(last, |()| Ok::<_, Error>(())).await?.0),
+            Err(Stopped::File(e)) => Err(e),
+            Err(Stopped::Stream(e, pieces)) => {
+                receiver.stop(pieces).await?;
+                Err(Error::new(Step::Receive, &path, io::Error::other(e)))
             }
         }
     }
-}
 
-#[derive(Debug)]
-struct Writer {
-    temp_file: TempFile,
-    change: Change,
-    old: Option<(Statx, Option<OwnedFd>)>,
-    written: u64,
-}
-
-impl Writer {
-    fn open(change: Change) -> Result<Self> {
-        let (target, found) = change.target()?;
-        let keep = change.attributes.keep;
-        let old = match found.filter(|_| keep != Preserve::Nothing) {
-            None => None,
-            Some(found) => match target.open_old(Access::Read) {
-                Ok((fd, statx)) => Some((statx, Some(fd))),
-                // If the file is unreadable, so are its attributes.
-                Err(_) if keep == Preserve::Possible => Some((found, None)),
-                Err(e) => return Err(e),
-            },
-        };
-        let temp_file = TempFile::new(target, change.attributes.temp_mode(old.is_some()))?;
-        Ok(Self { temp_file, change, old, written: 0 })
-    }
-
-    fn write(&mut self, pieces: &[Bytes], caller: &Caller) -> Result<()> {
-        self.written += self.temp_file.write(pieces, self.written, caller)?;
-        Ok(())
-    }
-
-    fn finish(self, caller: &Caller) -> Result<()> {
-        let old = self.old.as_ref().map(|(statx, fd)| Old { statx, fd: fd.as_ref().map(AsFd::as_fd) });
-        self.change.attributes.apply(self.temp_file.target(), old, self.temp_file.fd())?;
-        self.temp_file.publish(self.change.durability, caller, |_| Ok(()))
-    }
-}
-
-/// A writer between two jobs. Removing a large file blocks on the disk, so it is not removed on the dropping thread.
-struct Parked(Option<Writer>);
-
-impl Drop for Parked {
-    fn drop(&mut self) {
-        if let Some(writer) = self.0.take() {
-            blocking::dispose(writer);
-        }
+    /// Returns a receiver of contents whose announced length is `expected`, or 0.
+    pub(crate) fn receiver<I: Inspect>(self, place: Place, expected: u64, inspect: I) -> Receiver<I> {
+        Receiver::of(self.0, place, expected, inspect)
     }
 }

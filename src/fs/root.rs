@@ -129,15 +129,24 @@ impl Root {
 
     /// Does the same as [`open`](Self::open), **blocking on the disk**.
     pub(crate) fn open_blocking(&self, path: &Path) -> io::Result<File> {
+        look(self.open_any_blocking(path)?, path)
+    }
+
+    /// Opens a file of any type, **blocking on the disk**.
+    pub(super) fn open_any_blocking(&self, path: &Path) -> io::Result<OwnedFd> {
         let mut races = 0;
         loop {
             match call::open_beneath(self.dir.as_fd(), path, self.links, false) {
-                Ok(fd) => return look(fd, path),
+                Ok(fd) => return Ok(fd),
                 // A rename made `..` of a followed link uncertain; the manual page says to try again.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && races < RACES => races += 1,
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    pub(super) fn links(&self) -> Links {
+        self.links
     }
 
     /// Does the same as [`status_blocking`](Self::status_blocking), on runtime threads: an open file pins its directory

@@ -22,7 +22,6 @@
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::io::IoSlice;
 use std::path::Path;
 
 use super::error::{Result, Step};
@@ -30,7 +29,6 @@ use super::target::Target;
 use super::work::Caller;
 use super::{Durability, Metadata};
 use crate::sys::call;
-use crate::sys::call::IOV_LIMIT;
 use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::file;
@@ -42,8 +40,6 @@ const SLOTS: usize = 8;
 const RANDOM: usize = 8;
 /// Maximum length of the target's name in the temporary name, which stays within the 255 bytes that Linux allows.
 const STEM_MAX: usize = 200;
-/// Maximum length of one write, between checks for cancellation.
-const PIECE: usize = 8 << 20;
 
 /// A file that will replace its target. Dropping it removes it.
 #[derive(Debug)]
@@ -78,38 +74,44 @@ impl TempFile {
         &self.target
     }
 
+    /// Writes the pieces at `offset`, and returns their length.
     pub(super) fn write(&self, pieces: &[impl AsRef<[u8]>], offset: u64, caller: &Caller) -> Result<u64> {
-        let mut written = 0;
-        for pieces in pieces.chunks(IOV_LIMIT) {
-            let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece.as_ref())).collect();
-            let mut rest = &mut slices[..];
-            IoSlice::advance_slices(&mut rest, 0);
-            while let [first, ..] = rest {
-                caller.waits(&self.target)?;
-                let long = [IoSlice::new(&first[..first.len().min(PIECE)])];
-                let now = if first.len() > PIECE { &long[..] } else { &*rest };
-                let n = file::write_at(self.fd(), now, offset + written).map_err(self.target.at(Step::Write))?;
-                written += n as u64;
-                IoSlice::advance_slices(&mut rest, n);
-            }
-        }
-        Ok(written)
+        let mut at = offset;
+        caller.write(&self.target, self.fd(), pieces, &mut at)?;
+        Ok(at - offset)
     }
 
     /// Renames it over its target, with the guarantee of `durability`, if `still` succeeds just before. An error before
     /// the rename leaves the target unchanged and removes the temporary file. Syncs the directory last.
     pub(super) fn publish(
+        self,
+        durability: Durability,
+        caller: &Caller,
+        still: impl FnOnce(&Target) -> Result<()>,
+    ) -> Result<()> {
+        self.name_it(durability, caller, still, Self::rename)
+    }
+
+    /// Does the same as [`publish`](Self::publish), but fails with `EEXIST` if the name is in use.
+    pub(super) fn publish_new(self, durability: Durability, caller: &Caller) -> Result<()> {
+        self.name_it(durability, caller, |_| Ok(()), Self::take_name)
+    }
+
+    fn name_it(
         mut self,
         durability: Durability,
         caller: &Caller,
         still: impl FnOnce(&Target) -> Result<()>,
+        name: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
         if durability != Durability::None {
             file::sync(self.fd()).map_err(self.target.at(Step::Sync))?;
         }
         caller.waits(&self.target)?;
         still(&self.target)?;
-        self.rename()?;
+        name(&mut self)?;
+        // Later users of the file must not find it locked. The only error is a closed descriptor.
+        let _ = file::unlock(self.fd());
         if durability == Durability::Full { self.target.sync_directory() } else { Ok(()) }
     }
 
@@ -121,8 +123,16 @@ impl TempFile {
         let name = self.name.insert(name);
         file::rename_at(self.target.dir(), name, self.target.name()).map_err(self.target.at(Step::Rename))?;
         self.name = None;
-        // Later users of the file must not find it locked. The only error is a closed descriptor.
-        let _ = file::unlock(self.fd());
+        Ok(())
+    }
+
+    fn take_name(&mut self) -> Result<()> {
+        let (dir, to) = (self.target.dir(), self.target.name());
+        match &self.name {
+            None => file::link_at(self.fd(), dir, to).map_err(self.target.at(Step::Link))?,
+            Some(name) => file::rename_new_at(dir, name, to).map_err(self.target.at(Step::Rename))?,
+        }
+        self.name = None;
         Ok(())
     }
 

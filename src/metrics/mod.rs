@@ -1,11 +1,11 @@
 //! Numbers about the process for operators.
 //!
-//! ```text
-//!  Snapshot         counts since the start, and gauges of open objects
-//!  Requests         results of requests measured by middleware::Measure, by labels
-//!  prometheus_text  all numbers in the text format of Prometheus
-//!  record_metrics   all numbers for the metrics facade (feature `metrics`)
-//! ```
+//! | I want to | use |
+//! |---|---|
+//! | read counts since the start, and gauges of open objects | [`Snapshot`] |
+//! | read results of requests, by labels | [`Requests`], which `middleware::Measure` fills |
+//! | serve all numbers to Prometheus | [`prometheus_text`] |
+//! | pass all numbers to the metrics facade | `record_metrics` (feature `metrics`) |
 
 mod capabilities;
 #[cfg(feature = "metrics")]

@@ -42,8 +42,10 @@ pub(super) const FAMILIES: [Family; 5] = [
     },
 ];
 
-pub(super) const FRAME_GAP: (&str, &str) =
-    ("millstream.http.frame_gap", "Gaps between the frames of all responses, unfinished ones included.");
+pub(super) const FRAME_GAP: (&str, &str) = (
+    "millstream.http.frame_gap",
+    "Gaps between the frames of all responses, unfinished ones included, in ticks of 1 to 10 ms.",
+);
 pub(super) const ACTIVE: (&str, &str) = ("http.server.active_requests", "HTTP server requests in flight.");
 
 pub(super) struct Family {

@@ -1,4 +1,12 @@
-//! Tower layers: request ids and traces, paths of responses, measurements, allowed hosts.
+//! Tower layers: request ids and traces, paths of responses, measurements, allowed hosts, compression.
+//!
+//! | I want to | use |
+//! |---|---|
+//! | give each request an id and a trace | [`StampLayer`], [`RequestId`], [`TraceParent`] |
+//! | measure each response to its last byte | [`Measure`]; its [`Route`] names a route |
+//! | send a share of the responses by another I/O path | [`CanaryLayer`], [`CanaryHandle`] (feature `canary`) |
+//! | compress responses | `CompressLayer` (feature `compress`) |
+//! | keep web pages of other sites from a service without passwords | [`AllowedHostsLayer`] |
 //!
 //! ```text
 //!  request  ──▶ Stamp ────────────▶ Canary ────────────────▶ your service
@@ -7,9 +15,6 @@
 //!                                     │
 //!                            breaker ◀┘ latency, errors, resets
 //! ```
-//!
-//! [`AllowedHosts`] protects a service without passwords from web pages of other sites. [`Measure`], around all layers
-//! or one, records each request in numbers and in a span.
 //!
 //! All work in any tower service for HTTP: under [`serve`], under axum, and around tonic's routes. They believe headers
 //! of [trusted](crate::server::Trusted) peers only, and know the peer from the connection, never from a header:
@@ -28,6 +33,8 @@
 
 #[cfg(feature = "canary")]
 mod canary;
+#[cfg(feature = "compress")]
+mod compress;
 mod hosts;
 mod measure;
 mod request_id;
@@ -40,6 +47,8 @@ pub use canary::{
     BreakerPin, BreakerState, Canary, CanaryBody, CanaryBuilder, CanaryFuture, CanaryHandle, CanaryLayer, CanaryState,
     PathState, ShareUnit, Thresholds,
 };
+#[cfg(feature = "compress")]
+pub use compress::{CompressFuture, CompressLayer, CompressService};
 pub use hosts::{AllowedHosts, AllowedHostsFuture, AllowedHostsLayer};
 pub use measure::{Measure, MeasureBody, MeasureFuture, MeasureService, Route};
 pub use request_id::RequestId;

@@ -1,5 +1,18 @@
 //! Sockets: listeners and streams that replace those of tokio.
 //!
+//! | I want to | use |
+//! |---|---|
+//! | accept TCP connections | [`TcpListener`] |
+//! | connect | [`TcpStream::connect`]; for an HTTP client `Connector` (feature `client`) |
+//! | use Unix sockets | [`UnixListener`], [`UnixStream`], [`Credentials`] |
+//! | give each core a listener of one port | [`TcpListenerBuilder::bind_each`], [`Listeners`] |
+//! | serve tonic | `TcpListener::incoming` (feature `tonic`) |
+//! | serve on a listener of my own | [`Accept`], `CountedIo` |
+//! | choose how much the kernel holds for a peer | [`Profile`], [`ProfileSwitch`] |
+//! | limit rates | [`TcpListenerBuilder::pace`], [`SharedPace`] |
+//! | read the numbers of a connection, or reset it | [`Handle`], [`StreamStats`] |
+//! | choose the path of the bytes | [`SendStrategy`], [`Receive`] |
+//!
 //! ```text
 //!  hyper, tonic, your code ──poll_write_vectored──▶ stream ──▶ egress ──┬─ at once ─▶ kernel
 //!                                                                       └─ queue ─▶ flusher ─┬─▶ kernel, a call each
@@ -8,7 +21,7 @@
 //!                                                   └─ ingress ◀──── ring, multishot receive
 //! ```
 //!
-//! TCP and Unix sockets share the stream and the accept loop. A [`Connector`] makes such streams for HTTP clients.
+//! TCP and Unix sockets share the stream and the accept loop.
 //!
 //! The first write after a read leaves at once, as on tokio's stream, because the peer waits for an answer. Further
 //! writes gather while they keep coming, at most for the listener's gather limit, and leave in one call. Long slices

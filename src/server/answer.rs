@@ -110,7 +110,10 @@ where
     #[cfg(feature = "sse")]
     let events = response.extensions_mut().remove::<SharedEvents>();
     #[cfg(feature = "sse")]
-    let events = events.filter(|_| !response.headers().contains_key(CONTENT_ENCODING));
+    let is_encoded = response.headers().contains_key(CONTENT_ENCODING);
+    #[cfg(feature = "sse")]
+    // Another coding than the hub's is that of a layer.
+    let events = events.filter(|events| events.is_compressed() == is_encoded);
     match exchange.filter(|_| is_long).and_then(|exchange| exchange.framing(&response)) {
         Some((framing, keep_alive)) => response.map(|body| {
             let conn_state = Arc::clone(open.conn_state());

@@ -2,14 +2,12 @@
 
 use std::error::Error;
 use std::fmt;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::StatusCode;
-use http_body::Body;
-use http_body_util::{Full, LengthLimitError, Limited};
+use http_body_util::LengthLimitError;
+
+use crate::body::length_limit::length_limit;
 
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -90,15 +88,6 @@ impl fmt::Display for Late {
 }
 
 impl Error for Late {}
-
-/// Returns a [`LengthLimitError`], which only a limited body can create.
-fn length_limit() -> BoxError {
-    let body = pin!(Limited::new(Full::new(Bytes::from_static(b"x")), 0));
-    match body.poll_frame(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Some(Err(error))) => error,
-        _ => unreachable!("internal: one byte is more than none"),
-    }
-}
 
 #[cfg(feature = "tonic")]
 fn grpc_status(error: BoxError, message: String) -> BoxError {

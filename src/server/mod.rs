@@ -1,27 +1,36 @@
 //! Serves HTTP/1.1 and HTTP/2 on the connections of a listener, with limits and graceful shutdown.
 //!
-//! ```text
-//!  listener ─▶ server: accepts ─┬─ over a limit: answered or reset (conn_limiter, refuse)
-//!                               └─▶ a task for each connection: version ─▶ hyper ─▶ adapter ─▶ your service
-//!                                        │ ▲                       ▲  │     └ request_body in, answer out
-//!                                        │ │          next request │  │ pending body (handover)
-//!                                        │ │                       │  ▼
-//!                                        │ │             driver: writes the body by takeover, in the framing of hyper
-//!                               activity │ │ instructions: finish, abort
-//!                                        ▼ │
-//!                                   conn_state ◀── reaper: one task, checks all connections a few times a second
-//!                                                    ▲
-//!                                          drain ────┘ the signal, the deadline
-//! ```
-//!
-//! Invariants:
-//! 1. No request, body or connection has a timer or an allocation for a limit, except a body that the service waits
-//!    for. Activity is recorded in atomics, which the reaper compares with their previous values. So limits take effect
-//!    within a second, and never early.
-//! 2. A connection counts until its socket is closed, also after an upgrade.
-//! 3. HTTP/1: a response whose body is pending, and a connection without a request, need no state of hyper. The bytes on
-//!    the wire are the same with and without takeover.
-//! 4. A connection that is instructed to finish and does not is reset.
+//! | I want to | use |
+//! |---|---|
+//! | serve a tower service, such as an axum `Router` | [`serve`](serve()) |
+//! | serve it on a thread for each core | [`serve_cores`](serve_cores()) |
+//! | change the limits | [`Serve::limits`], [`Limits`] |
+//! | stop without cutting requests off | [`Serve::drain`], [`Drained`] |
+//! | tell a WebSocket that the server drains | [`DrainSignal`] |
+//! | know that a client has left | [`Gone`] |
+//! | know who the client is | [`Serve::on_connection`], [`Peer`]; behind proxies [`Trusted`] |
+//! | serve TLS | `tls::Tls` (feature `tls`) |
+
+//  listener ─▶ server: accepts ─┬─ over a limit: answered or reset (conn_limiter, refuse)
+//                               └─▶ a task for each connection: version ─▶ hyper ─▶ adapter ─▶ your service
+//                                        │ ▲                       ▲  │     └ request_body in, answer out
+//                                        │ │          next request │  │ pending body (handover)
+//                                        │ │                       │  ▼
+//                                        │ │             driver: writes the body by takeover, in the framing of hyper
+//                               activity │ │ instructions: finish, abort
+//                                        ▼ │
+//                                   conn_state ◀── reaper: one task, checks all connections a few times a second
+//                                                    ▲
+//                                          drain ────┘ the signal, the deadline
+//
+// Invariants:
+// 1. No request, body or connection has a timer or an allocation for a limit, except a body that the service waits
+//    for. Activity is recorded in atomics, which the reaper compares with their previous values. So limits take effect
+//    within a second, and never early.
+// 2. A connection counts until its socket is closed, also after an upgrade.
+// 3. HTTP/1: a response whose body is pending, and a connection without a request, need no state of hyper. The bytes on
+//    the wire are the same with and without takeover.
+// 4. A connection that is instructed to finish and does not is reset.
 
 mod accept_loop;
 mod adapter;

@@ -82,7 +82,7 @@ use crate::server::tls::Tls;
 /// without `into_make_service_with_connect_info`; with the feature `tonic`, `remote_addr` is set by `TcpConnectInfo`.
 /// On a Unix socket the address is a [`std::os::unix::net::SocketAddr`], and tonic's services find an
 /// `Option<`[`Credentials`](crate::net::Credentials)`>`. With the feature `middleware`, layers and services find a
-/// [`Connection`](super::Connection). [`on_connection`](Serve::on_connection) adds other values.
+/// `Connection`. [`on_connection`](Serve::on_connection) adds other values.
 ///
 /// Requests without exactly one valid `Host` are answered with 400; HTTP/1.0 and HTTP/2 may omit it ([RFC 9112
 /// §3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)).

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use http::HeaderMap;
 use http::header::HeaderName;
+use ipnet::IpNet;
 
 /// Described by RFC 7239. Read by [`Trusted::client`].
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -25,15 +26,13 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trusted {
-    networks: Vec<Network>,
+    /// Without bits behind their prefixes, and without IPv4 addresses in IPv6 form.
+    networks: Vec<IpNet>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Network {
-    /// All bits after the prefix are 0.
-    first: IpAddr,
-    prefix: u8,
-}
+/// Networks outside the public Internet.
+const PRIVATE: &str =
+    "127.0.0.0/8, 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, 169.254.0.0/16, ::1, fc00::/7, fe80::/10";
 
 impl Trusted {
     /// Returns an empty list.
@@ -45,19 +44,7 @@ impl Trusted {
     /// link-local (RFC 3927, RFC 4291) addresses. Their connections are [exempt](crate::server::Limits::exempt) from
     /// the limit per address. Do not trust their headers unless every machine there is yours.
     pub fn private() -> Self {
-        let four: [([u8; 4], u8); 6] = [
-            ([127, 0, 0, 0], 8),
-            ([10, 0, 0, 0], 8),
-            ([172, 16, 0, 0], 12),
-            ([192, 168, 0, 0], 16),
-            ([100, 64, 0, 0], 10),
-            ([169, 254, 0, 0], 16),
-        ];
-        let six: [([u16; 8], u8); 3] =
-            [([0, 0, 0, 0, 0, 0, 0, 1], 128), ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7), ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10)];
-        let four = four.map(|(first, prefix)| Network { first: first.into(), prefix });
-        let six = six.map(|(first, prefix)| Network { first: first.into(), prefix });
-        Self { networks: [&four[..], &six[..]].concat() }
+        PRIVATE.parse().expect("they are networks")
     }
 
     /// Returns these networks and those of `others`.
@@ -70,7 +57,7 @@ impl Trusted {
     /// Returns whether `peer` is in one of the networks. An IPv4 address in IPv6 form is the IPv4 address.
     pub fn contains(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
-        self.networks.iter().any(|network| masked(peer, network.prefix) == Some(network.first))
+        self.networks.iter().any(|network| network.contains(&peer))
     }
 
     /// Returns the client of a request that came from `peer`, by its `X-Forwarded-For`: the entries of trusted peers
@@ -97,20 +84,6 @@ fn address(entry: &[u8]) -> Option<IpAddr> {
     Some(addr.ok()?.to_canonical())
 }
 
-/// Returns the first address of the network of `prefix` bits around `addr`.
-fn masked(addr: IpAddr, prefix: u8) -> Option<IpAddr> {
-    Some(match addr {
-        IpAddr::V4(v4) => {
-            let behind = 32u32.checked_sub(prefix.into())?;
-            IpAddr::V4((v4.to_bits() & u32::MAX.checked_shl(behind).unwrap_or(0)).into())
-        }
-        IpAddr::V6(v6) => {
-            let behind = 128u32.checked_sub(prefix.into())?;
-            IpAddr::V6((v6.to_bits() & u128::MAX.checked_shl(behind).unwrap_or(0)).into())
-        }
-    })
-}
-
 impl FromStr for Trusted {
     type Err = io::Error;
 
@@ -121,31 +94,26 @@ impl FromStr for Trusted {
     }
 }
 
-fn network(entry: &str) -> io::Result<Network> {
+fn network(entry: &str) -> io::Result<IpNet> {
     let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("trusted network `{entry}`: {why}"));
-    let (addr, prefix) = match entry.split_once('/') {
-        Some((addr, prefix)) => (addr, Some(prefix)),
-        None => (entry, None),
+    let network = match entry.parse::<IpAddr>() {
+        Ok(addr) => addr.into(),
+        Err(_) => IpNet::from_str(entry)
+            .map_err(|_| wrong("not an address or a network, such as 192.0.2.1 or 2001:db8::/32"))?,
     };
-    let first: IpAddr = addr.parse().map_err(|_| wrong("not an IP address, such as 192.0.2.1 or 2001:db8::/32"))?;
-    let longest = if first.is_ipv4() { 32 } else { 128 };
-    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-    let prefix = match prefix.map(|text| text.parse::<u8>().ok().filter(|&n| n <= longest && digits(text))) {
-        Some(Some(prefix)) => prefix,
-        Some(None) => return Err(wrong(&format!("its length is not from 0 to {longest}"))),
-        None => longest,
-    };
-    match masked(first, prefix) {
-        Some(only) if only == first && first == first.to_canonical() => Ok(Network { first, prefix }),
-        _ if first != first.to_canonical() => Err(wrong("write the IPv4 address itself")),
-        only => Err(wrong(&format!("has bits behind its prefix, write {}/{prefix}", only.unwrap_or(first)))),
+    if network.addr() != network.addr().to_canonical() {
+        return Err(wrong("write the IPv4 address itself"));
     }
+    if network != network.trunc() {
+        return Err(wrong(&format!("has bits behind its prefix, write {}", network.trunc())));
+    }
+    Ok(network)
 }
 
 impl fmt::Display for Trusted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, Network { first, prefix }) in self.networks.iter().enumerate() {
-            write!(f, "{}{first}/{prefix}", if n == 0 { "" } else { ", " })?;
+        for (n, network) in self.networks.iter().enumerate() {
+            write!(f, "{}{network}", if n == 0 { "" } else { ", " })?;
         }
         Ok(())
     }
@@ -220,12 +188,12 @@ mod tests {
         for (list, why) in [
             ("10.0.0.1/8", "write 10.0.0.0/8"),
             ("2001:db8::1/64", "write 2001:db8::/64"),
-            ("10.0.0.0/33", "from 0 to 32"),
-            ("10.0.0.0/+8", "from 0 to 32"),
-            ("::/129", "from 0 to 128"),
-            ("10.0.0.0/", "from 0 to 32"),
-            ("localhost", "not an IP address"),
-            ("10.0.0.0/8 10.0.0.0/8", "from 0 to 32"),
+            ("10.0.0.0/33", "not an address or a network"),
+            ("10.0.0.0/+8", "not an address or a network"),
+            ("::/129", "not an address or a network"),
+            ("10.0.0.0/", "not an address or a network"),
+            ("localhost", "not an address or a network"),
+            ("10.0.0.0/8 10.0.0.0/8", "not an address or a network"),
             ("::ffff:10.0.0.0/104", "write the IPv4 address itself"),
         ] {
             let error = list.parse::<Trusted>().unwrap_err();

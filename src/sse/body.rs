@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
+use super::gzip::Deflater;
 use super::seat::{Attach, State};
 use super::shared::Permit;
 use super::shared_events::SharedEvents;
@@ -32,8 +33,13 @@ enum Inner {
 }
 
 impl EventBody {
-    pub(super) fn new(permit: Permit, log: Option<&Arc<dyn Log>>, last: Option<&str>) -> Self {
-        Self(Inner::Own(State::new(permit, log, last)))
+    pub(super) fn new(
+        permit: Permit,
+        log: Option<&Arc<dyn Log>>,
+        last: Option<&str>,
+        deflater: Option<&Arc<Deflater>>,
+    ) -> Self {
+        Self(Inner::Own(State::new(permit, log, last, deflater)))
     }
 
     pub(super) fn none() -> Self {

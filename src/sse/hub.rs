@@ -10,6 +10,7 @@ use super::builder::HubBuilder;
 use super::error::{SendError, SubscribeError};
 use super::event::Event;
 use super::event_id::EventId;
+use super::gzip::Deflater;
 use super::request;
 use super::shared::Shared;
 use super::state::LagPolicy;
@@ -197,22 +198,38 @@ impl Hub {
     /// The stream continues after the id in the header `Last-Event-ID`, or else in `lastEventId` of the query, with `%`
     /// and `+` decoded; without one it starts with the next event. Invalid ids are ignored and counted.
     ///
+    /// With [`HubBuilder::gzip`] the response is compressed if the client prefers that to the identity, and has
+    /// `Vary: Accept-Encoding` in any case.
+    ///
     /// The response is `503 Service Unavailable` with `Retry-After` if the maximum number of
     /// [subscribers](HubBuilder::subscribers) is reached, or the hub is closed.
     pub fn subscribe<B>(&self, request: &Request<B>) -> Response<EventBody> {
         request::answer(self, request.method(), request.uri(), request.headers())
     }
 
-    /// Returns a body that continues after the event with the id `last`, or starts with the next event. For responses
-    /// other than those of [`subscribe`](Self::subscribe): set the content type to `text/event-stream`.
+    /// Returns a body that continues after the event with the id `last`, or starts with the next event; not compressed. For
+    /// responses other than those of [`subscribe`](Self::subscribe): set the content type to `text/event-stream`.
     ///
     /// # Errors
     ///
     /// Fails if the maximum number of subscribers is reached, or the hub is closed.
     pub fn subscribe_from(&self, last: Option<&str>) -> Result<EventBody, SubscribeError> {
+        self.body(last, None)
+    }
+
+    /// As [`subscribe_from`](Self::subscribe_from), compressed.
+    pub(super) fn subscribe_compressed(&self, last: Option<&str>) -> Result<EventBody, SubscribeError> {
+        self.body(last, self.shared().deflater.as_ref())
+    }
+
+    fn body(&self, last: Option<&str>, deflater: Option<&Arc<Deflater>>) -> Result<EventBody, SubscribeError> {
         let permit = self.shared().enter()?;
         let last = last.filter(|id| request::is_id(self.shared(), id));
-        Ok(EventBody::new(permit, self.0.log.as_ref(), last))
+        Ok(EventBody::new(permit, self.0.log.as_ref(), last, deflater))
+    }
+
+    pub(super) fn compresses(&self) -> bool {
+        self.shared().deflater.is_some()
     }
 
     pub(super) fn retry_after(&self) -> u64 {

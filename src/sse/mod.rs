@@ -1,13 +1,19 @@
 //! Server-sent events for many readers, which share one ring of events.
 //!
-//! ```text
-//!  Hub::send ─▶ event ─bytes─▶ ring ◀─cursor─ body ─frames─▶ hyper
-//!      └─▶ one wake_task per runtime ─▶ wait_list ┘ wakes
-//!  log ─Sink─▶ ring    log ─replay─▶ replay_cursor ─▶ body
-//! ```
+//! | I want to | use |
+//! |---|---|
+//! | send events to many readers | [`Hub`] |
+//! | choose what a new or slow reader gets | [`HubBuilder`], [`LagPolicy`] |
+//! | build an event | [`Event`] |
+//! | share events with other processes | [`log::Log`], `log::redis::Redis` (feature `redis`) |
+//! | read how many readers there are | [`HubStats`] |
 //!
-//! An event is encoded once. A reader keeps the number of the event it reads next, so queued events are in the ring,
+//! An event is encoded once, and compressed once (`gzip`) if a reader takes it so. A reader keeps the number of the event it reads next, so queued events are in the ring,
 //! once for all readers.
+
+//  Hub::send ─▶ event ─bytes─▶ ring ◀─cursor─ body ─frames─▶ hyper
+//      └─▶ one wake_task per runtime ─▶ wait_list ┘ wakes
+//  log ─Sink─▶ ring    log ─replay─▶ replay_cursor ─▶ body
 
 mod body;
 mod builder;
@@ -16,8 +22,11 @@ mod event;
 mod event_id;
 mod gap;
 mod groups;
+#[cfg_attr(not(feature = "compress"), path = "no_gzip.rs")]
+mod gzip;
 mod hub;
 pub mod log;
+mod piece;
 mod replay_cursor;
 mod request;
 mod ring;

@@ -10,12 +10,14 @@ use super::body::EventBody;
 use super::event::check_id;
 use super::hub::Hub;
 use super::shared::Shared;
+use crate::body::ContentCoding;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Disables response buffering in nginx and compatible proxies.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 pub(super) fn answer(hub: &Hub, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<EventBody> {
+    let gzip = hub.compresses() && ContentCoding::negotiate(headers, [ContentCoding::Gzip]).is_some();
     let mut body = match method {
         &Method::HEAD => EventBody::none(),
         _ => {
@@ -24,7 +26,7 @@ pub(super) fn answer(hub: &Hub, method: &Method, uri: &Uri, headers: &HeaderMap)
                 hub.bad_id();
             }
             let last = if let Last::Id(id) = &last { Some(&**id) } else { None };
-            match hub.subscribe_from(last) {
+            match if gzip { hub.subscribe_compressed(last) } else { hub.subscribe_from(last) } {
                 Ok(body) => body,
                 Err(_) => return refusal(hub),
             }
@@ -38,6 +40,12 @@ pub(super) fn answer(hub: &Hub, method: &Method, uri: &Uri, headers: &HeaderMap)
     // A proxy that compresses would delay events.
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     fields.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    if hub.compresses() {
+        fields.insert(header::VARY, HeaderValue::from_name(header::ACCEPT_ENCODING));
+    }
+    if gzip {
+        fields.insert(header::CONTENT_ENCODING, ContentCoding::Gzip.value());
+    }
     if let Some(ending) = ending {
         answer.extensions_mut().insert(ending);
     }

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::event_id::EventId;
 use super::gap::Gap;
+use super::gzip::{Part, Slot};
 use crate::buf::pool;
 
 /// Maximum number of bytes merged into one frame, which with its head fits one HTTP/2 DATA frame and one TLS record.
@@ -48,6 +49,7 @@ impl Name {
 #[derive(Debug)]
 struct Entry {
     bytes: Bytes,
+    deflated: Slot,
     name: Name,
     at: Instant,
     /// Number of readers that read this entry next; counted only if senders wait for readers.
@@ -133,7 +135,7 @@ impl Ring {
         }
         self.bytes += bytes.len();
         let readers = std::mem::take(&mut self.at_head);
-        self.entries.push_back(Entry { bytes, name, at, readers, forgotten: 0 });
+        self.entries.push_back(Entry { bytes, deflated: Slot::default(), name, at, readers, forgotten: 0 });
         self.evict(at, keep);
     }
 
@@ -232,22 +234,38 @@ impl Ring {
         Place::At(next, (!here && gaps == 0).then(|| Gap::expired(None)))
     }
 
-    /// Returns the events from the entry `from` on as one frame, and the number after them.
-    pub(super) fn frame(&mut self, from: u64) -> (Bytes, u64) {
-        let first = (from - self.base) as usize;
+    /// Returns the number after the entries from `from` on that make one frame.
+    fn frame_end(&self, from: u64) -> u64 {
+        if let Some((start, end, _)) = &self.merged
+            && *start == from
+        {
+            return *end;
+        }
         let mut total = 0;
-        let fitting = self.entries.range(first..).take_while(|entry| {
+        let fitting = self.entries.range((from - self.base) as usize..).take_while(|entry| {
             total += entry.bytes.len();
             total <= MERGE_MAX
         });
-        let to = from + fitting.count().max(1) as u64;
+        from + fitting.count().max(1) as u64
+    }
+
+    /// Returns the events of one frame from the entry `from` on, one by one.
+    pub(super) fn parts(&mut self, from: u64) -> Vec<Part> {
+        let (first, to) = ((from - self.base) as usize, (self.frame_end(from) - self.base) as usize);
+        self.entries.range_mut(first..to).map(|entry| entry.deflated.part(&entry.bytes)).collect()
+    }
+
+    /// Returns the events from the entry `from` on as one frame, and the number after them.
+    pub(super) fn frame(&mut self, from: u64) -> (Bytes, u64) {
+        let first = (from - self.base) as usize;
+        let to = self.frame_end(from);
         if to == from + 1 {
             return (self.entries[first].bytes.clone(), to);
         }
-        if let Some((start, end, frame)) = &self.merged
+        if let Some((start, _, frame)) = &self.merged
             && *start == from
         {
-            return (frame.clone(), *end);
+            return (frame.clone(), to);
         }
         let parts = || self.entries.range(first..first + (to - from) as usize).map(|entry| &entry.bytes);
         let mut merged = pool::lease(parts().map(Bytes::len).sum());

@@ -13,10 +13,12 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 
 use super::gap::Gap;
+use super::gzip::{Deflater, Gzip};
+use super::piece::Piece;
 use super::replay_cursor::{ReplayCursor, Step};
 use super::shared::{Begin, Permit, Start};
 use super::sinks::{self, Attached, Frames, Outcome, Sink};
-use super::state::{Cursor, Read};
+use super::state::{Cursor, Form, Read};
 use super::wake_task::{Member, Refused, Wait};
 use crate::body::GracefulClose;
 use crate::net::{Outlet, Sent};
@@ -47,6 +49,8 @@ pub(super) struct Seat {
     /// The connection, with the framing that it needs, while the hub writes to it.
     outlet: Option<(Outlet, bool)>,
     source: Source,
+    /// The compressed stream, if this reader takes it.
+    gzip: Option<Gzip>,
     gap: Option<Bytes>,
     ending: Arc<AtomicBool>,
     /// Position at which the ending stream ends.
@@ -60,7 +64,13 @@ enum Source {
 }
 
 impl State {
-    pub(super) fn new(permit: Permit, log: Option<&Arc<dyn Log>>, last: Option<&str>) -> Self {
+    /// Starts behind the id `last`, with a compressed stream if there is a `deflater`.
+    pub(super) fn new(
+        permit: Permit,
+        log: Option<&Arc<dyn Log>>,
+        last: Option<&str>,
+        deflater: Option<&Arc<Deflater>>,
+    ) -> Self {
         let shared = &permit.0;
         let at = |(cursor, gap): Start| (Source::Ring(cursor), gap.map(Gap::encode));
         let (source, gap) = match log.zip(last) {
@@ -73,8 +83,14 @@ impl State {
                 }
             }
         };
-        let ending = Arc::default();
-        Self::Polled(Box::new(Seat { permit, outlet: None, source, gap, ending, end: None, member: None }))
+        let (ending, gzip) = (Arc::default(), deflater.map(Gzip::new));
+        Self::Polled(Box::new(Seat { permit, outlet: None, source, gzip, gap, ending, end: None, member: None }))
+    }
+
+    /// Returns the length of what precedes the first event.
+    pub(super) fn head_len(&self) -> usize {
+        let Self::Polled(seat) = self else { return 0 };
+        seat.gzip.as_ref().map_or(0, Gzip::head_len)
     }
 
     pub(super) fn attach(&mut self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Attach {
@@ -110,9 +126,13 @@ impl State {
         }
         let Self::Polled(seat) = self else { return Poll::Ready(None) };
         let Some(frame) = ready!(seat.poll(cx)) else {
-            let retry = seat.permit.0.config.retry.as_millis();
+            let retry = format!("retry: {}\n\n", seat.permit.0.config.retry.as_millis());
+            let last = match &mut seat.gzip {
+                Some(gzip) => gzip.end(retry.as_bytes()),
+                None => retry.into(),
+            };
             *self = Self::Ended;
-            return Poll::Ready(Some(format!("retry: {retry}\n\n").into()));
+            return Poll::Ready(Some(last));
         };
         if let Some(member) = &mut seat.member {
             member.had_frame();
@@ -146,6 +166,34 @@ fn returned(sink: Option<Box<dyn Sink>>) -> State {
     })
 }
 
+/// Returns what a reader is sent for a piece in its form.
+fn take(gzip: &mut Option<Gzip>, piece: Piece) -> Bytes {
+    if let Some((gzip, sum)) = gzip.as_mut().zip(piece.sum) {
+        gzip.add(sum);
+    }
+    piece.bytes
+}
+
+/// Returns what a reader is sent for a text that is its own.
+fn own(gzip: &mut Option<Gzip>, text: Bytes) -> Bytes {
+    let piece = match gzip {
+        Some(gzip) => gzip.deflater().deflate(&text),
+        None => Piece::plain(text),
+    };
+    take(gzip, piece)
+}
+
+fn form(gzip: &Option<Gzip>) -> Form {
+    if gzip.is_some() { Form::Gzip } else { Form::Plain }
+}
+
+fn comment(gzip: &Option<Gzip>) -> Piece {
+    match gzip {
+        Some(gzip) => gzip.deflater().comment(COMMENT),
+        None => Piece::plain(Bytes::from_static(COMMENT)),
+    }
+}
+
 impl Seat {
     fn attach(mut self: Box<Self>, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> (State, Attach) {
         if !matches!(self.source, Source::Ring(_)) || !outlet.has_room(cx) {
@@ -160,12 +208,15 @@ impl Seat {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let Self { permit: Permit(shared), source, gap, ending, end, member, .. } = self;
+        let Self { permit: Permit(shared), source, gzip, gap, ending, end, member, .. } = self;
+        if let Some(head) = gzip.as_mut().and_then(Gzip::begin) {
+            return Poll::Ready(Some(head));
+        }
         loop {
             let is_ending = || ending.load(Ordering::Acquire) || shared.is_closed();
             let ends = is_ending();
             if let Some(gap) = gap.take() {
-                return Poll::Ready(Some(gap));
+                return Poll::Ready(Some(own(gzip, gap)));
             }
             let (head, started) = (shared.head(), shared.has_started());
             match source {
@@ -174,9 +225,9 @@ impl Seat {
                         return Poll::Ready(None);
                     }
                     if cursor.next < head {
-                        match shared.read(cursor) {
-                            Read::Frame(frame) => return Poll::Ready(Some(frame)),
-                            Read::Gap(missed) => return Poll::Ready(Some(missed.encode())),
+                        match shared.read(cursor, gzip.as_ref().map(Gzip::deflater)) {
+                            Read::Events(piece) => return Poll::Ready(Some(take(gzip, piece))),
+                            Read::Gap(missed) => return Poll::Ready(Some(own(gzip, missed.encode()))),
                             Read::TooSlow => return Poll::Ready(None),
                             Read::Nothing => {}
                         }
@@ -185,7 +236,7 @@ impl Seat {
                 // The reader reconnects and continues where it was.
                 Source::ReplayCursor(_) if ends => return Poll::Ready(None),
                 Source::ReplayCursor(replay_cursor) => match replay_cursor.poll(shared, cx) {
-                    Poll::Ready(Step::Frame(frame)) => return Poll::Ready(Some(frame)),
+                    Poll::Ready(Step::Frame(frame)) => return Poll::Ready(Some(own(gzip, frame))),
                     Poll::Ready(Step::Ring((cursor, missed))) => {
                         *source = Source::Ring(cursor);
                         *gap = missed.map(Gap::encode);
@@ -197,7 +248,10 @@ impl Seat {
             let news = || shared.head() != head || shared.has_started() != started || is_ending() != ends;
             match member.get_or_insert_with(|| shared.groups.join(shared.config.keep_alive)).wait(cx.waker(), news) {
                 Wait::Waits => return Poll::Pending,
-                Wait::Silent => return Poll::Ready(Some(Bytes::from_static(COMMENT))),
+                Wait::Silent => {
+                    let comment = comment(gzip);
+                    return Poll::Ready(Some(take(gzip, comment)));
+                }
                 Wait::News => {}
                 Wait::Elsewhere => *member = None,
             }
@@ -207,20 +261,28 @@ impl Seat {
 
 impl Sink for Seat {
     fn send(&mut self, frames: &mut Frames) -> Outcome {
-        let Self { permit: Permit(shared), outlet: Some((outlet, chunked)), source: Source::Ring(cursor), .. } = self
-        else {
+        let Self { permit: Permit(shared), source: Source::Ring(cursor), gzip, .. } = self else {
             return Outcome::Returns;
         };
+        let Some((outlet, chunked)) = &self.outlet else { return Outcome::Returns };
         if self.ending.load(Ordering::Acquire) || shared.is_closed() {
             return Outcome::Returns;
         }
         // Events that are sent during the pass are for the next one, so that no reader delays the others.
         let (head, mut outcome) = (shared.head(), Outcome::Idle);
         while cursor.next < head {
-            let sent = match shared.read_shared(cursor, frames) {
-                Read::Frame(_) => outlet.send(frames.bytes(*chunked)),
-                Read::Gap(missed) if *chunked => outlet.send(&sinks::chunk(&missed.encode())),
-                Read::Gap(missed) => outlet.send(&missed.encode()),
+            let sent = match shared.read_shared(cursor, gzip.as_ref().map(Gzip::deflater), frames) {
+                Read::Events(()) => {
+                    let frame = frames.of(form(gzip));
+                    if let Some((gzip, sum)) = gzip.as_mut().zip(frame.piece.sum) {
+                        gzip.add(sum);
+                    }
+                    outlet.send(frame.bytes(*chunked))
+                }
+                Read::Gap(missed) => {
+                    let gap = own(gzip, missed.encode());
+                    outlet.send(&if *chunked { sinks::chunk(&gap) } else { gap })
+                }
                 Read::TooSlow => return Outcome::Returns,
                 Read::Nothing => break,
             };
@@ -234,8 +296,10 @@ impl Sink for Seat {
 
     fn send_comment(&mut self, frames: &mut Frames) -> Outcome {
         let Some((outlet, chunked)) = &self.outlet else { return Outcome::Returns };
-        frames.set(u64::MAX, u64::MAX, Bytes::from_static(COMMENT));
-        match outlet.send(frames.bytes(*chunked)) {
+        let (frame, comment) = (frames.of(form(&self.gzip)), comment(&self.gzip));
+        frame.set(u64::MAX, u64::MAX, comment.clone());
+        take(&mut self.gzip, comment);
+        match outlet.send(frame.bytes(*chunked)) {
             Sent::All => Outcome::Sent,
             Sent::Waits | Sent::Failed => Outcome::Returns,
         }

@@ -20,9 +20,11 @@ use super::event::{Event, check_id, finish};
 use super::event_id::EventId;
 use super::gap::Gap;
 use super::groups::Groups;
+use super::gzip::Deflater;
+use super::piece::Piece;
 use super::ring::{Name, Place, Ring};
 use super::sinks::Frames;
-use super::state::{Config, Cursor, LagPolicy, Read, State};
+use super::state::{Config, Cursor, Form, Found, LagPolicy, Read, State};
 use super::stats::HubStats;
 use crate::counters::{Counter, count};
 
@@ -36,6 +38,7 @@ pub(in crate::sse) struct Shared {
     closed: AtomicBool,
     closing: watch::Sender<bool>,
     pub(super) groups: Groups,
+    pub(super) deflater: Option<Arc<Deflater>>,
     seats: AtomicUsize,
     /// Events that were delivered without the lock, which the statistics do not contain.
     delivered: AtomicU64,
@@ -62,6 +65,7 @@ impl Shared {
         let epoch = RandomState::new().hash_one(0) as u32;
         let ring = Ring::new(config.limits, epoch);
         let state = State { ring, stats: HubStats::default(), last_gap: None };
+        let deflater = config.gzip.map(|level| Arc::new(Deflater::new(level)));
         Self {
             config,
             state: Mutex::new(state),
@@ -70,6 +74,7 @@ impl Shared {
             closed: AtomicBool::new(false),
             closing: watch::Sender::new(false),
             groups: Groups::default(),
+            deflater,
             seats: AtomicUsize::new(0),
             delivered: AtomicU64::new(0),
             room: Arc::default(),
@@ -260,8 +265,9 @@ impl Shared {
         (Cursor { next, catch_up: state.ring.head(), forgets: state.ring.forgets() }, gap)
     }
 
-    pub(super) fn read(&self, cursor: &mut Cursor) -> Read {
-        let read = self.read_silently(cursor);
+    /// Returns the next events of a reader, compressed if it has a `deflater`.
+    pub(super) fn read(&self, cursor: &mut Cursor, deflater: Option<&Deflater>) -> Read<Piece> {
+        let read = self.read_silently(cursor, deflater);
         if self.waits_for_readers() {
             self.room.notify_waiters();
         }
@@ -269,12 +275,13 @@ impl Shared {
     }
 
     /// As [`read`](Self::read), without a notification of the senders that wait for readers.
-    fn read_silently(&self, cursor: &mut Cursor) -> Read {
+    fn read_silently(&self, cursor: &mut Cursor, deflater: Option<&Deflater>) -> Read<Piece> {
+        let form = if deflater.is_some() { Form::Gzip } else { Form::Plain };
         let waits = self.waits_for_readers();
         let (read, delivered, dropped) = {
             let mut state = self.state();
             let before = cursor.next;
-            let counts = state.read(&self.config, cursor);
+            let counts = state.read(&self.config, cursor, form);
             if waits && before != cursor.next {
                 state.ring.moves(Some(before), Some(cursor.next));
             }
@@ -286,28 +293,35 @@ impl Shared {
         if dropped > 0 {
             count(Counter::EventsDropped, dropped);
         }
-        read
+        read.map(|found| match (found, deflater) {
+            (Found::Plain(frame), _) => Piece::plain(frame),
+            (Found::Gzip(range, parts), Some(deflater)) => deflater.join(range, &parts),
+            (Found::Gzip(..), None) => unreachable!("the form is gzip only with a deflater"),
+        })
     }
 
     /// As [`read`](Self::read), for many readers one after another. The events of a frame are in `frames`, where the
-    /// readers at the same position find them without the lock.
-    pub(super) fn read_shared(&self, cursor: &mut Cursor, frames: &mut Frames) -> Read {
+    /// readers of the same form at the same position find them without the lock.
+    pub(super) fn read_shared(
+        &self,
+        cursor: &mut Cursor,
+        deflater: Option<&Deflater>,
+        frames: &mut Frames,
+    ) -> Read<()> {
+        let form = if deflater.is_some() { Form::Gzip } else { Form::Plain };
         let in_time = || self.head() - cursor.next <= self.config.queue && !self.waits_for_readers();
-        if let Some(to) = frames.starting_at(cursor.next).filter(|_| in_time()) {
+        if let Some(to) = frames.of(form).starting_at(cursor.next).filter(|_| in_time()) {
             self.delivered.fetch_add(to - cursor.next, Ordering::Relaxed);
             count(Counter::EventsDelivered, to - cursor.next);
             cursor.next = to;
-            return Read::Frame(Bytes::new());
+            return Read::Events(());
         }
         let from = cursor.next;
-        let read = self.read_silently(cursor);
+        let read = self.read_silently(cursor, deflater);
         if self.waits_for_readers() {
             frames.moved(&self.room);
         }
-        if let Read::Frame(frame) = &read {
-            frames.set(from, cursor.next, frame.clone());
-        }
-        read
+        read.map(|piece| frames.of(form).set(from, cursor.next, piece))
     }
 
     pub(super) fn leave(&self, cursor: &Cursor) {
@@ -354,7 +368,9 @@ impl Shared {
         let subscribers = self.seats.load(Ordering::Acquire);
         let length = (state.ring.head() - state.ring.base()) as usize;
         let delivered = state.stats.delivered + self.delivered.load(Ordering::Relaxed);
-        HubStats { subscribers, direct, delivered, ring_events: length, ring_bytes: state.ring.bytes(), ..state.stats }
+        let compressed = self.deflater.as_ref().map_or(0, |deflater| deflater.events());
+        let ring_bytes = state.ring.bytes();
+        HubStats { subscribers, direct, delivered, compressed, ring_events: length, ring_bytes, ..state.stats }
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct SharedEvents(Arc<Mutex<Given>>);
 
 struct Given {
     state: State,
+    /// Length of what precedes the first event: the head of a compressed stream.
+    head: u64,
     /// The bytes that the layers were given.
     bytes: Digest,
     /// The task that polled last.
@@ -42,7 +44,13 @@ impl Digest {
 
 impl SharedEvents {
     pub(super) fn new(state: State) -> Self {
-        Self(Arc::new(Mutex::new(Given { state, bytes: Digest::default(), waker: None })))
+        let head = state.head_len() as u64;
+        Self(Arc::new(Mutex::new(Given { state, head, bytes: Digest::default(), waker: None })))
+    }
+
+    /// Returns whether the events are compressed, so that the response has a `Content-Encoding`.
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.lock().head > 0
     }
 
     /// Polls for the layers.
@@ -81,7 +89,7 @@ impl SharedEvents {
     /// be woken.
     pub(crate) fn attach(&self, passed: &Digest, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Option<Attach> {
         let mut given = self.lock();
-        if given.bytes.len == 0 {
+        if given.bytes.len <= given.head {
             return Some(Attach::Waits);
         }
         let is_polled_here = given.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));

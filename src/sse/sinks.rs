@@ -12,6 +12,8 @@ use std::task::Waker;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use super::piece::Piece;
+use super::state::Form;
 use super::wait_list::{TICKS, lock, wake};
 use crate::buf::pool;
 
@@ -214,20 +216,28 @@ pub(super) enum News {
     Silence,
 }
 
-/// The last frame of a pass, shared by readers at the same position.
+/// The last frames of a pass, shared by readers of the same form at the same position.
 #[derive(Default)]
 pub(super) struct Frames {
-    range: (u64, u64),
-    data: Bytes,
-    chunk: Bytes,
+    plain: LastFrame,
+    gzip: LastFrame,
     /// Notified after each step, if senders wait for readers.
     moved: Option<Arc<Notify>>,
 }
 
+#[derive(Default)]
+pub(super) struct LastFrame {
+    range: (u64, u64),
+    pub(super) piece: Piece,
+    chunk: Bytes,
+}
+
 impl Frames {
-    /// Returns the frame that begins at the entry `from`, and the entry after it.
-    pub(super) fn starting_at(&self, from: u64) -> Option<u64> {
-        (self.range.0 == from && !self.data.is_empty()).then_some(self.range.1)
+    pub(super) fn of(&mut self, form: Form) -> &mut LastFrame {
+        match form {
+            Form::Plain => &mut self.plain,
+            Form::Gzip => &mut self.gzip,
+        }
     }
 
     /// Records that a reader has advanced, for which senders may wait.
@@ -242,18 +252,25 @@ impl Frames {
             room.notify_waiters();
         }
     }
+}
 
-    pub(super) fn set(&mut self, from: u64, to: u64, data: Bytes) {
-        (self.range, self.data, self.chunk) = ((from, to), data, Bytes::new());
+impl LastFrame {
+    /// Returns the entry after this frame, if it begins at the entry `from`.
+    pub(super) fn starting_at(&self, from: u64) -> Option<u64> {
+        (self.range.0 == from && !self.piece.bytes.is_empty()).then_some(self.range.1)
     }
 
-    /// Returns the bytes of the last frame, with the framing of HTTP/1.1 or without any.
+    pub(super) fn set(&mut self, from: u64, to: u64, piece: Piece) {
+        (self.range, self.piece, self.chunk) = ((from, to), piece, Bytes::new());
+    }
+
+    /// Returns the bytes of the frame, with the framing of HTTP/1.1 or without any.
     pub(super) fn bytes(&mut self, chunked: bool) -> &Bytes {
         if !chunked {
-            return &self.data;
+            return &self.piece.bytes;
         }
         if self.chunk.is_empty() {
-            self.chunk = chunk(&self.data);
+            self.chunk = chunk(&self.piece.bytes);
         }
         &self.chunk
     }

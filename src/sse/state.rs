@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::gap::Gap;
+use super::gzip::Part;
 use super::ring::{Limits, Ring};
 use super::stats::HubStats;
 use crate::counters::{Counter, count};
@@ -40,6 +41,8 @@ pub(super) struct Config {
     pub(super) subscribers: usize,
     pub(super) retry: Duration,
     pub(super) past_layers: bool,
+    /// Level of the compressed form, if readers may have it.
+    pub(super) gzip: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -60,16 +63,42 @@ pub(super) struct Cursor {
 }
 
 #[derive(Debug)]
-pub(super) enum Read {
-    Frame(Bytes),
+pub(super) enum Read<E> {
+    Events(E),
     /// Some events are gone; more follow.
     Gap(Gap),
     TooSlow,
     Nothing,
 }
 
+impl<E> Read<E> {
+    pub(super) fn map<T>(self, events: impl FnOnce(E) -> T) -> Read<T> {
+        match self {
+            Self::Events(found) => Read::Events(events(found)),
+            Self::Gap(gap) => Read::Gap(gap),
+            Self::TooSlow => Read::TooSlow,
+            Self::Nothing => Read::Nothing,
+        }
+    }
+}
+
+/// The form of a reader's events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Plain,
+    Gzip,
+}
+
+/// Events of the ring.
+#[derive(Debug)]
+pub(super) enum Found {
+    Plain(Bytes),
+    /// Those of a range, which are compressed without the lock.
+    Gzip((u64, u64), Vec<Part>),
+}
+
 impl State {
-    pub(super) fn read(&mut self, config: &Config, cursor: &mut Cursor) -> (Read, u64, u64) {
+    pub(super) fn read(&mut self, config: &Config, cursor: &mut Cursor, form: Form) -> (Read<Found>, u64, u64) {
         let (base, head) = (self.ring.base(), self.ring.head());
         if cursor.next >= head {
             return (Read::Nothing, 0, 0);
@@ -92,11 +121,22 @@ impl State {
             self.stats.dropped += missed;
             return (Read::Gap(Gap::slow(known.then_some(missed))), 0, missed);
         }
-        let (frame, to) = self.ring.frame(cursor.next);
-        let delivered = to - cursor.next;
-        cursor.next = to;
+        let from = cursor.next;
+        let found = match form {
+            Form::Plain => {
+                let (frame, to) = self.ring.frame(from);
+                cursor.next = to;
+                Found::Plain(frame)
+            }
+            Form::Gzip => {
+                let parts = self.ring.parts(from);
+                cursor.next += parts.len() as u64;
+                Found::Gzip((from, cursor.next), parts)
+            }
+        };
+        let delivered = cursor.next - from;
         self.stats.delivered += delivered;
-        (Read::Frame(frame), delivered, 0)
+        (Read::Events(found), delivered, 0)
     }
 
     /// Returns whether the reader was given up, if the entry it reads next still exists.
@@ -138,6 +178,7 @@ mod tests {
             subscribers: 1,
             retry: Duration::ZERO,
             past_layers: false,
+            gzip: None,
         };
         let mut state = State { ring: Ring::new(limits, 0), stats: HubStats::default(), last_gap: None };
         let push = |state: &mut State| {
@@ -149,12 +190,12 @@ mod tests {
         (0..2).for_each(|_| push(&mut state));
         assert!(!state.has_room(&config, 1));
         // It reads between the timeout of the sender and the sender's next step.
-        assert!(matches!(state.read(&config, &mut cursor), (Read::Frame(_), 2, 0)));
+        assert!(matches!(state.read(&config, &mut cursor, Form::Plain), (Read::Events(_), 2, 0)));
         state.ring.moves(Some(0), Some(2));
         state.give_up(&config, 1);
         (0..2).for_each(|_| push(&mut state));
         assert_eq!(state.ring.unread(), 2, "the reader still counts");
         assert!(!state.has_room(&config, 1), "senders still wait for the reader");
-        assert!(matches!(state.read(&config, &mut cursor), (Read::Frame(_), 2, 0)));
+        assert!(matches!(state.read(&config, &mut cursor, Form::Plain), (Read::Events(_), 2, 0)));
     }
 }

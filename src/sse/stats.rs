@@ -21,6 +21,8 @@ pub struct HubStats {
     pub gaps: u64,
     /// Number of ids of readers that were ignored: not UTF-8, too long, or with a NUL or line break.
     pub bad_ids: u64,
+    /// Number of events that were compressed, each once for all readers; see `HubBuilder::gzip`.
+    pub compressed: u64,
     /// Number of events in the ring.
     pub ring_events: usize,
     /// Encoded size of the events in the ring in bytes.

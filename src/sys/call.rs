@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
@@ -90,6 +91,38 @@ pub(crate) fn read_nowait(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> 
         Err(Errno::OPNOTSUPP) => Err(io::ErrorKind::WouldBlock.into()),
         other => Ok(other?),
     }
+}
+
+/// Flag of [preadv2(2)](https://man7.org/linux/man-pages/man2/preadv2.2.html), Linux 6.14: pages that the read brings
+/// into the page cache leave it afterwards. Pages that were there before stay.
+pub(crate) const RWF_DONTCACHE: u32 = 0x80;
+
+/// Whether a read may wait for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Never,
+    ForDisk,
+}
+
+/// Reads at `offset` with [`RWF_DONTCACHE`]. Without waiting, fails with `WouldBlock` if the read needs the disk. Fails
+/// with `EOPNOTSUPP` if the kernel or the file system does not support it. `Ok(0)` is the end of the file.
+pub(crate) fn read_uncached(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64, wait: Wait) -> io::Result<usize> {
+    let mut flags = ReadWriteFlags::from_bits_retain(RWF_DONTCACHE);
+    if wait == Wait::Never {
+        flags |= ReadWriteFlags::NOWAIT;
+    }
+    let mut slices = [IoSliceMut::new(buf)];
+    match retry_on_intr(|| rustix::io::preadv2(file, &mut slices, offset, flags)) {
+        Ok(0) if wait == Wait::Never && !ends_by(file, offset) => Err(io::ErrorKind::WouldBlock.into()),
+        other => Ok(other?),
+    }
+}
+
+/// Drops the clean pages of a range from the page cache,
+/// [posix_fadvise(2)](https://man7.org/linux/man-pages/man2/posix_fadvise.2.html). A page that is in use stays.
+pub(crate) fn drop_cached(file: BorrowedFd<'_>, offset: u64, len: u64) {
+    // Advice: if it is not taken, only memory is lost.
+    let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(len), rustix::fs::Advice::DontNeed);
 }
 
 /// Returns whether `file` is a regular file known to end at or before `offset`.

@@ -50,7 +50,7 @@ pub struct Capabilities {
 }
 
 /// Returns whether `MILLSTREAM_DISABLE` lists `name`, a path of this crate that needs nothing of the kernel.
-#[cfg(feature = "server")]
+#[cfg(any(feature = "fs", feature = "server"))]
 pub(crate) fn is_disabled(name: &str) -> bool {
     lists(&disabled(), name)
 }

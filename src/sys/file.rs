@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Gid, Mode, OFlags, Uid, XattrFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::call::IOV_LIMIT;
@@ -20,6 +20,7 @@ pub(crate) enum Access {
     Read,
     Change,
     Append,
+    Write,
 }
 
 /// Opens a directory that can be synced; [`call`](super::call) opens directories for path resolution only.
@@ -50,6 +51,7 @@ impl Access {
             Self::Read => OFlags::RDONLY,
             Self::Change => OFlags::RDWR,
             Self::Append => OFlags::WRONLY | OFlags::APPEND,
+            Self::Write => OFlags::WRONLY,
         }
     }
 }
@@ -78,6 +80,20 @@ pub(crate) fn link_at(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &OsStr) -
 /// Renames `from` to `to`, which is replaced atomically.
 pub(crate) fn rename_at(dir: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::renameat(dir, from, dir, to))?)
+}
+
+/// Renames `from` to `to`. Fails with `EEXIST` if that name is in use, even by a dangling symbolic link.
+pub(crate) fn rename_new_at(dir: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> io::Result<()> {
+    match retry_on_intr(|| rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE)) {
+        // The file system does not know the flag; NFS, for example.
+        Err(Errno::INVAL) => {
+            retry_on_intr(|| rustix::fs::linkat(dir, from, dir, to, AtFlags::empty()))?;
+            // The file has its name. One that cannot be removed is a leftover, which the next change removes.
+            let _ = unlink_at(dir, from);
+            Ok(())
+        }
+        renamed => Ok(renamed?),
+    }
 }
 
 pub(crate) fn unlink_at(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
@@ -129,6 +145,16 @@ fn taken(written: rustix::io::Result<usize>) -> io::Result<usize> {
         0 => Err(io::ErrorKind::WriteZero.into()),
         n => Ok(n),
     }
+}
+
+/// Allocates space behind the end of the file, whose length stays; fails where the file system cannot.
+pub(crate) fn reserve(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len))?)
+}
+
+/// Truncates the file to `len` bytes, and releases space that was [reserved](reserve) behind.
+pub(crate) fn set_len(file: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::ftruncate(file, len))?)
 }
 
 /// Copies up to `len` bytes inside the kernel,

@@ -5,11 +5,13 @@
 //!  clock     a cheap clock
 //!  cpu       CPU affinity of threads
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
+//!  dir       names in a directory
 //!  errno     error numbers
 //!  exit      the handler for process exit
 //!  fd        descriptors
 //!  file      creating, writing, naming and syncing files: calls that wait for a disk
 //!  flags     flags of calls on files
+//!  memory    memory that this process may use
 //!  mounts    file systems that contact a server or a process
 //!  path      calls on paths, which may wait for the disk
 //!  peer      whether work on a file may wait for a peer
@@ -37,12 +39,16 @@ pub(crate) mod call;
 pub(crate) mod caps;
 pub(crate) mod clock;
 pub(crate) mod cpu;
+#[cfg(feature = "fs")]
+pub(crate) mod dir;
 pub(crate) mod errno;
 pub(crate) mod exit;
 pub(crate) mod fd;
 pub(crate) mod file;
 pub(crate) mod flags;
 pub(crate) mod map;
+#[cfg(feature = "files")]
+pub(crate) mod memory;
 pub(crate) mod mounts;
 pub(crate) mod path;
 pub(crate) mod peer;

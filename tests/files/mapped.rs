@@ -9,8 +9,8 @@ const LENS: [usize; 5] = [100, 100 << 10, 300 << 10, 1 << 20, 5_000_000];
 
 /// Asserts that a body has the bytes of `path`, and keeps them when the file is overwritten in place. Returns its
 /// frames.
-async fn private(mut body: FileBody, path: &Path, range: std::ops::Range<usize>, len: usize) -> usize {
-    let expected = text(len);
+async fn private(body: impl Into<FilesBody>, path: &Path, range: std::ops::Range<usize>, len: usize) -> usize {
+    let (expected, mut body) = (text(len), body.into());
     let (mut at, mut frames) = (range.start, Vec::new());
     while let Some(frame) = body.frame().await {
         frames.push(frame.unwrap().into_data().unwrap());

@@ -16,3 +16,4 @@ mod listeners;
 mod memory;
 mod serve;
 mod takeover;
+mod websockets;

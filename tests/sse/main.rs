@@ -9,6 +9,9 @@ mod counts;
 mod direct;
 mod ends;
 mod events;
+mod gzip;
+#[cfg(feature = "tls")]
+mod gzip_direct;
 mod log;
 mod parse;
 mod readers;

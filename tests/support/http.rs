@@ -16,7 +16,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, header};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::body;
 use millstream::files;
 use millstream::net::TcpListener;
 use millstream::server;
@@ -146,7 +145,7 @@ where
 }
 
 /// Returns the response of `files` to `request`, its body converted by `wrap`.
-pub async fn ask<Q, B>(files: &files::Files, request: &Request<Q>, wrap: impl FnOnce(body::FileBody) -> B) -> Answer
+pub async fn ask<Q, B>(files: &files::Files, request: &Request<Q>, wrap: impl FnOnce(files::FilesBody) -> B) -> Answer
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {

@@ -13,8 +13,7 @@ use http_body_util::{BodyStream, StreamBody};
 use hyper::Request;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::CONTENT_LENGTH;
-use millstream::body::FileBody;
-use millstream::files::Files;
+use millstream::files::{Files, FilesBody};
 use tempfile::TempDir;
 
 use super::http::{Answer, Raw, ask, boxed, pages, start_with};
@@ -92,12 +91,12 @@ pub async fn ask_and_cut<B>(files: &Files, dir: &Path, request: &Request<B>) -> 
 
 /// A body whose frames pass through a function.
 pub struct Handled<F> {
-    inner: FileBody,
+    inner: FilesBody,
     handle: F,
 }
 
 impl<F> Handled<F> {
-    pub fn new(inner: FileBody, handle: F) -> Self {
+    pub fn new(inner: FilesBody, handle: F) -> Self {
         Self { inner, handle }
     }
 }

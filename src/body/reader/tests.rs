@@ -173,3 +173,80 @@ async fn a_window_that_was_torn_is_an_error_though_the_file_is_long_again() {
     let error = read(&mut reader, range, &bytes).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
 }
+
+fn cached_pages(file: &std::fs::File, len: u64) -> usize {
+    (0..len / PAGE).filter(|page| call::is_resident(file.as_fd(), page * PAGE, PAGE)).count()
+}
+
+/// Reads a cold file and one that is in memory. Returns the numbers of pages of both in the page cache afterwards.
+fn pages_after(io: Io, cache: Cache) -> Option<(usize, usize)> {
+    const LEN: u64 = 8 << 20;
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build().unwrap();
+    runtime.block_on(async {
+        DriverBuilder::new().io(io).install().unwrap();
+        let mut pages = Vec::new();
+        for cold in [true, false] {
+            let (std, file, bytes) = file(LEN as usize);
+            std.sync_all().unwrap();
+            for _ in 0..40 {
+                if cold && cached_pages(&std, LEN) > 0 {
+                    cool(&std);
+                    tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+                }
+            }
+            if cold && cached_pages(&std, LEN) > 0 {
+                return None;
+            }
+            let mut reader = Reader::new(file);
+            reader.set_uncached(cache != Cache::Keep);
+            if cache == Cache::Drop {
+                reader.cache = Cache::Drop;
+                reader.read_ahead.set_uncached(false);
+            }
+            let frames = read(&mut reader, 100..LEN, &bytes).await.unwrap();
+            assert!(cache == Cache::Keep || frames.iter().all(|&len| len <= CHUNK as usize));
+            if reader.cache != cache {
+                return None;
+            }
+            pages.push(cached_pages(&std, LEN));
+        }
+        Some((pages[0], pages[1]))
+    })
+}
+
+#[test]
+fn an_uncached_body_leaves_the_page_cache_to_others() {
+    const ALL: usize = 2048;
+    if let Support::No(why) = Capabilities::get().cachestat() {
+        return skip("cachestat", why);
+    }
+    for io in [Io::Uring, Io::Epoll] {
+        let Some((cold, _)) = pages_after(io, Cache::Keep) else {
+            return crate::skips::tell("a cold file: this file system keeps pages that it was told to drop");
+        };
+        assert_eq!(cold, ALL, "{io:?}: otherwise nothing is shown");
+        match pages_after(io, Cache::Pass) {
+            Some((cold, cached)) => assert!(cold < ALL / 8 && cached == ALL, "{io:?}: {cold} and {cached} pages"),
+            None => crate::skips::tell("reads past the page cache: this kernel or file system lacks RWF_DONTCACHE"),
+        }
+        // Pages that were there before stay if they belong to a folio that is longer than a read.
+        let (cold, _) = pages_after(io, Cache::Drop).unwrap();
+        assert!(cold < ALL / 8, "{io:?}: {cold} pages");
+    }
+}
+
+#[tokio::test]
+async fn a_file_without_rwf_dontcache_is_read_all_the_same() {
+    // A memory file does not support it.
+    let fd = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let mut std = std::fs::File::from(fd);
+    let bytes: Vec<u8> = (0..3 << 20).map(|i| (i * 31 % 251) as u8).collect();
+    std.write_all(&bytes).unwrap();
+    let file = File::from_std(std).unwrap();
+    for range in [0..3 << 20, 100..5000, 1_000_000..2_000_001] {
+        let mut reader = Reader::new(file.clone());
+        reader.set_uncached(true);
+        read(&mut reader, range, &bytes).await.unwrap();
+    }
+}

@@ -4,7 +4,7 @@
 //! final symbolic link is followed.
 
 use std::ffi::{CStr, CString, OsStr};
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::path::Path;
 
@@ -22,6 +22,7 @@ pub(crate) enum Access {
     Read,
     Change,
     Append,
+    Write,
 }
 
 /// Opens a directory that can be synced.
@@ -56,6 +57,7 @@ impl Access {
             Self::Read => options.read(true),
             Self::Change => options.read(true).write(true),
             Self::Append => options.append(true),
+            Self::Write => options.write(true),
         };
         options
     }
@@ -85,21 +87,41 @@ pub(crate) fn rename_at(dir: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> io::Re
     uninterrupted(|| beneath::rename(&dir, Path::new(from), &dir, Path::new(to))).map_err(escape)
 }
 
+/// Renames `from` to `to`. Fails with `EEXIST` if that name is in use, even by a dangling symbolic link.
+pub(crate) fn rename_new_at(dir: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> io::Result<()> {
+    let file = borrow::file(dir);
+    beneath::hard_link(&file, Path::new(from), &file, Path::new(to)).map_err(escape)?;
+    // The file has its name. One that cannot be removed is a leftover, which the next change removes.
+    let _ = unlink_at(dir, from);
+    Ok(())
+}
+
 pub(crate) fn unlink_at(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     uninterrupted(|| beneath::remove_file(&borrow::file(dir), Path::new(name))).map_err(escape)
 }
 
 /// Locks the open file until it is closed. Returns `false` if the file is locked elsewhere.
 pub(crate) fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
-    match borrow::file(file).try_lock() {
+    #[cfg(unix)]
+    return match rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(e)) => Err(e),
-    }
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(e) => Err(e.into()),
+    };
+    // A lock would keep others from reading.
+    #[cfg(windows)]
+    return {
+        let _ = file;
+        Err(unsupported("files are not locked"))
+    };
 }
 
 pub(crate) fn unlock(file: BorrowedFd<'_>) -> io::Result<()> {
-    borrow::file(file).unlock()
+    #[cfg(unix)]
+    rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock)?;
+    #[cfg(windows)]
+    let _ = file;
+    Ok(())
 }
 
 /// Waits until the file, or the entries of the directory, are on the disk. Windows syncs no directories.
@@ -155,6 +177,15 @@ pub(super) fn read_piece(file: &File, buf: &mut [u8], offset: u64) -> io::Result
 #[cfg(windows)]
 pub(super) fn read_piece(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     std::os::windows::fs::FileExt::seek_read(file, buf, offset)
+}
+
+pub(crate) fn reserve(_: BorrowedFd<'_>, _: u64, _: u64) -> io::Result<()> {
+    Err(unsupported("no space on the disk is reserved"))
+}
+
+/// Truncates the file to `len` bytes.
+pub(crate) fn set_len(file: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+    borrow::file(file).set_len(len)
 }
 
 pub(crate) fn copy_range(_: (BorrowedFd<'_>, u64), _: (BorrowedFd<'_>, u64), _: usize) -> io::Result<usize> {

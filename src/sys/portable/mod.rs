@@ -24,6 +24,8 @@ pub(crate) mod call;
 pub(crate) mod caps;
 pub(crate) mod clock;
 pub(crate) mod cpu;
+#[cfg(feature = "fs")]
+pub(crate) mod dir;
 pub(crate) mod errno;
 pub(crate) mod exit;
 #[cfg_attr(unix, path = "../fd.rs")]
@@ -32,6 +34,8 @@ pub(crate) mod fd;
 pub(crate) mod file;
 pub(crate) mod flags;
 pub(crate) mod map;
+#[cfg(feature = "files")]
+pub(crate) mod memory;
 #[cfg(feature = "uring")]
 pub(crate) mod mounts;
 #[cfg(feature = "uring")]

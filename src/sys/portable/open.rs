@@ -20,6 +20,21 @@ pub(crate) fn read_nowait(_: BorrowedFd<'_>, _: &mut [u8], _: u64) -> io::Result
     Err(io::ErrorKind::WouldBlock.into())
 }
 
+/// Whether a read may wait for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Never,
+    ForDisk,
+}
+
+/// Fails as on a kernel that does not support it.
+pub(crate) fn read_uncached(_: BorrowedFd<'_>, _: &mut [u8], _: u64, _: Wait) -> io::Result<usize> {
+    Err(Errno::OPNOTSUPP.into())
+}
+
+/// Does nothing: the system drops pages by itself.
+pub(crate) fn drop_cached(_: BorrowedFd<'_>, _: u64, _: u64) {}
+
 /// Returns `false`: cached pages are not queried.
 pub(crate) fn is_resident(_: BorrowedFd<'_>, _: u64, _: u64) -> bool {
     false

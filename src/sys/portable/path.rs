@@ -46,13 +46,17 @@ pub(crate) fn of_bytes(path: &[u8]) -> Option<&Path> {
 pub(crate) fn beginning(name: &OsStr, max: usize) -> Cow<'_, OsStr> {
     match name.to_str() {
         _ if name.len() <= max => name.into(),
-        Some(name) => OsStr::new(&name[..name.floor_char_boundary(max)]).into(),
+        Some(name) => OsStr::new(&name[..boundary(name, max)]).into(),
         None => {
             let mut name = name.to_string_lossy().into_owned();
-            name.truncate(name.floor_char_boundary(max));
+            name.truncate(boundary(&name, max));
             std::ffi::OsString::from(name).into()
         }
     }
+}
+
+fn boundary(name: &str, max: usize) -> usize {
+    (0..=max).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0)
 }
 
 /// How a file is opened.

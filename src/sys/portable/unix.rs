@@ -81,9 +81,6 @@ pub(crate) fn remove_blocking(path: &Path) -> io::Result<()> {
 /// Locks a directory while the returned descriptor is open. Fails with `WouldBlock` if it is locked elsewhere.
 pub(crate) fn lock_directory_blocking(path: &Path) -> io::Result<OwnedFd> {
     let directory = File::open(path)?;
-    directory.try_lock().map_err(|e| match e {
-        fs::TryLockError::WouldBlock => io::ErrorKind::WouldBlock.into(),
-        fs::TryLockError::Error(e) => e,
-    })?;
+    rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
     Ok(directory.into())
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{Files, Operation, Progress, Target, Waits};
 use crate::buf::pool::{self, Lease};
+use crate::sys::call::Wait;
 use crate::sys::flags::PollFlags;
 use crate::sys::transfer::PIPE_BUF;
 use crate::sys::{call, transfer};
@@ -35,6 +36,8 @@ pub(crate) struct Read {
     offset: Option<u64>,
     len: usize,
     lease: Lease,
+    /// Whether the pages leave the page cache afterwards. Only for reads at an offset.
+    uncached: bool,
 }
 
 impl Read {
@@ -44,11 +47,17 @@ impl Read {
 
     /// As [`new`](Self::new), with the first bytes already in `lease`, which has room for `len` bytes.
     pub(crate) fn resume(file: Target, offset: u64, len: usize, lease: Lease) -> Self {
-        Self { file, offset: Some(offset), len, lease }
+        Self { file, offset: Some(offset), len, lease, uncached: false }
     }
 
     pub(crate) fn next(file: Target, len: usize) -> Self {
-        Self { file, offset: None, len, lease: pool::lease(len) }
+        Self { file, offset: None, len, lease: pool::lease(len), uncached: false }
+    }
+
+    /// Reads with [`RWF_DONTCACHE`], which the file must support.
+    pub(crate) fn uncached(mut self) -> Self {
+        self.uncached = true;
+        self
     }
 
     fn at(&self) -> Option<u64> {
@@ -66,6 +75,7 @@ impl Operation for Read {
         let (at, want) = (self.at(), piece(self.len, self.lease.len(), limit));
         let spare = &mut self.lease.spare()[..want];
         let n = match at {
+            Some(at) if self.uncached => call::read_uncached(file, spare, at, Wait::ForDisk),
             Some(at) => call::read_blocking(file, spare, at),
             None => transfer::read_next_blocking(file, spare),
         };

@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::server::{BodyError, Limits, RequestBody};
+use millstream::server::{BodyError, Limits, RequestBody, serve};
 
 use super::{length, start, text};
 use crate::support::http::{Raw, boxed, on_both};
@@ -130,6 +130,25 @@ fn extractors_of_axum_answer_413() {
             let mut client = Raw::connect(addr).await;
             client.send(chunked(path, 1001)).await;
             assert_eq!(client.head().await.status, 413, "{path}");
+        }
+    });
+}
+
+#[test]
+fn the_smaller_of_two_limits_decides() {
+    on_both(async || {
+        let of_axum = axum::Router::new().route("/", axum::routing::post(async |body: Bytes| body.len().to_string()));
+        let of_the_server = of_axum.clone().layer(axum::extract::DefaultBodyLimit::disable());
+        for (router, longest) in [(of_axum, 2 << 20), (of_the_server, 3 << 20)] {
+            let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            tokio::spawn(serve(listener, router).limits(Limits::default().body(3 << 20)).into_future());
+            for (len, status) in [(longest, 200), (longest + 1, 413)] {
+                let mut client = Raw::connect(addr).await;
+                let head = "POST / HTTP/1.1\r\nHost: mill\r\nTransfer-Encoding: chunked\r\n\r\n";
+                client.send(format!("{head}{len:x}\r\n{}\r\n0\r\n\r\n", "x".repeat(len))).await;
+                assert_eq!(client.head().await.status, status, "{len} bytes");
+            }
         }
     });
 }

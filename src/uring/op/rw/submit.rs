@@ -5,6 +5,7 @@ use io_uring::squeue::{Entry, Flags};
 
 use super::super::submit::Submit;
 use super::{Files, Nop, Read, Write, piece};
+use crate::sys::call::RWF_DONTCACHE;
 
 /// Value of `IORING_OP_READ` and `IORING_OP_WRITE` for the file position.
 const NO_OFFSET: u64 = u64::MAX;
@@ -47,9 +48,10 @@ impl Submit for Read {
         let (fd, flags) = self.file.in_ring(files);
         let (at, want) = (in_ring(self.at()), piece(self.len, self.lease.len(), usize::MAX));
         let (start, len) = (self.lease.spare().as_mut_ptr(), want as u32);
+        let how = if self.uncached { RWF_DONTCACHE as i32 } else { 0 };
         let entry = match files.buffer(start) {
-            Some(index) => opcode::ReadFixed::new(fd, start, len, index).offset(at).build(),
-            None => opcode::Read::new(fd, start, len).offset(at).build(),
+            Some(index) => opcode::ReadFixed::new(fd, start, len, index).offset(at).rw_flags(how).build(),
+            None => opcode::Read::new(fd, start, len).offset(at).rw_flags(how).build(),
         };
         entry.flags(flags | worker(want))
     }

@@ -1,0 +1,211 @@
+//! Messages for many WebSockets at once, as in a chat room: axum's WebSockets over our listener and over tokio's.
+//!
+//! Each turn, a task of the server publishes 1 or 8 messages of 64 bytes on a broadcast channel; the task of each of
+//! 1000 sockets sends them as they come. The next turn begins when all have arrived. A message that is sent is flushed,
+//! so tokio's stream makes a call for each; ours gathers those of a turn.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::State;
+use axum::extract::ws::{Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
+use axum::response::Response;
+use axum::routing::any;
+use axum::serve::Listener;
+use millstream::metrics::Snapshot;
+use millstream::net;
+use millstream::runtime::{DriverBuilder, Io};
+use tokio::sync::{broadcast, mpsc};
+
+use crate::common::contest::{Case, Contender, Run, Spent};
+use crate::common::options::options;
+use crate::common::server::Server;
+use crate::common::suite::Suite;
+use crate::common::{connect, cpu_of_others};
+use crate::counted::Counted;
+use crate::idle::more_files;
+
+/// Bytes of a message, and of the header of its frame.
+const LEN: usize = 64;
+const HEADER: [u8; 2] = [0x81, LEN as u8];
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: bench\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+    sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+type Room = broadcast::Sender<Utf8Bytes>;
+
+async fn join(ws: WebSocketUpgrade, State(room): State<Room>) -> Response {
+    let messages = room.subscribe();
+    ws.on_upgrade(|socket| pass_on(socket, messages))
+}
+
+async fn pass_on(mut socket: WebSocket, mut messages: broadcast::Receiver<Utf8Bytes>) {
+    while let Ok(message) = messages.recv().await {
+        if socket.send(Message::Text(message)).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn message(number: u64) -> String {
+    format!("{number:0LEN$}")
+}
+
+/// Returns the service; it publishes `each` messages for each turn.
+fn service(mut turns: mpsc::Receiver<()>, each: u64) -> Router {
+    let room = Room::new(16);
+    let published = room.clone();
+    tokio::spawn(async move {
+        let mut number = 0;
+        while turns.recv().await.is_some() {
+            for _ in 0..each {
+                // Fails without sockets, which the load would notice.
+                let _ = published.send(message(number).into());
+                number += 1;
+            }
+        }
+    });
+    Router::new().route("/", any(join)).with_state(room)
+}
+
+/// tokio's listener, whose streams count their calls.
+struct Plain {
+    listener: tokio::net::TcpListener,
+    calls: Arc<AtomicU64>,
+}
+
+impl Listener for Plain {
+    type Io = Counted;
+    type Addr = std::net::SocketAddr;
+
+    async fn accept(&mut self) -> (Counted, Self::Addr) {
+        let (stream, addr) = self.listener.accept().await.unwrap();
+        (Counted::new(stream, &self.calls), addr)
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    /// `axum::serve` on our listener.
+    Ours(Io),
+    /// Our server.
+    Served,
+    /// `axum::serve` on tokio's listener.
+    Tokio,
+}
+
+async fn serve(listener: TcpListener, way: Way, service: Router, calls: Arc<AtomicU64>) -> io::Result<()> {
+    match way {
+        Way::Ours(io) => {
+            DriverBuilder::new().io(io).install()?;
+            axum::serve(net::TcpListener::from_std(listener)?, service).await
+        }
+        Way::Served => millstream::server::serve(net::TcpListener::from_std(listener)?, service).await,
+        Way::Tokio => {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            axum::serve(Plain { listener, calls }, service).await
+        }
+    }
+}
+
+struct Chat {
+    // Dropped before the server.
+    sockets: Vec<TcpStream>,
+    turns: mpsc::Sender<()>,
+    _server: Server,
+    each: u64,
+    number: u64,
+    /// Calls of tokio's streams.
+    calls: Arc<AtomicU64>,
+    way: Way,
+    sent: u64,
+    entered: u64,
+    messages: u64,
+}
+
+impl Chat {
+    fn new(way: Way, sockets: usize, each: u64) -> Self {
+        let (turns, receiver) = mpsc::channel(1);
+        let calls = Arc::<AtomicU64>::default();
+        let counter = Arc::clone(&calls);
+        let server =
+            Server::start(move |listener| async move { serve(listener, way, service(receiver, each), counter).await });
+        let mut sockets = connect(server.addr, sockets);
+        for socket in &mut sockets {
+            socket.write_all(REQUEST).unwrap();
+        }
+        for socket in &mut sockets {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                socket.read_exact(&mut byte).unwrap();
+                head.extend(byte);
+            }
+            assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", head.escape_ascii());
+        }
+        Self { sockets, turns, _server: server, each, number: 0, calls, way, sent: 0, entered: 0, messages: 0 }
+    }
+
+    /// Returns the calls that send, and those into the ring, so far. Ours are those of the process: only one server is
+    /// in use at a time.
+    fn calls(&self) -> (u64, u64) {
+        let counts = Snapshot::now();
+        match self.way {
+            Way::Tokio => (self.calls.load(Ordering::Relaxed), 0),
+            _ => (counts.writes.saturating_sub(counts.ring_sends), counts.ring_enters),
+        }
+    }
+}
+
+impl Run for Chat {
+    fn run(&mut self, turns: u64) -> Spent {
+        let (start, cpu, before) = (Instant::now(), cpu_of_others(), self.calls());
+        let mut got = vec![0; (HEADER.len() + LEN) * self.each as usize];
+        for _ in 0..turns {
+            let messages = self.number..self.number + self.each;
+            let expected = messages.flat_map(|number| [&HEADER[..], message(number).as_bytes()].concat());
+            let expected: Vec<u8> = expected.collect();
+            self.turns.blocking_send(()).unwrap();
+            for socket in &mut self.sockets {
+                socket.read_exact(&mut got).unwrap();
+                assert!(got == expected, "{}", got.escape_ascii());
+            }
+            self.number += self.each;
+        }
+        let after = self.calls();
+        self.sent += after.0 - before.0;
+        self.entered += after.1 - before.1;
+        self.messages += turns * self.each * self.sockets.len() as u64;
+        Spent { wall: start.elapsed(), cpu: cpu_of_others().saturating_sub(cpu) }
+    }
+
+    fn note(&mut self) -> String {
+        let each = |calls: u64| calls as f64 / self.messages as f64;
+        format!("calls/message: {:.3} that send, {:.3} into a ring", each(self.sent), each(self.entered))
+    }
+}
+
+pub(crate) fn run(suite: &mut Suite) {
+    // Four contenders, with both ends of their sockets in this process.
+    let sockets = if options().test { 8 } else { 1000.min(more_files() / 10) };
+    for each in [1, 8] {
+        let title = format!("WebSockets, {sockets} sockets, {each} messages a turn");
+        suite.run(&Case::new(&title, "CPU us/message", sockets * each), || {
+            let ways = [
+                ("millstream", Way::Ours(Io::Epoll)),
+                ("millstream, ring", Way::Ours(Io::Uring)),
+                ("millstream, server", Way::Served),
+                ("tokio", Way::Tokio),
+            ];
+            ways.map(|(name, way)| Contender { name, run: Box::new(Chat::new(way, sockets as usize, each)) }).into()
+        });
+    }
+}

@@ -1,0 +1,36 @@
+//! What the command lines of all examples share; their options are parsed by clap. `--help` ends with status 0, a wrong
+//! command line with 2, and a failure with 1.
+
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+
+use tokio::runtime::{Builder, Runtime};
+
+/// Returns the exit status of a program, after it has printed the error, in the style of clap.
+pub(crate) fn exit(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("error: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns the number of CPUs of this process. Respects its CPU affinity.
+#[allow(dead_code, reason = "not every example has workers")]
+pub(crate) fn cpus() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// Builds a current-thread runtime for one worker, because a multi-thread runtime adds hand-overs; else one with
+/// `workers` threads.
+#[allow(dead_code, reason = "not every example has workers")]
+pub(crate) fn runtime(workers: NonZeroUsize) -> Result<Runtime, String> {
+    let mut builder = match workers.get() {
+        1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(workers.get()).enable_all().build();
+    runtime.map_err(|e| format!("the runtime did not start: {e}"))
+}

@@ -1,0 +1,196 @@
+//! Content codings and their negotiation, [RFC 9110 §12.5.3](https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3).
+
+use std::fmt;
+
+use http::HeaderMap;
+use http::header::{ACCEPT_ENCODING, HeaderValue};
+
+/// A content coding ([RFC 9110 §8.4.1](https://www.rfc-editor.org/rfc/rfc9110#section-8.4.1)) of this crate's responses.
+/// `Display` writes its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ContentCoding {
+    /// `br`, [RFC 7932](https://www.rfc-editor.org/rfc/rfc7932).
+    Brotli,
+    /// `zstd`, [RFC 8878](https://www.rfc-editor.org/rfc/rfc8878).
+    Zstd,
+    /// `gzip`, [RFC 1952](https://www.rfc-editor.org/rfc/rfc1952).
+    Gzip,
+}
+
+impl ContentCoding {
+    /// All codings. The one that makes the smallest files is first.
+    pub(crate) const ALL: [Self; 3] = [Self::Brotli, Self::Zstd, Self::Gzip];
+
+    /// Returns the coding that the client prefers by the weights of its `Accept-Encoding`, among `available` ones. The
+    /// first in `available` wins among equal weights. `None` stands for the identity: the client accepts none of them, or
+    /// gives the identity more weight, or sends no such header.
+    ///
+    /// ```
+    /// use http::HeaderMap;
+    /// use http::header::{ACCEPT_ENCODING, HeaderValue};
+    /// use millstream::body::ContentCoding;
+    ///
+    /// let mut headers = HeaderMap::new();
+    /// headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, br;q=0.5"));
+    /// let chosen = ContentCoding::negotiate(&headers, [ContentCoding::Brotli, ContentCoding::Gzip]);
+    /// assert_eq!(chosen, Some(ContentCoding::Gzip));
+    /// ```
+    pub fn negotiate(headers: &HeaderMap, available: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let mut listed: [Option<u16>; 3] = [None; 3];
+        let (mut identity, mut any) = (None, None);
+        for value in headers.get_all(ACCEPT_ENCODING) {
+            for (name, quality) in value.to_str().unwrap_or_default().split(',').filter_map(member) {
+                if name == "*" {
+                    any = Some(quality);
+                } else if name.eq_ignore_ascii_case("identity") {
+                    identity = Some(quality);
+                } else if let Some(i) = Self::ALL.iter().position(|coding| coding.is_called(name)) {
+                    listed[i] = Some(quality);
+                }
+            }
+        }
+        let mut best = None;
+        // Any accepted coding is better than `identity`, unless the client names `identity` with a higher weight.
+        let mut beat = identity.unwrap_or(0);
+        for coding in available {
+            let quality = listed[coding as usize].or(any).unwrap_or(0);
+            let better = if best.is_none() { quality >= beat && quality > 0 } else { quality > beat };
+            if better {
+                best = Some(coding);
+                beat = quality;
+            }
+        }
+        best
+    }
+
+    /// Returns the name that `Content-Encoding` has.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Brotli => "br",
+            Self::Zstd => "zstd",
+            Self::Gzip => "gzip",
+        }
+    }
+
+    /// Returns the value of `Content-Encoding`.
+    pub(crate) const fn value(self) -> HeaderValue {
+        HeaderValue::from_static(self.name())
+    }
+
+    /// Returns what the name of a compressed file ends with.
+    pub(crate) const fn suffix(self) -> &'static str {
+        match self {
+            Self::Brotli => ".br",
+            Self::Zstd => ".zst",
+            Self::Gzip => ".gz",
+        }
+    }
+
+    fn is_called(self, name: &str) -> bool {
+        self.name().eq_ignore_ascii_case(name) || (self == Self::Gzip && name.eq_ignore_ascii_case("x-gzip"))
+    }
+}
+
+impl fmt::Display for ContentCoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Parses a coding and its weight in thousandths; `None` if malformed.
+fn member(text: &str) -> Option<(&str, u16)> {
+    let (name, weight) = match text.split_once(';') {
+        Some((name, weight)) => (name, Some(weight.trim())),
+        None => (text, None),
+    };
+    let name = name.trim();
+    let quality = match weight {
+        None => 1000,
+        Some(weight) => thousandths(weight.strip_prefix("q=").or_else(|| weight.strip_prefix("Q="))?)?,
+    };
+    (!name.is_empty()).then_some((name, quality))
+}
+
+fn thousandths(text: &str) -> Option<u16> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if !matches!(whole, "0" | "1") || fraction.len() > 3 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let fraction: u16 = format!("{fraction:0<3}").parse().ok()?;
+    Some(if whole == "1" { 1000 } else { fraction })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ContentCoding::{Brotli, Gzip, Zstd};
+
+    fn chosen(accept: &str, available: &[ContentCoding]) -> Option<ContentCoding> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_str(accept).unwrap());
+        ContentCoding::negotiate(&headers, available.iter().copied())
+    }
+
+    #[test]
+    fn weights_decide_and_then_the_order_of_the_server() {
+        let all = &ContentCoding::ALL[..];
+        for (accept, available, expected) in [
+            ("gzip, deflate, br, zstd", all, Some(Brotli)),
+            ("gzip, deflate, br, zstd", &[Zstd, Gzip], Some(Zstd)),
+            ("gzip, deflate, br, zstd", &[Gzip, Zstd], Some(Gzip)),
+            ("gzip;q=0.5, zstd", &[Gzip, Zstd], Some(Zstd)),
+            ("gzip", all, Some(Gzip)),
+            ("x-gzip", all, Some(Gzip)),
+            ("GZip", all, Some(Gzip)),
+            ("gzip;q=1, br;q=0.5", all, Some(Gzip)),
+            ("gzip; q=0.8 , br;Q=0.801", all, Some(Brotli)),
+            ("br;q=0", all, None),
+            ("br;q=0, *", all, Some(Zstd)),
+            ("br;q=0.000, zstd;q=0, *;q=0.1", all, Some(Gzip)),
+            ("*", all, Some(Brotli)),
+            ("*;q=0", all, None),
+            ("*;q=0, gzip", all, Some(Gzip)),
+            ("identity, gzip;q=0.5", all, None),
+            ("identity;q=0.5, gzip;q=0.5", all, Some(Gzip)),
+            ("identity;q=0, gzip", all, Some(Gzip)),
+            ("identity", all, None),
+            ("", all, None),
+            ("br;q=2", all, None),
+            ("br;q=0.1234", all, None),
+            ("br;q=x", all, None),
+            ("br;q=", all, None),
+            ("br;v=1", all, None),
+            ("deflate", all, None),
+            ("br, gzip", &[], None),
+        ] {
+            assert_eq!(chosen(accept, available), expected, "{accept:?} of {available:?}");
+        }
+        assert_eq!(ContentCoding::negotiate(&HeaderMap::new(), ContentCoding::ALL), None);
+    }
+
+    #[test]
+    fn several_lines_are_one_list() {
+        let mut headers = HeaderMap::new();
+        headers.append(ACCEPT_ENCODING, HeaderValue::from_static("deflate"));
+        headers.append(ACCEPT_ENCODING, HeaderValue::from_static("zstd"));
+        assert_eq!(ContentCoding::negotiate(&headers, ContentCoding::ALL), Some(Zstd));
+    }
+
+    #[test]
+    fn weights_are_parsed_as_the_grammar_says() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("1", Some(1000)),
+            ("1.000", Some(1000)),
+            ("0.5", Some(500)),
+            ("0.05", Some(50)),
+            ("0.", Some(0)),
+        ] {
+            assert_eq!(thousandths(text), expected, "{text}");
+        }
+        for text in ["", ".5", "00", "0.5555", "-1", "0.5x", "2"] {
+            assert_eq!(thousandths(text), None, "{text}");
+        }
+    }
+}

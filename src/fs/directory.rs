@@ -1,0 +1,66 @@
+//! A directory beneath a root, and the files in it.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Metadata, Root};
+use crate::sys::call::{self, Links};
+use crate::sys::dir;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, OwnedFd};
+use crate::sys::status::FileType;
+
+/// Type of a file as the names of its directory tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+    /// A link that is followed, or the file system does not tell.
+    Unknown,
+}
+
+/// An open directory. All methods **block on the disk**.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    root: Root,
+    path: PathBuf,
+    fd: OwnedFd,
+}
+
+impl Directory {
+    /// Opens the directory at `path` beneath `root`, with its rule for links. Fails with `ENOTDIR` for another file.
+    pub(crate) fn open_blocking(root: &Root, path: &Path) -> io::Result<Self> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let fd = root.open_any_blocking(path)?;
+        if !Metadata::new(&call::status(fd.as_fd())?).is_dir() {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok(Self { root: root.clone(), path: path.to_owned(), fd })
+    }
+
+    /// Reads at most `most` names. Returns those that may be served, and whether there are more.
+    pub(crate) fn names_blocking(&self, most: usize) -> io::Result<(Vec<(OsString, Kind)>, bool)> {
+        let (names, more) = dir::names_blocking(self.fd.as_fd(), most)?;
+        let kind = |kind| match kind {
+            FileType::RegularFile => Some(Kind::File),
+            FileType::Directory => Some(Kind::Directory),
+            FileType::Unknown => Some(Kind::Unknown),
+            FileType::Symlink if self.root.links() == Links::Beneath => Some(Kind::Unknown),
+            _ => None,
+        };
+        Ok((names.into_iter().filter_map(|(name, found)| Some((name, kind(found)?))).collect(), more))
+    }
+
+    /// Returns the metadata of a file in the directory, or of the file that a link leads to if the root follows it.
+    pub(crate) fn status_blocking(&self, name: &OsStr) -> io::Result<Metadata> {
+        let found = Metadata::new(&call::status_at(self.fd.as_fd(), Path::new(name))?);
+        match found.is_link() {
+            true if self.root.links() == Links::Beneath => {
+                let fd = self.root.open_any_blocking(&self.path.join(name))?;
+                Ok(Metadata::new(&call::status(fd.as_fd())?))
+            }
+            _ => Ok(found),
+        }
+    }
+}

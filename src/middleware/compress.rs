@@ -1,0 +1,216 @@
+//! Compresses responses by the coding that the client prefers.
+
+mod rules;
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::response::Parts;
+use http::{HeaderMap, Method, Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::body::{Compress, ContentCoding};
+
+/// Size from which responses are compressed by default: a smaller one fits a packet anyway.
+const MIN_SIZE: u64 = 1024;
+
+type Predicate = dyn Fn(&Parts) -> bool + Send + Sync;
+
+/// Compresses responses with [`body::Compress`](Compress), by the coding that the client prefers
+/// ([RFC 9110 §12.5.3](https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3)).
+///
+/// Streams are flushed whenever they pause, so events (`text/event-stream`) and tokens are compressed and arrive at once.
+///
+/// ```
+/// use millstream::body::ContentCoding;
+/// use millstream::middleware::CompressLayer;
+///
+/// // For `axum::Router::layer`, or around any other service.
+/// let layer = CompressLayer::new().level(ContentCoding::Brotli, 5).min_size(4096);
+/// # drop(layer);
+/// ```
+///
+/// These responses pass unchanged:
+///
+/// * to `HEAD` and `CONNECT` requests, and with the status 1xx, 204, 205, 206 and 304;
+/// * with `Content-Encoding`, such as the precompressed variants of `files::Files` and the events of a hub with
+///   `HubBuilder::gzip`;
+/// * with `Content-Range`, `Cache-Control: no-transform`, or a digest of the content (`Content-Digest`, `Repr-Digest`,
+///   `Digest`, `Content-MD5`);
+/// * with a body of known size that is smaller than [`min_size`](Self::min_size);
+/// * of a media type that is compressed already, see [`is_compressible`](Self::is_compressible) and [`only`](Self::only).
+///
+/// Others get `Vary: Accept-Encoding`, also those that the client wants uncompressed. A compressed response has
+/// `Content-Encoding`, neither `Content-Length` nor `Accept-Ranges`, and a weak `ETag`: its bytes differ from those that a
+/// strong tag stands for.
+///
+/// [`body::Compress`](Compress#memory) says what a compressed response holds. The body of an uncompressed one passes its
+/// frames on at the same addresses.
+#[derive(Clone)]
+#[must_use = "a layer does nothing unless it is put around a service"]
+pub struct CompressLayer {
+    codings: Arc<[ContentCoding]>,
+    /// By coding; `None` for the default level.
+    levels: [Option<u32>; ContentCoding::ALL.len()],
+    min_size: u64,
+    only: Option<Arc<Predicate>>,
+}
+
+impl CompressLayer {
+    /// Creates a layer with all codings at their default levels. `zstd`, which costs the least CPU time, is preferred to
+    /// `br`, and that to `gzip`, among codings that the client gives equal weight.
+    pub fn new() -> Self {
+        let codings = [ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip];
+        Self { codings: codings.into(), levels: Default::default(), min_size: MIN_SIZE, only: None }
+    }
+
+    /// Sets the codings, the preferred one first.
+    pub fn codings(mut self, codings: impl IntoIterator<Item = ContentCoding>) -> Self {
+        self.codings = codings.into_iter().collect();
+        self
+    }
+
+    /// Sets the level of a coding, as [`Compress::with_level`].
+    pub fn level(mut self, coding: ContentCoding, level: u32) -> Self {
+        self.levels[coding as usize] = Some(level);
+        self
+    }
+
+    /// Sets the size in bytes from which bodies are compressed, if their size is known beforehand; 1024 by default.
+    pub fn min_size(mut self, bytes: u64) -> Self {
+        self.min_size = bytes;
+        self
+    }
+
+    /// Compresses only responses of which `predicate` is true, in place of the check of their media type.
+    pub fn only(mut self, predicate: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.only = Some(Arc::new(predicate));
+        self
+    }
+
+    /// Returns whether the media type in `Content-Type` is worth compressing: any but images (SVG is), video, audio, web
+    /// fonts, archives, office documents (which are archives), and gRPC, which compresses by itself. Also true without a
+    /// `Content-Type`.
+    pub fn is_compressible(headers: &HeaderMap) -> bool {
+        rules::is_compressible(headers)
+    }
+
+    fn answer<B: Body<Data = Bytes>>(&self, response: Response<B>, accepted: Accepted) -> Response<Compress<B>> {
+        let (mut parts, body) = response.into_parts();
+        let is_small = body.is_end_stream() || body.size_hint().upper().is_some_and(|upper| upper < self.min_size);
+        let is_worth = |parts: &Parts| match &self.only {
+            Some(only) => only(parts),
+            None => rules::is_compressible(&parts.headers),
+        };
+        let Accepted::Codings(coding) = accepted else { return Response::from_parts(parts, Compress::identity(body)) };
+        if is_small || !rules::may_change(&parts) || !is_worth(&parts) {
+            return Response::from_parts(parts, Compress::identity(body));
+        }
+        rules::vary(&mut parts.headers);
+        let Some(coding) = coding else { return Response::from_parts(parts, Compress::identity(body)) };
+        rules::encode(&mut parts.headers, coding);
+        let body = match self.levels[coding as usize] {
+            Some(level) => Compress::with_level(body, coding, level),
+            None => Compress::new(body, coding),
+        };
+        Response::from_parts(parts, body)
+    }
+}
+
+impl Default for CompressLayer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for CompressLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompressLayer")
+            .field("codings", &self.codings)
+            .field("levels", &self.levels)
+            .field("min_size", &self.min_size)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S> Layer<S> for CompressLayer {
+    type Service = CompressService<S>;
+
+    fn layer(&self, service: S) -> CompressService<S> {
+        CompressService { service, layer: self.clone() }
+    }
+}
+
+/// What a request allows.
+#[derive(Clone, Copy, Debug)]
+enum Accepted {
+    /// Its response has no content that could be compressed.
+    Nothing,
+    /// The preferred coding; `None` for the identity.
+    Codings(Option<ContentCoding>),
+}
+
+/// A service in a [`CompressLayer`].
+#[derive(Clone, Debug)]
+pub struct CompressService<S> {
+    service: S,
+    layer: CompressLayer,
+}
+
+impl<S, Q, B> Service<Request<Q>> for CompressService<S>
+where
+    S: Service<Request<Q>, Response = Response<B>>,
+    B: Body<Data = Bytes>,
+{
+    type Response = Response<Compress<B>>;
+    type Error = S::Error;
+    type Future = CompressFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let accepted = match *request.method() {
+            Method::HEAD | Method::CONNECT => Accepted::Nothing,
+            _ => Accepted::Codings(ContentCoding::negotiate(request.headers(), self.layer.codings.iter().copied())),
+        };
+        CompressFuture { future: self.service.call(request), layer: self.layer.clone(), accepted }
+    }
+}
+
+pin_project! {
+    /// Response future of [`CompressService`].
+    pub struct CompressFuture<F> {
+        #[pin]
+        future: F,
+        layer: CompressLayer,
+        accepted: Accepted,
+    }
+}
+
+impl<F, B, E> Future for CompressFuture<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    B: Body<Data = Bytes>,
+{
+    type Output = Result<Response<Compress<B>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let response = ready!(this.future.poll(cx))?;
+        Poll::Ready(Ok(this.layer.answer(response, *this.accepted)))
+    }
+}
+
+impl<F> fmt::Debug for CompressFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompressFuture").field("accepted", &self.accepted).finish_non_exhaustive()
+    }
+}

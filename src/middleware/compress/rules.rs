@@ -1,0 +1,199 @@
+//! Which responses may be compressed, and what changes in their heads.
+
+use http::StatusCode;
+use http::header::{
+    ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
+    HeaderMap, HeaderName, HeaderValue, VARY,
+};
+use http::response::Parts;
+
+use crate::body::ContentCoding;
+
+/// Fields whose value belongs to the bytes as they are.
+const FIXED: [HeaderName; 6] = [
+    CONTENT_ENCODING,
+    CONTENT_RANGE,
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("repr-digest"),
+    HeaderName::from_static("digest"),
+    HeaderName::from_static("content-md5"),
+];
+
+/// Subtypes of `application` that are compressed.
+const COMPRESSED: [&str; 17] = [
+    "epub+zip",
+    "font-woff",
+    "gzip",
+    "java-archive",
+    "vnd.android.package-archive",
+    "vnd.rar",
+    "x-7z-compressed",
+    "x-brotli",
+    "x-bzip",
+    "x-bzip2",
+    "x-compress",
+    "x-gzip",
+    "x-rar-compressed",
+    "x-xz",
+    "zip",
+    "zlib",
+    "zstd",
+];
+
+/// Returns whether the content of a response may be another than the service's (RFC 9110 §7.7, §15).
+pub(super) fn may_change(parts: &Parts) -> bool {
+    let status = parts.status;
+    let has_content = !status.is_informational()
+        && ![StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::PARTIAL_CONTENT, StatusCode::NOT_MODIFIED]
+            .contains(&status);
+    let fields = &parts.headers;
+    has_content && !FIXED.iter().any(|name| fields.contains_key(name)) && !lists(fields, CACHE_CONTROL, "no-transform")
+}
+
+pub(super) fn is_compressible(fields: &HeaderMap) -> bool {
+    let Some(value) = fields.get(CONTENT_TYPE) else { return true };
+    let text = value.to_str().unwrap_or_default();
+    let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let (kind, subtype) = essence.split_once('/').unwrap_or((&essence, ""));
+    match kind {
+        "image" => matches!(subtype, "svg+xml" | "bmp" | "x-icon" | "vnd.microsoft.icon"),
+        "video" | "audio" => false,
+        "font" => !matches!(subtype, "woff" | "woff2"),
+        // Frames of images.
+        "multipart" => subtype != "x-mixed-replace",
+        "application" => {
+            let is_grpc = subtype == "grpc" || subtype.starts_with("grpc+") || subtype.starts_with("grpc-web");
+            let is_office = subtype.starts_with("vnd.openxmlformats-officedocument.")
+                || subtype.starts_with("vnd.oasis.opendocument.");
+            !is_grpc && !is_office && !COMPRESSED.contains(&subtype) && !subtype.ends_with("+zip")
+        }
+        _ => true,
+    }
+}
+
+/// Says that the response depends on `Accept-Encoding`.
+pub(super) fn vary(fields: &mut HeaderMap) {
+    if !lists(fields, VARY, "*") && !lists(fields, VARY, ACCEPT_ENCODING.as_str()) {
+        fields.append(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
+    }
+}
+
+/// Makes the head that of a compressed body.
+pub(super) fn encode(fields: &mut HeaderMap, coding: ContentCoding) {
+    fields.insert(CONTENT_ENCODING, coding.value());
+    fields.remove(CONTENT_LENGTH);
+    // Ranges are of the bytes before compression.
+    fields.remove(ACCEPT_RANGES);
+    if let Some(tag) = fields.get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/")) {
+        let weak = [b"W/", tag.as_bytes()].concat();
+        match HeaderValue::from_maybe_shared(bytes::Bytes::from(weak)) {
+            Ok(weak) => fields.insert(ETAG, weak),
+            // Never, because the bytes of a value are valid behind others.
+            Err(_) => fields.remove(ETAG),
+        };
+    }
+}
+
+fn lists(fields: &HeaderMap, name: HeaderName, token: &str) -> bool {
+    let lists = fields.get_all(name);
+    let tokens = lists.iter().flat_map(|value| value.to_str().unwrap_or_default().split(',')).map(str::trim);
+    tokens.into_iter().any(|found| found.eq_ignore_ascii_case(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(list: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut fields = HeaderMap::new();
+        for (name, value) in list {
+            fields.append(*name, HeaderValue::from_static(value));
+        }
+        fields
+    }
+
+    #[test]
+    fn media_types_that_are_compressed_are_left_alone() {
+        for (kind, expected) in [
+            ("text/html; charset=utf-8", true),
+            ("text/event-stream", true),
+            ("application/json", true),
+            ("application/octet-stream", true),
+            ("application/wasm", true),
+            ("image/svg+xml", true),
+            ("IMAGE/SVG+XML;charset=utf-8", true),
+            ("font/ttf", true),
+            ("", true),
+            ("image/png", false),
+            ("Image/JPEG", false),
+            ("video/mp4", false),
+            ("audio/mpeg", false),
+            ("font/woff2", false),
+            ("application/zip", false),
+            ("application/gzip; x=y", false),
+            ("application/epub+zip", false),
+            ("application/x.y+zip", false),
+            ("application/vnd.openxmlformats-officedocument.wordprocessingml.document", false),
+            ("application/grpc", false),
+            ("application/grpc+proto", false),
+            ("application/grpc-web+proto", false),
+            ("multipart/x-mixed-replace; boundary=x", false),
+        ] {
+            assert_eq!(is_compressible(&fields(&[("content-type", kind)])), expected, "{kind}");
+        }
+        assert!(is_compressible(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn content_that_is_fixed_may_not_change() {
+        for (status, list, expected) in [
+            (200, &[][..], true),
+            (404, &[], true),
+            (500, &[("cache-control", "no-store")], true),
+            (101, &[], false),
+            (204, &[], false),
+            (205, &[], false),
+            (206, &[], false),
+            (304, &[], false),
+            (200, &[("content-encoding", "br")], false),
+            (200, &[("content-encoding", "identity")], false),
+            (416, &[("content-range", "bytes */7")], false),
+            (200, &[("cache-control", "public, No-Transform")], false),
+            (200, &[("cache-control", "public"), ("cache-control", "no-transform")], false),
+            (200, &[("repr-digest", "sha-256=:x:")], false),
+            (200, &[("content-digest", "sha-256=:x:")], false),
+        ] {
+            let mut response = http::Response::new(());
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            *response.headers_mut() = fields(list);
+            assert_eq!(may_change(&response.into_parts().0), expected, "{status} {list:?}");
+        }
+    }
+
+    #[test]
+    fn heads_are_those_of_other_bytes() {
+        for (before, after) in [
+            (&[][..], &[][..]),
+            (&[("content-length", "7"), ("accept-ranges", "bytes"), ("x", "y")], &[("x", "y")]),
+            (&[("etag", "\"a\"")], &[("etag", "W/\"a\"")]),
+            (&[("etag", "W/\"a\"")], &[("etag", "W/\"a\"")]),
+        ] {
+            let mut found = fields(before);
+            encode(&mut found, ContentCoding::Gzip);
+            let mut expected = fields(after);
+            expected.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            assert_eq!(found, expected);
+        }
+        for (before, after) in [
+            (&[][..], &[("vary", "accept-encoding")][..]),
+            (&[("vary", "origin")], &[("vary", "origin"), ("vary", "accept-encoding")]),
+            (&[("vary", "Origin, Accept-Encoding")], &[("vary", "Origin, Accept-Encoding")]),
+            (&[("vary", "*")], &[("vary", "*")]),
+            (&[("vary", "origin"), ("vary", "ACCEPT-ENCODING")], &[("vary", "origin"), ("vary", "ACCEPT-ENCODING")]),
+        ] {
+            let mut found = fields(before);
+            vary(&mut found);
+            assert_eq!(found, fields(after));
+        }
+    }
+}

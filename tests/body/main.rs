@@ -1,0 +1,6 @@
+//! `body`: bodies saved into files, bodies from readers, and ranges of anything.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod save;
