@@ -9,7 +9,7 @@ use super::durability::Durability;
 use super::error::{Result, Step};
 use super::preserve::MODE_NEW;
 use super::work;
-use crate::sys::fd::{AsFd, OwnedFd};
+use crate::sys::fd::AsFd;
 use crate::sys::file;
 use crate::sys::file::Access;
 

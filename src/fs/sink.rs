@@ -128,10 +128,6 @@ impl NewFile {
         caller.write(self.temp_file.target(), self.temp_file.fd(), pieces, &mut self.written)
     }
 
-    pub(super) fn temp_file(&self) -> &TempFile {
-        &self.temp_file
-    }
-
     pub(super) fn finish(self, caller: &Caller) -> Result<()> {
         let target = self.temp_file.target();
         if self.reserved > self.written {
