@@ -87,10 +87,18 @@
 //!
 //! [`copy`](mod@copy) moves bytes inside the kernel where both ends allow it: files share blocks or use `copy_file_range`,
 //! and sockets use `sendfile` and `splice`.
+//!
+//! # Other systems
+//!
+//! On macOS and Windows the crate is built without the calls that only Linux has. The interface is the same, except that
+//! Windows has no Unix sockets. What a system lacks returns neutral values or fails with `ErrorKind::Unsupported`, and
+//! [`Capabilities`] says so. Gathering remains; nothing else promises speed. `--cfg millstream_portable` chooses this
+//! build on Linux.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Modules that are left out leave internal functions and re-exports without a user.
 #![cfg_attr(
     not(all(
+        not(portable),
         feature = "axum",
         feature = "canary",
         feature = "client",
@@ -106,53 +114,42 @@
     allow(dead_code, unreachable_pub, unused_imports)
 )]
 
-#[cfg(not(target_os = "linux"))]
-compile_error!("millstream needs Linux: its system calls exist there only");
-
-#[cfg(all(target_os = "linux", feature = "body"))]
+#[cfg(feature = "body")]
 pub mod body;
-#[cfg(target_os = "linux")]
 pub mod buf;
-#[cfg(all(target_os = "linux", feature = "codec"))]
+#[cfg(feature = "codec")]
 pub mod codec;
-#[cfg(all(target_os = "linux", feature = "copy"))]
+#[cfg(feature = "copy")]
 pub mod copy;
-#[cfg(target_os = "linux")]
 mod counters;
-#[cfg(all(target_os = "linux", feature = "files"))]
+#[cfg(feature = "files")]
 pub mod files;
-#[cfg(all(target_os = "linux", feature = "fs"))]
+#[cfg(feature = "fs")]
 pub mod fs;
-#[cfg(target_os = "linux")]
 pub mod metrics;
-#[cfg(all(target_os = "linux", feature = "middleware"))]
+#[cfg(feature = "middleware")]
 pub mod middleware;
-#[cfg(target_os = "linux")]
 pub mod net;
-#[cfg(all(target_os = "linux", feature = "relay"))]
+#[cfg(feature = "relay")]
 pub mod relay;
-#[cfg(target_os = "linux")]
 pub mod runtime;
-#[cfg(all(target_os = "linux", feature = "server"))]
+#[cfg(feature = "server")]
 pub mod server;
-#[cfg(all(target_os = "linux", feature = "sse"))]
+#[cfg(feature = "sse")]
 pub mod sse;
-#[cfg(target_os = "linux")]
+#[cfg_attr(portable, path = "sys/portable/mod.rs")]
 mod sys;
-#[cfg(target_os = "linux")]
 pub mod testing;
-#[cfg(target_os = "linux")]
 #[cfg_attr(not(feature = "uring"), path = "uring/absent.rs")]
 mod uring;
 
-#[cfg(target_os = "linux")]
 pub use sys::caps::{Capabilities, Support};
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 #[path = "../tests/support/skips.rs"]
 mod skips;
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 #[path = "../examples/common/report.rs"]
 mod report;
 

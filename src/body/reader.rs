@@ -14,13 +14,11 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use rustix::io::Errno;
 
 use crate::buf::origin::{self, Mapping};
 use crate::buf::pool;
@@ -33,6 +31,8 @@ use crate::runtime::programs;
 use crate::sys::call;
 use crate::sys::call::Wait;
 use crate::sys::caps::is_disabled;
+use crate::sys::errno::Errno;
+use crate::sys::fd::AsFd;
 
 /// Maximum length of a range that is read, not mapped: copying so few bytes costs less than a mapping.
 const SMALL: u64 = 32 << 10;

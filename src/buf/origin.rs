@@ -14,7 +14,6 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -24,6 +23,7 @@ use bytes::Bytes;
 
 use super::slab::{Block, BlockRef};
 use crate::sys::caps::Capabilities;
+use crate::sys::fd::{AsFd, BorrowedFd};
 use crate::sys::map;
 use crate::sys::map::{GRANULE, GRANULES, Granule};
 
@@ -68,7 +68,7 @@ impl Mapping {
         }
         let range = map::range().map_err(|e| io::Error::new(e.kind(), e.to_string()))?;
         let mut granule = range.take()?;
-        let skip = (offset % rustix::param::page_size() as u64) as usize;
+        let skip = (offset % map::page_size() as u64) as usize;
         granule.map_file(file.as_fd(), offset - skip as u64, skip + len)?;
         let mapping = Arc::new_cyclic(|me| Self { granule, skip, len, file, offset, me: me.clone() });
         FILES[mapping.granule.index()].store(Arc::as_ptr(&mapping).cast_mut(), Ordering::Release);

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use bytes::{Buf, Bytes};
@@ -14,6 +13,7 @@ use super::origin::{Kept, Origin, OriginSlice, is_torn};
 use super::pool::{self, Lease};
 use super::slab::Block;
 use crate::counters::QUEUED as ALL;
+use crate::sys::fd::BorrowedFd;
 
 /// Size of the first chunk of copied bytes: enough for most events and response heads.
 const FIRST_CHUNK: usize = 4 << 10;

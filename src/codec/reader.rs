@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
-use tokio::net::{TcpStream, UnixStream, tcp, unix};
+use tokio::net::{TcpStream, tcp};
+#[cfg(unix)]
+use tokio::net::{UnixStream, unix};
 
 use crate::buf::{Lease, lease};
 use crate::codec::adaptive_size::AdaptiveSize;
@@ -51,8 +53,11 @@ macro_rules! read_vectored {
 
 read_vectored! {
     TcpStream, std::convert::identity::<&TcpStream>;
-    UnixStream, std::convert::identity::<&UnixStream>;
     tcp::OwnedReadHalf, AsRef::<TcpStream>::as_ref;
+}
+#[cfg(unix)]
+read_vectored! {
+    UnixStream, std::convert::identity::<&UnixStream>;
     unix::OwnedReadHalf, AsRef::<UnixStream>::as_ref;
 }
 

@@ -4,14 +4,13 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
-
-use rustix::io::Errno;
 
 use super::pipes::Pipe;
 use super::plan::{CopyPath, Facts, plan};
 use crate::buf::lease;
+use crate::sys::errno::Errno;
+use crate::sys::fd::AsFd;
 use crate::sys::{call, file};
 
 /// Maximum number of bytes that one job moves between files.

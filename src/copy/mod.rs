@@ -36,6 +36,7 @@
 //  engine   runs one direction and keeps its state         ┐
 //  plan     selects the path of the next bytes: a table    │
 //  ends     recognises the types that the kernel can copy  │ internal
+//  streams  sockets and pipes among them                   │
 //  pump     reads and writes                               │
 //  pipes    pool of pipes for splice                       │
 //  jobs     blocking steps                                 │
@@ -52,6 +53,8 @@ mod pipes;
 mod plan;
 mod pump;
 mod stats;
+#[cfg_attr(windows, path = "streams_windows.rs")]
+mod streams;
 
 pub use both::copy_bidirectional;
 pub use error::{CopyError, Direction};

@@ -7,12 +7,12 @@
 //! 3. There are never more than [`MOST`] pipes.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::buf::Lease;
 use crate::counters::{Counter, count};
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::transfer;
 
 /// Maximum number of pipes of the process: 64 MiB in total, the default `pipe-user-pages-soft` of a user.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustix::io::Errno;
+use crate::sys::errno::Errno;
 
 /// Returns whether an error means that there is nothing to serve. The client does not learn why.
 pub(super) fn is_absent(error: &io::Error) -> bool {
@@ -18,5 +18,5 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
 }
 
 pub(super) fn errno(error: &io::Error) -> Option<Errno> {
-    error.raw_os_error().map(Errno::from_raw_os_error)
+    Errno::from_io_error(error)
 }

@@ -4,7 +4,6 @@
 //! replaced by a rename is never sent with the bytes of another file.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,6 +20,7 @@ use crate::body::{ContentCoding, FileBody, Tag};
 use crate::buf::origin::{self, Mapping};
 use crate::fs::File;
 use crate::sys::call::Wait;
+use crate::sys::fd::AsFd;
 use crate::sys::{call, map};
 
 /// Maximum length of a file that is kept mapped, warmed and sent as one frame.

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use rustix::io::Errno;
-
 use super::absent::{errno, is_absent};
 use super::cache_control::CacheControl;
 use super::content_type::ContentTypes;
@@ -16,6 +14,7 @@ use super::path;
 use crate::body::ContentCoding;
 use crate::fs::{File, Metadata, Root};
 use crate::sys::call::Wait;
+use crate::sys::errno::Errno;
 
 #[derive(Clone, Debug)]
 pub(super) struct Loader {

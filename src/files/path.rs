@@ -4,12 +4,12 @@
 //! all spellings of a path to one name, so that a file is cached once.
 
 use std::borrow::Cow;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use http::{HeaderValue, Uri};
 use percent_encoding::percent_decode;
+
+use crate::sys::path as sys_path;
 
 const PATH_MAX: usize = 4096;
 
@@ -48,7 +48,7 @@ pub(super) fn name(path: &str, dots: Dots) -> Option<Cow<'_, [u8]>> {
             b"" | b"." => continue,
             b".." => return None,
             segment if segment.starts_with(b".") && !dots.serves(segment, &name) => return None,
-            segment if segment.iter().any(|&b| b == b'/' || b == 0) => return None,
+            segment if !is_segment(segment) => return None,
             segment => name.extend_from_slice(segment),
         }
         name.push(b'/');
@@ -57,6 +57,26 @@ pub(super) fn name(path: &str, dots: Dots) -> Option<Cow<'_, [u8]>> {
         name.pop();
     }
     Some(if name == path.as_bytes() { Cow::Borrowed(path.as_bytes()) } else { Cow::Owned(name) })
+}
+
+/// Returns whether these bytes can be the name of a file.
+fn is_segment(segment: &[u8]) -> bool {
+    !segment.iter().any(|&b| b == b'/' || b == 0) && (!cfg!(windows) || is_windows_name(segment))
+}
+
+/// Returns whether a name is UTF-8 without the characters that Windows reserves, and neither a device nor another
+/// spelling of a name
+/// ([naming files](https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file)).
+fn is_windows_name(segment: &[u8]) -> bool {
+    const DEVICES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
+    let Ok(name) = std::str::from_utf8(segment) else { return false };
+    let stem = name.split('.').next().unwrap_or_default().trim_end_matches(' ').to_ascii_uppercase();
+    let is_port = ["COM", "LPT"].iter().filter_map(|port| stem.strip_prefix(port)).any(|number| {
+        let mut digits = number.chars();
+        digits.next().is_some_and(char::is_numeric) && digits.next().is_none()
+    });
+    let is_reserved = |c: char| c < ' ' || r#"<>:"/\|?*"#.contains(c);
+    !name.contains(is_reserved) && !name.ends_with(['.', ' ']) && !is_port && !DEVICES.contains(&&*stem)
 }
 
 /// Returns whether a relative path, as a user writes it, is the name of a file beneath the directory.
@@ -90,7 +110,8 @@ pub(super) fn is_directory(name: &[u8]) -> bool {
 }
 
 pub(super) fn as_path(name: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(name))
+    // [`name`] returns only names that are paths of this system.
+    sys_path::of_bytes(name).unwrap_or(Path::new(""))
 }
 
 /// Returns the location, relative to the request, of a directory that was requested without its slash ([RFC 3986
@@ -233,5 +254,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn windows_has_names_that_lead_elsewhere() {
+        for name in ["a.txt", "con-1", "COM", "COM10", "lpt.txt", "a b", "\u{fc}ber.html"] {
+            assert!(is_windows_name(name.as_bytes()), "{name}");
+        }
+        for name in
+            ["a:b", "a\\b", "..\\b", "nul", "NUL.txt", "con ", "aux.tar.gz", "com1", "LPT\u{b9}.txt", "a.", "a ", "a*"]
+        {
+            assert!(!is_windows_name(name.as_bytes()), "{name}");
+        }
+        assert!(!is_windows_name(b"\xff"));
     }
 }

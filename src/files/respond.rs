@@ -8,7 +8,6 @@ use http::header::{
     LAST_MODIFIED, LOCATION, RANGE, VARY,
 };
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
-use rustix::io::Errno;
 
 use super::absent::{errno, is_absent};
 use super::body::FilesBody;
@@ -19,6 +18,7 @@ use super::multipart::{boundary, content_range, layout};
 use super::path;
 use super::range::{self, Selected};
 use crate::body::FileBody;
+use crate::sys::errno::Errno;
 
 pub(super) fn from_entry(entry: &Entry, method: &Method, headers: &HeaderMap) -> Response<FilesBody> {
     let Some(document) = entry.negotiate(headers) else { return not_acceptable() };

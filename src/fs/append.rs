@@ -1,6 +1,5 @@
 //! Appends bytes to a file.
 
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use super::durability::Durability;
 use super::error::{Result, Step};
 use super::preserve::MODE_NEW;
 use super::work;
+use crate::sys::fd::AsFd;
 use crate::sys::file;
 use crate::sys::file::Access;
 

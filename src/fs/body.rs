@@ -5,12 +5,12 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::BorrowedFd;
 
 use super::error::{Result, Step};
 use super::temp_file::TempFile;
 use super::work::Caller;
 use crate::buf::lease;
+use crate::sys::fd::BorrowedFd;
 use crate::sys::{call, file};
 
 /// How the contents of a file were moved.

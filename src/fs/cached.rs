@@ -1,11 +1,11 @@
 //! Reads from the page cache on the thread of the caller.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 
 use crate::buf::pool::Lease;
 use crate::sys::call;
 use crate::sys::call::Wait;
+use crate::sys::fd::BorrowedFd;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {

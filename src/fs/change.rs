@@ -1,17 +1,16 @@
 //! Options that all changes of a file have.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::Statx;
 
 use super::durability::Durability;
 use super::error::{Result, Step};
 use super::preserve::Attributes;
 use super::target::Target;
+use crate::sys::fd::OwnedFd;
 use crate::sys::file;
 use crate::sys::file::Access;
+use crate::sys::status::Statx;
 
 /// Number of attempts to open a file that others create and remove.
 const RACES: usize = 16;

@@ -2,15 +2,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-
-use rustix::fs::FileType;
-use rustix::io::Errno;
 
 use super::{Metadata, Root};
 use crate::sys::call::{self, Links};
 use crate::sys::dir;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, OwnedFd};
+use crate::sys::status::FileType;
 
 /// Type of a file as the names of its directory tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

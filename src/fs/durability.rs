@@ -1,8 +1,8 @@
 //! Guarantees about power cuts.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 
+use crate::sys::fd::BorrowedFd;
 use crate::sys::file;
 
 /// Guarantee about a change of a file after a power cut or a crash of the kernel. If only the process dies, every

@@ -8,13 +8,10 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
 use tokio::task::coop::consume_budget;
 
 use super::cached::{self, Filled};
@@ -22,6 +19,10 @@ use super::error::{Error, Result, Step};
 use super::{Metadata, OpenOptions};
 use crate::buf::pool;
 use crate::runtime::programs::{Alone, looks_now, run};
+use crate::sys::errno::Errno;
+use crate::sys::fd;
+use crate::sys::fd::{AsFd, OwnedFd};
+use crate::sys::flags::FallocateFlags;
 use crate::sys::{call, transfer};
 use crate::uring::op::Operation;
 use crate::uring::op::open::Close;
@@ -99,11 +100,7 @@ impl fmt::Debug for File {
     }
 }
 
-impl AsFd for File {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.file.as_fd()
-    }
-}
+fd::file_as_fd!(File, 0.file);
 
 impl File {
     /// Opens a file for reading.

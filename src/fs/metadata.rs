@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FileType, Statx, StatxTimestamp};
+use crate::sys::status::{FileType, Statx, StatxTimestamp};
 
 /// Metadata of a file at one moment. Two equal values mean the same file with the same contents, within the resolution
 /// of the file system clock.

@@ -1,21 +1,18 @@
 //! Opens a file, at once if the kernel can do so from memory on a local file system.
 
-use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
 
 use super::error::{Error, Result, Step};
 use super::file::{File, OPEN, perform};
 use crate::runtime::programs::looks_now;
 use crate::sys::caps::Capabilities;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, OwnedFd};
+use crate::sys::flags::{Mode, OFlags, ResolveFlags};
 use crate::sys::mounts;
-use crate::sys::path;
-use crate::sys::path::How;
+use crate::sys::path as sys_path;
+use crate::sys::path::{CWD, How, Name};
 use crate::uring::chain::OpenOptions;
 use crate::uring::op::open::{Dir, Open};
 
@@ -34,7 +31,7 @@ impl OpenOptions {
         let path = path.as_ref();
         let failed = |e: io::Error| Error::new(Step::Open, path, e);
         // The error of std contains the position of the zero byte.
-        let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| failed(e.into()))?;
+        let name = sys_path::name(path).map_err(|e| failed(e.into()))?;
         let how = self.how().map_err(|what| failed(io::Error::new(io::ErrorKind::InvalidInput, what)))?;
         // `NONBLOCK`, because opening a FIFO would wait for its other end.
         let how = how.and(OFlags::NONBLOCK | OFlags::NOCTTY, ResolveFlags::empty());
@@ -50,7 +47,7 @@ impl OpenOptions {
 }
 
 /// Opens a file from memory; `None` if this might need the disk, a server or another process.
-fn open_now(path: &CStr, how: How) -> io::Result<Option<OwnedFd>> {
+fn open_now(path: &Name, how: How) -> io::Result<Option<OwnedFd>> {
     if how.may_wait() || !Capabilities::get().openat2().is_yes() {
         return Ok(None);
     }
@@ -64,8 +61,8 @@ fn open_now(path: &CStr, how: How) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-fn open_cached(path: &CStr, how: &How) -> io::Result<Option<OwnedFd>> {
-    match path::open_blocking(CWD, path, how) {
+fn open_cached(path: &Name, how: &How) -> io::Result<Option<OwnedFd>> {
+    match sys_path::open_blocking(CWD, path, how) {
         Ok(fd) => Ok(Some(fd)),
         Err(e) => match Errno::from_io_error(&e) {
             // Linux before 5.12 does not know the flag.

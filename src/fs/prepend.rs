@@ -3,11 +3,9 @@
 use std::fmt;
 use std::io;
 use std::io::IoSlice;
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use bytes::Bytes;
-use rustix::io::Errno;
 
 use super::Metadata;
 use super::body::{Body, Moved, OnProgress, changed};
@@ -18,6 +16,8 @@ use super::preserve::{Old, Preserve};
 use super::target::{Target, refused};
 use super::temp_file::TempFile;
 use super::work::{self, Caller};
+use crate::sys::errno::Errno;
+use crate::sys::fd::AsFd;
 use crate::sys::file;
 use crate::sys::file::Access;
 

@@ -2,12 +2,11 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::BorrowedFd;
-
-use rustix::fs::Statx;
 
 use super::error::{Result, Step};
 use super::target::Target;
+use crate::sys::fd::BorrowedFd;
+use crate::sys::status::Statx;
 use crate::sys::{call, file};
 
 /// Attributes that a new file takes over from the replaced one. No effect if no file is replaced.

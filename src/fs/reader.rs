@@ -1,7 +1,6 @@
 //! Sequential reader with read-ahead.
 
 use std::io::{self, SeekFrom};
-use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
@@ -17,6 +16,7 @@ use super::pending_seek::{OFFSET_MAX, PendingSeek};
 use super::read_ahead::{DEPTH, PIECE, ReadAhead};
 use crate::buf::pool;
 use crate::runtime::programs::looks_now;
+use crate::sys::fd::AsFd;
 
 /// A position in a [`File`] to read from: [`AsyncRead`], [`AsyncBufRead`] and [`AsyncSeek`].
 ///

@@ -5,11 +5,8 @@
 //! plain open can be raced, so it is not used as a fallback.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-
-use rustix::io::Errno;
 
 use super::Metadata;
 use super::error::{Error, Result, Step};
@@ -18,6 +15,8 @@ use crate::runtime::blocking::BlockingTask;
 use crate::sys::call;
 use crate::sys::call::Links;
 use crate::sys::caps::{Capabilities, Support};
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::mounts;
 
 const RACES: usize = 16;
@@ -57,7 +56,9 @@ impl Root {
     pub fn open_dir(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |e: io::Error| Error::new(Step::OpenDirectory, path, e);
-        if let Support::No(reason) = Capabilities::get().openat2() {
+        if let Support::No(reason) = Capabilities::get().openat2()
+            && !call::WALKS_PATHS
+        {
             let message = format!("paths beneath a directory need openat2(2): {reason}");
             return Err(failed(io::Error::new(io::ErrorKind::Unsupported, message)));
         }

@@ -4,11 +4,8 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 
 use bytes::Bytes;
-use rustix::fs::Statx;
-use rustix::io::Errno;
 
 use super::Metadata;
 use super::change::Change;
@@ -19,8 +16,11 @@ use super::target::Target;
 use super::temp_file::TempFile;
 use super::work::Caller;
 use crate::sys::call;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::file;
 use crate::sys::file::Access;
+use crate::sys::status::Statx;
 
 /// Where contents go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,10 +126,6 @@ impl NewFile {
 
     pub(super) fn write(&mut self, pieces: &[Bytes], caller: &Caller) -> Result<()> {
         caller.write(self.temp_file.target(), self.temp_file.fd(), pieces, &mut self.written)
-    }
-
-    pub(super) fn temp_file(&self) -> &TempFile {
-        &self.temp_file
     }
 
     pub(super) fn finish(self, caller: &Caller) -> Result<()> {

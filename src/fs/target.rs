@@ -4,18 +4,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-
-use rustix::fs::Statx;
-use rustix::io::Errno;
+use std::path::{Path, PathBuf, is_separator};
 
 use super::Metadata;
 use super::error::{Error, Result, Step};
 use crate::sys::call;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::file;
 use crate::sys::file::Access;
+use crate::sys::status::Statx;
 
 #[derive(Debug)]
 pub(super) struct Target {
@@ -99,14 +97,12 @@ pub(super) fn refused(message: &str) -> io::Error {
 
 /// Splits a path into the directory and the last name. `None` if the last part is not a name: empty, `.` or `..`.
 fn split(path: &Path) -> Option<(&Path, OsString)> {
-    let bytes = path.as_os_str().as_bytes();
-    let (dir, name) = match bytes.iter().rposition(|&b| b == b'/') {
-        // The slash stays with the directory: it may be the root.
-        Some(slash) => bytes.split_at(slash + 1),
-        None => (&b"."[..], bytes),
-    };
-    let named = !matches!(name, b"" | b"." | b"..");
-    named.then(|| (Path::new(OsStr::from_bytes(dir)), OsStr::from_bytes(name).to_owned()))
+    let mut parts = path.as_os_str().as_encoded_bytes().rsplit(|&b| is_separator(b.into()));
+    if matches!(parts.next(), None | Some(b"" | b"." | b"..")) {
+        return None;
+    }
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Some((dir, path.file_name()?.to_owned()))
 }
 
 #[cfg(test)]
@@ -118,7 +114,7 @@ mod tests {
     fn paths_are_split_at_the_last_slash() {
         let parts = |path: &'static str| split(Path::new(path)).map(|(dir, name)| (dir.to_str().unwrap(), name));
         assert_eq!(parts("state.json"), Some((".", "state.json".into())));
-        assert_eq!(parts("a/b/c"), Some(("a/b/", "c".into())));
+        assert_eq!(parts("a/b/c"), Some(("a/b", "c".into())));
         assert_eq!(parts("/c"), Some(("/", "c".into())));
         for path in ["", "/", "a/", "a/.", "..", "a/..", "."] {
             assert_eq!(parts(path), None, "{path}");

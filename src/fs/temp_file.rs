@@ -22,19 +22,18 @@
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-
-use rustix::io::Errno;
 
 use super::error::{Result, Step};
 use super::target::Target;
 use super::work::Caller;
 use super::{Durability, Metadata};
 use crate::sys::call;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::file;
 use crate::sys::file::Access;
+use crate::sys::path;
 
 const SLOTS: usize = 8;
 /// Number of random names tried after the slots. A second collision means a broken file system.
@@ -208,8 +207,11 @@ fn slot_name(target: &OsStr, slot: usize) -> OsString {
 }
 
 fn temp_name(target: &OsStr, end: &str) -> OsString {
-    let stem = &target.as_bytes()[..target.len().min(STEM_MAX)];
-    OsString::from_vec([b".", stem, b".millstream-", end.as_bytes()].concat())
+    let mut name = OsString::from(".");
+    name.push(path::beginning(target, STEM_MAX));
+    name.push(".millstream-");
+    name.push(end);
+    name
 }
 
 fn exists(error: &io::Error) -> bool {

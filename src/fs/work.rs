@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use super::error::{Error, Result, Step};
 use super::target::Target;
 use crate::runtime::blocking::BlockingTask;
 use crate::sys::call::IOV_LIMIT;
+use crate::sys::fd::BorrowedFd;
 use crate::sys::file;
 
 /// Maximum length of one write, between checks for cancellation.

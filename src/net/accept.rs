@@ -84,5 +84,5 @@ macro_rules! accept_of_tokio {
 }
 #[cfg(feature = "server")]
 accept_of_tokio!(tokio::net::TcpListener, tokio::net::TcpStream, std::net::SocketAddr);
-#[cfg(feature = "server")]
+#[cfg(all(unix, feature = "server"))]
 accept_of_tokio!(tokio::net::UnixListener, tokio::net::UnixStream, tokio::net::unix::SocketAddr);

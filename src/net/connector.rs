@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::ready;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,13 +17,10 @@ use super::listener::stream_options;
 use super::options::Options;
 use super::race::{Tried, in_turns, race};
 use super::tcp::TcpStream;
-use super::unix::UnixStream;
 use crate::sys::socket;
 
 /// Default time limit, including the name lookup.
-const TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval between attempts at a Unix listener whose queue is full.
-const PAUSE: Duration = Duration::from_millis(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects [`TcpStream`]s to the hosts of URIs.
 ///
@@ -71,11 +67,6 @@ impl Connector {
     /// Creates a connector with the defaults.
     pub fn new() -> Self {
         Self { timeout: TIMEOUT, local: None, only_http: true, options: Options::default() }
-    }
-
-    /// Creates a connector to the Unix socket at `path`, for all URIs, with the same defaults.
-    pub fn unix(path: impl AsRef<Path>) -> UnixConnector {
-        UnixConnector { path: path.as_ref().to_owned(), timeout: TIMEOUT, options: Options::default() }
     }
 
     /// Sets the time limit of a connection, including the name lookup and all addresses; 5 s by default.
@@ -189,60 +180,9 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Connects [`UnixStream`]s to one Unix socket, for all URIs. Created by [`Connector::unix`].
-///
-/// If the listener's queue is full, retries every 10 ms: Unix sockets cannot wait for room. Errors name path and
-/// remedy.
-#[derive(Clone, Debug)]
-pub struct UnixConnector {
-    path: PathBuf,
-    timeout: Duration,
-    options: Options,
-}
-
-stream_options!(UnixConnector);
-
-impl UnixConnector {
-    /// Sets the time limit; 5 s by default. It applies only while the listener's queue is full.
-    #[must_use]
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        self.timeout = limit;
-        self
-    }
-
-    async fn connect(&self) -> Result<UnixStream, ConnectError> {
-        let tries = async {
-            loop {
-                match UnixStream::connect_with(&self.path, self.options.clone()) {
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(PAUSE).await,
-                    done => return done,
-                }
-            }
-        };
-        let done = tokio::time::timeout(self.timeout, tries).await;
-        let done = done.unwrap_or_else(|_| Err(rustix::io::Errno::AGAIN.into()));
-        done.map_err(|e| ConnectError::new(self.path.display().to_string().replace('\0', "@"), Why::Path(e)))
-    }
-}
-
-impl Service<Uri> for UnixConnector {
-    type Response = UnixStream;
-    type Error = ConnectError;
-    type Future = Connecting<UnixStream>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Connecting<UnixStream> {
-        let connector = self.clone();
-        Connecting(Box::pin(async move { connector.connect().await }))
-    }
-}
-
 /// Future of [`Connector`] and [`UnixConnector`].
 #[must_use = "futures do nothing unless polled"]
-pub struct Connecting<S>(Pin<Box<dyn Future<Output = Result<S, ConnectError>> + Send>>);
+pub struct Connecting<S>(pub(super) Pin<Box<dyn Future<Output = Result<S, ConnectError>> + Send>>);
 
 impl<S> Future for Connecting<S> {
     type Output = Result<S, ConnectError>;
@@ -260,13 +200,6 @@ impl<S> fmt::Debug for Connecting<S> {
 
 #[cfg(feature = "client")]
 impl hyper_util::client::legacy::connect::Connection for TcpStream {
-    fn connected(&self) -> hyper_util::client::legacy::connect::Connected {
-        hyper_util::client::legacy::connect::Connected::new()
-    }
-}
-
-#[cfg(feature = "client")]
-impl hyper_util::client::legacy::connect::Connection for UnixStream {
     fn connected(&self) -> hyper_util::client::legacy::connect::Connected {
         hyper_util::client::legacy::connect::Connected::new()
     }

@@ -1,8 +1,8 @@
 //! Credentials of a peer.
 
 use std::io;
-use std::os::fd::AsFd;
 
+use crate::sys::fd::AsFd;
 use crate::sys::socket;
 
 /// Credentials of the peer of a Unix socket when the connection was made, as verified by the kernel (`SO_PEERCRED`,

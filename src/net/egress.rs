@@ -13,15 +13,12 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
-use rustix::io::Errno;
-use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::task::coop;
 
@@ -35,7 +32,10 @@ use super::stats::{KernelStats, Reason, Record, StreamStats};
 use crate::buf::origin::{Origin, OriginSlice, OriginSlices};
 use crate::buf::queue::Queue;
 use crate::runtime::{Flush, Held, Turn};
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::socket;
+use crate::sys::watch::Watched;
 use crate::uring::net::ZeroCopy;
 
 mod close;
@@ -142,7 +142,7 @@ impl Egress {
 
     /// Returns the socket's registration with the runtime's driver, to wait for readability.
     #[inline]
-    pub(super) fn io(&self) -> io::Result<&AsyncFd<Arc<OwnedFd>>> {
+    pub(super) fn io(&self) -> io::Result<&Watched<Arc<OwnedFd>>> {
         if let Some(io) = self.writer.watched() {
             return Ok(io);
         }

@@ -5,7 +5,6 @@ use std::io;
 #[cfg(feature = "tonic")]
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
@@ -17,6 +16,7 @@ use super::egress::Egress;
 use super::profile::Profile;
 use super::send_strategy::SendStrategy;
 use super::stats::{KernelStats, Pulse, Record, StreamStats};
+use crate::sys::fd::AsFd;
 use crate::sys::{socket, tcp};
 
 /// A handle to a stream: reports its numbers and controls it. Cheap to clone. Keeps neither stream nor socket open.

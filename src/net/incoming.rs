@@ -9,8 +9,10 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use tokio_util::sync::ReusableBoxFuture;
 
+use super::TcpListener;
+#[cfg(unix)]
+use super::UnixListener;
 use super::accept::Accept;
-use super::{TcpListener, UnixListener};
 
 type Accepted<L> = io::Result<(<L as Accept>::Stream, <L as Accept>::Addr)>;
 
@@ -70,6 +72,7 @@ impl TcpListener {
     }
 }
 
+#[cfg(unix)]
 impl UnixListener {
     /// Returns the connections as a stream.
     pub fn incoming(self) -> Incoming<Self> {

@@ -17,17 +17,17 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
-use rustix::io::Errno;
 use tokio::task::coop;
 
 use super::egress::{Egress, HeldOpen};
 use super::recv_buf::{RecvBuf, poll_plain};
 use super::send_strategy::SendStrategy;
 use crate::runtime::Turn;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, BorrowedFd};
 use crate::sys::uring::Chunk;
 use crate::uring::driver::Driver;
 use crate::uring::key::Key;

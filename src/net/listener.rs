@@ -1,13 +1,10 @@
 //! Accept loop and options shared by all listeners.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 use super::options::Options;
 use super::pace::SharedPace;
@@ -17,7 +14,10 @@ use crate::counters::log;
 use crate::counters::{Counter, count};
 use crate::runtime::Turn;
 use crate::sys::caps::{Capabilities, Support};
-use crate::sys::socket;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::sys::watch;
+use crate::sys::watch::Watched;
 
 /// Pause after running out of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -26,7 +26,7 @@ const FAILED_MAX: u32 = 16;
 
 #[derive(Debug)]
 pub(super) struct Listener {
-    io: AsyncFd<OwnedFd>,
+    io: Watched<OwnedFd>,
     turn: Arc<Turn>,
     options: Options,
     pub(super) switch: ProfileSwitch,
@@ -40,7 +40,7 @@ impl Listener {
         if options.pace.is_some() {
             SharedPace::require_timer();
         }
-        let io = socket::watch(socket, Interest::READABLE)?;
+        let io = watch::watch(socket, Interest::READABLE)?;
         Ok(Self { io, turn: Turn::current(), options, switch })
     }
 
@@ -164,11 +164,7 @@ macro_rules! listener {
             }
         }
 
-        impl std::os::fd::AsFd for $name {
-            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-                self.listener.as_fd()
-            }
-        }
+        $crate::sys::fd::as_fd!($name, listener);
 
         impl $crate::net::Accept for $name {
             type Stream = $stream;
@@ -289,6 +285,7 @@ pub(super) use stream_options;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::socket;
 
     #[tokio::test]
     async fn the_kernel_probes_the_peers_of_accepted_connections() {

@@ -41,10 +41,11 @@ mod egress;
 mod handle;
 #[cfg(feature = "tonic")]
 mod incoming;
-#[cfg_attr(not(feature = "uring"), path = "no_ingress.rs")]
+#[cfg_attr(not(uring), path = "no_ingress.rs")]
 mod ingress;
 mod listener;
 mod listeners;
+#[cfg(unix)]
 mod name;
 mod options;
 mod pace;
@@ -57,14 +58,17 @@ mod socket_writer;
 mod stats;
 mod stream;
 mod tcp;
+#[cfg(unix)]
 mod unix;
+#[cfg(all(unix, feature = "client"))]
+mod unix_connector;
 
-pub use crate::sys::tcp::TcpInfo;
+pub use crate::sys::tcp_info::TcpInfo;
 pub use accept::{Accept, Transport};
 #[cfg(feature = "client")]
 pub use connect_error::ConnectError;
 #[cfg(feature = "client")]
-pub use connector::{Connecting, Connector, UnixConnector};
+pub use connector::{Connecting, Connector};
 #[cfg(feature = "server")]
 pub use counted_io::CountedIo;
 pub use credentials::Credentials;
@@ -83,4 +87,7 @@ pub(crate) use stats::Pulse;
 pub use stats::{FlushCounts, KernelStats, StreamStats};
 pub(crate) use stream::{Rewind, Seen, TakeOver};
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
+#[cfg(unix)]
 pub use unix::{UnixListener, UnixListenerBuilder, UnixStream};
+#[cfg(all(unix, feature = "client"))]
+pub use unix_connector::UnixConnector;

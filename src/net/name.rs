@@ -10,14 +10,14 @@
 //! Between bind and listen a live socket refuses connections as well, so all steps run under a lock.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use tokio::time::Instant;
 
 use crate::runtime::blocking::BlockingTask;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::unix;
 
 /// Time limit for the lock on the directory. This crate holds it for a few system calls; a longer holder uses it for

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+#[cfg(unix)]
 use std::os::unix::net as unix;
 
 use http::Extensions;
@@ -39,6 +40,7 @@ impl PeerAddr for SocketAddr {
     }
 }
 
+#[cfg(unix)]
 impl PeerAddr for unix::SocketAddr {
     /// Adds axum's `ConnectInfo` (feature `axum`), and an `Option<Credentials>` for tonic's services (feature `tonic`).
     #[allow(unused, reason = "used only with the features axum and tonic")]
@@ -50,6 +52,7 @@ impl PeerAddr for unix::SocketAddr {
     }
 }
 
+#[cfg(unix)]
 impl PeerAddr for tokio::net::unix::SocketAddr {}
 
 /// A peer without an address, such as the other end of a pipe.

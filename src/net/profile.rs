@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::sys::fd::BorrowedFd;
 use crate::sys::tcp;
 
 /// Round-trip times: a peer is far from `FAR` on, and near again below `NEAR`.

@@ -1,13 +1,14 @@
 //! Destinations of received bytes, and receiving into them by plain calls.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll, ready};
 
 use tokio::task::coop;
 
 use super::egress::Egress;
 use crate::sys::call;
+use crate::sys::fd::{AsFd, BorrowedFd};
+use crate::sys::watch;
 
 pub(super) trait RecvBuf {
     fn room(&self) -> usize;
@@ -56,30 +57,35 @@ pub(super) fn poll_plain(
     mut receive: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
 ) -> Poll<io::Result<()>> {
     loop {
-        // `None` if bytes wait of which the driver does not know.
-        let mut ready = match egress.has_unread() {
+        let mut attempt = || {
+            let received = receive(egress.as_fd());
+            let is_empty = match &received {
+                // A short read has emptied the socket: another one would only return `WouldBlock`.
+                Ok(n) => (1..room).contains(n),
+                Err(e) => e.kind() == io::ErrorKind::WouldBlock,
+            };
+            (received, is_empty)
+        };
+        let received = match egress.has_unread() {
+            // Bytes wait of which the driver does not know.
             true => {
                 ready!(coop::poll_proceed(cx)).made_progress();
-                None
+                let (received, is_empty) = attempt();
+                if is_empty {
+                    egress.set_unread(false);
+                }
+                received
             }
-            false => Some(ready!(egress.io()?.poll_read_ready(cx))?),
+            false => watch::attempt(ready!(egress.io()?.poll_read_ready(cx))?, attempt),
         };
-        let mut clear = || match &mut ready {
-            Some(ready) => ready.clear_ready(),
-            None => egress.set_unread(false),
-        };
-        match receive(egress.as_fd()) {
+        match received {
             Ok(n) => {
                 if n > 0 {
                     egress.received(n);
                 }
-                // A short read has emptied the socket: another one would only return `WouldBlock`.
-                if (1..room).contains(&n) {
-                    clear();
-                }
                 return Poll::Ready(Ok(()));
             }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => clear(),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(e) => return Poll::Ready(Err(e)),
         }
     }

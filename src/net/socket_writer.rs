@@ -2,15 +2,12 @@
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
-use rustix::io::Errno;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::task::coop::unconstrained;
 
@@ -19,7 +16,10 @@ use crate::buf::origin::{OriginSlice, OriginSlices};
 use crate::buf::queue::{Front, Queue};
 use crate::sys::call;
 use crate::sys::call::IOV_LIMIT;
-use crate::sys::socket;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::sys::watch;
+use crate::sys::watch::Watched;
 
 const SENDFILE_MAX: usize = 2 << 20;
 
@@ -28,7 +28,7 @@ pub(super) struct SocketWriter {
     socket: Arc<OwnedFd>,
     runtime: Handle,
     /// The registration with the runtime's driver, made when the socket is first full.
-    io: OnceLock<AsyncFd<Arc<OwnedFd>>>,
+    io: OnceLock<Watched<Arc<OwnedFd>>>,
     pub(super) writable: Waker,
     /// Whether the runtime's driver is not used, because it has ended or no task may wait for it.
     unwatched: AtomicBool,
@@ -87,7 +87,7 @@ impl SocketWriter {
     }
 
     #[inline]
-    pub(super) fn watched(&self) -> Option<&AsyncFd<Arc<OwnedFd>>> {
+    pub(super) fn watched(&self) -> Option<&Watched<Arc<OwnedFd>>> {
         self.io.get()
     }
 
@@ -103,12 +103,12 @@ impl SocketWriter {
     /// Returns the socket's registration with the runtime's driver, and registers it on the first call. First calls
     /// must not be concurrent. Panics if the runtime was built without I/O.
     #[track_caller]
-    pub(super) fn io(&self) -> io::Result<&AsyncFd<Arc<OwnedFd>>> {
+    pub(super) fn io(&self) -> io::Result<&Watched<Arc<OwnedFd>>> {
         if let Some(io) = self.io.get() {
             return Ok(io);
         }
         let _context = self.runtime.enter();
-        let io = socket::watch_shared(Arc::clone(&self.socket), Interest::READABLE | Interest::WRITABLE)?;
+        let io = watch::watch_shared(Arc::clone(&self.socket), Interest::READABLE | Interest::WRITABLE)?;
         Ok(self.io.get_or_init(|| io))
     }
 

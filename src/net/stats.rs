@@ -3,7 +3,6 @@
 //! Each value has one writer, the holder of the stream's lock or the receiver, so plain stores suffice. Times come from
 //! a clock that costs a few nanoseconds and ticks every few milliseconds, read once per receive and send.
 
-use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,8 +10,9 @@ use std::time::Duration;
 use super::send_strategy::SendStrategy;
 use crate::counters::{Counter, count};
 use crate::sys::clock::coarse_millis;
+use crate::sys::fd::BorrowedFd;
 use crate::sys::tcp;
-use crate::sys::tcp::TcpInfo;
+use crate::sys::tcp_info::TcpInfo;
 
 /// Statistics of a stream. Times have the resolution of the kernel's tick, 1 to 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

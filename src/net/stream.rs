@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -14,6 +13,7 @@ use super::ingress::Ingress;
 use super::options::{Options, Receive};
 use super::recv_buf::{RecvBuf, poll_plain};
 use crate::runtime::Turn;
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 
 pub(super) struct Stream {
     pub(super) egress: Arc<Egress>,
@@ -173,7 +173,7 @@ macro_rules! stream {
                 &self,
                 cx: &mut std::task::Context<'_>,
                 room: usize,
-                receive: impl FnMut(std::os::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
+                receive: impl FnMut(crate::sys::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
             ) -> std::task::Poll<std::io::Result<()>> {
                 $crate::net::recv_buf::poll_plain(&self.stream.egress, cx, room, receive)
             }
@@ -181,7 +181,7 @@ macro_rules! stream {
             pub(crate) fn poll_send_with(
                 &self,
                 cx: &mut std::task::Context<'_>,
-                send: impl FnMut(std::os::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
+                send: impl FnMut(crate::sys::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
             ) -> std::task::Poll<std::io::Result<usize>> {
                 self.stream.egress.poll_send_with(cx, send)
             }
@@ -197,11 +197,7 @@ macro_rules! stream {
             }
         }
 
-        impl std::os::fd::AsFd for $name {
-            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-                self.stream.as_fd()
-            }
-        }
+        $crate::sys::fd::as_fd!($name, stream);
 
         impl $crate::net::stream::Rewind for $name {
             fn unread(&mut self, bytes: &[u8]) {

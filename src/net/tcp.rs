@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use tokio::net::ToSocketAddrs;
@@ -13,6 +12,7 @@ use super::options::Options;
 use super::profile::{Profile, ProfileSwitch};
 use super::stream::{Stream, stream};
 use crate::runtime::Turn;
+use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::{socket, tcp};
 
 /// A TCP listener whose connections are [`TcpStream`]s.

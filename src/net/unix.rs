@@ -1,7 +1,6 @@
 //! Unix sockets: a listener and its connections.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
@@ -12,6 +11,7 @@ use super::options::Options;
 use super::profile::ProfileSwitch;
 use super::stream::{Stream, stream};
 use crate::runtime::Turn;
+use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::{socket, unix};
 
 /// A Unix socket listener whose connections are [`UnixStream`]s.

@@ -23,6 +23,7 @@
 //  flusher   flushes these streams, and drives the ring, once per turn
 //  backstop  a thread that flushes streams when a flusher is late
 //  reactor   the ring of a worker thread, and its wake-ups
+//  park      drives the ring of a thread when the thread waits
 //  programs  runs a program of file operations by ring or on the blocking pool
 //  admit     admits programs that may wait for a peer
 //  chain     runs chains that users have built
@@ -44,8 +45,10 @@ mod chain;
 mod cores;
 mod dirty;
 mod flusher;
+#[cfg(feature = "uring")]
+mod park;
 mod place;
-#[cfg_attr(not(feature = "uring"), path = "no_reactor.rs")]
+#[cfg_attr(not(uring), path = "no_reactor.rs")]
 mod reactor;
 mod run;
 mod setup;
@@ -56,7 +59,7 @@ pub use cores::{Cores, CoresBuilder};
 pub(crate) use dirty::{Flush, Held};
 pub use flusher::driver_info;
 #[cfg(feature = "uring")]
-pub use reactor::RuntimeBuilderExt;
+pub use park::RuntimeBuilderExt;
 pub use run::Run;
 pub use setup::{DriverBuilder, DriverInfo, Io};
 pub use thread::Core;

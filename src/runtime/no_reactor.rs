@@ -1,9 +1,12 @@
-//! Replaces `reactor` in builds without the feature `uring`: every ring is refused.
+//! Replaces `reactor` in builds without io_uring: every ring is refused.
 
 use std::sync::Arc;
 use std::task::Context;
 
+use tokio::runtime::Builder;
+
 use super::setup::{DriverBuilder, RingInfo};
+use crate::sys::caps::{Capabilities, Support};
 use crate::uring::driver::Driver;
 
 #[derive(Debug)]
@@ -17,7 +20,10 @@ impl Reactor {
         _: &DriverBuilder,
         _: impl Fn() + Send + Sync + 'static,
     ) -> Result<(Self, CompletionEvent), String> {
-        Err("the crate was built without the feature `uring`".to_owned())
+        match Capabilities::get().io_uring() {
+            Support::No(reason) => Err(reason.clone()),
+            Support::Yes => Err("this build has none".to_owned()),
+        }
     }
 }
 
@@ -28,4 +34,8 @@ impl CompletionEvent {
     pub(super) fn poll(&self, _: &mut Context<'_>) -> bool {
         match *self {}
     }
+}
+
+pub(super) fn drive_at_park(builder: &mut Builder) -> &mut Builder {
+    builder
 }

@@ -78,7 +78,7 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
     if let (Some(driver), Some(step)) = (driver, refused) {
         // If the plain call succeeds, the ring lacks the operation; else its arguments were wrong.
         if matches!(program.outcome(step), StepOutcome::Done(_) | StepOutcome::Short(_)) {
-            driver.demote(program.code(step));
+            driver.demote(&program, step);
         }
     }
     Ok(program)

@@ -1,21 +1,21 @@
 //! The ring of one worker thread: created by the first program, driven by the flusher, ended with it.
 
 use std::cell::RefCell;
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
 
 use super::setup::{DriverBuilder, Io, RingInfo};
 use crate::counters::log;
 use crate::counters::{Counter, count};
 use crate::sys::caps::{Capabilities, Support};
-use crate::sys::socket;
+use crate::sys::fd::OwnedFd;
 use crate::sys::uring::Uring;
+use crate::sys::watch;
+use crate::sys::watch::Watched;
 use crate::uring::buffers;
 use crate::uring::driver::Driver;
 
@@ -57,7 +57,7 @@ impl Reactor {
         let mut uring = Uring::new(setup.ring).map_err(|refused| refused.to_string())?;
         let wake = uring.wake_fd().map_err(|e| format!("no descriptor to wait on: {e}"))?;
         // Without an I/O driver, tokio only panics.
-        let completion_event = catch_unwind(AssertUnwindSafe(|| socket::watch(wake, Interest::READABLE)))
+        let completion_event = catch_unwind(AssertUnwindSafe(|| watch::watch(wake, Interest::READABLE)))
             .map_err(|_| "the runtime was built without enable_io()".to_owned())?
             .map_err(|e| format!("no wake-ups from the ring: {e}"))?;
         uring.register_files(FILES);
@@ -81,7 +81,7 @@ impl Reactor {
 
 /// Wakes the flusher when a ring has completions.
 #[derive(Debug)]
-pub(super) struct CompletionEvent(AsyncFd<OwnedFd>);
+pub(super) struct CompletionEvent(Watched<OwnedFd>);
 
 impl CompletionEvent {
     /// Returns whether there may be completions. If not, the task is woken when there are.
@@ -109,18 +109,6 @@ fn drive() {
     });
 }
 
-/// Hooks for runtimes whose threads wait often.
-pub trait RuntimeBuilderExt {
-    /// Drives the rings of each worker thread before and after it waits, in addition to the flusher. That saves one
-    /// `epoll_wait` per wake-up of an otherwise idle thread. It has no effect under load, because busy threads do not
-    /// wait, and everything works without it.
-    ///
-    /// Replaces hooks set by `on_thread_park` and `on_thread_unpark`: a runtime has one of each.
-    fn drive_rings_at_park(&mut self) -> &mut Self;
-}
-
-impl RuntimeBuilderExt for Builder {
-    fn drive_rings_at_park(&mut self) -> &mut Self {
-        self.on_thread_park(drive).on_thread_unpark(drive)
-    }
+pub(super) fn drive_at_park(builder: &mut Builder) -> &mut Builder {
+    builder.on_thread_park(drive).on_thread_unpark(drive)
 }

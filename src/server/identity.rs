@@ -83,7 +83,7 @@ impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crat
     }
 }
 
-#[cfg(feature = "axum")]
+#[cfg(all(unix, feature = "axum"))]
 impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crate::net::UnixListener>> for Connection {
     fn connect_info(stream: axum::serve::IncomingStream<'_, crate::net::UnixListener>) -> Self {
         Self::new(None, stream.io().handle())

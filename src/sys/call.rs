@@ -209,6 +209,9 @@ pub(crate) fn warm_blocking(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::
     Ok(())
 }
 
+/// Whether [`open_beneath`] works without openat2, from one open directory to the next.
+pub(crate) const WALKS_PATHS: bool = false;
+
 /// Treatment of symbolic links by [`open_beneath`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {

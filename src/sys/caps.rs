@@ -1,16 +1,10 @@
 //! Capabilities of this machine, probed by use, with the reason for every "no".
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::io;
 use std::sync::OnceLock;
 
-#[cfg(feature = "uring")]
-use super::uring::{Setup, Uring};
-use super::{call, file, map, transfer};
+use super::probe;
 
 /// Whether a capability works on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +38,7 @@ impl fmt::Display for Support {
 /// path. `MILLSTREAM_DISABLE`, a comma-separated list of the names below, turns entries off, for tests and emergencies.
 #[derive(Debug)]
 pub struct Capabilities {
-    release: String,
+    system: String,
     sendfile: Support,
     read_nowait: Support,
     openat2: Support,
@@ -126,22 +120,25 @@ impl Capabilities {
             _ if cfg!(miri) => Err(io::ErrorKind::Unsupported.into()),
             _ => probe(),
         };
-        let release = || rustix::system::uname().release().to_string_lossy().into_owned();
         let try_it = |name: &str, instead: &str, probe: fn() -> io::Result<()>| match probe_it(name, probe) {
             _ if off(name) => Support::No(format!("turned off by MILLSTREAM_DISABLE; {instead}")),
             Ok(()) => Support::Yes,
             Err(e) => Support::No(format!("{e}; {instead}")),
         };
         Self {
-            release: if cfg!(miri) { "miri".to_owned() } else { release() },
-            sendfile: try_it("sendfile", "file bodies are sent from their mapping", try_sendfile),
-            read_nowait: try_it("read_nowait", "small files are read on the blocking pool", try_read_nowait),
-            openat2: try_it("openat2", "directories are not served: no other call is as safe", try_openat2),
-            cachestat: try_it("cachestat", "files are warmed on the blocking pool once per validation", try_cachestat),
-            mapping: try_it("mapping", "file bodies are read into pool memory on the blocking pool", try_mapping),
-            io_uring: try_it("io_uring", "operations on files go to the blocking pool", try_io_uring),
-            splice: try_it("splice", "copies between sockets are read and written", try_splice),
-            copy_file_range: try_it("copy_file_range", "copies of files are read and written", try_copy_file_range),
+            system: if cfg!(miri) { "miri".to_owned() } else { probe::system() },
+            sendfile: try_it("sendfile", "file bodies are sent from their mapping", probe::sendfile),
+            read_nowait: try_it("read_nowait", "small files are read on the blocking pool", probe::read_nowait),
+            openat2: try_it("openat2", probe::WITHOUT_OPENAT2, probe::openat2),
+            cachestat: try_it(
+                "cachestat",
+                "files are warmed on the blocking pool once per validation",
+                probe::cachestat,
+            ),
+            mapping: try_it("mapping", "file bodies are read into pool memory on the blocking pool", probe::mapping),
+            io_uring: try_it("io_uring", "operations on files go to the blocking pool", probe::io_uring),
+            splice: try_it("splice", "copies between sockets are read and written", probe::splice),
+            copy_file_range: try_it("copy_file_range", "copies of files are read and written", probe::copy_file_range),
         }
     }
 
@@ -162,91 +159,12 @@ impl Capabilities {
 
 impl fmt::Display for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "Linux {}", self.release)?;
+        writeln!(f, "{}", self.system)?;
         for (name, support) in self.entries() {
             writeln!(f, "  {name:<15} {support}")?;
         }
         Ok(())
     }
-}
-
-fn sample() -> io::Result<File> {
-    let fd = rustix::fs::memfd_create("millstream-probe", rustix::fs::MemfdFlags::CLOEXEC)?;
-    let mut file = File::from(fd);
-    file.write_all(b"millstream")?;
-    Ok(file)
-}
-
-fn expect(what: bool) -> io::Result<()> {
-    if what { Ok(()) } else { Err(io::Error::other("the call returned a wrong result")) }
-}
-
-fn arrived(at: &UnixStream, expected: &[u8]) -> io::Result<()> {
-    at.set_nonblocking(true)?;
-    let mut got = vec![0; expected.len()];
-    expect(io::Read::read_exact(&mut &*at, &mut got).is_ok() && got == expected)
-}
-
-fn try_sendfile() -> io::Result<()> {
-    let (ours, theirs) = UnixStream::pair()?;
-    let sent = call::send_file(ours.as_fd(), sample()?.as_fd(), 4, 6)?;
-    expect(sent == 6)?;
-    arrived(&theirs, b"stream")
-}
-
-fn try_read_nowait() -> io::Result<()> {
-    // The program's own file, because memory files do not support the flag.
-    let file = File::open("/proc/self/exe")?;
-    let mut magic = [0; 4];
-    let mut slices = [io::IoSliceMut::new(&mut magic)];
-    match rustix::io::preadv2(&file, &mut slices, 0, rustix::io::ReadWriteFlags::NOWAIT) {
-        Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::OPNOTSUPP) => Ok(()),
-        Err(e) => Err(e.into()),
-    }
-}
-
-fn try_openat2() -> io::Result<()> {
-    let root = call::open_directory_blocking(Path::new("/proc"))?;
-    call::open_beneath(root.as_fd(), Path::new("version"), call::Links::Refuse, false)?;
-    let escape = call::open_beneath(root.as_fd(), Path::new("../etc"), call::Links::Refuse, false);
-    expect(escape.is_err_and(|e| e.raw_os_error() == Some(rustix::io::Errno::XDEV.raw_os_error())))
-}
-
-fn try_cachestat() -> io::Result<()> {
-    expect(call::cached_pages(sample()?.as_fd(), 0, 10)? == 1)
-}
-
-fn try_mapping() -> io::Result<()> {
-    let range = map::range().map_err(|e| io::Error::new(e.kind(), e.to_string()))?;
-    let mut granule = range.take()?;
-    granule.map_file(sample()?.as_fd(), 0, 10)
-}
-
-#[cfg(not(feature = "uring"))]
-fn try_io_uring() -> io::Result<()> {
-    Err(io::Error::other("the crate was built without the feature `uring`"))
-}
-
-#[cfg(feature = "uring")]
-fn try_io_uring() -> io::Result<()> {
-    Uring::new(Setup::default()).map(drop).map_err(io::Error::other)
-}
-
-fn try_splice() -> io::Result<()> {
-    let (ours, theirs) = UnixStream::pair()?;
-    let (read, write) = transfer::pipe()?;
-    let filled = transfer::splice((sample()?.as_fd(), Some(4)), (write.as_fd(), None), 6)?;
-    let emptied = transfer::splice((read.as_fd(), None), (ours.as_fd(), None), filled)?;
-    expect(emptied == 6)?;
-    arrived(&theirs, b"stream")
-}
-
-fn try_copy_file_range() -> io::Result<()> {
-    let to = sample()?;
-    let copied = file::copy_range((sample()?.as_fd(), 4), (to.as_fd(), 0), 6)?;
-    let mut got = [0; 6];
-    call::read_blocking(to.as_fd(), &mut got, 0)?;
-    expect(copied == 6 && &got == b"stream")
 }
 
 #[cfg(test)]
@@ -261,15 +179,6 @@ mod tests {
             assert!(!support.is_yes(), "{name}");
             assert!(support.to_string().contains("MILLSTREAM_DISABLE"), "{name}: {support}");
         }
-    }
-
-    #[test]
-    fn a_probe_does_not_wait_for_bytes_that_never_come() {
-        let (mut ours, theirs) = UnixStream::pair().unwrap();
-        ours.write_all(b"str").unwrap();
-        assert!(arrived(&theirs, b"stream").is_err());
-        ours.write_all(b"stream").unwrap();
-        arrived(&theirs, b"stream").unwrap();
     }
 
     #[test]

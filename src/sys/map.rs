@@ -49,6 +49,10 @@ unsafe impl Send for Range {}
 // SAFETY: as for Send.
 unsafe impl Sync for Range {}
 
+pub(crate) fn page_size() -> usize {
+    rustix::param::page_size()
+}
+
 /// Returns the range, reserved at the first call.
 pub(crate) fn range() -> Result<&'static Range, &'static io::Error> {
     static RANGE: OnceLock<Result<Range, io::Error>> = OnceLock::new();

@@ -6,22 +6,32 @@
 //!  cpu       CPU affinity of threads
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
 //!  dir       names in a directory
+//!  errno     error numbers
 //!  exit      the handler for process exit
+//!  fd        descriptors
 //!  file      creating, writing, naming and syncing files: calls that wait for a disk
+//!  flags     flags of calls on files
 //!  memory    memory that this process may use
 //!  mounts    file systems that contact a server or a process
 //!  path      calls on paths, which may wait for the disk
 //!  peer      whether work on a file may wait for a peer
+//!  probe     the probes of `caps`
 //!  signal    calls that must not raise SIGPIPE
 //!  socket    options and addresses of sockets
+//!  status    the status of a file
+//!  tcp_info  numbers of a TCP connection
 //!  tcp       state and send options of a TCP connection
 //!  thread    activity of the threads of this process
 //!  transfer  bytes to and from pipes, sockets and files, at their position; waiting for readiness
 //!  unix      Unix sockets: names and locks
 //!  uring     one io_uring: set-up, submission, completion
+//!  watch     descriptors registered with the runtime, and their readiness
 //!  vectored  vectored reads and writes, allocate, truncate
 //!  map       a reserved address range, files mapped into it, and the guard that survives a truncated file
 //! ```
+//!
+//! `portable` is the twin of this module for other systems: the same functions with the same answers. So the modules
+//! above name no system: descriptors are those of `fd`, errors those of `errno`, flags those of `flags`.
 //!
 //! Other modules never see raw descriptor numbers or raw pointers. Interrupted calls are retried here.
 
@@ -31,20 +41,27 @@ pub(crate) mod clock;
 pub(crate) mod cpu;
 #[cfg(feature = "fs")]
 pub(crate) mod dir;
+pub(crate) mod errno;
 pub(crate) mod exit;
+pub(crate) mod fd;
 pub(crate) mod file;
+pub(crate) mod flags;
 pub(crate) mod map;
 #[cfg(feature = "files")]
 pub(crate) mod memory;
 pub(crate) mod mounts;
 pub(crate) mod path;
 pub(crate) mod peer;
+mod probe;
 pub(crate) mod signal;
 pub(crate) mod socket;
+pub(crate) mod status;
 pub(crate) mod tcp;
+pub(crate) mod tcp_info;
 pub(crate) mod thread;
 pub(crate) mod transfer;
 pub(crate) mod unix;
-#[cfg(feature = "uring")]
+#[cfg(uring)]
 pub(crate) mod uring;
 pub(crate) mod vectored;
+pub(crate) mod watch;

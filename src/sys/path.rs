@@ -2,12 +2,42 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::CStr;
+use std::borrow::Cow;
+use std::ffi::{CStr, CString, NulError, OsStr};
 use std::io;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
+
+/// Base of relative paths: an open directory, or the working directory.
+pub(crate) type At<'a> = BorrowedFd<'a>;
+pub(crate) const CWD: At<'static> = rustix::fs::CWD;
+
+pub(crate) fn at(dir: BorrowedFd<'_>) -> At<'_> {
+    dir
+}
+
+/// A path as the kernel takes it.
+pub(crate) type Name = CStr;
+pub(crate) type NameBuf = CString;
+
+/// Converts a path. Fails if it contains a NUL byte.
+pub(crate) fn name(path: &Path) -> Result<NameBuf, NulError> {
+    CString::new(path.as_os_str().as_bytes())
+}
+
+/// Returns the path of these bytes, if this system has such paths.
+pub(crate) fn of_bytes(path: &[u8]) -> Option<&Path> {
+    Some(Path::new(OsStr::from_bytes(path)))
+}
+
+/// Returns at most `max` bytes of a name, from its beginning.
+pub(crate) fn beginning(name: &OsStr, max: usize) -> Cow<'_, OsStr> {
+    OsStr::from_bytes(&name.as_bytes()[..name.len().min(max)]).into()
+}
 
 /// The `open_how` of [openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html), always with close-on-exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

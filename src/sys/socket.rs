@@ -1,32 +1,16 @@
-//! Options and addresses of sockets, and their registration with the runtime.
+//! Options and addresses of sockets.
 
 #![allow(unsafe_code)]
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-
-/// Registers a socket with the runtime's driver. Panics outside a tokio runtime with I/O enabled.
-#[track_caller]
-pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` stays open and the same while the `AsyncFd` owns it, which only shares references to it.
-    Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
-}
-
-/// As [`watch`], for a shared socket.
-#[track_caller]
-pub(crate) fn watch_shared(socket: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
-    // SAFETY: as above; the `AsyncFd` owns a share of it.
-    Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
-}
 
 /// Creates a listening TCP socket with `TCP_NODELAY`. Accepted sockets inherit the option
 /// ([tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)), so accepted connections need no call for it.

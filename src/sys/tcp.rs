@@ -12,52 +12,28 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::SockRef;
 
-/// Kernel statistics of a TCP connection (`TCP_INFO`). Fields that an older kernel does not report are 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TcpInfo {
-    /// Smoothed round-trip time; 0 before the first acknowledgement.
-    pub rtt: Duration,
-    /// Variation of the round-trip time.
-    pub rtt_var: Duration,
-    /// Minimum round-trip time (Linux 4.9).
-    pub min_rtt: Duration,
-    /// Congestion window: maximum number of segments in flight.
-    pub cwnd: u32,
-    /// Maximum segment size for sending, in bytes.
-    pub mss: u32,
-    /// Segments in flight.
-    pub unacked: u32,
-    /// Bytes in the kernel that are not sent yet (Linux 4.6).
-    pub not_sent: u32,
-    /// Segments retransmitted since the connection was made.
-    pub retransmits: u32,
-    /// Recent delivery rate in bytes per second (Linux 4.9).
-    pub delivery_rate: u64,
-}
+use super::tcp_info::TcpInfo;
 
-impl TcpInfo {
-    /// Parses the part of `struct tcp_info` (`<linux/tcp.h>`) that the kernel filled in; new versions append fields.
-    fn parse(answer: &[u8]) -> Self {
-        let short = |at: usize| answer.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
-        let long = |at: usize| {
-            let bytes = answer.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-            bytes.map_or(0, u64::from_ne_bytes)
-        };
-        let micros = |at| Duration::from_micros(short(at).into());
-        // Before the first sample the kernel reports the maximum.
-        let min_rtt = if short(148) == u32::MAX { Duration::ZERO } else { micros(148) };
-        Self {
-            rtt: micros(68),
-            rtt_var: micros(72),
-            min_rtt,
-            cwnd: short(80),
-            mss: short(16),
-            unacked: short(24),
-            not_sent: short(144),
-            retransmits: short(100),
-            delivery_rate: long(160),
-        }
+/// Parses the part of `struct tcp_info` (`<linux/tcp.h>`) that the kernel filled in; new versions append fields.
+fn parse(answer: &[u8]) -> TcpInfo {
+    let short = |at: usize| answer.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
+    let long = |at: usize| {
+        let bytes = answer.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u64::from_ne_bytes)
+    };
+    let micros = |at| Duration::from_micros(short(at).into());
+    // Before the first sample the kernel reports the maximum.
+    let min_rtt = if short(148) == u32::MAX { Duration::ZERO } else { micros(148) };
+    TcpInfo {
+        rtt: micros(68),
+        rtt_var: micros(72),
+        min_rtt,
+        cwnd: short(80),
+        mss: short(16),
+        unacked: short(24),
+        not_sent: short(144),
+        retransmits: short(100),
+        delivery_rate: long(160),
     }
 }
 
@@ -76,7 +52,7 @@ pub(crate) fn info(socket: BorrowedFd<'_>) -> Option<TcpInfo> {
         )
     };
     let filled = answer.get(..len as usize).filter(|_| done == 0)?;
-    Some(TcpInfo::parse(filled))
+    Some(parse(filled))
 }
 
 /// Returns the bytes that the peer has not acknowledged (`SIOCOUTQ`); for a Unix socket, the memory of unread bytes.
@@ -229,19 +205,19 @@ mod tests {
             answer[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         }
         answer[160..168].copy_from_slice(&(1u64 << 40).to_ne_bytes());
-        let new = TcpInfo::parse(&answer);
+        let new = parse(&answer);
         assert_eq!((new.mss, new.cwnd, new.retransmits, new.not_sent), (1448, 10, 3, 7));
         assert_eq!(
             (new.rtt, new.min_rtt, new.delivery_rate),
             (Duration::from_millis(40), Duration::from_millis(30), 1 << 40)
         );
         // Linux 2.6.39, 4.6, and an answer that ends inside a field.
-        let old = TcpInfo::parse(&answer[..104]);
+        let old = parse(&answer[..104]);
         assert_eq!((old.retransmits, old.not_sent, old.delivery_rate), (3, 0, 0));
-        assert_eq!(TcpInfo::parse(&answer[..148]).not_sent, 7);
-        let cut = TcpInfo::parse(&answer[..162]);
+        assert_eq!(parse(&answer[..148]).not_sent, 7);
+        let cut = parse(&answer[..162]);
         assert_eq!((cut.min_rtt, cut.delivery_rate), (Duration::from_millis(30), 0));
-        assert_eq!(TcpInfo::parse(&[]), TcpInfo::default());
+        assert_eq!(parse(&[]), TcpInfo::default());
     }
 
     #[test]

@@ -1,56 +1,6 @@
-//! Replaces this module in builds without the feature `uring`. No ring exists, so no value of [`Driver`] or [`SendOp`]
-//! exists, and the code that needs one is unreachable.
-//!
-//! [`Driver`]: driver::Driver
-//! [`SendOp`]: net::send::SendOp
+//! Replaces this module in builds without the feature `uring`.
 
-pub(crate) mod driver {
-    use super::net::send::SendBatch;
-    use std::time::Duration;
-
-    #[derive(Debug)]
-    pub(crate) enum Driver {}
-
-    impl Driver {
-        pub(crate) fn has_work(&self) -> bool {
-            match *self {}
-        }
-
-        pub(crate) fn turn(&self) -> bool {
-            match *self {}
-        }
-
-        pub(crate) fn arrived(&self) -> usize {
-            match *self {}
-        }
-
-        pub(crate) fn closed(&self) -> Option<String> {
-            match *self {}
-        }
-
-        pub(crate) fn send(&self, _: &mut SendBatch) {
-            match *self {}
-        }
-
-        pub(crate) fn shutdown(&self, _: Duration) -> usize {
-            match *self {}
-        }
-    }
-}
-
-pub(crate) mod net {
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
-
-    pub(crate) type ZeroCopy = Arc<AtomicBool>;
-
-    pub(crate) mod send {
-        #[derive(Debug)]
-        pub(crate) enum SendOp {}
-
-        #[derive(Debug, Default)]
-        pub(crate) struct SendBatch {
-            pub(crate) send_ops: Vec<SendOp>,
-        }
-    }
-}
+#[path = "no_driver.rs"]
+pub(crate) mod driver;
+#[path = "no_net.rs"]
+pub(crate) mod net;

@@ -128,7 +128,8 @@ impl Driver {
     }
 
     /// Runs this operation by plain calls from now on, because the ring refused it.
-    pub(crate) fn demote(&self, opcode: u8) {
+    pub(crate) fn demote(&self, program: &Program, step: usize) {
+        let opcode = program.code(step);
         let mut queue = lock(&self.queue);
         if !std::mem::replace(&mut queue.by_calls[usize::from(opcode)], true) {
             count(Counter::RingDemotions, 1);

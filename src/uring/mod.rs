@@ -17,6 +17,8 @@
 //!  net       receives and sends of sockets; the modules above know little of it
 //! ```
 //!
+//! In the portable build there is no ring: `chain`, `op`, `program`, `step` and `peer_waits` run by plain calls.
+//!
 //! A ring is passive: the flusher drives it by calling [`Driver::turn`](driver::Driver::turn). Memory and descriptors
 //! that the kernel uses belong to the program. The program belongs to the driver from submission until the last
 //! completion, regardless of the future that waits for it.
@@ -25,30 +27,41 @@
 //! may wait for a peer have a bounded share of the ring and of the blocking pool; if both are full, they wait in a
 //! separate queue that no other program enters. Room for cancels is reserved, so everything can be cancelled.
 
+#[cfg(uring)]
 pub(crate) mod buffers;
 pub(crate) mod chain;
+#[cfg_attr(not(uring), path = "no_driver.rs")]
 pub(crate) mod driver;
+#[cfg(uring)]
 pub(crate) mod key;
+#[cfg_attr(not(uring), path = "no_net.rs")]
 pub(crate) mod net;
 pub(crate) mod op;
 pub(crate) mod peer_waits;
+#[cfg(uring)]
 pub(crate) mod port;
 pub(crate) mod program;
+#[cfg_attr(not(uring), path = "no_slots.rs")]
 pub(crate) mod slots;
 
-#[cfg(test)]
+#[cfg(all(test, uring))]
 mod both;
+#[cfg(uring)]
 mod fill;
+#[cfg(not(uring))]
+mod no_programs;
+#[cfg(uring)]
 mod queue;
 mod room;
 mod step;
+#[cfg(uring)]
 mod sync;
 
-#[cfg(test)]
+#[cfg(all(test, uring))]
 mod fake;
-#[cfg(test)]
+#[cfg(all(test, uring))]
 mod sqe;
-#[cfg(test)]
+#[cfg(all(test, uring))]
 mod tests;
 
 pub use op::StepOutcome;

@@ -17,19 +17,16 @@
 //!
 //! Time limits are irrelevant: they end a wait and cause none.
 
-use std::ffi::CString;
-
-use rustix::fs::OFlags;
-
 use super::op::Target;
 use super::op::open::{Dir, Open};
-use crate::sys::path::How;
+use crate::sys::flags::OFlags;
+use crate::sys::path::{How, NameBuf};
 use crate::sys::peer;
 
 #[derive(Debug)]
 enum PeerWait {
     On(Target),
-    Opens { dir: Dir, path: CString, how: How },
+    Opens { dir: Dir, path: NameBuf, how: How },
 }
 
 impl PeerWait {
@@ -44,14 +41,14 @@ impl PeerWait {
             Self::On(Target::Fd(fd)) => Some(peer::may_wait(fd.as_ref().as_fd())),
             // A file opened by the chain has an entry of its own.
             Self::On(Target::Opened(_)) => Some(false),
-            Self::Opens { dir, path, how } => peer::path_may_wait(dir.as_fd(), path, how),
+            Self::Opens { dir, path, how } => peer::path_may_wait(dir.at(), path, how),
         }
     }
 
     /// As [`check`](Self::check), but **waits for the disk** if necessary.
     fn check_blocking(&self) -> bool {
         match self {
-            Self::Opens { dir, path, how } => peer::path_may_wait_blocking(dir.as_fd(), path, how),
+            Self::Opens { dir, path, how } => peer::path_may_wait_blocking(dir.at(), path, how),
             Self::On(_) => self.check() != Some(false),
         }
     }

@@ -11,16 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use io_uring::opcode;
-use io_uring::squeue::{Entry, Flags};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::op::{FileUse, Files, Operation, StepOutcome};
+use super::op::{Files, Operation, StepOutcome};
 use super::peer_waits::PeerWaits;
 use super::room::Need;
-use super::step::{CANCELED, Judgement, Limit, Link, RETRIES, Step};
+use super::step::{Limit, Link, Step};
+
+#[cfg(uring)]
+mod submit;
 
 /// Action for a program whose completions have all arrived.
+#[cfg(uring)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Finished,
@@ -47,15 +49,6 @@ impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.steps.iter().map(|step| (&step.op, step.outcome))).finish()
     }
-}
-
-pub(super) struct Piece {
-    pub(super) entry: Entry,
-    pub(super) step: usize,
-    /// Whether the entry is the time limit of the step.
-    pub(super) is_limit: bool,
-    /// Whether the next entry belongs to the same chain.
-    pub(super) linked: bool,
 }
 
 impl Program {
@@ -126,30 +119,6 @@ impl Program {
         self.permit = Some(permit);
     }
 
-    pub(super) fn has_permit(&self) -> bool {
-        self.permit.is_some()
-    }
-
-    pub(super) fn take_permit(&mut self) -> Option<OwnedSemaphorePermit> {
-        self.permit.take()
-    }
-
-    pub(super) fn need(&self, waits: bool) -> Need {
-        Need { waits, completions: self.entries_in_all(), places: self.opens }
-    }
-
-    pub(super) fn enter(&mut self, need: Need, places: Vec<u32>) {
-        self.taken = Some(need);
-        if !places.is_empty() {
-            self.files.assign(places);
-        }
-    }
-
-    /// Ends the use of the ring. Returns the room that the program held.
-    pub(super) fn leave(&mut self) -> Option<Need> {
-        self.taken.take()
-    }
-
     pub(super) fn files(&mut self) -> &mut Files {
         &mut self.files
     }
@@ -172,141 +141,6 @@ impl Program {
             StepOutcome::Skipped => Err(io::Error::other("the runtime is shutting down")),
         };
         (self.take(0), result)
-    }
-
-    pub(crate) fn code(&self, step: usize) -> u8 {
-        self.steps[step].op.code()
-    }
-
-    pub(super) fn codes(&self) -> impl Iterator<Item = u8> {
-        self.steps.iter().filter(|step| step.outcome.is_none()).map(|step| step.op.code())
-    }
-
-    /// Returns the steps to submit together: up to the first one after which the kernel would wrongly continue.
-    fn todo(&self) -> impl Iterator<Item = (usize, &Step)> {
-        let (mut may_go_on, mut is_over) = (true, false);
-        let left = self.steps.iter().enumerate().filter(|(_, step)| step.outcome.is_none());
-        left.map_while(move |(n, step)| {
-            if is_over || (!may_go_on && !step.is_last) {
-                return None;
-            }
-            // A ready descriptor does not mean that the step is done.
-            is_over = step.is_waiting();
-            may_go_on &= step.link == Link::Hard || step.op.stops_links();
-            Some((n, step))
-        })
-    }
-
-    /// Returns the number of [`pieces`](Self::pieces), and of bytes that the kernel may move at submission.
-    pub(super) fn weight(&self) -> (usize, usize) {
-        self.todo().fold((0, 0), |(entries, bytes), (_, step)| {
-            let here = if step.is_waiting() { 0 } else { step.op.bytes_at_once() };
-            (entries + 1 + usize::from(step.limit.is_some()), bytes + here)
-        })
-    }
-
-    pub(super) fn entries_in_all(&self) -> usize {
-        self.steps.iter().map(|step| 1 + usize::from(step.limit.is_some())).sum()
-    }
-
-    /// Builds the entries of the remaining steps. The program must not move until every completion has arrived.
-    pub(super) fn pieces(&mut self) -> Vec<Piece> {
-        let todo: Vec<usize> = self.todo().map(|(n, _)| n).collect();
-        let mut pieces = Vec::with_capacity(2 * todo.len());
-        for (nth, &n) in todo.iter().enumerate() {
-            let step = &mut self.steps[n];
-            let linked = nth + 1 < todo.len();
-            let link = match step.link {
-                _ if !linked => Flags::empty(),
-                Link::Soft => Flags::IO_LINK,
-                Link::Hard => Flags::IO_HARDLINK,
-            };
-            let mut entry = step.entry(&self.files);
-            if let Some(limit) = &mut step.limit {
-                // A time limit belongs to the preceding entry, which must be soft-linked to it.
-                entry = entry.flags(if step.link == Link::Hard { Flags::IO_HARDLINK } else { Flags::IO_LINK });
-                pieces.push(Piece { entry, step: n, is_limit: false, linked: true });
-                // The kernel measures the time of later steps, whose start is unknown.
-                let is_first = nth == 0;
-                entry = opcode::LinkTimeout::new(limit.for_kernel(is_first)).build();
-            }
-            pieces.push(Piece { entry: entry.flags(link), step: n, is_limit: step.limit.is_some(), linked });
-        }
-        pieces
-    }
-
-    /// Handles a completion. Returns whether it was owed.
-    pub(super) fn complete(&mut self, step: usize, is_limit: bool, result: Result<u32, i32>) -> bool {
-        self.steps.get_mut(step).is_some_and(|step| step.complete(is_limit, result))
-    }
-
-    pub(super) fn owed(&self) -> usize {
-        self.steps.iter().map(|step| usize::from(step.owed)).sum()
-    }
-
-    pub(super) fn owed_steps(&self) -> impl Iterator<Item = usize> {
-        self.steps.iter().enumerate().filter(|(_, step)| step.owed > 0).map(|(n, _)| n)
-    }
-
-    pub(super) fn open_places(&self) -> Vec<u32> {
-        let mut open: Vec<u32> = Vec::new();
-        let places = self.files.assigned();
-        for step in self.steps.iter().filter(|step| matches!(step.outcome, Some(StepOutcome::Done(_)))) {
-            match step.op.file() {
-                FileUse::Opens(n) => open.extend(places.get(n)),
-                FileUse::Closes(n) => open.retain(|place| Some(place) != places.get(n)),
-                FileUse::None => {}
-            }
-        }
-        open
-    }
-
-    /// Ends every remaining step: the first with the error, the others as skipped.
-    pub(super) fn give_up(&mut self, errno: i32) {
-        let mut left = self.steps.iter_mut().filter(|step| step.outcome.is_none());
-        if let Some(first) = left.next() {
-            first.outcome = Some(StepOutcome::Failed(errno));
-        }
-        left.for_each(|step| step.outcome = Some(StepOutcome::Skipped));
-    }
-
-    pub(super) fn settle(&mut self) -> Verdict {
-        // After an incomplete step the kernel cancels the linked steps: for good, or until the step is resumed.
-        let mut cut: Option<bool> = None;
-        let mut left = false;
-        let mut moved = false;
-        let mut refused = None;
-        let is_spent = self.retries >= RETRIES;
-        // Plain calls cannot reach files in the ring's table.
-        let is_out_of_reach = self.steps.iter().any(Step::has_opened);
-        for (n, step) in self.steps.iter_mut().enumerate().filter(|(_, step)| step.outcome.is_none()) {
-            let bytes = step.op.bytes();
-            step.outcome = match step.result.take() {
-                None | Some(Err(CANCELED)) if cut == Some(false) => Some(StepOutcome::Skipped),
-                None => None,
-                Some(Err(CANCELED)) if cut == Some(true) => None,
-                Some(result) => match step.judge(result, is_spent) {
-                    Judgement::Ended(outcome) => Some(outcome),
-                    Judgement::Refused(e) if is_out_of_reach => Some(StepOutcome::Failed(e)),
-                    Judgement::Refused(_) => {
-                        refused = refused.or(Some(n));
-                        None
-                    }
-                    Judgement::Again => None,
-                },
-            };
-            left |= step.outcome.is_none();
-            moved |= step.outcome.is_some() || step.op.bytes() > bytes;
-            if step.link == Link::Soft && cut.is_none() && !matches!(step.outcome, Some(StepOutcome::Done(_))) {
-                cut = Some(step.outcome.is_none());
-            }
-        }
-        self.retries = if moved { 0 } else { self.retries + 1 };
-        match refused {
-            Some(n) => Verdict::Refused(n),
-            None if left => Verdict::Again,
-            None => Verdict::Finished,
-        }
     }
 
     /// Runs the remaining steps by plain calls, **waiting for each**.

@@ -26,6 +26,9 @@ async fn bind(builder: TcpListenerBuilder) -> TcpListener {
 
 #[test]
 fn a_profile_is_what_the_kernel_was_told() {
+    if crate::support::portable("profiles have no effect on sockets") {
+        return;
+    }
     on_both(|| async {
         let listener = bind(TcpListener::builder()).await;
         let (plain, _client) = connect(&listener).await;
@@ -52,6 +55,9 @@ fn a_profile_is_what_the_kernel_was_told() {
 
 #[test]
 fn a_send_buffer_that_was_small_grows_again() {
+    if crate::support::portable("profiles have no effect on sockets") {
+        return;
+    }
     on_both(|| async {
         let listener = bind(TcpListener::builder().profile(Profile::Latency)).await;
         let (mut ours, mut theirs) = connect(&listener).await;
@@ -80,6 +86,9 @@ fn a_send_buffer_that_was_small_grows_again() {
 
 #[test]
 fn auto_looks_how_far_the_peer_is_after_some_bytes() {
+    if crate::support::portable("profiles have no effect on sockets") {
+        return;
+    }
     on_both(|| async {
         let listener = bind(TcpListener::builder().profile(Profile::Auto)).await;
         let (mut ours, mut theirs) = connect(&listener).await;
@@ -110,6 +119,9 @@ fn auto_looks_how_far_the_peer_is_after_some_bytes() {
 
 #[test]
 fn a_share_of_new_connections_is_tried_and_taken_back() {
+    if crate::support::portable("profiles have no effect on sockets") {
+        return;
+    }
     on_both(|| async {
         let builder = TcpListener::builder().profile_share(Profile::Latency, 25);
         let switch = builder.switch();
@@ -136,6 +148,9 @@ fn a_share_of_new_connections_is_tried_and_taken_back() {
 
 #[test]
 fn congestion_control_goes_by_name() {
+    if crate::support::portable("congestion control is not chosen") {
+        return;
+    }
     on_both(|| async {
         let listener = bind(TcpListener::builder()).await;
         let (ours, _client) = connect(&listener).await;
@@ -161,6 +176,9 @@ fn congestion_control_goes_by_name() {
 
 #[test]
 fn a_unix_stream_keeps_a_profile_and_is_no_different() {
+    if crate::support::portable("profiles have no effect on sockets") {
+        return;
+    }
     on_both(|| async {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
         let handle = ours.handle();

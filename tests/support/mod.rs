@@ -64,12 +64,20 @@ pub fn noise(len: usize) -> Vec<u8> {
         .collect()
 }
 
+/// Returns whether this is the portable build, which cannot do what is tested, and reports the test as skipped.
+pub fn portable(why: &str) -> bool {
+    if cfg!(millstream_portable) {
+        skips::tell(&format!("portable build: {why}"));
+    }
+    cfg!(millstream_portable)
+}
+
 /// Returns whether a capability under test is not in use. Reports a [`skip`] then, unless it was disabled on purpose.
 pub fn lacks(capability: &str) -> bool {
     let mut entries = millstream::Capabilities::get().entries().into_iter();
     let (name, support) = entries.find(|(name, _)| *name == capability).expect("a capability of that name");
     if !support.is_yes() {
-        match support.to_string().contains("MILLSTREAM_DISABLE") {
+        match cfg!(millstream_portable) || support.to_string().contains("MILLSTREAM_DISABLE") {
             true => skips::tell(&format!("{name}: {support}")),
             false => skip(name, support),
         }

@@ -1,7 +1,6 @@
 //! Steps of the engine. Each moves bytes, waits, or starts a job for which the engine waits.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -14,6 +13,7 @@ use crate::copy::plan::CopyPath;
 use crate::copy::pump::{SMALL, Stroke};
 use crate::fs::Step;
 use crate::sys::call;
+use crate::sys::fd::AsFd;
 
 /// Number of bytes of a file that one call sends after checking that they are in the page cache.
 const WINDOW: u64 = 1 << 20;

@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
 use super::super::path::{self, Dots};
@@ -57,7 +56,8 @@ impl Contents {
     pub(super) fn read_blocking(root: &Root, name: &[u8], dots: Dots, order: Order) -> io::Result<Self> {
         let directory = Directory::open_blocking(root, path::as_path(name))?;
         let (names, more) = directory.names_blocking(MOST)?;
-        let is_seen = |item: &OsStr| !item.as_bytes().starts_with(b".") || dots.serves(item.as_bytes(), name);
+        let is_seen =
+            |item: &OsStr| !item.as_encoded_bytes().starts_with(b".") || dots.serves(item.as_encoded_bytes(), name);
         let seen = names.into_iter().filter(|(item, _)| is_seen(item));
         let mut items: Vec<Item> = seen.filter_map(|(item, kind)| Item::new(&directory, item, kind, order)).collect();
         items.sort_unstable_by(|a, b| order.compare(a, b));
@@ -107,7 +107,7 @@ impl Order {
 /// Compares names without regard to the case of ASCII letters; names that are then equal, by their bytes.
 fn by_name(a: &OsStr, b: &OsStr) -> Ordering {
     let folded = |b: &u8| b.to_ascii_lowercase();
-    let by_letters = a.as_bytes().iter().map(folded).cmp(b.as_bytes().iter().map(folded));
+    let by_letters = a.as_encoded_bytes().iter().map(folded).cmp(b.as_encoded_bytes().iter().map(folded));
     by_letters.then_with(|| a.cmp(b))
 }
 

@@ -1,7 +1,6 @@
 //! A directory as an HTML page, for phones and dark rooms too, without scripts.
 
 use std::fmt::Write;
-use std::os::unix::ffi::OsStrExt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
@@ -47,7 +46,7 @@ pub(super) fn head(contents: &Contents, title: &str) -> String {
 
 pub(super) fn row(rows: &mut String, item: &Item, facts: Facts) {
     let slash = if item.is_directory { "/" } else { "" };
-    let reference = percent_encode(item.name.as_bytes(), ENCODED);
+    let reference = percent_encode(item.name.as_encoded_bytes(), ENCODED);
     let name = escaped(&item.name.to_string_lossy());
     write!(rows, "<tr><td><a href=\"./{reference}{slash}\">{name}{slash}</a></td>").expect(WRITES);
     match item.is_directory {

@@ -1,7 +1,6 @@
 //! End of a stream, by shutdown, by dropping it or by process exit: written bytes are handed to the kernel.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -9,6 +8,7 @@ use super::super::stats::Reason;
 use super::held_open::HeldOpen;
 use super::linger::Lingering;
 use super::{Egress, State};
+use crate::sys::fd::AsFd;
 use crate::sys::socket;
 
 impl Egress {

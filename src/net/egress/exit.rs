@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Egress;
+use crate::sys::fd::AsFd;
 use crate::sys::{exit, transfer};
 
 /// Time limit for peers to take bytes that do not fit the kernel's buffers.

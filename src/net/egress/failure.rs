@@ -5,17 +5,16 @@
 //! peer may have closed only one side.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
-
-use rustix::io::Errno;
 
 use super::super::socket_writer::Failure;
 use super::{Egress, State};
 use crate::counters::log;
 use crate::counters::{Counter, count};
+use crate::sys::errno::Errno;
+use crate::sys::fd::AsFd;
 use crate::sys::socket;
 
 impl Egress {

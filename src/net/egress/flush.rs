@@ -2,27 +2,26 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
-#[cfg(feature = "uring")]
+#[cfg(uring)]
 use std::time::Duration;
 
-#[cfg(feature = "uring")]
-use rustix::io::Errno;
-
-#[cfg(feature = "uring")]
+#[cfg(uring)]
+#[cfg(uring)]
 use super::super::options::Receive;
-#[cfg(feature = "uring")]
+#[cfg(uring)]
 use super::super::send_strategy::SendStrategy;
-#[cfg(feature = "uring")]
+#[cfg(uring)]
 use super::super::socket_writer;
 use super::super::stats::Reason;
 use super::{Egress, State};
 use crate::counters::{Counter, count};
 use crate::runtime::{Flush, Io};
-#[cfg(feature = "uring")]
+#[cfg(uring)]
 use crate::sys::call::IOV_LIMIT;
-#[cfg(feature = "uring")]
+use crate::sys::errno::Errno;
+#[cfg(uring)]
 use crate::uring::net::send::SendOp;
-#[cfg(feature = "uring")]
+#[cfg(uring)]
 use crate::uring::op::Target;
 
 impl Egress {
@@ -69,7 +68,7 @@ impl Flush for Egress {
         self.sent(state);
     }
 
-    #[cfg(feature = "uring")]
+    #[cfg(uring)]
     fn joins(&self) -> usize {
         match (self.send_strategy(), &self.zero_copy) {
             (SendStrategy::Epoll, _) => 0,
@@ -82,7 +81,7 @@ impl Flush for Egress {
         }
     }
 
-    #[cfg(feature = "uring")]
+    #[cfg(uring)]
     fn begin(self: Arc<Self>) -> Option<SendOp> {
         let mut state = self.state();
         let queue = &state.queue;
@@ -105,7 +104,7 @@ impl Flush for Egress {
         Some(SendOp::new(Target::from(self), queue, zero_copy))
     }
 
-    #[cfg(feature = "uring")]
+    #[cfg(uring)]
     fn end(self: Arc<Self>, send_op: SendOp) {
         let SendOp { mut queue, result, offered, .. } = send_op;
         let mut state = self.state();

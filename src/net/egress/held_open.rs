@@ -1,7 +1,6 @@
 //! Sockets that outlive their stream because a ring holds them open.
 
-use std::os::fd::BorrowedFd;
-
+use crate::sys::fd::BorrowedFd;
 use crate::sys::socket;
 
 /// A socket that a ring holds open although the owner has dropped the stream.

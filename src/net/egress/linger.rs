@@ -1,7 +1,6 @@
 //! Unsent bytes of dropped streams: sent by a task while the runtime lives, by a thread afterwards.
 
 use std::future::poll_fn;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::super::stats::Reason;
 use super::Egress;
 use super::held_open::HeldOpen;
+use crate::sys::fd::AsFd;
 use crate::sys::{socket, tcp, transfer};
 
 /// Time limit for a peer that takes none of a dropped stream's bytes.

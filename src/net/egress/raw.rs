@@ -1,11 +1,11 @@
 //! Sends performed by the caller, in order with the queued bytes.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 
 use super::super::stats::{Reason, Way};
 use super::Egress;
+use crate::sys::fd::BorrowedFd;
 
 impl Egress {
     /// Calls `send` after all earlier bytes are sent, and returns its result. It must not block. `Pending` means that

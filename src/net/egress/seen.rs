@@ -1,6 +1,5 @@
 //! Observing a stream through its handle.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
@@ -9,8 +8,10 @@ use super::super::send_strategy::SendStrategy;
 use super::super::stats::{Pulse, Record, StreamStats};
 use super::Egress;
 use crate::net::handle::Leaving;
+use crate::sys::fd::AsFd;
 use crate::sys::socket;
 use crate::sys::socket::Peer;
+use crate::sys::watch;
 
 impl Egress {
     pub(in crate::net) fn id(&self) -> u64 {
@@ -37,20 +38,24 @@ impl Egress {
     pub(in crate::net) fn poll_leaving(&self, cx: &mut Context<'_>) -> Poll<Leaving> {
         loop {
             let Ok(io) = self.io() else { return Poll::Ready(Leaving::Gone) };
-            let Ok(mut ready) = ready!(io.poll_read_ready(cx)) else { return Poll::Ready(Leaving::Gone) };
-            let has_ended = ready.ready().is_read_closed();
-            match socket::peer(self.as_fd()) {
-                Peer::Gone => return Poll::Ready(Leaving::Gone),
-                Peer::Ended => return Poll::Ready(Leaving::Half),
-                Peer::Spoke if has_ended && socket::has_hung_up(self.as_fd()) => return Poll::Ready(Leaving::Gone),
-                Peer::Spoke if has_ended => return Poll::Ready(Leaving::Unread),
-                Peer::Quiet if has_ended => return Poll::Ready(Leaving::Half),
-                // A readiness that stays would hide the end. The next read does not wait for it.
+            let Ok(ready) = ready!(io.poll_read_ready(cx)) else { return Poll::Ready(Leaving::Gone) };
+            let has_ended = watch::is_read_closed(&ready);
+            // A readiness that stays would hide the end.
+            let look = || match socket::peer(self.as_fd()) {
+                Peer::Gone => (Ok(Some(Leaving::Gone)), false),
+                Peer::Ended => (Ok(Some(Leaving::Half)), false),
+                Peer::Spoke if has_ended && socket::has_hung_up(self.as_fd()) => (Ok(Some(Leaving::Gone)), false),
+                Peer::Spoke if has_ended => (Ok(Some(Leaving::Unread)), false),
+                Peer::Quiet if has_ended => (Ok(Some(Leaving::Half)), false),
                 Peer::Spoke => {
+                    // The next read does not wait for it.
                     self.set_unread(true);
-                    ready.clear_ready();
+                    (Ok(None), true)
                 }
-                Peer::Quiet => ready.clear_ready(),
+                Peer::Quiet => (Ok(None), true),
+            };
+            if let Ok(Some(leaving)) = watch::attempt(ready, look) {
+                return Poll::Ready(leaving);
             }
         }
     }

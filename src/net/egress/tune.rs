@@ -1,9 +1,8 @@
 //! Changing the socket options of a live connection.
 
-use std::os::fd::AsFd;
-
 use super::super::profile::Profile;
 use super::{Egress, State};
+use crate::sys::fd::AsFd;
 use crate::sys::tcp;
 
 /// Minimum and maximum number of bytes between measurements of the round trip.

@@ -1,7 +1,10 @@
 //! A certificate chain and its private key, from PEM (RFC 7468).
 
 use std::fs;
+#[cfg(unix)]
 use std::os::unix::fs::MetadataExt;
+#[cfg(windows)]
+use std::os::windows::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use tokio_rustls::rustls::crypto::CryptoProvider;
@@ -67,9 +70,18 @@ struct Stamp {
 }
 
 impl Stamp {
+    #[cfg(unix)]
     fn of(path: &Path) -> Option<Self> {
         let now = fs::metadata(path).ok()?;
         Some(Self { inode: (now.dev(), now.ino()), len: now.len(), changed: (now.ctime(), now.ctime_nsec()) })
+    }
+
+    /// Without numbers of files, their times of creation tell them apart.
+    #[cfg(windows)]
+    fn of(path: &Path) -> Option<Self> {
+        let now = fs::metadata(path).ok()?;
+        let changed = (now.last_write_time().cast_signed(), 0);
+        Some(Self { inode: (now.creation_time(), 0), len: now.len(), changed })
     }
 }
 

@@ -1,16 +1,12 @@
 //! The builder: steps in order, each on the current file or directory.
 
-use std::ffi::CString;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::fs::{FallocateFlags, RenameFlags};
 
 use super::super::op::open::{Close, Dir, Open};
 use super::super::op::path::{Link as HardLink, Rename, Unlink};
@@ -22,6 +18,11 @@ use super::super::program::Program;
 use super::super::step::Link;
 use super::report::{ChainError, StepLabel, Steps};
 use super::{ChainReport, OpenOptions};
+use crate::sys::fd;
+use crate::sys::fd::AsFd;
+use crate::sys::flags::{FallocateFlags, RenameFlags};
+use crate::sys::path;
+use crate::sys::path::NameBuf;
 
 /// File operations that run in order without returning to the task in between: on io_uring, together with the chains of
 /// other tasks, or by plain system calls in one job on the blocking pool. The outcomes are the same.
@@ -125,7 +126,7 @@ impl Chain {
     /// Lets later steps work on an open file, which stays open: a file, a directory (to [`sync`](Self::sync) names), a
     /// pipe or a socket. Steps wait for it even if it is nonblocking.
     pub fn on<F: AsFd + Send + Sync + 'static>(mut self, file: Arc<F>) -> Self {
-        let name = format!("descriptor {}", file.as_fd().as_raw_fd()).into();
+        let name = format!("descriptor {}", fd::number(file.as_fd())).into();
         let target = self.doubted(file);
         self.file = Some(Current { target, name });
         self
@@ -288,7 +289,7 @@ impl Chain {
         target
     }
 
-    fn name(&self, path: &Path) -> Result<(Dir, CString), &'static str> {
+    fn name(&self, path: &Path) -> Result<(Dir, NameBuf), &'static str> {
         text(path).map(|path| (self.dir.clone(), path))
     }
 
@@ -338,8 +339,8 @@ impl Chain {
 /// Name of a missing file, and the error.
 const NO_FILE: (&str, &str) = ("(no file)", "there is no file to work on; call `open` or `on` first");
 
-fn text(path: &Path) -> Result<CString, &'static str> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| "the path contains a NUL byte")
+fn text(path: &Path) -> Result<NameBuf, &'static str> {
+    path::name(path).map_err(|_| "the path contains a NUL byte")
 }
 
 #[cfg(test)]

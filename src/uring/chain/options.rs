@@ -1,7 +1,6 @@
 //! Options for opening files: those of the standard library, as flags of openat2.
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
-
+use crate::sys::flags::{Mode, OFlags, ResolveFlags};
 use crate::sys::path::How;
 
 /// Options for opening a file, by `open` or as a step of a [`Chain`](super::Chain). They have the meaning of

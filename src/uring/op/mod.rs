@@ -6,6 +6,7 @@
 //!  vectored  read and write, many pieces
 //!  sync      sync, allocate and set length
 //!  stat      metadata of a file
+//!  submit    the entries of all of them, for a ring
 //!  path      rename, unlink, link
 //!  transfer  splice and send
 //! ```
@@ -22,28 +23,24 @@
 use std::any::Any;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use io_uring::squeue::{Entry, Flags};
-use io_uring::{opcode, types};
-use rustix::event::PollFlags;
-use rustix::io::Errno;
-
-use super::buffers;
-use crate::sys::call;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::sys::flags::PollFlags;
 
 pub(crate) mod open;
 pub(crate) mod path;
 pub(crate) mod rw;
 pub(crate) mod stat;
+#[cfg_attr(not(uring), path = "no_submit.rs")]
+pub(crate) mod submit;
 pub(crate) mod sync;
 pub(crate) mod transfer;
 pub(crate) mod vectored;
 
-pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
-    fn entry(&mut self, files: &Files) -> Entry;
-
+/// An operation by plain calls. [`Submit`](submit::Submit) is the same operation as an entry for a ring.
+pub(crate) trait Operation: submit::Submit + Any + fmt::Debug + Send + Sync {
     /// Does the rest of the work by plain system calls, **which may wait**; moves at most `limit` bytes.
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32>;
 
@@ -52,45 +49,16 @@ pub(crate) trait Operation: Any + fmt::Debug + Send + Sync {
         [None, None]
     }
 
-    /// Returns whether the kernel cancels the linked entries if this operation fails or is short.
-    ///
-    /// On Linux 6.18 fsync, fallocate, statx, rename, unlink and link report their error without failing the link,
-    /// contrary to io_uring_enter(2); the sources have been so since 5.19. A submission ends after such an operation.
-    fn stops_links(&self) -> bool {
-        use opcode::{Fallocate, Fsync, Ftruncate, LinkAt, RenameAt, Statx, UnlinkAt};
-        let goes_on =
-            [Fallocate::CODE, Fsync::CODE, Ftruncate::CODE, LinkAt::CODE, RenameAt::CODE, Statx::CODE, UnlinkAt::CODE];
-        !goes_on.contains(&self.code())
-    }
-
     fn file(&self) -> FileUse {
         FileUse::None
     }
-
-    fn code(&self) -> u8;
 
     fn advance(&mut self, result: u32) -> Progress {
         let _ = result;
         Progress::Done
     }
 
-    /// Returns the final outcome of an error that has a special meaning for this operation, else `None`.
-    fn fail(&mut self, errno: i32) -> Option<StepOutcome> {
-        let _ = errno;
-        None
-    }
-
     fn bytes(&self) -> u64 {
-        0
-    }
-
-    /// Returns whether a result of 0, which means the end of the source, is known to be wrong.
-    fn has_not_ended(&self) -> bool {
-        false
-    }
-
-    /// Returns the number of bytes that the kernel may copy during submission.
-    fn bytes_at_once(&self) -> usize {
         0
     }
 }
@@ -152,7 +120,7 @@ pub(crate) enum Target {
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fd(fd) => f.debug_tuple("Fd").field(&fd.as_fd().as_raw_fd()).finish(),
+            Self::Fd(fd) => f.debug_tuple("Fd").field(&fd.as_fd()).finish(),
             Self::Opened(n) => f.debug_tuple("Opened").field(n).finish(),
         }
     }
@@ -165,24 +133,6 @@ impl<T: AsFd + Send + Sync + 'static> From<Arc<T>> for Target {
 }
 
 impl Target {
-    /// Returns the descriptor for entries, and the flag for its kind.
-    pub(super) fn in_ring(&self, files: &Files) -> (types::Fd, Flags) {
-        match self {
-            Self::Fd(fd) => (types::Fd(fd.as_fd().as_raw_fd()), Flags::empty()),
-            Self::Opened(n) => (types::Fd(files.slot(*n).cast_signed()), Flags::FIXED_FILE),
-        }
-    }
-
-    /// Returns whether a regular file is known to extend beyond `offset`. The io_uring of Linux 5.10 first reads
-    /// without waiting, and such a read ends early at a page with pending read-ahead.
-    pub(super) fn goes_on(&self, offset: u64) -> bool {
-        match self {
-            Self::Fd(file) => call::goes_on(file.as_ref().as_fd(), offset),
-            // Only the ring can access a file that it has opened.
-            Self::Opened(_) => false,
-        }
-    }
-
     pub(super) fn as_fd<'a>(&'a self, files: &'a Files) -> io::Result<BorrowedFd<'a>> {
         match self {
             Self::Fd(fd) => Ok(fd.as_ref().as_fd()),
@@ -200,31 +150,6 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    pub(super) fn assign(&mut self, slots: Vec<u32>) {
-        self.slots = slots;
-    }
-
-    pub(super) fn set_registered(&mut self, registered: bool) {
-        self.registered = registered;
-    }
-
-    /// Returns the index of the registered buffer that contains this address.
-    pub(super) fn buffer(&self, start: *const u8) -> Option<u16> {
-        self.registered.then(|| buffers::index_of(start)).flatten()
-    }
-
-    pub(super) fn assigned(&self) -> &[u32] {
-        &self.slots
-    }
-
-    pub(super) fn take_assigned(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.slots)
-    }
-
-    pub(super) fn slot(&self, n: usize) -> u32 {
-        self.slots[n]
-    }
-
     pub(super) fn keep(&mut self, n: usize, fd: OwnedFd) {
         self.fds.resize_with(self.fds.len().max(n + 1), || None);
         self.fds[n] = Some(fd);
@@ -243,5 +168,5 @@ impl Files {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, uring))]
 mod tests;

@@ -2,23 +2,18 @@
 //!
 //! A file in the table has no descriptor. Later entries of the same chain refer to it by its place.
 
-#![allow(unsafe_code)]
-
-use std::ffi::{CStr, CString};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use io_uring::squeue::Entry;
-use io_uring::types::{DestinationSlot, Fd, Fixed, OpenHow};
-use io_uring::{opcode, types};
-use rustix::fs::CWD;
-use rustix::io::Errno;
-
-use super::{FileUse, Files, Operation, Progress, StepOutcome};
+use super::{FileUse, Files, Operation, Progress};
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::path;
-use crate::sys::path::How;
+use crate::sys::path::{At, CWD, How, Name, NameBuf};
+
+#[cfg(uring)]
+mod submit;
 
 /// The base of relative paths: a directory, or the working directory of the process.
 #[derive(Clone, Default)]
@@ -27,7 +22,7 @@ pub(crate) struct Dir(Option<Arc<dyn AsFd + Send + Sync>>);
 impl fmt::Debug for Dir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Some(dir) => write!(f, "Dir({})", dir.as_fd().as_raw_fd()),
+            Some(dir) => write!(f, "Dir({:?})", dir.as_fd()),
             None => f.write_str("Dir(cwd)"),
         }
     }
@@ -38,37 +33,42 @@ impl Dir {
         Self(Some(dir))
     }
 
-    pub(in crate::uring) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_ref().map_or(CWD, |dir| dir.as_ref().as_fd())
-    }
-
-    pub(super) fn in_ring(&self) -> Fd {
-        Fd(self.as_fd().as_raw_fd())
+    pub(in crate::uring) fn at(&self) -> At<'_> {
+        self.0.as_ref().map_or(CWD, |dir| path::at(dir.as_ref().as_fd()))
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Open {
     dir: Dir,
-    path: CString,
+    path: NameBuf,
     how: How,
-    raw: OpenHow,
+    #[cfg(uring)]
+    raw: io_uring::types::OpenHow,
     /// Number of the file in its program, if it is opened for the program.
     place: Option<usize>,
     fd: Option<OwnedFd>,
 }
 
 impl Open {
-    pub(crate) fn new(dir: Dir, path: CString, how: How) -> Self {
-        Self { dir, path, how, raw: OpenHow::new(), place: None, fd: None }
+    pub(crate) fn new(dir: Dir, path: NameBuf, how: How) -> Self {
+        Self {
+            dir,
+            path,
+            how,
+            #[cfg(uring)]
+            raw: io_uring::types::OpenHow::new(),
+            place: None,
+            fd: None,
+        }
     }
 
     /// Opens the `n`th file of the program: see [`super::super::program::Program::open_next`].
-    pub(crate) fn for_program(dir: Dir, path: CString, how: How, n: usize) -> Self {
+    pub(crate) fn for_program(dir: Dir, path: NameBuf, how: How, n: usize) -> Self {
         Self { place: Some(n), ..Self::new(dir, path, how) }
     }
 
-    pub(in crate::uring) fn what(&self) -> (&Dir, &CStr, How) {
+    pub(in crate::uring) fn what(&self) -> (&Dir, &Name, How) {
         (&self.dir, &self.path, self.how)
     }
 
@@ -78,26 +78,11 @@ impl Open {
 }
 
 impl Operation for Open {
-    fn code(&self) -> u8 {
-        opcode::OpenAt2::CODE
-    }
-
-    fn entry(&mut self, files: &Files) -> Entry {
-        let (flags, mode, resolve) = self.how.raw(self.place.is_some());
-        self.raw = OpenHow::new().flags(flags).mode(mode).resolve(resolve);
-        let open = opcode::OpenAt2::new(self.dir.in_ring(), self.path.as_ptr(), &raw const self.raw);
-        let place = self.place.map(|n| {
-            let place = DestinationSlot::try_from_slot_target(files.slot(n));
-            place.expect("internal: a place outside the table")
-        });
-        open.file_index(place).build()
-    }
-
     fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
-        let fd = path::open_blocking(self.dir.as_fd(), &self.path, &self.how)?;
+        let fd = path::open_blocking(self.dir.at(), &self.path, &self.how)?;
         match self.place {
             Some(n) => files.keep(n, fd),
-            None => return Ok(fd.into_raw_fd().cast_unsigned()),
+            None => self.fd = Some(fd),
         }
         Ok(0)
     }
@@ -106,12 +91,9 @@ impl Operation for Open {
         self.place.map_or(FileUse::None, FileUse::Opens)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a completion brings a number")]
+    #[cfg(uring)]
     fn advance(&mut self, result: u32) -> Progress {
-        if self.place.is_none() {
-            // SAFETY: the call has just created this descriptor, and nothing else uses its number.
-            self.fd = Some(unsafe { OwnedFd::from_raw_fd(result.cast_signed()) });
-        }
+        self.own(result);
         Progress::Done
     }
 }
@@ -136,29 +118,9 @@ impl Close {
     pub(crate) fn of_program(n: usize) -> Self {
         Self(Closing::Place(n))
     }
-
-    fn forget(&mut self) {
-        if let Closing::Fd(fd) = &mut self.0 {
-            let _: Option<RawFd> = fd.take().map(IntoRawFd::into_raw_fd);
-        }
-    }
 }
 
 impl Operation for Close {
-    fn code(&self) -> u8 {
-        opcode::Close::CODE
-    }
-
-    fn entry(&mut self, files: &Files) -> Entry {
-        match &self.0 {
-            Closing::Place(n) => opcode::Close::new(Fixed(files.slot(*n))).build(),
-            Closing::Fd(fd) => {
-                let fd = fd.as_ref().expect("internal: closed twice");
-                opcode::Close::new(types::Fd(fd.as_raw_fd())).build()
-            }
-        }
-    }
-
     fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
         let fd = match &mut self.0 {
             Closing::Place(n) => files.take(*n),
@@ -175,31 +137,24 @@ impl Operation for Close {
         }
     }
 
+    #[cfg(uring)]
     fn advance(&mut self, _: u32) -> Progress {
         self.forget();
         Progress::Done
     }
-
-    fn fail(&mut self, errno: i32) -> Option<StepOutcome> {
-        // The step did not run. After any other error the kernel has released the descriptor, and its number may
-        // already be in use for another file.
-        if errno == Errno::CANCELED.raw_os_error() {
-            return None;
-        }
-        self.forget();
-        Some(if errno == Errno::INTR.raw_os_error() { StepOutcome::Done(0) } else { StepOutcome::Failed(errno) })
-    }
 }
 
-#[cfg(test)]
+#[cfg(all(test, uring))]
 mod tests {
     use super::super::super::both::both_ways;
     use super::super::super::program::Program;
-    use super::super::Target;
     use super::super::rw::{Read, Write};
+    use super::super::submit::Submit;
+    use super::super::{StepOutcome, Target};
     use super::*;
     use bytes::Bytes;
     use rustix::fs::{Mode, OFlags, ResolveFlags};
+    use std::ffi::CString;
     use std::fs::File;
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;

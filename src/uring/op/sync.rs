@@ -2,12 +2,12 @@
 
 use std::io;
 
-use io_uring::squeue::Entry;
-use io_uring::{opcode, types};
-use rustix::fs::FallocateFlags;
-
 use super::{Files, Operation, Target};
+use crate::sys::flags::FallocateFlags;
 use crate::sys::{file, vectored};
+
+#[cfg(uring)]
+mod submit;
 
 #[derive(Debug)]
 pub(crate) struct Sync {
@@ -23,16 +23,6 @@ impl Sync {
 }
 
 impl Operation for Sync {
-    fn code(&self) -> u8 {
-        opcode::Fsync::CODE
-    }
-
-    fn entry(&mut self, files: &Files) -> Entry {
-        let (fd, flags) = self.file.in_ring(files);
-        let what = if self.data_only { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
-        opcode::Fsync::new(fd).flags(what).build().flags(flags)
-    }
-
     fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
         let file = self.file.as_fd(files)?;
         if self.data_only { file::sync_data(file) } else { file::sync(file) }.map(|()| 0)
@@ -55,16 +45,6 @@ impl Allocate {
 }
 
 impl Operation for Allocate {
-    fn code(&self) -> u8 {
-        opcode::Fallocate::CODE
-    }
-
-    fn entry(&mut self, files: &Files) -> Entry {
-        let (fd, flags) = self.file.in_ring(files);
-        let mode = self.mode.bits().cast_signed();
-        opcode::Fallocate::new(fd, self.len).offset(self.offset).mode(mode).build().flags(flags)
-    }
-
     fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
         vectored::allocate(self.file.as_fd(files)?, self.mode, self.offset, self.len).map(|()| 0)
     }
@@ -84,15 +64,6 @@ impl SetLen {
 }
 
 impl Operation for SetLen {
-    fn code(&self) -> u8 {
-        opcode::Ftruncate::CODE
-    }
-
-    fn entry(&mut self, files: &Files) -> Entry {
-        let (fd, flags) = self.file.in_ring(files);
-        opcode::Ftruncate::new(fd, self.len).build().flags(flags)
-    }
-
     fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
         vectored::set_len(self.file.as_fd(files)?, self.len).map(|()| 0)
     }

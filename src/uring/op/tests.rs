@@ -15,6 +15,7 @@ use super::*;
 use crate::buf::pool;
 use crate::uring::both::{both_ways, by_ring};
 use crate::uring::program::Program;
+use io_uring::squeue::Flags;
 
 fn by_calls<T: Operation>(mut op: T, limit: usize) -> (T, u64) {
     let mut files = Files::default();

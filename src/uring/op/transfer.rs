@@ -3,17 +3,14 @@
 use std::io::{self, IoSlice};
 
 use bytes::Bytes;
-use io_uring::squeue::Entry;
-use io_uring::{opcode, types};
-use rustix::event::PollFlags;
-use rustix::pipe::SpliceFlags;
 
 use super::rw::piece;
 use super::{Files, Operation, Progress, Target, Waits};
+use crate::sys::flags::PollFlags;
 use crate::sys::{call, transfer};
 
-/// Value of `IORING_OP_SPLICE` for the file position, and for pipes.
-const NO_OFFSET: i64 = -1;
+#[cfg(uring)]
+mod submit;
 
 /// One side of a [`Splice`]: a descriptor and its offset, or no offset for the file position, pipes and sockets.
 pub(crate) type Side = (Target, Option<u64>);
@@ -41,22 +38,6 @@ impl Splice {
 }
 
 impl Operation for Splice {
-    fn code(&self) -> u8 {
-        opcode::Splice::CODE
-    }
-
-    fn entry(&mut self, files: &Files) -> Entry {
-        let offset = |side| self.at(side).map_or(NO_OFFSET, u64::cast_signed);
-        let (from_at, to_at) = (offset(&self.from), offset(&self.to));
-        let (to, flags) = self.to.0.in_ring(files);
-        let len = piece(self.len, self.done, usize::MAX) as u32;
-        let splice = match &self.from.0 {
-            Target::Opened(n) => opcode::Splice::new(types::Fixed(files.slot(*n)), from_at, to, to_at, len),
-            from => opcode::Splice::new(from.in_ring(files).0, from_at, to, to_at, len),
-        };
-        splice.flags(SpliceFlags::NONBLOCK.bits()).build().flags(flags)
-    }
-
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {
         let len = piece(self.len, self.done, limit);
         let from = (self.from.0.as_fd(files)?, self.at(&self.from));
@@ -96,17 +77,6 @@ impl Send {
 }
 
 impl Operation for Send {
-    fn code(&self) -> u8 {
-        opcode::Send::CODE
-    }
-
-    fn entry(&mut self, files: &Files) -> Entry {
-        let (fd, flags) = self.socket.in_ring(files);
-        let rest = &self.bytes[self.done..][..piece(self.bytes.len(), self.done, usize::MAX)];
-        let send = opcode::Send::new(fd, rest.as_ptr(), rest.len() as u32);
-        send.flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL).build().flags(flags)
-    }
-
     fn perform(&mut self, files: &mut Files, limit: usize) -> io::Result<u32> {
         let rest = &self.bytes[self.done..][..piece(self.bytes.len(), self.done, limit)];
         Ok(call::send(self.socket.as_fd(files)?, &[IoSlice::new(rest)], false)? as u32)
@@ -123,9 +93,5 @@ impl Operation for Send {
 
     fn bytes(&self) -> u64 {
         self.done as u64
-    }
-
-    fn bytes_at_once(&self) -> usize {
-        piece(self.bytes.len(), self.done, usize::MAX)
     }
 }

@@ -150,7 +150,7 @@ fn an_operation_the_ring_lacks_goes_by_plain_calls_and_the_others_stay() {
     let Ended::Fallback(mut program, Some(0)) = drive(&driver, &mut running) else { panic!("no fallback") };
     program.run_blocking();
     assert_eq!(outcomes(&program), [StepOutcome::Done(50)]);
-    driver.demote(program.code(0));
+    driver.demote(&program, 0);
     assert!(driver.submit(program).is_ok(), "the refused step is done");
     assert!(driver.submit(Box::new(Program::of(write(&file, 0, pattern(1))))).is_err());
     let mut other = submit(&driver, Program::of(read(&file, 0, 50)));

@@ -1,5 +1,6 @@
 //! Ownership: memory and files stay until the kernel has released them, and no longer.
 
+use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -342,8 +343,12 @@ fn an_abandoned_descriptor_is_closed() {
             if step == 1 {
                 // The kernel opens the file before it sees the cancel.
                 handle.ignore_cancels();
-                let mut twin = Open::new(Dir::default(), path.clone(), how());
-                handle.set_script(move |_| Act::Give(twin.perform(&mut Default::default(), usize::MAX).unwrap()));
+                let path = path.clone();
+                handle.set_script(move |_| {
+                    let mut twin = Open::new(Dir::default(), path.clone(), how());
+                    twin.perform(&mut Default::default(), usize::MAX).unwrap();
+                    Act::Give(twin.into_fd().unwrap().into_raw_fd().cast_unsigned())
+                });
                 handle.proceed();
             }
             driver.turn();

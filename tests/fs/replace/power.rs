@@ -88,21 +88,33 @@ fn survives(options: &str) {
 
 #[test]
 fn a_power_cut_leaves_old_or_new_with_the_defaults_of_ext4() {
+    if crate::support::portable("it makes other calls") {
+        return;
+    }
     survives("defaults");
 }
 
 #[test]
 fn a_power_cut_leaves_old_or_new_without_auto_da_alloc() {
+    if crate::support::portable("it makes other calls") {
+        return;
+    }
     survives("noauto_da_alloc");
 }
 
 #[test]
 fn a_power_cut_leaves_old_or_new_with_writeback() {
+    if crate::support::portable("it makes other calls") {
+        return;
+    }
     survives("data=writeback");
 }
 
 #[test]
 fn what_was_changed_in_place_or_appended_is_there_after_ok() {
+    if crate::support::portable("it makes other calls") {
+        return;
+    }
     let Some(disk) = disk("a power cut after changes in place", "defaults") else { return };
     let (path, made) = (disk.path().join("file"), disk.path().join("made"));
     let head = HEADER.len() as u64;

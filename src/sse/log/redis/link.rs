@@ -7,7 +7,9 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisResult, cmd, pipe};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
@@ -78,6 +80,7 @@ impl Server {
                 stream.set_nodelay(true)?;
                 self.drive(Metered::new(stream, allowance.clone()), config).await
             }
+            #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
                 let stream = UnixStream::connect(path).await?;
                 self.drive(Metered::new(stream, allowance.clone()), config).await

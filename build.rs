@@ -1,0 +1,19 @@
+//! Chooses between Linux and the portable build, and names the choice for `cfg`.
+//!
+//! | name | |
+//! |---|---|
+//! | `portable` | without calls that only Linux has: on other systems, and where `--cfg millstream_portable` asks for it |
+//! | `uring` | the feature `uring`, on Linux only |
+
+use std::env::var_os;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-check-cfg=cfg(portable, uring)");
+    let is_linux = var_os("CARGO_CFG_TARGET_OS").is_some_and(|os| os == "linux");
+    if !is_linux || var_os("CARGO_CFG_MILLSTREAM_PORTABLE").is_some() {
+        println!("cargo::rustc-cfg=portable");
+    } else if var_os("CARGO_FEATURE_URING").is_some() {
+        println!("cargo::rustc-cfg=uring");
+    }
+}

@@ -1,0 +1,3 @@
+//! Error numbers of the system.
+
+pub(crate) use rustix::io::Errno;

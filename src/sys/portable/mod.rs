@@ -1,0 +1,70 @@
+//! The twin of `sys` for systems other than Linux: the same functions, by std, tokio, socket2 and
+//! cap-primitives, and poll(2) by rustix. It promises the same
+//! answers, not the same speed. `--cfg millstream_portable` chooses it on Linux, where the tests of the crate run by it.
+//!
+//! What exists only on Linux has a neutral answer (no statistics, no window of memory, `WouldBlock` for reads that must
+//! not wait) or fails with `ErrorKind::Unsupported` and a message that begins with "portable build". The callers are
+//! those of kernels that lack a feature, so they need no code of their own.
+//!
+//! ```text
+//!  borrow    descriptors as files of std
+//!  fd        descriptors on Windows
+//!  open      files beneath a directory, component by component, by cap-primitives
+//!  pieces    vectored calls on files
+//!  position  calls at the position of a file
+//!  retry     calls that were interrupted
+//! ```
+//!
+//! The other modules are named as their twins.
+
+#[cfg(feature = "uring")]
+mod borrow;
+pub(crate) mod call;
+#[path = "../caps.rs"]
+pub(crate) mod caps;
+pub(crate) mod clock;
+pub(crate) mod cpu;
+#[cfg(feature = "fs")]
+pub(crate) mod dir;
+pub(crate) mod errno;
+pub(crate) mod exit;
+#[cfg_attr(unix, path = "../fd.rs")]
+pub(crate) mod fd;
+#[cfg(feature = "uring")]
+pub(crate) mod file;
+pub(crate) mod flags;
+pub(crate) mod map;
+#[cfg(feature = "files")]
+pub(crate) mod memory;
+#[cfg(feature = "uring")]
+pub(crate) mod mounts;
+#[cfg(feature = "uring")]
+mod open;
+#[cfg(feature = "uring")]
+pub(crate) mod path;
+#[cfg(feature = "uring")]
+pub(crate) mod peer;
+#[cfg(feature = "uring")]
+mod pieces;
+#[cfg(feature = "uring")]
+mod position;
+mod probe;
+mod retry;
+pub(crate) mod socket;
+#[cfg(feature = "uring")]
+pub(crate) mod status;
+pub(crate) mod tcp;
+#[path = "../tcp_info.rs"]
+pub(crate) mod tcp_info;
+pub(crate) mod thread;
+pub(crate) mod transfer;
+#[cfg(unix)]
+pub(crate) mod unix;
+pub(crate) mod uring;
+pub(crate) mod vectored;
+pub(crate) mod watch;
+
+/// Returns the error of what this build does not do.
+fn unsupported(what: &str) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::Unsupported, format!("portable build: {what}"))
+}

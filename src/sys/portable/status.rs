@@ -1,0 +1,106 @@
+//! The status of a file, by the names of statx(2).
+
+use std::fs;
+use std::io;
+use std::time::UNIX_EPOCH;
+
+use cap_fs_ext::MetadataExt as _;
+use cap_primitives::fs::Metadata;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Statx {
+    pub(crate) stx_dev_major: u32,
+    pub(crate) stx_dev_minor: u32,
+    pub(crate) stx_ino: u64,
+    pub(crate) stx_nlink: u32,
+    pub(crate) stx_mode: u16,
+    pub(crate) stx_uid: u32,
+    pub(crate) stx_gid: u32,
+    pub(crate) stx_size: u64,
+    pub(crate) stx_mtime: StatxTimestamp,
+    pub(crate) stx_ctime: StatxTimestamp,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StatxTimestamp {
+    pub(crate) tv_sec: i64,
+    pub(crate) tv_nsec: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileType {
+    RegularFile,
+    Directory,
+    Symlink,
+    Fifo,
+    Socket,
+    CharacterDevice,
+    BlockDevice,
+    Unknown,
+}
+
+const TYPES: [(u32, FileType); 7] = [
+    (0o100_000, FileType::RegularFile),
+    (0o040_000, FileType::Directory),
+    (0o120_000, FileType::Symlink),
+    (0o010_000, FileType::Fifo),
+    (0o140_000, FileType::Socket),
+    (0o020_000, FileType::CharacterDevice),
+    (0o060_000, FileType::BlockDevice),
+];
+
+impl FileType {
+    pub(crate) fn from_raw_mode(mode: u32) -> Self {
+        TYPES.iter().find(|(bits, _)| mode & 0o170_000 == *bits).map_or(Self::Unknown, |(_, kind)| *kind)
+    }
+}
+
+impl Statx {
+    pub(super) fn of_file(file: &fs::File) -> io::Result<Self> {
+        Ok(Self::new(&Metadata::from_file(file)?))
+    }
+
+    pub(super) fn new(found: &Metadata) -> Self {
+        let time = found.modified().ok().and_then(|time| time.into_std().duration_since(UNIX_EPOCH).ok());
+        let modified = time.map_or(StatxTimestamp::default(), |since| StatxTimestamp {
+            tv_sec: since.as_secs().cast_signed(),
+            tv_nsec: since.subsec_nanos(),
+        });
+        let (device, links) = (found.dev(), found.nlink());
+        let status = Self {
+            stx_dev_major: (device >> 32) as u32,
+            stx_dev_minor: device as u32,
+            stx_ino: found.ino(),
+            stx_nlink: u32::try_from(links).unwrap_or(u32::MAX),
+            stx_size: found.len(),
+            stx_mtime: modified,
+            ..Self::default()
+        };
+        status.with_the_rest(found)
+    }
+
+    #[cfg(unix)]
+    fn with_the_rest(self, found: &Metadata) -> Self {
+        use cap_primitives::fs::MetadataExt as _;
+        let changed = StatxTimestamp { tv_sec: found.ctime(), tv_nsec: found.ctime_nsec() as u32 };
+        let (mode, uid, gid) = (found.mode() as u16, found.uid(), found.gid());
+        Self { stx_mode: mode, stx_uid: uid, stx_gid: gid, stx_ctime: changed, ..self }
+    }
+
+    /// Files have no owner by number and no bits of permission. No time of change is reported either; the time of the
+    /// creation, which a replaced file changes, stands for it.
+    #[cfg(windows)]
+    fn with_the_rest(self, found: &Metadata) -> Self {
+        use cap_primitives::fs::MetadataExt as _;
+        let kind = match () {
+            () if found.is_dir() => 0o040_000,
+            () if found.is_symlink() => 0o120_000,
+            () if found.is_file() => 0o100_000,
+            () => 0,
+        };
+        let created = found.creation_time();
+        let created =
+            StatxTimestamp { tv_sec: (created / 10_000_000) as i64, tv_nsec: (created % 10_000_000) as u32 * 100 };
+        Self { stx_mode: kind | 0o666, stx_ctime: created, ..self }
+    }
+}

@@ -1,0 +1,196 @@
+//! A step on a ring: its entries, and what their results mean.
+
+use io_uring::squeue::Entry;
+use io_uring::{opcode, types};
+
+use super::super::op::{FileUse, Files, Progress, StepOutcome};
+use super::{CANCELED, Judgement, Limit, Step};
+use crate::sys::errno::Errno;
+
+/// `ERESTARTSYS`, the kernel's internal code of an interrupted call, which `IORING_OP_SPLICE` returns.
+const RESTART: i32 = 512;
+/// Errors after which a step may be tried again.
+const AGAIN: [i32; 4] = [CANCELED, Errno::INTR.raw_os_error(), Errno::AGAIN.raw_os_error(), RESTART];
+const EXPIRED: [i32; 2] = [Errno::TIME.raw_os_error(), Errno::ALREADY.raw_os_error()];
+/// Errors that may mean that only the ring lacks the operation.
+const REFUSED: [i32; 3] = [Errno::NOSYS.raw_os_error(), Errno::INVAL.raw_os_error(), Errno::OPNOTSUPP.raw_os_error()];
+
+impl Limit {
+    /// Returns the time limit of an attempt on a ring; `begins` tells whether it starts at submission.
+    pub(in super::super) fn for_kernel(&mut self, begins: bool) -> *const types::Timespec {
+        *self.left = if begins { self.left() } else { self.limit }.into();
+        &raw const *self.left
+    }
+}
+
+impl Step {
+    /// Returns whether this step opened a file, which may be closed by now.
+    pub(in super::super) fn has_opened(&self) -> bool {
+        let is_done = matches!(self.outcome, Some(StepOutcome::Done(_))) || matches!(self.result, Some(Ok(_)));
+        is_done && matches!(self.op.file(), FileUse::Opens(_))
+    }
+
+    /// Returns the entry of the next attempt, without its time limit. Completions of both become owed.
+    pub(in super::super) fn entry(&mut self, files: &Files) -> Entry {
+        self.owed = 1 + u8::from(self.limit.is_some());
+        self.timed_out = false;
+        if !self.is_waiting() {
+            return self.op.entry(files);
+        }
+        // The descriptors are polled alternately.
+        let mut waits = self.op.waits().into_iter().flatten().cycle();
+        let (target, events) = waits.nth(self.waits / 2).expect("internal: no descriptor to wait for");
+        let (fd, flags) = target.in_ring(files);
+        // A cast, because rustix's backends disagree about the sign of the bits.
+        opcode::PollAdd::new(fd, events.bits() as u32).build().flags(flags)
+    }
+
+    /// Handles a completion. Returns whether it was owed.
+    pub(in super::super) fn complete(&mut self, is_limit: bool, result: Result<u32, i32>) -> bool {
+        if self.owed == 0 || !is_limit && self.result.is_some() {
+            return false;
+        }
+        if is_limit {
+            // The limit expired: the step was cancelled, or is running and was sent a signal.
+            self.timed_out = result.is_err_and(|e| EXPIRED.contains(&e));
+        } else {
+            self.result = Some(result);
+        }
+        self.owed -= 1;
+        true
+    }
+
+    pub(in super::super) fn judge(&mut self, result: Result<u32, i32>, is_spent: bool) -> Judgement {
+        let timed_out = StepOutcome::Failed(Errno::TIMEDOUT.raw_os_error());
+        let outcome = match result {
+            Ok(_) if self.is_waiting() => {
+                self.waits += 1;
+                return Judgement::Again;
+            }
+            Ok(n) => match self.op.advance(n) {
+                Progress::Done => StepOutcome::Done(self.op.bytes()),
+                Progress::End if self.op.has_not_ended() && !is_spent => return Judgement::Again,
+                Progress::End if self.op.has_not_ended() => return Judgement::Refused(Errno::IO.raw_os_error()),
+                Progress::End => StepOutcome::Short(self.op.bytes()),
+                Progress::More if self.timed_out => timed_out,
+                Progress::More => return Judgement::Again,
+            },
+            Err(e) => match self.op.fail(e) {
+                Some(outcome) => outcome,
+                None if REFUSED.contains(&e) => return Judgement::Refused(e),
+                None if AGAIN.contains(&e) && self.timed_out => timed_out,
+                None if AGAIN.contains(&e) && !is_spent => {
+                    let can_wait = e == Errno::AGAIN.raw_os_error() && !self.is_waiting();
+                    self.waits += usize::from(can_wait && self.op.waits().iter().any(Option::is_some));
+                    return Judgement::Again;
+                }
+                None => StepOutcome::Failed(e),
+            },
+        };
+        Judgement::Ended(outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::op::Target;
+    use super::super::super::op::open::Close;
+    use super::super::super::op::rw::{Read, Write};
+    use super::super::Limit;
+    use super::*;
+    use bytes::Bytes;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn file() -> Target {
+        Arc::new(std::fs::File::open("/dev/null").unwrap()).into()
+    }
+
+    fn write() -> Step {
+        Step::new(Box::new(Write::next(file(), Bytes::from_static(b"0123456789"))))
+    }
+
+    fn errno(errno: Errno) -> Result<u32, i32> {
+        Err(errno.raw_os_error())
+    }
+
+    #[track_caller]
+    fn ended(judgement: Judgement, outcome: StepOutcome) {
+        assert!(matches!(judgement, Judgement::Ended(ended) if ended == outcome));
+    }
+
+    #[test]
+    fn an_expired_limit_is_a_timeout() {
+        let timed_out = StepOutcome::Failed(Errno::TIMEDOUT.raw_os_error());
+        for limit in [Errno::TIME, Errno::ALREADY] {
+            for result in [errno(Errno::CANCELED), errno(Errno::INTR), Err(RESTART), Ok(3)] {
+                let mut step = write();
+                step.limit = Some(Limit::new(Duration::MAX));
+                let _ = step.entry(&Files::default());
+                assert!(step.complete(true, errno(limit)) && step.complete(false, result));
+                assert!(!step.complete(false, result), "no completion is owed");
+                ended(step.judge(result, false), timed_out);
+            }
+            let mut step = write();
+            step.limit = Some(Limit::new(Duration::ZERO));
+            let _ = step.entry(&Files::default());
+            assert!(step.complete(true, errno(limit)));
+            ended(step.judge(Ok(10), false), StepOutcome::Done(10));
+        }
+    }
+
+    #[test]
+    fn a_descriptor_that_is_not_ready_is_waited_for_and_then_tried_again() {
+        let mut step = write();
+        assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
+        assert!(step.is_waiting());
+        // After an interrupt it polls again, for the same event.
+        assert!(matches!(step.judge(errno(Errno::INTR), false), Judgement::Again));
+        assert!(step.is_waiting());
+        assert!(matches!(step.judge(Ok(4), false), Judgement::Again), "a poll result is not a number of bytes");
+        assert!(!step.is_waiting());
+        ended(step.judge(Ok(10), false), StepOutcome::Done(10));
+        let mut step = Step::new(Box::new(Read::new(file(), 0, 10)));
+        assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
+        assert!(!step.is_waiting());
+        ended(step.judge(errno(Errno::AGAIN), true), StepOutcome::Failed(Errno::AGAIN.raw_os_error()));
+    }
+
+    #[test]
+    fn a_read_that_ends_before_its_file_is_repeated_and_then_left_to_a_plain_call() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, [7; 100]).unwrap();
+        let open = || Target::from(Arc::new(std::fs::File::open(&file).unwrap()));
+        let mut step = Step::new(Box::new(Read::new(open(), 40, 100)));
+        assert!(matches!(step.judge(Ok(0), false), Judgement::Again));
+        assert!(matches!(step.judge(Ok(0), true), Judgement::Refused(_)));
+        let mut step = Step::new(Box::new(Read::new(open(), 100, 100)));
+        ended(step.judge(Ok(0), false), StepOutcome::Short(0));
+    }
+
+    #[test]
+    fn what_must_not_be_repeated_is_not() {
+        let close = || Step::new(Box::new(Close::fd(std::fs::File::open("/dev/null").unwrap().into())));
+        for (errno, outcome) in [
+            (Errno::INTR, StepOutcome::Done(0)),
+            (Errno::INVAL, StepOutcome::Failed(Errno::INVAL.raw_os_error())),
+            (Errno::AGAIN, StepOutcome::Failed(Errno::AGAIN.raw_os_error())),
+        ] {
+            ended(close().judge(Err(errno.raw_os_error()), false), outcome);
+        }
+        assert!(matches!(close().judge(errno(Errno::CANCELED), false), Judgement::Again));
+        assert!(matches!(write().judge(errno(Errno::INVAL), false), Judgement::Refused(_)));
+    }
+
+    #[test]
+    fn an_abandoned_job_does_nothing_more() {
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        let mut step = Step::new(Box::new(Read::next(Arc::new(reader).into(), 1)));
+        let mut asked = 0;
+        let outcome = step.perform(&mut Files::default(), || {
+            asked += 1;
+            asked > 1
+        });
+        assert_eq!((outcome, asked), (StepOutcome::Skipped, 2));
+    }
+}
