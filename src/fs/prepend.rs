@@ -77,6 +77,7 @@ pub enum PrependStrategy {
     /// **After a crash** before `Ok` the place of the header may contain zeros or part of the header; readers may see
     /// the same for a moment. A power cut during the move can leave a fragmented file with only its later blocks moved:
     /// nothing is overwritten, but the zeros then lie between the contents instead of before them.
+    /// On other systems than Linux, fails with `ErrorKind::Unsupported`.
     InsertRange,
 }
 

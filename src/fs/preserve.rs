@@ -14,7 +14,8 @@ use crate::sys::{call, file};
 #[non_exhaustive]
 pub enum Preserve {
     /// Permission bits, owner, group and extended attributes, including access control lists and security labels. If
-    /// this process may not set or read one of them, the operation fails and the old file stays.
+    /// this process may not set or read one of them, the operation fails and the old file stays. On other systems than
+    /// Linux, extended attributes and access control lists are not kept; on Windows, nothing is.
     #[default]
     All,
     /// Same as `All`, but refused metadata is skipped. Without the owner or the group, the setuid and setgid bits are

@@ -52,7 +52,8 @@ impl Root {
     /// # Errors
     ///
     /// Fails if the path does not lead to a directory that this process may search, or if `openat2` is missing or
-    /// blocked (`ErrorKind::Unsupported`; see [`Capabilities::openat2`]).
+    /// blocked (`ErrorKind::Unsupported`; see [`Capabilities::openat2`]). Other systems than Linux need no such call: each
+    /// component of a path is opened from the directory before it.
     pub fn open_dir(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |e: io::Error| Error::new(Step::OpenDirectory, path, e);

@@ -6,7 +6,8 @@ use crate::sys::fd::AsFd;
 use crate::sys::socket;
 
 /// Credentials of the peer of a Unix socket when the connection was made, as verified by the kernel (`SO_PEERCRED`,
-/// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)).
+/// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). Other systems than Linux report
+/// `ErrorKind::Unsupported`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Credentials {

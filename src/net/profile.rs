@@ -22,7 +22,7 @@ const SEND_BUFFER: usize = 256 << 10;
 /// How much unsent data the kernel holds for a TCP connection. Other bytes wait in the stream, up to
 /// [`high_mark`](super::TcpListenerBuilder::high_mark), and then in the writer.
 ///
-/// Unix sockets store the profile without effect.
+/// Unix sockets store the profile without effect, and so do all sockets on other systems than Linux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Profile {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 /// Kernel statistics of a TCP connection (`TCP_INFO`). Fields that an older kernel does not report are 0.
+/// Linux only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TcpInfo {

@@ -117,7 +117,8 @@ impl Chain {
         Self::default()
     }
 
-    /// Sets the base of relative paths of later steps; by default the working directory of the process.
+    /// Sets the base of relative paths of later steps; by default the working directory of the process. On other systems
+    /// than Linux, such paths cannot leave the directory.
     pub fn at<F: AsFd + Send + Sync + 'static>(mut self, dir: Arc<F>) -> Self {
         self.dir = Dir::of(dir);
         self
@@ -195,14 +196,14 @@ impl Chain {
 
     /// Allocates disk space for the first `len` bytes, so that writing them does not fail for lack of it. Does not
     /// change the length of the file. [fallocate(2)](https://man7.org/linux/man-pages/man2/fallocate.2.html) with
-    /// `FALLOC_FL_KEEP_SIZE`.
+    /// `FALLOC_FL_KEEP_SIZE`; `EOPNOTSUPP` on other systems than Linux.
     pub fn allocate(self, len: u64) -> Self {
         self.with_file("allocate", 0, |file| Allocate::new(file, FallocateFlags::KEEP_SIZE, 0, len))
     }
 
     /// Moves `len` bytes from the file to `to` without copying them through this process; fewer only at the end of the
     /// file. One of the two must be a pipe, and a socket must be nonblocking. On a ring, a kernel thread does the work.
-    /// [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html)
+    /// [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html); `EOPNOTSUPP` on other systems than Linux.
     pub fn splice_to<F: AsFd + Send + Sync + 'static>(mut self, to: Arc<F>, len: usize) -> Self {
         let to = self.doubted(to);
         self.with_file("splice", len, |file| Splice::new((file, None), (to, None), len))
@@ -226,12 +227,13 @@ impl Chain {
         self.rename_with("rename", from.as_ref(), to.as_ref(), RenameFlags::empty())
     }
 
-    /// Renames a file or directory. Fails with `EEXIST` if the new name exists.
+    /// Renames a file or directory. Fails with `EEXIST` if the new name exists, and with `EOPNOTSUPP`
+    /// on other systems than Linux.
     pub fn rename_new(self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Self {
         self.rename_with("rename", from.as_ref(), to.as_ref(), RenameFlags::NOREPLACE)
     }
 
-    /// Swaps the names of two files or directories.
+    /// Swaps the names of two files or directories; `EOPNOTSUPP` on other systems than Linux.
     pub fn exchange(self, one: impl AsRef<Path>, other: impl AsRef<Path>) -> Self {
         self.rename_with("exchange", one.as_ref(), other.as_ref(), RenameFlags::EXCHANGE)
     }
