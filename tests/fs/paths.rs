@@ -228,8 +228,8 @@ fn what_is_not_permitted_is_an_error() {
     std::fs::create_dir(&closed).unwrap();
     std::fs::write(&file, "x").unwrap();
     std::fs::write(closed.join("file"), "x").unwrap();
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0)).unwrap();
-    std::fs::set_permissions(&closed, PermissionsExt::from_mode(0)).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o0)).unwrap();
+    std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o0)).unwrap();
     // Before the runtime starts threads, which have the capabilities of this one.
     limits::drop_capabilities();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
