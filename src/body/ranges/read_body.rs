@@ -17,8 +17,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::ReadAt;
 use super::multipart::Part;
+use super::read_at::ReadAt;
 
 type ReadFuture = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
