@@ -23,6 +23,7 @@
 //! | serve a directory, or one file | [`files::Files`], [`body::FileBody`] |
 //! | send events, or many small frames | [`sse::Hub`], [`body::Batch`] |
 //! | receive into files | [`body::save`](body::save()) |
+//! | answer range requests for an object store | [`body::ranges`](body::ranges()) |
 //! | read, write, replace and extend files | [`fs`] |
 //! | copy or relay | [`copy`](mod@copy) |
 //! | gather on streams of other crates | [`codec`] |
@@ -49,7 +50,7 @@
 //! | `fs` | yes | [`fs`]: files, chains of operations, replace, prepend and append; implies `uring` |
 //! | `copy` | yes | [`copy`](mod@copy): copies between files, pipes and sockets; implies `fs` |
 //! | `codec` | yes | [`codec`]: buffered readers and writers for other streams, and `Framed` |
-//! | `body` | | [`body`]: `Batch`, and with `fs` also `FileBody` |
+//! | `body` | | [`body`]: `Batch`, `from_reader` and `ranges`; with `fs` also `FileBody` and `save` |
 //! | `compress` | | `body::Compress`: gzip, br and zstd; also a layer of `middleware`, and events of `sse`; implies `body` |
 //! | `digest` | | `body::Save`: digests of what is saved, checked against header fields; implies `body` and `fs` |
 //! | `middleware` | | `middleware`: request ids, trace context, measurements, allowed hosts; implies `server` |
@@ -105,6 +106,7 @@
         feature = "codec",
         feature = "compress",
         feature = "copy",
+        feature = "digest",
         feature = "files",
         feature = "metrics",
         feature = "redis",

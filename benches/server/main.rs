@@ -1,8 +1,9 @@
-//! Servers: tonic on our listener, windows of HTTP/2, and several workers.
+//! Servers: tonic on our listener, uploads, windows of HTTP/2, and several workers.
 //!
 //! | module | cases |
 //! |---|---|
 //! | `grpc` | streams of messages by tonic, on our listener and on its own |
+//! | `uploads` | bodies into files, by `body::save` and by axum and tokio |
 //! | `windows` | uploads over a long distance, with growing windows and with fixed ones |
 //! | `cores` | CPU-bound responses, from one worker and from two |
 
@@ -13,6 +14,7 @@ mod cores;
 mod far;
 mod grpc;
 mod ticks;
+mod uploads;
 mod windows;
 
 fn main() {
@@ -20,6 +22,7 @@ fn main() {
     {
         let _pinned = common::pinned();
         grpc::run(&mut suite);
+        uploads::run(&mut suite);
     }
     windows::run(&mut suite);
     cores::run(&mut suite);

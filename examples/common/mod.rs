@@ -2,7 +2,7 @@
 
 mod bodies;
 pub(crate) mod cli;
-mod options;
+pub(crate) mod options;
 mod reply;
 #[allow(dead_code, reason = "stock prints errors of one level only")]
 mod report;

@@ -20,7 +20,7 @@ pub(crate) struct Options {
 }
 
 /// Returns the absolute path of a directory.
-fn directory(path: &str) -> Result<PathBuf, String> {
+pub(crate) fn directory(path: &str) -> Result<PathBuf, String> {
     match Path::new(path).canonicalize() {
         Ok(path) if path.is_dir() => Ok(path),
         Ok(_) => Err("this is a file, give a directory".to_owned()),

@@ -18,6 +18,7 @@ use tokio::runtime::Runtime;
 
 use super::common::{Options, cli};
 use super::site::Site;
+use super::upload::Uploads;
 use super::{App, Numbers, until_interrupted};
 use chromium::Chromium;
 use millstream::Capabilities;
@@ -45,7 +46,8 @@ impl Server {
         let options = Options { listen, root: root.path().to_owned(), workers };
         let hosts = AllowedHostsLayer::local();
         let numbers = Numbers::start(SocketAddr::from(([127, 0, 0, 1], 0)), false, hosts.clone()).expect("a free port");
-        let app = App::new(&options, &Site::default(), &numbers, hosts).expect("a directory that can be served");
+        let app = App::new(&options, &Site::default(), &Uploads::default(), &numbers, hosts)
+            .expect("a directory that can be served");
         let runtime = cli::runtime(workers).expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind(listen)).expect("a port");
         let address = listener.local_addr().expect("an address");

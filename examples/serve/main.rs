@@ -30,6 +30,7 @@ use tower::Layer;
 use common::{Options, Reply, Route, cli, route};
 use numbers::Numbers;
 use site::Site;
+use upload::Uploads;
 
 #[cfg(test)]
 mod browser;
@@ -38,6 +39,7 @@ mod common;
 mod numbers;
 mod page;
 mod site;
+mod upload;
 
 /// Serves a directory, events and tokens, and a page with live numbers.
 #[derive(Parser)]
@@ -58,25 +60,35 @@ struct Args {
     hosts: Vec<String>,
     #[command(flatten)]
     site: Site,
+    #[command(flatten)]
+    uploads: Uploads,
 }
 
 fn main() -> ExitCode {
     cli::exit(start(Args::parse()))
 }
 
-fn start(Args { options, site, per_core: apart, metrics, metrics_anywhere, hosts }: Args) -> Result<(), String> {
+fn start(
+    Args { options, site, uploads, per_core: apart, metrics, metrics_anywhere, hosts }: Args,
+) -> Result<(), String> {
     let local = AllowedHostsLayer::local();
     let hosts = hosts.iter().try_fold(local, |hosts, name| hosts.and(name).map_err(|e| format!("--host: {e}")))?;
     let numbers = Numbers::start(metrics, metrics_anywhere, hosts.clone())?;
     match apart {
-        true => per_core(&options, &site, &numbers, hosts),
-        false => cli::runtime(options.workers)?.block_on(run(&options, &site, &numbers, hosts)),
+        true => per_core(&options, &site, &uploads, &numbers, hosts),
+        false => cli::runtime(options.workers)?.block_on(run(&options, &site, &uploads, &numbers, hosts)),
     }
 }
 
 /// Serves on one runtime with shared state.
-async fn run(options: &Options, site: &Site, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
-    let app = App::new(options, site, numbers, hosts)?;
+async fn run(
+    options: &Options,
+    site: &Site,
+    uploads: &Uploads,
+    numbers: &Numbers,
+    hosts: AllowedHostsLayer,
+) -> Result<(), String> {
+    let app = App::new(options, site, uploads, numbers, hosts)?;
     let listener = TcpListener::bind(options.listen).await.map_err(elsewhere)?;
     let address = listener.local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
     print_banner(options, address, numbers);
@@ -84,8 +96,14 @@ async fn run(options: &Options, site: &Site, numbers: &Numbers, hosts: AllowedHo
 }
 
 /// Serves with one runtime and one listener for each thread.
-fn per_core(options: &Options, site: &Site, numbers: &Numbers, hosts: AllowedHostsLayer) -> Result<(), String> {
-    let app = App::new(options, site, numbers, hosts)?;
+fn per_core(
+    options: &Options,
+    site: &Site,
+    uploads: &Uploads,
+    numbers: &Numbers,
+    hosts: AllowedHostsLayer,
+) -> Result<(), String> {
+    let app = App::new(options, site, uploads, numbers, hosts)?;
     let cores = Cores::new(options.workers.get()).map_err(|e| e.to_string())?;
     let listeners = TcpListener::builder().bind_each(options.listen, cores.count()).map_err(elsewhere)?;
     let address = listeners.local_addr();
@@ -112,7 +130,7 @@ fn print_banner(options: &Options, address: SocketAddr, numbers: &Numbers) {
 
 async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<()> {
     let service = tower::service_fn(move |request| answer(request, app.clone()));
-    let server = millstream::server::serve(listener, Measure::new().layer(service));
+    let server = millstream::server::serve(listener, Measure::new().layer(service)).limits(upload::limits());
     server.drain(tokio::signal::ctrl_c(), PATIENCE).await.map(drop)
 }
 
@@ -122,24 +140,32 @@ struct App {
     live: Hub,
     names: Names,
     hosts: AllowedHostsLayer,
+    uploads: Uploads,
 }
 
 struct Names {
     page: Name,
     live: Name,
     files: Name,
+    uploads: Name,
 }
 
 impl App {
     fn new(
         Options { root, .. }: &Options,
         site: &Site,
+        uploads: &Uploads,
         numbers: &Numbers,
         hosts: AllowedHostsLayer,
     ) -> Result<Arc<Self>, String> {
         let files = site.open(Files::builder(root).mounted_at("/f"))?;
-        let names = Names { page: Name::new("/"), live: Name::new("/live"), files: Name::new("/f/{name}") };
-        Ok(Arc::new(Self { root: root.clone(), files, live: numbers.live(), names, hosts }))
+        let names = Names {
+            page: Name::new("/"),
+            live: Name::new("/live"),
+            files: Name::new("/f/{name}"),
+            uploads: Name::new("/upload/{name}"),
+        };
+        Ok(Arc::new(Self { root: root.clone(), files, live: numbers.live(), names, hosts, uploads: uploads.clone() }))
     }
 }
 
@@ -154,6 +180,10 @@ async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response
     }
     if request.uri().path() == "/live" {
         return Ok(named(app.names.live, app.live.subscribe(&request)).map(Either::Right));
+    }
+    if let Some((dir, name)) = app.uploads.wants(request.uri().path()) {
+        let name = name.to_owned();
+        return Ok(named(app.names.uploads, upload::save(dir, name, request).await).map(Either::Left));
     }
     let response = match route(&request) {
         Route::Index => {

@@ -17,6 +17,7 @@ use std::vec;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::ranges::Part;
 use super::reader::Reader;
 use crate::buf::origin::Mapping;
 use crate::counters::{Counter, count, log};
@@ -82,12 +83,6 @@ enum Inner {
     Ready(Bytes),
     Kept(Bytes, Arc<Whole>),
     Stream(Box<Stream>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    Text(Bytes),
-    File(Range<u64>),
 }
 
 /// A fully mapped file in memory, kept for many responses.
@@ -232,7 +227,7 @@ impl Stream {
                 Some(Part::Text(text)) => {
                     return Poll::Ready(self.reader.check().map(|()| Some(text)));
                 }
-                Some(Part::File(range)) => self.range = range,
+                Some(Part::Range(range)) => self.range = range,
                 None => return Poll::Ready(Ok(None)),
             }
         }
@@ -241,15 +236,6 @@ impl Stream {
 
     fn poll_end(&mut self) -> Poll<Option<io::Result<Bytes>>> {
         Poll::Ready(self.reader.check().err().map(Err))
-    }
-}
-
-impl Part {
-    fn len(&self) -> u64 {
-        match self {
-            Self::Text(text) => text.len() as u64,
-            Self::File(range) => range.end - range.start,
-        }
     }
 }
 

@@ -5,6 +5,8 @@
 //! | merge the small frames of a body | [`Batch`] |
 //! | compress a body | `Compress` (feature `compress`), [`ContentCoding`] |
 //! | respond with a file, a range of it, or several | [`FileBody`] |
+//! | respond with the bytes of a reader | [`from_reader`](from_reader()) |
+//! | answer range requests for anything that can be read at an offset | [`ranges`](ranges()), [`ReadAt`] |
 //! | save a body into a file | [`save`](save()), [`Save`] |
 //! | end an endless response when the server drains | [`GracefulClose`] |
 //!
@@ -27,6 +29,8 @@
 //  compress         any body, compressed
 //  file             FileBody: a file, a range of it, or several, of exact length
 //  reader           reads the next frame of a file without blocking a runtime thread
+//  from_reader      a body from an AsyncRead
+//  ranges           ranges of anything that can be read at an offset
 //  save             a body into a file, with limits, digests and progress
 //  length_limit     the error of a body over its limit
 //  validators       entity tag and Last-Modified of a file
@@ -37,8 +41,10 @@ mod compress;
 mod content_coding;
 #[cfg(feature = "fs")]
 pub(crate) mod file;
+mod from_reader;
 mod graceful_close;
 pub(crate) mod length_limit;
+pub(crate) mod ranges;
 #[cfg(feature = "fs")]
 pub(crate) mod reader;
 #[cfg(feature = "fs")]
@@ -52,7 +58,9 @@ pub use compress::Compress;
 pub use content_coding::ContentCoding;
 #[cfg(feature = "fs")]
 pub use file::FileBody;
+pub use from_reader::{ReaderBody, from_reader};
 pub use graceful_close::GracefulClose;
+pub use ranges::{Ranges, RangesBody, ReadAt, ranges};
 #[cfg(feature = "fs")]
 pub use save::{Save, SaveError, Saved, save};
 #[cfg(feature = "fs")]

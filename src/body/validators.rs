@@ -1,10 +1,11 @@
 //! Validators of responses from a file: entity tag and time (RFC 9110 §8.8).
 
 use std::fmt::Write;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use http::HeaderValue;
 
+use super::ranges::whole_seconds;
 use crate::fs::Metadata;
 
 impl Metadata {
@@ -20,10 +21,7 @@ impl Metadata {
     /// `Last-Modified` requires. `None` if the file system reports a time before 1970 or after 9999, which HTTP cannot
     /// represent.
     pub fn last_modified(&self) -> Option<SystemTime> {
-        const TOO_LATE: Duration = Duration::from_secs(253_402_300_800);
-        let now = SystemTime::now();
-        let since = self.modified()?.min(now).duration_since(SystemTime::UNIX_EPOCH).ok()?;
-        (since < TOO_LATE).then(|| SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs()))
+        whole_seconds(self.modified()?)
     }
 }
 
@@ -54,6 +52,7 @@ impl Tag {
 mod tests {
     use super::*;
     use crate::fs::File;
+    use std::time::Duration;
 
     #[test]
     fn tags_differ_when_contents_may() {

@@ -13,8 +13,9 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
-use super::conditional::Validators;
-use crate::body::file::{Part, Whole};
+use super::body::FilesBody;
+use crate::body::file::Whole;
+use crate::body::ranges::{Part, Representation, Validators};
 use crate::body::reader::Reader;
 use crate::body::{ContentCoding, FileBody, Tag};
 use crate::buf::origin::{self, Mapping};
@@ -37,9 +38,9 @@ pub(super) struct Document {
     mapped: bool,
     uncached: bool,
     etag: HeaderValue,
-    pub(super) head: HeaderMap,
+    head: HeaderMap,
     /// The header fields of responses that do not carry the representation.
-    pub(super) validators: HeaderMap,
+    validators: HeaderMap,
     kept: Kept,
 }
 
@@ -109,14 +110,6 @@ impl Document {
         &self.file
     }
 
-    pub(super) fn len(&self) -> u64 {
-        self.file.opened().len()
-    }
-
-    pub(super) fn version(&self) -> Validators<'_> {
-        Validators { etag: &self.etag, last_modified: self.file.opened().last_modified() }
-    }
-
     pub(super) fn is_torn(&self) -> bool {
         match &self.kept {
             Kept::Nothing => false,
@@ -132,24 +125,6 @@ impl Document {
         }
     }
 
-    pub(super) fn whole(&self) -> FileBody {
-        match &self.kept {
-            Kept::Whole(whole, _) => FileBody::kept(whole, ..),
-            _ => FileBody::range(self.reader(), 0..self.len()),
-        }
-    }
-
-    pub(super) fn range(&self, range: std::ops::Range<u64>) -> FileBody {
-        match &self.kept {
-            Kept::Whole(whole, _) => FileBody::kept(whole, range.start as usize..range.end as usize),
-            _ => FileBody::range(self.reader(), range),
-        }
-    }
-
-    pub(super) fn parts(&self, parts: Vec<Part>) -> FileBody {
-        FileBody::parts(self.reader(), parts)
-    }
-
     fn reader(&self) -> Reader {
         let mut reader = Reader::new(self.file.clone());
         reader.set_mapped(self.mapped);
@@ -160,6 +135,50 @@ impl Document {
             Kept::Nothing => {}
         }
         reader
+    }
+}
+
+impl Representation for Document {
+    type Body = FilesBody;
+
+    fn len(&self) -> u64 {
+        self.file.opened().len()
+    }
+
+    fn version(&self) -> Validators<'_> {
+        Validators { etag: Some(&self.etag), last_modified: self.file.opened().last_modified() }
+    }
+
+    fn head(&self) -> &HeaderMap {
+        &self.head
+    }
+
+    fn validators(&self) -> &HeaderMap {
+        &self.validators
+    }
+
+    fn whole(&self) -> FilesBody {
+        match &self.kept {
+            Kept::Whole(whole, _) => FileBody::kept(whole, ..),
+            _ => FileBody::range(self.reader(), 0..self.len()),
+        }
+        .into()
+    }
+
+    fn range(&self, range: std::ops::Range<u64>) -> FilesBody {
+        match &self.kept {
+            Kept::Whole(whole, _) => FileBody::kept(whole, range.start as usize..range.end as usize),
+            _ => FileBody::range(self.reader(), range),
+        }
+        .into()
+    }
+
+    fn parts(&self, parts: Vec<Part>) -> FilesBody {
+        FileBody::parts(self.reader(), parts).into()
+    }
+
+    fn nothing() -> FilesBody {
+        FileBody::empty().into()
     }
 }
 

@@ -8,6 +8,7 @@ use http::header::ACCEPT_ENCODING;
 
 use super::document::Document;
 use crate::body::ContentCoding;
+use crate::body::ranges::Representation;
 use crate::fs::{Metadata, Root};
 
 #[derive(Debug)]

@@ -10,9 +10,9 @@
 //! A cached, valid entry is answered without waiting, without a system call and nearly without allocating. An uncached
 //! file is opened once for all waiting requests.
 
-//  request ─▶ path ─▶ cache ─▶ loader ─▶ entry ─▶ variant ──▶ conditional ─▶ range ─▶ respond ─▶ response
-//            (text)   (valid    (opens)   (file,   (which      (304, 412)     (206,    (heads made
-//                     entries)            variants) coding)                    416)     beforehand)
+//  request ─▶ path ─▶ cache ─▶ loader ─▶ entry ─▶ variant ──▶ body::ranges ─▶ response
+//            (text)   (valid    (opens)   (file,   (which      (304, 412,     (heads made
+//                     entries)            variants) coding)     206, 416)      beforehand)
 //
 //  absent file ─▶ listing, fallback, or the page for status 404
 
@@ -21,15 +21,12 @@ mod body;
 mod builder;
 mod cache;
 mod cache_control;
-mod conditional;
 mod content_type;
 mod document;
 mod entry;
 mod listing;
 mod loader;
-mod multipart;
 mod path;
-mod range;
 mod respond;
 mod service;
 

@@ -40,7 +40,7 @@ pub(super) const NOW_MAX: usize = 64 << 10;
 // uses a thread gain nothing over the pool: buffered writes on most file systems, syncs, changes of length.
 const READ: Alone = Alone::Ring;
 const WRITE: Alone = Alone::Pool;
-const CHANGE: Alone = Alone::Pool;
+pub(super) const CHANGE: Alone = Alone::Pool;
 pub(super) const OPEN: Alone = Alone::Pool;
 
 /// An open file without a position: every read and write has an offset. Clones share the file.

@@ -2,6 +2,7 @@
 //!
 //! | I want to | use |
 //! |---|---|
+//! | read, rename, copy or remove a whole file | [`read`](read()), [`read_to_string`], [`rename`], [`copy`](copy()), [`remove`] |
 //! | read and write at offsets | [`File`] |
 //! | read a file from front to back | [`FileReader`], as a stream [`Chunks`] |
 //! | write a file from front to back | [`FileWriter`] |
@@ -22,7 +23,8 @@
 //  reader       sequential reads with read-ahead         ┐ built on read_ahead, pending_seek
 //  writer       sequential writes, gathered into pieces  ┘ and cached (reads from the page cache)
 //
-//  replace      new contents in one step: bytes or a stream
+//  paths        whole files by their paths: read, remove, rename, copy
+//  replace      new contents in one step: bytes, a stream, or another file
 //  prepend      a header before the contents: by a new file, in place, or by moving blocks
 //  append       bytes at the end
 //  change       options that all of them have                  ┐
@@ -48,6 +50,7 @@ mod error;
 mod file;
 mod metadata;
 mod open;
+mod paths;
 mod pending_seek;
 mod prepend;
 mod preserve;
@@ -68,6 +71,7 @@ pub use durability::Durability;
 pub use error::{Error, Step};
 pub use file::File;
 pub use metadata::Metadata;
+pub use paths::{copy, read, read_to_string, remove, rename};
 pub use prepend::{Prepend, PrependStrategy, Prepended, prepend};
 pub use preserve::Preserve;
 pub use reader::{Chunks, FileReader};

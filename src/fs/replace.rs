@@ -8,6 +8,8 @@ use std::pin::pin;
 use bytes::Bytes;
 use futures_core::Stream;
 
+use super::Metadata;
+use super::body::Body;
 use super::change::Change;
 use super::durability::Durability;
 use super::error::{Error, Result, Step};
@@ -15,6 +17,12 @@ use super::preserve::Preserve;
 use super::receive::{Inspect, Place, Receiver, Stopped};
 use super::sink::NewFile;
 use super::work;
+use crate::buf::lease;
+use crate::sys::fd::AsFd;
+use crate::sys::{call, file};
+
+/// Length of a read behind the end that a copied file had at first.
+const MORE: usize = 64 << 10;
 
 /// Replaces the contents of a file, or creates it: [`Replace`] with its defaults.
 ///
@@ -150,6 +158,50 @@ impl Replace {
                 Err(Error::new(Step::Receive, &path, io::Error::other(e)))
             }
         }
+    }
+
+    /// Replaces the file with the contents of the file at `from`, which is opened like [`File::open`](super::File::open)
+    /// does. Returns the number of bytes. The new file gets the permission bits of `from`, without setuid and setgid,
+    /// unless [`mode`](Self::mode) is set.
+    ///
+    /// The file system shares the blocks if it can; otherwise the kernel copies the bytes, or they are read and written.
+    /// All of it is one job on the blocking pool.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`run`](Self::run); with [`Step::Open`] and the path of `from` if it cannot be opened, with
+    /// [`Step::Inspect`] if it is not a regular file, and with [`Step::Recheck`] if it is truncated meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    pub async fn run_copy(mut self, from: impl AsRef<Path>) -> Result<u64> {
+        let from = from.as_ref().to_owned();
+        work::run(&self.0.path.clone(), move |caller| {
+            let from = from.as_path();
+            let at = |step| move |e: io::Error| Error::new(step, from, e);
+            let source = file::open_followed(from).map_err(at(Step::Open))?;
+            let statx = call::status(source.as_fd()).map_err(at(Step::Inspect))?;
+            Metadata::new(&statx).must_be_file(io::ErrorKind::InvalidInput).map_err(at(Step::Inspect))?;
+            self.0.attributes.mode.get_or_insert(u32::from(statx.stx_mode) & 0o777);
+            let new = NewFile::open(self.0, false)?;
+            let body = Body { from: source.as_fd(), len: statx.stx_size };
+            body.move_to(new.temp_file(), 0, caller, None)?;
+            // Some files have no length, and others grow.
+            let mut len = statx.stx_size;
+            loop {
+                let mut piece = lease(MORE);
+                let read =
+                    piece.read_exactly_with(|spare| call::read_blocking(source.as_fd(), &mut spare[..MORE], len));
+                if read.map_err(at(Step::Read))? == 0 {
+                    break;
+                }
+                len += new.temp_file().write(&[piece], len, caller)?;
+            }
+            new.finish(caller)?;
+            Ok(len)
+        })
+        .await
     }
 
     /// Returns a receiver of contents whose announced length is `expected`, or 0.

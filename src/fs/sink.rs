@@ -35,6 +35,7 @@ pub(crate) enum Place {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "its owner is boxed")]
 pub(super) enum Sink {
     New(NewFile),
     End(End),
@@ -58,13 +59,11 @@ impl Sink {
         if len == 0 {
             return Ok(());
         }
-        match file::reserve(fd, at, len) {
+        match file::reserve(fd, at, len).map_err(|e| (Errno::from_io_error(&e), e)) {
             Ok(()) => *reserved = at + len,
-            Err(e) => match Errno::from_io_error(&e) {
-                Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => return Err(target.at(Step::Allocate)(e)),
-                // The writes tell.
-                _ => {}
-            },
+            Err((Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG), e)) => return Err(target.at(Step::Allocate)(e)),
+            // The writes tell.
+            Err(_) => {}
         }
         Ok(())
     }
@@ -126,6 +125,10 @@ impl NewFile {
 
     pub(super) fn write(&mut self, pieces: &[Bytes], caller: &Caller) -> Result<()> {
         caller.write(self.temp_file.target(), self.temp_file.fd(), pieces, &mut self.written)
+    }
+
+    pub(super) fn temp_file(&self) -> &TempFile {
+        &self.temp_file
     }
 
     pub(super) fn finish(self, caller: &Caller) -> Result<()> {

@@ -34,6 +34,12 @@ pub(crate) fn open_at(dir: BorrowedFd<'_>, name: &OsStr, access: Access) -> io::
     open(dir, name, access.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY, 0)
 }
 
+/// Opens an existing file for reading, and follows links. Same as [`open_at`] for a FIFO.
+pub(crate) fn open_followed(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?)
+}
+
 /// Creates a file. Fails if the name exists, even as a dangling symbolic link.
 pub(crate) fn create_at(dir: BorrowedFd<'_>, name: &OsStr, access: Access, mode: u32) -> io::Result<OwnedFd> {
     open(dir, name, access.flags() | OFlags::CREATE | OFlags::EXCL, mode)

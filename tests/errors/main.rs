@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::stream;
+use futures_util::{TryStreamExt, stream};
 use hyper::Uri;
-use millstream::body::FileBody;
+use millstream::body::{FileBody, Save};
 use millstream::copy::{copy, copy_bidirectional};
 use millstream::files::Files;
 use millstream::fs::chain::Chain;
@@ -70,6 +70,22 @@ async fn of_files() -> Vec<(&'static str, BoxError)> {
     both!(all, "append", fs::append(missing.join("file"), "bytes").await);
     let contents = || stream::iter([Ok("bytes"), Err(Root::open_dir(&missing).unwrap_err())]);
     both!(all, "receive", Replace::new(&file).run_stream(contents()).await);
+    both!(all, "copy of a file", fs::copy(&missing, &file).await);
+    both!(all, "text", fs::read_to_string(here).await);
+    both!(all, "remove", fs::remove(&missing).await);
+    both!(all, "rename", fs::rename(&missing, &file).await);
+    let body = || http_body_util::Full::new(bytes::Bytes::from("bytes"));
+    let header = |digest: &str| {
+        http::HeaderMap::from_iter([(http::HeaderName::from_static("content-md5"), digest.parse().unwrap())])
+    };
+    both!(all, "save", Save::new(missing.join("file")).run(body()).await);
+    both!(all, "save, too large", Save::new(&file).max_len(4).run(body()).await);
+    both!(all, "save, another offset", Save::new(&file).continue_at(3).run(body()).await);
+    both!(all, "save, a name in use", Save::new(&file).create_new().run(body()).await);
+    both!(all, "save, malformed", Save::new(&file).verify(&header("?")).run(body()).await);
+    both!(all, "save, mismatch", Save::new(&file).verify(&header("AAAAAAAAAAAAAAAAAAAAAA==")).run(body()).await);
+    let cut = || http_body_util::StreamBody::new(contents().map_ok(|_| hyper::body::Frame::data(bytes::Bytes::new())));
+    both!(all, "save, cut", Save::new(&file).run(cut()).await);
     both!(all, "chain", Chain::new().unlink(&missing).run().await);
     both!(all, "copy", copy(&mut directory(here).await.reader(), &mut tokio::io::sink()).await);
     let failing = async || Failing(directory(here).await.reader());

@@ -6,5 +6,6 @@ mod support;
 mod cancel;
 mod chain;
 mod file;
+mod paths;
 mod replace;
 mod stream;

@@ -71,7 +71,7 @@ async fn an_empty_body_and_a_ready_one() {
 async fn parts_come_in_order_with_their_text() {
     let file = file(b"0123456789");
     let text = |t: &'static str| Part::Text(Bytes::from_static(t.as_bytes()));
-    let parts = vec![text("<"), Part::File(2..4), text(""), text("|"), Part::File(0..10), text(">")];
+    let parts = vec![text("<"), Part::Range(2..4), text(""), text("|"), Part::Range(0..10), text(">")];
     let body = FileBody::parts(Reader::new(file.clone()), parts);
     assert_eq!(collect(body).await.unwrap(), b"<23|0123456789>");
 }
@@ -101,7 +101,7 @@ async fn a_mapping_torn_after_its_frame_fails_the_end() {
     let file = File::from_std(std_file.try_clone().unwrap()).unwrap();
     let mapping = Mapping::new(Arc::clone(file.shared()), 0, 100_000).unwrap();
     let whole = Arc::new(Whole::new(file.clone(), mapping));
-    let parts = FileBody::parts(Reader::new(file.clone()), vec![Part::File(0..100_000)]);
+    let parts = FileBody::parts(Reader::new(file.clone()), vec![Part::Range(0..100_000)]);
     for mut body in [FileBody::new(&file, ..).unwrap(), parts, FileBody::kept(&whole, ..)] {
         std_file.write_all_at(&[b'x'; 100_000], 0).unwrap();
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -143,7 +143,7 @@ proptest! {
             let from = (from * len as f64) as usize;
             let to = from + 1 + (to * (len - from - 1) as f64) as usize;
             parts.push(Part::Text(Bytes::from_static(b"--")));
-            parts.push(Part::File(from as u64..to as u64));
+            parts.push(Part::Range(from as u64..to as u64));
             expected.extend_from_slice(b"--");
             expected.extend_from_slice(&bytes[from..to]);
         }

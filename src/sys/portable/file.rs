@@ -40,6 +40,14 @@ pub(crate) fn open_at(dir: BorrowedFd<'_>, name: &OsStr, access: Access) -> io::
     open(dir, name, access.options().nonblock(true))
 }
 
+/// Opens an existing file for reading, and follows links. Same as [`open_at`] for a FIFO.
+pub(crate) fn open_followed(path: &Path) -> io::Result<OwnedFd> {
+    let mut options = File::options();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK | libc::O_NOCTTY);
+    Ok(options.read(true).open(path)?.into())
+}
+
 /// Creates a file. Fails if the name exists, even as a dangling symbolic link.
 pub(crate) fn create_at(dir: BorrowedFd<'_>, name: &OsStr, access: Access, mode: u32) -> io::Result<OwnedFd> {
     let mut options = access.options();

@@ -146,9 +146,10 @@ fn a_hundred_at_once_are_told_apart() {
     on_both(|| async {
         let dir = tempfile::tempdir().unwrap();
         let addr = start(dir.path()).await;
+        let all = Bytes::from(noise(3_000_000));
+        let part = |n: usize| all.slice(n..n + n * 9973 + 1_000_000 * (n % 3));
         let uploads = (0..100usize).map(|n| async move {
-            let bytes =
-                Bytes::from(noise(n * 9973 + 1_000_000 * (n % 3)).into_iter().map(|b| b ^ n as u8).collect::<Vec<_>>());
+            let bytes = part(n);
             let mut sender = Sender::over(TcpStream::connect(addr).await.unwrap(), n % 2 == 0).await;
             let piece = (n % 4 > 1).then_some(50_000);
             let (status, text) = sender.send(put(&format!("/{n}"), body(&bytes, piece))).await;

@@ -8,7 +8,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderValue;
 
-use crate::body::file::Part;
+/// A part of a body: text between the ranges, or a range of the representation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Text(Bytes),
+    Range(Range<u64>),
+}
+
+impl Part {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Text(text) => text.len() as u64,
+            Self::Range(range) => range.end - range.start,
+        }
+    }
+}
 
 pub(super) fn layout(ranges: &[Range<u64>], len: u64, content_type: &HeaderValue, boundary: &str) -> Vec<Part> {
     let mut parts = Vec::with_capacity(ranges.len() * 2 + 1);
@@ -25,7 +39,7 @@ pub(super) fn layout(ranges: &[Range<u64>], len: u64, content_type: &HeaderValue
         head.put_slice(content_range(range, len).as_bytes());
         head.put_slice(b"\r\n\r\n");
         parts.push(Part::Text(head.freeze()));
-        parts.push(Part::File(range.clone()));
+        parts.push(Part::Range(range.clone()));
     }
     parts.push(Part::Text(Bytes::from(format!("\r\n--{boundary}--\r\n"))));
     parts
@@ -54,7 +68,7 @@ mod tests {
         for part in parts {
             match part {
                 Part::Text(text) => all.extend_from_slice(text),
-                Part::File(range) => all.extend_from_slice(&file[range.start as usize..range.end as usize]),
+                Part::Range(range) => all.extend_from_slice(&file[range.start as usize..range.end as usize]),
             }
         }
         all

@@ -5,10 +5,11 @@ use std::time::{Duration, SystemTime};
 use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+/// What identifies the version of a representation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Validators<'a> {
-    pub(super) etag: &'a HeaderValue,
-    pub(super) last_modified: Option<SystemTime>,
+pub(crate) struct Validators<'a> {
+    pub(crate) etag: Option<&'a HeaderValue>,
+    pub(crate) last_modified: Option<SystemTime>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -52,7 +53,8 @@ pub(super) fn evaluate(headers: &HeaderMap, of: Validators<'_>) -> Verdict {
 pub(super) fn range_counts(headers: &HeaderMap, of: Validators<'_>, now: SystemTime) -> bool {
     let Some(value) = headers.get(IF_RANGE) else { return true };
     if value.as_bytes().starts_with(b"\"") || value.as_bytes().starts_with(b"W/") {
-        return value == of.etag;
+        // A weak tag never matches (§13.1.5).
+        return value.as_bytes().starts_with(b"\"") && Some(value) == of.etag;
     }
     // A date is strong only if the file could not have changed again within its second (§8.8.2.2).
     let settled = |modified: SystemTime| now.duration_since(modified).is_ok_and(|age| age >= Duration::from_secs(1));
@@ -71,13 +73,24 @@ enum Tag<'a> {
 }
 
 impl Tag<'_> {
-    fn matches_strongly(&self, etag: &HeaderValue) -> bool {
-        matches!(self, Self::Any) || matches!(self, Self::Strong(tag) if *tag == etag.as_bytes())
+    fn matches_strongly(&self, etag: Option<&HeaderValue>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Strong(tag) => etag.is_some_and(|etag| *tag == etag.as_bytes()),
+            Self::Weak(_) => false,
+        }
     }
 
-    fn matches_weakly(&self, etag: &HeaderValue) -> bool {
-        self.matches_strongly(etag) || matches!(self, Self::Weak(tag) if *tag == etag.as_bytes())
+    fn matches_weakly(&self, etag: Option<&HeaderValue>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Strong(tag) | Self::Weak(tag) => etag.is_some_and(|etag| *tag == opaque(etag.as_bytes())),
+        }
     }
+}
+
+fn opaque(tag: &[u8]) -> &[u8] {
+    tag.strip_prefix(b"W/").unwrap_or(tag)
 }
 
 /// Returns the entity tags of all lines of a header, including quotes. Skips the rest of a line after a malformed tag.
@@ -156,7 +169,7 @@ mod tests {
             (&[(IF_UNMODIFIED_SINCE, BEFORE), (IF_MODIFIED_SINCE, AFTER)], Failed),
         ];
         for (lines, expected) in table {
-            let verdict = evaluate(&headers(lines), Validators { etag: &ETAG, last_modified: Some(then()) });
+            let verdict = evaluate(&headers(lines), Validators { etag: Some(&ETAG), last_modified: Some(then()) });
             assert_eq!(verdict, *expected, "{lines:?}");
             assert!(lines.is_empty() || any(&headers(lines)));
         }
@@ -164,7 +177,7 @@ mod tests {
 
     #[test]
     fn without_a_time_dates_do_not_count() {
-        let of = Validators { etag: &ETAG, last_modified: None };
+        let of = Validators { etag: Some(&ETAG), last_modified: None };
         for name in [IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE] {
             assert_eq!(evaluate(&headers(&[(name, THEN)]), of), Verdict::Proceed);
         }
@@ -176,7 +189,7 @@ mod tests {
         let mut lines = HeaderMap::new();
         lines.append(IF_NONE_MATCH, HeaderValue::from_static("\"a\""));
         lines.append(IF_NONE_MATCH, HeaderValue::from_static("\"v1\""));
-        let of = Validators { etag: &ETAG, last_modified: None };
+        let of = Validators { etag: Some(&ETAG), last_modified: None };
         assert_eq!(evaluate(&lines, of), Verdict::NotModified);
     }
 
@@ -193,11 +206,30 @@ mod tests {
             (AFTER, later, false),
             ("v1", later, false),
         ] {
-            let of = Validators { etag: &ETAG, last_modified: Some(then()) };
+            let of = Validators { etag: Some(&ETAG), last_modified: Some(then()) };
             assert_eq!(range_counts(&headers(&[(IF_RANGE, value)]), of, now), expected, "{value}");
         }
-        let of = Validators { etag: &ETAG, last_modified: None };
+        let of = Validators { etag: Some(&ETAG), last_modified: None };
         assert!(range_counts(&HeaderMap::new(), of, later));
+    }
+
+    #[test]
+    fn a_weak_tag_of_ours_matches_weakly_only() {
+        let weak = HeaderValue::from_static("W/\"v1\"");
+        for etag in [Some(&weak), None] {
+            let of = Validators { etag, last_modified: None };
+            let verdict = |name, value| evaluate(&headers(&[(name, value)]), of);
+            let matched = if etag.is_some() { Verdict::NotModified } else { Verdict::Proceed };
+            assert_eq!(verdict(IF_NONE_MATCH, "\"v1\""), matched);
+            assert_eq!(verdict(IF_NONE_MATCH, "W/\"v1\""), matched);
+            assert_eq!(verdict(IF_NONE_MATCH, "*"), Verdict::NotModified);
+            assert_eq!(verdict(IF_NONE_MATCH, "\"v2\""), Verdict::Proceed);
+            for tag in ["\"v1\"", "W/\"v1\""] {
+                assert_eq!(verdict(IF_MATCH, tag), Verdict::Failed);
+                assert!(!range_counts(&headers(&[(IF_RANGE, tag)]), of, then()));
+            }
+            assert_eq!(verdict(IF_MATCH, "*"), Verdict::Proceed);
+        }
     }
 
     #[test]
