@@ -2,8 +2,7 @@
 //! operator:
 //!
 //! ```text
-//! cargo run --release --example canary                    # http://127.0.0.1:8080/, operator's
-//! http://127.0.0.1:8081/canary
+//! cargo run --release --example canary                    # on 127.0.0.1:8080, for the operator on 8081
 //! curl -i http://127.0.0.1:8080/
 //! curl http://127.0.0.1:8081/canary                       # the current state
 //! curl -X PUT http://127.0.0.1:8081/canary/share/no-cork/25
@@ -12,8 +11,8 @@
 //! curl -X PUT http://127.0.0.1:8081/canary/breaker/no-cork/open        # or closed, unpin, clear
 //! ```
 //!
-//! `-- --help` lists the options for addresses and trusted networks. With a token in `CANARY_TOKEN`, trusted clients can request a path: `curl -H "x-millstream-canary: epoll;$CANARY_TOKEN"`. Ctrl-C
-//! ends the server.
+//! `-- --help` lists the options for addresses and trusted networks. With a token in `CANARY_TOKEN`, trusted clients can
+//! request a path: `curl -H "x-millstream-canary: epoll;$CANARY_TOKEN"`. Ctrl-C ends the server.
 //!
 //! The operator's listener has no passwords, so it is for this machine only. It accepts only IP addresses and
 //! `localhost` as hosts, so a web page cannot read it through a host name of its own. Changes need `PUT`, which pages

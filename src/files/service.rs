@@ -80,8 +80,8 @@ use super::{path, respond};
 ///
 /// A layer that changes the bytes must change the tag. tower-http's `CompressionLayer` compresses bodies and keeps the
 /// strong tag of the file, which then identifies two different representations: a client that resumes a download by
-/// `If-Range`, or a cache, may combine parts of both. Serve precompressed files instead of compressing `Files`, keep
-/// the layer off these routes, or make the tag weak (`W/`) wherever the layer adds `Content-Encoding`.
+/// `If-Range`, or a cache, may combine parts of both. Serve precompressed files, or use `middleware::CompressLayer`
+/// (feature `compress`), which makes the tag weak and leaves precompressed files alone.
 ///
 /// # Blocking
 ///

@@ -198,7 +198,7 @@ impl Hub {
     /// The stream continues after the id in the header `Last-Event-ID`, or else in `lastEventId` of the query, with `%`
     /// and `+` decoded; without one it starts with the next event. Invalid ids are ignored and counted.
     ///
-    /// With [`HubBuilder::gzip`] the response is compressed if the client prefers that to the identity, and has
+    /// With `HubBuilder::gzip` the response is compressed if the client prefers that to the identity, and has
     /// `Vary: Accept-Encoding` in any case.
     ///
     /// The response is `503 Service Unavailable` with `Retry-After` if the maximum number of

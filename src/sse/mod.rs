@@ -8,8 +8,8 @@
 //! | share events with other processes | [`log::Log`], `log::redis::Redis` (feature `redis`) |
 //! | read how many readers there are | [`HubStats`] |
 //!
-//! An event is encoded once, and compressed once (`gzip`) if a reader takes it so. A reader keeps the number of the event it reads next, so queued events are in the ring,
-//! once for all readers.
+//! An event is encoded once, and compressed once if a reader takes it so. A reader keeps the number of the event it reads
+//! next, so queued events are in the ring, once for all readers.
 
 //  Hub::send ─▶ event ─bytes─▶ ring ◀─cursor─ body ─frames─▶ hyper
 //      └─▶ one wake_task per runtime ─▶ wait_list ┘ wakes

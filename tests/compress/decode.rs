@@ -13,7 +13,7 @@ pub(crate) enum Decoder {
     /// Its writer keeps output back, so this is the decoder itself.
     Brotli(Box<BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>>, Vec<u8>),
     Zstd(zstd::stream::write::Decoder<'static, Vec<u8>>),
-    Gzip(flate2::write::GzDecoder<Vec<u8>>),
+    Gzip(Box<flate2::write::GzDecoder<Vec<u8>>>),
     Plain(Vec<u8>),
 }
 
@@ -25,7 +25,7 @@ impl Decoder {
                 Self::Brotli(Box::new(BrotliState::new(a, b, c)), Vec::new())
             }
             ContentCoding::Zstd => Self::Zstd(zstd::stream::write::Decoder::new(Vec::new()).unwrap()),
-            ContentCoding::Gzip => Self::Gzip(flate2::write::GzDecoder::new(Vec::new())),
+            ContentCoding::Gzip => Self::Gzip(Box::new(flate2::write::GzDecoder::new(Vec::new()))),
             other => panic!("a coding without a decoder: {other}"),
         }
     }
