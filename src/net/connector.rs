@@ -180,7 +180,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Future of [`Connector`] and [`UnixConnector`].
+/// Future of [`Connector`] and of [`UnixConnector`](super::UnixConnector).
 #[must_use = "futures do nothing unless polled"]
 pub struct Connecting<S>(pub(super) Pin<Box<dyn Future<Output = Result<S, ConnectError>> + Send>>);
 
