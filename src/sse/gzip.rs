@@ -239,7 +239,7 @@ mod tests {
         let texts = texts();
         let deflater = Arc::new(Deflater::new(6));
         let mut slots = vec![Slot::default(); texts.len()];
-        for range in [(0, 3), (0, 3), (1, 2), (2, 55), (0, 55)] {
+        for range in [(0, 3), (0, 3), (0, 5), (1, 2), (2, 55), (0, 55)] {
             let (from, to) = (range.0 as usize, range.1 as usize);
             let mut parts: Vec<Part> = Vec::new();
             for (slot, text) in slots.iter_mut().zip(&texts).take(to).skip(from) {
