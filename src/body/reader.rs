@@ -26,7 +26,7 @@ use crate::counters::{Counter, count};
 use crate::fs::cached::{self, Filled};
 use crate::fs::read_ahead::{DEPTH, ReadAhead};
 use crate::fs::{File, Step};
-use crate::runtime::blocking::BlockingTask;
+use crate::runtime::blocking::{self, BlockingTask};
 use crate::runtime::programs;
 use crate::sys::call;
 use crate::sys::call::Wait;
@@ -40,6 +40,8 @@ const SMALL: u64 = 32 << 10;
 const FRAME: u64 = 4 << 20;
 /// Number of bytes that one job warms: a few milliseconds of disk time.
 const STEP: u64 = 1 << 20;
+/// Number of bytes whose pages are dropped together.
+const DROPPED: u64 = 2 << 20;
 /// Pages are at least this long.
 const PAGE: u64 = 4 << 10;
 /// Length of one read if files are not mapped.
@@ -52,6 +54,8 @@ pub(crate) struct Reader {
     /// False if the file must not be mapped, or after a mapping has failed.
     maps: bool,
     cache: Cache,
+    /// Start of the bytes behind the body whose pages were not dropped, or not for the last time.
+    undropped: Option<u64>,
     job: Option<BlockingTask<Bytes>>,
     read_ahead: ReadAhead,
 }
@@ -90,7 +94,15 @@ impl Window {
 
 impl Reader {
     pub(crate) fn new(file: File) -> Self {
-        Self { file, window: None, maps: true, cache: Cache::Keep, job: None, read_ahead: ReadAhead::default() }
+        Self {
+            file,
+            window: None,
+            maps: true,
+            cache: Cache::Keep,
+            undropped: None,
+            job: None,
+            read_ahead: ReadAhead::default(),
+        }
     }
 
     pub(crate) fn set_mapped(&mut self, on: bool) {
@@ -130,8 +142,9 @@ impl Reader {
         let bytes = ready!(self.poll_front(cx, range)).map_err(|e| self.failed(e))?;
         // Checked after a job too: another body of the same mapping may have found it torn.
         self.check()?;
-        self.drop_behind(range.start..range.start + bytes.len() as u64);
-        range.start += bytes.len() as u64;
+        let frame = range.start..range.start + bytes.len() as u64;
+        range.start = frame.end;
+        self.drop_behind(frame, range.is_empty());
         self.look_ahead(cx, range).map_err(|e| self.failed(e))?;
         Poll::Ready(Ok(bytes))
     }
@@ -158,11 +171,17 @@ impl Reader {
         }
     }
 
-    fn drop_behind(&self, range: Range<u64>) {
-        if self.cache == Cache::Drop {
-            // The kernel keeps pages that it is still moving between its lists, so each is dropped twice.
-            let start = range.start.saturating_sub(CHUNK) / PAGE * PAGE;
-            call::drop_cached(self.file.as_fd(), start, range.end - start);
+    /// Drops pages behind the frame that ends at `at`. On the blocking pool, because the kernel may wait for other CPUs.
+    fn drop_behind(&mut self, frame: Range<u64>, is_last: bool) {
+        if self.cache != Cache::Drop {
+            return;
+        }
+        let start = *self.undropped.get_or_insert(frame.start / PAGE * PAGE);
+        if is_last || frame.end - start >= DROPPED {
+            let file = self.file.clone();
+            blocking::detach(move || call::drop_cached(file.as_fd(), start, frame.end - start));
+            // The kernel keeps pages that it is still moving between its lists, so the last ones are dropped twice.
+            self.undropped = Some(frame.end.saturating_sub(CHUNK).max(start) / PAGE * PAGE);
         }
     }
 

@@ -64,7 +64,8 @@ where
 /// # Disk space
 ///
 /// If the length of the body is known and does not fit one job, the space is allocated before the body is polled. A full
-/// disk then fails at once, and a client that has sent `Expect: 100-continue` sends nothing.
+/// disk then fails at once, and a client that has sent `Expect: 100-continue` sends nothing. The space stays allocated
+/// for as long as the body takes, so set [`max_len`](Self::max_len) for clients that you do not trust.
 #[must_use = "nothing is saved until `run`"]
 pub struct Save {
     path: PathBuf,
@@ -228,7 +229,7 @@ impl Save {
         if offset.checked_add(least).is_none_or(|len| len > max_len) {
             return Err(failed(Cause::too_large(max_len)));
         }
-        let digests = wanted.start(start.is_none(), known.is_some()).map_err(failed)?;
+        let digests = wanted.start(start.is_none()).map_err(failed)?;
         let mut receiver = file.receiver(place, known.unwrap_or_default(), digests);
         let not_written = |e| SaveError::file(&path, start, e);
         receiver.open().await.map_err(not_written)?;

@@ -17,6 +17,14 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
     }
 }
 
+/// Returns whether an error means that there is no such name. A file that is not served is something else.
+pub(super) fn is_missing(error: &io::Error) -> bool {
+    match errno(error) {
+        Some(errno) => matches!(errno, Errno::NOENT | Errno::NOTDIR),
+        None => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
 pub(super) fn errno(error: &io::Error) -> Option<Errno> {
     Errno::from_io_error(error)
 }

@@ -7,16 +7,20 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
+use super::budget::Budget;
 use super::cache::Store;
 use super::cache_control::{Asset, CacheControl};
 use super::content_type::ContentTypes;
-use super::document::{Budget, Policy};
+use super::document::Policy;
 use super::loader::Loader;
 use super::path::{self, Dots};
 use super::service::{Files, Inner};
 use crate::body::Tag;
 use crate::fs::Root;
 use crate::sys::memory;
+
+/// Maximum number of bytes of names in all listings that are being sent.
+const LISTED: u64 = 64 << 20;
 
 /// Builder of [`Files`], returned by [`Files::builder`].
 #[derive(Clone, Debug)]
@@ -189,8 +193,8 @@ impl FilesBuilder {
     /// in the browser. None by default. `name` is a path beneath the directory.
     ///
     /// A path whose name has the extension of a script, a style, an image or another known type but HTML still gets
-    /// 404: a browser that asks for an absent script must not get a page. The same holds for hidden names and paths
-    /// that lead out. The file is validated like any other, so it may be replaced by a rename.
+    /// 404: a browser that asks for an absent script must not get a page. The same holds for names beneath `.well-known`,
+    /// hidden names, paths that lead out, and files that are not served. The file is validated like any other, so it may be replaced by a rename.
     pub fn fallback(mut self, name: impl Into<String>) -> Self {
         self.fallback = Some(name.into());
         self
@@ -207,10 +211,11 @@ impl FilesBuilder {
     /// `application/json`. Off by default.
     ///
     /// The query `sort=name`, `size` or `modified` and `order=asc` or `desc` select the order. Directories come first.
-    /// Only files that are served are listed. The JSON is an object:
+    /// Hidden names are not listed, nor links that are not followed, nor anything but files and directories. Files that
+    /// this process may not read are listed. The JSON is an object:
     /// `{"path": …, "truncated": false, "entries": [{"name", "type": "file" | "directory", "size", "modified"}, …]}`
     /// with `modified` as an HTTP date. The names of the directory are in memory while it is sent; at most 100 000 are
-    /// listed.
+    /// listed. If the listings that are being sent have 64 MiB of names, further ones get 503.
     pub fn listing(mut self, on: bool) -> Self {
         self.listing = on;
         self
@@ -309,7 +314,7 @@ impl FilesBuilder {
             prefix: self.prefix,
             fallback: self.fallback,
             not_found: self.not_found,
-            listing: self.listing,
+            listing: self.listing.then(|| Arc::new(Budget::new(LISTED))),
         }))
     }
 }

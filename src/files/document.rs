@@ -5,7 +5,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED,
@@ -14,6 +13,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue};
 
 use super::body::FilesBody;
+use super::budget::{Budget, Share};
 use crate::body::file::Whole;
 use crate::body::ranges::{Part, Representation, Validators};
 use crate::body::reader::Reader;
@@ -201,29 +201,5 @@ impl Kept {
             Wait::ForDisk => call::warm_blocking(file.as_fd(), 0, len)?,
         }
         Ok(Self::Whole(Arc::new(Whole::new(file.clone(), mapping)), share))
-    }
-}
-
-/// Number of bytes that may still be kept in memory.
-#[derive(Debug)]
-pub(super) struct Budget(AtomicU64);
-
-#[derive(Debug)]
-struct Share(Arc<Budget>, u64);
-
-impl Budget {
-    pub(super) fn new(bytes: u64) -> Self {
-        Self(AtomicU64::new(bytes))
-    }
-
-    fn take(this: &Arc<Self>, bytes: u64) -> Option<Share> {
-        let taken = this.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
-        taken.is_ok().then(|| Share(Arc::clone(this), bytes))
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.0.0.fetch_add(self.1, Ordering::Relaxed);
     }
 }

@@ -27,9 +27,11 @@ use http::{HeaderMap, Response, Uri};
 use http_body::{Body, Frame};
 
 use self::contents::{Contents, Order};
+use super::budget::{Budget, Share};
 use super::path::Dots;
 use crate::fs::Root;
 use crate::runtime::blocking::BlockingTask;
+use crate::sys::errno::Errno;
 
 /// Number of files that one job looks up.
 const ROWS: usize = 256;
@@ -45,13 +47,16 @@ pub(super) async fn list(
     root: Root,
     listed: Vec<u8>,
     dots: Dots,
+    budget: &Arc<Budget>,
     uri: &Uri,
     headers: &HeaderMap,
 ) -> io::Result<Response<ListingBody>> {
     let (format, order) = (Format::of(headers), Order::of(uri.query().unwrap_or_default()));
     let title = String::from_utf8_lossy(&percent_encoding::percent_decode_str(uri.path()).collect::<Vec<_>>()).into();
     let contents = BlockingTask::start(move || Contents::read_blocking(&root, &listed, dots, order))?.await?;
-    let mut response = Response::new(ListingBody::new(Listing { contents, title, format }));
+    // Slow readers keep the names.
+    let share = Budget::take(budget, contents.bytes()).ok_or_else(|| io::Error::from(Errno::AGAIN))?;
+    let mut response = Response::new(ListingBody::new(Listing { contents, title, format, _share: share }));
     let fields = response.headers_mut();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static(format.content_type()));
     fields.insert(VARY, HeaderValue::from_name(ACCEPT));
@@ -106,6 +111,7 @@ struct Listing {
     /// Path of the request, decoded, for people to read.
     title: String,
     format: Format,
+    _share: Share,
 }
 
 impl Listing {

@@ -18,6 +18,7 @@
 
 mod absent;
 mod body;
+mod budget;
 mod builder;
 mod cache;
 mod cache_control;

@@ -76,7 +76,9 @@ fn is_windows_name(segment: &[u8]) -> bool {
         digits.next().is_some_and(char::is_numeric) && digits.next().is_none()
     });
     let is_reserved = |c: char| c < ' ' || r#"<>:"/\|?*"#.contains(c);
-    !name.contains(is_reserved) && !name.ends_with(['.', ' ']) && !is_port && !DEVICES.contains(&&*stem)
+    // The volume may have a name such as `GIT~1` for `.git`.
+    let is_short = name.split('~').skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    !is_short && !name.contains(is_reserved) && !name.ends_with(['.', ' ']) && !is_port && !DEVICES.contains(&&*stem)
 }
 
 /// Returns whether a relative path, as a user writes it, is the name of a file beneath the directory.
@@ -258,12 +260,25 @@ mod tests {
 
     #[test]
     fn windows_has_names_that_lead_elsewhere() {
-        for name in ["a.txt", "con-1", "COM", "COM10", "lpt.txt", "a b", "\u{fc}ber.html"] {
+        for name in ["a~b", "~", "a.txt", "con-1", "COM", "COM10", "lpt.txt", "a b", "\u{fc}ber.html"] {
             assert!(is_windows_name(name.as_bytes()), "{name}");
         }
-        for name in
-            ["a:b", "a\\b", "..\\b", "nul", "NUL.txt", "con ", "aux.tar.gz", "com1", "LPT\u{b9}.txt", "a.", "a ", "a*"]
-        {
+        for name in [
+            "GIT~1",
+            "file~12.txt",
+            "a:b",
+            "a\\b",
+            "..\\b",
+            "nul",
+            "NUL.txt",
+            "con ",
+            "aux.tar.gz",
+            "com1",
+            "LPT\u{b9}.txt",
+            "a.",
+            "a ",
+            "a*",
+        ] {
             assert!(!is_windows_name(name.as_bytes()), "{name}");
         }
         assert!(!is_windows_name(b"\xff"));

@@ -12,8 +12,9 @@ use std::task::{Context, Poll};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use tower_service::Service;
 
-use super::absent::is_absent;
+use super::absent::{is_absent, is_missing};
 use super::body::FilesBody;
+use super::budget::Budget;
 use super::cache::Store;
 use super::listing;
 use super::loader::Loaded;
@@ -98,7 +99,8 @@ pub(super) struct Inner {
     pub(super) fallback: Option<String>,
     /// Name of the page for status 404.
     pub(super) not_found: Option<String>,
-    pub(super) listing: bool,
+    /// Memory for the names in listings; `None` if directories are not listed.
+    pub(super) listing: Option<Arc<Budget>>,
 }
 
 // Compile-time check of the bounds that axum and hyper require of a service.
@@ -172,8 +174,7 @@ impl Files {
             };
             match found {
                 Ok(response) => response,
-                Err(e) if is_absent(&e) => this.0.absent(name.as_deref(), &method, &headers).await,
-                Err(e) => respond::from_error(&e),
+                Err(e) => this.0.failed(&e, name.as_deref(), &method, &headers).await,
             }
         })))
     }
@@ -187,33 +188,55 @@ impl Inner {
         uri: &Uri,
         headers: &HeaderMap,
     ) -> io::Result<Response<FilesBody>> {
-        match self.store.load(name).await {
-            Ok(Loaded::Entry(entry)) => Ok(respond::from_entry(&entry, method, headers)),
-            Ok(Loaded::Directory) => Ok(respond::to_directory(uri)),
-            Err(e) if self.listing && path::is_directory(name) && is_absent(&e) => {
-                let root = self.store.loader().root.clone();
-                let listing = listing::list(root, name.to_owned(), self.dots, uri, headers).await?;
-                let listing = listing.map(FilesBody::listing);
-                Ok(if *method == Method::GET { listing } else { respond::without_body(listing) })
-            }
-            Err(e) => Err(e),
-        }
+        let error = match self.store.load(name).await {
+            Ok(Loaded::Entry(entry)) => return Ok(respond::from_entry(&entry, method, headers)),
+            Ok(Loaded::Directory) => return Ok(respond::to_directory(uri)),
+            Err(e) => e,
+        };
+        let Some(budget) = self.listing.as_ref().filter(|_| path::is_directory(name) && is_missing(&error)) else {
+            return Err(error);
+        };
+        let root = self.store.loader().root.clone();
+        let listing = listing::list(root, name.to_owned(), self.dots, budget, uri, headers).await?;
+        let listing = listing.map(FilesBody::listing);
+        Ok(if *method == Method::GET { listing } else { respond::without_body(listing) })
     }
 
-    /// Answers for an absent file.
-    async fn absent(&self, name: Option<&[u8]>, method: &Method, headers: &HeaderMap) -> Response<FilesBody> {
+    /// Answers for a file that cannot be sent: by the fallback if there is no such name, and by the page for status 404 if
+    /// the client shall not know why.
+    async fn failed(
+        &self,
+        error: &io::Error,
+        name: Option<&[u8]>,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Response<FilesBody> {
         if let (Some(fallback), Some(name)) = (&self.fallback, name)
-            && !self.store.loader().content_types.is_subresource(path::as_path(name))
-            && let Ok(Loaded::Entry(entry)) = self.store.current(fallback.as_bytes()).await
+            && is_missing(error)
+            && self.is_page(name)
         {
-            return respond::from_entry(&entry, method, headers);
+            match self.store.current(fallback.as_bytes()).await {
+                Ok(Loaded::Entry(entry)) => return respond::from_entry(&entry, method, headers),
+                // Without the fallback itself, the page is absent.
+                Ok(Loaded::Directory) => {}
+                Err(e) if is_absent(&e) => {}
+                Err(e) => return respond::from_error(&e),
+            }
         }
         if let Some(page) = &self.not_found
+            && is_absent(error)
             && let Ok(Loaded::Entry(entry)) = self.store.current(page.as_bytes()).await
         {
             return respond::not_found_page(&entry, method, headers);
         }
-        respond::plain(StatusCode::NOT_FOUND)
+        respond::from_error(error)
+    }
+
+    /// Returns whether an absent name may be that of a page of the application.
+    fn is_page(&self, name: &[u8]) -> bool {
+        let is_well_known = name.split(|&b| b == b'/').next() == Some(b".well-known");
+        let path = path::as_path(name);
+        !is_well_known && !self.store.loader().content_types.is_subresource(path)
     }
 }
 

@@ -180,7 +180,13 @@ impl End {
             let busy = io::Error::new(io::ErrorKind::ResourceBusy, "another writer has locked the file");
             return Err(target.at(Step::Open)(busy));
         }
-        let len = call::status(fd.as_fd()).map_err(target.at(Step::Inspect))?.stx_size;
+        let opened = call::status(fd.as_fd()).map_err(target.at(Step::Inspect))?;
+        // The writer that had the lock before may have removed the file.
+        if !target.look()?.is_some_and(|found| Metadata::new(&found).is_same_file(&Metadata::new(&opened))) {
+            let removed = io::Error::new(io::ErrorKind::ResourceBusy, "the file was removed or replaced meanwhile");
+            return Err(target.at(Step::Open)(removed));
+        }
+        let len = opened.stx_size;
         if len != offset {
             let wrong = io::Error::new(io::ErrorKind::InvalidInput, WrongOffset { offset, len });
             return Err(target.at(Step::Inspect)(wrong));
@@ -204,7 +210,9 @@ impl End {
         synced.map_err(|e| e.after_writing(self.at - self.start))
     }
 
-    fn undo(self) -> Result<()> {
+    fn undo(mut self) -> Result<()> {
+        // The drop must not extend the file again.
+        (self.at, self.reserved) = (self.start, 0);
         file::set_len(self.fd.as_fd(), self.start).map_err(self.target.at(Step::SetLength))?;
         let ours = Metadata::new(&call::status(self.fd.as_fd()).map_err(self.target.at(Step::Inspect))?);
         let is_there = self.target.look()?.is_some_and(|found| Metadata::new(&found).is_same_file(&ours));

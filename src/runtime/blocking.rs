@@ -42,12 +42,17 @@ impl<T> Drop for BlockingTask<T> {
     }
 }
 
-/// Drops `value` on the blocking pool, because the drop may wait for the disk; without a runtime, on this thread.
-pub(crate) fn dispose<T: Send + 'static>(value: T) {
+/// Runs `work` on the blocking pool, without a way to wait for it or to cancel it; without a runtime, on this thread.
+pub(crate) fn detach(work: impl FnOnce() + Send + 'static) {
     match Handle::try_current() {
-        Ok(runtime) => drop(runtime.spawn_blocking(move || drop(value))),
-        Err(_) => drop(value),
+        Ok(runtime) => drop(runtime.spawn_blocking(work)),
+        Err(_) => work(),
     }
+}
+
+/// Drops `value` as [`detach`] does, because the drop may wait for the disk.
+pub(crate) fn dispose<T: Send + 'static>(value: T) {
+    detach(move || drop(value));
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ impl HubBuilder {
     ///
     /// The compressed form stays in the ring beside the plain one. [`replay_bytes`](Self::replay_bytes) counts the plain
     /// one only; the other is at most 50 bytes and 1 % longer. Each thread that compresses keeps an encoder of 0.4 MiB. An
-    /// event of 1 MiB takes some 20 ms, in which other readers of this thread wait. Events that are replayed from a
+    /// event of 1 MiB takes some 20 ms, in which the threads wait that send it to other readers. Events that are replayed from a
     /// [log](Self::log) are compressed for each reader.
     #[cfg(feature = "compress")]
     pub fn gzip(mut self, level: u32) -> Self {

@@ -64,6 +64,25 @@ async fn absent_pages_of_an_application_get_its_index() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_not_served_is_no_absent_page() {
+    let dir = site();
+    std::os::unix::fs::symlink("/etc/passwd", dir.path().join("out")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("fifo"), rustix::fs::Mode::RUSR).unwrap();
+    std::fs::create_dir(dir.path().join("linked")).unwrap();
+    std::os::unix::fs::symlink("../index.html", dir.path().join("linked/index.html")).unwrap();
+    let files = with(&dir, |builder| builder.fallback("index.html").not_found_page("404.html").listing(true));
+    for path in ["/out", "/fifo", "/linked/", "/.well-known/absent", "/.well-known/a/b"] {
+        let answer = get(&files, path, &[]).await;
+        assert_eq!((answer.status, &answer.bytes[..]), (StatusCode::NOT_FOUND, PAGE), "{path}");
+    }
+    assert_eq!(get(&files, "/.well-known/security.txt", &[]).await.status, StatusCode::OK);
+    // The fallback itself is not served.
+    std::fs::remove_file(dir.path().join("index.html")).unwrap();
+    std::os::unix::fs::symlink("404.html", dir.path().join("index.html")).unwrap();
+    assert_eq!(get(&files, "/users/42", &[]).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn the_page_for_404_says_nothing_about_the_file() {
     let dir = site();
     write(dir.path(), "404.html.gz", b"zipped");

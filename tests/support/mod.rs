@@ -77,7 +77,7 @@ pub fn lacks(capability: &str) -> bool {
     let mut entries = millstream::Capabilities::get().entries().into_iter();
     let (name, support) = entries.find(|(name, _)| *name == capability).expect("a capability of that name");
     if !support.is_yes() {
-        match cfg!(millstream_portable) || support.to_string().contains("MILLSTREAM_DISABLE") {
+        match support.to_string().contains("MILLSTREAM_DISABLE") {
             true => skips::tell(&format!("{name}: {support}")),
             false => skip(name, support),
         }

@@ -28,14 +28,8 @@ pub(super) struct Wanted {
 #[derive(Debug)]
 struct Announced {
     expected: Result<Vec<Expected>, Cause>,
-    trailer: Trailer,
-}
-
-/// Digest fields that the header announces for the trailer section.
-#[derive(Clone, Copy, Debug)]
-struct Trailer {
-    sha256: bool,
-    md5: bool,
+    /// Whether the trailer section shall have `Content-MD5`.
+    md5_follows: bool,
 }
 
 /// A digest, and the field that it is from.
@@ -75,27 +69,25 @@ impl Wanted {
         let names =
             || headers.get_all(TRAILER).iter().filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
         let names = |field: &str| names().any(|name| name.trim().eq_ignore_ascii_case(field));
-        let trailer = Trailer { sha256: names(CONTENT_DIGEST) || names(REPR_DIGEST), md5: names(CONTENT_MD5) };
-        self.announced = Some(Announced { expected: read(headers), trailer });
+        self.announced = Some(Announced { expected: read(headers), md5_follows: names(CONTENT_MD5) });
     }
 
-    /// `whole`: the body is a representation, not a part of one. `has_length`: it has no trailers in HTTP/1.
-    pub(super) fn start(self, whole: bool, has_length: bool) -> Result<Digests, Cause> {
+    /// `whole`: the body is a representation, not a part of one.
+    pub(super) fn start(self, whole: bool) -> Result<Digests, Cause> {
         let checks = self.announced.is_some();
-        let (mut expected, trailer) = match self.announced {
-            Some(announced) => (announced.expected?, announced.trailer),
-            None => (Vec::new(), Trailer { sha256: false, md5: false }),
+        let (mut expected, md5_follows) = match self.announced {
+            Some(announced) => (announced.expected?, announced.md5_follows),
+            None => (Vec::new(), false),
         };
         expected.retain(|expected| expected.counts(whole));
         let sha256 = expected.iter().any(|expected| matches!(expected.digest, Value::Sha256(_)));
         let md5 = expected.iter().any(|expected| matches!(expected.digest, Value::Md5(_)));
-        // Trailers need not be announced.
-        let may_follow = trailer.sha256 || (checks && !has_length);
+        // Trailers need not be announced, and in HTTP/2 follow a body of known length, too.
         Ok(Digests {
             reports: self.sha256,
-            sha256: (self.sha256 || sha256 || may_follow).then(Sha256::new),
+            sha256: (self.sha256 || sha256 || checks).then(Sha256::new),
             crc32c: self.crc32c.then_some(0),
-            md5: (md5 || trailer.md5).then(Md5::new),
+            md5: (md5 || md5_follows).then(Md5::new),
             expected,
             checks,
             whole,

@@ -64,6 +64,11 @@ impl Contents {
         Ok(Self { directory, items, more, is_root: name.is_empty(), order })
     }
 
+    /// Returns the number of bytes that the items take in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.items.iter().map(|item| (size_of::<Item>() + item.name.len()) as u64).sum()
+    }
+
     /// Returns what the row of an item tells; `None` if the file was removed since. **Blocks on the disk.**
     pub(super) fn facts_blocking(&self, item: &Item) -> Option<Facts> {
         item.facts.or_else(|| self.directory.status_blocking(&item.name).ok().map(|found| Facts::of(&found)))

@@ -1,12 +1,16 @@
 //! Digests that clients announce, in the header and in trailers.
 
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::HeaderMap;
-use hyper::body::Frame;
+use hyper::body::{Body, Frame, SizeHint};
 use millstream::body::{Save, SaveError, Saved};
 use millstream::fs::Durability;
 
@@ -210,5 +214,56 @@ fn a_response_is_verified_as_well() {
         let (head, body) = response.body(Full::new(Bytes::from("bytes")).boxed()).unwrap().into_parts();
         let saved = Save::new(dir.path().join("file")).verify(&head.headers).run(body).await.unwrap();
         assert!(saved.verified);
+    });
+}
+
+/// A body that promises a length, and may have trailers as in HTTP/2, or fewer bytes.
+struct Promised {
+    frames: VecDeque<Frame<Bytes>>,
+    len: u64,
+}
+
+impl Body for Promised {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(self.frames.pop_front().map(Ok))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.len)
+    }
+}
+
+#[test]
+fn trailers_of_a_body_of_known_length_are_checked() {
+    on_both(|| async {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let bytes = Bytes::from(noise(JOB + 1));
+        for (digest, right) in [(sha(&bytes), true), (sha(b"other"), false)] {
+            let trailers = headers(&[("content-digest", digest)]);
+            let frames = VecDeque::from([Frame::data(bytes.clone()), Frame::trailers(trailers)]);
+            let body = Promised { frames, len: bytes.len() as u64 };
+            let saved = Save::new(&path).durability(Durability::None).verify(&HeaderMap::new()).run(body).await;
+            match saved {
+                Ok(saved) => assert!(right && saved.verified),
+                Err(e) => assert!(!right && e.is_digest_mismatch(), "{e}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_short_body_with_a_wrong_digest_leaves_the_file_as_it_was() {
+    on_both(|| async {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "before").unwrap();
+        let frames = VecDeque::from([Frame::data(Bytes::from(noise(2 * JOB)))]);
+        let save = Save::new(&path).continue_at(6).verify(&headers(&[("content-digest", sha(b"other"))]));
+        let error = save.run(Promised { frames, len: 4 << 20 }).await.unwrap_err();
+        assert_eq!(std::fs::read(&path).unwrap(), b"before", "{error}");
     });
 }
