@@ -16,7 +16,7 @@ pub(super) struct Digests;
 pub(super) struct Found;
 
 impl Wanted {
-    pub(super) fn start(self, _: bool, _: bool) -> Result<Digests, Cause> {
+    pub(super) fn start(self, _: bool) -> Result<Digests, Cause> {
         Ok(Digests)
     }
 }
