@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::header::{HeaderMap, HeaderValue, IF_NONE_MATCH};
 use http::response::Parts;
-use http::{HeaderMap, Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -38,7 +39,7 @@ type Predicate = dyn Fn(&Parts) -> bool + Send + Sync;
 ///
 /// These responses pass unchanged:
 ///
-/// * to `HEAD` and `CONNECT` requests, and with the status 1xx, 204, 205, 206 and 304;
+/// * to `CONNECT` requests, and with the status 1xx, 204, 205 and 206;
 /// * with `Content-Encoding`, such as the precompressed variants of `files::Files` and the events of a hub with
 ///   `HubBuilder::gzip`;
 /// * with `Content-Range`, `Cache-Control: no-transform`, or a digest of the content (`Content-Digest`, `Repr-Digest`,
@@ -48,7 +49,8 @@ type Predicate = dyn Fn(&Parts) -> bool + Send + Sync;
 ///
 /// Others get `Vary: Accept-Encoding`, also those that the client wants uncompressed. A compressed response has
 /// `Content-Encoding`, neither `Content-Length` nor `Accept-Ranges`, and a weak `ETag`: its bytes differ from those that a
-/// strong tag stands for.
+/// strong tag stands for. The response to `HEAD` has the same head, if its `Content-Length` says that the content is large
+/// enough. A 304 gets the same `Vary`, and the tag that the client has sent, if only that is weak.
 ///
 /// [`body::Compress`](Compress#memory) says what a compressed response holds. The body of an uncompressed one passes its
 /// frames on at the same addresses.
@@ -101,25 +103,44 @@ impl CompressLayer {
         rules::is_compressible(headers)
     }
 
-    fn answer<B: Body<Data = Bytes>>(&self, response: Response<B>, accepted: Accepted) -> Response<Compress<B>> {
+    fn answer<B: Body<Data = Bytes>>(&self, response: Response<B>, asked: Option<&Asked>) -> Response<Compress<B>> {
         let (mut parts, body) = response.into_parts();
-        let is_small = body.is_end_stream() || body.size_hint().upper().is_some_and(|upper| upper < self.min_size);
-        let is_worth = |parts: &Parts| match &self.only {
+        let coding = asked.and_then(|asked| self.adapt(&mut parts, &body, asked));
+        let body = match coding.map(|coding| (coding, self.levels[coding as usize])) {
+            Some((coding, Some(level))) => Compress::with_level(body, coding, level),
+            Some((coding, None)) => Compress::new(body, coding),
+            None => Compress::identity(body),
+        };
+        Response::from_parts(parts, body)
+    }
+
+    /// Changes the head for the client, and returns the coding of the body.
+    fn adapt<B: Body>(&self, parts: &mut Parts, body: &B, asked: &Asked) -> Option<ContentCoding> {
+        if !rules::may_change(parts) {
+            return None;
+        }
+        if parts.status == StatusCode::NOT_MODIFIED {
+            rules::vary(&mut parts.headers);
+            if asked.held.as_ref().is_some_and(|held| rules::holds_weak(held, &parts.headers)) {
+                rules::weaken(&mut parts.headers);
+            }
+            return None;
+        }
+        // The body of a response to HEAD is empty, or will be.
+        let stated = if asked.is_head { rules::stated_size(&parts.headers) } else { None };
+        let most = stated.or_else(|| if body.is_end_stream() { Some(0) } else { body.size_hint().upper() });
+        let is_worth = match &self.only {
             Some(only) => only(parts),
             None => rules::is_compressible(&parts.headers),
         };
-        let Accepted::Codings(coding) = accepted else { return Response::from_parts(parts, Compress::identity(body)) };
-        if is_small || !rules::may_change(&parts) || !is_worth(&parts) {
-            return Response::from_parts(parts, Compress::identity(body));
+        if most.is_some_and(|most| most < self.min_size) || !is_worth {
+            return None;
         }
         rules::vary(&mut parts.headers);
-        let Some(coding) = coding else { return Response::from_parts(parts, Compress::identity(body)) };
+        let coding = asked.coding?;
         rules::encode(&mut parts.headers, coding);
-        let body = match self.levels[coding as usize] {
-            Some(level) => Compress::with_level(body, coding, level),
-            None => Compress::new(body, coding),
-        };
-        Response::from_parts(parts, body)
+        // An empty body stays empty. The size of another is no longer known to the server.
+        (!asked.is_head || !body.is_end_stream()).then_some(coding)
     }
 }
 
@@ -147,13 +168,14 @@ impl<S> Layer<S> for CompressLayer {
     }
 }
 
-/// What a request allows.
-#[derive(Clone, Copy, Debug)]
-enum Accepted {
-    /// Its response has no content that could be compressed.
-    Nothing,
+/// Properties of a request that decide about its response.
+#[derive(Clone, Debug)]
+struct Asked {
     /// The preferred coding; `None` for the identity.
-    Codings(Option<ContentCoding>),
+    coding: Option<ContentCoding>,
+    is_head: bool,
+    /// `If-None-Match`.
+    held: Option<HeaderValue>,
 }
 
 /// A service in a [`CompressLayer`].
@@ -177,11 +199,13 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let accepted = match *request.method() {
-            Method::HEAD | Method::CONNECT => Accepted::Nothing,
-            _ => Accepted::Codings(ContentCoding::negotiate(request.headers(), self.layer.codings.iter().copied())),
-        };
-        CompressFuture { future: self.service.call(request), layer: self.layer.clone(), accepted }
+        let fields = request.headers();
+        let asked = (*request.method() != Method::CONNECT).then(|| Asked {
+            coding: ContentCoding::negotiate(fields, self.layer.codings.iter().copied()),
+            is_head: *request.method() == Method::HEAD,
+            held: fields.get(IF_NONE_MATCH).cloned(),
+        });
+        CompressFuture { future: self.service.call(request), layer: self.layer.clone(), asked }
     }
 }
 
@@ -191,7 +215,8 @@ pin_project! {
         #[pin]
         future: F,
         layer: CompressLayer,
-        accepted: Accepted,
+        // `None` for `CONNECT`, whose response has no content.
+        asked: Option<Asked>,
     }
 }
 
@@ -205,12 +230,12 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let response = ready!(this.future.poll(cx))?;
-        Poll::Ready(Ok(this.layer.answer(response, *this.accepted)))
+        Poll::Ready(Ok(this.layer.answer(response, this.asked.as_ref())))
     }
 }
 
 impl<F> fmt::Debug for CompressFuture<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompressFuture").field("accepted", &self.accepted).finish_non_exhaustive()
+        f.debug_struct("CompressFuture").field("asked", &self.asked).finish_non_exhaustive()
     }
 }

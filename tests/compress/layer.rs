@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderMap, RANGE, VARY};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderMap, IF_NONE_MATCH, RANGE, VARY};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
@@ -94,11 +94,11 @@ async fn what_must_not_change_passes_as_it_is() {
     let layer = CompressLayer::new();
     let image = noise(5000);
     for (method, status, fields, body) in [
-        (Method::HEAD, 200, &[("content-length", "5000")][..], Bytes::new()),
-        (Method::HEAD, 200, &[], text()),
+        (Method::HEAD, 200, &[("content-length", "1023")][..], Bytes::new()),
+        (Method::HEAD, 200, &[("location", "/")], Bytes::new()),
         (Method::CONNECT, 200, &[], text()),
         (Method::GET, 204, &[], Bytes::new()),
-        (Method::GET, 304, &[("etag", "\"a\"")], Bytes::new()),
+        (Method::GET, 304, &[("etag", "\"a\""), ("content-encoding", "br")], Bytes::new()),
         (Method::GET, 206, &[("content-range", "bytes 0-3999/8000")], text()),
         (Method::GET, 206, &[("content-type", "multipart/byteranges; boundary=x")], text()),
         (Method::GET, 200, &[("content-encoding", "br"), ("etag", "\"a\"")], text()),
@@ -142,6 +142,39 @@ async fn a_compressed_response_has_the_head_of_its_bytes() {
         expected.append(VARY, "accept-encoding".parse().unwrap());
         assert_eq!(asked.headers, expected);
         assert_eq!(asked.decoded(), text());
+    }
+}
+
+#[tokio::test]
+async fn heads_without_content_are_those_of_get() {
+    let layer = CompressLayer::new();
+    let fields = [("content-type", "text/plain"), ("content-length", "4000"), ("etag", "\"a\""), ("vary", "origin")];
+    for accept in ["br", "identity"] {
+        let get = ask(&layer, Method::GET, accept, || with(200, &fields, text())).await;
+        for body in [text(), Bytes::new()] {
+            let head = ask(&layer, Method::HEAD, accept, || with(200, &fields, body.clone())).await;
+            assert_eq!(head.headers, get.headers, "{accept}");
+            assert_eq!(head.body, if body.is_empty() { Bytes::new() } else { get.body.clone() }, "{accept}");
+        }
+        // The tag that a cache holds selects the response to update (RFC 9111 §4.3.4).
+        for (held, expected) in [
+            ("W/\"a\"", "W/\"a\""),
+            ("\"a\"", "\"a\""),
+            ("\"W/\", \"a\"", "\"a\""),
+            ("\"b\", W/\"a\"", "W/\"a\""),
+            ("W/\"aa\", \"a\"", "\"a\""),
+            ("*", "\"a\""),
+        ] {
+            let service = layer.layer(service_fn(async |_: Request<Empty<Bytes>>| {
+                Ok::<_, Infallible>(with(304, &fields[2..], Bytes::new()))
+            }));
+            let request = Request::get("/").header(ACCEPT_ENCODING, accept).header(IF_NONE_MATCH, held);
+            let answer = service.oneshot(request.body(Empty::new()).unwrap()).await.unwrap();
+            assert_eq!(answer.headers()[ETAG], expected, "{held}");
+            let vary: Vec<_> = answer.headers().get_all(VARY).iter().collect();
+            assert_eq!(vary, ["origin", "accept-encoding"]);
+            assert!(!answer.headers().contains_key(CONTENT_ENCODING));
+        }
     }
 }
 

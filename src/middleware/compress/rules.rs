@@ -40,12 +40,12 @@ const COMPRESSED: [&str; 17] = [
     "zstd",
 ];
 
-/// Returns whether the content of a response may be another than the service's (RFC 9110 §7.7, §15).
+/// Returns whether the content of a response, or that of which a 304 speaks, may be another than the service's
+/// (RFC 9110 §7.7, §15).
 pub(super) fn may_change(parts: &Parts) -> bool {
     let status = parts.status;
     let has_content = !status.is_informational()
-        && ![StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::PARTIAL_CONTENT, StatusCode::NOT_MODIFIED]
-            .contains(&status);
+        && ![StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::PARTIAL_CONTENT].contains(&status);
     let fields = &parts.headers;
     has_content && !FIXED.iter().any(|name| fields.contains_key(name)) && !lists(fields, CACHE_CONTROL, "no-transform")
 }
@@ -84,6 +84,11 @@ pub(super) fn encode(fields: &mut HeaderMap, coding: ContentCoding) {
     fields.remove(CONTENT_LENGTH);
     // Ranges are of the bytes before compression.
     fields.remove(ACCEPT_RANGES);
+    weaken(fields);
+}
+
+/// Makes `ETag` a weak one.
+pub(super) fn weaken(fields: &mut HeaderMap) {
     if let Some(tag) = fields.get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/")) {
         let weak = [b"W/", tag.as_bytes()].concat();
         match HeaderValue::from_maybe_shared(bytes::Bytes::from(weak)) {
@@ -92,6 +97,19 @@ pub(super) fn encode(fields: &mut HeaderMap, coding: ContentCoding) {
             Err(_) => fields.remove(ETAG),
         };
     }
+}
+
+/// Returns whether the weak form of the response's tag is in the list of tags that the client holds.
+pub(super) fn holds_weak(held: &HeaderValue, fields: &HeaderMap) -> bool {
+    let Some(tag) = fields.get(ETAG) else { return false };
+    held.as_bytes()
+        .windows(tag.len() + 2)
+        .any(|found| found.strip_prefix(b"W/").is_some_and(|opaque| opaque == tag.as_bytes()))
+}
+
+/// Returns the size that `Content-Length` states.
+pub(super) fn stated_size(fields: &HeaderMap) -> Option<u64> {
+    fields.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 fn lists(fields: &HeaderMap, name: HeaderName, token: &str) -> bool {
@@ -154,7 +172,8 @@ mod tests {
             (204, &[], false),
             (205, &[], false),
             (206, &[], false),
-            (304, &[], false),
+            (304, &[], true),
+            (304, &[("content-encoding", "br")], false),
             (200, &[("content-encoding", "br")], false),
             (200, &[("content-encoding", "identity")], false),
             (416, &[("content-range", "bytes */7")], false),
