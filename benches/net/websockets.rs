@@ -197,7 +197,7 @@ pub(crate) fn run(suite: &mut Suite) {
     // Four contenders, with both ends of their sockets in this process.
     let sockets = if options().test { 8 } else { 1000.min(more_files() / 10) };
     for each in [1, 8] {
-        let title = format!("WebSockets, {sockets} sockets, {each} messages a turn");
+        let title = format!("websockets, {sockets} of them, {each} messages a turn");
         suite.run(&Case::new(&title, "CPU us/message", sockets * each), || {
             let ways = [
                 ("millstream", Way::Ours(Io::Epoll)),
