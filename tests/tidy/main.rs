@@ -234,6 +234,12 @@ fn is_named(path: &str, check: &str, readme: &str) -> bool {
     runs_all || words(check, name).chain(words(readme, name)).next().is_some()
 }
 
+/// Returns the tests that a document names: the program, and the path of the test in it.
+fn named_tests(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    quoted.filter_map(|quoted| quoted.split_once(' ')).filter(|(_, test)| test.contains("::") && !test.contains(' '))
+}
+
 /// Returns every file under `dir` with one of `endings`: its path from the root of the crate, and its text.
 fn files(dir: &str, endings: &[&str]) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -299,7 +305,9 @@ fn nothing_is_left_lying_about() {
     let endings = &[".rs", ".md", ".toml"];
     let mut files: Vec<_> =
         ["src", "tests", "examples", "benches", "docs"].iter().flat_map(|dir| files(dir, endings)).collect();
-    for name in ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "Cargo.toml", "README.md", "SECURITY.md"] {
+    for name in
+        ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "Cargo.toml", "README.md", "SECURITY.md", "THREATS.md"]
+    {
         files.push((name.to_owned(), fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()));
     }
     all_well(leftovers, &files);
@@ -314,6 +322,22 @@ fn examples_and_benches_are_run_or_shown() {
     programs.extend(files("benches", &[".rs"]));
     let lost: Vec<_> = programs.iter().map(|(path, _)| path).filter(|path| !is_named(path, &check, &readme)).collect();
     assert!(lost.is_empty(), "neither in the check nor in the README: {lost:?}");
+}
+
+#[test]
+fn the_tests_of_threats_exist() {
+    let threats = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("THREATS.md")).unwrap();
+    let exists = |(program, test): (&str, &str)| {
+        let (module, name) = test.rsplit_once("::").unwrap();
+        let path = format!("tests/{program}/{}", module.replace("::", "/"));
+        let own = |(file, _): &&(String, String)| file == &format!("{path}.rs") || file == &format!("{path}/mod.rs");
+        let files = files(&format!("tests/{program}"), &[".rs"]);
+        files.iter().find(own).is_some_and(|(_, text)| text.contains(&format!("fn {name}(")))
+    };
+    let named: Vec<_> = named_tests(&threats).filter(|(_, test)| !test.ends_with("::NAME")).collect();
+    assert!(named.len() > 30, "only {} tests are named", named.len());
+    let lost: Vec<_> = named.into_iter().filter(|test| !exists(*test)).collect();
+    assert!(lost.is_empty(), "not in tests/: {lost:?}");
 }
 
 #[test]
