@@ -73,7 +73,7 @@ fn a_torn_file_ends_a_stream_by_a_reset() {
     if lacks("mapping") {
         return;
     }
-    const QUEUED: usize = 41 << 10;
+    const QUEUED: usize = 65 << 10;
     on_both(async || {
         // Sent from the file, from the mapping, and copied while queued.
         for len in [1 << 20, 100 << 10, QUEUED] {

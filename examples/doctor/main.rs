@@ -1,20 +1,47 @@
-//! Prints which kernel features millstream can use on this machine, and the effect of each missing one.
+//! Prints which kernel features millstream can use on this machine, and the effect of each missing one. With `--measure`
+//! it also prints what each path costs here, and whether `auto` takes the cheapest.
 //!
-//! `cargo run --example doctor`. The exit status is 0 whatever is missing: each missing feature has a fallback or a
-//! documented refusal.
+//! `cargo run --release --example doctor -- --measure`. The exit status is 0 whatever is missing: each missing feature
+//! has a fallback or a documented refusal.
 
+#[cfg(target_os = "linux")]
+mod link;
+#[cfg(target_os = "linux")]
+mod measure;
+
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::Parser;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
 use millstream::{Capabilities, Support};
 
-#[path = "common/cli.rs"]
+#[path = "../common/cli.rs"]
 mod cli;
 
 /// Prints which kernel features millstream can use on this machine, and the effect of each missing one.
 #[derive(Parser)]
-struct Options {}
+struct Options {
+    /// Measures what each path costs on this machine; needs Linux, and --release
+    #[arg(long)]
+    measure: bool,
+
+    /// Seconds that --measure takes, about
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, requires = "measure")]
+    seconds: f64,
+
+    /// Measures over a pair of virtual interfaces in place of loopback; needs root
+    #[arg(long, requires = "measure")]
+    veth: bool,
+
+    /// Measures on the way to a machine that runs `doctor --discard`
+    #[arg(long, value_name = "ADDR", requires = "measure", conflicts_with = "veth")]
+    to: Option<SocketAddr>,
+
+    /// Discards what arrives at this address, for --to on another machine
+    #[arg(long, value_name = "ADDR", exclusive = true)]
+    discard: Option<SocketAddr>,
+}
 
 /// Name of a capability, its getter, and the effect of its absence.
 type Check = (&'static str, fn(&Capabilities) -> &Support, &'static str);
@@ -62,8 +89,43 @@ const CHECKS: [Check; 6] = [
 ];
 
 fn main() -> ExitCode {
-    let Options {} = Options::parse();
-    cli::exit(run().map_err(|e| e.to_string()))
+    let options = Options::parse();
+    cli::exit(match options.discard {
+        Some(addr) => discard(addr),
+        None => {
+            run().map_err(|e| e.to_string()).and_then(|()| if options.measure { measure(&options) } else { Ok(()) })
+        }
+    })
+}
+
+#[cfg(target_os = "linux")]
+fn discard(addr: SocketAddr) -> Result<(), String> {
+    link::discard_all(addr).map_err(|e| format!("{addr}: {e}"))
+}
+
+#[cfg(target_os = "linux")]
+fn measure(options: &Options) -> Result<(), String> {
+    let link = match options.to {
+        Some(addr) => link::Link::Peer(addr),
+        None if options.veth => link::Link::Veth(link::Veth::new()?),
+        None => link::Link::Loopback,
+    };
+    println!();
+    if cfg!(debug_assertions) {
+        println!("This build is not optimized: its figures mean nothing. Use --release.");
+    }
+    let seconds = std::time::Duration::try_from_secs_f64(options.seconds).map_err(|e| format!("--seconds: {e}"))?;
+    measure::run(&link, seconds).map_err(|e| format!("{link}: {e}"))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn discard(_: SocketAddr) -> Result<(), String> {
+    Err("--discard needs Linux".to_owned())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn measure(_: &Options) -> Result<(), String> {
+    Err("--measure needs Linux".to_owned())
 }
 
 fn run() -> std::io::Result<()> {

@@ -1,0 +1,362 @@
+//! `--measure`: the cost of each path on this machine, and whether the library takes the cheapest.
+
+use std::fs::File as StdFile;
+use std::future::poll_fn;
+use std::io::{self, Write};
+use std::net::TcpStream as StdStream;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use millstream::body::FileBody;
+use millstream::fs::File;
+use millstream::net::{SendStrategy, TcpStream};
+use millstream::runtime::{DriverBuilder, Io};
+use rustix::fs::{Advice, fadvise, sendfile};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use crate::link::Link;
+
+const SIZES: [usize; 8] = [1 << 10, 4 << 10, 10 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20];
+/// Turns of all contenders; the figures are medians.
+const ROUNDS: usize = 13;
+/// Ratio to the best path from which `auto` is reported to lose.
+const NOISE: f64 = 1.05;
+
+type Error = Box<dyn std::error::Error>;
+
+/// A path, and what it costs: runs so many operations and returns the CPU time of all.
+struct Path<'a> {
+    name: &'static str,
+    /// Whether the library can take it, and `auto` is compared with it.
+    ours: bool,
+    run: Box<dyn FnMut(usize) -> Result<Duration, Error> + 'a>,
+}
+
+/// Costs of a row: the samples of each path, in microseconds of CPU time for each operation.
+struct Row {
+    title: String,
+    paths: Vec<Samples>,
+}
+
+struct Samples {
+    name: &'static str,
+    ours: bool,
+    costs: Vec<f64>,
+}
+
+impl Row {
+    /// Measures all paths by turns, each for about `slice`.
+    fn measure(title: String, slice: Duration, mut paths: Vec<Path<'_>>) -> Result<Self, Error> {
+        let mut samples = Vec::new();
+        // Operations that fill a slice. Also warms up.
+        let mut operations = Vec::new();
+        for path in &mut paths {
+            let mut n = 1;
+            let n = loop {
+                let spent = (path.run)(n)?;
+                if spent * 4 >= slice || n >= 1 << 16 {
+                    break (n as f64 * slice.as_secs_f64() / spent.as_secs_f64().max(1e-6)).ceil() as usize;
+                }
+                n *= 4;
+            };
+            operations.push(n.clamp(1, 1 << 18));
+            samples.push(Samples { name: path.name, ours: path.ours, costs: Vec::new() });
+        }
+        for _ in 0..ROUNDS {
+            for ((path, n), samples) in paths.iter_mut().zip(&operations).zip(&mut samples) {
+                samples.costs.push((path.run)(*n)?.as_secs_f64() * 1e6 / *n as f64);
+            }
+        }
+        Ok(Self { title, paths: samples })
+    }
+
+    /// Compares the first path, `auto`, with the best one that the library can take: the median of their ratios, turn by
+    /// turn, and whether `auto` costs more in three turns of four. `None` for a row without `auto`.
+    fn ratio(&self) -> Option<(f64, bool)> {
+        let (auto, others) = self.paths.split_first().filter(|(auto, _)| auto.name == "auto")?;
+        let ours = others.iter().filter(|path| path.ours);
+        let best = ours.min_by(|a, b| a.median().total_cmp(&b.median()))?;
+        let ratios = auto.costs.iter().zip(&best.costs).map(|(auto, best)| auto / best).collect();
+        let ratios = Samples { name: "", ours: true, costs: ratios };
+        Some((ratios.median(), ratios.quantile(0.25) > NOISE))
+    }
+}
+
+impl Samples {
+    fn quantile(&self, share: f64) -> f64 {
+        let mut sorted = self.costs.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted[((sorted.len() - 1) as f64 * share).round() as usize]
+    }
+
+    fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+}
+
+/// Measures on this link, for about this time, and prints the tables.
+pub(crate) fn run(link: &Link, time: Duration) -> Result<(), Error> {
+    // All paths of all rows below, and a turn to warm up.
+    let slices = (3 + SIZES.len() * 5 + 3 * 4 + 4 * 3) * (ROUNDS + 1);
+    let slice = time / slices as u32;
+    let mut lost = Vec::new();
+    print("Calls, microseconds", &[calls(slice)?], &mut Vec::new());
+    let rows: Result<Vec<Row>, Error> = SIZES.iter().map(|&size| files(link, size, slice)).collect();
+    print(&format!("A file in memory to a socket over {link}, microseconds of CPU time"), &rows?, &mut lost);
+    let rows: Result<Vec<Row>, Error> = [1, 8, 64].iter().map(|&streams| sends(link, streams, slice)).collect();
+    print(&format!("Messages of 256 B, one for each stream at once, over {link}, for each"), &rows?, &mut lost);
+    let cases = [(1, false), (32, false), (1, true), (32, true)];
+    let rows: Result<Vec<Row>, Error> = cases.iter().map(|&(tasks, cold)| reads(tasks, cold, slice)).collect();
+    print("Reads of 4 KiB from a file, for each", &rows?, &mut lost);
+    if lost.is_empty() {
+        println!("`auto` takes the best path of the library, or one within 5 % of it, in every row.");
+    } else {
+        println!("`auto` costs more than another path of the library here:");
+        lost.iter().for_each(|line| println!("  {line}"));
+    }
+    Ok(())
+}
+
+/// Prints a table, and adds the rows in which `auto` loses to `lost`.
+fn print(title: &str, rows: &[Row], lost: &mut Vec<String>) {
+    println!("{title}:");
+    print!("  {:<24}", "");
+    rows[0].paths.iter().for_each(|path| print!("{:>16}", path.name));
+    println!("{:>14}", if rows[0].ratio().is_some() { "auto / best" } else { "" });
+    for row in rows {
+        print!("  {:<24}", row.title);
+        row.paths.iter().for_each(|path| print!("{:>16.2}", path.median()));
+        match row.ratio() {
+            Some((ratio, loses)) => {
+                println!("{ratio:>14.2}");
+                if loses {
+                    lost.push(format!("{title}, {}: {ratio:.2}", row.title));
+                }
+            }
+            None => println!(),
+        }
+    }
+    println!();
+}
+
+/// Returns the CPU time of this thread, and of the process, which has the blocking pool and the kernel's workers.
+fn cpu(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
+}
+
+fn spent(clock: ClockId, run: impl FnOnce() -> Result<(), Error>) -> Result<Duration, Error> {
+    let before = cpu(clock);
+    run()?;
+    Ok(cpu(clock) - before)
+}
+
+fn runtime(io: Io) -> io::Result<Runtime> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { DriverBuilder::new().io(io).install() })?;
+    Ok(runtime)
+}
+
+/// The cost of a call that does nothing, and of sending a few bytes.
+fn calls(slice: Duration) -> Result<Row, Error> {
+    let stream = Link::Loopback.connect()?;
+    let nothing = move |n| {
+        spent(ClockId::ThreadCPUTime, || {
+            (0..n).for_each(|_| _ = std::hint::black_box(rustix::process::getppid()));
+            Ok(())
+        })
+    };
+    let clock = move |n| {
+        spent(ClockId::ThreadCPUTime, || {
+            (0..n).for_each(|_| _ = std::hint::black_box(std::time::Instant::now()));
+            Ok(())
+        })
+    };
+    let send = move |n| {
+        spent(ClockId::ThreadCPUTime, || (0..n).try_for_each(|_| (&stream).write_all(&[7; 64])).map_err(Into::into))
+    };
+    let paths = vec![
+        Path { name: "getppid", ours: false, run: Box::new(nothing) },
+        Path { name: "clock", ours: false, run: Box::new(clock) },
+        Path { name: "send 64 B", ours: false, run: Box::new(send) },
+    ];
+    Row::measure("loopback".to_owned(), slice, paths)
+}
+
+/// A file in the page cache.
+fn file(len: usize) -> io::Result<(tempfile::TempDir, StdFile, std::path::PathBuf)> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("file");
+    // Not zeros, which a file system could keep without blocks.
+    std::fs::write(&path, (0..len).map(|n| (n * 7 >> 3) as u8).collect::<Vec<u8>>())?;
+    let file = StdFile::open(&path)?;
+    Ok((dir, file, path))
+}
+
+/// A file of `size` bytes to a socket, by each path.
+fn files(link: &Link, size: usize, slice: Duration) -> Result<Row, Error> {
+    let (_dir, std, path) = file(size)?;
+    let std = &std;
+    let of_ours = |name, strategy, mapped| -> Result<Path<'_>, Error> {
+        let runtime = runtime(Io::Auto)?;
+        let (file, mut stream) = runtime.block_on(async {
+            let stream = TcpStream::from_std(link.connect()?)?;
+            stream.handle().set_send_strategy(strategy);
+            Ok::<_, Error>((File::open(&path).await?, stream))
+        })?;
+        let run = move |n| {
+            spent(ClockId::ThreadCPUTime, || {
+                runtime.block_on(async {
+                    for _ in 0..n {
+                        let mut body = FileBody::new(&file, ..)?.mapped(mapped);
+                        while let Some(frame) = body.frame().await {
+                            let data = frame?.into_data().unwrap_or_default();
+                            send(&mut stream, &data).await?;
+                        }
+                        stream.flushed().await?;
+                    }
+                    Ok(())
+                })
+            })
+        };
+        Ok(Path { name, ours: true, run: Box::new(run) })
+    };
+    let plain = |name, mut send: Box<dyn FnMut(&StdStream) -> io::Result<()>>| -> Result<Path<'_>, Error> {
+        let stream = link.connect()?;
+        let run = move |n| spent(ClockId::ThreadCPUTime, || (0..n).try_for_each(|_| send(&stream)).map_err(Into::into));
+        Ok(Path { name, ours: false, run: Box::new(run) })
+    };
+    let mut buffer = vec![0; size.min(256 << 10)];
+    let (of_reads, of_sendfile) = (std.try_clone()?, std.try_clone()?);
+    let reads = move |mut stream: &StdStream| {
+        let mut at = 0;
+        while at < size {
+            let n = of_reads.read_at(&mut buffer, at as u64)?;
+            stream.write_all(&buffer[..n])?;
+            at += n;
+        }
+        Ok(())
+    };
+    let kernel = move |stream: &StdStream| {
+        let mut at = 0;
+        while at < size as u64 {
+            let rest = size - at as usize;
+            sendfile(stream, &of_sendfile, Some(&mut at), rest)?;
+        }
+        Ok(())
+    };
+    let paths = vec![
+        of_ours("auto", SendStrategy::Auto, true)?,
+        of_ours("from mapping", SendStrategy::NoSendfile, true)?,
+        of_ours("read, copied", SendStrategy::Auto, false)?,
+        plain("bare read+write", Box::new(reads))?,
+        plain("bare sendfile", Box::new(kernel))?,
+    ];
+    Row::measure(bytes(size), slice, paths)
+}
+
+async fn send(stream: &mut TcpStream, data: &[u8]) -> io::Result<()> {
+    let mut sent = 0;
+    while sent < data.len() {
+        // As hyper does, so that the stream can tell slices of files.
+        sent += poll_fn(|cx| {
+            AsyncWrite::poll_write_vectored(Pin::new(&mut *stream), cx, &[io::IoSlice::new(&data[sent..])])
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// A message for each of many streams, all due in one turn.
+fn sends(link: &Link, streams: usize, slice: Duration) -> Result<Row, Error> {
+    let path = |name, io, strategy| -> Result<Path<'_>, Error> {
+        let runtime = runtime(io)?;
+        let mut all = runtime.block_on(async {
+            (0..streams)
+                .map(|_| {
+                    let stream = TcpStream::from_std(link.connect()?)?;
+                    stream.handle().set_send_strategy(strategy);
+                    Ok(stream)
+                })
+                .collect::<Result<Vec<TcpStream>, Error>>()
+        })?;
+        let run = move |n: usize| {
+            let turns = n.div_ceil(streams);
+            let spent = spent(ClockId::ThreadCPUTime, || {
+                runtime.block_on(async {
+                    for _ in 0..turns {
+                        for stream in &mut all {
+                            stream.write_all(&[7; 256]).await?;
+                        }
+                        for stream in &mut all {
+                            stream.flushed().await?;
+                        }
+                    }
+                    Ok(())
+                })
+            })?;
+            Ok(spent.mul_f64(n as f64 / (turns * streams) as f64))
+        };
+        Ok(Path { name, ours: true, run: Box::new(run) })
+    };
+    let paths = vec![
+        path("auto", Io::Auto, SendStrategy::Auto)?,
+        path("ring", Io::Uring, SendStrategy::Uring)?,
+        path("calls", Io::Epoll, SendStrategy::Epoll)?,
+        path("not gathered", Io::Auto, SendStrategy::NoCork)?,
+    ];
+    Row::measure(format!("{streams} at once"), slice, paths)
+}
+
+/// Reads of a page at random by each driver.
+fn reads(tasks: usize, cold: bool, slice: Duration) -> Result<Row, Error> {
+    const PAGES: usize = 4096;
+    let (_dir, std, path) = file(PAGES * 4096)?;
+    std.sync_all()?;
+    let (std, path) = (&std, &path);
+    let driver = |name, io| -> Result<Path<'_>, Error> {
+        let runtime = runtime(io)?;
+        let file = std::sync::Arc::new(runtime.block_on(File::open(path))?);
+        let mut next = 0;
+        let run = move |n: usize| {
+            if cold {
+                fadvise(std, 0, None, Advice::DontNeed)?;
+            }
+            // Read-ahead would answer for the disk.
+            fadvise(std, 0, None, if cold { Advice::Random } else { Advice::Normal })?;
+            let turns = n.div_ceil(tasks);
+            let spent = spent(ClockId::ProcessCPUTime, || {
+                runtime.block_on(async {
+                    for _ in 0..turns {
+                        let mut all = JoinSet::new();
+                        for _ in 0..tasks {
+                            next = (next + 1_597) % PAGES;
+                            let (file, at) = (file.clone(), next as u64 * 4096);
+                            all.spawn(async move { file.read_at(at, 4096).await.map(drop) });
+                        }
+                        while let Some(read) = all.join_next().await {
+                            read??;
+                        }
+                    }
+                    Ok(())
+                })
+            })?;
+            Ok(spent.mul_f64(n as f64 / (turns * tasks) as f64))
+        };
+        Ok(Path { name, ours: true, run: Box::new(run) })
+    };
+    let paths = vec![driver("auto", Io::Auto)?, driver("ring", Io::Uring)?, driver("pool", Io::Epoll)?];
+    Row::measure(format!("{tasks} at once, {}", if cold { "from disk" } else { "in memory" }), slice, paths)
+}
+
+fn bytes(size: usize) -> String {
+    match size {
+        0..=1023 => format!("{size} B"),
+        1024..=1_048_575 => format!("{} KiB", size >> 10),
+        _ => format!("{} MiB", size >> 20),
+    }
+}
