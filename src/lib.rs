@@ -147,6 +147,13 @@ mod uring;
 
 pub use sys::caps::{Capabilities, Support};
 
+/// What is private and fuzzed by itself: see `fuzz/`.
+#[cfg(all(fuzzing, uring))]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::uring::fuzz::ring;
+}
+
 #[cfg(test)]
 #[path = "../tests/support/skips.rs"]
 mod skips;

@@ -14,6 +14,7 @@
 //!  fill      the submission of a turn: everything that has room, up to a bound
 //!  buffers   pool memory that a ring knows by index
 //!  port      the kernel as seen by the driver: a ring, or a script in tests
+//!  fuzz      the same script, from the bytes of a fuzzer
 //!  net       receives and sends of sockets; the modules above know little of it
 //! ```
 //!
@@ -57,9 +58,11 @@ mod step;
 #[cfg(uring)]
 mod sync;
 
-#[cfg(all(test, uring))]
+#[cfg(all(any(test, fuzzing), uring))]
 mod fake;
-#[cfg(all(test, uring))]
+#[cfg(all(fuzzing, uring))]
+pub(crate) mod fuzz;
+#[cfg(all(any(test, fuzzing), uring))]
 mod sqe;
 #[cfg(all(test, uring))]
 mod tests;

@@ -174,7 +174,7 @@ impl Slots {
         slots.map(|(index, slot)| Key::new(index as u32, slot.0)).collect()
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn used(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -1,0 +1,6 @@
+//! The io_uring driver against a scripted kernel, and against plain calls: see `src/uring/fuzz.rs`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| millstream::fuzzing::ring(data));
