@@ -44,8 +44,15 @@ enum Part<'a> {
 
 const ACCEPT: [&str; 6] = ["gzip", "br", "zstd", "gzip;q=0.5, br;q=0.2", "identity;q=0.1, *", "*;q=0"];
 const FIELDS: [&str; 9] = [
-    "etag", "vary", "cache-control", "content-range", "content-encoding", "content-digest", "accept-ranges",
-    "content-length", "trailer",
+    "etag",
+    "vary",
+    "cache-control",
+    "content-range",
+    "content-encoding",
+    "content-digest",
+    "accept-ranges",
+    "content-length",
+    "trailer",
 ];
 const KINDS: [&str; 5] = ["text/plain", "text/event-stream", "application/json", "image/png", ""];
 

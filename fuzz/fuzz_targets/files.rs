@@ -95,12 +95,24 @@ enum Field<'a> {
 }
 
 const NAMES: [&str; 15] = [
-    "text.txt", "large.bin", "empty", "page", "page/index.html", "a%20b%25.css", "app.js", "app.js.gz", ".git/config",
-    ".env", "link", "up/secret", "list", "absent", "text.txt/",
+    "text.txt",
+    "large.bin",
+    "empty",
+    "page",
+    "page/index.html",
+    "a%20b%25.css",
+    "app.js",
+    "app.js.gz",
+    ".git/config",
+    ".env",
+    "link",
+    "up/secret",
+    "list",
+    "absent",
+    "text.txt/",
 ];
-const CONDITIONS: [&str; 7] = [
-    "if-match", "if-none-match", "if-range", "if-modified-since", "if-unmodified-since", "range", "accept-encoding",
-];
+const CONDITIONS: [&str; 7] =
+    ["if-match", "if-none-match", "if-range", "if-modified-since", "if-unmodified-since", "range", "accept-encoding"];
 const CODINGS: [&str; 6] = ["gzip", "br", "identity", "*", "x-gzip", "zstd"];
 
 fn path(segments: &[Segment<'_>]) -> Vec<u8> {
@@ -114,7 +126,9 @@ fn path(segments: &[Segment<'_>]) -> Vec<u8> {
                     path.extend_from_slice(format!("%{byte:02x}").as_bytes());
                 }
             }
-            Segment::Dots(n) => path.extend_from_slice([&b"."[..], b"..", b"%2e", b"%2e.", b".%2E"][usize::from(n % 5)]),
+            Segment::Dots(n) => {
+                path.extend_from_slice([&b"."[..], b"..", b"%2e", b"%2e.", b".%2E"][usize::from(n % 5)])
+            }
             Segment::Empty => {}
             Segment::Text(text) => path.extend_from_slice(text),
         }
@@ -206,7 +220,9 @@ fn place(path: &str) -> Place {
         ("page", true) => Place::File("page/index.html".to_owned()),
         ("page" | "list" | "list/deep", false) => Place::Redirect,
         (_, true) => Place::Nothing,
-        (name, false) if SITE.contents.contains_key(name) && !matches!(name, "gzip" | "br") => Place::File(name.to_owned()),
+        (name, false) if SITE.contents.contains_key(name) && !matches!(name, "gzip" | "br") => {
+            Place::File(name.to_owned())
+        }
         _ => Place::Nothing,
     }
 }
@@ -221,7 +237,8 @@ fn variant(headers: &HeaderMap) -> Option<&'static str> {
             if name.is_empty() && weight == "1" {
                 continue;
             }
-            let is_name = name == "*" || !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+            let is_name =
+                name == "*" || !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
             let is_weight = weight.len() <= 5
                 && (weight.starts_with("0.") || matches!(weight, "0" | "1" | "1.000"))
                 && weight.bytes().all(|b| b.is_ascii_digit() || b == b'.');
@@ -349,7 +366,8 @@ fn ranges(headers: &HeaderMap, len: u64) -> Ranges {
 /// Takes a `multipart/byteranges` body apart.
 fn parts(body: &[u8], boundary: &str) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
-    let mut rest = body.strip_prefix(b"--").expect("a boundary").strip_prefix(boundary.as_bytes()).expect("the boundary");
+    let mut rest =
+        body.strip_prefix(b"--").expect("a boundary").strip_prefix(boundary.as_bytes()).expect("the boundary");
     let end = format!("\r\n--{boundary}");
     while rest != b"--\r\n" {
         rest = rest.strip_prefix(b"\r\n").expect("the head of a part");
@@ -367,11 +385,10 @@ fn parts(body: &[u8], boundary: &str) -> Vec<(String, Vec<u8>)> {
 fuzz_target!(|input: Input<'_>| {
     let site = &*SITE;
     let Ok(uri) = Uri::try_from(path(&input.path)) else { return };
-    let tags: Vec<_> =
-        ["text.txt", "large.bin", "empty", "page/index.html", "app.js", "gzip", "br"]
-            .iter()
-            .map(|name| site.contents[name].1.clone())
-            .collect();
+    let tags: Vec<_> = ["text.txt", "large.bin", "empty", "page/index.html", "app.js", "gzip", "br"]
+        .iter()
+        .map(|name| site.contents[name].1.clone())
+        .collect();
     let headers = headers(&input.fields, &tags, site.modified);
     let method = [Method::GET, Method::GET, Method::HEAD, Method::POST][usize::from(input.method % 4)].clone();
     let (head, body) = run(async {
@@ -422,7 +439,9 @@ fuzz_target!(|input: Input<'_>| {
         }
     }
     let if_range = headers.get_all("if-range").iter().count() <= 1
-        && headers.get("if-range").is_none_or(|value| value == tag || date(&headers, "if-range") == Some(site.modified));
+        && headers
+            .get("if-range")
+            .is_none_or(|value| value == tag || date(&headers, "if-range") == Some(site.modified));
     let asked = if method == Method::GET && if_range { ranges(&headers, len) } else { Ranges::Ignored };
     match (status, asked) {
         (200, Ranges::Ignored) if method == Method::GET => assert!(body == *contents, "{}", context()),
@@ -455,6 +474,9 @@ fuzz_target!(|input: Input<'_>| {
         }
     }
     if carries {
-        assert_eq!(head.headers()["content-length"], if method == Method::HEAD { len } else { body.len() as u64 }.to_string());
+        assert_eq!(
+            head.headers()["content-length"],
+            if method == Method::HEAD { len } else { body.len() as u64 }.to_string()
+        );
     }
 });

@@ -17,8 +17,20 @@ const METHODS: [&[u8]; 6] = [b"GET", b"HEAD", b"POST", b"CONNECT", b"OPTIONS", b
 const PATHS: [&[u8]; 9] =
     [b"/", b"/echo", b"/read", b"/stream", b"/events", b"/none", b"/f/small.txt", b"/f/large.bin", b"*"];
 const NAMES: [&[u8]; 14] = [
-    b"range", b"accept-encoding", b"content-length", b"if-none-match", b"te", b"host", b"connection", b"cookie",
-    b"last-event-id", b"traceparent", b"x-millstream-canary", b":path", b":protocol", b"Upper",
+    b"range",
+    b"accept-encoding",
+    b"content-length",
+    b"if-none-match",
+    b"te",
+    b"host",
+    b"connection",
+    b"cookie",
+    b"last-event-id",
+    b"traceparent",
+    b"x-millstream-canary",
+    b":path",
+    b":protocol",
+    b"Upper",
 ];
 
 const DATA: u8 = 0;
@@ -35,16 +47,47 @@ const END_HEADERS: u8 = 4;
 
 #[derive(Arbitrary, Debug)]
 enum Step<'a> {
-    Request { stream: u8, method: u8, path: u8, fields: Vec<(u8, &'a [u8])>, end_stream: bool, cut: u8 },
-    Data { stream: u8, data: &'a [u8], times: u8, end_stream: bool },
-    Trailers { stream: u8, fields: Vec<(u8, &'a [u8])> },
-    Reset { stream: u8, code: u8 },
+    Request {
+        stream: u8,
+        method: u8,
+        path: u8,
+        fields: Vec<(u8, &'a [u8])>,
+        end_stream: bool,
+        cut: u8,
+    },
+    Data {
+        stream: u8,
+        data: &'a [u8],
+        times: u8,
+        end_stream: bool,
+    },
+    Trailers {
+        stream: u8,
+        fields: Vec<(u8, &'a [u8])>,
+    },
+    Reset {
+        stream: u8,
+        code: u8,
+    },
     Settings(Vec<(u8, u32)>),
     Acknowledge,
-    Window { stream: u8, bytes: u32 },
-    Ping { answer: bool },
-    GoAway { last: u8, debug: &'a [u8] },
-    Frame { kind: u8, flags: u8, stream: u32, payload: &'a [u8] },
+    Window {
+        stream: u8,
+        bytes: u32,
+    },
+    Ping {
+        answer: bool,
+    },
+    GoAway {
+        last: u8,
+        debug: &'a [u8],
+    },
+    Frame {
+        kind: u8,
+        flags: u8,
+        stream: u32,
+        payload: &'a [u8],
+    },
     Bytes(&'a [u8]),
     /// The following frames are sent later.
     Pause,

@@ -24,11 +24,23 @@ struct Input<'a> {
 
 #[derive(Arbitrary, Debug)]
 enum Step<'a> {
-    Send { data: Option<&'a str>, name: Option<&'a str>, id: Option<&'a str>, retry: Option<u16>, comment: Option<&'a str> },
+    Send {
+        data: Option<&'a str>,
+        name: Option<&'a str>,
+        id: Option<&'a str>,
+        retry: Option<u16>,
+        comment: Option<&'a str>,
+    },
     /// A reader that has the event with this number, counted from the last one.
-    After { back: u8, by_query: bool },
+    After {
+        back: u8,
+        by_query: bool,
+    },
     /// A reader with any id.
-    With { id: &'a [u8], by_query: bool },
+    With {
+        id: &'a [u8],
+        by_query: bool,
+    },
     New,
 }
 
@@ -79,7 +91,8 @@ fuzz_target!(|input: Input<'_>| {
                         event = event.comment(*comment);
                     }
                     let is_line = |text: &str| !text.contains(['\r', '\n', '\0']);
-                    let is_good = id.is_none_or(|id| (1..=1024).contains(&id.len()) && is_line(id)) && name.is_none_or(is_line);
+                    let is_good =
+                        id.is_none_or(|id| (1..=1024).contains(&id.len()) && is_line(id)) && name.is_none_or(is_line);
                     let answer = hub.send(event);
                     assert_eq!(answer.is_ok(), is_good, "{step:?}");
                     if let Ok(id) = answer {
@@ -149,7 +162,10 @@ async fn check((id, at, body): (String, usize, millstream::sse::EventBody), sent
     if sent.len() - at > KEPT {
         // The reader was too slow: it has seen nothing of what was sent since.
         assert!(gap.is_some(), "{seen:?} of {sent:?} from {at}");
-        assert!(visible(&sent[sent.len() - KEPT..]).ends_with(&seen[..]) || visible(sent).ends_with(&seen[..]), "{seen:?} of {sent:?}");
+        assert!(
+            visible(&sent[sent.len() - KEPT..]).ends_with(&seen[..]) || visible(sent).ends_with(&seen[..]),
+            "{seen:?} of {sent:?}"
+        );
         return;
     }
     match known {

@@ -22,9 +22,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{LocalSet, spawn_local, yield_now};
 use tokio::time::timeout;
 
-static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
-    tempfile::Builder::new().prefix("millstream-fuzz-").tempdir().unwrap().keep().join("redis")
-});
+static SOCKET: LazyLock<PathBuf> =
+    LazyLock::new(|| tempfile::Builder::new().prefix("millstream-fuzz-").tempdir().unwrap().keep().join("redis"));
 
 #[derive(Arbitrary, Clone, Debug)]
 enum Reply {

@@ -46,8 +46,15 @@ enum Place {
 #[derive(Arbitrary, Debug)]
 enum Field<'a> {
     /// The digest of the body, or of another one.
-    Digest { name: u8, right: bool, others: bool },
-    Text { name: u8, value: &'a [u8] },
+    Digest {
+        name: u8,
+        right: bool,
+        others: bool,
+    },
+    Text {
+        name: u8,
+        value: &'a [u8],
+    },
 }
 
 const NAMES: [&str; 5] = ["content-digest", "repr-digest", "content-md5", "content-range", "trailer"];
@@ -61,7 +68,9 @@ fn headers(fields: &[Field<'_>], body: &[u8]) -> HeaderMap {
                 let body = if *right { body } else { b"another body" };
                 let value = match name {
                     "content-md5" => base64(&Md5::digest(body)).trim_matches(':').to_owned(),
-                    _ => format!("{}sha-256={}", if *others { "unixsum=7, " } else { "" }, base64(&Sha256::digest(body))),
+                    _ => {
+                        format!("{}sha-256={}", if *others { "unixsum=7, " } else { "" }, base64(&Sha256::digest(body)))
+                    }
                 };
                 (name, value.into_bytes())
             }
@@ -146,7 +155,8 @@ fuzz_target!(|input: Input<'_>| {
     if let Some(length) = length {
         fields.insert("content-length", length.into());
     }
-    let mut frames: Vec<Result<Frame<Bytes>, BoxError>> = pieces.into_iter().map(|piece| Ok(Frame::data(piece))).collect();
+    let mut frames: Vec<Result<Frame<Bytes>, BoxError>> =
+        pieces.into_iter().map(|piece| Ok(Frame::data(piece))).collect();
     if input.fails {
         frames.push(Err("the peer has left".into()));
     } else if !trailers.is_empty() {
@@ -202,10 +212,11 @@ fuzz_target!(|input: Input<'_>| {
         Err(_) => {
             let kept = now.as_deref();
             // What has arrived stays if the body fails.
-            let is_part = is_end && kept.is_some_and(|kept| {
-                let before = old.unwrap_or_default();
-                kept.starts_with(before) && body.starts_with(&kept[before.len()..])
-            });
+            let is_part = is_end
+                && kept.is_some_and(|kept| {
+                    let before = old.unwrap_or_default();
+                    kept.starts_with(before) && body.starts_with(&kept[before.len()..])
+                });
             assert!(kept == old || is_part, "{}", context());
             let too_large = max.is_some_and(|max| offset + length.unwrap_or(0).max(body.len() as u64) > max);
             let lied = length.is_some_and(|length| length != body.len() as u64);

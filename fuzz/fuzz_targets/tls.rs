@@ -47,7 +47,11 @@ enum Step<'a> {
     Say(&'a [u8]),
     /// Bytes between the records.
     Raw(&'a [u8]),
-    Record { kind: u8, version: u8, payload: &'a [u8] },
+    Record {
+        kind: u8,
+        version: u8,
+        payload: &'a [u8],
+    },
     KeyUpdate,
     CloseNotify,
     Good,

@@ -74,8 +74,10 @@ fuzz_target!(|input: Input<'_>| {
         _ => None,
     };
     let parsed = TraceParent::of(&headers);
-    assert_eq!(parsed.map(|parent| (parent.trace_id(), parent.parent_id(), parent.sampled())),
-        given.map(|(trace, parent, flags)| (trace, parent, flags & 1 != 0)));
+    assert_eq!(
+        parsed.map(|parent| (parent.trace_id(), parent.parent_id(), parent.sampled())),
+        given.map(|(trace, parent, flags)| (trace, parent, flags & 1 != 0))
+    );
     if let Some(parsed) = parsed {
         assert_eq!(parsed.to_string().parse(), Ok(parsed));
     }
@@ -95,9 +97,8 @@ fuzz_target!(|input: Input<'_>| {
     let id = RequestId::of(&seen.headers).expect("a valid id");
     assert_eq!(id.as_header(), answered);
     assert_eq!(seen.extensions.get::<RequestId>(), Some(&id));
-    let is_id = |id: &[u8]| {
-        (1..=64).contains(&id.len()) && id.iter().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(b))
-    };
+    let is_id =
+        |id: &[u8]| (1..=64).contains(&id.len()) && id.iter().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(b));
     match &ids[..] {
         [one] if input.is_trusted && is_id(one) => assert_eq!(id.as_str().as_bytes(), one),
         all => assert!(id.as_str().len() == 32 && !all.iter().any(|one| one == id.as_str().as_bytes())),

@@ -92,7 +92,8 @@ pub fn responses(mut bytes: &[u8]) -> Vec<Message> {
 }
 
 fn head(bytes: &[u8]) -> Option<Message> {
-    let text = std::str::from_utf8(bytes).ok()?;
+    // Values may have any bytes above 0x7f.
+    let text = String::from_utf8_lossy(bytes);
     let mut lines = text.split("\r\n");
     let (version, rest) = lines.next()?.split_once(' ')?;
     let (status, reason) = rest.split_once(' ')?;
@@ -102,8 +103,8 @@ fn head(bytes: &[u8]) -> Option<Message> {
     }
     let fields = lines.map(|line| {
         let (name, value) = line.split_once(':')?;
-        let is_name = !name.is_empty()
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
+        let is_name =
+            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
         (is_name && is_text(value)).then(|| (name.to_ascii_lowercase(), value.trim().to_owned()))
     });
     let fields = fields.collect::<Option<_>>()?;

@@ -24,7 +24,8 @@ pub const GOOD_BODY: &[u8] = b"good";
 pub fn directory() -> PathBuf {
     let dir = tempfile::Builder::new().prefix("millstream-fuzz-").tempdir().expect("a directory").keep();
     std::fs::write(dir.join("small.txt"), (0..1000).map(|n| (n % 251) as u8).collect::<Vec<_>>()).expect("a file");
-    std::fs::write(dir.join("large.bin"), (0..300_000u32).map(|n| (n % 251) as u8).collect::<Vec<_>>()).expect("a file");
+    std::fs::write(dir.join("large.bin"), (0..300_000u32).map(|n| (n % 251) as u8).collect::<Vec<_>>())
+        .expect("a file");
     dir
 }
 
@@ -68,7 +69,9 @@ async fn answer(files: Files, hub: Hub, request: Request<RequestBody>) -> Respon
             tokio::task::yield_now().await;
             let frame = match n {
                 0..3 => Frame::data(Bytes::from_static(b"a token\n")),
-                3 => Frame::trailers(std::iter::once((http::header::ETAG, HeaderValue::from_static("\"t\""))).collect()),
+                3 => {
+                    Frame::trailers(std::iter::once((http::header::ETAG, HeaderValue::from_static("\"t\""))).collect())
+                }
                 _ => return None,
             };
             Some((Ok::<_, BoxError>(frame), n + 1))
