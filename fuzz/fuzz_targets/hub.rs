@@ -53,6 +53,9 @@ struct Sent {
 
 fn unpack(bytes: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
+    if bytes.is_empty() {
+        return plain;
+    }
     std::io::copy(&mut flate2::read::MultiGzDecoder::new(bytes), &mut plain).expect("whole members");
     plain
 }

@@ -152,3 +152,20 @@ fn no_descriptor_is_left() {
         timeout(PATIENCE, gone).await.unwrap_or_else(|_| panic!("{} sockets are left", sockets(addr)));
     });
 }
+
+/// rustls asserts that it sends one alert: what follows the error of a session must not reach it.
+#[test]
+fn a_session_that_has_failed_is_not_read_on() {
+    on_both(async || {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (tls, config) = (IDENTITIES[0].tls(), client(BOTH, &[]));
+        let accept = async { tls.accept(listener.accept().await.unwrap().0).await.unwrap() };
+        let (mut server, mut client) = tokio::join!(accept, connect(addr, &config));
+        client.get_mut().0.write_all(&[0xff; 100]).await.unwrap();
+        for _ in 0..2 {
+            let read = timeout(PATIENCE, server.read(&mut [0; 10])).await.expect("no end");
+            assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+        }
+    });
+}

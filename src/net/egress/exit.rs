@@ -68,5 +68,7 @@ fn hand_over_all() {
     }
     drop(left);
     // Streams are not dropped, because their hooks must not run this late.
-    let _ = ManuallyDrop::new(streams);
+    for stream in streams {
+        let _ = ManuallyDrop::new(stream);
+    }
 }

@@ -48,6 +48,8 @@ pub struct TlsStream<S> {
     unread: Vec<u8>,
     /// Whether a file shrank during encryption. No more encrypted bytes are handed over then.
     torn: bool,
+    /// Whether the peer has sent what is not TLS. rustls has sent its alert then, and must not be given more.
+    broken: bool,
     flushed: Option<Arc<AtomicBool>>,
 }
 
@@ -60,6 +62,7 @@ impl<S> TlsStream<S> {
             records: Records::new(Instant::now()),
             unread: Vec::new(),
             torn: false,
+            broken: false,
             flushed: None,
         }
     }
@@ -112,7 +115,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             return Poll::Ready(Ok(()));
         }
         let mut stream = Pin::new(&mut *self.stream);
-        let received = ready!(stream.as_mut().poll_fill_buf(cx))?;
+        if self.broken {
+            let error = io::Error::new(io::ErrorKind::InvalidData, "the TLS session has failed before");
+            return Poll::Ready(Err(error));
+        }
+        let received = match ready!(stream.as_mut().poll_fill_buf(cx)) {
+            Ok(received) => received,
+            Err(e) => {
+                self.broken = e.kind() == io::ErrorKind::InvalidData;
+                return Poll::Ready(Err(e));
+            }
+        };
         let n = received.len().min(room);
         take(&received[..n]);
         stream.consume(n);
