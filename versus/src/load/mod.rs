@@ -57,8 +57,7 @@ pub(crate) struct Job {
     pub(crate) events: bool,
 }
 
-/// Phases of a round.
-const CONNECT: u8 = 0;
+/// Phases of a round after the first, 0, in which connections are made.
 const MEASURE: u8 = 1;
 const STOP: u8 = 2;
 

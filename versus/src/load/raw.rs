@@ -18,6 +18,9 @@ use super::{Gauge, Job, histogram};
 /// How long a phase may go unnoticed.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
+/// Connections that are opened at once; more could overflow a server's queue, and wait for retransmissions.
+const BATCH: usize = 1024;
+
 struct Connection {
     stream: TcpStream,
     request: Vec<u8>,
@@ -32,44 +35,13 @@ struct Connection {
 
 pub(super) fn run(job: &Job, gauge: &Gauge) -> io::Result<Histogram<u64>> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let mut load = Load { job, gauge, epoll, latencies: histogram(), buffer: vec![0; 256 << 10], answered: 0 };
     let mut connections = Vec::new();
-    for index in 0..job.connections {
-        if gauge.is_stopped() {
-            return Ok(histogram());
-        }
-        let stream = TcpStream::connect(job.address)?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        // Thousands of connections that end at once would keep their ports for a minute.
-        SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
-        epoll::add(&epoll, &stream, epoll::EventData::new_u64(index.into()), epoll::EventFlags::IN)?;
-        let request = match job.upload {
-            Some(body) => format!(
-                "PUT {}{} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
-                job.path,
-                job.first + index,
-                body.len()
-            ),
-            None => format!("GET {} HTTP/1.1\r\nhost: localhost\r\n\r\n", job.path),
-        };
-        connections.push(Connection {
-            stream,
-            request: request.into_bytes(),
-            sent: 0,
-            waits_for_room: false,
-            started: Instant::now(),
-            response: Response::new(),
-            answered: false,
-            event: EventScanner::default(),
-        });
-    }
-    let mut load = Load { job, gauge, epoll, latencies: histogram(), buffer: vec![0; 256 << 10] };
-    for (index, connection) in connections.iter_mut().enumerate() {
-        connection.started = Instant::now();
-        load.send(connection, index)?;
-    }
-    let mut ready = Vec::with_capacity(connections.len().clamp(1, 1024));
+    let mut ready = Vec::with_capacity(1024);
     while !gauge.is_stopped() {
+        if load.answered == connections.len() {
+            load.connect(&mut connections)?;
+        }
         ready.clear();
         match epoll::wait(&load.epoll, spare_capacity(&mut ready), Some(&LOOK)) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -84,7 +56,9 @@ pub(super) fn run(job: &Job, gauge: &Gauge) -> io::Result<Histogram<u64>> {
                 load.send(connection, index)?;
             }
             if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                let before = connection.answered;
                 load.receive(connection, index)?;
+                load.answered += usize::from(connection.answered != before);
             }
         }
     }
@@ -97,11 +71,47 @@ struct Load<'a> {
     epoll: OwnedFd,
     latencies: Histogram<u64>,
     buffer: Vec<u8>,
+    /// Connections that have got a response.
+    answered: usize,
 }
 
 impl Load<'_> {
+    /// Opens more connections, up to [`BATCH`], and sends their first requests.
+    fn connect(&self, connections: &mut Vec<Connection>) -> io::Result<()> {
+        let Job { first, path, upload, .. } = self.job;
+        let end = (self.job.connections as usize).min(connections.len() + BATCH);
+        for index in connections.len()..end {
+            let stream = TcpStream::connect(self.job.address)?;
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+            // Thousands of connections that end at once would keep their ports for a minute.
+            SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+            epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(index as u64), epoll::EventFlags::IN)?;
+            let request = match upload {
+                Some(body) => {
+                    let name = *first as usize + index;
+                    format!("PUT {path}{name} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len())
+                }
+                None => format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+            };
+            let mut connection = Connection {
+                stream,
+                request: request.into_bytes(),
+                sent: 0,
+                waits_for_room: false,
+                started: Instant::now(),
+                response: Response::new(),
+                answered: false,
+                event: EventScanner::default(),
+            };
+            self.send(&mut connection, index)?;
+            connections.push(connection);
+        }
+        Ok(())
+    }
+
     /// Sends what the socket takes.
-    fn send(&mut self, connection: &mut Connection, index: usize) -> io::Result<()> {
+    fn send(&self, connection: &mut Connection, index: usize) -> io::Result<()> {
         let head = connection.request.len();
         let body = self.job.upload.unwrap_or_default();
         let full = loop {
@@ -155,8 +165,7 @@ impl Load<'_> {
                 gauge.add_bytes(n);
             }
         } else {
-            let (latencies, answered, scanner) =
-                (&mut self.latencies, &mut connection.answered, &mut connection.event);
+            let (latencies, answered, scanner) = (&mut self.latencies, &mut connection.answered, &mut connection.event);
             let used = connection.response.take(&self.buffer[..n], |body| {
                 if downloads {
                     gauge.add_bytes(body.len());

@@ -121,7 +121,9 @@ mod tests {
 
     #[test]
     fn coverage_is_what_tables_of_the_sign_test_say() {
-        for (count, cut, coverage) in [(1, 0, 0.0), (3, 0, 0.75), (5, 0, 0.9375), (6, 0, 0.96875), (9, 1, 0.9609375), (20, 5, 0.9586)] {
+        for (count, cut, coverage) in
+            [(1, 0, 0.0), (3, 0, 0.75), (5, 0, 0.9375), (6, 0, 0.96875), (9, 1, 0.9609375), (20, 5, 0.9586)]
+        {
             let (got, covers) = ranks(count);
             assert_eq!(got, cut, "{count}");
             assert!((covers - coverage).abs() < 1e-4, "{count}: {covers}");

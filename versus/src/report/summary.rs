@@ -107,7 +107,8 @@ impl<'a> Summary<'a> {
         let row = |name: &'a str| {
             let own: Vec<&Record> = records.iter().copied().filter(|record| record.contender == name).collect();
             let advantage = |metric: Metric| {
-                let pairs = own.iter().filter_map(|their| Some((their, ours.iter().find(|our| our.round == their.round)?)));
+                let pairs =
+                    own.iter().filter_map(|their| Some((their, ours.iter().find(|our| our.round == their.round)?)));
                 let ratio = Estimate::of(pairs.map(|(their, our)| metric.of(their) / metric.of(our)))?;
                 Some(if metric == Metric::Rate { ratio.inverse() } else { ratio })
             };

@@ -110,7 +110,9 @@ pub(super) fn marker(style: usize, x: f64, y: f64, r: f64) -> Markup {
     };
     match style % 5 {
         0 => html! { circle class=(class) cx=(f(x)) cy=(f(y)) r=(f(r)) {} },
-        1 => html! { rect class=(class) x=(f(x - r * 0.9)) y=(f(y - r * 0.9)) width=(f(r * 1.8)) height=(f(r * 1.8)) {} },
+        1 => {
+            html! { rect class=(class) x=(f(x - r * 0.9)) y=(f(y - r * 0.9)) width=(f(r * 1.8)) height=(f(r * 1.8)) {} }
+        }
         2 => html! { polygon class=(class) points=(points(&[(0.0, -1.2), (1.1, 0.9), (-1.1, 0.9)])) {} },
         3 => html! { polygon class=(class) points=(points(&[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)])) {} },
         _ => html! { polygon class=(class) points=(points(&[(0.0, 1.2), (1.1, -0.9), (-1.1, -0.9)])) {} },
@@ -123,7 +125,8 @@ fn f(value: f64) -> String {
 
 impl Plot<'_> {
     pub(super) fn draw(&self) -> Markup {
-        let each = || self.series.iter().flat_map(|s| s.cloud.iter().copied().chain(s.points.iter().map(|p| (p.0, p.1))));
+        let each =
+            || self.series.iter().flat_map(|s| s.cloud.iter().copied().chain(s.points.iter().map(|p| (p.0, p.1))));
         let x_scale = Scale::around(each().map(|point| point.0));
         let y_scale = Scale::around(each().map(|point| point.1));
         let (width, height) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
@@ -227,7 +230,16 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits_that_count() {
-        for (value, text) in [(0.0, "0"), (6.84, "6.84"), (44.56, "44.6"), (999.7, "1000"), (123_456.0, "123 k"), (2e9, "2 G"), (0.0123, "0.0123"), (5.0, "5")] {
+        for (value, text) in [
+            (0.0, "0"),
+            (6.84, "6.84"),
+            (44.56, "44.6"),
+            (999.7, "1000"),
+            (123_456.0, "123 k"),
+            (2e9, "2 G"),
+            (0.0123, "0.0123"),
+            (5.0, "5"),
+        ] {
             assert_eq!(number(value), text);
         }
     }

@@ -17,6 +17,10 @@ use super::process::Server;
 /// How long the counter may take to attach, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long the pass is extended, and for how many requests.
+const EXTENDED: Duration = Duration::from_secs(3);
+const ENOUGH: f64 = 50.0;
+
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Counter {
     Strace,
@@ -64,9 +68,8 @@ impl Counter {
                 command.extend(["-c", "-f"].map(str::to_owned));
                 command.extend(pids.iter().flat_map(|pid| ["-p".to_owned(), pid.clone()]));
             }
-            Self::Perf => command.extend(
-                ["stat", "-x", ";", "-e", "raw_syscalls:sys_enter", "-p", &pids.join(",")].map(str::to_owned),
-            ),
+            Self::Perf => command
+                .extend(["stat", "-x", ";", "-e", "raw_syscalls:sys_enter", "-p", &pids.join(",")].map(str::to_owned)),
         }
         let mut tracer = Tracer::start(&command, cpus)?;
         match self {
@@ -80,6 +83,8 @@ impl Counter {
         }
         let before = done();
         interrupt.wait(time, || None::<()>)?;
+        // A traced server is slow.
+        interrupt.wait(EXTENDED, || (done() - before >= ENOUGH).then_some(()))?;
         let done = done() - before;
         let text = tracer.stop(interrupt)?;
         let named = match self {

@@ -89,7 +89,8 @@ impl Cell {
     pub(crate) fn len(&self) -> Option<u64> {
         match self.work {
             Work::File(len) | Work::Upload(len) | Work::Relay(len) => Some(len),
-            Work::Hello | Work::Tokens | Work::Events(_) => None,
+            Work::Tokens => Some(TOKENS),
+            Work::Hello | Work::Events(_) => None,
         }
     }
 
@@ -132,6 +133,9 @@ pub(crate) fn size(len: u64) -> String {
         _ => format!("{} GiB", len >> 30),
     }
 }
+
+/// Bytes of 100 tokens.
+pub(super) const TOKENS: u64 = 4000;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -72,7 +72,13 @@ impl Machine {
     /// Refuses to mix the results of two machines or builds.
     pub(super) fn same(&self, other: &Self) -> Result<(), String> {
         let all = |m: &Self| {
-            [("kernel", m.kernel.clone()), ("CPU", m.cpu.clone()), ("cores", m.cores.to_string()), ("commit", m.commit.clone()), ("build", m.build.clone())]
+            [
+                ("kernel", m.kernel.clone()),
+                ("CPU", m.cpu.clone()),
+                ("cores", m.cores.to_string()),
+                ("commit", m.commit.clone()),
+                ("build", m.build.clone()),
+            ]
         };
         match all(self).into_iter().zip(all(other)).find(|(a, b)| a != b) {
             None => Ok(()),
@@ -82,7 +88,8 @@ impl Machine {
 }
 
 /// Crates that a server consists of.
-const CRATES: [&str; 9] = ["millstream", "axum", "h2", "hyper", "hyper-util", "io-uring", "rustls", "tokio", "tower-http"];
+const CRATES: [&str; 9] =
+    ["millstream", "axum", "h2", "hyper", "hyper-util", "io-uring", "rustls", "tokio", "tower-http"];
 
 fn crates(lock: &str) -> Vec<(String, String)> {
     let value = |line: &str, name: &str| Some(line.strip_prefix(name)?.trim_matches(&['"', ' ', '='][..]).to_owned());

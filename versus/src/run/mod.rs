@@ -15,15 +15,14 @@ use std::time::{Duration, Instant};
 
 pub(crate) use cell::{Cell, Unit};
 pub(crate) use exec::exec;
-pub(crate) use record::{Calls, Record, Results};
+pub(crate) use record::{Calls, Record, Results, Skipped};
 
-use crate::load::Protocol;
 use crate::options::RunOptions;
 use crate::report;
 use interrupt::Interrupt;
 use machine::{Cpus, Machine};
 use peers::Contender;
-use record::{Header, Journal, Line, Plan, Skipped};
+use record::{Header, Journal, Line, Plan};
 use site::Site;
 
 /// Time that starting, connecting and warming up takes beside a round, for the first estimate of the time left.
@@ -51,7 +50,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<(), String> {
     cells.retain(|cell| {
         let fits = u64::from(cell.connections) + 200 <= descriptors;
         if !fits {
-            let reason = format!("{} connections need a higher limit of descriptors than {descriptors}", cell.connections);
+            let reason =
+                format!("{} connections need a higher limit of descriptors than {descriptors}", cell.connections);
             absent.push(Skipped { cell: cell.name.clone(), contender: String::new(), reason });
         }
         fits
@@ -110,7 +110,11 @@ fn measure(
 ) -> Result<(), Stopped> {
     let counter = if plan.calls { calls::Counter::find() } else { Err("left out by --no-calls".to_owned()) };
     if let Err(reason) = &counter {
-        journal.add(Line::Skipped(Skipped { cell: String::new(), contender: "system calls".to_owned(), reason: reason.clone() }))?;
+        journal.add(Line::Skipped(Skipped {
+            cell: String::new(),
+            contender: "system calls".to_owned(),
+            reason: reason.clone(),
+        }))?;
     }
     let mut progress = Progress::new(cells, contenders, plan, journal);
     for cell in cells {
@@ -204,9 +208,4 @@ impl Progress {
     fn end(&self) {
         eprintln!("\r\x1b[K{} rounds in {} s", self.done, self.started.elapsed().as_secs());
     }
-}
-
-/// Whether a protocol of the load is hyper's, which costs more than the raw one.
-pub(crate) fn is_raw(protocol: Protocol) -> bool {
-    protocol == Protocol::H1
 }

@@ -116,9 +116,7 @@ impl Contender {
             }
             Kind::Nginx(nginx) => nginx.can(cell),
             Kind::Go(_) => true,
-            Kind::Caddy | Kind::StaticWebServer => {
-                matches!(cell.work, Work::File(_)) && cell.protocol == Protocol::H1
-            }
+            Kind::Caddy | Kind::StaticWebServer => matches!(cell.work, Work::File(_)) && cell.protocol == Protocol::H1,
         }
     }
 

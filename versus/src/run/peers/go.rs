@@ -26,7 +26,8 @@ pub(super) fn build(dir: &Path) -> Result<PathBuf, String> {
 }
 
 pub(super) fn launch(program: &Path, cell: &Cell, site: &Site, to: Option<SocketAddr>) -> Launch {
-    let mut arguments: Vec<OsString> = vec!["-root".into(), site.files().into(), "-uploads".into(), site.uploads().into()];
+    let mut arguments: Vec<OsString> =
+        vec!["-root".into(), site.files().into(), "-uploads".into(), site.uploads().into()];
     if let Work::Events(hz) = cell.work {
         arguments.extend(["-hz".into(), hz.to_string().into()]);
     }

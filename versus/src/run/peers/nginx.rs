@@ -133,7 +133,8 @@ mod tests {
         let built = "nginx version: nginx/1.22.1\nconfigure arguments: --modules-path=/m --with-http_ssl_module \
                      --with-http_v2_module --with-http_dav_module --with-stream=dynamic";
         let whole = Nginx::parse("nginx".into(), built, |path| path == Path::new("/m/ngx_stream_module.so"));
-        let light = Nginx::parse("nginx".into(), "configure arguments: --modules-path=/m --with-stream=dynamic", |_| false);
+        let light =
+            Nginx::parse("nginx".into(), "configure arguments: --modules-path=/m --with-stream=dynamic", |_| false);
         for (name, by_whole, by_light) in [
             ("files/1k", true, true),
             ("json/1", true, true),
