@@ -33,10 +33,11 @@ impl<'a> Styles<'a> {
         self.0.iter().position(|known| *known == name).unwrap_or(0)
     }
 
-    fn legend(&self) -> Markup {
+    /// Names the servers that `has` wants, with their markers.
+    fn legend(&self, has: impl Fn(&str) -> bool) -> Markup {
         html! {
             ul.legend {
-                @for (style, name) in self.0.iter().enumerate() {
+                @for (style, name) in self.0.iter().enumerate().filter(|(_, name)| has(name)) {
                     li { svg viewBox="0 0 14 14" aria-hidden="true" { (marker(style, 7.0, 7.0, 5.0)) } (name) }
                 }
             }
@@ -115,11 +116,11 @@ pub(super) fn page(results: &Results, summaries: &[Summary<'_>], raw: &[String])
                         @if results.skipped.is_empty() { p { "Everything that was planned was measured." } }
                         @else {
                             div.wide { table {
-                                thead { tr { th { "cell" } th { "server" } th { "reason" } } }
+                                thead { tr { th { "cell" } th.left { "server" } th.left { "reason" } } }
                                 tbody {
                                     @for skipped in &results.skipped {
                                         tr {
-                                            td { (or(&skipped.cell, "all")) } td { (or(&skipped.contender, "all")) }
+                                            td { (or(&skipped.cell, "all")) } td.left { (or(&skipped.contender, "all")) }
                                             td.text { (skipped.reason) }
                                         }
                                     }

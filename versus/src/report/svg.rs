@@ -186,7 +186,10 @@ pub(super) fn bars(id: &str, title: &str, bars: &[Bar<'_>]) -> Markup {
     const ROW: f64 = 27.0;
     const NAMES: f64 = 112.0;
     const VALUES: f64 = 58.0;
+    let longest = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
     let most = bars.iter().map(|bar| bar.range.map_or(bar.value, |(_, high)| high.max(bar.value))).fold(0.0, f64::max);
+    // An interval far longer than all bars would hide them: it is cut off, without its end.
+    let most = most.min(longest * 1.6);
     let scale = (WIDTH - NAMES - VALUES) / most.max(f64::MIN_POSITIVE);
     let height = ROW * bars.len() as f64 + 6.0;
     let title_id = format!("{id}-title");
@@ -200,9 +203,13 @@ pub(super) fn bars(id: &str, title: &str, bars: &[Bar<'_>]) -> Markup {
                     text class="name" text-anchor="end" x=(f(NAMES - 7.0)) y=(f(y + 14.0)) { (bar.name) }
                     rect class=(format!("bar s{}", bar.style % STYLES)) x=(f(NAMES)) y=(f(y)) height="19" rx="2" width=(f((end - NAMES).max(1.0))) {}
                     @if let Some((low, high)) = bar.range {
-                        path class="whisker" d=(format!("M{0:.1} {2:.1}H{1:.1}M{0:.1} {3:.1}v8M{1:.1} {3:.1}v8", NAMES + low * scale, NAMES + high * scale, y + 9.5, y + 5.5)) {}
+                        @let (low, cut) = (low.min(most), high > most);
+                        @let (from, to) = (NAMES + low * scale, NAMES + high.min(most) * scale);
+                        @let (middle, top) = (y + 9.5, y + 5.5);
+                        path class="whisker" d=(format!("M{from:.1} {middle:.1}H{to:.1}M{from:.1} {top:.1}v8")) {}
+                        @if !cut { path class="whisker" d=(format!("M{to:.1} {top:.1}v8")) {} }
                     }
-                    @let beside = bar.range.map_or(end, |(_, high)| end.max(NAMES + high * scale));
+                    @let beside = bar.range.map_or(end, |(_, high)| end.max(NAMES + high.min(most) * scale));
                     text class="value" x=(f(beside + 6.0)) y=(f(y + 14.0)) { (number(bar.value)) }
                 }
             }

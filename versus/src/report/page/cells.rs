@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use super::tables::figures;
 use super::{Styles, slug};
+use crate::report::statistics::Estimate;
 use crate::report::summary::{Metric, SHARES, Summary};
 use crate::report::svg::{Bar, Plot, Series, bars, number};
 
@@ -34,7 +35,7 @@ pub(super) fn family(family: &str, summaries: &[Summary<'_>], styles: &Styles<'_
         section id=(slug(family)) {
             h2 { (family) }
             p { (about(family)) }
-            (styles.legend())
+            (styles.legend(|name| cells.iter().any(|summary| summary.rows.iter().any(|row| row.name == name))))
             @if growing { div.plots { (frontier(family, &cells, styles)) } }
             @for summary in &cells { (cell(summary, styles)) }
         }
@@ -109,11 +110,10 @@ fn cell(summary: &Summary<'_>, styles: &Styles<'_>) -> Markup {
             .collect(),
     };
     let bar = |metric: Metric| -> Vec<Bar<'_>> {
-        let bar = |row: &'_ crate::report::summary::Row<'_>| row.get(metric).map(|e| (e.median, (e.low, e.high)));
         rows.iter()
             .filter_map(|row| {
-                let (value, range) = bar(row)?;
-                Some(Bar { name: row.name, style: styles.style(row.name), value, range: Some(range) })
+                let Estimate { median, low, high, .. } = row.get(metric)?;
+                Some(Bar { name: row.name, style: styles.style(row.name), value: median, range: Some((low, high)) })
             })
             .collect()
     };
@@ -131,12 +131,18 @@ fn cell(summary: &Summary<'_>, styles: &Styles<'_>) -> Markup {
             div.plots {
                 (figure("Throughput and p99", "Small dots are rounds, markers medians. Right and low is better.", pareto.draw()))
                 (figure("Latency", "All rounds together. Low is better.", percentiles.draw()))
-                (figure(&format!("CPU time, µs for each {one}"), "Less is better.",
-                    bars(&format!("{id}-cost"), "CPU time", &bar(Metric::Cost))))
-                (figure("Peak memory, MiB", "Less is better.", bars(&format!("{id}-memory"), "Peak memory", &bar(Metric::Memory))))
-                @if !calls.is_empty() {
-                    (figure(&format!("System calls for each {one}"), "One pass, without an interval. Less is better.",
-                        bars(&format!("{id}-calls"), "System calls", &calls)))
+                div.stack {
+                    (figure(
+                        &format!("CPU time, µs for each {one}"), "Less is better.",
+                        bars(&format!("{id}-cost"), "CPU time", &bar(Metric::Cost)),
+                    ))
+                    (figure("Peak memory, MiB", "Less is better.", bars(&format!("{id}-memory"), "Peak memory", &bar(Metric::Memory))))
+                    @if !calls.is_empty() {
+                        (figure(
+                            &format!("System calls for each {one}"), "One pass, without an interval. Less is better.",
+                            bars(&format!("{id}-calls"), "System calls", &calls),
+                        ))
+                    }
                 }
             }
             (figures(summary))

@@ -53,14 +53,14 @@ pub(super) fn losses_table(losses: &[Loss<'_>]) -> Markup {
         } @else {
             p { "Every comparison whose interval lies wholly on the other side, the worst first." }
             div.wide { table {
-                thead { tr { th { "cell" } th { "to" } th { "in" } th { "by" } th { (OURS) } th { "the other" } th { "unit" } } }
+                thead { tr { th { "cell" } th.left { "to" } th.left { "in" } th { "by" } th { (OURS) } th { "the other" } th.left { "unit" } } }
                 tbody {
                     @for loss in losses {
                         tr {
                             td { a href=(format!("#{}", slug(&loss.cell.name))) { (loss.cell.name) } }
-                            td { (loss.rival) } td { (loss.metric.name()) }
+                            td.left { (loss.rival) } td.left { (loss.metric.name()) }
                             td { span.bad { (number(loss.by.median)) "×" } " " span.range { (number(loss.by.low)) "–" (number(loss.by.high)) } }
-                            td { (number(loss.ours)) } td { (number(loss.theirs)) } td { (loss.metric.unit(loss.cell.unit())) }
+                            td { (number(loss.ours)) } td { (number(loss.theirs)) } td.left { (loss.metric.unit(loss.cell.unit())) }
                         }
                     }
                 }
@@ -83,7 +83,7 @@ pub(super) fn advice_table(advice: &[Advice<'_>]) -> Markup {
             p { "Better somewhere and worse nowhere beyond doubt: " @for (n, a) in clear.iter().enumerate() { @if n > 0 { ", " } strong { (a.setting) } } ". For one kind of workload alone, see its row." }
         }
         div.wide { table {
-            thead { tr { th { "setting" } th { "better than the defaults in" } th { "worse in" } } }
+            thead { tr { th { "setting" } th.left { "better than the defaults in" } th.left { "worse in" } } }
             tbody {
                 @for a in advice {
                     tr { td { (a.setting) } td.text.good { (changes(&a.better)) } td.text.bad { (changes(&a.worse)) } }
@@ -98,7 +98,7 @@ pub(super) fn figures(summary: &Summary<'_>) -> Markup {
     let Summary { cell, rows } = summary;
     let counted = rows.iter().any(|row| row.calls.is_some());
     html! {
-        div.wide { table {
+        div.wide { table.figures {
             thead { tr {
                 th { "server" }
                 th { "CPU µs/" (cell.unit().one()) } th { "× CPU" }
