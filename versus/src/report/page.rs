@@ -5,6 +5,7 @@ mod tables;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::statistics::ENOUGH;
 use super::summary::{OURS, Summary, advice, losses};
 use super::svg::{marker, number};
 use crate::run::Results;
@@ -105,7 +106,7 @@ pub(super) fn page(results: &Results, summaries: &[Summary<'_>], raw: &[String])
                     }
                     section id="losses" {
                         h2 { @if plan.sweep { "Where the defaults lose" } @else { "Where millstream loses" } }
-                        (losses_table(&lost))
+                        (losses_table(&lost, plan.rounds as usize >= ENOUGH))
                     }
                     @if plan.sweep {
                         section id="advice" { h2 { "Settings for this machine" } (advice_table(&advice(summaries))) }

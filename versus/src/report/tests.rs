@@ -89,7 +89,7 @@ fn synthetic(costs: &[(&str, f64)], rounds: u32) -> Results {
     let record = |name: &str, cost: f64, round: u32| {
         // Noise of 2 %, other noise for each server, and a machine that is half as fast in every third round.
         let noise = 1.0 + 0.01 * f64::from((round * 7 + name.len() as u32) % 5) - 0.02;
-        let nanos = 10_000.0 * cost * noise * if round % 3 == 0 { 2.0 } else { 1.0 };
+        let nanos = 10_000.0 * cost * noise * if round.is_multiple_of(3) { 2.0 } else { 1.0 };
         Record {
             cell: cell.clone(),
             contender: name.to_owned(),
@@ -167,7 +167,10 @@ fn wins_losses_and_draws_are_told_apart() {
 #[test]
 fn three_rounds_decide_nothing() {
     let results = synthetic(&[(OURS, 1.0), ("fast", 0.5)], 3);
-    assert!(losses(&Summary::all(&results)).is_empty());
+    let summaries = Summary::all(&results);
+    assert!(losses(&summaries).is_empty());
+    assert!(terminal(&results, &summaries).contains("too few rounds to say"));
+    assert!(text_of(&check_page(&results)).contains("too few rounds to say"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::statistics::Verdict;
+use super::statistics::{ENOUGH, Verdict};
 use super::summary::{Metric, OURS, Summary, losses};
 use super::svg::number;
 use crate::run::Results;
@@ -67,14 +67,13 @@ pub(super) fn terminal(results: &Results, summaries: &[Summary<'_>]) -> String {
     let mut text = align(&rows);
     text += "+ millstream needs less beyond doubt, - more, ~ not decided\n";
     let losses = losses(summaries);
-    if losses.is_empty() {
-        text += if results.header.plan.sweep {
-            "\nThe defaults lose nowhere beyond doubt.\n"
-        } else {
-            "\nmillstream loses nowhere beyond doubt.\n"
-        };
+    let ours = if results.header.plan.sweep { "the defaults lose" } else { "millstream loses" };
+    if (results.header.plan.rounds as usize) < ENOUGH {
+        writeln!(text, "\nThere were too few rounds to say where {ours}.").expect("memory takes all");
+    } else if losses.is_empty() {
+        writeln!(text, "\n{ours}: nowhere beyond doubt.").expect("memory takes all");
     } else {
-        text += if results.header.plan.sweep { "\nWhere the defaults lose\n" } else { "\nWhere millstream loses\n" };
+        writeln!(text, "\nWhere {ours}").expect("memory takes all");
         let mut rows = vec![];
         for loss in losses {
             rows.push(vec![

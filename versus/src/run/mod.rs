@@ -69,7 +69,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<(), String> {
     }
     let measured = measure(&cells, &contenders, &plan, &cpus, &site, &interrupt, &mut journal);
     drop(site);
-    let (path, results) = journal.finish()?;
+    let (path, results) = journal.finish();
     report::write(&results, &path)?;
     match measured {
         Err(Stopped::Interrupted) => Err(format!("interrupted; continue with --resume {}", path.display())),

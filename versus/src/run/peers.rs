@@ -49,7 +49,7 @@ const SETTINGS: [&str; 9] = [
 const NAMES: [&str; 6] = ["millstream", "stock", "nginx", "go", "caddy", "static-web-server"];
 
 /// Returns the servers of a plan that are installed, and the others with the reason.
-pub(super) fn find(plan: &Plan, dir: PathBuf) -> Result<(Vec<Contender>, Vec<Skipped>), String> {
+pub(super) fn find(plan: &Plan, dir: &Path) -> Result<(Vec<Contender>, Vec<Skipped>), String> {
     let (mut found, mut absent) = (Vec::new(), Vec::new());
     if plan.sweep {
         let default = std::iter::once("");
@@ -74,7 +74,7 @@ pub(super) fn find(plan: &Plan, dir: PathBuf) -> Result<(Vec<Contender>, Vec<Ski
         let kind = match name {
             "millstream" | "stock" => Ok(Kind::Own(name, Vec::new())),
             "nginx" => Nginx::find().map(Kind::Nginx),
-            "go" => go::build(&dir).map(Kind::Go),
+            "go" => go::build(dir).map(Kind::Go),
             "caddy" => says("caddy", &["version"]).map(|_| Kind::Caddy).ok_or_else(|| NOT_FOUND.to_owned()),
             _ => says(name, &["--version"]).map(|_| Kind::StaticWebServer).ok_or_else(|| NOT_FOUND.to_owned()),
         };

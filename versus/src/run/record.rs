@@ -105,7 +105,7 @@ pub(crate) struct Skipped {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Line {
-    Start(Header),
+    Start(Box<Header>),
     Round(Record),
     Calls(Calls),
     Skipped(Skipped),
@@ -159,7 +159,7 @@ impl Results {
         let Some(Ok(Line::Start(header))) = first else {
             return Err(wrong(&"not a run: neither its JSON nor its lines"));
         };
-        let mut results = Self::new(header);
+        let mut results = Self::new(*header);
         while let Some((number, line)) = lines.next() {
             match serde_json::from_str(line) {
                 Ok(line) => results.add(line),
@@ -192,7 +192,7 @@ impl Journal {
             match OpenOptions::new().append(true).create_new(true).open(&path) {
                 Ok(file) => {
                     let mut journal = Self { file, path, results: Results::new(header.clone()) };
-                    journal.add(Line::Start(header))?;
+                    journal.add(Line::Start(Box::new(header)))?;
                     return Ok(journal);
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -210,7 +210,7 @@ impl Journal {
         }
         let new = path.with_extension("jsonl.new");
         let mut file = File::create(&new).map_err(wrong)?;
-        let lines = std::iter::once(Line::Start(results.header.clone()))
+        let lines = std::iter::once(Line::Start(Box::new(results.header.clone())))
             .chain(results.rounds.iter().cloned().map(Line::Round))
             .chain(results.calls.iter().cloned().map(Line::Calls))
             .chain(results.skipped.iter().cloned().map(Line::Skipped));
@@ -232,8 +232,8 @@ impl Journal {
     }
 
     /// Returns the path of the lines and the results.
-    pub(super) fn finish(self) -> Result<(PathBuf, Results), String> {
-        Ok((self.path, self.results))
+    pub(super) fn finish(self) -> (PathBuf, Results) {
+        (self.path, self.results)
     }
 }
 
@@ -270,7 +270,7 @@ mod tests {
         let mut journal = Journal::create(dir.path(), header.clone()).unwrap();
         journal.add(record(0)).unwrap();
         journal.add(record(1)).unwrap();
-        let (path, whole) = journal.finish().unwrap();
+        let (path, whole) = journal.finish();
         assert!(whole.has("a/b", "stock", 1) && !whole.has("a/b", "stock", 2) && !whole.has("a/b", "nginx", 1));
 
         let text = std::fs::read_to_string(&path).unwrap();

@@ -17,7 +17,9 @@ const UPLOAD_MAX: u64 = 64 << 20;
 
 #[derive(Debug)]
 pub(super) struct Site {
-    dir: TempDir,
+    /// Absolute, because servers have other working directories.
+    root: PathBuf,
+    _dir: TempDir,
 }
 
 impl Site {
@@ -25,10 +27,8 @@ impl Site {
     pub(super) fn new(out: &Path) -> Result<Self, String> {
         let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", out.display());
         let dir = tempfile::Builder::new().prefix("site-").tempdir_in(out).map_err(|e| wrong(&e))?;
-        // Servers get absolute paths.
-        let whole = dir.path().canonicalize().map_err(|e| wrong(&e))?;
-        debug_assert!(whole.is_absolute());
-        let site = Self { dir };
+        let root = dir.path().canonicalize().map_err(|e| wrong(&e))?;
+        let site = Self { root, _dir: dir };
         for sub in [site.files(), site.uploads(), site.tls()] {
             fs::create_dir_all(&sub).map_err(|e| wrong(&e))?;
         }
@@ -40,13 +40,13 @@ impl Site {
         Ok(site)
     }
 
-    pub(super) fn root(&self) -> PathBuf {
-        self.dir.path().canonicalize().unwrap_or_else(|_| self.dir.path().to_owned())
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// The directory whose `f/NAME` are the files.
     pub(super) fn www(&self) -> PathBuf {
-        self.root().join("www")
+        self.root.join("www")
     }
 
     pub(super) fn files(&self) -> PathBuf {
@@ -54,11 +54,11 @@ impl Site {
     }
 
     pub(super) fn uploads(&self) -> PathBuf {
-        self.root().join("uploads")
+        self.root.join("uploads")
     }
 
     pub(super) fn tls(&self) -> PathBuf {
-        self.root().join("tls")
+        self.root.join("tls")
     }
 
     /// Makes the file of a cell.

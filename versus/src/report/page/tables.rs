@@ -46,9 +46,11 @@ pub(super) fn overview(summaries: &[Summary<'_>], styles: &Styles<'_>) -> Markup
     }
 }
 
-pub(super) fn losses_table(losses: &[Loss<'_>]) -> Markup {
+pub(super) fn losses_table(losses: &[Loss<'_>], decided: bool) -> Markup {
     html! {
-        @if losses.is_empty() {
+        @if !decided {
+            p { "There were too few rounds to say." }
+        } @else if losses.is_empty() {
             p { "Nowhere beyond doubt: no interval of a ratio lies wholly on the other side." }
         } @else {
             p { "Every comparison whose interval lies wholly on the other side, the worst first." }

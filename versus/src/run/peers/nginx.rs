@@ -66,7 +66,7 @@ impl Nginx {
 
     pub(super) fn launch(&self, cell: &Cell, site: &Site, to: Option<SocketAddr>) -> Result<Launch, String> {
         let address = free_port()?;
-        let prefix = site.root();
+        let prefix = site.root().to_owned();
         let path = prefix.join("nginx.conf");
         let text = self.config(cell, site, address, to);
         std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
